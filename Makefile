@@ -1,0 +1,106 @@
+# What builds and checks nodekeeper. `make help` lists the targets.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+COUNT ?= 20
+FUZZTIME ?= 30s
+# A test run that takes longer hangs. Repeats get one of their own: go test counts all of them together.
+TIMEOUT ?= 20m
+DEFLAKE_TIMEOUT ?= 4h
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION_PACKAGE := nodekeeper.dev/internal/version
+MODULES := . hack/controlplane tools
+TOOL := go tool -modfile=tools/go.mod
+GO_TEST := go test -shuffle=on
+
+# The control plane of the tests: $KUBEBUILDER_ASSETS if that is set, else what hack/controlplane pins.
+CONTROLPLANE_DIR := bin/controlplane
+ifeq ($(strip $(KUBEBUILDER_ASSETS)),)
+CONTROLPLANE := $(CONTROLPLANE_DIR)/etcd $(CONTROLPLANE_DIR)/kube-apiserver
+KUBEBUILDER_ASSETS := $(CURDIR)/$(CONTROLPLANE_DIR)
+else
+KUBEBUILDER_ASSETS := $(abspath $(KUBEBUILDER_ASSETS))
+endif
+export KUBEBUILDER_ASSETS
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+##### Build
+
+.PHONY: build
+build: ## build every program under cmd into bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(VERSION_PACKAGE).Version=$(VERSION)" -o bin/ ./cmd/...
+
+.PHONY: controlplane
+controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (minutes, once; not if KUBEBUILDER_ASSETS is set)
+
+KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' hack/controlplane/go.mod)
+KUBE_PARTS := $(subst ., ,$(KUBE_VERSION:v%=%))
+KUBE_X := -X k8s.io/component-base/version
+
+$(CONTROLPLANE_DIR)/etcd: PACKAGE := go.etcd.io/etcd/server/v3
+$(CONTROLPLANE_DIR)/kube-apiserver: PACKAGE := k8s.io/kubernetes/cmd/kube-apiserver
+$(CONTROLPLANE_DIR)/kube-apiserver: LDFLAGS := $(KUBE_X).gitVersion=$(KUBE_VERSION) $(KUBE_X).gitTreeState=clean \
+	$(KUBE_X).gitMajor=$(word 1,$(KUBE_PARTS)) $(KUBE_X).gitMinor=$(word 2,$(KUBE_PARTS))
+
+$(CONTROLPLANE_DIR)/%: hack/controlplane/go.mod hack/controlplane/go.sum
+	CGO_ENABLED=0 go -C hack/controlplane build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" -o $(abspath $@) $(PACKAGE)
+	@touch $@ # go build leaves the time alone where it finds nothing to do
+
+##### Test
+
+.PHONY: test
+test: build controlplane ## run all tests
+	$(GO_TEST) -timeout=$(TIMEOUT) ./...
+
+.PHONY: race
+race: build controlplane ## run all tests with the race detector (needs a C compiler)
+	$(GO_TEST) -race -timeout=$(TIMEOUT) ./...
+
+.PHONY: e2e
+e2e: build controlplane ## run the end-to-end tests
+	$(GO_TEST) -timeout=$(TIMEOUT) ./test/e2e/...
+
+.PHONY: deflake
+deflake: build controlplane ## repeat the end-to-end tests COUNT times (20), until one fails
+	$(GO_TEST) -race -count=$(COUNT) -failfast -timeout=$(DEFLAKE_TIMEOUT) ./test/e2e/...
+
+.PHONY: fuzz
+fuzz: controlplane ## run each fuzz target for FUZZTIME (30s)
+	@go test -list '^Fuzz' ./... | \
+		awk '/^Fuzz/ {name[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, name[i]; all += n; n = 0} \
+			END {if (!all) {print "no fuzz target found" >"/dev/stderr"; exit 1}}' | \
+		while read -r package name; do \
+			echo "$$package $$name"; \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
+		done
+
+.PHONY: demo
+demo: build controlplane ## show nodekeeper at work against a real API server; KEEP=1 leaves it running
+	go run ./hack/demo $(if $(filter 1,$(KEEP)),-keep)
+
+##### Check
+
+.PHONY: lint
+lint: ## check code, formatting and import direction
+	$(TOOL) golangci-lint run
+	$(TOOL) staticcheck ./...
+
+.PHONY: fmt
+fmt: ## format the code
+	$(TOOL) golangci-lint fmt
+
+.PHONY: tidy-check
+tidy-check: ## check that go.mod and go.sum of every module are tidy
+	@for module in $(MODULES); do go -C $$module mod tidy -diff; done
+
+.PHONY: verify
+verify: tidy-check lint build race ## what CI runs: tidy-check, lint, build, all tests with the race detector
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin

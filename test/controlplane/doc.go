@@ -1,0 +1,30 @@
+// Package controlplane runs a real etcd and kube-apiserver on free loopback ports, for tests and for the demo.
+//
+// What it guarantees:
+//   - The API server is the one that hack/controlplane pins; a missing binary is an error that says how to build
+//     it, never a skipped test.
+//   - Nothing outlives its owner: [ControlPlane.Stop] waits until both servers are gone, and if the owner dies
+//     without calling it (a test that timed out, Ctrl-C, SIGKILL) a guard process ends them. Servers are ended by
+//     the process ids that they wrote down themselves, so any number of control planes run side by side.
+//   - No cluster that the environment points to is ever used instead.
+//
+// There is only an API server: no scheduler, no kubelet, and no controller either. So Node objects are just objects,
+// nothing is garbage-collected, and a deleted Namespace stays Terminating with all that is in it.
+//
+// All files are in one directory, [ControlPlane.Dir]:
+//
+//	kubeconfig             admin rights
+//	kubeconfig-*           other users, see KubeconfigFor
+//	servers.log            what both servers print
+//	etcd, kube-apiserver   what was started: writes its process id, then becomes the real binary
+//	etcd.pid, kube-apiserver.pid
+//	etcd.d, kube-apiserver.d   data and certificates
+//
+// A package of tests that need an API server has this, and makes a [Namespace] for each test:
+//
+//	var api *controlplane.ControlPlane
+//
+//	func TestMain(m *testing.M) {
+//		os.Exit(controlplane.Run(m, func(c *controlplane.ControlPlane) { api = c }))
+//	}
+package controlplane
