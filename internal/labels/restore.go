@@ -1,0 +1,130 @@
+package labels
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+)
+
+// Mode says what becomes of the labels that only the live node has.
+type Mode string
+
+const (
+	// Replace makes the node's labels exactly the saved ones, live labels aside.
+	Replace Mode = "replace"
+	// Merge adds the saved labels; keys that only the live node has stay.
+	Merge Mode = "merge"
+)
+
+// ParseMode returns the mode of that name, or an error that lists the names.
+func ParseMode(name string) (Mode, error) {
+	switch mode := Mode(name); mode {
+	case Replace, Merge:
+		return mode, nil
+	}
+	return "", fmt.Errorf("unknown mode %q: use %q or %q", name, Replace, Merge)
+}
+
+// Policy says which labels a restore writes. The zero value is not valid: Mode must be set.
+type Policy struct {
+	Mode Mode
+	// Live names the live labels: those that describe the machine itself. Where the
+	// new incarnation carries one, its value wins. Empty: there are none.
+	Live Patterns
+}
+
+// Restored returns the labels that a node is to have after a restore, from
+// those it carries and those that were saved for it, all without the marker.
+func (p Policy) Restored(live, saved map[string]string) map[string]string {
+	result := maps.Clone(saved)
+	if result == nil {
+		result = map[string]string{}
+	}
+	for key, value := range live {
+		_, isSaved := saved[key]
+		if p.Live.Match(key) || (p.Mode == Merge && !isSaved) {
+			result[key] = value
+		}
+	}
+	return result
+}
+
+// Patterns is a set of label keys. The zero value is the empty set.
+type Patterns struct {
+	exact      map[string]struct{}
+	prefixes   []string
+	subdomains []string // ".example.com/": the namespaces below example.com
+}
+
+// DefaultLive are the keys that a kubelet may set on its own Node:
+// k8s.io/kubelet/pkg/apis (well_known_labels.go), the list behind the admission plugin NodeRestriction.
+var DefaultLive = strings.Join([]string{
+	"kubernetes.io/hostname",
+	"kubernetes.io/os",
+	"kubernetes.io/arch",
+	"node.kubernetes.io/instance-type",
+	"topology.kubernetes.io/zone",
+	"topology.kubernetes.io/region",
+	"beta.kubernetes.io/os",
+	"beta.kubernetes.io/arch",
+	"beta.kubernetes.io/instance-type",
+	"failure-domain.beta.kubernetes.io/zone",
+	"failure-domain.beta.kubernetes.io/region",
+	"kubelet.kubernetes.io/*",
+	"*.kubelet.kubernetes.io/*",
+	"node.kubernetes.io/*",
+	"*.node.kubernetes.io/*",
+}, ",")
+
+// ParsePatterns reads a comma-separated list of label keys. "key" is that key,
+// "prefix*" every key that begins so, and "*.example.com/*" every key in a
+// namespace below example.com. Space around an item is ignored, and so is an
+// empty item: "" is the empty set.
+func ParsePatterns(list string) (Patterns, error) {
+	patterns := Patterns{exact: map[string]struct{}{}}
+	for item := range strings.SplitSeq(list, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			continue
+		}
+		if err := patterns.add(item); err != nil {
+			return Patterns{}, err
+		}
+	}
+	return patterns, nil
+}
+
+func (p *Patterns) add(item string) error {
+	prefix, isPrefix := strings.CutSuffix(item, "*")
+	domain, isSubdomain := strings.CutPrefix(prefix, "*.")
+	switch {
+	case isPrefix && isSubdomain && strings.HasSuffix(domain, "/") && !strings.Contains(domain, "*"):
+		p.subdomains = append(p.subdomains, "."+domain)
+	case strings.Contains(prefix, "*") || strings.ContainsAny(prefix, " \t="):
+		return fmt.Errorf("unreadable pattern %q: use a label key, a prefix and *, or *.domain/*", item)
+	case isPrefix:
+		p.prefixes = append(p.prefixes, prefix)
+	default:
+		p.exact[item] = struct{}{}
+	}
+	return nil
+}
+
+// Match says whether key is in the set.
+func (p Patterns) Match(key string) bool {
+	if _, ok := p.exact[key]; ok {
+		return true
+	}
+	for _, prefix := range p.prefixes {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	slash := strings.IndexByte(key, '/')
+	for _, subdomain := range p.subdomains {
+		if strings.HasSuffix(key[:slash+1], subdomain) {
+			return true
+		}
+	}
+	return false
+}

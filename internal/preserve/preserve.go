@@ -1,0 +1,146 @@
+package preserve
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// Action is what is to be written.
+type Action int
+
+const (
+	// Nothing is to be written: the transaction has its effect already, or never has one.
+	Nothing Action = iota
+	// Save means: store Decision.Record. It is a new one, newer labels, or only a note.
+	Save
+	// Restore means: make the Node's labels Decision.Labels and its marker Decision.Marker
+	// in one write, conditional on the Node that was read; then store [Noted].
+	Restore
+)
+
+// String returns the action's name in lower case.
+func (a Action) String() string {
+	switch a {
+	case Nothing:
+		return "nothing"
+	case Save:
+		return "save"
+	case Restore:
+		return "restore"
+	}
+	return "unknown"
+}
+
+// Node is the live Node as the decision sees it.
+type Node struct {
+	UID             types.UID
+	ResourceVersion string
+	// Labels are the node's labels without the marker.
+	Labels map[string]string
+	Marker string
+}
+
+// Decision says what to write, and why.
+type Decision struct {
+	Action Action
+	// Record is what to store if the action is Save.
+	Record record.Record
+	// Labels and Marker are what the Node is to have if the action is Restore.
+	Labels map[string]string
+	Marker string
+	// Reason is a constant text for logs and people.
+	Reason string
+}
+
+// Owned says whether an incarnation has its saved labels: they came from it or
+// were put back onto it, so what is on it now is what is to be kept.
+func Owned(r record.Record, uid types.UID, marker string) bool {
+	return isSourceOrRestored(r, uid) || marker == r.Version
+}
+
+// Decide returns the effect of transaction t, given the node's record, nil if
+// there is none, and the live Node, nil if there is none. Only an Added
+// transaction of a node with a record looks at the Node.
+func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
+	switch {
+	case r == nil && t.Type == txn.Added && !t.FoundsRecord:
+		return nothing("no labels are saved for this node")
+	case r == nil:
+		return save(captured(t), "first labels of this node")
+	case t.Type == txn.Added:
+		return decideRestore(t, *r, n, policy)
+	}
+	return decideSave(t, *r)
+}
+
+func decideSave(t txn.Transaction, r record.Record) Decision {
+	isNewer := t.UID == r.Source && newer(t.ResourceVersion, r.Version) ||
+		t.UID == r.Restored.UID && newer(t.ResourceVersion, r.Restored.ResourceVersion) ||
+		t.Marker == r.Version
+	switch {
+	case !isNewer:
+		return nothing("an older event, or of an incarnation that never got its labels back")
+	case !maps.Equal(t.Labels, r.Labels):
+		return save(captured(t), "the labels changed")
+	case !isSourceOrRestored(r, t.UID) && newer(t.ResourceVersion, r.Restored.ResourceVersion):
+		return save(Noted(r, t.UID, t.ResourceVersion), "the incarnation shows the marker")
+	}
+	return nothing("these labels are saved already")
+}
+
+func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
+	switch {
+	case n == nil || n.UID != t.UID:
+		return nothing("that incarnation is gone")
+	case isSourceOrRestored(r, n.UID):
+		return nothing("this incarnation has its labels")
+	case n.Marker == r.Version:
+		// The Node's resourceVersion now, not the transaction's: edits between the add and
+		// the restore do not count.
+		return save(Noted(r, n.UID, n.ResourceVersion), "the restore was done but not noted")
+	}
+	return Decision{
+		Action: Restore,
+		Labels: policy.Restored(n.Labels, r.Labels),
+		Marker: r.Version,
+		Reason: "the node returned without its labels",
+	}
+}
+
+// Noted returns the record with the note that its labels were put onto the incarnation uid,
+// whose Node had this resourceVersion when it was done.
+func Noted(r record.Record, uid types.UID, resourceVersion string) record.Record {
+	r.Restored = record.Restoration{UID: uid, ResourceVersion: resourceVersion}
+	return r
+}
+
+// captured is the record of the labels in t. It forgets the last restore: that was of other labels.
+func captured(t txn.Transaction) record.Record {
+	return record.Record{Node: t.Node, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID}
+}
+
+func isSourceOrRestored(r record.Record, uid types.UID) bool {
+	return uid == r.Source || uid == r.Restored.UID
+}
+
+func nothing(reason string) Decision { return Decision{Action: Nothing, Reason: reason} }
+
+func save(r record.Record, reason string) Decision {
+	return Decision{Action: Save, Record: r, Reason: reason}
+}
+
+// newer says whether rv is after other; other may be "", which everything is after. Both come from
+// [txn.Parse] and [record.Parse], so they are well-formed; if one were not, it would count as not newer.
+func newer(rv, other string) bool {
+	if other == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(rv, other)
+	return err == nil && order > 0
+}

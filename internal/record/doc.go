@@ -1,0 +1,26 @@
+// Package record is the saved labels of one node and their ConfigMap form. It is pure.
+//
+// A record is a ConfigMap that is named as the node:
+//
+//	apiVersion: v1
+//	kind: ConfigMap
+//	metadata:
+//	  name: node-1
+//	  namespace: node-metadata
+//	  labels:
+//	    app.kubernetes.io/managed-by: nodekeeper
+//	  annotations:
+//	    nodekeeper.dev/source-uid: 0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1
+//	    nodekeeper.dev/restored-uid: 41f0fb0a-6d24-43f1-9d29-2ed7a4b5b2f4
+//	    nodekeeper.dev/restored-rv: "2650"
+//	    nodekeeper.dev/saved-at: "2026-11-21T03:14:15Z"
+//	data:
+//	  labels_restored: "2571"
+//	  rack: r7
+//	  example.com---SLASH---team: blue
+//
+// data.labels_restored is the version: the resourceVersion of the Node at
+// which the labels were captured. source-uid is the incarnation that they came
+// from; restored-uid and restored-rv are the incarnation they were last put
+// onto, and that Node's resourceVersion when it was done.
+package record

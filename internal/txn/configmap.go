@@ -1,0 +1,148 @@
+package txn
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// What a transaction's ConfigMap says besides data.
+const (
+	// TypeLabel repeats the type, for kubectl get -L and selectors.
+	TypeLabel = "nodekeeper.dev/type"
+	// NodeHashLabel holds the first 16 characters of the node hash: a label value cannot hold all 64.
+	NodeHashLabel = "nodekeeper.dev/node-hash"
+
+	nodeAnnotation         = "nodekeeper.dev/node"
+	uidAnnotation          = "nodekeeper.dev/uid"
+	markerAnnotation       = "nodekeeper.dev/marker"
+	observedAtAnnotation   = "nodekeeper.dev/observed-at"
+	foundsRecordAnnotation = "nodekeeper.dev/founds-record"
+
+	shortHashLength = 16
+)
+
+// MaxDataBytes is the size in bytes that the values of a ConfigMap's data may have together, see
+// [DataBytes]: 1 MiB (MaxSecretSize in k8s.io/kubernetes/pkg/apis/core, the same for ConfigMaps).
+const MaxDataBytes = 1 << 20
+
+// ErrMalformed says that a ConfigMap is no transaction that can be read.
+var ErrMalformed = errors.New("not a readable transaction")
+
+// ConfigMap returns the transaction as it is stored in the namespace.
+func (t Transaction) ConfigMap(namespace string) *corev1.ConfigMap {
+	data := labels.Encode(t.Labels)
+	data[labels.TypeKey] = string(t.Type)
+	annotations := map[string]string{
+		nodeAnnotation:       t.Node,
+		uidAnnotation:        string(t.UID),
+		observedAtAnnotation: t.ObservedAt.UTC().Format(time.RFC3339Nano),
+	}
+	if t.Marker != "" {
+		annotations[markerAnnotation] = t.Marker
+	}
+	if t.FoundsRecord {
+		annotations[foundsRecordAnnotation] = "true"
+	}
+	transactionLabels := NodeLabels(t.Node)
+	transactionLabels[TypeLabel] = string(t.Type)
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      t.Name(),
+			Namespace: namespace,
+			Labels:      transactionLabels,
+			Annotations: annotations,
+		},
+		Data:      data,
+		Immutable: new(true),
+	}
+}
+
+// NodeLabels are the labels by which the transactions of a node can be
+// selected. Those of another node may come with them: the hash is cut short.
+func NodeLabels(node string) map[string]string {
+	return map[string]string{NodeHashLabel: NodeHash(node)[:shortHashLength]}
+}
+
+// DataBytes returns the size in bytes of the values of data. The keys do not count: that is how
+// the API server measures a ConfigMap (ValidateConfigMap in k8s.io/kubernetes/pkg/apis/core/validation).
+func DataBytes(data map[string]string) int {
+	size := 0
+	for _, value := range data {
+		size += len(value)
+	}
+	return size
+}
+
+// Parse returns the transaction that a ConfigMap holds, or an error that wraps
+// [ErrMalformed] and says what is wrong with it. For every legal Transaction t,
+// Parse(t.ConfigMap(ns)) gives t again.
+func Parse(cm *corev1.ConfigMap) (Transaction, error) {
+	t := Transaction{
+		Node:         cm.Annotations[nodeAnnotation],
+		UID:          types.UID(cm.Annotations[uidAnnotation]),
+		Marker:       cm.Annotations[markerAnnotation],
+		FoundsRecord: cm.Annotations[foundsRecordAnnotation] == "true",
+	}
+	nodeHash, resourceVersion, ok := SplitName(cm.Name)
+	switch {
+	case !ok:
+		return Transaction{}, malformed("its name is not <sha256 of a node name>.<resourceVersion>")
+	case t.Node == "":
+		return Transaction{}, malformed("annotation %s is missing", nodeAnnotation)
+	case len(apivalidation.NameIsDNSSubdomain(t.Node, false)) > 0:
+		return Transaction{}, malformed("annotation %s is %q, not a node name", nodeAnnotation, t.Node)
+	case nodeHash != NodeHash(t.Node):
+		return Transaction{}, malformed("its name does not begin with the SHA-256 of node %q", t.Node)
+	case t.UID == "":
+		return Transaction{}, malformed("annotation %s is missing", uidAnnotation)
+	}
+	t.ResourceVersion = resourceVersion
+
+	observedAt, err := time.Parse(time.RFC3339Nano, cm.Annotations[observedAtAnnotation])
+	if err != nil {
+		return Transaction{}, malformed("annotation %s is not a time: %v", observedAtAnnotation, err)
+	}
+	t.ObservedAt = observedAt.UTC()
+	return t.withData(cm)
+}
+
+// withData returns t with the type and the labels that are in the ConfigMap's data.
+func (t Transaction) withData(cm *corev1.ConfigMap) (Transaction, error) {
+	switch t.Type = Type(cm.Data[labels.TypeKey]); t.Type {
+	case Added, Updated, Deleted:
+	default:
+		return Transaction{}, malformed("data.%s is %q, not added, updated or deleted", labels.TypeKey, t.Type)
+	}
+	if len(cm.BinaryData) > 0 {
+		return Transaction{}, malformed("it has binaryData")
+	}
+	t.Labels = make(map[string]string, len(cm.Data))
+	for dataKey, dataValue := range cm.Data {
+		if dataKey == labels.TypeKey {
+			continue
+		}
+		key, value, err := labels.DecodeEntry(dataKey, dataValue)
+		if err != nil {
+			return Transaction{}, malformed("%v", err)
+		}
+		t.Labels[key] = value
+	}
+	if errs := metav1validation.ValidateLabels(t.Labels, field.NewPath("labels")); len(errs) > 0 {
+		return Transaction{}, malformed("%v", errs[0])
+	}
+	return t, nil
+}
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+}

@@ -1,0 +1,32 @@
+// Package txn is the transaction: one recorded event of one incarnation of a
+// node, and the queue of those that have not taken effect yet.
+//
+// A transaction is stored as an immutable ConfigMap, so that any number of
+// watchers may record the same event and the result is one object:
+//
+//	apiVersion: v1
+//	kind: ConfigMap
+//	metadata:
+//	  name: 545ea538461003efdc8c81c244531b003f6f26cfccf6c0073b3239fdedf49446.2571
+//	  namespace: node-metadata-transactions
+//	  labels:
+//	    nodekeeper.dev/type: deleted
+//	    nodekeeper.dev/node-hash: 545ea538461003ef
+//	  annotations:
+//	    nodekeeper.dev/node: node-1
+//	    nodekeeper.dev/uid: 0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1
+//	    nodekeeper.dev/marker: "2214"
+//	    nodekeeper.dev/observed-at: "2026-11-21T03:14:15.926535Z"
+//	immutable: true
+//	data:
+//	  type: deleted
+//	  rack: r7
+//	  example.com---SLASH---team: blue
+//
+// The name is the SHA-256 of the node's name and the resourceVersion of the
+// Node in the recorded event. [Compare] orders the transactions of one node by
+// that resourceVersion; the ConfigMap's own says nothing about order.
+//
+// [Transaction] and its ConfigMap form are pure. [Queue] reads and writes the
+// API server.
+package txn
