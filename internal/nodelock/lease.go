@@ -1,0 +1,162 @@
+package nodelock
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// lease is the Lease of one node as client-go's leader election sees it. It differs from
+// resourcelock.LeaseLock in what a lock that is held for milliseconds needs: it ends the
+// election after one attempt, it leaves out a renewal that follows at once on the last write,
+// and it knows the stored object, so that it can be deleted with preconditions.
+// Its fields belong to the goroutine that runs the election.
+type lease struct {
+	client    client.Client
+	namespace string
+	node      string
+	identity  string
+
+	stored    *coordinationv1.Lease // as last read or written
+	writtenAt time.Time
+
+	// seen is the record of another holder, and seenAt when it was first seen: only time that
+	// passes here, on this clock, without a renewal shows that a holder is gone.
+	seen   string
+	seenAt time.Time
+
+	held    bool   // whether this run of the election took the lock
+	failure error  // why it did not
+	stop    func() // ends this run
+}
+
+var _ resourcelock.Interface = (*lease)(nil)
+
+// begin readies the lease for one run of the election, which stop ends.
+func (l *lease) begin(stop func()) {
+	l.held, l.failure, l.stop = false, nil, stop
+}
+
+// Get reads the Lease. If another holds it, the run ends: the elector would come to the same
+// conclusion, and then wait.
+func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	var stored coordinationv1.Lease
+	err := l.client.Get(ctx, types.NamespacedName{Namespace: l.namespace, Name: l.node}, &stored)
+	if err != nil {
+		if !apierrors.IsNotFound(err) { // NotFound is how a free lock looks
+			l.fail(fmt.Errorf("reading the lock of node %q: %w", l.node, err))
+		}
+		return nil, nil, err
+	}
+	l.stored = &stored
+	record := resourcelock.LeaseSpecToLeaderElectionRecord(&stored.Spec)
+	raw, err := json.Marshal(record)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !l.expired(record, string(raw)) {
+		l.fail(ErrHeld)
+	}
+	return record, raw, nil
+}
+
+// expired says whether the Lease is free to take, or held by this process already.
+func (l *lease) expired(record *resourcelock.LeaderElectionRecord, raw string) bool {
+	if record.HolderIdentity == "" || record.HolderIdentity == l.identity {
+		return true
+	}
+	if raw != l.seen {
+		l.seen, l.seenAt = raw, time.Now()
+	}
+	return time.Since(l.seenAt) >= time.Duration(record.LeaseDurationSeconds)*time.Second
+}
+
+// Create makes the Lease. It is idempotent by its name: if the answer is lost, the next attempt finds it held by this process.
+func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	created := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: l.node},
+		Spec:       resourcelock.LeaderElectionRecordToLeaseSpec(&record),
+	}
+	return l.wrote(created, l.client.Create(ctx, created))
+}
+
+// Update renews the Lease or takes it over, conditional on its resourceVersion.
+func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	// The elector renews at once after it has acquired. Half a retry period is far enough
+	// from the renew deadline and the lease duration to leave that write out.
+	if l.held && time.Since(l.writtenAt) < retryPeriod/2 {
+		return nil
+	}
+	updated := l.stored.DeepCopy()
+	updated.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
+	return l.wrote(updated, l.client.Update(ctx, updated))
+}
+
+// wrote notes the result of a write.
+func (l *lease) wrote(written *coordinationv1.Lease, err error) error {
+	switch {
+	case err == nil:
+		l.stored, l.writtenAt, l.held = written, time.Now(), true
+	case apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err):
+		l.fail(ErrHeld) // another was faster
+	default:
+		l.fail(fmt.Errorf("taking the lock of node %q: %w", l.node, err))
+	}
+	return err
+}
+
+// fail ends a run that has not taken the lock. One that has goes on: the elector
+// tries to renew until the renew deadline.
+func (l *lease) fail(err error) {
+	if !l.held {
+		l.failure = err
+		l.stop()
+	}
+}
+
+// release deletes the Lease if it is still the one that this process wrote last.
+func (l *lease) release(ctx context.Context) error {
+	err := l.delete(ctx)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	// Conflict: taken over, or the answer to a renewal was lost.
+	var stored coordinationv1.Lease
+	err = l.client.Get(ctx, client.ObjectKeyFromObject(l.stored), &stored)
+	if apierrors.IsNotFound(err) {
+		return nil // taken over, and released since
+	}
+	if err != nil {
+		return fmt.Errorf("reading the lock of node %q: %w", l.node, err)
+	}
+	if holder := stored.Spec.HolderIdentity; holder == nil || *holder != l.identity {
+		return nil // it is another's now
+	}
+	l.stored = &stored
+	return l.delete(ctx)
+}
+
+func (l *lease) delete(ctx context.Context) error {
+	err := l.client.Delete(ctx, l.stored, client.Preconditions{UID: &l.stored.UID, ResourceVersion: &l.stored.ResourceVersion})
+	if err != nil && !apierrors.IsNotFound(err) { // NotFound: the answer to a delete was lost
+		return fmt.Errorf("releasing the lock of node %q: %w", l.node, err)
+	}
+	return nil
+}
+
+// RecordEvent does nothing: a lock that comes and goes in milliseconds is no event for people.
+func (l *lease) RecordEvent(string) {}
+
+// Identity returns the identity of this process.
+func (l *lease) Identity() string { return l.identity }
+
+// Describe names the lock in logs.
+func (l *lease) Describe() string { return l.namespace + "/" + l.node }
