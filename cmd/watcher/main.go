@@ -1,0 +1,83 @@
+// Command watcher records the events of Nodes as transactions. See docs/design.md.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/watcher"
+)
+
+const program = "watcher"
+
+func main() {
+	os.Exit(service.Main(program, os.Args[1:], os.Stderr, run))
+}
+
+func run(ctx context.Context, args []string, stderr io.Writer) error {
+	var opts service.Options
+	fs := flag.NewFlagSet(program, flag.ContinueOnError)
+	opts.AddFlags(fs)
+	recordUpdates := fs.Bool("record-updates", true, "record changes of labels too, so that they survive even if no watcher sees the node's end")
+	if err := opts.Parse(fs, args, stderr); err != nil {
+		return err
+	}
+	ctx = service.WithLogger(ctx, stderr, &opts)
+	service.LogStart(ctx, fs)
+
+	mgr, err := service.New(ctx, service.Config{
+		Program: program, Options: &opts, Cache: cacheOptions(), Permissions: permissions(&opts),
+	})
+	if err != nil {
+		return err
+	}
+	nodes, err := mgr.GetCache().GetInformer(ctx, nodeMetadata(), cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	w, err := watcher.New(watcher.Config{
+		Client:               mgr.GetClient(),
+		Nodes:                nodes,
+		Events:               mgr.GetEventRecorder("nodekeeper-" + program),
+		Metrics:              metrics.Registry,
+		TransactionNamespace: opts.TransactionNamespace,
+		MetadataNamespace:    opts.MetadataNamespace,
+		RecordUpdates:        *recordUpdates,
+	})
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(manager.RunnableFunc(w.Run)); err != nil {
+		return fmt.Errorf("adding the watcher: %w", err)
+	}
+	return service.Run(ctx, mgr)
+}
+
+func nodeMetadata() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+}
+
+// cacheOptions keeps of every Node what a transaction is made from: no status, no annotations.
+func cacheOptions() cache.Options {
+	return cache.Options{DefaultTransform: func(obj any) (any, error) {
+		if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
+			n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
+		}
+		return obj, nil
+	}}
+}
+
+func permissions(o *service.Options) []service.Permission {
+	needed := service.Permissions("", "nodes", "", "list", "watch")
+	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "create", "get")...)
+	return append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "list")...)
+}

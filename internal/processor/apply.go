@@ -1,0 +1,141 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+const (
+	// maxAttempts bounds the retries that follow at once on a conflict. More than these in a
+	// row means that something else writes all the time: then the node waits its backoff.
+	maxAttempts = 10
+
+	// maxNoteBytes is the length that the note of an event may have (noteLengthLimit in
+	// k8s.io/kubernetes/pkg/apis/core/validation/events.go).
+	maxNoteBytes = 1024
+)
+
+// state is what a decision is made from.
+type state struct {
+	saved saved
+	node  *preserve.Node
+	// isFresh says that all of it was read from the API server after the transaction was taken up.
+	isFresh bool
+}
+
+// apply makes the effect of a transaction stored, if it is not. A nil error means that the
+// transaction can be removed.
+func (p *Processor) apply(ctx context.Context, t txn.Transaction) error {
+	mustBeFresh := false
+	for range maxAttempts {
+		s, err := p.read(ctx, t, mustBeFresh)
+		if err != nil {
+			return err
+		}
+		d := preserve.Decide(t, s.saved.record, s.node, p.policy)
+		if d.Action == preserve.Nothing && !s.isFresh {
+			mustBeFresh = true // never drop anything on a cached read
+			continue
+		}
+		err = p.carryOut(ctx, t, s, d)
+		if !errors.Is(err, errStale) {
+			return err
+		}
+		mustBeFresh = true
+	}
+	return fmt.Errorf("applying transaction %s of node %q: %d conflicts in a row", t.Name(), t.Node, maxAttempts)
+}
+
+// read returns what the decision on t needs: from the cache if that is good enough for a start.
+func (p *Processor) read(ctx context.Context, t txn.Transaction, mustBeFresh bool) (state, error) {
+	if !mustBeFresh {
+		cached, err := p.records.cached(ctx, t.Node)
+		// A restore needs a fresh record from the start: the patch of the Node is conditional on
+		// the Node only, so it would put labels of a stale record there unnoticed.
+		if err == nil && (t.Type != txn.Added || cached.record == nil) {
+			return state{saved: cached}, nil
+		}
+	}
+	s := state{isFresh: true}
+	var err error
+	if t.Type == txn.Added {
+		// The Node before its record: then a restore by another processor either shows in the
+		// record or makes the patch fail.
+		if s.node, err = p.liveNode(ctx, t.Node); err != nil {
+			return state{}, err
+		}
+	}
+	s.saved, err = p.records.fresh(ctx, t.Node)
+	if errors.Is(err, record.ErrUnreadable) {
+		p.events.Eventf(s.saved.object, nil, corev1.EventTypeWarning, "RecordUnreadable", "Apply", "%s",
+			note("Node %s waits for its labels until this record is mended or deleted: %v", t.Node, err))
+	}
+	return s, err
+}
+
+// carryOut writes what was decided.
+func (p *Processor) carryOut(ctx context.Context, t txn.Transaction, s state, d preserve.Decision) error {
+	log := logf.FromContext(ctx).WithValues("type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
+	switch d.Action {
+	case preserve.Nothing:
+		log.V(1).Info("Dropped transaction", "reason", d.Reason)
+		return nil
+	case preserve.Save:
+		if err := p.records.write(ctx, s.saved, d.Record); err != nil {
+			return err
+		}
+		log.Info("Saved labels", "reason", d.Reason, "count", len(d.Record.Labels), "version", d.Record.Version)
+		return nil
+	case preserve.Restore:
+		return p.restore(ctx, t, s, d)
+	}
+	return fmt.Errorf("applying transaction %s of node %q: unknown action %v", t.Name(), t.Node, d.Action)
+}
+
+// restore puts the labels onto the Node, then notes that in the record. A crash between the two is
+// mended by the next attempt, which finds the marker.
+func (p *Processor) restore(ctx context.Context, t txn.Transaction, s state, d preserve.Decision) error {
+	resourceVersion, err := p.patchNode(ctx, t.Node, s.node, d)
+	if err != nil {
+		if isRefusal(err) {
+			p.events.Eventf(nodeReference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsRestoreFailed", "Restore", "%s",
+				note("The saved labels cannot be put back, trying again: %v", err))
+		}
+		return err
+	}
+	logf.FromContext(ctx).Info("Restored labels", "count", len(d.Labels), "version", d.Marker, "uid", t.UID)
+	return p.records.write(ctx, s.saved, preserve.Noted(*s.saved.record, t.UID, resourceVersion))
+}
+
+// isRefusal says whether the API server or an admission plugin refused the content of a
+// request: what trying again alone does not mend.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus // an interface without Error, so errors.AsType does not take it
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
+}
+
+// note formats the note of an event and cuts it to the length that one may have.
+func note(format string, args ...any) string {
+	text := fmt.Sprintf(format, args...)
+	return text[:min(len(text), maxNoteBytes)]
+}
+
+// nodeReference is one incarnation of a node as the object of an event.
+func nodeReference(node string, uid types.UID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}
+}

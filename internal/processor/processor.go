@@ -1,0 +1,213 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+const (
+	// A node whose transaction cannot be applied is tried again after minBackoff, doubling up to maxBackoff.
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 30 * time.Second
+
+	// contendedRetry is when to come again to a node whose lock another processor holds.
+	contendedRetry = time.Second
+)
+
+// Config is what a Processor is made from. All fields are required but Retention.
+type Config struct {
+	// Client reads and writes the API server itself.
+	Client client.Client
+	// Cache holds the ConfigMaps of both namespaces, with the index [txn.NodeHashIndex].
+	Cache client.Reader
+	// Locks are the locks of the nodes.
+	Locks *nodelock.Locker
+	// Events takes the Warning events on Nodes, records and malformed transactions.
+	Events events.EventRecorder
+	// Metrics registers the processor's metrics.
+	Metrics prometheus.Registerer
+	// TransactionNamespace and MetadataNamespace are where transactions and records are.
+	TransactionNamespace, MetadataNamespace string
+	// Policy says which labels a restore writes.
+	Policy labels.Policy
+	// Workers is how many nodes are worked on at a time.
+	Workers int
+	// Retention is how long a record is kept after its node went away; zero: for ever.
+	Retention time.Duration
+}
+
+// Processor applies the transactions of every node.
+type Processor struct {
+	client               client.Client
+	locks                *nodelock.Locker
+	events               events.EventRecorder
+	transactionNamespace string
+	policy               labels.Policy
+	workers              int
+	retention            time.Duration
+	queue                *txn.Queue
+	records              *store
+}
+
+// New returns a Processor.
+func New(cfg Config) (*Processor, error) {
+	p := &Processor{
+		client:               cfg.Client,
+		locks:                cfg.Locks,
+		events:               cfg.Events,
+		transactionNamespace: cfg.TransactionNamespace,
+		policy:               cfg.Policy,
+		workers:              cfg.Workers,
+		retention:            cfg.Retention,
+		queue:                &txn.Queue{Reader: cfg.Cache, Client: cfg.Client, Namespace: cfg.TransactionNamespace},
+		records:              &store{cache: cfg.Cache, client: cfg.Client, namespace: cfg.MetadataNamespace},
+	}
+	if err := cfg.Metrics.Register(malformedGauge(cfg.Cache, cfg.TransactionNamespace)); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return p, nil
+}
+
+// Index adds to a manager's cache the index that a Processor's Cache needs.
+func Index(ctx context.Context, indexer client.FieldIndexer) error {
+	if err := indexer.IndexField(ctx, &corev1.ConfigMap{}, txn.NodeHashIndex, txn.IndexNodeHash); err != nil {
+		return fmt.Errorf("indexing transactions: %w", err)
+	}
+	return nil
+}
+
+// AddTo makes the manager run the processor. The manager's cache is to be Config.Cache.
+func (p *Processor) AddTo(mgr manager.Manager) error {
+	nodes, err := controller.New("node", mgr, controller.Options{
+		MaxConcurrentReconciles: p.workers,
+		NeedLeaderElection:      new(false),
+		SkipNameValidation:      new(true), // more than one processor may run in one process
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+		Reconciler:              reconcile.Func(p.reconcileNode),
+		LogConstructor: func(req *reconcile.Request) logr.Logger {
+			if req == nil {
+				return mgr.GetLogger()
+			}
+			return mgr.GetLogger().WithValues("node", req.Name)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("making the controller of nodes: %w", err)
+	}
+	if err := nodes.Watch(source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(p.nodeOf))); err != nil {
+		return fmt.Errorf("watching transactions and records: %w", err)
+	}
+	if err := p.addMalformed(mgr); err != nil {
+		return err
+	}
+	if err := mgr.Add(manager.RunnableFunc(p.sweepLocks)); err != nil {
+		return fmt.Errorf("adding the sweep of locks: %w", err)
+	}
+	if p.retention == 0 {
+		return nil
+	}
+	if err := mgr.Add(manager.RunnableFunc(p.sweepRecords)); err != nil {
+		return fmt.Errorf("adding the sweep of records: %w", err)
+	}
+	return nil
+}
+
+// nodeOf returns the node that a transaction or a record belongs to. A changed record
+// matters too: a node may wait for one to be mended.
+func (p *Processor) nodeOf(_ context.Context, cm *corev1.ConfigMap) []reconcile.Request {
+	node := cm.Name
+	switch {
+	case cm.Name == record.RootCAName:
+		return nil
+	case cm.Namespace == p.transactionNamespace:
+		t, err := txn.Parse(cm)
+		if err != nil {
+			return nil // malformed: see addMalformed
+		}
+		node = t.Node
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: node}}}
+}
+
+// reconcileNode drains the queue of one node under its lock.
+func (p *Processor) reconcileNode(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	node := req.Name
+	if !p.hasPending(ctx, node) {
+		p.locks.Forget(node)
+		return reconcile.Result{}, nil
+	}
+	err := p.locks.Do(ctx, node, func(ctx context.Context) error { return p.drain(ctx, node) })
+	switch {
+	case errors.Is(err, nodelock.ErrHeld):
+		return reconcile.Result{RequeueAfter: contendedRetry}, nil
+	case ctx.Err() != nil:
+		return reconcile.Result{}, nil // told to stop: what is left stays in the queue
+	}
+	return reconcile.Result{}, err
+}
+
+// hasPending says whether the cache has a transaction of the node. If the cache is behind, its
+// update brings the node here again.
+func (p *Processor) hasPending(ctx context.Context, node string) bool {
+	pending, err := p.queue.Pending(ctx, txn.NodeHash(node))
+	return err != nil || len(pending) > 0
+}
+
+// drain applies the transactions of a node, oldest first, until there are none, and stops at the
+// first that cannot be applied.
+func (p *Processor) drain(ctx context.Context, node string) error {
+	done := map[types.UID]bool{} // removed, but perhaps in the cache for a moment
+	for {
+		pending, err := p.queue.Pending(ctx, txn.NodeHash(node))
+		if err != nil {
+			return err
+		}
+		next := firstNot(pending, done)
+		if next == nil {
+			return nil
+		}
+		if err := p.apply(ctx, next.Transaction); err != nil {
+			return err
+		}
+		// Remove last: a crash before this repeats the step, which then has no effect.
+		if err := p.queue.Remove(ctx, *next); err != nil {
+			return err
+		}
+		done[next.ObjectUID] = true
+	}
+}
+
+func firstNot(pending []txn.Queued, done map[types.UID]bool) *txn.Queued {
+	for i := range pending {
+		if !done[pending[i].ObjectUID] {
+			return &pending[i]
+		}
+	}
+	return nil
+}
+
+// sweepLocks removes locks that were left behind.
+func (p *Processor) sweepLocks(ctx context.Context) error {
+	p.locks.Sweep(ctx, p.hasPending)
+	return nil
+}

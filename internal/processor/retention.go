@@ -1,0 +1,147 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/pager"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// A record is looked at ten times in a retention time, within these bounds.
+const (
+	minRetentionPeriod = time.Second
+	maxRetentionPeriod = 10 * time.Minute
+)
+
+// sweepRecords removes the records of nodes that have been away for the retention time, until ctx is cancelled.
+func (p *Processor) sweepRecords(ctx context.Context) error {
+	period := min(max(p.retention/10, minRetentionPeriod), maxRetentionPeriod)
+	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
+		if err := p.sweepRecordsOnce(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			logf.FromContext(ctx).Error(err, "Sweeping records failed, trying again in the next round")
+		}
+	}, period, 0.1, true)
+	return nil
+}
+
+func (p *Processor) sweepRecordsOnce(ctx context.Context, now time.Time) error {
+	live, err := p.liveNodes(ctx)
+	if err != nil {
+		return err
+	}
+	var records corev1.ConfigMapList
+	if err := p.records.cache.List(ctx, &records, client.InNamespace(p.records.namespace)); err != nil {
+		return fmt.Errorf("listing the records: %w", err)
+	}
+	var errs []error
+	for i := range records.Items {
+		cm := &records.Items[i]
+		if _, err := record.Parse(cm); err != nil {
+			continue // not a record, or one that somebody is to mend: never removed
+		}
+		if err := p.retain(ctx, cm, live[cm.Name], now); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// retain notes since when the node of a record is away, or removes the record when that is long enough ago.
+func (p *Processor) retain(ctx context.Context, cm *corev1.ConfigMap, isLive bool, now time.Time) error {
+	text, isNoted := cm.Annotations[record.AwaySinceAnnotation]
+	switch {
+	case isLive && isNoted:
+		return p.noteAway(ctx, cm, nil)
+	case isLive:
+		return nil
+	}
+	since, err := time.Parse(time.RFC3339, text)
+	if err != nil { // not noted, or edited by hand: it counts from now
+		return p.noteAway(ctx, cm, new(now.UTC().Format(time.RFC3339)))
+	}
+	if now.Sub(since) < p.retention {
+		return nil
+	}
+	err = p.locks.Do(ctx, cm.Name, func(ctx context.Context) error { return p.expire(ctx, cm) })
+	if errors.Is(err, nodelock.ErrHeld) {
+		return nil // somebody works for this node, so it is not just away
+	}
+	return err
+}
+
+// noteAway sets or, with nil, takes away the time since when the node is away, conditional on the record that was seen.
+func (p *Processor) noteAway(ctx context.Context, cm *corev1.ConfigMap, since *string) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": cm.ResourceVersion,
+		"annotations":     map[string]*string{record.AwaySinceAnnotation: since},
+	}})
+	if err != nil {
+		return err
+	}
+	err = p.client.Patch(ctx, cm.DeepCopy(), client.RawPatch(types.MergePatchType, body))
+	// Conflict, NotFound: it was written or removed since it was read; the next round sees it anew.
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("noting the absence of node %q: %w", cm.Name, err)
+	}
+	return nil
+}
+
+// expire removes a record, unless a fresh look shows that its node is back, or has transactions.
+func (p *Processor) expire(ctx context.Context, cm *corev1.ConfigMap) error {
+	node, err := p.liveNode(ctx, cm.Name)
+	if err != nil || node != nil {
+		return err
+	}
+	var queued corev1.ConfigMapList
+	err = p.client.List(ctx, &queued, client.InNamespace(p.transactionNamespace), client.MatchingLabels(txn.NodeLabels(cm.Name)))
+	if err != nil || len(queued.Items) > 0 {
+		return err
+	}
+	err = p.client.Delete(ctx, cm, client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion})
+	// Conflict: it was written since, so the node is not just away. NotFound: another removed it.
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("removing the record of node %q: %w", cm.Name, err)
+	}
+	logf.FromContext(ctx).Info("Removed the record of a node that stayed away", "node", cm.Name, "retention", p.retention)
+	return nil
+}
+
+// liveNodes returns the names of all Nodes, read from the API server page by page.
+func (p *Processor) liveNodes(ctx context.Context) (map[string]bool, error) {
+	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+		err := p.client.List(ctx, list, &client.ListOptions{Limit: opts.Limit, Continue: opts.Continue, Raw: &opts})
+		return list, err
+	})
+	live := map[string]bool{}
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		n, ok := obj.(*metav1.PartialObjectMetadata)
+		if !ok {
+			return fmt.Errorf("a list of nodes holds a %T", obj)
+		}
+		live[n.Name] = true
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the nodes: %w", err)
+	}
+	return live, nil
+}

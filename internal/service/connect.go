@@ -1,0 +1,55 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"nodekeeper.dev/internal/version"
+)
+
+// restConfig says how to reach the cluster: by --kubeconfig, else by $KUBECONFIG, else as a pod in it.
+func restConfig(program string, o *Options) (*rest.Config, error) {
+	cfg, err := loadConfig(o.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = "nodekeeper-" + program + "/" + version.Version
+	// No rate limit on this side: the API server's priority and fairness shares its
+	// capacity out, and a limit here would only make restores late.
+	cfg.QPS = -1
+	return cfg, nil
+}
+
+func loadConfig(kubeconfig string) (*rest.Config, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	if kubeconfig == "" {
+		rules.Precedence = splitPaths(os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
+	}
+	if kubeconfig == "" && len(rules.Precedence) == 0 {
+		cfg, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New("no cluster to connect to: set --kubeconfig or KUBECONFIG, or run in a pod")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the service account of the pod: %w", err)
+		}
+		return cfg, nil
+	}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, fmt.Errorf("KUBECONFIG=%s names no kubeconfig that says anything: check the path, or set --kubeconfig", os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w: check --kubeconfig and KUBECONFIG", err)
+	}
+	return cfg, nil
+}
+
+func splitPaths(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == os.PathListSeparator })
+}

@@ -1,0 +1,4 @@
+// Package service is what the watcher and the processor have in common as
+// programs: their flags, the connection to the cluster, the checks at the start, and a
+// controller-runtime manager with probes and metrics.
+package service

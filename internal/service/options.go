@@ -1,0 +1,98 @@
+package service
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/rand"
+)
+
+// Options are the settings that every service has. They come from flags alone.
+type Options struct {
+	Kubeconfig             string
+	TransactionNamespace   string
+	MetadataNamespace      string
+	MetricsBindAddress     string
+	HealthProbeBindAddress string
+	Identity               string
+	Verbosity              int
+}
+
+// AddFlags adds the flags of the options to fs, with their defaults.
+func (o *Options) AddFlags(fs *flag.FlagSet) {
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the cluster (default $KUBECONFIG, else the service account of the pod)")
+	fs.StringVar(&o.TransactionNamespace, "transaction-namespace", "node-metadata-transactions", "`namespace` of transactions and node locks; made if it is missing")
+	fs.StringVar(&o.MetadataNamespace, "metadata-namespace", "node-metadata", "`namespace` of records; made if it is missing")
+	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
+	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
+	fs.StringVar(&o.Identity, "identity", "", "unique `name` of this process (default $POD_NAME, else host name and a random suffix)")
+	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 changes in the cluster, 1 decisions too, 2 steps too")
+}
+
+// ErrHelp says that the arguments asked for help, which has been printed.
+var ErrHelp = flag.ErrHelp
+
+// Parse reads the arguments into fs, prints help to stderr if that is asked for, and completes
+// and checks the options. Any error but [ErrHelp] is one line that says what to do.
+func (o *Options) Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
+	fs.SetOutput(io.Discard) // the flag package would print every flag on every error
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fs.SetOutput(stderr)
+			_, _ = fmt.Fprintf(stderr, "Usage of %s:\n", fs.Name())
+			fs.PrintDefaults()
+			return ErrHelp
+		}
+		return fmt.Errorf("%w: see %s --help", err, fs.Name())
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: every setting is a flag, see %s --help", fs.Arg(0), fs.Name())
+	}
+	if err := o.complete(); err != nil {
+		return err
+	}
+	return o.validate()
+}
+
+// complete fills in what has no fixed default.
+func (o *Options) complete() error {
+	if o.Identity == "" {
+		o.Identity = os.Getenv("POD_NAME")
+	}
+	if o.Identity != "" {
+		return nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("finding a name for this process: %w: set --identity", err)
+	}
+	// A host name may be in capitals; the identity is to be usable as an object's name.
+	o.Identity = strings.ToLower(host) + "-" + rand.String(6)
+	return nil
+}
+
+func (o *Options) validate() error {
+	for flagName, namespace := range map[string]string{
+		"transaction-namespace": o.TransactionNamespace,
+		"metadata-namespace":    o.MetadataNamespace,
+	} {
+		if problems := apivalidation.ValidateNamespaceName(namespace, false); len(problems) > 0 {
+			return fmt.Errorf("--%s %q is no namespace name: %s", flagName, namespace, problems[0])
+		}
+	}
+	if o.TransactionNamespace == o.MetadataNamespace {
+		return fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", o.MetadataNamespace)
+	}
+	if problems := apivalidation.NameIsDNSSubdomain(o.Identity, false); len(problems) > 0 {
+		return fmt.Errorf("--identity %q cannot be used: %s", o.Identity, problems[0])
+	}
+	if o.Verbosity < 0 {
+		return fmt.Errorf("-v %d: give 0 or more", o.Verbosity)
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"nodekeeper.dev/internal/version"
+)
+
+const (
+	// shutdownTimeout leaves the process a second of the five in which it is to end.
+	shutdownTimeout = 4 * time.Second
+	// readyTimeout is shorter than the second that a probe waits by default.
+	readyTimeout = 500 * time.Millisecond
+)
+
+// Config is what a service is made from.
+type Config struct {
+	// Program is the name of the program.
+	Program string
+	// Options are complete and valid, see [Options.Parse].
+	Options *Options
+	// Cache says what the manager's cache holds.
+	Cache cache.Options
+	// Permissions are what the service must be allowed to do.
+	Permissions []Permission
+}
+
+// WithLogger returns ctx with the logger of the program, which writes JSON lines to w. It is to be
+// called once: it is the logger of the libraries too.
+func WithLogger(ctx context.Context, w io.Writer, o *Options) context.Context {
+	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.Level(-o.Verbosity)})
+	log := logr.FromSlogHandler(handler).WithValues("identity", o.Identity)
+	logf.SetLogger(log)
+	klog.SetLogger(log)
+	return logf.IntoContext(ctx, log)
+}
+
+// LogStart logs the program's version and all of its settings.
+func LogStart(ctx context.Context, fs *flag.FlagSet) {
+	settings := map[string]string{}
+	fs.VisitAll(func(f *flag.Flag) { settings[f.Name] = f.Value.String() })
+	logf.FromContext(ctx).Info("Started", "program", fs.Name(), "version", version.String(), "flags", settings)
+}
+
+// New connects to the cluster, checks that the service can work there, and returns a manager
+// whose client reads the API server itself and not the cache. An error is one line that says what to do.
+func New(ctx context.Context, cfg Config) (manager.Manager, error) {
+	rc, err := restConfig(cfg.Program, cfg.Options)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkReachable(rc); err != nil {
+		return nil, err
+	}
+	mgr, err := manager.New(rc, manager.Options{
+		Scheme: scheme.Scheme,
+		Logger: logf.FromContext(ctx),
+		Cache:  cfg.Cache,
+		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
+			options.Cache = nil
+			return client.New(config, options)
+		},
+		Metrics:                 metricsserver.Options{BindAddress: cfg.Options.MetricsBindAddress},
+		HealthProbeBindAddress:  cfg.Options.HealthProbeBindAddress,
+		GracefulShutdownTimeout: new(shutdownTimeout),
+		BaseContext:             func() context.Context { return ctx },
+	})
+	if err != nil {
+		return nil, withAdvice(fmt.Errorf("preparing the service: %w", err))
+	}
+	c := mgr.GetClient()
+	if err := ensureNamespaces(ctx, c, cfg.Options.TransactionNamespace, cfg.Options.MetadataNamespace); err != nil {
+		return nil, err
+	}
+	if err := checkPermissions(ctx, c, cfg.Permissions); err != nil {
+		return nil, err
+	}
+	if err := addProbes(mgr); err != nil {
+		return nil, err
+	}
+	return mgr, nil
+}
+
+// addProbes adds /healthz, which says that the process answers, and /readyz, which says that the cache is synced.
+func addProbes(mgr manager.Manager) error {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("adding the liveness probe: %w", err)
+	}
+	err := mgr.AddReadyzCheck("cache", func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the cache is not synced")
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("adding the readiness probe: %w", err)
+	}
+	return nil
+}
+
+// Run runs the manager until ctx is cancelled.
+func Run(ctx context.Context, mgr manager.Manager) error {
+	if err := mgr.Start(ctx); err != nil {
+		return withAdvice(fmt.Errorf("running the service: %w", err))
+	}
+	logf.FromContext(ctx).Info("Stopped")
+	return nil
+}
+
+func withAdvice(err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w: give another --metrics-bind-address or --health-probe-bind-address, or 0 for none", err)
+	}
+	return err
+}

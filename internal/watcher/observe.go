@@ -1,0 +1,57 @@
+package watcher
+
+import (
+	"maps"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/txn"
+)
+
+// observer makes transactions of what a watch shows. It is pure.
+type observer struct {
+	// recordUpdates says whether changes of labels are recorded too.
+	recordUpdates bool
+}
+
+// observe returns the transactions of one event, in order: before is the last state of the
+// node that was seen, after the new one; nil means that the node was or is not there.
+func (o observer) observe(before, after *metav1.PartialObjectMetadata, now time.Time) []txn.Transaction {
+	switch {
+	case before == nil && after == nil:
+		return nil
+	case before == nil:
+		return []txn.Transaction{o.transaction(txn.Added, after, now)}
+	case after == nil:
+		return []txn.Transaction{o.transaction(txn.Deleted, before, now)}
+	case before.UID != after.UID:
+		// The watch missed the end of one incarnation and the start of the next.
+		return []txn.Transaction{o.transaction(txn.Deleted, before, now), o.transaction(txn.Added, after, now)}
+	case o.recordUpdates && !sameLabels(before, after):
+		return []txn.Transaction{o.transaction(txn.Updated, after, now)}
+	}
+	return nil
+}
+
+func (o observer) transaction(typ txn.Type, n *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {
+	own, marker := labels.Split(n.Labels)
+	return txn.Transaction{
+		Type:            typ,
+		Node:            n.Name,
+		UID:             n.UID,
+		ResourceVersion: n.ResourceVersion,
+		Labels:          own,
+		Marker:          marker,
+		ObservedAt:      now,
+		FoundsRecord:    typ == txn.Added && o.recordUpdates,
+	}
+}
+
+// sameLabels compares the labels of two states of a node; the marker does not take part.
+func sameLabels(a, b *metav1.PartialObjectMetadata) bool {
+	ownA, _ := labels.Split(a.Labels)
+	ownB, _ := labels.Split(b.Labels)
+	return maps.Equal(ownA, ownB)
+}

@@ -1,0 +1,256 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/txn"
+)
+
+const (
+	// writers is how many nodes are written for at a time. A write waits for the API server
+	// most of its time, and the API server's priority and fairness queues what is too much.
+	writers = 16
+
+	// A failed write is retried after minBackoff, doubling up to maxBackoff.
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 10 * time.Second
+
+	// startRetryPeriod is the time between two attempts to read all records at the start.
+	startRetryPeriod = 2 * time.Second
+
+	// drainTimeout is how long a watcher that is told to stop goes on to write what it has
+	// seen. It may be the only one that has.
+	drainTimeout = 3 * time.Second
+)
+
+// Config is what a Watcher is made from. All fields are required but RecordUpdates.
+type Config struct {
+	// Client reads and writes the API server itself.
+	Client client.Client
+	// Nodes is an informer of Nodes; metadata is all that it needs to hold (*metav1.PartialObjectMetadata).
+	Nodes NodeInformer
+	// Events takes the Warning events on Nodes.
+	Events events.EventRecorder
+	// Metrics registers the watcher's metrics.
+	Metrics prometheus.Registerer
+	// TransactionNamespace and MetadataNamespace are where transactions and records are.
+	TransactionNamespace, MetadataNamespace string
+	// RecordUpdates says whether changes of labels are recorded, not only adds and deletes.
+	RecordUpdates bool
+}
+
+// NodeInformer delivers the events of Nodes, those of one node in order.
+type NodeInformer interface {
+	AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error)
+	RemoveEventHandler(handle toolscache.ResourceEventHandlerRegistration) error
+}
+
+// Watcher records the events of Nodes as transactions.
+type Watcher struct {
+	client            client.Client
+	nodes             NodeInformer
+	events            events.EventRecorder
+	metadataNamespace string
+	observer          observer
+	queue             *txn.Queue
+	tooLarge          prometheus.Counter
+	work              workqueue.TypedRateLimitingInterface[string] // names of nodes with pending transactions
+
+	mu sync.Mutex
+	// initial are the nodes that were there at the start, until they are compared with their records.
+	initial map[string]*metav1.PartialObjectMetadata
+	// pending are the transactions of each node that are not known to be stored, oldest first.
+	pending map[string][]txn.Transaction
+}
+
+// New returns a Watcher.
+func New(cfg Config) (*Watcher, error) {
+	tooLarge := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "nodekeeper_transactions_too_large_total",
+		Help: "Events that could not be recorded because the labels of the Node do not fit a ConfigMap.",
+	})
+	if err := cfg.Metrics.Register(tooLarge); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return &Watcher{
+		client:            cfg.Client,
+		nodes:             cfg.Nodes,
+		events:            cfg.Events,
+		metadataNamespace: cfg.MetadataNamespace,
+		observer:          observer{recordUpdates: cfg.RecordUpdates},
+		queue:             &txn.Queue{Client: cfg.Client, Namespace: cfg.TransactionNamespace},
+		tooLarge:          tooLarge,
+		work: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff)),
+		initial: map[string]*metav1.PartialObjectMetadata{},
+		pending: map[string][]txn.Transaction{},
+	}, nil
+}
+
+// Run records until ctx is cancelled; then it writes what it has seen already, for three
+// seconds at most, and returns. It is to be called once.
+func (w *Watcher) Run(ctx context.Context) error {
+	handle, err := w.nodes.AddEventHandler(w.handler(logf.FromContext(ctx)))
+	if err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	defer func() { _ = w.nodes.RemoveEventHandler(handle) }() // the informer ends with the process
+	if !toolscache.WaitForCacheSync(ctx.Done(), handle.HasSynced) {
+		return nil // told to stop before anything was seen
+	}
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	w.write(ctx)
+	return nil
+}
+
+// start compares the nodes that are there with their records and puts what that
+// gives before the events that came since. It tries until ctx is cancelled.
+func (w *Watcher) start(ctx context.Context) error {
+	log := logf.FromContext(ctx)
+	w.mu.Lock()
+	initial := w.initial
+	w.initial = nil
+	w.mu.Unlock()
+
+	var found map[string][]txn.Transaction
+	err := wait.PollUntilContextCancel(ctx, startRetryPeriod, true, func(ctx context.Context) (bool, error) {
+		var err error
+		if found, err = w.catchUpAll(ctx, initial); err != nil {
+			log.Error(err, "Comparing the nodes with their records failed, trying again")
+			return false, nil
+		}
+		return true, nil
+	})
+	if err != nil {
+		return nil //nolint:nilerr // only ctx ends the attempts
+	}
+
+	count := 0
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, transactions := range found {
+		count += len(transactions)
+		w.pending[name] = append(transactions, w.pending[name]...)
+		if len(w.pending[name]) > 0 {
+			w.work.Add(name)
+		}
+	}
+	log.Info("Compared nodes with their records", "nodes", len(initial), "changed", count)
+	return nil
+}
+
+// write stores pending transactions until ctx is cancelled and what was seen by then is stored too.
+func (w *Watcher) write(ctx context.Context) {
+	writeCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		deadline := time.AfterFunc(drainTimeout, cancel)
+		defer deadline.Stop()
+		w.work.ShutDownWithDrain()
+	})
+	defer stop()
+
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for w.writeNext(writeCtx) {
+			}
+		})
+	}
+	wg.Wait()
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.pending) > 0 {
+		logf.FromContext(ctx).Info("Stopped before every event was stored", "nodes", len(w.pending))
+	}
+}
+
+// writeNext takes a node and stores its pending transactions. It returns false when there is no more to do.
+func (w *Watcher) writeNext(ctx context.Context) bool {
+	node, shutdown := w.work.Get()
+	if shutdown {
+		return false
+	}
+	defer w.work.Done(node)
+	if err := w.flush(ctx, node); err != nil {
+		logf.FromContext(ctx).Error(err, "Recording failed, trying again", "node", node)
+		w.work.AddRateLimited(node)
+		return true
+	}
+	w.work.Forget(node)
+	return true
+}
+
+// flush stores the pending transactions of a node in order and stops at the first that fails.
+func (w *Watcher) flush(ctx context.Context, node string) error {
+	log := logf.FromContext(ctx)
+	for {
+		t, ok := w.oldest(node)
+		if !ok {
+			return nil
+		}
+		err := w.queue.Put(ctx, t)
+		switch {
+		case errors.Is(err, txn.ErrTooLarge):
+			// It can never be stored, and must not hold up what comes after it.
+			w.reportTooLarge(log, t, err)
+		case err != nil:
+			return err
+		default:
+			log.Info("Recorded transaction", "node", node, "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
+		}
+		w.stored(node)
+	}
+}
+
+func (w *Watcher) reportTooLarge(log logr.Logger, t txn.Transaction, err error) {
+	w.tooLarge.Inc()
+	log.Error(err, "Lost an event: its labels cannot be stored", "node", t.Node, "type", t.Type, "resourceVersion", t.ResourceVersion)
+	w.events.Eventf(nodeReference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsTooLarge", "Record",
+		"The labels of this node are not kept: they do not fit a ConfigMap, whose limit is %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
+}
+
+// oldest returns the first of the node's pending transactions.
+func (w *Watcher) oldest(node string) (t txn.Transaction, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.pending[node]) == 0 {
+		return txn.Transaction{}, false
+	}
+	return w.pending[node][0], true
+}
+
+// stored takes the first of the node's pending transactions away.
+func (w *Watcher) stored(node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.pending[node]) == 1 {
+		delete(w.pending, node)
+		return
+	}
+	w.pending[node] = w.pending[node][1:]
+}
+
+// nodeReference is one incarnation of a node as the object of an event.
+func nodeReference(node string, uid types.UID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}
+}

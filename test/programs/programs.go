@@ -1,0 +1,213 @@
+// Package programs runs nodekeeper's built programs as processes, for the
+// end-to-end tests and the demo. They come from bin/ (make build), listen on
+// free loopback ports, and end with the process that started them if that does not end them first.
+package programs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// readyPeriod is the time between two looks at the readiness probe.
+const readyPeriod = 20 * time.Millisecond
+
+// Program is one running process. It is safe for concurrent use.
+type Program struct {
+	// Name is watcher or processor, Identity the value of --identity.
+	Name, Identity string
+
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
+	err  error         // how it ended; to be read after done is closed
+
+	mu     sync.Mutex
+	output bytes.Buffer
+	// probe is the address of the health probe, known when the process has told it; heard is closed then.
+	probe string
+	heard chan struct{}
+}
+
+// Start starts bin/<name> against the cluster of the kubeconfig. The args come after those that
+// every process here gets, so they can replace them.
+func Start(name, identity, kubeconfig string, args ...string) (*Program, error) {
+	bin, err := binary(name)
+	if err != nil {
+		return nil, err
+	}
+	args = append([]string{
+		"--kubeconfig=" + kubeconfig,
+		"--identity=" + identity,
+		"--metrics-bind-address=127.0.0.1:0",
+		"--health-probe-bind-address=127.0.0.1:0",
+	}, args...)
+	p := &Program{Name: name, Identity: identity, done: make(chan struct{}), heard: make(chan struct{})}
+	p.cmd = exec.Command(bin, args...) //nolint:noctx // it is ended by Stop, Kill, or the end of this process
+	// Pdeathsig counts on the thread that starts it; the runtime keeps the main threads alive.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	pipe, err := p.cmd.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", identity, err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", identity, err)
+	}
+	go func() {
+		p.read(pipe)
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// binary returns the path of a built program.
+func binary(name string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(root, "bin", name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s is not built: run \"make build\"", path)
+	}
+	return path, nil
+}
+
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("looking for go.mod: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("looking for go.mod: not inside a module")
+		}
+		dir = parent
+	}
+}
+
+// read keeps the output and looks in it for the address of the health probe.
+func (p *Program) read(pipe io.Reader) {
+	lines := bufio.NewScanner(pipe)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var entry struct{ Msg, Name, Addr string }
+		_ = json.Unmarshal(lines.Bytes(), &entry) // what is no JSON has no address
+		p.mu.Lock()
+		p.output.Write(lines.Bytes())
+		p.output.WriteByte('\n')
+		if p.probe == "" && entry.Name == "health probe" && entry.Addr != "" {
+			p.probe = entry.Addr
+			close(p.heard)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// WaitReady returns when the readiness probe says that the process is ready. It
+// returns an error with the process's output if it ends instead, or when ctx is done.
+func (p *Program) WaitReady(ctx context.Context) error {
+	select {
+	case <-p.heard:
+	case <-p.done:
+		return fmt.Errorf("%s ended before it was ready (%w):\n%s", p.Identity, p.err, p.Output())
+	case <-ctx.Done():
+		return fmt.Errorf("%s does not get ready (%w):\n%s", p.Identity, ctx.Err(), p.Output())
+	}
+	tick := time.NewTicker(readyPeriod)
+	defer tick.Stop()
+	for !p.isReady(ctx) {
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended before it was ready (%w):\n%s", p.Identity, p.err, p.Output())
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not get ready (%w):\n%s", p.Identity, ctx.Err(), p.Output())
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+func (p *Program) isReady(ctx context.Context) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.probe+"/readyz", http.NoBody)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode == http.StatusOK
+}
+
+// PID returns the process id.
+func (p *Program) PID() int { return p.cmd.Process.Pid }
+
+// Output returns what the process has printed to its standard error so far.
+func (p *Program) Output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Clone(p.output.String())
+}
+
+// Done is closed when the process has ended.
+func (p *Program) Done() <-chan struct{} { return p.done }
+
+// ExitCode returns the exit code of an ended process; -1 if a signal ended it or it still runs.
+func (p *Program) ExitCode() int {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	default:
+		return -1
+	}
+}
+
+// Signal sends a signal to the process. One that has ended is no error.
+func (p *Program) Signal(sig os.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("sending %v to %s: %w", sig, p.Identity, err)
+	}
+	return nil
+}
+
+// Stop asks the process to end and waits for it; one that has not ended after the timeout is killed, which is an error.
+func (p *Program) Stop(timeout time.Duration) error {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-timer.C:
+		return errors.Join(fmt.Errorf("%s did not end within %s of SIGTERM:\n%s", p.Identity, timeout, p.Output()), p.Kill())
+	}
+}
+
+// Kill ends the process at once, as kill -9 does, and waits for it.
+func (p *Program) Kill() error {
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-p.done
+	return nil
+}
