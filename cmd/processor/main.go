@@ -5,33 +5,17 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"io"
 	"os"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/service"
 )
 
 const program = "processor"
-
-// options are the settings of a processor.
-type options struct {
-	service.Options
-
-	workers     int
-	restoreMode string
-	liveLabels  string
-	retention   time.Duration
-}
 
 func main() {
 	os.Exit(service.Main(program, os.Args[1:], os.Stderr, run))
@@ -79,53 +63,4 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	return service.Run(ctx, mgr)
-}
-
-func (o *options) addFlags(fs *flag.FlagSet) {
-	o.AddFlags(fs)
-	fs.IntVar(&o.workers, "workers", 16, "how many `nodes` are worked on at a time")
-	fs.StringVar(&o.restoreMode, "restore-mode", string(labels.Replace), "`replace`: a returned node's labels become the saved ones; merge: the saved ones are added")
-	fs.StringVar(&o.liveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose value on the returned node wins; empty for none")
-	fs.DurationVar(&o.retention, "retention", 0, "how `long` a record is kept after its node went away, 720h for instance; 0 for ever")
-}
-
-// policy checks the processor's own settings and returns what they say about restores.
-func (o *options) policy() (labels.Policy, error) {
-	if o.workers < 1 {
-		return labels.Policy{}, fmt.Errorf("--workers %d: give 1 or more", o.workers)
-	}
-	if o.retention < 0 {
-		return labels.Policy{}, fmt.Errorf("--retention %s: give a positive duration, or 0 for ever", o.retention)
-	}
-	mode, err := labels.ParseMode(o.restoreMode)
-	if err != nil {
-		return labels.Policy{}, fmt.Errorf("--restore-mode: %w", err)
-	}
-	live, err := labels.ParsePatterns(o.liveLabels)
-	if err != nil {
-		return labels.Policy{}, fmt.Errorf("--live-labels: %w", err)
-	}
-	return labels.Policy{Mode: mode, Live: live}, nil
-}
-
-// cache holds the transactions and the records.
-func (o *options) cache() cache.Options {
-	return cache.Options{
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}}},
-		},
-		DefaultTransform: cache.TransformStripManagedFields(),
-	}
-}
-
-func (o *options) permissions() []service.Permission {
-	needed := service.Permissions("", "nodes", "", "get", "patch")
-	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "get", "list", "watch", "patch", "delete")...)
-	needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "get", "list", "watch", "create", "update")...)
-	needed = append(needed, service.Permissions("coordination.k8s.io", "leases", o.TransactionNamespace, "get", "list", "create", "update", "delete")...)
-	if o.retention > 0 {
-		needed = append(needed, service.Permissions("", "nodes", "", "list")...)
-		needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "patch", "delete")...)
-	}
-	return needed
 }

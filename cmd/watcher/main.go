@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -27,15 +28,20 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	var opts service.Options
 	fs := flag.NewFlagSet(program, flag.ContinueOnError)
 	opts.AddFlags(fs)
+	headStart := fs.Duration("head-start", 5*time.Second, "how `long`, after it has listed the nodes anew, it leaves the recording to other watchers; 0 if it is the only one")
 	recordUpdates := fs.Bool("record-updates", true, "record changes of labels too, so that they survive even if no watcher sees the node's end")
 	if err := opts.Parse(fs, args, stderr); err != nil {
 		return err
 	}
+	if *headStart < 0 {
+		return fmt.Errorf("--head-start %s: give a positive duration, or 0 for none", *headStart)
+	}
 	ctx = service.WithLogger(ctx, stderr, &opts)
 	service.LogStart(ctx, fs)
 
+	listings := &watcher.Listings{}
 	mgr, err := service.New(ctx, service.Config{
-		Program: program, Options: &opts, Cache: cacheOptions(), Permissions: permissions(&opts),
+		Program: program, Options: &opts, Cache: cacheOptions(listings), Permissions: permissions(&opts),
 	})
 	if err != nil {
 		return err
@@ -47,6 +53,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	w, err := watcher.New(watcher.Config{
 		Client:               mgr.GetClient(),
 		Nodes:                nodes,
+		Listings:             listings,
+		HeadStart:            *headStart,
 		Events:               mgr.GetEventRecorder("nodekeeper-" + program),
 		Metrics:              metrics.Registry,
 		TransactionNamespace: opts.TransactionNamespace,
@@ -55,6 +63,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	})
 	if err != nil {
 		return err
+	}
+	if err := mgr.AddReadyzCheck("recording", w.Ready); err != nil {
+		return fmt.Errorf("adding the readiness probe: %w", err)
 	}
 	if err := mgr.Add(manager.RunnableFunc(w.Run)); err != nil {
 		return fmt.Errorf("adding the watcher: %w", err)
@@ -67,13 +78,16 @@ func nodeMetadata() *metav1.PartialObjectMetadata {
 }
 
 // cacheOptions keeps of every Node what a transaction is made from: no status, no annotations.
-func cacheOptions() cache.Options {
-	return cache.Options{DefaultTransform: func(obj any) (any, error) {
-		if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
-			n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
-		}
-		return obj, nil
-	}}
+func cacheOptions(listings *watcher.Listings) cache.Options {
+	return cache.Options{
+		NewInformer: listings.NewInformer,
+		DefaultTransform: func(obj any) (any, error) {
+			if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
+				n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
+			}
+			return obj, nil
+		},
+	}
 }
 
 func permissions(o *service.Options) []service.Permission {

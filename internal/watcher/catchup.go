@@ -18,16 +18,16 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// catchUp returns what is to be recorded of a node that was there when the
+// CatchUp returns what is to be recorded of a node that was there when the
 // watcher started: its events are not known, so the node is compared with its record, nil
 // if it has none that can be read. A node that has its labels gives nothing, so
 // that a restart of every watcher on a quiet cluster records nothing.
-func (o observer) catchUp(n *metav1.PartialObjectMetadata, r *record.Record, now time.Time) []txn.Transaction {
+func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, now time.Time) []txn.Transaction {
 	own, marker := labels.Split(n.Labels)
 	switch {
 	case r == nil || !preserve.Owned(*r, n.UID, marker):
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
-	case o.recordUpdates && !maps.Equal(own, r.Labels):
+	case o.RecordUpdates && !maps.Equal(own, r.Labels):
 		return []txn.Transaction{o.transaction(txn.Updated, n, now)}
 	}
 	return nil
@@ -49,7 +49,7 @@ func (w *Watcher) catchUpAll(ctx context.Context, initial map[string]*metav1.Par
 			return nil //nolint:nilerr // as if there were none: the processor that gets the transaction reports it
 		}
 		compared[cm.Name] = true
-		found[cm.Name] = w.observer.catchUp(n, r, now)
+		found[cm.Name] = w.observer.CatchUp(n, r, now)
 		return nil
 	})
 	if err != nil {
@@ -57,7 +57,7 @@ func (w *Watcher) catchUpAll(ctx context.Context, initial map[string]*metav1.Par
 	}
 	for name, n := range initial {
 		if !compared[name] {
-			found[name] = w.observer.catchUp(n, nil, now)
+			found[name] = w.observer.CatchUp(n, nil, now)
 		}
 	}
 	return found, nil

@@ -53,7 +53,7 @@ func (w *Watcher) keepInitial(log logr.Logger, n *metav1.PartialObjectMetadata) 
 
 // seen puts the transactions of an event behind the node's pending ones.
 func (w *Watcher) seen(log logr.Logger, before, after *metav1.PartialObjectMetadata) {
-	transactions := w.observer.observe(before, after, time.Now())
+	transactions := w.observer.Observe(before, after, time.Now())
 	if len(transactions) == 0 {
 		return
 	}

@@ -10,15 +10,15 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// observer makes transactions of what a watch shows. It is pure.
-type observer struct {
-	// recordUpdates says whether changes of labels are recorded too.
-	recordUpdates bool
+// Observer makes transactions of what a watch shows. It is pure.
+type Observer struct {
+	// RecordUpdates says whether changes of labels are recorded too.
+	RecordUpdates bool
 }
 
-// observe returns the transactions of one event, in order: before is the last state of the
+// Observe returns the transactions of one event, in order: before is the last state of the
 // node that was seen, after the new one; nil means that the node was or is not there.
-func (o observer) observe(before, after *metav1.PartialObjectMetadata, now time.Time) []txn.Transaction {
+func (o Observer) Observe(before, after *metav1.PartialObjectMetadata, now time.Time) []txn.Transaction {
 	switch {
 	case before == nil && after == nil:
 		return nil
@@ -29,13 +29,13 @@ func (o observer) observe(before, after *metav1.PartialObjectMetadata, now time.
 	case before.UID != after.UID:
 		// The watch missed the end of one incarnation and the start of the next.
 		return []txn.Transaction{o.transaction(txn.Deleted, before, now), o.transaction(txn.Added, after, now)}
-	case o.recordUpdates && !sameLabels(before, after):
+	case o.RecordUpdates && !sameLabels(before, after):
 		return []txn.Transaction{o.transaction(txn.Updated, after, now)}
 	}
 	return nil
 }
 
-func (o observer) transaction(typ txn.Type, n *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {
+func (o Observer) transaction(typ txn.Type, n *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {
 	own, marker := labels.Split(n.Labels)
 	return txn.Transaction{
 		Type:            typ,
@@ -45,7 +45,7 @@ func (o observer) transaction(typ txn.Type, n *metav1.PartialObjectMetadata, now
 		Labels:          own,
 		Marker:          marker,
 		ObservedAt:      now,
-		FoundsRecord:    typ == txn.Added && o.recordUpdates,
+		FoundsRecord:    typ == txn.Added && o.RecordUpdates,
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -29,7 +31,8 @@ const (
 
 	// A failed write is retried after minBackoff, doubling up to maxBackoff.
 	minBackoff = 50 * time.Millisecond
-	maxBackoff = 10 * time.Second
+	// It stays below the usual head start: a watcher that another one waits for is not to be late.
+	maxBackoff = 2 * time.Second
 
 	// startRetryPeriod is the time between two attempts to read all records at the start.
 	startRetryPeriod = 2 * time.Second
@@ -39,12 +42,17 @@ const (
 	drainTimeout = 3 * time.Second
 )
 
-// Config is what a Watcher is made from. All fields are required but RecordUpdates.
+// Config is what a Watcher is made from. All fields are required but HeadStart and RecordUpdates.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
 	// Nodes is an informer of Nodes; metadata is all that it needs to hold (*metav1.PartialObjectMetadata).
 	Nodes NodeInformer
+	// Listings tells when that informer listed.
+	Listings *Listings
+	// HeadStart is how long the watcher, when it has listed the nodes anew, leaves the writing
+	// to watchers that were watching already. Zero is right where there are none.
+	HeadStart time.Duration
 	// Events takes the Warning events on Nodes.
 	Events events.EventRecorder
 	// Metrics registers the watcher's metrics.
@@ -65,12 +73,17 @@ type NodeInformer interface {
 type Watcher struct {
 	client            client.Client
 	nodes             NodeInformer
+	listings          *Listings
+	headStartTime     time.Duration
 	events            events.EventRecorder
 	metadataNamespace string
-	observer          observer
+	observer          Observer
 	queue             *txn.Queue
 	tooLarge          prometheus.Counter
 	work              workqueue.TypedRateLimitingInterface[string] // names of nodes with pending transactions
+
+	isRecording atomic.Bool // whether the start is done
+	isStopping  atomic.Bool // whether Run was told to end
 
 	mu sync.Mutex
 	// initial are the nodes that were there at the start, until they are compared with their records.
@@ -91,9 +104,11 @@ func New(cfg Config) (*Watcher, error) {
 	return &Watcher{
 		client:            cfg.Client,
 		nodes:             cfg.Nodes,
+		listings:          cfg.Listings,
+		headStartTime:     cfg.HeadStart,
 		events:            cfg.Events,
 		metadataNamespace: cfg.MetadataNamespace,
-		observer:          observer{recordUpdates: cfg.RecordUpdates},
+		observer:          Observer{RecordUpdates: cfg.RecordUpdates},
 		queue:             &txn.Queue{Client: cfg.Client, Namespace: cfg.TransactionNamespace},
 		tooLarge:          tooLarge,
 		work: workqueue.NewTypedRateLimitingQueue(
@@ -114,16 +129,24 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if !toolscache.WaitForCacheSync(ctx.Done(), handle.HasSynced) {
 		return nil // told to stop before anything was seen
 	}
-	if err := w.start(ctx); err != nil {
-		return err
-	}
+	w.giveHeadStart(ctx)
+	w.start(ctx)
 	w.write(ctx)
+	return nil
+}
+
+// Ready is a readiness check: it returns an error until the watcher has compared the nodes with
+// their records, from when on it records what it sees at once.
+func (w *Watcher) Ready(*http.Request) error {
+	if !w.isRecording.Load() {
+		return errors.New("the nodes are not compared with their records yet")
+	}
 	return nil
 }
 
 // start compares the nodes that are there with their records and puts what that
 // gives before the events that came since. It tries until ctx is cancelled.
-func (w *Watcher) start(ctx context.Context) error {
+func (w *Watcher) start(ctx context.Context) {
 	log := logf.FromContext(ctx)
 	w.mu.Lock()
 	initial := w.initial
@@ -140,34 +163,28 @@ func (w *Watcher) start(ctx context.Context) error {
 		return true, nil
 	})
 	if err != nil {
-		return nil //nolint:nilerr // only ctx ends the attempts
+		return // only ctx ends the attempts
 	}
 
 	count := 0
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, transactions := range found {
+		if len(transactions) == 0 {
+			continue // the node has nothing to add to what came since
+		}
 		count += len(transactions)
 		w.pending[name] = append(transactions, w.pending[name]...)
-		if len(w.pending[name]) > 0 {
-			w.work.Add(name)
-		}
+		w.work.Add(name)
 	}
 	log.Info("Compared nodes with their records", "nodes", len(initial), "changed", count)
-	return nil
+	w.isRecording.Store(true)
 }
 
 // write stores pending transactions until ctx is cancelled and what was seen by then is stored too.
 func (w *Watcher) write(ctx context.Context) {
 	writeCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
-		deadline := time.AfterFunc(drainTimeout, cancel)
-		defer deadline.Stop()
-		w.work.ShutDownWithDrain()
-	})
-	defer stop()
-
 	var wg sync.WaitGroup
 	for range writers {
 		wg.Go(func() {
@@ -175,6 +192,9 @@ func (w *Watcher) write(ctx context.Context) {
 			}
 		})
 	}
+	<-ctx.Done()
+	w.drain(writeCtx)
+	cancel()
 	wg.Wait()
 
 	w.mu.Lock()
@@ -184,6 +204,28 @@ func (w *Watcher) write(ctx context.Context) {
 	}
 }
 
+// drain returns when all that is pending is stored, after drainTimeout at the latest, and ends the queue.
+func (w *Watcher) drain(ctx context.Context) {
+	defer w.work.ShutDown()
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	w.isStopping.Store(true)
+	// The error says that the time is over: write tells what is left.
+	_ = wait.PollUntilContextCancel(ctx, minBackoff, true, func(context.Context) (bool, error) {
+		return w.hurry() == 0, nil
+	})
+}
+
+// hurry lets no node with pending transactions wait any longer, for a retry for instance, and returns how many there are.
+func (w *Watcher) hurry() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for node := range w.pending {
+		w.work.Add(node)
+	}
+	return len(w.pending)
+}
+
 // writeNext takes a node and stores its pending transactions. It returns false when there is no more to do.
 func (w *Watcher) writeNext(ctx context.Context) bool {
 	node, shutdown := w.work.Get()
@@ -191,6 +233,10 @@ func (w *Watcher) writeNext(ctx context.Context) bool {
 		return false
 	}
 	defer w.work.Done(node)
+	if left := w.headStart(); left > 0 && !w.isStopping.Load() { // after a gap in the watch
+		w.work.AddAfter(node, left)
+		return true
+	}
 	if err := w.flush(ctx, node); err != nil {
 		logf.FromContext(ctx).Error(err, "Recording failed, trying again", "node", node)
 		w.work.AddRateLimited(node)

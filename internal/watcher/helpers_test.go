@@ -1,0 +1,164 @@
+package watcher_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher"
+)
+
+// The namespaces of the tests without an API server.
+const (
+	transactions = "transactions"
+	records      = "records"
+)
+
+// informer is a NodeInformer that a test drives by hand, synced from the start. The zero value has no nodes.
+type informer struct {
+	toolscache.ResourceEventHandler // the watcher's, after it was added
+	initial                         []any
+}
+
+var _ watcher.NodeInformer = (*informer)(nil)
+
+func (i *informer) AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	for _, obj := range i.initial {
+		handler.OnAdd(obj, true)
+	}
+	i.ResourceEventHandler = handler
+	return synced{}, nil
+}
+
+func (i *informer) RemoveEventHandler(toolscache.ResourceEventHandlerRegistration) error {
+	i.ResourceEventHandler = toolscache.ResourceEventHandlerFuncs{}
+	return nil
+}
+
+type synced struct{}
+
+func (synced) HasSynced() bool                          { return true }
+func (synced) HasSyncedChecker() toolscache.DoneChecker { return nil }
+
+// running is a watcher at work in a synctest bubble.
+type running struct {
+	*informer
+	client   client.WithWatch // without faults
+	recorder *events.FakeRecorder
+	registry *prometheus.Registry
+	ready    func(*http.Request) error
+	cancel   context.CancelFunc
+	done     chan error
+}
+
+// start runs a watcher in an empty cluster. Its client meets the faults. It returns when it has done what it can without waiting.
+func start(t *testing.T, nodes *informer, fault ...faults.Fault) *running {
+	t.Helper()
+	return startWith(t, fake.NewClientBuilder().Build(), nodes, fault...)
+}
+
+func startWith(t *testing.T, c client.WithWatch, nodes *informer, fault ...faults.Fault) *running {
+	t.Helper()
+	r := &running{
+		informer: nodes,
+		client:   c,
+		recorder: events.NewFakeRecorder(100),
+		registry: prometheus.NewRegistry(),
+		done:     make(chan error, 1),
+	}
+	w, err := watcher.New(watcher.Config{
+		Client: faults.Client(r.client, fault...), Nodes: nodes, Listings: &watcher.Listings{}, Events: r.recorder, Metrics: r.registry,
+		TransactionNamespace: transactions, MetadataNamespace: records, RecordUpdates: true,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.cancel, r.ready = cancel, w.Ready
+	go func() { r.done <- w.Run(ctx) }()
+	synctest.Wait()
+	return r
+}
+
+// stop tells the watcher to stop and returns how long that took.
+func (r *running) stop(t *testing.T) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	r.cancel()
+	require.NoError(t, <-r.done)
+	return time.Since(begin)
+}
+
+// queued returns the transactions of a node, oldest first.
+func queued(t *testing.T, c client.Reader, ns, node string) []txn.Transaction {
+	t.Helper()
+	var list corev1.ConfigMapList
+	require.NoError(t, c.List(t.Context(), &list, client.InNamespace(ns), client.MatchingLabels(txn.NodeLabels(node))))
+	var all []txn.Transaction
+	for i := range list.Items {
+		transaction, err := txn.Parse(&list.Items[i])
+		if assert.NoError(t, err) {
+			all = append(all, transaction)
+		}
+	}
+	slices.SortFunc(all, func(a, b txn.Transaction) int {
+		return cmp.Or(txn.Compare(a, b), cmp.Compare(a.Type, b.Type))
+	})
+	return all
+}
+
+// summary is what tells one transaction from another at a glance.
+func summary(all []txn.Transaction) []string {
+	texts := []string{}
+	for _, transaction := range all {
+		texts = append(texts, string(transaction.Type)+" "+string(transaction.UID)+"@"+transaction.ResourceVersion)
+	}
+	return texts
+}
+
+// errBrokeOrder says that a transaction was tried before the one that comes before it was stored.
+var errBrokeOrder = errors.New("a transaction was written before the previous one was known to be stored")
+
+// checkOrder returns errBrokeOrder if the log of creates shows that; want are the names in their order.
+func checkOrder(log *faults.Log, want []string) error {
+	known := 0 // how many are known to be stored
+	for _, entry := range log.Entries() {
+		if i := slices.Index(want, entry.Name); i > known {
+			return errBrokeOrder
+		}
+		isStored := entry.Err == nil || apierrors.IsAlreadyExists(entry.Err)
+		if isStored && known < len(want) && entry.Name == want[known] {
+			known++
+		}
+	}
+	return nil
+}
+
+// metric returns the value of a counter or gauge that has no labels.
+func metric(t *testing.T, registry prometheus.Gatherer, name string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		if family.GetName() == name {
+			return family.GetMetric()[0].GetCounter().GetValue() + family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	require.Fail(t, "no metric "+name)
+	return 0
+}

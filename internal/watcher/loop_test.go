@@ -1,0 +1,254 @@
+package watcher_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// live lets the informer show the life of an incarnation of node-1 and returns the names of its transactions.
+func live(nodes *informer, uid types.UID, firstVersion int) []string {
+	states := make([]*metav1.PartialObjectMetadata, 5)
+	names := make([]string, len(states))
+	for i := range states {
+		states[i] = state(uid, fmt.Sprint(firstVersion+i), set{"rack": fmt.Sprint("r", min(i, 3))})
+		names[i] = txn.NodeHash("node-1") + "." + states[i].ResourceVersion
+	}
+	nodes.OnAdd(states[0], false)
+	nodes.OnUpdate(states[0], states[1])
+	nodes.OnUpdate(states[1], states[2])
+	nodes.OnUpdate(states[2], states[3])
+	nodes.OnDelete(states[4])
+	return names
+}
+
+func TestEventsBecomeTransactionsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, &informer{})
+		live(w.informer, "a", 8) // 10 comes after 9, though not as text
+		synctest.Wait()
+		want := []string{"added a@8", "updated a@9", "updated a@10", "updated a@11", "deleted a@12"}
+		assert.Equal(t, want, summary(queued(t, w.client, transactions, "node-1")))
+		assert.Zero(t, w.stop(t), "there is nothing to wait for")
+	})
+}
+
+func TestHeartbeatsAreNotRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, &informer{})
+		w.OnUpdate(state("a", "5", set{"rack": "r7"}), state("a", "6", set{"rack": "r7", labels.Marker: "3"}))
+		w.stop(t)
+		assert.Empty(t, queued(t, w.client, transactions, "node-1"))
+	})
+}
+
+func TestFaultsDelayButKeepTheOrder(t *testing.T) {
+	creates := faults.Calls{Verb: faults.Create}
+	for name, fault := range map[string]interface {
+		faults.Fault
+		Hits() int
+	}{
+		"outage at the first":          &faults.Outage{Calls: faults.Calls{Verb: creates.Verb, Times: 7}},
+		"outage in between":            &faults.Outage{Calls: faults.Calls{Verb: creates.Verb, Skip: 2, Times: 3}},
+		"answer lost at the first":     &faults.LostAnswer{Calls: faults.Calls{Verb: creates.Verb, Times: 1}},
+		"answer lost in between":       &faults.LostAnswer{Calls: faults.Calls{Verb: creates.Verb, Skip: 2, Times: 1}},
+		"many answers lost":            &faults.LostAnswer{Calls: faults.Calls{Verb: creates.Verb, Times: 20}},
+		"answer lost, then no look":    &faults.LostAnswer{Calls: faults.Calls{Times: 4}},
+		"slow":                         &faults.Slow{Calls: faults.Calls{Verb: creates.Verb, Times: 3}, Delay: 20 * time.Second},
+		"conflicts, whatever they say": &faults.Conflict{Calls: faults.Calls{Verb: creates.Verb, Skip: 1, Times: 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := &faults.Log{Calls: faults.Calls{Verb: faults.Create}}
+				w := start(t, &informer{}, log, fault)
+				names := live(w.informer, "a", 8)
+				time.Sleep(2 * time.Minute)
+				assert.Positive(t, fault.Hits())
+				want := []string{"added a@8", "updated a@9", "updated a@10", "updated a@11", "deleted a@12"}
+				assert.Equal(t, want, summary(queued(t, w.client, transactions, "node-1")))
+				require.NoError(t, checkOrder(log, names))
+				assert.Zero(t, w.stop(t))
+			})
+		})
+	}
+}
+
+func TestOneNodeThatCannotBeStoredHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := state("a", "8", nil)
+		down := &faults.Outage{Calls: faults.Calls{Name: txn.NodeHash("node-1") + ".8"}}
+		w := start(t, &informer{}, down)
+		w.OnAdd(first, false)
+		other := state("b", "9", nil)
+		other.Name = "node-2"
+		w.OnAdd(other, false)
+		synctest.Wait()
+		assert.Equal(t, []string{"added b@9"}, summary(queued(t, w.client, transactions, "node-2")))
+		assert.Empty(t, queued(t, w.client, transactions, "node-1"))
+		down.End()
+		w.stop(t)
+	})
+}
+
+func TestLongOutageIsNotHammered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := &faults.Outage{Calls: faults.Calls{Verb: faults.Create}}
+		w := start(t, &informer{}, down)
+		w.OnAdd(state("a", "8", nil), false)
+		time.Sleep(time.Hour)
+		assert.Less(t, down.Hits(), 2*3600, "attempts in an hour")
+		down.End()
+		time.Sleep(10 * time.Second)
+		assert.Len(t, queued(t, w.client, transactions, "node-1"), 1)
+		w.stop(t)
+	})
+}
+
+func TestTombstoneIsADeleteWithTheLastStateSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, &informer{})
+		last := state("a", "8", set{"rack": "r7", labels.Marker: "3"})
+		w.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "node-1", Obj: last})
+		synctest.Wait()
+		all := queued(t, w.client, transactions, "node-1")
+		require.Equal(t, []string{"deleted a@8"}, summary(all))
+		assert.Equal(t, set{"rack": "r7"}, all[0].Labels)
+		assert.Equal(t, "3", all[0].Marker)
+		w.stop(t)
+	})
+}
+
+func TestWhatIsNoNodeIsIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, &informer{initial: []any{"no node"}})
+		w.OnAdd("no node", false)
+		w.OnUpdate("no node", nil)
+		w.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "node-1"})
+		w.stop(t)
+		assert.Empty(t, queued(t, w.client, transactions, "node-1"))
+	})
+}
+
+func TestMissedReplacementIsADeleteAndAnAdd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, &informer{})
+		w.OnUpdate(state("a", "8", set{"rack": "r7"}), state("b", "15", nil))
+		synctest.Wait()
+		assert.Equal(t, []string{"deleted a@8", "added b@15"}, summary(queued(t, w.client, transactions, "node-1")))
+		w.stop(t)
+	})
+}
+
+// TestTakenNameIsWaitedFor: the add of an incarnation and its missed delete have one name if nothing happened in between.
+func TestTakenNameIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, &informer{})
+		only := state("a", "8", set{"rack": "r7"})
+		w.OnAdd(only, false)
+		w.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "node-1", Obj: only})
+		w.OnAdd(state("b", "15", nil), false)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"added a@8"}, summary(queued(t, w.client, transactions, "node-1")), "what comes after it waits too")
+
+		applied := txn.Transaction{Node: "node-1", ResourceVersion: "8"}.ConfigMap(transactions)
+		require.NoError(t, w.client.Delete(t.Context(), applied))
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []string{"deleted a@8", "added b@15"}, summary(queued(t, w.client, transactions, "node-1")))
+		w.stop(t)
+	})
+}
+
+func TestSameEventOfAnotherWatcherCountsAsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, &informer{})
+		theirs := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", ResourceVersion: "8", Labels: set{}, ObservedAt: time.Now().Add(-time.Second)}
+		require.NoError(t, w.client.Create(t.Context(), theirs.ConfigMap(transactions)))
+		live(w.informer, "a", 8)
+		synctest.Wait()
+		all := queued(t, w.client, transactions, "node-1")
+		require.Len(t, all, 5)
+		assert.Equal(t, theirs.ObservedAt.UTC(), all[0].ObservedAt)
+		w.stop(t)
+	})
+}
+
+func TestTooLargeIsReportedOnceAndHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, &informer{})
+		huge := set{}
+		for i := range txn.MaxDataBytes/63 + 1 {
+			huge[fmt.Sprint("key-", i)] = strings.Repeat("v", 63)
+		}
+		w.OnUpdate(state("a", "7", nil), state("a", "8", huge))
+		trimmed := maps.Clone(huge)
+		for i := range 1000 {
+			delete(trimmed, fmt.Sprint("key-", i))
+		}
+		w.OnUpdate(state("a", "8", huge), state("a", "9", trimmed))
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{"updated a@9"}, summary(queued(t, w.client, transactions, "node-1")))
+		assert.InDelta(t, 1, metric(t, w.registry, "nodekeeper_transactions_too_large_total"), 0)
+		if assert.Len(t, w.recorder.Events, 1) {
+			assert.Contains(t, <-w.recorder.Events, "Warning LabelsTooLarge The labels of this node are not kept: they do not fit a ConfigMap")
+		}
+		w.stop(t)
+	})
+}
+
+func TestNodeWithTheNameOfTheRootCAIsReportedAndNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		initial, added := state("a", "8", nil), state("b", "9", nil)
+		initial.Name, added.Name = record.RootCAName, record.RootCAName
+		w := start(t, &informer{initial: []any{initial}})
+		w.OnDelete(initial)
+		w.OnAdd(added, false)
+		w.OnUpdate(added, added)
+		synctest.Wait()
+		assert.Empty(t, queued(t, w.client, transactions, record.RootCAName))
+		if assert.Len(t, w.recorder.Events, 2, "one an incarnation") {
+			assert.Contains(t, <-w.recorder.Events, "Warning LabelsNotKept")
+		}
+		w.stop(t)
+	})
+}
+
+func TestStartIsTriedUntilTheRecordsAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := &faults.Outage{Calls: faults.Calls{Verb: faults.List, Times: 5}}
+		first := state("a", "8", set{"rack": "r7"})
+		w := start(t, &informer{initial: []any{first}}, down)
+		w.OnUpdate(first, state("a", "9", set{"rack": "r8"}))
+		w.OnDelete(state("a", "10", set{"rack": "r8"}))
+		synctest.Wait()
+		assert.Empty(t, queued(t, w.client, transactions, "node-1"), "nothing may come before what the start finds")
+		time.Sleep(time.Minute)
+		assert.Equal(t, 5, down.Hits())
+		assert.Equal(t, []string{"added a@8", "updated a@9", "deleted a@10"}, summary(queued(t, w.client, transactions, "node-1")))
+		w.stop(t)
+	})
+}
+
+func TestQuietNodeIsNotRecordedAndDoesNotHoldUpTheStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		saved := record.Record{Node: "node-1", Version: "3", Source: "a", Labels: set{"rack": "r7"}}
+		c := fake.NewClientBuilder().WithObjects(saved.ConfigMap(records)).Build()
+		w := startWith(t, c, &informer{initial: []any{state("a", "8", saved.Labels)}})
+		assert.Zero(t, w.stop(t))
+		assert.Empty(t, queued(t, w.client, transactions, "node-1"))
+	})
+}

@@ -1,0 +1,133 @@
+package watcher_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher"
+)
+
+type set = map[string]string
+
+// observed is when all events in these tables were.
+var observed = time.Date(2026, 11, 21, 3, 14, 15, 0, time.UTC)
+
+// state is one state of node-1.
+func state(uid types.UID, resourceVersion string, own set) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: uid, ResourceVersion: resourceVersion, Labels: own},
+	}
+}
+
+func TestObserve(t *testing.T) {
+	added := func(uid types.UID, rv string, own set, marker string) txn.Transaction {
+		return txn.Transaction{Type: txn.Added, Node: "node-1", UID: uid, ResourceVersion: rv, Labels: own, Marker: marker, ObservedAt: observed, FoundsRecord: true}
+	}
+	of := func(typ txn.Type, uid types.UID, rv string, own set, marker string) txn.Transaction {
+		return txn.Transaction{Type: typ, Node: "node-1", UID: uid, ResourceVersion: rv, Labels: own, Marker: marker, ObservedAt: observed}
+	}
+	for name, tc := range map[string]struct {
+		before, after *metav1.PartialObjectMetadata
+		want          []txn.Transaction
+	}{
+		"nothing":              {},
+		"add":                  {after: state("a", "5", set{"rack": "r7"}), want: []txn.Transaction{added("a", "5", set{"rack": "r7"}, "")}},
+		"add without labels":   {after: state("a", "5", nil), want: []txn.Transaction{added("a", "5", set{}, "")}},
+		"add with a marker":    {after: state("a", "5", set{"rack": "r7", labels.Marker: "3"}), want: []txn.Transaction{added("a", "5", set{"rack": "r7"}, "3")}},
+		"delete":               {before: state("a", "5", set{"rack": "r7"}), want: []txn.Transaction{of(txn.Deleted, "a", "5", set{"rack": "r7"}, "")}},
+		"delete with a marker": {before: state("a", "5", set{labels.Marker: "3"}), want: []txn.Transaction{of(txn.Deleted, "a", "5", set{}, "3")}},
+		"label changed":        {state("a", "5", set{"rack": "r7"}), state("a", "6", set{"rack": "r8"}), []txn.Transaction{of(txn.Updated, "a", "6", set{"rack": "r8"}, "")}},
+		"label added":          {state("a", "5", nil), state("a", "6", set{"rack": ""}), []txn.Transaction{of(txn.Updated, "a", "6", set{"rack": ""}, "")}},
+		"label removed":        {state("a", "5", set{"rack": ""}), state("a", "6", nil), []txn.Transaction{of(txn.Updated, "a", "6", set{}, "")}},
+		"key changed":          {state("a", "5", set{"x": "1"}), state("a", "6", set{"y": "1"}), []txn.Transaction{of(txn.Updated, "a", "6", set{"y": "1"}, "")}},
+		"restore":              {state("a", "5", set{"new": "n"}), state("a", "6", set{"rack": "r7", labels.Marker: "3"}), []txn.Transaction{of(txn.Updated, "a", "6", set{"rack": "r7"}, "3")}},
+		"heartbeat":            {before: state("a", "5", set{"rack": "r7"}), after: state("a", "6", set{"rack": "r7"})},
+		"resync":               {before: state("a", "5", set{"rack": "r7"}), after: state("a", "5", set{"rack": "r7"})},
+		"marker came":          {before: state("a", "5", set{"rack": "r7"}), after: state("a", "6", set{"rack": "r7", labels.Marker: "3"})},
+		"marker changed":       {before: state("a", "5", set{labels.Marker: "3"}), after: state("a", "6", set{labels.Marker: "4"})},
+		"marker went":          {before: state("a", "5", set{labels.Marker: "3"}), after: state("a", "6", nil)},
+		"no labels, two ways":  {before: state("a", "5", nil), after: state("a", "6", set{})},
+		"other incarnation": {state("a", "5", set{"rack": "r7"}), state("b", "9", set{"new": "n"}), []txn.Transaction{
+			of(txn.Deleted, "a", "5", set{"rack": "r7"}, ""), added("b", "9", set{"new": "n"}, ""),
+		}},
+		"other incarnation with the same labels": {state("a", "5", set{"rack": "r7"}), state("b", "9", set{"rack": "r7"}), []txn.Transaction{
+			of(txn.Deleted, "a", "5", set{"rack": "r7"}, ""), added("b", "9", set{"rack": "r7"}, ""),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := watcher.Observer{RecordUpdates: true}.Observe(tc.before, tc.after, observed)
+			assert.Equal(t, tc.want, got)
+			assert.Equal(t, withoutUpdates(tc.want), watcher.Observer{}.Observe(tc.before, tc.after, observed), "while updates are not recorded")
+		})
+	}
+}
+
+// withoutUpdates is what is recorded of an event while updates are not.
+func withoutUpdates(all []txn.Transaction) []txn.Transaction {
+	var rest []txn.Transaction
+	for _, transaction := range all {
+		if transaction.Type == txn.Updated {
+			continue
+		}
+		transaction.FoundsRecord = false
+		rest = append(rest, transaction)
+	}
+	return rest
+}
+
+func TestObserveLeavesTheNodeAsItIs(t *testing.T) {
+	n := state("a", "5", set{"rack": "r7", labels.Marker: "3"})
+	got := watcher.Observer{RecordUpdates: true}.Observe(nil, n, observed)
+	maps.DeleteFunc(got[0].Labels, func(string, string) bool { return true })
+	assert.Equal(t, set{"rack": "r7", labels.Marker: "3"}, n.Labels, "the informer's cache shares it")
+}
+
+func TestCatchUp(t *testing.T) {
+	saved := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Version: "3", Source: "a", Restored: record.Restoration{UID: "b", ResourceVersion: "5"}}
+	for name, tc := range map[string]struct {
+		node         *metav1.PartialObjectMetadata
+		record       *record.Record
+		want         txn.Type // "" for nothing
+		wantAddsOnly txn.Type // while updates are not recorded
+	}{
+		"no record":                            {state("a", "9", set{"rack": "r7"}), nil, txn.Added, txn.Added},
+		"no record, but a marker":              {state("a", "9", set{"rack": "r7", labels.Marker: "3"}), nil, txn.Added, txn.Added},
+		"not owned":                            {state("c", "9", set{"new": "n"}), &saved, txn.Added, txn.Added},
+		"not owned, with the very same labels": {state("c", "9", set{"rack": "r7"}), &saved, txn.Added, txn.Added},
+		"not owned, marker of another version": {state("c", "9", set{"rack": "r7", labels.Marker: "2"}), &saved, txn.Added, txn.Added},
+		"source, unchanged":                    {state("a", "9", set{"rack": "r7"}), &saved, "", ""},
+		"source, unchanged, with a marker":     {state("a", "9", set{"rack": "r7", labels.Marker: "2"}), &saved, "", ""},
+		"source, changed":                      {state("a", "9", set{"rack": "r8"}), &saved, txn.Updated, ""},
+		"source, all labels gone":              {state("a", "9", nil), &saved, txn.Updated, ""},
+		"restored, unchanged":                  {state("b", "9", set{"rack": "r7", labels.Marker: "3"}), &saved, "", ""},
+		"restored, changed":                    {state("b", "9", set{"rack": "r8", labels.Marker: "3"}), &saved, txn.Updated, ""},
+		"restored but not noted, unchanged":    {state("c", "9", set{"rack": "r7", labels.Marker: "3"}), &saved, "", ""},
+		"restored but not noted, changed":      {state("c", "9", set{labels.Marker: "3"}), &saved, txn.Updated, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, transactionOf(tc.node, tc.want, true), watcher.Observer{RecordUpdates: true}.CatchUp(tc.node, tc.record, observed))
+			assert.Equal(t, transactionOf(tc.node, tc.wantAddsOnly, false), watcher.Observer{}.CatchUp(tc.node, tc.record, observed), "while updates are not recorded")
+		})
+	}
+}
+
+// transactionOf is the one transaction of that type that records this state of a node.
+func transactionOf(n *metav1.PartialObjectMetadata, typ txn.Type, recordUpdates bool) []txn.Transaction {
+	if typ == "" {
+		return nil
+	}
+	own, marker := labels.Split(n.Labels)
+	return []txn.Transaction{{
+		Type: typ, Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker,
+		ObservedAt: observed, FoundsRecord: typ == txn.Added && recordUpdates,
+	}}
+}
