@@ -94,17 +94,20 @@ func malformation(cm *corev1.ConfigMap) error {
 
 func isMarked(cm *corev1.ConfigMap) bool { return cm.Labels[MalformedLabel] == "true" }
 
-// malformedGauge counts what is marked in the cache.
-func malformedGauge(cache client.Reader, namespace string) prometheus.Collector {
+// malformedGauge counts what is marked.
+func (p *Processor) malformedGauge() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nodekeeper_malformed_transactions",
 		Help: "ConfigMaps in the transaction namespace that are no readable transactions; -1 if that is not known.",
-	}, func() float64 {
-		var list corev1.ConfigMapList
-		err := cache.List(context.Background(), &list, client.InNamespace(namespace), client.MatchingLabels{MalformedLabel: "true"})
-		if err != nil {
-			return -1
-		}
-		return float64(len(list.Items))
-	})
+	}, p.countMalformed)
+}
+
+// countMalformed counts what is marked in the cache, which answers at once; -1 if it cannot.
+func (p *Processor) countMalformed() float64 {
+	var list corev1.ConfigMapList
+	err := p.queue.Reader.List(context.Background(), &list, client.InNamespace(p.transactionNamespace), client.MatchingLabels{MalformedLabel: "true"})
+	if err != nil {
+		return -1
+	}
+	return float64(len(list.Items))
 }

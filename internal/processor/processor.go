@@ -82,7 +82,7 @@ func New(cfg Config) (*Processor, error) {
 		queue:                &txn.Queue{Reader: cfg.Cache, Client: cfg.Client, Namespace: cfg.TransactionNamespace},
 		records:              &store{cache: cfg.Cache, client: cfg.Client, namespace: cfg.MetadataNamespace},
 	}
-	if err := cfg.Metrics.Register(malformedGauge(cfg.Cache, cfg.TransactionNamespace)); err != nil {
+	if err := cfg.Metrics.Register(p.malformedGauge()); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	return p, nil
@@ -161,7 +161,7 @@ func (p *Processor) reconcileNode(ctx context.Context, req reconcile.Request) (r
 	case errors.Is(err, nodelock.ErrHeld):
 		return reconcile.Result{RequeueAfter: contendedRetry}, nil
 	case ctx.Err() != nil:
-		return reconcile.Result{}, nil // told to stop: what is left stays in the queue
+		return reconcile.Result{}, nil //nolint:nilerr // told to stop: what is left stays in the queue
 	}
 	return reconcile.Result{}, err
 }

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// ManagedByLabel and ManagedBy mark the ConfigMaps that are records.
+	// ManagedByLabel is the label that says of a record whose it is: [ManagedBy].
 	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedBy      = "nodekeeper"
+	// ManagedBy is the value of [ManagedByLabel].
+	ManagedBy = "nodekeeper"
 
 	// AwaySinceAnnotation is the time at which a processor with a retention time first
 	// found the node missing. Every write of the record takes it away again.
@@ -90,6 +91,11 @@ func Parse(cm *corev1.ConfigMap) (*Record, error) {
 	}
 	if text, ok := cm.Annotations[savedAtAnnotation]; ok {
 		savedAt, err := time.Parse(time.RFC3339, text)
+		if err == nil {
+			// In UTC the year can be one that RFC 3339 cannot write.
+			savedAt = savedAt.UTC()
+			_, err = savedAt.MarshalText()
+		}
 		if err != nil {
 			return nil, unreadable("annotation %s is not a time: %v", savedAtAnnotation, err)
 		}

@@ -24,7 +24,6 @@ var (
 const mutantSchedules = 400_000
 
 func TestNoScheduleBreaksAPromise(t *testing.T) {
-	t.Parallel()
 	t.Logf("%d schedules from seed %d", *schedules, *firstSeed)
 	if seed, err := explore(*firstSeed, *schedules, preserve.Decide, carrying{}); err != nil {
 		t.Error(report(seed, err, preserve.Decide, carrying{}))
@@ -32,7 +31,6 @@ func TestNoScheduleBreaksAPromise(t *testing.T) {
 }
 
 func TestEveryMutantIsFound(t *testing.T) {
-	t.Parallel()
 	for name, m := range mutants {
 		t.Run(name, func(t *testing.T) {
 			seed, err := explore(0, mutantSchedules, m.apply, m.carries)
@@ -58,7 +56,7 @@ func explore(first uint64, count int, d decide, habits carrying) (seed uint64, b
 				if n >= uint64(count) {
 					return
 				}
-				if err, _ := run(bytesOf(first+n), d, habits, false); err != nil {
+				if _, err := run(bytesOf(first+n), d, habits, false); err != nil {
 					once.Do(func() { seed, broken = first+n, err })
 					stop.Store(true)
 				}
@@ -72,10 +70,10 @@ func explore(first uint64, count int, d decide, habits carrying) (seed uint64, b
 // report shrinks a failing schedule and tells it.
 func report(seed uint64, broken error, d decide, habits carrying) string {
 	small := shrink(bytesOf(seed), func(b []byte) bool {
-		err, _ := run(b, d, habits, false)
+		_, err := run(b, d, habits, false)
 		return err != nil && errors.Is(broken, errors.Unwrap(err))
 	})
-	err, trace := run(small, d, habits, true)
+	trace, err := run(small, d, habits, true)
 	return err.Error() + "\n" + strings.Join(trace, "\n") + "\nto repeat: go test ./test/simulation -schedules=1 -seed=" + strconv.FormatUint(seed, 10)
 }
 

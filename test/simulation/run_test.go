@@ -95,7 +95,7 @@ func (s *simulation) add(name string, canCrash bool, start func(), set func(func
 }
 
 // run plays the choices, then lets everybody finish, and returns the promise that was broken.
-func run(bytes []byte, d decide, habits carrying, tracks bool) (error, []string) {
+func run(bytes []byte, d decide, habits carrying, tracks bool) (trace []string, broken error) {
 	s := newSimulation(bytes, d, habits, tracks)
 	defer s.end()
 	s.services[0].next() // W1 lists the nodes before there are any: it sees everything
@@ -107,7 +107,7 @@ func run(bytes []byte, d decide, habits carrying, tracks bool) (error, []string)
 	}
 	s.settle()
 	s.check()
-	return s.world.broken, s.world.trace
+	return s.world.trace, s.world.broken
 }
 
 // turns draws how fast everybody is: the more often an actor is in the list, the faster.
