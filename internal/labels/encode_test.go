@@ -32,7 +32,7 @@ func hashed(key string) string {
 }
 
 func TestEncodeEntryMakesEveryFormAndDecodeEntryReadsIt(t *testing.T) {
-	escapedTooLong := strings.Repeat("p", 200) + "/x---SLASH---y" + strings.Repeat("_", 49)
+	escapedTooLong := strings.Repeat("p", 200) + "/x---SLASH---y" + strings.Repeat("_", 49) + "z"
 	for name, tc := range map[string]struct{ key, value, wantKey, wantValue string }{
 		"an ordinary key":               {"rack", "r7", "rack", "r7"},
 		"all characters of a name":      {"Aa0-_.Zz9", "v", "Aa0-_.Zz9", "v"},
@@ -46,6 +46,7 @@ func TestEncodeEntryMakesEveryFormAndDecodeEntryReadsIt(t *testing.T) {
 		"a reserved word in capitals":   {"Type", "v", "Type", "v"},
 		"the token":                     {"a---SLASH---b", "v", "---ESCAPED---a---SLASH---b", "v"},
 		"the token after a prefix":      {"example.com/x---SLASH---y", "v", "---ESCAPED---example.com_Sx---SLASH---y", "v"},
+		"the token and no slash":        {"example.com---SLASH---type", "v", "---ESCAPED---example.com---SLASH---type", "v"},
 		"the token and an underscore":   {"a_S---SLASH---b_U", "v", "---ESCAPED---a_US---SLASH---b_UU", "v"},
 		"the token made by the slash":   {"a/SLASH---b", "v", "a---SLASH---SLASH---b", "v"},
 		"another token":                 {"a---ESCAPED---b", "v", "a---ESCAPED---b", "v"},

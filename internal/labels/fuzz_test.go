@@ -60,7 +60,8 @@ func FuzzEncodeInjective(f *testing.F) {
 
 func FuzzDecodeEntry(f *testing.F) {
 	for _, key := range interestingKeys {
-		f.Add(labels.EncodeEntry(key, "value"))
+		dataKey, dataValue := labels.EncodeEntry(key, "value")
+		f.Add(dataKey, dataValue)
 		f.Add("---ESCAPED---"+key, "value")
 		f.Add(hashed(key), key+"=value")
 	}

@@ -57,8 +57,8 @@ func (t Transaction) ConfigMap(namespace string) *corev1.ConfigMap {
 	transactionLabels[TypeLabel] = string(t.Type)
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      t.Name(),
-			Namespace: namespace,
+			Name:        t.Name(),
+			Namespace:   namespace,
 			Labels:      transactionLabels,
 			Annotations: annotations,
 		},
@@ -109,10 +109,15 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 	t.ResourceVersion = resourceVersion
 
 	observedAt, err := time.Parse(time.RFC3339Nano, cm.Annotations[observedAtAnnotation])
+	if err == nil {
+		// In UTC the year can be one that RFC 3339 cannot write.
+		observedAt = observedAt.UTC()
+		_, err = observedAt.MarshalText()
+	}
 	if err != nil {
 		return Transaction{}, malformed("annotation %s is not a time: %v", observedAtAnnotation, err)
 	}
-	t.ObservedAt = observedAt.UTC()
+	t.ObservedAt = observedAt
 	return t.withData(cm)
 }
 

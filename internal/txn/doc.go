@@ -7,11 +7,11 @@
 //	apiVersion: v1
 //	kind: ConfigMap
 //	metadata:
-//	  name: 545ea538461003efdc8c81c244531b003f6f26cfccf6c0073b3239fdedf49446.2571
+//	  name: 35971be6e9bb024a895582fe0e42e04848a86da550aaef0fccbfba86f99f617d.2571
 //	  namespace: node-metadata-transactions
 //	  labels:
 //	    nodekeeper.dev/type: deleted
-//	    nodekeeper.dev/node-hash: 545ea538461003ef
+//	    nodekeeper.dev/node-hash: 35971be6e9bb024a
 //	  annotations:
 //	    nodekeeper.dev/node: node-1
 //	    nodekeeper.dev/uid: 0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1

@@ -1,0 +1,53 @@
+package preserve_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+)
+
+func TestOwned(t *testing.T) {
+	for name, tc := range map[string]struct {
+		r      *record.Record
+		uid    types.UID
+		marker string
+		want   bool
+	}{
+		"the source":                         {saved(), "source", "", true},
+		"the source, another marker":         {saved(), "source", "99", true},
+		"the source, never restored":         {neverRestored(), "source", "", true},
+		"the restored":                       {saved(), "restored", "", true},
+		"the restored, another marker":       {saved(), "restored", "99", true},
+		"a stranger with the marker":         {saved(), "stranger", "100", true},
+		"a stranger, marker, never restored": {neverRestored(), "stranger", "100", true},
+		"a stranger":                         {saved(), "stranger", "", false},
+		"a stranger, never restored":         {neverRestored(), "stranger", "", false},
+		"a stranger, marker of another save": {saved(), "stranger", "99", false},
+		"a stranger, marker of the restore":  {saved(), "stranger", "200", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tc.want, preserve.Owned(*tc.r, tc.uid, tc.marker))
+		})
+	}
+}
+
+func TestNotedChangesTheRestoreAlone(t *testing.T) {
+	r := saved()
+	got := preserve.Noted(*r, "stranger", "300")
+	want := saved()
+	want.Restored = record.Restoration{UID: "stranger", ResourceVersion: "300"}
+	assert.Equal(t, *want, got)
+	assert.Equal(t, saved(), r, "the argument stays as it is")
+}
+
+func TestActionsHaveNames(t *testing.T) {
+	assert.Equal(t, "nothing", preserve.Nothing.String())
+	assert.Equal(t, "save", preserve.Save.String())
+	assert.Equal(t, "restore", preserve.Restore.String())
+	assert.Equal(t, "unknown", preserve.Action(9).String())
+	assert.Equal(t, preserve.Nothing, preserve.Decision{}.Action, "the zero value writes nothing")
+}

@@ -1,0 +1,153 @@
+package preserve_test
+
+import (
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// rounds is enough to come by every row of the decision table hundreds of times.
+const rounds = 20_000
+
+// generator makes small worlds, so that uids, versions and labels often meet.
+type generator struct{ *rand.Rand }
+
+func newGenerator(t *testing.T) generator {
+	t.Helper()
+	const seed = 20261121
+	return generator{rand.New(rand.NewPCG(seed, seed))}
+}
+
+func (g generator) uid() types.UID { return types.UID([]string{"a", "b", "c"}[g.IntN(3)]) }
+
+func (g generator) rv() string { return strconv.Itoa(g.IntN(12) + 1) } // of one and of two digits
+
+func (g generator) labels() set { return set{"rack": []string{"r1", "r2"}[g.IntN(2)]} }
+
+func (g generator) marker() string { return []string{"", g.rv()}[g.IntN(2)] }
+
+func (g generator) transaction() txn.Transaction {
+	return txn.Transaction{
+		Type: []txn.Type{txn.Added, txn.Updated, txn.Deleted}[g.IntN(3)], Node: "node-1", UID: g.uid(),
+		ResourceVersion: g.rv(), Labels: g.labels(), Marker: g.marker(), FoundsRecord: g.IntN(2) == 0,
+	}
+}
+
+func (g generator) record() *record.Record {
+	r := &record.Record{Node: "node-1", Labels: g.labels(), Version: g.rv(), Source: g.uid()}
+	return []*record.Record{nil, r, new(preserve.Noted(*r, g.uid(), g.rv()))}[g.IntN(3)]
+}
+
+func (g generator) node() *preserve.Node {
+	n := &preserve.Node{UID: g.uid(), ResourceVersion: strconv.Itoa(g.IntN(12) + 13), Labels: g.labels(), Marker: g.marker()}
+	return []*preserve.Node{nil, n, n}[g.IntN(3)]
+}
+
+func (g generator) policy() labels.Policy {
+	return labels.Policy{Mode: []labels.Mode{labels.Replace, labels.Merge}[g.IntN(2)]}
+}
+
+func TestDecideAgainAfterItsEffectIsStoredWritesNothing(t *testing.T) {
+	g := newGenerator(t)
+	seen := map[preserve.Action]int{}
+	for range rounds {
+		tx, r, n, policy := g.transaction(), g.record(), g.node(), g.policy()
+		first := preserve.Decide(tx, r, n, policy)
+		seen[first.Action]++
+		afterRecord, afterNode := apply(first, r, n)
+		again := preserve.Decide(tx, afterRecord, afterNode, policy)
+		require.Equal(t, preserve.Nothing, again.Action, "%+v on %+v and %+v: %+v and then %+v", tx, r, n, first, again)
+	}
+	require.Len(t, seen, 3, "every action was met: %v", seen)
+}
+
+// A crash between the write to the Node and the note in the record: the restore is not done twice.
+func TestDecideAgainAfterARestoreThatWasNotNotedOnlyNotesIt(t *testing.T) {
+	g := newGenerator(t)
+	for range rounds {
+		tx, r, n, policy := g.transaction(), g.record(), g.node(), g.policy()
+		first := preserve.Decide(tx, r, n, policy)
+		if first.Action != preserve.Restore {
+			continue
+		}
+		wantRecord, afterNode := apply(first, r, n)
+		again := preserve.Decide(tx, r, afterNode, policy)
+		require.Equal(t, preserve.Save, again.Action, "%+v on %+v and %+v", tx, r, n)
+		require.Equal(t, *wantRecord, again.Record)
+	}
+}
+
+func TestDecideLeavesItsArgumentsAlone(t *testing.T) {
+	g := newGenerator(t)
+	for range rounds {
+		tx, r, n := g.transaction(), g.record(), g.node()
+		txLabels, before, beforeNode := maps.Clone(tx.Labels), cloneRecord(r), cloneNode(n)
+		preserve.Decide(tx, r, n, g.policy())
+		require.Equal(t, txLabels, tx.Labels)
+		require.Equal(t, before, r)
+		require.Equal(t, beforeNode, n)
+	}
+}
+
+// The label changes of one incarnation, applied in any order and any number of times, save the newest labels.
+func TestDecideSavesTheNewestLabelsInWhateverOrder(t *testing.T) {
+	g := newGenerator(t)
+	for range rounds / 20 {
+		var events []txn.Transaction
+		for rv := range 12 {
+			events = append(events, txn.Transaction{
+				Type: txn.Updated, Node: "node-1", UID: "a", ResourceVersion: strconv.Itoa(rv + 1), Labels: set{"n": strconv.Itoa(rv)},
+			})
+		}
+		want := events[len(events)-1]
+		events = append(events, events...)
+		g.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+		var r *record.Record
+		for _, tx := range events {
+			r, _ = apply(preserve.Decide(tx, r, nil, replaceAll), r, nil)
+		}
+		require.Equal(t, want.Labels, r.Labels)
+		require.Equal(t, want.ResourceVersion, r.Version)
+	}
+}
+
+// apply is what a processor does with a decision.
+func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record, *preserve.Node) {
+	switch d.Action {
+	case preserve.Nothing:
+		return r, n
+	case preserve.Save:
+		return &d.Record, n
+	case preserve.Restore:
+		after := preserve.Node{UID: n.UID, ResourceVersion: n.ResourceVersion + "0", Labels: d.Labels, Marker: d.Marker}
+		return new(preserve.Noted(*r, after.UID, after.ResourceVersion)), &after
+	}
+	panic("unknown action " + d.Action.String())
+}
+
+func cloneRecord(r *record.Record) *record.Record {
+	if r == nil {
+		return nil
+	}
+	c := *r
+	c.Labels = maps.Clone(r.Labels)
+	return &c
+}
+
+func cloneNode(n *preserve.Node) *preserve.Node {
+	if n == nil {
+		return nil
+	}
+	c := *n
+	c.Labels = maps.Clone(n.Labels)
+	return &c
+}

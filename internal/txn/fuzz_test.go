@@ -1,0 +1,62 @@
+package txn_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/txn"
+)
+
+// Any ConfigMap is either malformed or a transaction that is stored just so again.
+func FuzzParse(f *testing.F) {
+	const time = "2026-11-21T03:14:15.926535Z"
+	f.Add("", "2571", "node-1", "uid", "", time, "", "deleted", "rack", "r7", false)
+	f.Add("", "9", "node-1", "uid", "12", time, "true", "added", "example.com---SLASH---team", "blue", false)
+	f.Add("", "9", "node-1", "uid", "12", time, "false", "updated", "---ESCAPED---type", "gpu", false)
+	f.Add("", "9", "node-1", "uid", "12", time, "true", "updated", "---ESCAPED---labels_Urestored", "1", false)
+	f.Add("", "9", "node-1", "uid", "12", time, "true", "updated", "---OTHER---x", "1", false)
+	f.Add("", "9", "node-1", "uid", "12", time, "true", "updated", "type", "added", false)
+	f.Add("", "9", "node-1", "uid", "", time, "", "deleted", "binary", "r7", true)
+	f.Add("", "09", "node-1", "uid", "", time, "", "deleted", "rack", "r7", false)
+	f.Add("", "9", "node-1", "uid", "", "0000-01-01T00:00:00+23:59", "", "deleted", "rack", "r7", false)
+	f.Add("", "9", "node-1", "uid", "", "9999-12-31T23:59:59-23:59", "", "deleted", "rack", "r7", false)
+	f.Add("", "9", "node-1", "uid", "", "2026-11-21T03:14:15,5+00:00", "", "deleted", "rack", "r7", false)
+	f.Add(hashOfNode1, "9", "node-1", "uid", "", time, "", "deleted", "rack", "r7", false)
+	f.Add(hashOfNode1, "9", "node-2", "uid", "", time, "", "deleted", "rack", "r7", false)
+	f.Fuzz(func(t *testing.T, nodeHash, rv, node, uid, marker, observedAt, foundsRecord, typ, dataKey, dataValue string, binary bool) {
+		if nodeHash == "" {
+			nodeHash = txn.NodeHash(node) // or no input would ever get further than the name
+		}
+		cm := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: nodeHash + "." + rv,
+				Annotations: map[string]string{
+					"nodekeeper.dev/node":          node,
+					"nodekeeper.dev/uid":           uid,
+					"nodekeeper.dev/marker":        marker,
+					"nodekeeper.dev/observed-at":   observedAt,
+					"nodekeeper.dev/founds-record": foundsRecord,
+				},
+			},
+			Data: map[string]string{dataKey: dataValue, "type": typ},
+		}
+		if binary {
+			cm.BinaryData = map[string][]byte{"binary": []byte(dataValue)}
+		}
+		got, err := txn.Parse(cm)
+		if err != nil {
+			require.ErrorIs(t, err, txn.ErrMalformed)
+			return
+		}
+		stored := got.ConfigMap(cm.Namespace)
+		assert.Equal(t, cm.Name, stored.Name)
+		assert.Equal(t, cm.Data, stored.Data)
+		again, err := txn.Parse(stored)
+		require.NoError(t, err)
+		assert.Equal(t, got, again)
+	})
+}
