@@ -116,14 +116,17 @@ func (l *lease) wrote(written *coordinationv1.Lease, err error) error {
 // fail ends a run that has not taken the lock. One that has goes on: the elector
 // tries to renew until the renew deadline.
 func (l *lease) fail(err error) {
-	if !l.held {
+	if !l.held && l.failure == nil { // what the elector still tries after the first failure is cancelled
 		l.failure = err
 		l.stop()
 	}
 }
 
-// release deletes the Lease if it is still the one that this process wrote last.
+// release deletes the Lease if this process still holds it.
 func (l *lease) release(ctx context.Context) error {
+	if !l.isOurs() {
+		return nil // taken over, as the last attempt to renew it found
+	}
 	err := l.delete(ctx)
 	if !apierrors.IsConflict(err) {
 		return err
@@ -137,11 +140,16 @@ func (l *lease) release(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the lock of node %q: %w", l.node, err)
 	}
-	if holder := stored.Spec.HolderIdentity; holder == nil || *holder != l.identity {
-		return nil // it is another's now
-	}
 	l.stored = &stored
+	if !l.isOurs() {
+		return nil // taken over
+	}
 	return l.delete(ctx)
+}
+
+func (l *lease) isOurs() bool {
+	holder := l.stored.Spec.HolderIdentity
+	return holder != nil && *holder == l.identity
 }
 
 func (l *lease) delete(ctx context.Context) error {
