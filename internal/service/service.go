@@ -28,6 +28,8 @@ import (
 const (
 	// shutdownTimeout leaves the process a second of the five in which it is to end.
 	shutdownTimeout = 4 * time.Second
+	// abandonTimeout is when a manager is given up that should have ended by shutdownTimeout, see [Run].
+	abandonTimeout = shutdownTimeout + 500*time.Millisecond
 	// readyTimeout is shorter than the second that a probe waits by default.
 	readyTimeout = 500 * time.Millisecond
 )
@@ -82,7 +84,9 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 		Metrics:                 metricsserver.Options{BindAddress: cfg.Options.MetricsBindAddress},
 		HealthProbeBindAddress:  cfg.Options.HealthProbeBindAddress,
 		GracefulShutdownTimeout: new(shutdownTimeout),
-		BaseContext:             func() context.Context { return ctx },
+		// Without the cancellation: runnables that end before the manager ends them never get ready, and
+		// then its Start never returns. The manager ends them, in the right order, when it is told to.
+		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	})
 	if err != nil {
 		return nil, withAdvice(fmt.Errorf("preparing the service: %w", err))
@@ -119,13 +123,44 @@ func addProbes(mgr manager.Manager) error {
 	return nil
 }
 
-// Run runs the manager until ctx is cancelled.
+// Run runs the manager until ctx is cancelled. It may return without the manager having ended: the caller is to exit.
 func Run(ctx context.Context, mgr manager.Manager) error {
-	if err := mgr.Start(ctx); err != nil {
+	log := logf.FromContext(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	err := endOf(ctx, ended)
+	if errors.Is(err, errAbandoned) {
+		log.Info("Stopped without the end of what was starting")
+		return nil
+	}
+	if err != nil {
 		return withAdvice(fmt.Errorf("running the service: %w", err))
 	}
-	logf.FromContext(ctx).Info("Stopped")
+	log.Info("Stopped")
 	return nil
+}
+
+// errAbandoned says that the manager did not end. controller-runtime v0.24.1 has that fault: if it is cancelled
+// and its caches never sync, because the API server is away for instance, Start goes round and round for ever
+// (runnableGroup.Start, see https://github.com/kubernetes-sigs/controller-runtime/pull/3440). To exit then
+// is right: nothing that writes to the cluster has started, and that may be interrupted at any point anyway.
+var errAbandoned = errors.New("the manager did not end")
+
+// endOf waits for the manager's end, for ever while ctx lasts and then for abandonTimeout.
+func endOf(ctx context.Context, ended <-chan error) error {
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(abandonTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return errAbandoned
+	}
 }
 
 func withAdvice(err error) error {

@@ -158,6 +158,20 @@ func (c *ControlPlane) KubeconfigFor(user string, groups ...string) (path string
 	return file.Name(), nil
 }
 
+// RestartAPIServer ends the API server and starts it again, with the same address, data and users. Open watches end, and
+// one that goes on from before the restart is answered with "too old resource version": the new server has not seen
+// what happened before.
+func (c *ControlPlane) RestartAPIServer() error {
+	server := c.env.ControlPlane.APIServer
+	if err := server.Stop(); err != nil {
+		return fmt.Errorf("stopping the API server: %w", err)
+	}
+	if err := server.Start(); err != nil {
+		return fmt.Errorf("starting the API server again: %w%s", err, c.logTail())
+	}
+	return nil
+}
+
 // Stop ends both servers and waits until they are gone. A second call does nothing.
 func (c *ControlPlane) Stop() error {
 	var errs []error

@@ -1,6 +1,6 @@
 // Package programs runs nodekeeper's built programs as processes, for the
 // end-to-end tests and the demo. They come from bin/ (make build), listen on
-// free loopback ports, and end with the process that started them if that does not end them first.
+// free loopback ports, and (on Linux) end with the process that started them if that does not end them first.
 package programs
 
 import (
@@ -55,8 +55,7 @@ func Start(name, identity, kubeconfig string, args ...string) (*Program, error) 
 	}, args...)
 	p := &Program{Name: name, Identity: identity, done: make(chan struct{}), heard: make(chan struct{})}
 	p.cmd = exec.Command(bin, args...) //nolint:noctx // it is ended by Stop, Kill, or the end of this process
-	// Pdeathsig counts on the thread that starts it; the runtime keeps the main threads alive.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	p.cmd.SysProcAttr = processAttributes()
 	pipe, err := p.cmd.StderrPipe()
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", identity, err)

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+// guide is what to try while everything keeps running; %[1]s is the path of the kubeconfig, %[2]s a node.
+const guide = `
+  export KUBECONFIG=%[1]s
+  kubectl get nodes --show-labels
+  kubectl get cm -n node-metadata-transactions -L nodekeeper.dev/type --watch
+  kubectl get cm -n node-metadata
+  kubectl get cm -n node-metadata %[2]s -o yaml
+  kubectl get lease -n node-metadata-transactions --watch
+
+To lose a node and bring it back:
+
+  kubectl label node %[2]s colour=blue
+  kubectl delete node %[2]s
+  echo '{"apiVersion":"v1","kind":"Node","metadata":{"name":"%[2]s"}}' | kubectl create -f -
+  kubectl get node %[2]s --show-labels
+
+To lose a process:
+`
+
+// keepOpen leaves everything running until ctx is done, and prints what is seen of nodes, transactions and records.
+func (s *stage) keepOpen(ctx context.Context) {
+	s.out.heading("Everything keeps running until Ctrl-C. In another terminal:")
+	s.out.note(fmt.Sprintf(guide, s.plane.Kubeconfig, worker1))
+	for _, p := range s.crew.running {
+		s.out.note(fmt.Sprintf("  kill -9 %d   # %s", p.PID(), p.Identity))
+	}
+	s.out.heading("What is seen from now on")
+	shown := len(s.see.history())
+	for {
+		seen, more, err := s.see.now()
+		for _, e := range seen[shown:] {
+			if e.kind != locks { // they come and go with every transaction
+				s.out.show(e)
+			}
+		}
+		shown = len(seen)
+		if err != nil {
+			s.out.note(err.Error())
+			more = nil // nothing more is seen, but all goes on
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-more:
+		}
+	}
+}
