@@ -1,0 +1,196 @@
+package e2e_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// fuzzSteps is how many events the differential test makes.
+const fuzzSteps = 400
+
+// model is what the labels of every node are to be: the promises in their simplest form.
+type model map[string]*modelNode
+
+type modelNode struct {
+	isLive bool
+	// labels are those that the live node is to have, sooner or later.
+	labels labelSet
+	// saved are those that its next incarnation is to get; nil: there was none before.
+	saved labelSet
+	// isReturned says that the live node has saved labels to get.
+	isReturned bool
+}
+
+func (m model) create(name string, own labelSet) {
+	n := m[name]
+	n.isLive, n.labels, n.isReturned = true, maps.Clone(own), false
+	if n.saved != nil {
+		n.labels, n.isReturned = maps.Clone(n.saved), true
+	}
+}
+
+// delete ends an incarnation. One that has not got its labels back yet has no others to save.
+func (m model) delete(name string) {
+	n := m[name]
+	n.isLive, n.saved = false, maps.Clone(n.labels)
+}
+
+// differential does the same to the model and to the cluster.
+type differential struct {
+	*env
+
+	random *rand.Rand
+	model  model
+	names  []string
+	keys   []string
+}
+
+func TestAnyEventsGiveWhatTheModelSays(t *testing.T) {
+	t.Parallel()
+	began := *seed
+	if began == 0 {
+		began = time.Now().UnixNano()
+	}
+	t.Logf("-e2e.seed=%d", began)
+	e := newEnv(t)
+	for range 2 {
+		e.watcher()
+		e.processor("--live-labels=")
+	}
+	d := &differential{
+		env: e, model: model{}, random: rand.New(rand.NewPCG(uint64(began), 0)),
+		keys: append(slices.Sorted(maps.Keys(awkward())), "rack", "example.com/team", "x_U", "x_S", "0"),
+	}
+	d.chooseNames()
+
+	for range fuzzSteps {
+		d.step()
+	}
+	d.compare()
+
+	for _, name := range d.names {
+		d.ensureGone(name)
+		d.create(name)
+	}
+	d.compare()
+	d.settle()
+	d.compare()
+}
+
+// chooseNames takes names of the least and the greatest length and some between. A foreign
+// cluster may have nodes with short names itself, so there they all begin with the prefix.
+func (d *differential) chooseNames() {
+	prefix := ""
+	if d.plane == nil {
+		prefix = d.prefix
+	}
+	for _, length := range []int{len(prefix) + 1, len(prefix) + 2, 63, 64, 252, 253} {
+		d.names = append(d.names, d.randomName(prefix, length))
+	}
+	for range 8 {
+		d.names = append(d.names, d.randomName(prefix, len(prefix)+3+d.random.IntN(250-len(prefix))))
+	}
+	slices.Sort(d.names)
+	d.names = slices.Compact(d.names)
+	for _, name := range d.names {
+		d.model[name] = &modelNode{}
+	}
+}
+
+// randomName returns a DNS subdomain of that length, dots and dashes inside.
+func (d *differential) randomName(prefix string, length int) string {
+	const alphanumeric, all = "abcdefghijklmnopqrstuvwxyz0123456789", "abcdefghijklmnopqrstuvwxyz0123456789-."
+	name := []byte(prefix)
+	for len(name) < length {
+		chars := alphanumeric
+		// A dot or a dash follows and precedes what is neither.
+		if last := len(name) - 1; last > len(prefix) && len(name) < length-1 && strings.IndexByte(alphanumeric, name[last]) >= 0 {
+			chars = all
+		}
+		name = append(name, chars[d.random.IntN(len(chars))])
+	}
+	return string(name)
+}
+
+// step does one thing to one node.
+func (d *differential) step() {
+	d.t.Helper()
+	name := d.names[d.random.IntN(len(d.names))]
+	switch {
+	case !d.model[name].isLive:
+		d.create(name)
+	case d.random.IntN(3) == 0:
+		d.ensureGone(name)
+	default:
+		d.editSome(name)
+	}
+}
+
+func (d *differential) create(name string) {
+	d.t.Helper()
+	own := labelSet{}
+	for range d.random.IntN(5) {
+		own[d.randomKey()] = d.randomValue()
+	}
+	d.env.create(name, own)
+	d.model.create(name, own)
+}
+
+func (d *differential) ensureGone(name string) {
+	d.t.Helper()
+	if d.model[name].isLive {
+		d.delete(name)
+		d.model.delete(name)
+	}
+}
+
+// editSome sets and removes labels in one write. It waits for the restore of a node that is owed
+// one: edits before that are overwritten, which is a documented limit.
+func (d *differential) editSome(name string) {
+	d.t.Helper()
+	n := d.model[name]
+	if n.isReturned {
+		d.restored(name, n.labels)
+		n.isReturned = false
+	}
+	changes := map[string]*string{}
+	for range 1 + d.random.IntN(3) {
+		key := d.randomKey()
+		changes[key] = nil
+		delete(n.labels, key)
+		if d.random.IntN(3) > 0 {
+			value := d.randomValue()
+			changes[key], n.labels[key] = &value, value
+		}
+	}
+	d.edit(name, changes)
+}
+
+// compare waits until every live node has the labels of the model.
+func (d *differential) compare() {
+	d.t.Helper()
+	for _, name := range d.names {
+		n := d.model[name]
+		if !n.isLive {
+			continue
+		}
+		d.eventually(func(c *assert.CollectT) {
+			own, _ := d.labels(c, name)
+			require.Equal(c, n.labels, own)
+		}, "node %s has the labels of the model", name)
+	}
+}
+
+func (d *differential) randomKey() string { return d.keys[d.random.IntN(len(d.keys))] }
+
+func (d *differential) randomValue() string {
+	return []string{"", "v", strings.Repeat("x", 63), fmt.Sprint(d.random.IntN(100))}[d.random.IntN(4)]
+}

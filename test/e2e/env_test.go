@@ -1,0 +1,177 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/programs"
+)
+
+const (
+	// patience is how long a test waits for what must come. A machine that is busy with other things
+	// is no reason to fail.
+	patience = time.Minute
+	// period is the time between two looks at the cluster.
+	period = 20 * time.Millisecond
+	// stopTimeout is what a program has to end in.
+	stopTimeout = 5 * time.Second
+	// shownLines is how much of a program's output a failed test shows.
+	shownLines = 400
+)
+
+// env is what one test has: a cluster, two namespaces and the programs that it starts. It is for the
+// goroutine of the test, but for what says otherwise.
+type env struct {
+	*cluster
+
+	t *testing.T
+	// prefix begins the names of the test's nodes, so that no two tests have a node in common.
+	prefix string
+	// transactions and metadata are the namespaces. The programs make them.
+	transactions, metadata string
+	programs               []*programs.Program
+	nodes                  map[string]bool // all that there have been
+}
+
+// newEnv makes an environment, which ends with the test.
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	c, err := clusters.take()
+	require.NoError(t, err)
+	id := "e2e-" + rand.String(6)
+	e := &env{
+		cluster: c, t: t, prefix: id + "-", nodes: map[string]bool{},
+		transactions: id + "-transactions", metadata: id + "-metadata",
+	}
+	t.Cleanup(e.end)
+	return e
+}
+
+// end shows what the programs said if the test has failed, ends them and removes what the test made.
+func (e *env) end() {
+	if e.t.Failed() {
+		e.showPrograms()
+	}
+	for _, p := range e.programs {
+		assert.NoError(e.t, p.Kill())
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.t.Context()), patience)
+	defer cancel()
+	for _, name := range slices.Sorted(maps.Keys(e.nodes)) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		assert.NoError(e.t, client.IgnoreNotFound(e.client.Delete(ctx, node)))
+	}
+	for _, name := range []string{e.transactions, e.metadata} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		assert.NoError(e.t, client.IgnoreNotFound(e.client.Delete(ctx, namespace)))
+	}
+	clusters.give(e.cluster)
+}
+
+func (e *env) showPrograms() {
+	for _, p := range e.programs {
+		lines := strings.Split(p.Output(), "\n")
+		e.t.Logf("%s (process %d) said in its last %d lines:\n%s", p.Identity, p.PID(), shownLines,
+			strings.Join(lines[max(0, len(lines)-shownLines):], "\n"))
+	}
+}
+
+// name returns a node name that no other test has.
+func (e *env) name(suffix string) string { return e.prefix + suffix }
+
+// names returns n node names that no other test has.
+func (e *env) names(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = e.name(fmt.Sprintf("node-%d", i))
+	}
+	return names
+}
+
+// watcher starts a watcher and returns it when it is ready. It leaves no other a head start, unless the args say so: when
+// it starts, none is at work.
+func (e *env) watcher(args ...string) *programs.Program {
+	e.t.Helper()
+	p := e.start("watcher", e.kubeconfig, append([]string{"--head-start=0"}, args...)...)
+	e.ready(p)
+	return p
+}
+
+// processor starts a processor and returns it when it is ready.
+func (e *env) processor(args ...string) *programs.Program {
+	e.t.Helper()
+	p := e.start("processor", e.kubeconfig, args...)
+	e.ready(p)
+	return p
+}
+
+// start starts a program in the namespaces of the test.
+func (e *env) start(program, kubeconfig string, args ...string) *programs.Program {
+	e.t.Helper()
+	identity := fmt.Sprintf("%s%s-%d", e.prefix, program, len(e.programs))
+	p, err := programs.Start(program, identity, kubeconfig, append([]string{
+		"--transaction-namespace=" + e.transactions,
+		"--metadata-namespace=" + e.metadata,
+	}, args...)...)
+	require.NoError(e.t, err)
+	e.programs = append(e.programs, p)
+	return p
+}
+
+func (e *env) ready(p *programs.Program) {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
+	defer cancel()
+	require.NoError(e.t, p.WaitReady(ctx))
+}
+
+// stop ends a program as Kubernetes does.
+func (e *env) stop(p *programs.Program) {
+	e.t.Helper()
+	require.NoError(e.t, p.Stop(stopTimeout))
+	require.Equal(e.t, 0, p.ExitCode(), "exit code of %s", p.Identity)
+}
+
+// running returns the programs of that name that have not ended.
+func (e *env) running(program string) []*programs.Program {
+	return slices.DeleteFunc(slices.Clone(e.programs), func(p *programs.Program) bool {
+		select {
+		case <-p.Done():
+			return true
+		default:
+			return p.Name != program
+		}
+	})
+}
+
+// eventually waits until the condition holds. The condition is to use its c.
+func (e *env) eventually(condition func(c *assert.CollectT), message string, args ...any) {
+	e.t.Helper()
+	require.EventuallyWithT(e.t, condition, patience, period, append([]any{message}, args...)...)
+}
+
+// settle ends the watchers, which store what they have seen before they end, and waits until the
+// processors have emptied the queue of every node and released the locks. From then on nothing is
+// written any more, so what a test finds after it is final.
+func (e *env) settle() {
+	e.t.Helper()
+	for _, w := range e.running("watcher") {
+		e.stop(w)
+	}
+	e.eventually(func(c *assert.CollectT) {
+		assert.Empty(c, e.queued(c), "transactions")
+		assert.Empty(c, e.locks(c), "locks")
+	}, "every queue is empty and no node is locked")
+}

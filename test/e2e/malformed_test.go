@@ -1,0 +1,106 @@
+package e2e_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/txn"
+)
+
+// freeAddress returns a loopback address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	return listener.Addr().String()
+}
+
+// malformed is a ConfigMap that is no transaction, and what is to be said about it.
+type malformed struct {
+	cm  *corev1.ConfigMap
+	why string
+}
+
+// malformedOf makes one of each kind, mutable and immutable, that belong to the node as far as that can be told.
+func (e *env) malformedOf(node string) []malformed {
+	like := func(rv string, spoil func(*corev1.ConfigMap)) *corev1.ConfigMap {
+		t := txn.Transaction{
+			Type: txn.Deleted, Node: node, UID: "a-uid", ResourceVersion: rv, Labels: labelSet{"rack": "wrong"}, ObservedAt: time.Now(),
+		}
+		cm := t.ConfigMap(e.transactions)
+		spoil(cm)
+		return cm
+	}
+	badType := func(cm *corev1.ConfigMap) { cm.Data["type"] = "moved" }
+	badKey := func(cm *corev1.ConfigMap) { cm.Data["---OTHER---x"] = "y" }
+	return []malformed{
+		{like("1", func(cm *corev1.ConfigMap) { cm.Name, cm.Immutable = "notes", nil }), "its name is not"},
+		{like("1", func(cm *corev1.ConfigMap) { cm.Name = txn.NodeHash(node) + ".latest" }), "its name is not"},
+		{like("2", func(cm *corev1.ConfigMap) { badType(cm); cm.Immutable = nil }), `"moved"`},
+		{like("3", badType), `"moved"`},
+		{like("4", func(cm *corev1.ConfigMap) { badKey(cm); cm.Immutable = nil }), `"---OTHER---x"`},
+		{like("5", badKey), `"---OTHER---x"`},
+	}
+}
+
+func TestMalformedTransactionsAreMarkedAndBlockNobody(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	address := freeAddress(t)
+	e.processor("--metrics-bind-address=" + address)
+	node, other := e.name("node"), e.name("other")
+	bad := e.malformedOf(node)
+	for _, m := range bad {
+		require.NoError(t, e.client.Create(t.Context(), m.cm))
+	}
+	e.ensureRootCA()
+
+	e.watcher()
+	want := labelSet{"rack": "r7"}
+	for _, name := range []string{node, other} {
+		e.create(name, want)
+		e.delete(name)
+		e.create(name, nil)
+	}
+	for _, name := range []string{node, other} {
+		e.restored(name, want)
+	}
+	e.settle()
+
+	for _, m := range bad {
+		assert.Contains(t, e.warned(m.cm.UID, "TransactionMalformed"), m.why)
+		kept := &corev1.ConfigMap{}
+		require.NoError(t, e.client.Get(t.Context(), types.NamespacedName{Namespace: e.transactions, Name: m.cm.Name}, kept))
+		assert.Equal(t, m.cm.UID, kept.UID)
+		assert.Equal(t, m.cm.Data, kept.Data)
+		assert.Equal(t, "true", kept.Labels["nodekeeper.dev/malformed"])
+	}
+	e.eventually(func(c *assert.CollectT) {
+		assert.InDelta(c, len(bad), e.metric(c, address, "nodekeeper_malformed_transactions"), 0)
+	}, "the metric counts them")
+	rootCA := &corev1.ConfigMap{}
+	require.NoError(t, e.client.Get(t.Context(), types.NamespacedName{Namespace: e.transactions, Name: "kube-root-ca.crt"}, rootCA))
+	assert.NotContains(t, rootCA.Labels, "nodekeeper.dev/malformed")
+}
+
+// ensureRootCA makes the ConfigMap that a real cluster has in every namespace.
+func (e *env) ensureRootCA() {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) {
+		rootCA := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: "kube-root-ca.crt"}}
+		if e.plane != nil {
+			rootCA.Data = map[string]string{"ca.crt": "a certificate"}
+			require.NoError(c, e.client.Create(e.t.Context(), rootCA))
+			return
+		}
+		require.NoError(c, e.client.Get(e.t.Context(), types.NamespacedName{Namespace: e.transactions, Name: rootCA.Name}, rootCA))
+	}, "the namespace has kube-root-ca.crt")
+}

@@ -1,0 +1,82 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"maps"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// labelSet is the labels of a node without the marker.
+type labelSet = map[string]string
+
+// create makes a Node as a kubelet or an autoscaler does.
+func (e *env) create(name string, own labelSet) *corev1.Node {
+	e.t.Helper()
+	e.nodes[name] = true
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(own)},
+		// No machine is behind it: in a foreign cluster nothing is to be scheduled there.
+		Spec: corev1.NodeSpec{Unschedulable: true},
+	}
+	require.NoError(e.t, e.client.Create(e.t.Context(), node))
+	return node
+}
+
+// set gives a node a label as kubectl label does.
+func (e *env) set(name, key, value string) {
+	e.t.Helper()
+	e.edit(name, map[string]*string{key: &value})
+}
+
+// remove takes a label off a node as kubectl label does.
+func (e *env) remove(name, key string) {
+	e.t.Helper()
+	e.edit(name, map[string]*string{key: nil})
+}
+
+// edit changes labels of a node in one write; nil removes one.
+func (e *env) edit(name string, changes map[string]*string) {
+	e.t.Helper()
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": changes}})
+	require.NoError(e.t, err)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	require.NoError(e.t, e.client.Patch(e.t.Context(), node, client.RawPatch(types.MergePatchType, body)))
+}
+
+// delete ends the incarnation of a node.
+func (e *env) delete(name string) {
+	e.t.Helper()
+	require.NoError(e.t, e.client.Delete(e.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+}
+
+// node reads a Node.
+func (e *env) node(t require.TestingT, name string) *corev1.Node {
+	node := &corev1.Node{}
+	require.NoError(t, e.client.Get(e.t.Context(), types.NamespacedName{Name: name}, node))
+	return node
+}
+
+// labels reads a node's own labels and its marker.
+func (e *env) labels(t require.TestingT, name string) (own labelSet, marker string) {
+	return labels.Split(e.node(t, name).Labels)
+}
+
+// restored waits until a returned node has its labels back: exactly these, and the marker.
+func (e *env) restored(name string, want labelSet) {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) { e.hasRestored(c, name, want) }, "the labels of node %s are restored", name)
+}
+
+func (e *env) hasRestored(t require.TestingT, name string, want labelSet) {
+	own, marker := e.labels(t, name)
+	assert.Equal(t, want, own, "labels of node %s", name)
+	assert.NotEmpty(t, marker, "marker of node %s", name)
+}

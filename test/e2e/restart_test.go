@@ -1,0 +1,172 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/internal/txn"
+)
+
+const hostnameKey = "kubernetes.io/hostname" // a live label
+
+func TestRestartOfEveryServiceChangesNothing(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.quietNodes(50)
+	for _, p := range e.running("processor") {
+		e.stop(p)
+	}
+	before := e.snapshot()
+	started := len(e.programs)
+
+	for range 2 {
+		e.watcher()
+		e.processor()
+	}
+	for _, w := range e.running("watcher") {
+		e.eventually(func(c *assert.CollectT) {
+			assert.Len(c, said(w, "Compared nodes with their records"), 1)
+		}, "%s has compared the nodes with their records", w.Identity)
+	}
+	// What the services have to do about the nodes comes before this one is done.
+	sentinel := e.name("sentinel")
+	e.create(sentinel, labelSet{"rack": "r7"})
+	e.saved(sentinel, labelSet{"rack": "r7"})
+	e.settle()
+
+	after := e.snapshot()
+	for key := range after {
+		if strings.HasSuffix(key, " "+sentinel) {
+			delete(after, key)
+		}
+	}
+	assert.Equal(t, before, after)
+	for _, p := range e.programs[started:] {
+		for _, line := range said(p, "Recorded transaction") {
+			assert.Condition(t, func() bool { return line["node"] == sentinel || !e.nodes[fmt.Sprint(line["node"])] }, "%v", line)
+		}
+	}
+}
+
+// quietNodes makes n nodes that have nothing more to get: new ones, restored ones, and restored ones
+// with a live label that is not the saved one. No watcher runs in the end.
+func (e *env) quietNodes(n int) {
+	e.t.Helper()
+	e.watcher()
+	e.processor()
+	for i, name := range e.names(n) {
+		own := labelSet{"rack": fmt.Sprint(i), hostnameKey: "old"}
+		e.create(name, own)
+		switch i % 3 {
+		case 1:
+			e.delete(name)
+			e.create(name, nil)
+			defer e.restored(name, own)
+		case 2:
+			e.delete(name)
+			e.create(name, labelSet{hostnameKey: "new"})
+			defer e.restored(name, labelSet{"rack": fmt.Sprint(i), hostnameKey: "new"})
+		}
+	}
+	for i, name := range e.names(n) {
+		host := "old"
+		if i%3 == 2 {
+			host = "new"
+		}
+		e.saved(name, labelSet{"rack": fmt.Sprint(i), hostnameKey: host})
+	}
+	e.settle()
+}
+
+// snapshot returns the version of every Node of the test, its record, its transactions and its lock, by kind and name.
+func (e *env) snapshot() map[string]string {
+	e.t.Helper()
+	versions := map[string]string{}
+	for name := range e.nodes {
+		node := e.node(e.t, name)
+		versions["node "+name] = node.ResourceVersion
+		if e.plane == nil { // where controllers write the status and taints of Nodes
+			versions["node "+name] = fmt.Sprint(node.UID, node.Labels)
+		}
+	}
+	for _, cm := range e.configMaps(e.t, e.metadata) {
+		if e.nodes[cm.Name] {
+			versions["record "+cm.Name] = cm.ResourceVersion
+		}
+	}
+	for _, cm := range e.queued(e.t) {
+		versions["transaction "+cm.Name] = cm.ResourceVersion
+	}
+	for _, lease := range e.locks(e.t) {
+		versions["lock "+lease.Name] = lease.ResourceVersion
+	}
+	return versions
+}
+
+func TestNodeThatWasReplacedWhileNoWatcherRanIsRestored(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w := e.watcher()
+	e.processor()
+	name := e.name("node")
+	e.create(name, labelSet{"rack": "r7"})
+	e.set(name, "team", "blue")
+	e.stop(w)
+	e.delete(name)
+	e.create(name, labelSet{"rack": "r9"})
+
+	e.watcher()
+
+	want := labelSet{"rack": "r7", "team": "blue"}
+	e.restored(name, want)
+	e.settle()
+	e.hasRestored(t, name, want)
+}
+
+func TestDeleteThatTheWatchMissedIsRecordedFromTheLastStateSeen(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	if e.plane == nil {
+		t.Skip("it restarts the API server, which is not ours")
+	}
+	way := e.newProxy()
+	w := e.start("watcher", way.kubeconfig(e), "--head-start=0")
+	e.ready(w)
+	e.processor()
+	replaced, gone := e.name("replaced"), e.name("gone")
+	want := labelSet{"rack": "r7", "team": "blue"}
+	last := map[string]string{} // uid to the last resourceVersion that the watcher saw
+	for _, name := range []string{replaced, gone} {
+		e.create(name, labelSet{"rack": "r7"})
+		e.set(name, "team", "blue")
+		node := e.node(t, name)
+		last[string(node.UID)] = node.ResourceVersion
+		e.recorded(node.UID, txn.Updated)
+	}
+
+	// An API server that has been restarted does not know what the watcher missed before that.
+	way.setCut(true)
+	e.delete(gone)
+	e.delete(replaced)
+	e.create(replaced, labelSet{"rack": "r9"})
+	require.NoError(t, e.plane.RestartAPIServer())
+	way.setCut(false)
+
+	e.restored(replaced, want)
+	e.eventually(func(c *assert.CollectT) {
+		deletes := map[string]string{}
+		for _, line := range said(w, "Recorded transaction") {
+			if line["type"] == string(txn.Deleted) {
+				deletes[fmt.Sprint(line["uid"])] = fmt.Sprint(line["resourceVersion"])
+			}
+		}
+		assert.Equal(c, last, deletes)
+	}, "the deletes are recorded as of what was seen last")
+	e.create(gone, nil)
+	e.restored(gone, want)
+	e.settle()
+}

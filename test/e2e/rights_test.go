@@ -1,0 +1,169 @@
+package e2e_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// rights are the rules that a user gets in each namespace; "" is the whole cluster.
+type rights map[string][]rbacv1.PolicyRule
+
+func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+}
+
+// seeNamespaces lets a program find out that its namespaces are there.
+func (e *env) seeNamespaces() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get"},
+		ResourceNames: []string{e.transactions, e.metadata},
+	}
+}
+
+// leastRights are those that a watcher or a processor cannot work without, and events, which it
+// could do without.
+func (e *env) leastRights(program string) rights {
+	events := rule("events.k8s.io", "events", "create", "patch")
+	all := map[string]rights{
+		"watcher": {
+			"":                      {e.seeNamespaces(), rule("", "nodes", "list", "watch")},
+			e.transactions:          {rule("", "configmaps", "create", "get")},
+			e.metadata:              {rule("", "configmaps", "list")},
+			metav1.NamespaceDefault: {events},
+		},
+		"processor": {
+			"": {e.seeNamespaces(), rule("", "nodes", "get", "patch", "list")},
+			e.transactions: {
+				rule("", "configmaps", "get", "list", "watch", "patch", "delete"),
+				rule("coordination.k8s.io", "leases", "get", "list", "create", "update", "delete"),
+				events,
+			},
+			e.metadata:              {rule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"), events},
+			metav1.NamespaceDefault: {events},
+		},
+	}
+	return all[program]
+}
+
+func TestLeastRightsAreEnough(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.createNamespaces()
+	watcher := e.start("watcher", e.kubeconfigOf(e.leastRights("watcher")), "--head-start=0")
+	processor := e.start("processor", e.kubeconfigOf(e.leastRights("processor")), "--retention=5s")
+	e.ready(watcher)
+	e.ready(processor)
+	name, away := e.name("node"), e.name("away")
+	bad := e.malformedOf(name)
+	for _, m := range bad {
+		require.NoError(t, e.client.Create(t.Context(), m.cm))
+	}
+	want := labelSet{"rack": "r7", "team": "blue"}
+
+	e.create(away, want)
+	e.saved(away, want)
+	e.delete(away)
+	e.create(name, labelSet{"rack": "r7"})
+	for range 2 {
+		e.set(name, "team", "blue")
+		e.delete(name)
+		e.create(name, nil)
+		e.restored(name, want)
+	}
+	for _, m := range bad {
+		e.warned(m.cm.UID, "TransactionMalformed")
+	}
+	e.eventually(func(c *assert.CollectT) { assert.Nil(c, e.record(c, away)) }, "the record of the node that stays away is removed")
+	e.settle()
+	e.stop(processor)
+
+	assert.NotContains(t, watcher.Output(), "forbidden")
+	assert.NotContains(t, processor.Output(), "forbidden")
+}
+
+func TestEventsAreNotNeeded(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.createNamespaces()
+	for _, program := range []string{"watcher", "processor"} {
+		r := e.leastRights(program)
+		delete(r, metav1.NamespaceDefault)
+		e.ready(e.start(program, e.kubeconfigOf(r)))
+	}
+	name := e.name("node")
+	want := labelSet{"rack": "r7"}
+	e.create(name, want)
+	e.delete(name)
+	e.create(name, nil)
+	e.restored(name, want)
+	e.settle()
+}
+
+// createNamespaces makes the namespaces for programs that may not.
+func (e *env) createNamespaces() {
+	e.t.Helper()
+	for _, name := range []string{e.transactions, e.metadata} {
+		require.NoError(e.t, e.client.Create(e.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+}
+
+// kubeconfigOf returns the path of a kubeconfig of a new user with these rights. It impersonates
+// the user, which works on any cluster.
+func (e *env) kubeconfigOf(r rights) string {
+	e.t.Helper()
+	user := e.prefix + "user-" + rand.String(4)
+	for namespace, rules := range r {
+		subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
+		meta := metav1.ObjectMeta{Name: user, Namespace: namespace}
+		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user}
+		objects := []client.Object{
+			&rbacv1.Role{ObjectMeta: meta, Rules: rules},
+			&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref},
+		}
+		if namespace == "" {
+			ref.Kind = "ClusterRole"
+			objects = []client.Object{
+				&rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
+				&rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref},
+			}
+		}
+		for _, obj := range objects {
+			require.NoError(e.t, e.client.Create(e.t.Context(), obj))
+			e.t.Cleanup(func() {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(e.t.Context()), patience)
+				defer cancel()
+				assert.NoError(e.t, client.IgnoreNotFound(e.client.Delete(ctx, obj)))
+			})
+		}
+	}
+	return e.kubeconfigWith(func(cfg *clientcmdapi.Config) {
+		for _, admin := range cfg.AuthInfos {
+			admin.Impersonate = user
+		}
+	})
+}
+
+// kubeconfigWith returns the path of a copy of the cluster's kubeconfig with a change.
+func (e *env) kubeconfigWith(change func(*clientcmdapi.Config)) string {
+	e.t.Helper()
+	cfg, err := clientcmd.LoadFromFile(e.kubeconfig)
+	require.NoError(e.t, err)
+	require.NoError(e.t, clientcmdapi.FlattenConfig(cfg)) // files beside it are named relative to it
+	change(cfg)
+	path := filepath.Join(e.t.TempDir(), "kubeconfig")
+	require.NoError(e.t, clientcmd.WriteToFile(*cfg, path))
+	require.NoError(e.t, os.Chmod(path, 0o600))
+	return path
+}
