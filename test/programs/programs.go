@@ -71,13 +71,21 @@ func Start(name, identity, kubeconfig string, args ...string) (*Program, error) 
 	return p, nil
 }
 
+// BinEnv is the environment variable that names the directory of the programs, if it is not bin/ of the module:
+// make deflake tests programs that were built with the race detector.
+const BinEnv = "NODEKEEPER_BIN"
+
 // binary returns the path of a built program.
 func binary(name string) (string, error) {
-	root, err := moduleRoot()
-	if err != nil {
-		return "", err
+	dir := os.Getenv(BinEnv)
+	if dir == "" {
+		root, err := moduleRoot()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(root, "bin")
 	}
-	path := filepath.Join(root, "bin", name)
+	path := filepath.Join(dir, name)
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("%s is not built: run \"make build\"", path)
 	}
