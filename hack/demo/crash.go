@@ -55,12 +55,7 @@ func killProcessor(ctx context.Context, s *stage) error {
 		}
 	}
 	s.tellFinish(before, victim, killedAt)
-
-	replacements, err := s.crew.start(ctx, "processor")
-	for _, p := range replacements {
-		s.out.say(time.Now(), "demo", fmt.Sprintf("%s takes the place of %s (process %d)", p.Identity, victim, p.PID()))
-	}
-	return err
+	return s.crew.start(ctx, "processor") // in place of the dead one, as a Deployment does
 }
 
 // fillPool creates the nodes of the pool, waits until they are recorded, and returns their names.

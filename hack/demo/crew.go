@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// readyTimeout is for one program. It takes about a second; a machine that does other work too takes longer.
+	// readyTimeout is for one program. A watcher takes more than five seconds: it gives others a head start.
 	readyTimeout = 30 * time.Second
 	// stopTimeout is longer than the five seconds in which the programs are to end.
 	stopTimeout = 10 * time.Second
@@ -21,30 +21,35 @@ const (
 
 // crew is nodekeeper's processes. It belongs to one goroutine.
 type crew struct {
+	out        *screen
 	kubeconfig string
 	hired      map[string]int // how many of each program were started; numbers are not used again
 	running    []*programs.Program
 	gone       []*programs.Program // killed on purpose
 }
 
-// start starts programs, side by side, and returns those that got ready.
-func (c *crew) start(ctx context.Context, names ...string) ([]*programs.Program, error) {
+// start starts programs, side by side, and returns when all are ready.
+func (c *crew) start(ctx context.Context, names ...string) error {
 	first := len(c.running)
 	for _, name := range names {
 		c.hired[name]++
 		p, err := programs.Start(name, fmt.Sprintf("%s-%d", name, c.hired[name]), c.kubeconfig)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		c.running = append(c.running, p)
 	}
-	started := c.running[first:]
-	for i, p := range started {
-		if err := waitReady(ctx, p); err != nil {
-			return started[:i], err
-		}
+	errs := make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, p := range c.running[first:] {
+		wg.Go(func() {
+			if errs[i] = waitReady(ctx, p); errs[i] == nil {
+				c.out.say(time.Now(), "demo", fmt.Sprintf("%-11s  is ready (process %d)", p.Identity, p.PID()))
+			}
+		})
 	}
-	return started, nil
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 func waitReady(ctx context.Context, p *programs.Program) error {
@@ -90,14 +95,14 @@ func (c *crew) stop() error {
 }
 
 // saveLogs writes what every process printed into a directory that stays, and says where.
-func (c *crew) saveLogs(out *screen) {
+func (c *crew) saveLogs() {
 	dir, err := os.MkdirTemp("", "nodekeeper-demo-logs-")
 	for _, p := range append(c.gone, c.running...) {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, p.Identity+".log"), []byte(p.Output()), 0o600))
 	}
 	if err != nil {
-		out.note(fmt.Sprintf("The logs of the programs could not be kept: %v", err))
+		c.out.note(fmt.Sprintf("The logs of the programs could not be kept: %v", err))
 		return
 	}
-	out.note("The logs of the programs are in " + dir)
+	c.out.note("The logs of the programs are in " + dir)
 }

@@ -76,7 +76,7 @@ func perform(ctx context.Context, s *stage, keep bool) error {
 	s.printSummary(results)
 	err := failure(results)
 	if err != nil {
-		s.crew.saveLogs(s.out)
+		s.crew.saveLogs()
 	}
 	if keep {
 		s.keepOpen(ctx) // until Ctrl-C, which is how it is meant to end

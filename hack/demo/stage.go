@@ -54,16 +54,12 @@ func (s *stage) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.say(time.Now(), "demo", "kube-apiserver "+version+" serves; starting nodekeeper")
+	s.out.say(time.Now(), "demo", "kube-apiserver "+version+" serves; starting nodekeeper, about 5 s")
 	if s.see, err = observe(ctx, s.api); err != nil {
 		return err
 	}
-	s.crew = &crew{kubeconfig: s.plane.Kubeconfig, hired: map[string]int{}}
-	started, err := s.crew.start(ctx, "watcher", "watcher", "processor", "processor")
-	for _, p := range started {
-		s.out.say(time.Now(), "demo", fmt.Sprintf("%-11s  is ready (process %d)", p.Identity, p.PID()))
-	}
-	return err
+	s.crew = &crew{out: s.out, kubeconfig: s.plane.Kubeconfig, hired: map[string]int{}}
+	return s.crew.start(ctx, "watcher", "watcher", "processor", "processor")
 }
 
 // connect makes the stage's client and returns the version of the API server.

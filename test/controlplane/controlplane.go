@@ -76,6 +76,10 @@ func (c *ControlPlane) start(bin string, args map[string][]string) error {
 	if c.Config, err = c.env.Start(); err != nil {
 		return err
 	}
+	// Certificates for webhooks, in a directory that the guard does not know of. There are no webhooks.
+	if err := c.env.WebhookInstallOptions.Cleanup(); err != nil {
+		return err
+	}
 	c.Config.QPS = -1 // The default limit makes a fast test slow, and hides races.
 	c.Kubeconfig = filepath.Join(c.Dir, "kubeconfig")
 	return os.WriteFile(c.Kubeconfig, c.env.KubeConfig, 0o600)
