@@ -85,6 +85,8 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: l.node},
 		Spec:       resourcelock.LeaderElectionRecordToLeaseSpec(&record),
 	}
+	ctx, cancel := l.answered(ctx)
+	defer cancel()
 	return l.wrote(created, l.client.Create(ctx, created))
 }
 
@@ -95,9 +97,25 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	if l.held && time.Since(l.writtenAt) < retryPeriod/2 {
 		return nil
 	}
+	ctx, cancel := l.answered(ctx)
+	defer cancel()
 	updated := l.stored.DeepCopy()
 	updated.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
 	return l.wrote(updated, l.client.Update(ctx, updated))
+}
+
+// answered returns the context of a write. The write that takes the lock outlives a process that is
+// told to end by answerTimeout: nobody would release a lock if it is not known to be taken.
+func (l *lease) answered(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.held || ctx.Err() != nil {
+		return context.WithCancel(ctx)
+	}
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(answerTimeout, cancel) })
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 // wrote notes the result of a write.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/nodelock"
@@ -201,4 +203,42 @@ func TestCancelledDoTakesNoLock(t *testing.T) {
 		assert.Nil(t, stored(t, c, namespace))
 		require.NoError(t, l.Do(t.Context(), node, idle))
 	})
+}
+
+// told is a process that is told to end while a call is on its way: the call has its effect, but
+// its answer comes after the end of its context, if that ends with the process.
+type told struct {
+	verb faults.Verb
+	end  func()
+}
+
+func (f *told) Do(ctx context.Context, call faults.Call, next func(context.Context) error) error {
+	if call.Verb != f.verb {
+		return next(ctx)
+	}
+	err := next(context.WithoutCancel(ctx))
+	f.end()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+func TestLockThatWasBeingTakenWhenDoWasCancelledIsReleased(t *testing.T) {
+	for name, tc := range map[string]struct {
+		verb   faults.Verb
+		before []client.Object
+	}{
+		"by a create":  {verb: faults.Create},
+		"by an update": {verb: faults.Update, before: []client.Object{lease(namespace, "me", time.Now())}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithObjects(tc.before...).Build()
+			ctx, cancel := context.WithCancel(t.Context())
+			end := &told{verb: tc.verb, end: cancel}
+			err := nodelock.New(faults.Client(c, end), namespace, "me").Do(ctx, node, work(time.Minute))
+			require.ErrorIs(t, err, context.Canceled)
+			assert.Nil(t, stored(t, c, namespace))
+		})
+	}
 }

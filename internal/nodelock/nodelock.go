@@ -26,6 +26,10 @@ const (
 	// releaseTimeout is short enough to release every lock within the five seconds that a
 	// service has to end. A lock that was not released expires.
 	releaseTimeout = 2 * time.Second
+
+	// answerTimeout is how long the write that takes a lock is waited for when the service is told to end. With
+	// releaseTimeout it stays within those five seconds.
+	answerTimeout = time.Second
 )
 
 // ErrHeld says that another process holds the lock.
