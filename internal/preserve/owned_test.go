@@ -35,13 +35,18 @@ func TestOwned(t *testing.T) {
 	}
 }
 
-func TestNotedChangesTheRestoreAlone(t *testing.T) {
+func TestNotedChangesTheRestoreAloneIfTheLabelsAreTheSaved(t *testing.T) {
 	r := saved()
-	got := preserve.Noted(*r, "stranger", "300")
+	got := preserve.Noted(*r, preserve.Node{UID: "stranger", ResourceVersion: "300", Labels: same, Marker: "100"})
 	want := saved()
 	want.Restored = record.Restoration{UID: "stranger", ResourceVersion: "300"}
 	assert.Equal(t, *want, got)
 	assert.Equal(t, saved(), r, "the argument stays as it is")
+}
+
+func TestNotedTakesTheLabelsOfTheNodeIfTheyDiffer(t *testing.T) {
+	got := preserve.Noted(*saved(), preserve.Node{UID: "stranger", ResourceVersion: "300", Labels: changed, Marker: "100"})
+	assert.Equal(t, record.Record{Node: "node-1", Labels: changed, Version: "300", Source: "stranger"}, got)
 }
 
 func TestActionsHaveNames(t *testing.T) {

@@ -80,18 +80,23 @@ func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) 
 }
 
 func decideSave(t txn.Transaction, r record.Record) Decision {
-	isNewer := t.UID == r.Source && newer(t.ResourceVersion, r.Version) ||
-		t.UID == r.Restored.UID && newer(t.ResourceVersion, r.Restored.ResourceVersion) ||
-		t.Marker == r.Version
 	switch {
-	case !isNewer:
+	case !isLater(t, r):
 		return nothing("an older event, or of an incarnation that never got its labels back")
-	case !maps.Equal(t.Labels, r.Labels):
-		return save(captured(t), "the labels changed")
-	case !isSourceOrRestored(r, t.UID) && newer(t.ResourceVersion, r.Restored.ResourceVersion):
-		return save(Noted(r, t.UID, t.ResourceVersion), "the incarnation shows the marker")
+	case maps.Equal(t.Labels, r.Labels):
+		// The version moves on all the same: an event from between the two, recorded late, is older now.
+		return save(captured(t), "the same labels, seen later")
 	}
-	return nothing("these labels are saved already")
+	return save(captured(t), "the labels changed")
+}
+
+// isLater says whether t shows a later state of the incarnation that the record follows than the record has.
+func isLater(t txn.Transaction, r record.Record) bool {
+	isAfterRestore := newer(t.ResourceVersion, r.Restored.ResourceVersion)
+	return t.UID == r.Restored.UID && isAfterRestore ||
+		t.UID == r.Source && newer(t.ResourceVersion, r.Version) ||
+		// The restore onto this incarnation is done, and not noted yet.
+		!isSourceOrRestored(r, t.UID) && t.Marker == r.Version && isAfterRestore
 }
 
 func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
@@ -101,9 +106,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 	case isSourceOrRestored(r, n.UID):
 		return nothing("this incarnation has its labels")
 	case n.Marker == r.Version:
-		// The Node's resourceVersion now, not the transaction's: edits between the add and
-		// the restore do not count.
-		return save(Noted(r, n.UID, n.ResourceVersion), "the restore was done but not noted")
+		return decideNote(r, n)
 	}
 	return Decision{
 		Action: Restore,
@@ -113,10 +116,23 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 	}
 }
 
-// Noted returns the record with the note that its labels were put onto the incarnation uid,
-// whose Node had this resourceVersion when it was done.
-func Noted(r record.Record, uid types.UID, resourceVersion string) record.Record {
-	r.Restored = record.Restoration{UID: uid, ResourceVersion: resourceVersion}
+// decideNote is for a restore that was done and is not noted.
+func decideNote(r record.Record, n *Node) Decision {
+	if !newer(n.ResourceVersion, r.Restored.ResourceVersion) {
+		return nothing("an incarnation after this one has its labels already")
+	}
+	return save(Noted(r, *n), "the restore was done but not noted")
+}
+
+// Noted returns the record after a restore onto n, which is the Node as the restore left it, or any later
+// state of that incarnation. If the labels of the Node are the saved ones, the record is the same with a note; if they are
+// not, by live labels or an edit since, they are what is to be kept. The Node's resourceVersion counts and
+// not the transaction's: edits between the add and the restore do not.
+func Noted(r record.Record, n Node) record.Record {
+	if !maps.Equal(n.Labels, r.Labels) {
+		return record.Record{Node: r.Node, Labels: n.Labels, Version: n.ResourceVersion, Source: n.UID}
+	}
+	r.Restored = record.Restoration{UID: n.UID, ResourceVersion: n.ResourceVersion}
 	return r
 }
 

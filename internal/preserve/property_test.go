@@ -31,7 +31,13 @@ func (g generator) uid() types.UID { return types.UID([]string{"a", "b", "c"}[g.
 
 func (g generator) rv() string { return strconv.Itoa(g.IntN(12) + 1) } // of one and of two digits
 
-func (g generator) labels() set { return set{"rack": []string{"r1", "r2"}[g.IntN(2)]} }
+func (g generator) labels() set {
+	l := set{"rack": []string{"r1", "r2"}[g.IntN(2)]}
+	if g.IntN(4) == 0 { // then a merge has more than the saved labels
+		l["zone"] = "b"
+	}
+	return l
+}
 
 func (g generator) marker() string { return []string{"", g.rv()}[g.IntN(2)] }
 
@@ -44,11 +50,11 @@ func (g generator) transaction() txn.Transaction {
 
 func (g generator) record() *record.Record {
 	r := &record.Record{Node: "node-1", Labels: g.labels(), Version: g.rv(), Source: g.uid()}
-	return []*record.Record{nil, r, new(preserve.Noted(*r, g.uid(), g.rv()))}[g.IntN(3)]
+	return []*record.Record{nil, r, new(preserve.Noted(*r, preserve.Node{UID: g.uid(), ResourceVersion: g.rv(), Labels: r.Labels}))}[g.IntN(3)]
 }
 
 func (g generator) node() *preserve.Node {
-	n := &preserve.Node{UID: g.uid(), ResourceVersion: strconv.Itoa(g.IntN(12) + 13), Labels: g.labels(), Marker: g.marker()}
+	n := &preserve.Node{UID: g.uid(), ResourceVersion: strconv.Itoa(g.IntN(24) + 1), Labels: g.labels(), Marker: g.marker()}
 	return []*preserve.Node{nil, n, n}[g.IntN(3)]
 }
 
@@ -71,8 +77,10 @@ func TestDecideAgainAfterItsEffectIsStoredWritesNothing(t *testing.T) {
 }
 
 // A crash between the write to the Node and the note in the record: the restore is not done twice.
-func TestDecideAgainAfterARestoreThatWasNotNotedOnlyNotesIt(t *testing.T) {
+// What the restore left on the Node besides the saved labels is saved then.
+func TestDecideAgainAfterARestoreThatWasNotNotedDoesNotRestore(t *testing.T) {
 	g := newGenerator(t)
+	noted, replaced := 0, 0
 	for range rounds {
 		tx, r, n, policy := g.transaction(), g.record(), g.node(), g.policy()
 		first := preserve.Decide(tx, r, n, policy)
@@ -80,10 +88,18 @@ func TestDecideAgainAfterARestoreThatWasNotNotedOnlyNotesIt(t *testing.T) {
 			continue
 		}
 		wantRecord, afterNode := apply(first, r, n)
+		if maps.Equal(first.Labels, r.Labels) {
+			noted++
+		} else {
+			replaced++
+			wantRecord = &record.Record{Node: r.Node, Labels: first.Labels, Version: afterNode.ResourceVersion, Source: afterNode.UID}
+		}
 		again := preserve.Decide(tx, r, afterNode, policy)
 		require.Equal(t, preserve.Save, again.Action, "%+v on %+v and %+v", tx, r, n)
 		require.Equal(t, *wantRecord, again.Record)
 	}
+	require.Positive(t, noted)
+	require.Positive(t, replaced)
 }
 
 func TestDecideLeavesItsArgumentsAlone(t *testing.T) {
@@ -98,26 +114,46 @@ func TestDecideLeavesItsArgumentsAlone(t *testing.T) {
 	}
 }
 
-// The label changes of one incarnation, applied in any order and any number of times, save the newest labels.
+// The events of one incarnation, applied in any order and any number of times, save the newest labels,
+// also if they are the same as earlier ones.
 func TestDecideSavesTheNewestLabelsInWhateverOrder(t *testing.T) {
 	g := newGenerator(t)
 	for range rounds / 20 {
-		var events []txn.Transaction
-		for rv := range 12 {
-			events = append(events, txn.Transaction{
-				Type: txn.Updated, Node: "node-1", UID: "a", ResourceVersion: strconv.Itoa(rv + 1), Labels: set{"n": strconv.Itoa(rv)},
-			})
+		follows := []*record.Record{
+			nil,
+			{Node: "node-1", Labels: set{"n": "0"}, Version: "5", Source: "a"},
+			{Node: "node-1", Labels: set{"n": "0"}, Version: "5", Source: "b", Restored: record.Restoration{UID: "a", ResourceVersion: "6"}},
+			{Node: "node-1", Labels: set{"n": "0"}, Version: "5", Source: "b"},                                                               // the restore is not noted
+			{Node: "node-1", Labels: set{"n": "0"}, Version: "5", Source: "b", Restored: record.Restoration{UID: "c", ResourceVersion: "6"}}, // nor here
 		}
-		want := events[len(events)-1]
-		events = append(events, events...)
-		g.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
-		var r *record.Record
-		for _, tx := range events {
-			r, _ = apply(preserve.Decide(tx, r, nil, replaceAll), r, nil)
+		for _, r := range follows {
+			events := g.events()
+			newest := events[len(events)-1]
+			events = append(events, events...)
+			g.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+			for _, tx := range events {
+				r, _ = apply(preserve.Decide(tx, r, nil, replaceAll), r, nil)
+			}
+			want := record.Record{Node: "node-1", Labels: newest.Labels, Version: newest.ResourceVersion, Source: "a"}
+			require.Equal(t, want, *r)
 		}
-		require.Equal(t, want.Labels, r.Labels)
-		require.Equal(t, want.ResourceVersion, r.Version)
 	}
+}
+
+// events are those of incarnation "a", whose labels were put back after its sixth: it has the marker from then on.
+func (g generator) events() []txn.Transaction {
+	var events []txn.Transaction
+	for rv := 1; rv <= 12; rv++ {
+		marker := ""
+		if rv > 6 {
+			marker = "5"
+		}
+		events = append(events, txn.Transaction{
+			Type: txn.Updated, Node: "node-1", UID: "a", ResourceVersion: strconv.Itoa(rv), Marker: marker,
+			Labels: set{"n": strconv.Itoa(g.IntN(3))},
+		})
+	}
+	return events
 }
 
 // apply is what a processor does with a decision.
@@ -128,8 +164,8 @@ func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Rec
 	case preserve.Save:
 		return &d.Record, n
 	case preserve.Restore:
-		after := preserve.Node{UID: n.UID, ResourceVersion: n.ResourceVersion + "0", Labels: d.Labels, Marker: d.Marker}
-		return new(preserve.Noted(*r, after.UID, after.ResourceVersion)), &after
+		after := preserve.Node{UID: n.UID, ResourceVersion: "99", Labels: d.Labels, Marker: d.Marker}
+		return new(preserve.Noted(*r, after)), &after
 	}
 	panic("unknown action " + d.Action.String())
 }

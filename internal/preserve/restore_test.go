@@ -19,8 +19,21 @@ func live(uid types.UID, marker string) *preserve.Node {
 	return n
 }
 
+// marked is the stranger with the marker.
+func marked(rv string, nodeLabels set) *preserve.Node {
+	return &preserve.Node{UID: "stranger", ResourceVersion: rv, Labels: nodeLabels, Marker: "100"}
+}
+
+// noted is a Save of the record with nothing changed but the restore, which is the stranger's now.
+func noted(r *record.Record, rv string) preserve.Decision {
+	r.Restored = record.Restoration{UID: "stranger", ResourceVersion: rv}
+	return preserve.Decision{Action: preserve.Save, Record: *r}
+}
+
 func TestDecideRestore(t *testing.T) {
 	restored := preserve.Decision{Action: preserve.Restore, Labels: same, Marker: "100"}
+	longRestore := func(r *record.Record) { r.Restored.ResourceVersion = "9" }
+	noLabels := func(r *record.Record) { r.Labels = nil }
 	for name, tc := range map[string]struct {
 		t    txn.Transaction
 		r    *record.Record
@@ -45,11 +58,50 @@ func TestDecideRestore(t *testing.T) {
 		"restored, marker":               {event("restored", "250", "", changed), saved(), live("restored", "100"), nothing()},
 		"restored, another marker":       {event("restored", "250", "", changed), saved(), live("restored", "99"), nothing()},
 
-		// N.marker = R.version
-		"marker":                        {event("stranger", "250", "", changed), saved(), live("stranger", "100"), noted(saved(), "300")},
-		"marker, never restored":        {event("stranger", "250", "", changed), neverRestored(), live("stranger", "100"), noted(saved(), "300")},
-		"marker, also at its add":       {event("stranger", "250", "100", changed), saved(), live("stranger", "100"), noted(saved(), "300")},
-		"marker, added before the save": {event("stranger", "50", "", changed), saved(), live("stranger", "100"), noted(saved(), "300")},
+		// N.marker = R.version, and N's resourceVersion is not after R.restored.rv
+		"changed, marker, before the version":                  {event("stranger", "90", "", changed), saved(), marked("99", changed), nothing()},
+		"changed, marker, after the version":                   {event("stranger", "90", "", changed), saved(), marked("150", changed), nothing()},
+		"changed, marker, before the restore":                  {event("stranger", "90", "", changed), saved(), marked("199", changed), nothing()},
+		"changed, marker, at the restore":                      {event("stranger", "90", "", changed), saved(), marked("200", changed), nothing()},
+		"changed, marker, shorter than the restore":            {event("stranger", "90", "", changed), saved(), marked("99", changed), nothing()},
+		"changed, marker, at the restore, added after it":      {event("stranger", "250", "", changed), saved(), marked("200", changed), nothing()},
+		"changed, marker, a resourceVersion that is no number": {event("stranger", "90", "", changed), saved(), marked("x", changed), nothing()},
+		"same, marker, before the version":                     {event("stranger", "90", "", changed), saved(), marked("99", same), nothing()},
+		"same, marker, after the version":                      {event("stranger", "90", "", changed), saved(), marked("150", same), nothing()},
+		"same, marker, before the restore":                     {event("stranger", "90", "", changed), saved(), marked("199", same), nothing()},
+		"same, marker, at the restore":                         {event("stranger", "90", "", changed), saved(), marked("200", same), nothing()},
+		"same, marker, shorter than the restore":               {event("stranger", "90", "", changed), saved(), marked("99", same), nothing()},
+		"same, marker, at the restore, added after it":         {event("stranger", "250", "", changed), saved(), marked("200", same), nothing()},
+		"same, marker, a resourceVersion that is no number":    {event("stranger", "90", "", changed), saved(), marked("x", same), nothing()},
+
+		// N.marker = R.version, labels differ: replaced by N's; the transaction's labels, marker and resourceVersion do not count
+		"changed, marker, just after the restore":             {event("stranger", "90", "", changed), saved(), marked("201", changed), replaced("stranger", "201", changed)},
+		"changed, marker, after the restore":                  {event("stranger", "90", "", changed), saved(), marked("300", changed), replaced("stranger", "300", changed)},
+		"changed, marker, before the version, never restored": {event("stranger", "90", "", changed), neverRestored(), marked("99", changed), replaced("stranger", "99", changed)},
+		"changed, marker, at the version, never restored":     {event("stranger", "90", "", changed), neverRestored(), marked("100", changed), replaced("stranger", "100", changed)},
+		"changed, marker, after the version, never restored":  {event("stranger", "90", "", changed), neverRestored(), marked("101", changed), replaced("stranger", "101", changed)},
+		"changed, marker, longer than the restore":            {event("stranger", "90", "", changed), with(saved(), longRestore), marked("10", changed), replaced("stranger", "10", changed)},
+		"changed, marker, also at its add":                    {event("stranger", "250", "100", changed), saved(), marked("300", changed), replaced("stranger", "300", changed)},
+		"changed, marker, added after the restore":            {event("stranger", "250", "", changed), saved(), marked("300", changed), replaced("stranger", "300", changed)},
+		"changed, marker, added before the save":              {event("stranger", "50", "", changed), saved(), marked("300", changed), replaced("stranger", "300", changed)},
+		"changed, marker, added with the labels":              {event("stranger", "250", "", same), saved(), marked("300", changed), replaced("stranger", "300", changed)},
+
+		// N.marker = R.version, labels are equal: noted; the transaction's labels, marker and resourceVersion do not count
+		"same, marker, just after the restore":             {event("stranger", "90", "", changed), saved(), marked("201", same), noted(saved(), "201")},
+		"same, marker, after the restore":                  {event("stranger", "90", "", changed), saved(), marked("300", same), noted(saved(), "300")},
+		"same, marker, before the version, never restored": {event("stranger", "90", "", changed), neverRestored(), marked("99", same), noted(saved(), "99")},
+		"same, marker, at the version, never restored":     {event("stranger", "90", "", changed), neverRestored(), marked("100", same), noted(saved(), "100")},
+		"same, marker, after the version, never restored":  {event("stranger", "90", "", changed), neverRestored(), marked("101", same), noted(saved(), "101")},
+		"same, marker, longer than the restore":            {event("stranger", "90", "", changed), with(saved(), longRestore), marked("10", same), noted(with(saved(), longRestore), "10")},
+		"same, marker, also at its add":                    {event("stranger", "250", "100", changed), saved(), marked("300", same), noted(saved(), "300")},
+		"same, marker, added after the restore":            {event("stranger", "250", "", changed), saved(), marked("300", same), noted(saved(), "300")},
+		"same, marker, added before the save":              {event("stranger", "50", "", changed), saved(), marked("300", same), noted(saved(), "300")},
+		"same, marker, added with the labels":              {event("stranger", "250", "", same), saved(), marked("300", same), noted(saved(), "300")},
+		"a label more, marker":                             {event("stranger", "90", "", changed), saved(), marked("300", set{"rack": "r7", "team": "blue", "x": ""}), replaced("stranger", "300", set{"rack": "r7", "team": "blue", "x": ""})},
+		"a label less, marker":                             {event("stranger", "90", "", changed), saved(), marked("300", set{"rack": "r7"}), replaced("stranger", "300", set{"rack": "r7"})},
+		"a label has a new key, marker":                    {event("stranger", "90", "", changed), saved(), marked("300", set{"rack": "r7", "x": "blue"}), replaced("stranger", "300", set{"rack": "r7", "x": "blue"})},
+		"no labels any more, marker":                       {event("stranger", "90", "", changed), saved(), marked("300", set{}), replaced("stranger", "300", set{})},
+		"no labels, as before, marker":                     {event("stranger", "90", "", changed), with(saved(), noLabels), marked("300", set{}), noted(with(saved(), noLabels), "300")},
 
 		// otherwise
 		"no marker":                        {event("stranger", "250", "", changed), saved(), live("stranger", ""), restored},
@@ -59,6 +111,12 @@ func TestDecideRestore(t *testing.T) {
 		"no marker, added with the labels": {event("stranger", "250", "", same), saved(), live("stranger", ""), restored},
 		"a marker of another save":         {event("stranger", "250", "", changed), saved(), live("stranger", "99"), restored},
 		"a marker of the restore":          {event("stranger", "250", "", changed), saved(), live("stranger", "200"), restored},
+		"no marker, before the restore": {
+			event("stranger", "150", "", changed), saved(), &preserve.Node{UID: "stranger", ResourceVersion: "199", Labels: changed}, restored,
+		},
+		"no marker, with the labels": {
+			event("stranger", "250", "", changed), saved(), &preserve.Node{UID: "stranger", ResourceVersion: "300", Labels: same}, restored,
+		},
 		"made by hand": {
 			event("stranger", "250", "", changed), &record.Record{Node: "node-1", Labels: same, Version: "100"}, live("stranger", ""), restored,
 		},

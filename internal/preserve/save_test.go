@@ -56,16 +56,12 @@ func replaced(uid types.UID, rv string, nodeLabels set) preserve.Decision {
 	}}
 }
 
-// noted is a Save of the record with nothing changed but the restore, which is the stranger's now.
-func noted(r *record.Record, rv string) preserve.Decision {
-	r.Restored = record.Restoration{UID: "stranger", ResourceVersion: rv}
-	return preserve.Decision{Action: preserve.Save, Record: *r}
-}
-
 func TestDecideSave(t *testing.T) {
 	longRV := func(r *record.Record) { r.Version, r.Restored.ResourceVersion = "9", "9" }
 	both := func(r *record.Record) { r.Restored.UID = r.Source }
+	bothEarly := func(r *record.Record) { r.Restored = record.Restoration{UID: r.Source, ResourceVersion: "50"} }
 	unknownSource := func(r *record.Record) { r.Source = "" }
+	noLabels := func(r *record.Record) { r.Labels = nil }
 	for name, tc := range map[string]struct {
 		t    txn.Transaction
 		r    *record.Record
@@ -76,75 +72,161 @@ func TestDecideSave(t *testing.T) {
 		"no record, no labels":   {event("stranger", "50", "", set{}), nil, replaced("stranger", "50", set{})},
 		"no record but a marker": {event("stranger", "50", "40", changed), nil, replaced("stranger", "50", changed)},
 
-		// labels differ: t.uid = R.source and t.rv > R.version
-		"changed, source, before the version":                  {event("source", "99", "", changed), saved(), nothing()},
-		"changed, source, at the version":                      {event("source", "100", "", changed), saved(), nothing()},
-		"changed, source, after the version":                   {event("source", "101", "", changed), saved(), replaced("source", "101", changed)},
-		"changed, source, after the version, any restore":      {event("source", "201", "", changed), saved(), replaced("source", "201", changed)},
-		"changed, source, after the version, never restored":   {event("source", "101", "", changed), neverRestored(), replaced("source", "101", changed)},
-		"changed, source, before the version, never restored":  {event("source", "99", "", changed), neverRestored(), nothing()},
-		"changed, source, after the version, another marker":   {event("source", "101", "50", changed), saved(), replaced("source", "101", changed)},
-		"changed, source, at the version, another marker":      {event("source", "100", "50", changed), saved(), nothing()},
-		"changed, source, longer than the version":             {event("source", "10", "", changed), with(saved(), longRV), replaced("source", "10", changed)},
-		"changed, source, shorter than the version":            {event("source", "11", "", changed), saved(), nothing()},
-		"changed, source unknown, a stranger after everything": {event("stranger", "300", "", changed), with(saved(), unknownSource), nothing()},
-		"changed, source, a resourceVersion that is no number": {event("source", "x", "", changed), saved(), nothing()},
+		// t.uid = R.source: t.rv > R.version, whatever the labels, the marker and the restore
+		"changed, source, before the version":                         {event("source", "99", "", changed), saved(), nothing()},
+		"changed, source, before the version, never restored":         {event("source", "99", "", changed), neverRestored(), nothing()},
+		"changed, source, at the version":                             {event("source", "100", "", changed), saved(), nothing()},
+		"changed, source, at the version, never restored":             {event("source", "100", "", changed), neverRestored(), nothing()},
+		"changed, source, after the version":                          {event("source", "101", "", changed), saved(), replaced("source", "101", changed)},
+		"changed, source, after the version, never restored":          {event("source", "101", "", changed), neverRestored(), replaced("source", "101", changed)},
+		"changed, source, before the version, marker":                 {event("source", "99", "100", changed), saved(), nothing()},
+		"changed, source, before the version, never restored, marker": {event("source", "99", "100", changed), neverRestored(), nothing()},
+		"changed, source, at the version, marker":                     {event("source", "100", "100", changed), saved(), nothing()},
+		"changed, source, at the version, never restored, marker":     {event("source", "100", "100", changed), neverRestored(), nothing()},
+		"changed, source, after the version, marker":                  {event("source", "101", "100", changed), saved(), replaced("source", "101", changed)},
+		"changed, source, after the version, never restored, marker":  {event("source", "101", "100", changed), neverRestored(), replaced("source", "101", changed)},
+		"changed, source, before the version, another marker":         {event("source", "99", "99", changed), saved(), nothing()},
+		"changed, source, at the version, another marker":             {event("source", "100", "99", changed), saved(), nothing()},
+		"changed, source, after the version, another marker":          {event("source", "101", "99", changed), saved(), replaced("source", "101", changed)},
+		"changed, source, at the restore":                             {event("source", "200", "", changed), saved(), replaced("source", "200", changed)},
+		"changed, source, after the restore":                          {event("source", "201", "", changed), saved(), replaced("source", "201", changed)},
+		"changed, source, longer than the version":                    {event("source", "10", "", changed), with(saved(), longRV), replaced("source", "10", changed)},
+		"changed, source, shorter than the version":                   {event("source", "11", "", changed), saved(), nothing()},
+		"changed, source, a resourceVersion that is no number":        {event("source", "x", "", changed), saved(), nothing()},
+		"same, source, before the version":                            {event("source", "99", "", same), saved(), nothing()},
+		"same, source, before the version, never restored":            {event("source", "99", "", same), neverRestored(), nothing()},
+		"same, source, at the version":                                {event("source", "100", "", same), saved(), nothing()},
+		"same, source, at the version, never restored":                {event("source", "100", "", same), neverRestored(), nothing()},
+		"same, source, after the version":                             {event("source", "101", "", same), saved(), replaced("source", "101", same)},
+		"same, source, after the version, never restored":             {event("source", "101", "", same), neverRestored(), replaced("source", "101", same)},
+		"same, source, before the version, marker":                    {event("source", "99", "100", same), saved(), nothing()},
+		"same, source, before the version, never restored, marker":    {event("source", "99", "100", same), neverRestored(), nothing()},
+		"same, source, at the version, marker":                        {event("source", "100", "100", same), saved(), nothing()},
+		"same, source, at the version, never restored, marker":        {event("source", "100", "100", same), neverRestored(), nothing()},
+		"same, source, after the version, marker":                     {event("source", "101", "100", same), saved(), replaced("source", "101", same)},
+		"same, source, after the version, never restored, marker":     {event("source", "101", "100", same), neverRestored(), replaced("source", "101", same)},
+		"same, source, before the version, another marker":            {event("source", "99", "99", same), saved(), nothing()},
+		"same, source, at the version, another marker":                {event("source", "100", "99", same), saved(), nothing()},
+		"same, source, after the version, another marker":             {event("source", "101", "99", same), saved(), replaced("source", "101", same)},
+		"same, source, at the restore":                                {event("source", "200", "", same), saved(), replaced("source", "200", same)},
+		"same, source, after the restore":                             {event("source", "201", "", same), saved(), replaced("source", "201", same)},
+		"same, source, longer than the version":                       {event("source", "10", "", same), with(saved(), longRV), replaced("source", "10", same)},
+		"same, source, shorter than the version":                      {event("source", "11", "", same), saved(), nothing()},
+		"same, source, a resourceVersion that is no number":           {event("source", "x", "", same), saved(), nothing()},
 
-		// labels differ: t.uid = R.restored.uid and t.rv > R.restored.rv
-		"changed, restored, before the version":                {event("restored", "99", "", changed), saved(), nothing()},
-		"changed, restored, between version and restore":       {event("restored", "199", "", changed), saved(), nothing()},
-		"changed, restored, at the restore":                    {event("restored", "200", "", changed), saved(), nothing()},
-		"changed, restored, after the restore":                 {event("restored", "201", "", changed), saved(), replaced("restored", "201", changed)},
-		"changed, restored, after the restore, marker removed": {event("restored", "201", "", changed), with(saved(), unknownSource), replaced("restored", "201", changed)},
-		"changed, restored, longer than the restore":           {event("restored", "10", "", changed), with(saved(), longRV), replaced("restored", "10", changed)},
-		"changed, restored, shorter than the restore":          {event("restored", "21", "", changed), saved(), nothing()},
-		"changed, restored onto its source, before it":         {event("source", "150", "", changed), with(saved(), both), replaced("source", "150", changed)},
-		"changed, restored onto its source, before the save":   {event("source", "99", "", changed), with(saved(), both), nothing()},
+		// t.uid = R.restored.uid: t.rv > R.restored.rv, or = and the labels differ
+		"changed, restored, before the version":                 {event("restored", "99", "", changed), saved(), nothing()},
+		"changed, restored, after the version":                  {event("restored", "101", "", changed), saved(), nothing()},
+		"changed, restored, before the restore":                 {event("restored", "199", "", changed), saved(), nothing()},
+		"changed, restored, at the restore":                     {event("restored", "200", "", changed), saved(), nothing()},
+		"changed, restored, after the restore":                  {event("restored", "201", "", changed), saved(), replaced("restored", "201", changed)},
+		"changed, restored, before the version, marker":         {event("restored", "99", "100", changed), saved(), nothing()},
+		"changed, restored, after the version, marker":          {event("restored", "101", "100", changed), saved(), nothing()},
+		"changed, restored, before the restore, marker":         {event("restored", "199", "100", changed), saved(), nothing()},
+		"changed, restored, at the restore, marker":             {event("restored", "200", "100", changed), saved(), nothing()},
+		"changed, restored, after the restore, marker":          {event("restored", "201", "100", changed), saved(), replaced("restored", "201", changed)},
+		"changed, restored, before the version, another marker": {event("restored", "99", "99", changed), saved(), nothing()},
+		"changed, restored, after the version, another marker":  {event("restored", "101", "99", changed), saved(), nothing()},
+		"changed, restored, before the restore, another marker": {event("restored", "199", "99", changed), saved(), nothing()},
+		"changed, restored, at the restore, another marker":     {event("restored", "200", "99", changed), saved(), nothing()},
+		"changed, restored, after the restore, another marker":  {event("restored", "201", "99", changed), saved(), replaced("restored", "201", changed)},
+		"changed, restored, at the restore, source unknown":     {event("restored", "200", "", changed), with(saved(), unknownSource), nothing()},
+		"changed, restored, after the restore, source unknown":  {event("restored", "201", "", changed), with(saved(), unknownSource), replaced("restored", "201", changed)},
+		"changed, restored, longer than the restore":            {event("restored", "10", "", changed), with(saved(), longRV), replaced("restored", "10", changed)},
+		"changed, restored, shorter than the restore":           {event("restored", "21", "", changed), saved(), nothing()},
+		"same, restored, before the version":                    {event("restored", "99", "", same), saved(), nothing()},
+		"same, restored, after the version":                     {event("restored", "101", "", same), saved(), nothing()},
+		"same, restored, before the restore":                    {event("restored", "199", "", same), saved(), nothing()},
+		"same, restored, at the restore":                        {event("restored", "200", "", same), saved(), nothing()},
+		"same, restored, after the restore":                     {event("restored", "201", "", same), saved(), replaced("restored", "201", same)},
+		"same, restored, before the version, marker":            {event("restored", "99", "100", same), saved(), nothing()},
+		"same, restored, after the version, marker":             {event("restored", "101", "100", same), saved(), nothing()},
+		"same, restored, before the restore, marker":            {event("restored", "199", "100", same), saved(), nothing()},
+		"same, restored, at the restore, marker":                {event("restored", "200", "100", same), saved(), nothing()},
+		"same, restored, after the restore, marker":             {event("restored", "201", "100", same), saved(), replaced("restored", "201", same)},
+		"same, restored, before the version, another marker":    {event("restored", "99", "99", same), saved(), nothing()},
+		"same, restored, after the version, another marker":     {event("restored", "101", "99", same), saved(), nothing()},
+		"same, restored, before the restore, another marker":    {event("restored", "199", "99", same), saved(), nothing()},
+		"same, restored, at the restore, another marker":        {event("restored", "200", "99", same), saved(), nothing()},
+		"same, restored, after the restore, another marker":     {event("restored", "201", "99", same), saved(), replaced("restored", "201", same)},
+		"same, restored, at the restore, source unknown":        {event("restored", "200", "", same), with(saved(), unknownSource), nothing()},
+		"same, restored, after the restore, source unknown":     {event("restored", "201", "", same), with(saved(), unknownSource), replaced("restored", "201", same)},
+		"same, restored, longer than the restore":               {event("restored", "10", "", same), with(saved(), longRV), replaced("restored", "10", same)},
+		"same, restored, shorter than the restore":              {event("restored", "21", "", same), saved(), nothing()},
 
-		// labels differ: t.marker = R.version
-		"changed, marker, after the restore":           {event("stranger", "201", "100", changed), saved(), replaced("stranger", "201", changed)},
-		"changed, marker, before the restore":          {event("stranger", "150", "100", changed), saved(), replaced("stranger", "150", changed)},
-		"changed, marker, before the version":          {event("stranger", "50", "100", changed), saved(), replaced("stranger", "50", changed)},
-		"changed, marker, never restored":              {event("stranger", "150", "100", changed), neverRestored(), replaced("stranger", "150", changed)},
-		"changed, marker, source at the version":       {event("source", "100", "100", changed), saved(), replaced("source", "100", changed)},
-		"changed, marker, restored before the restore": {event("restored", "199", "100", changed), saved(), replaced("restored", "199", changed)},
+		// t.uid is both: either of the two
+		"changed, restored onto its source, before the version":                {event("source", "99", "", changed), with(saved(), both), nothing()},
+		"changed, restored onto its source, at the version":                    {event("source", "100", "", changed), with(saved(), both), nothing()},
+		"changed, restored onto its source, after the version":                 {event("source", "101", "", changed), with(saved(), both), replaced("source", "101", changed)},
+		"changed, restored onto its source, before the restore":                {event("source", "199", "", changed), with(saved(), both), replaced("source", "199", changed)},
+		"changed, restored onto its source, at the restore":                    {event("source", "200", "", changed), with(saved(), both), replaced("source", "200", changed)},
+		"changed, restored onto its source, after it":                          {event("source", "201", "", changed), with(saved(), both), replaced("source", "201", changed)},
+		"changed, restored onto its source before the version, at the restore": {event("source", "50", "", changed), with(saved(), bothEarly), nothing()},
+		"changed, restored onto its source before the version, after it":       {event("source", "51", "", changed), with(saved(), bothEarly), replaced("source", "51", changed)},
+		"same, restored onto its source, before the version":                   {event("source", "99", "", same), with(saved(), both), nothing()},
+		"same, restored onto its source, at the version":                       {event("source", "100", "", same), with(saved(), both), nothing()},
+		"same, restored onto its source, after the version":                    {event("source", "101", "", same), with(saved(), both), replaced("source", "101", same)},
+		"same, restored onto its source, before the restore":                   {event("source", "199", "", same), with(saved(), both), replaced("source", "199", same)},
+		"same, restored onto its source, at the restore":                       {event("source", "200", "", same), with(saved(), both), replaced("source", "200", same)},
+		"same, restored onto its source, after it":                             {event("source", "201", "", same), with(saved(), both), replaced("source", "201", same)},
+		"same, restored onto its source before the version, at the restore":    {event("source", "50", "", same), with(saved(), bothEarly), nothing()},
+		"same, restored onto its source before the version, after it":          {event("source", "51", "", same), with(saved(), bothEarly), replaced("source", "51", same)},
 
-		// labels differ: anything else
-		"changed, stranger":                         {event("stranger", "201", "", changed), saved(), nothing()},
-		"changed, stranger, never restored":         {event("stranger", "201", "", changed), neverRestored(), nothing()},
-		"changed, stranger, marker of another save": {event("stranger", "201", "99", changed), saved(), nothing()},
-		"changed, stranger, marker of the restore":  {event("stranger", "201", "200", changed), saved(), nothing()},
-		"changed, stranger, marker as text":         {event("stranger", "201", "0100", changed), saved(), nothing()},
+		// t.uid is neither: t.marker = R.version and t.rv > R.restored.rv
+		"changed, stranger, before the version, marker":                 {event("stranger", "50", "100", changed), saved(), nothing()},
+		"changed, stranger, after the version, marker":                  {event("stranger", "150", "100", changed), saved(), nothing()},
+		"changed, stranger, before the restore, marker":                 {event("stranger", "199", "100", changed), saved(), nothing()},
+		"changed, stranger, at the restore, marker":                     {event("stranger", "200", "100", changed), saved(), nothing()},
+		"changed, stranger, after the restore, marker":                  {event("stranger", "201", "100", changed), saved(), replaced("stranger", "201", changed)},
+		"changed, stranger, before the version, never restored, marker": {event("stranger", "50", "100", changed), neverRestored(), replaced("stranger", "50", changed)},
+		"changed, stranger, at the version, never restored, marker":     {event("stranger", "100", "100", changed), neverRestored(), replaced("stranger", "100", changed)},
+		"changed, stranger, after the version, never restored, marker":  {event("stranger", "101", "100", changed), neverRestored(), replaced("stranger", "101", changed)},
+		"changed, stranger, marker, longer than the restore":            {event("stranger", "10", "9", changed), with(saved(), longRV), replaced("stranger", "10", changed)},
+		"changed, stranger, marker, shorter than the restore":           {event("stranger", "99", "100", changed), saved(), nothing()},
+		"changed, stranger, marker, source unknown":                     {event("stranger", "201", "100", changed), with(saved(), unknownSource), replaced("stranger", "201", changed)},
+		"same, stranger, before the version, marker":                    {event("stranger", "50", "100", same), saved(), nothing()},
+		"same, stranger, after the version, marker":                     {event("stranger", "150", "100", same), saved(), nothing()},
+		"same, stranger, before the restore, marker":                    {event("stranger", "199", "100", same), saved(), nothing()},
+		"same, stranger, at the restore, marker":                        {event("stranger", "200", "100", same), saved(), nothing()},
+		"same, stranger, after the restore, marker":                     {event("stranger", "201", "100", same), saved(), replaced("stranger", "201", same)},
+		"same, stranger, before the version, never restored, marker":    {event("stranger", "50", "100", same), neverRestored(), replaced("stranger", "50", same)},
+		"same, stranger, at the version, never restored, marker":        {event("stranger", "100", "100", same), neverRestored(), replaced("stranger", "100", same)},
+		"same, stranger, after the version, never restored, marker":     {event("stranger", "101", "100", same), neverRestored(), replaced("stranger", "101", same)},
+		"same, stranger, marker, longer than the restore":               {event("stranger", "10", "9", same), with(saved(), longRV), replaced("stranger", "10", same)},
+		"same, stranger, marker, shorter than the restore":              {event("stranger", "99", "100", same), saved(), nothing()},
+		"same, stranger, marker, source unknown":                        {event("stranger", "201", "100", same), with(saved(), unknownSource), replaced("stranger", "201", same)},
+
+		// anything else
+		"changed, stranger, before the restore":             {event("stranger", "199", "", changed), saved(), nothing()},
+		"changed, stranger, at the restore":                 {event("stranger", "200", "", changed), saved(), nothing()},
+		"changed, stranger, after the restore":              {event("stranger", "201", "", changed), saved(), nothing()},
+		"changed, stranger, never restored":                 {event("stranger", "201", "", changed), neverRestored(), nothing()},
+		"changed, stranger, never restored, another marker": {event("stranger", "201", "99", changed), neverRestored(), nothing()},
+		"changed, stranger, marker of another save":         {event("stranger", "201", "99", changed), saved(), nothing()},
+		"changed, stranger, marker of the restore":          {event("stranger", "201", "200", changed), saved(), nothing()},
+		"changed, stranger, marker as text":                 {event("stranger", "201", "0100", changed), saved(), nothing()},
+		"changed, stranger, source unknown":                 {event("stranger", "300", "", changed), with(saved(), unknownSource), nothing()},
+		"same, stranger, before the restore":                {event("stranger", "199", "", same), saved(), nothing()},
+		"same, stranger, at the restore":                    {event("stranger", "200", "", same), saved(), nothing()},
+		"same, stranger, after the restore":                 {event("stranger", "201", "", same), saved(), nothing()},
+		"same, stranger, never restored":                    {event("stranger", "201", "", same), neverRestored(), nothing()},
+		"same, stranger, never restored, another marker":    {event("stranger", "201", "99", same), neverRestored(), nothing()},
+		"same, stranger, marker of another save":            {event("stranger", "201", "99", same), saved(), nothing()},
+		"same, stranger, marker of the restore":             {event("stranger", "201", "200", same), saved(), nothing()},
+		"same, stranger, marker as text":                    {event("stranger", "201", "0100", same), saved(), nothing()},
+		"same, stranger, source unknown":                    {event("stranger", "300", "", same), with(saved(), unknownSource), nothing()},
 
 		// every way in which labels differ
-		"a label more":          {event("source", "101", "", set{"rack": "r7", "team": "blue", "x": ""}), saved(), replaced("source", "101", set{"rack": "r7", "team": "blue", "x": ""})},
-		"a label less":          {event("source", "101", "", set{"rack": "r7"}), saved(), replaced("source", "101", set{"rack": "r7"})},
-		"a label has a new key": {event("source", "101", "", set{"rack": "r7", "x": "blue"}), saved(), replaced("source", "101", set{"rack": "r7", "x": "blue"})},
-		"no labels any more":    {event("source", "101", "", set{}), saved(), replaced("source", "101", set{})},
-		"no labels, as before":  {event("source", "101", "", set{}), with(saved(), func(r *record.Record) { r.Labels = nil }), nothing()},
-
-		// labels are equal: noted if neither source nor restored, and t.rv > R.restored.rv
-		"same, source, after the version":                {event("source", "101", "", same), saved(), nothing()},
-		"same, source, after the restore":                {event("source", "201", "", same), saved(), nothing()},
-		"same, source, after the restore, marker":        {event("source", "201", "100", same), saved(), nothing()},
-		"same, source, at the version":                   {event("source", "100", "", same), saved(), nothing()},
-		"same, source, never restored":                   {event("source", "101", "", same), neverRestored(), nothing()},
-		"same, source, never restored, marker":           {event("source", "101", "100", same), neverRestored(), nothing()},
-		"same, restored, after the restore":              {event("restored", "201", "", same), saved(), nothing()},
-		"same, restored, after the restore, marker":      {event("restored", "201", "100", same), saved(), nothing()},
-		"same, restored, before the restore, marker":     {event("restored", "199", "100", same), saved(), nothing()},
-		"same, restored, before the restore":             {event("restored", "199", "", same), saved(), nothing()},
-		"same, marker, before the restore":               {event("stranger", "199", "100", same), saved(), nothing()},
-		"same, marker, at the restore":                   {event("stranger", "200", "100", same), saved(), nothing()},
-		"same, marker, after the restore":                {event("stranger", "201", "100", same), saved(), noted(saved(), "201")},
-		"same, marker, never restored":                   {event("stranger", "101", "100", same), neverRestored(), noted(saved(), "101")},
-		"same, marker, never restored, before the save":  {event("stranger", "50", "100", same), neverRestored(), noted(saved(), "50")},
-		"same, marker, longer than the restore":          {event("stranger", "10", "9", same), with(saved(), longRV), noted(with(saved(), longRV), "10")},
-		"same, marker, shorter than the restore":         {event("stranger", "99", "100", same), saved(), nothing()},
-		"same, stranger":                                 {event("stranger", "201", "", same), saved(), nothing()},
-		"same, stranger, marker of another save":         {event("stranger", "201", "99", same), saved(), nothing()},
-		"same, stranger, never restored":                 {event("stranger", "201", "", same), neverRestored(), nothing()},
-		"same, stranger, never restored, another marker": {event("stranger", "201", "99", same), neverRestored(), nothing()},
+		"a label more, source":                            {event("source", "101", "", set{"rack": "r7", "team": "blue", "x": ""}), saved(), replaced("source", "101", set{"rack": "r7", "team": "blue", "x": ""})},
+		"a label more, restored, at the restore":          {event("restored", "200", "", set{"rack": "r7", "team": "blue", "x": ""}), saved(), nothing()},
+		"a label less, source":                            {event("source", "101", "", set{"rack": "r7"}), saved(), replaced("source", "101", set{"rack": "r7"})},
+		"a label less, restored, at the restore":          {event("restored", "200", "", set{"rack": "r7"}), saved(), nothing()},
+		"a label has a new key, source":                   {event("source", "101", "", set{"rack": "r7", "x": "blue"}), saved(), replaced("source", "101", set{"rack": "r7", "x": "blue"})},
+		"a label has a new key, restored, at the restore": {event("restored", "200", "", set{"rack": "r7", "x": "blue"}), saved(), nothing()},
+		"no labels any more, source":                      {event("source", "101", "", set{}), saved(), replaced("source", "101", set{})},
+		"no labels any more, restored, at the restore":    {event("restored", "200", "", set{}), saved(), nothing()},
+		"no labels, as before, source":                    {event("source", "101", "", set{}), with(saved(), noLabels), replaced("source", "101", set{})},
+		"no labels, as before, restored, at the restore":  {event("restored", "200", "", set{}), with(saved(), noLabels), nothing()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, tc.t.Type = range []txn.Type{txn.Updated, txn.Deleted} {
@@ -153,6 +235,14 @@ func TestDecideSave(t *testing.T) {
 				assertDecision(t, tc.want, got)
 			}
 		})
+	}
+}
+
+func TestDecideSaveSaysWhetherTheLabelsChanged(t *testing.T) {
+	for want, nodeLabels := range map[string]set{"the same labels, seen later": same, "the labels changed": changed} {
+		tx := event("source", "101", "", nodeLabels)
+		tx.Type = txn.Updated
+		assert.Equal(t, want, preserve.Decide(tx, saved(), nil, replaceAll).Reason)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +22,7 @@ const (
 	// row means that something else writes all the time: then the node waits its backoff.
 	maxAttempts = 10
 
-	// maxNoteBytes is the length that the note of an event may have (noteLengthLimit in
+	// maxNoteBytes is the length in bytes that the note of an event may have (noteLengthLimit in
 	// k8s.io/kubernetes/pkg/apis/core/validation/events.go).
 	maxNoteBytes = 1024
 )
@@ -115,7 +116,7 @@ func (p *Processor) restore(ctx context.Context, t txn.Transaction, s state, d p
 		return err
 	}
 	logf.FromContext(ctx).Info("Restored labels", "count", len(d.Labels), "version", d.Marker, "uid", t.UID)
-	return p.records.write(ctx, s.saved, preserve.Noted(*s.saved.record, t.UID, resourceVersion))
+	return p.records.write(ctx, s.saved, preserve.Noted(*s.saved.record, preserve.Node{UID: t.UID, ResourceVersion: resourceVersion, Labels: d.Labels}))
 }
 
 // isRefusal says whether the API server or an admission plugin refused the content of a
@@ -132,7 +133,8 @@ func isRefusal(err error) bool {
 // note formats the note of an event and cuts it to the length that one may have.
 func note(format string, args ...any) string {
 	text := fmt.Sprintf(format, args...)
-	return text[:min(len(text), maxNoteBytes)]
+	// The cut may go through a character, and what is no UTF-8 comes back longer from the API server.
+	return strings.ToValidUTF8(text[:min(len(text), maxNoteBytes)], "")
 }
 
 // nodeReference is one incarnation of a node as the object of an event.

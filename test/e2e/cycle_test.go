@@ -1,7 +1,7 @@
 package e2e_test
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,6 +28,8 @@ func TestReturnedNodeHasItsLabelsBack(t *testing.T) {
 
 	e.delete(name)
 	e.recorded(first.UID, txn.Deleted)
+	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "the delete is applied")
+	before = e.record(t, name)
 	second := e.create(name, nil)
 
 	e.restored(name, want)
@@ -123,16 +125,16 @@ func TestEditJustBeforeTheDeleteIsKept(t *testing.T) {
 		e.create(name, labelSet{"rack": "r7"})
 	}
 	for i, name := range names {
-		e.set(name, "last", fmt.Sprint(i))
+		e.set(name, "last", strconv.Itoa(i))
 		e.delete(name)
 		e.create(name, nil)
 	}
 
 	for i, name := range names {
-		e.restored(name, labelSet{"rack": "r7", "last": fmt.Sprint(i)})
+		e.restored(name, labelSet{"rack": "r7", "last": strconv.Itoa(i)})
 	}
 	e.settle()
 	for i, name := range names {
-		e.hasRestored(t, name, labelSet{"rack": "r7", "last": fmt.Sprint(i)})
+		e.hasRestored(t, name, labelSet{"rack": "r7", "last": strconv.Itoa(i)})
 	}
 }

@@ -40,7 +40,7 @@ func (a *actor) user() {
 		a.pause()
 		w := a.world
 		if w.node == nil {
-			own := map[string]string{"base": "1"}
+			own := map[string]string{"base": "1", liveKey: a.value()}
 			if a.choices.oneOf(2) {
 				own["a"] = a.value()
 			}
@@ -77,8 +77,14 @@ func (a *actor) user() {
 	}
 }
 
-// value is a value that no label had before, so that nothing is right by chance.
-func (a *actor) value() string { return "v" + strconv.Itoa(a.world.rv) }
+// value is one of a few, so that labels become again what they were, or one that no label had before, so that nothing
+// is right by chance.
+func (a *actor) value() string {
+	if a.choices.oneOf(2) {
+		return "v" + strconv.Itoa(a.world.rv)
+	}
+	return "w" + strconv.Itoa(a.choices.next(2))
+}
 
 // watcherActor is a watcher: what it has seen, and what it has not stored.
 type watcherActor struct {
@@ -298,13 +304,13 @@ func (a *processorActor) carryOut(t txn.Transaction, stored *storedRecord, node 
 			return false, false
 		}
 		a.tell("  restores %s@%s: %v version %s", t.UID, rv, d.Labels, d.Marker)
-		if a.choices.oneOf(10) {
+		if a.choices.oneOf(5) {
 			return false, true
 		}
 		if a.habits.notesNothing {
 			return true, false
 		}
-		next = preserve.Noted(stored.record, t.UID, rv)
+		next = preserve.Noted(stored.record, preserve.Node{UID: t.UID, ResourceVersion: rv, Labels: d.Labels})
 		a.pause()
 	}
 	if a.habits.savesBlindly {

@@ -80,7 +80,7 @@ func newSimulation(bytes []byte, d decide, habits carrying, tracks bool) *simula
 		s.add(name, i == 1, a.run, func(p func()) { a.pause = p })
 	}
 	for _, name := range []string{"P1", "P2"} {
-		a := &processorActor{actor: base(name), decide: d, habits: habits, policy: labels.Policy{Mode: labels.Replace}}
+		a := &processorActor{actor: base(name), decide: d, habits: habits, policy: policy}
 		s.add(name, true, a.run, func(p func()) { a.pause = p })
 	}
 	return s

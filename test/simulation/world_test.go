@@ -14,7 +14,19 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-const nodeName = "n"
+const (
+	nodeName = "n"
+	liveKey  = "live"
+)
+
+// policy is that of the processors.
+var policy = func() labels.Policy {
+	live, err := labels.ParsePatterns(liveKey)
+	if err != nil {
+		panic(err)
+	}
+	return labels.Policy{Mode: labels.Replace, Live: live}
+}()
 
 // event is one event of a watch on Nodes.
 type event struct {
@@ -108,10 +120,11 @@ func (w *world) patchNode(read *preserve.Node, d preserve.Decision) (string, boo
 	if w.node == nil || string(w.node.UID) != string(read.UID) || w.node.ResourceVersion != read.ResourceVersion {
 		return "", false
 	}
+	want := policy.Restored(read.Labels, w.ghost.saved)
 	if w.ghost.owned {
 		w.breaks(errBrokeP3, "%s had its labels, %v, and gets %v", w.node.UID, w.node.Labels, d.Labels)
-	} else if !maps.Equal(d.Labels, w.ghost.saved) {
-		w.breaks(errBrokeP1, "%s gets %v and not %v", w.node.UID, d.Labels, w.ghost.saved)
+	} else if !maps.Equal(d.Labels, want) {
+		w.breaks(errBrokeP1, "%s gets %v and not %v", w.node.UID, d.Labels, want)
 	}
 	w.write(func(n *metav1.PartialObjectMetadata) {
 		n.Labels = maps.Clone(d.Labels)
