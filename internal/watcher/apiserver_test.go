@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
@@ -160,8 +160,21 @@ func TestNodeWithAFinalizerIsDeletedWhenItIsGone(t *testing.T) {
 	assert.Equal(t, set{"rack": "r8"}, all[2].Labels)
 }
 
+// smallPages lets every list that is read by pages have many of them.
+func smallPages(c client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if (&client.ListOptions{}).ApplyOptions(opts).Limit > 0 {
+				opts = append(opts, client.Limit(2))
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+}
+
 func TestStartComparesNodesWithTheirRecords(t *testing.T) {
 	c := newCluster(t)
+	c.WithWatch = smallPages(c.WithWatch)
 	saved := set{"rack": "r7"}
 	var quiet, changed, foreign, restored, unsaved, unreadable *corev1.Node
 	for name, n := range map[string]**corev1.Node{
@@ -173,7 +186,7 @@ func TestStartComparesNodesWithTheirRecords(t *testing.T) {
 		{Node: quiet.Name, Source: quiet.UID},
 		{Node: changed.Name, Source: changed.UID},
 		{Node: foreign.Name, Source: "an earlier incarnation"},
-		preserve.Noted(record.Record{Node: restored.Name, Source: "an earlier incarnation"}, restored.UID, restored.ResourceVersion),
+		{Node: restored.Name, Source: "an earlier incarnation", Restored: record.Restoration{UID: restored.UID, ResourceVersion: restored.ResourceVersion}},
 		{Node: "node-that-is-away", Source: "gone"},
 	} {
 		r.Version, r.Labels = "3", saved

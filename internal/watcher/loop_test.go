@@ -3,6 +3,7 @@ package watcher_test
 import (
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,19 +22,30 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
+// life returns the states of an incarnation of node-1, the last of them that of its end, and the names of their transactions.
+func life(uid types.UID, firstVersion int) (states []*metav1.PartialObjectMetadata, names []string) {
+	for i := range 5 {
+		version := strconv.Itoa(firstVersion + i)
+		states = append(states, state(uid, version, set{"rack": fmt.Sprint("r", min(i, 3))}))
+		names = append(names, txn.NodeHash("node-1")+"."+version)
+	}
+	return states, names
+}
+
+// goOn lets the informer show what comes after the first state.
+func goOn(nodes *informer, states []*metav1.PartialObjectMetadata) {
+	last := len(states) - 1
+	for i := range last - 1 {
+		nodes.OnUpdate(states[i], states[i+1])
+	}
+	nodes.OnDelete(states[last])
+}
+
 // live lets the informer show the life of an incarnation of node-1 and returns the names of its transactions.
 func live(nodes *informer, uid types.UID, firstVersion int) []string {
-	states := make([]*metav1.PartialObjectMetadata, 5)
-	names := make([]string, len(states))
-	for i := range states {
-		states[i] = state(uid, fmt.Sprint(firstVersion+i), set{"rack": fmt.Sprint("r", min(i, 3))})
-		names[i] = txn.NodeHash("node-1") + "." + states[i].ResourceVersion
-	}
+	states, names := life(uid, firstVersion)
 	nodes.OnAdd(states[0], false)
-	nodes.OnUpdate(states[0], states[1])
-	nodes.OnUpdate(states[1], states[2])
-	nodes.OnUpdate(states[2], states[3])
-	nodes.OnDelete(states[4])
+	goOn(nodes, states)
 	return names
 }
 
@@ -229,16 +241,18 @@ func TestNodeWithTheNameOfTheRootCAIsReportedAndNotKept(t *testing.T) {
 
 func TestStartIsTriedUntilTheRecordsAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		log := &faults.Log{Calls: faults.Calls{Verb: faults.Create}}
 		down := &faults.Outage{Calls: faults.Calls{Verb: faults.List, Times: 5}}
-		first := state("a", "8", set{"rack": "r7"})
-		w := start(t, &informer{initial: []any{first}}, down)
-		w.OnUpdate(first, state("a", "9", set{"rack": "r8"}))
-		w.OnDelete(state("a", "10", set{"rack": "r8"}))
+		states, names := life("a", 8)
+		w := start(t, &informer{initial: []any{states[0]}}, log, down)
+		goOn(w.informer, states)
 		synctest.Wait()
 		assert.Empty(t, queued(t, w.client, transactions, "node-1"), "nothing may come before what the start finds")
 		time.Sleep(time.Minute)
 		assert.Equal(t, 5, down.Hits())
-		assert.Equal(t, []string{"added a@8", "updated a@9", "deleted a@10"}, summary(queued(t, w.client, transactions, "node-1")))
+		want := []string{"added a@8", "updated a@9", "updated a@10", "updated a@11", "deleted a@12"}
+		assert.Equal(t, want, summary(queued(t, w.client, transactions, "node-1")))
+		require.NoError(t, checkOrder(log, names))
 		w.stop(t)
 	})
 }

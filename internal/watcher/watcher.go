@@ -272,7 +272,7 @@ func (w *Watcher) reportTooLarge(log logr.Logger, t txn.Transaction, err error) 
 	w.tooLarge.Inc()
 	log.Error(err, "Lost an event: its labels cannot be stored", "node", t.Node, "type", t.Type, "resourceVersion", t.ResourceVersion)
 	w.events.Eventf(nodeReference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsTooLarge", "Record",
-		"The labels of this node are not kept: they do not fit a ConfigMap, whose limit is %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
+		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
 }
 
 // oldest returns the first of the node's pending transactions.

@@ -1,10 +1,10 @@
 package e2e_test
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -192,5 +192,5 @@ func (d *differential) compare() {
 func (d *differential) randomKey() string { return d.keys[d.random.IntN(len(d.keys))] }
 
 func (d *differential) randomValue() string {
-	return []string{"", "v", strings.Repeat("x", 63), fmt.Sprint(d.random.IntN(100))}[d.random.IntN(4)]
+	return []string{"", "v", strings.Repeat("x", 63), strconv.Itoa(d.random.IntN(100))}[d.random.IntN(4)]
 }

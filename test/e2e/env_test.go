@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,23 +62,28 @@ func newEnv(t *testing.T) *env {
 
 // end shows what the programs said if the test has failed, ends them and removes what the test made.
 func (e *env) end() {
+	for _, p := range e.programs {
+		assert.NotContains(e.t, p.Output(), "WARNING: DATA RACE", "%s is built with the race detector, which found one", p.Identity)
+	}
 	if e.t.Failed() {
 		e.showPrograms()
 	}
+	var errs []error
 	for _, p := range e.programs {
-		assert.NoError(e.t, p.Kill())
+		errs = append(errs, p.Kill())
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.t.Context()), patience)
 	defer cancel()
 	for _, name := range slices.Sorted(maps.Keys(e.nodes)) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		assert.NoError(e.t, client.IgnoreNotFound(e.client.Delete(ctx, node)))
+		errs = append(errs, client.IgnoreNotFound(e.client.Delete(ctx, node)))
 	}
 	for _, name := range []string{e.transactions, e.metadata} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		assert.NoError(e.t, client.IgnoreNotFound(e.client.Delete(ctx, namespace)))
+		errs = append(errs, client.IgnoreNotFound(e.client.Delete(ctx, namespace)))
 	}
 	clusters.give(e.cluster)
+	require.NoError(e.t, errors.Join(errs...), "cleaning up")
 }
 
 func (e *env) showPrograms() {

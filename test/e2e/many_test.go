@@ -1,7 +1,7 @@
 package e2e_test
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,7 +19,7 @@ func TestRapidCyclesBeforeAnyProcessorRuns(t *testing.T) {
 	e.set(name, "team", "blue")
 	for i := range 20 {
 		e.delete(name)
-		e.create(name, labelSet{"rack": fmt.Sprint(i), "cycle": fmt.Sprint(i)})
+		e.create(name, labelSet{"rack": strconv.Itoa(i), "cycle": strconv.Itoa(i)})
 	}
 	last := e.node(t, name)
 	e.recorded(last.UID, txn.Added)
@@ -46,8 +46,8 @@ func TestManyServicesWorkTogether(t *testing.T) {
 	names := e.names(40)
 	want := map[string]labelSet{}
 	for i, name := range names {
-		e.create(name, labelSet{"rack": fmt.Sprint(i)})
-		want[name] = labelSet{"rack": fmt.Sprint(i), "edited": name}
+		e.create(name, labelSet{"rack": strconv.Itoa(i)})
+		want[name] = labelSet{"rack": strconv.Itoa(i), "edited": name}
 	}
 	e.replaceAll(names, want)
 	late := e.start("watcher", e.kubeconfig) // it leaves the others a head start

@@ -1,11 +1,11 @@
 package e2e_test
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/url"
 	"sync"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -36,7 +36,7 @@ func (e *env) newProxy() *proxy {
 			if err != nil {
 				return // closed
 			}
-			connections.Go(func() { p.serve(e.t, conn) })
+			connections.Go(func() { p.serve(e.t.Context(), conn) })
 		}
 	})
 	e.t.Cleanup(func() {
@@ -69,12 +69,12 @@ func (p *proxy) setCut(isCut bool) {
 }
 
 // serve copies both ways until one side has ended.
-func (p *proxy) serve(t *testing.T, conn net.Conn) {
+func (p *proxy) serve(ctx context.Context, conn net.Conn) {
 	defer p.forget(conn)
 	if !p.admit(conn) {
 		return
 	}
-	target, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.target)
+	target, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.target)
 	if err != nil {
 		return // so the client has no answer, as without a proxy
 	}

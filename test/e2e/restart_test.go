@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -59,7 +60,7 @@ func (e *env) quietNodes(n int) {
 	e.watcher()
 	e.processor()
 	for i, name := range e.names(n) {
-		own := labelSet{"rack": fmt.Sprint(i), hostnameKey: "old"}
+		own := labelSet{"rack": strconv.Itoa(i), hostnameKey: "old"}
 		e.create(name, own)
 		switch i % 3 {
 		case 1:
@@ -69,7 +70,7 @@ func (e *env) quietNodes(n int) {
 		case 2:
 			e.delete(name)
 			e.create(name, labelSet{hostnameKey: "new"})
-			defer e.restored(name, labelSet{"rack": fmt.Sprint(i), hostnameKey: "new"})
+			defer e.restored(name, labelSet{"rack": strconv.Itoa(i), hostnameKey: "new"})
 		}
 	}
 	for i, name := range e.names(n) {
@@ -77,7 +78,7 @@ func (e *env) quietNodes(n int) {
 		if i%3 == 2 {
 			host = "new"
 		}
-		e.saved(name, labelSet{"rack": fmt.Sprint(i), hostnameKey: host})
+		e.saved(name, labelSet{"rack": strconv.Itoa(i), hostnameKey: host})
 	}
 	e.settle()
 }
@@ -113,8 +114,9 @@ func TestNodeThatWasReplacedWhileNoWatcherRanIsRestored(t *testing.T) {
 	w := e.watcher()
 	e.processor()
 	name := e.name("node")
-	e.create(name, labelSet{"rack": "r7"})
+	first := e.create(name, labelSet{"rack": "r7"})
 	e.set(name, "team", "blue")
+	e.recorded(first.UID, txn.Updated)
 	e.stop(w)
 	e.delete(name)
 	e.create(name, labelSet{"rack": "r9"})

@@ -22,7 +22,6 @@ type badStart struct {
 }
 
 func TestProgramsThatCannotStartSayWhy(t *testing.T) {
-	t.Parallel()
 	e := newEnv(t)
 	for _, program := range []string{"watcher", "processor"} {
 		starts := e.badStarts()
@@ -37,7 +36,6 @@ func TestProgramsThatCannotStartSayWhy(t *testing.T) {
 }
 
 func TestProgramsWithoutPermissionSayWhatIsMissing(t *testing.T) {
-	t.Parallel()
 	e := newEnv(t)
 	e.createNamespaces()
 	onlySee := e.kubeconfigOf(rights{"": {e.seeNamespaces()}})

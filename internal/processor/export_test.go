@@ -1,0 +1,14 @@
+package processor
+
+import (
+	"context"
+	"time"
+)
+
+// SweepRecordsOnce is one round of the sweep of records, at a time of the test's choice.
+func (p *Processor) SweepRecordsOnce(ctx context.Context, now time.Time) error {
+	return p.sweepRecordsOnce(ctx, now)
+}
+
+// Note formats the note of an event.
+func Note(format string, args ...any) string { return note(format, args...) }

@@ -1,0 +1,236 @@
+package processor_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/processor"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/test/controlplane"
+)
+
+type set = map[string]string
+
+const (
+	// patience is how long a test waits for what has to come.
+	patience = 15 * time.Second
+	tick     = 10 * time.Millisecond
+
+	zone = "topology.kubernetes.io/zone" // a live label
+)
+
+// cluster is a test's part of the API server: its namespaces, and nodes with a name of its own. Its client meets no faults.
+type cluster struct {
+	client.WithWatch
+	transactions, records string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c, err := client.NewWithWatch(api.Config, client.Options{})
+	require.NoError(t, err)
+	return &cluster{WithWatch: c, transactions: controlplane.Namespace(t, c), records: controlplane.Namespace(t, c)}
+}
+
+// setup is how a test's processor differs from the one of the program. The zero value: not at all.
+type setup struct {
+	faults []faults.Fault
+	cache  func(client.Reader) client.Reader // what it takes for its cache
+	locks  client.Client                     // where its locks are
+	mode   labels.Mode
+	// metrics are where its metrics go.
+	metrics prometheus.Registerer
+}
+
+// process runs a processor as the program does, until stop is called or the test is over.
+func (c *cluster) process(t *testing.T, s setup) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	mgr, err := service.New(ctx, service.Config{
+		Program: "processor",
+		Options: &service.Options{
+			Kubeconfig: api.Kubeconfig, TransactionNamespace: c.transactions, MetadataNamespace: c.records,
+			MetricsBindAddress: "0", HealthProbeBindAddress: "0",
+		},
+		Cache: cache.Options{
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.transactions: {}, c.records: {}}},
+			},
+			DefaultTransform: cache.TransformStripManagedFields(),
+		},
+	})
+	require.NoError(t, err)
+	require.NoError(t, processor.Index(ctx, mgr.GetFieldIndexer()))
+	cfg := processor.Config{
+		Client: faults.Client(c.WithWatch, s.faults...), Cache: mgr.GetCache(), Events: mgr.GetEventRecorder("nodekeeper-processor"),
+		Metrics: cmp.Or[prometheus.Registerer](s.metrics, prometheus.NewRegistry()), TransactionNamespace: c.transactions, MetadataNamespace: c.records,
+		Policy: policy(t, s.mode), Workers: 16,
+	}
+	cfg.Locks = nodelock.New(cmp.Or[client.Client](s.locks, cfg.Client), c.transactions, "processor-"+rand.String(6))
+	if s.cache != nil {
+		cfg.Cache = s.cache(cfg.Cache)
+	}
+	p, err := processor.New(cfg)
+	require.NoError(t, err)
+	require.NoError(t, p.AddTo(mgr))
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, service.Run(ctx, mgr)) })
+	stop = func() {
+		cancel()
+		wg.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func policy(t *testing.T, mode labels.Mode) labels.Policy {
+	t.Helper()
+	live, err := labels.ParsePatterns(labels.DefaultLive)
+	require.NoError(t, err)
+	return labels.Policy{Mode: cmp.Or(mode, labels.Replace), Live: live}
+}
+
+// name returns a node name that no other test has.
+func (c *cluster) name(name string) string { return name + "-" + c.transactions }
+
+// addNode creates a node, which is gone when the test is over.
+func (c *cluster) addNode(t *testing.T, name string, own set) *corev1.Node {
+	t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: own}}
+	require.NoError(t, c.Create(t.Context(), n))
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})))
+	})
+	return n
+}
+
+// edit changes a node as a user does. It is safe in any goroutine.
+func (c *cluster) edit(ctx context.Context, t *testing.T, n *corev1.Node, change func(*corev1.Node)) {
+	t.Helper()
+	before := n.DeepCopy()
+	change(n)
+	assert.NoError(t, c.Patch(ctx, n, client.MergeFrom(before)))
+}
+
+// deleteNode deletes a node and gives n a resourceVersion after that of the delete. It is safe in any goroutine.
+func (c *cluster) deleteNode(ctx context.Context, t *testing.T, n *corev1.Node) {
+	t.Helper()
+	assert.NoError(t, c.Delete(ctx, n.DeepCopy()))
+	later := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "later-"}}
+	assert.NoError(t, c.Create(ctx, later))
+	n.ResourceVersion = later.ResourceVersion
+}
+
+// node returns a node as it is now.
+func (c *cluster) node(t *testing.T, name string) *corev1.Node {
+	t.Helper()
+	n := &corev1.Node{}
+	require.NoError(t, c.Get(t.Context(), types.NamespacedName{Name: name}, n))
+	return n
+}
+
+// seen is the transaction of an event as a watcher records it.
+func seen(typ txn.Type, n *corev1.Node) txn.Transaction {
+	own, marker := labels.Split(n.Labels)
+	return txn.Transaction{
+		Type: typ, Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker,
+		ObservedAt: time.Now(), FoundsRecord: typ == txn.Added,
+	}
+}
+
+// put records transactions.
+func (c *cluster) put(t *testing.T, all ...txn.Transaction) {
+	t.Helper()
+	queue := &txn.Queue{Client: c, Namespace: c.transactions}
+	for _, transaction := range all {
+		require.NoError(t, queue.Put(t.Context(), transaction))
+	}
+}
+
+// save stores a record.
+func (c *cluster) save(t *testing.T, r record.Record) {
+	t.Helper()
+	require.NoError(t, c.Create(t.Context(), r.ConfigMap(c.records)))
+}
+
+// record returns the record of a node, nil if there is none.
+func (c *cluster) record(t *testing.T, node string) *record.Record {
+	t.Helper()
+	var cm corev1.ConfigMap
+	err := c.Get(t.Context(), types.NamespacedName{Namespace: c.records, Name: node}, &cm)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	r, err := record.Parse(&cm)
+	require.NoError(t, err)
+	r.SavedAt = time.Time{} // decides nothing
+	return r
+}
+
+// queued returns the names of the transactions of a node, those of other nodes left out.
+func (c *cluster) queued(ctx context.Context, node string) ([]string, error) {
+	var list corev1.ConfigMapList
+	if err := c.List(ctx, &list, client.InNamespace(c.transactions), client.MatchingLabels(txn.NodeLabels(node))); err != nil {
+		return nil, fmt.Errorf("listing the queue: %w", err)
+	}
+	names := []string{}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// waitApplied returns when the queues of the nodes are empty and their locks released.
+func (c *cluster) waitApplied(t *testing.T, nodes ...string) {
+	t.Helper()
+	for _, node := range nodes {
+		require.EventuallyWithT(t, func(ct *assert.CollectT) {
+			left, err := c.queued(t.Context(), node)
+			assert.NoError(ct, err)
+			assert.Empty(ct, left)
+			err = c.Get(t.Context(), types.NamespacedName{Namespace: c.transactions, Name: node}, &coordinationv1.Lease{})
+			assert.True(ct, apierrors.IsNotFound(err), "the lock: %v", err)
+		}, patience, tick)
+	}
+}
+
+// waitEvent waits for an event about an object of that name, and returns its note.
+func (c *cluster) waitEvent(t *testing.T, namespace, name, reason string) (note string) {
+	t.Helper()
+	require.EventuallyWithT(t, func(ct *assert.CollectT) {
+		var list eventsv1.EventList
+		assert.NoError(ct, c.List(t.Context(), &list, client.InNamespace(namespace)))
+		i := slices.IndexFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.Name == name && e.Reason == reason })
+		if assert.GreaterOrEqual(ct, i, 0, "event %s", reason) {
+			assert.Equal(ct, corev1.EventTypeWarning, list.Items[i].Type)
+			note = list.Items[i].Note
+		}
+	}, patience, tick)
+	return note
+}

@@ -1,0 +1,71 @@
+package service_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+
+	"nodekeeper.dev/internal/service"
+)
+
+func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err    error
+		code   int
+		stderr string
+	}{
+		"none": {nil, 0, ""},
+		"help": {service.ErrHelp, 0, ""},
+		"any":  {errors.New("no cluster"), 1, "watcher: no cluster\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			code := service.Main("watcher", []string{"-v=1"}, &stderr, func(_ context.Context, args []string, _ io.Writer) error {
+				assert.Equal(t, []string{"-v=1"}, args)
+				return tc.err
+			})
+			assert.Equal(t, tc.code, code)
+			assert.Equal(t, tc.stderr, stderr.String())
+		})
+	}
+}
+
+func TestSignalsCancelTheContext(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		code := service.Main("watcher", nil, io.Discard, func(ctx context.Context, _ []string, _ io.Writer) error {
+			assert.NoError(t, syscall.Kill(syscall.Getpid(), sig))
+			<-ctx.Done()
+			return nil
+		})
+		assert.Zero(t, code)
+	}
+}
+
+func TestStartIsLoggedWithEverySetting(t *testing.T) {
+	var stderr bytes.Buffer
+	o := &service.Options{}
+	fs := flag.NewFlagSet("watcher", flag.ContinueOnError)
+	o.AddFlags(fs)
+	require.NoError(t, o.Parse(fs, []string{"--identity=me", "--metadata-namespace=records"}, io.Discard))
+	t.Cleanup(klog.ClearLogger)
+	service.LogStart(service.WithLogger(t.Context(), &stderr, o), fs)
+	var line struct {
+		Msg, Program, Identity string
+		Flags                  map[string]string
+	}
+	require.NoError(t, json.Unmarshal(stderr.Bytes(), &line), "one line of JSON")
+	assert.Equal(t, "Started", line.Msg)
+	assert.Equal(t, "watcher", line.Program)
+	assert.Equal(t, "me", line.Identity)
+	assert.Equal(t, "records", line.Flags["metadata-namespace"])
+	assert.Equal(t, "node-metadata-transactions", line.Flags["transaction-namespace"])
+}

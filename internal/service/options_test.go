@@ -1,0 +1,116 @@
+package service_test
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/internal/service"
+)
+
+func parse(stderr io.Writer, args ...string) (*service.Options, error) {
+	o := &service.Options{}
+	fs := flag.NewFlagSet("watcher", flag.ContinueOnError)
+	o.AddFlags(fs)
+	return o, o.Parse(fs, args, stderr)
+}
+
+// defaults are the options of a pod named watcher-0 without arguments.
+func defaults() service.Options {
+	return service.Options{
+		TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata",
+		MetricsBindAddress: ":8080", HealthProbeBindAddress: ":8081", Identity: "watcher-0",
+	}
+}
+
+func TestGoodOptions(t *testing.T) {
+	t.Setenv("POD_NAME", "watcher-0")
+	for name, tc := range map[string]struct {
+		args []string
+		want func(*service.Options)
+	}{
+		"none":            {nil, func(*service.Options) {}},
+		"one dash":        {[]string{"-v=1"}, func(o *service.Options) { o.Verbosity = 1 }},
+		"two dashes":      {[]string{"--v", "2"}, func(o *service.Options) { o.Verbosity = 2 }},
+		"identity":        {[]string{"--identity=me.example.com"}, func(o *service.Options) { o.Identity = "me.example.com" }},
+		"kubeconfig":      {[]string{"--kubeconfig=some file"}, func(o *service.Options) { o.Kubeconfig = "some file" }},
+		"no endpoints":    {[]string{"--metrics-bind-address=0", "--health-probe-bind-address=0"}, func(o *service.Options) { o.MetricsBindAddress, o.HealthProbeBindAddress = "0", "0" }},
+		"namespaces":      {[]string{"--transaction-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.TransactionNamespace, o.MetadataNamespace = "a", "b" }},
+		"the last counts": {[]string{"--metadata-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.MetadataNamespace = "b" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := defaults()
+			tc.want(&want)
+			var stderr bytes.Buffer
+			got, err := parse(&stderr, tc.args...)
+			require.NoError(t, err)
+			assert.Equal(t, &want, got)
+			assert.Empty(t, stderr.String())
+		})
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	t.Setenv("POD_NAME", "watcher-0")
+	for name, tc := range map[string]struct {
+		args string
+		want string
+	}{
+		"unknown flag":           {"--retentoin=1h", "flag provided but not defined: -retentoin: see watcher --help"},
+		"argument":               {"run", `unexpected argument "run": every setting is a flag, see watcher --help`},
+		"argument after flags":   {"-v=1 run now", `unexpected argument "run"`},
+		"no number":              {"-v=high", `invalid value "high" for flag -v`},
+		"verbosity below zero":   {"-v=-1", "-v -1: give 0 or more"},
+		"no value":               {"--identity", "flag needs an argument: -identity"},
+		"transaction namespace":  {"--transaction-namespace=Transactions", `--transaction-namespace "Transactions" is no namespace name: `},
+		"empty namespace":        {"--metadata-namespace=", `--metadata-namespace "" is no namespace name: `},
+		"namespace with a dot":   {"--metadata-namespace=a.b", `--metadata-namespace "a.b" is no namespace name: `},
+		"one namespace for both": {"--transaction-namespace=a --metadata-namespace=a", `--transaction-namespace and --metadata-namespace are both "a": give two different ones`},
+		"identity in capitals":   {"--identity=Me", `--identity "Me" cannot be used: `},
+		"identity too long":      {"--identity=" + strings.Repeat("x", 254), "cannot be used: must be no more than 253 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			_, err := parse(&stderr, strings.Fields(tc.args)...)
+			require.ErrorContains(t, err, tc.want)
+			assert.NotContains(t, err.Error(), "\n", "an error is one line")
+			assert.Empty(t, stderr.String(), "what is returned is not printed too")
+		})
+	}
+}
+
+func TestHelpIsPrintedAndIsNoError(t *testing.T) {
+	for _, arg := range []string{"-h", "-help", "--help"} {
+		var stderr bytes.Buffer
+		_, err := parse(&stderr, arg)
+		require.ErrorIs(t, err, service.ErrHelp)
+		for _, want := range []string{"Usage of watcher:", "-kubeconfig file", `(default "node-metadata")`, "-identity name"} {
+			assert.Contains(t, stderr.String(), want)
+		}
+	}
+}
+
+func TestIdentityIsMadeUpOfTheHostName(t *testing.T) {
+	t.Setenv("POD_NAME", "")
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	first, err := parse(io.Discard)
+	require.NoError(t, err)
+	second, err := parse(io.Discard)
+	require.NoError(t, err)
+	assert.True(t, strings.HasPrefix(first.Identity, strings.ToLower(host)+"-"), "%s", first.Identity)
+	assert.NotEqual(t, first.Identity, second.Identity, "two processes on one host")
+}
+
+func TestIdentityFlagWinsOverThePodName(t *testing.T) {
+	t.Setenv("POD_NAME", "watcher-0")
+	o, err := parse(io.Discard, "--identity=me")
+	require.NoError(t, err)
+	assert.Equal(t, "me", o.Identity)
+}

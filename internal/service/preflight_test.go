@@ -1,0 +1,143 @@
+package service_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/test/controlplane"
+)
+
+// user is somebody whose rights a test gives.
+type user struct {
+	name, kubeconfig string
+	client           client.Client
+}
+
+func newUser(t *testing.T) *user {
+	t.Helper()
+	u := &user{name: "user-" + rand.String(8)}
+	var err error
+	u.kubeconfig, err = api.KubeconfigFor(u.name)
+	require.NoError(t, err)
+	cfg, err := clientcmd.BuildConfigFromFlags("", u.kubeconfig)
+	require.NoError(t, err)
+	u.client, err = client.New(cfg, client.Options{})
+	require.NoError(t, err)
+	return u
+}
+
+// grant gives the user permissions and returns when the API server knows of them.
+func (u *user) grant(t *testing.T, permissions ...service.Permission) {
+	t.Helper()
+	c := newClient(t)
+	for _, p := range permissions {
+		meta := metav1.ObjectMeta{Name: u.name + "-" + rand.String(8), Namespace: p.Namespace}
+		rules := []rbacv1.PolicyRule{{Verbs: []string{p.Verb}, APIGroups: []string{p.Group}, Resources: []string{p.Resource}}}
+		subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: u.name}}
+		role, binding := client.Object(&rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}),
+			client.Object(&rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}})
+		if p.Namespace != "" {
+			role = &rbacv1.Role{ObjectMeta: meta, Rules: rules}
+			binding = &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}}
+		}
+		require.NoError(t, c.Create(t.Context(), role))
+		require.NoError(t, c.Create(t.Context(), binding))
+	}
+	for _, p := range permissions {
+		require.Eventually(t, func() bool { return u.may(t, p) }, 10*time.Second, 10*time.Millisecond, "the user may %s", p)
+	}
+}
+
+func (u *user) may(t *testing.T, p service.Permission) bool {
+	t.Helper()
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: p.Namespace, Verb: p.Verb, Group: p.Group, Resource: p.Resource},
+	}}
+	require.NoError(t, u.client.Create(t.Context(), review))
+	return review.Status.Allowed
+}
+
+// check makes a service of the user.
+func (u *user) check(ctx context.Context, transactions, records string, needed ...service.Permission) error {
+	_, err := service.New(ctx, service.Config{
+		Program: "watcher", Permissions: needed,
+		Options: &service.Options{
+			Kubeconfig: u.kubeconfig, TransactionNamespace: transactions, MetadataNamespace: records,
+			MetricsBindAddress: "0", HealthProbeBindAddress: "0",
+		},
+	})
+	return err
+}
+
+func TestEveryMissingPermissionIsListed(t *testing.T) {
+	c, u := newClient(t), newUser(t)
+	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
+	nodes := service.Permissions("", "nodes", "", "list", "watch")
+	maps := service.Permissions("", "configmaps", transactions, "create", "get")
+	leases := service.Permissions("coordination.k8s.io", "leases", records, "update")
+	needed := append(append(append([]service.Permission{}, nodes...), maps...), leases...)
+	u.grant(t, service.Permissions("", "namespaces", "", "get")...)
+
+	require.EqualError(t, u.check(t.Context(), transactions, records, needed...),
+		"this identity may not list nodes, nor watch nodes, nor create configmaps in namespace "+transactions+
+			", nor get configmaps in namespace "+transactions+", nor update leases.coordination.k8s.io in namespace "+records+
+			": grant it by a Role or ClusterRole and start again")
+	u.grant(t, nodes[0], maps[0], leases[0])
+	require.EqualError(t, u.check(t.Context(), transactions, records, needed...),
+		"this identity may not watch nodes, nor get configmaps in namespace "+transactions+": grant it by a Role or ClusterRole and start again")
+	u.grant(t, nodes[1], maps[1])
+	require.NoError(t, u.check(t.Context(), transactions, records, needed...))
+}
+
+func TestPermissionInAnotherNamespaceDoesNotCount(t *testing.T) {
+	c, u := newClient(t), newUser(t)
+	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
+	u.grant(t, service.Permissions("", "namespaces", "", "get")...)
+	u.grant(t, service.Permissions("", "configmaps", transactions, "get")...)
+	require.ErrorContains(t, u.check(t.Context(), transactions, records, service.Permissions("", "configmaps", records, "get")...),
+		"may not get configmaps in namespace "+records)
+	require.ErrorContains(t, u.check(t.Context(), transactions, records, service.Permissions("", "configmaps", "", "get")...),
+		"may not get configmaps: ")
+}
+
+func TestMissingNamespacesAreMade(t *testing.T) {
+	u := newUser(t)
+	transactions, records := "transactions-"+rand.String(8), "records-"+rand.String(8)
+	u.grant(t, service.Permissions("", "namespaces", "", "get", "create")...)
+	for range 2 { // the second time they are there
+		require.NoError(t, u.check(t.Context(), transactions, records))
+	}
+	c := newClient(t)
+	for _, name := range []string{transactions, records} {
+		ns := &corev1.Namespace{}
+		require.NoError(t, c.Get(t.Context(), types.NamespacedName{Name: name}, ns))
+		assert.NoError(t, c.Delete(t.Context(), ns))
+	}
+}
+
+func TestForbiddenNamespaceComesWithAdvice(t *testing.T) {
+	name := "missing-" + rand.String(8)
+	for text, verbs := range map[string][]string{"may not see it": nil, "may not make it": {"get"}} {
+		t.Run(text, func(t *testing.T) {
+			u := newUser(t)
+			u.grant(t, service.Permissions("", "namespaces", "", verbs...)...)
+			err := u.check(t.Context(), name, name+"-2")
+			require.ErrorContains(t, err, "namespace "+name+" is missing or cannot be seen: run kubectl create namespace "+name+
+				", or let this identity get and create namespaces")
+			assert.ErrorContains(t, err, u.name)
+		})
+	}
+}
