@@ -114,7 +114,7 @@ func TestDecideSave(t *testing.T) {
 		"same, source, shorter than the version":                      {event("source", "11", "", same), saved(), nothing()},
 		"same, source, a resourceVersion that is no number":           {event("source", "x", "", same), saved(), nothing()},
 
-		// t.uid = R.restored.uid: t.rv > R.restored.rv, or = and the labels differ
+		// t.uid = R.restored.uid: t.rv > R.restored.rv, whatever the labels and the marker
 		"changed, restored, before the version":                 {event("restored", "99", "", changed), saved(), nothing()},
 		"changed, restored, after the version":                  {event("restored", "101", "", changed), saved(), nothing()},
 		"changed, restored, before the restore":                 {event("restored", "199", "", changed), saved(), nothing()},
@@ -217,16 +217,16 @@ func TestDecideSave(t *testing.T) {
 		"same, stranger, source unknown":                    {event("stranger", "300", "", same), with(saved(), unknownSource), nothing()},
 
 		// every way in which labels differ
-		"a label more, source":                            {event("source", "101", "", set{"rack": "r7", "team": "blue", "x": ""}), saved(), replaced("source", "101", set{"rack": "r7", "team": "blue", "x": ""})},
-		"a label more, restored, at the restore":          {event("restored", "200", "", set{"rack": "r7", "team": "blue", "x": ""}), saved(), nothing()},
-		"a label less, source":                            {event("source", "101", "", set{"rack": "r7"}), saved(), replaced("source", "101", set{"rack": "r7"})},
-		"a label less, restored, at the restore":          {event("restored", "200", "", set{"rack": "r7"}), saved(), nothing()},
-		"a label has a new key, source":                   {event("source", "101", "", set{"rack": "r7", "x": "blue"}), saved(), replaced("source", "101", set{"rack": "r7", "x": "blue"})},
-		"a label has a new key, restored, at the restore": {event("restored", "200", "", set{"rack": "r7", "x": "blue"}), saved(), nothing()},
-		"no labels any more, source":                      {event("source", "101", "", set{}), saved(), replaced("source", "101", set{})},
-		"no labels any more, restored, at the restore":    {event("restored", "200", "", set{}), saved(), nothing()},
-		"no labels, as before, source":                    {event("source", "101", "", set{}), with(saved(), noLabels), replaced("source", "101", set{})},
-		"no labels, as before, restored, at the restore":  {event("restored", "200", "", set{}), with(saved(), noLabels), nothing()},
+		"a label more, source":                               {event("source", "101", "", set{"rack": "r7", "team": "blue", "x": ""}), saved(), replaced("source", "101", set{"rack": "r7", "team": "blue", "x": ""})},
+		"a label more, restored, after the restore":          {event("restored", "201", "", set{"rack": "r7", "team": "blue", "x": ""}), saved(), replaced("restored", "201", set{"rack": "r7", "team": "blue", "x": ""})},
+		"a label less, source":                               {event("source", "101", "", set{"rack": "r7"}), saved(), replaced("source", "101", set{"rack": "r7"})},
+		"a label less, restored, after the restore":          {event("restored", "201", "", set{"rack": "r7"}), saved(), replaced("restored", "201", set{"rack": "r7"})},
+		"a label has a new key, source":                      {event("source", "101", "", set{"rack": "r7", "x": "blue"}), saved(), replaced("source", "101", set{"rack": "r7", "x": "blue"})},
+		"a label has a new key, restored, after the restore": {event("restored", "201", "", set{"rack": "r7", "x": "blue"}), saved(), replaced("restored", "201", set{"rack": "r7", "x": "blue"})},
+		"no labels any more, source":                         {event("source", "101", "", set{}), saved(), replaced("source", "101", set{})},
+		"no labels any more, restored, after the restore":    {event("restored", "201", "", set{}), saved(), replaced("restored", "201", set{})},
+		"no labels, as before, source":                       {event("source", "101", "", set{}), with(saved(), noLabels), replaced("source", "101", set{})},
+		"no labels, as before, restored, after the restore":  {event("restored", "201", "", set{}), with(saved(), noLabels), replaced("restored", "201", set{})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, tc.t.Type = range []txn.Type{txn.Updated, txn.Deleted} {

@@ -68,6 +68,19 @@ func TestStopFinishesWhatWasSeen(t *testing.T) {
 	}
 }
 
+func TestStopDoesNotWaitForABackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const end = 10500 * time.Millisecond // the retries of a long outage are two seconds apart
+		w := start(t, &informer{}, outageOfCreates(end))
+		want := addMany(w)
+		begin := time.Now()
+		time.Sleep(end - 100*time.Millisecond)
+		w.stop(t)
+		assert.Less(t, time.Since(begin), end+200*time.Millisecond)
+		assert.Equal(t, want, count(t, w.client))
+	})
+}
+
 func TestStopGivesUpOnAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault faults.Fault
