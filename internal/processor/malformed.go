@@ -30,6 +30,7 @@ func (p *Processor) addMalformed(mgr manager.Manager) error {
 	malformed, err := controller.New("malformed", mgr, controller.Options{
 		NeedLeaderElection: new(false),
 		SkipNameValidation: new(true), // as the controller of nodes
+		UsePriorityQueue:   new(usePriorityQueue),
 		Reconciler:         reconcile.Func(p.reconcileMalformed),
 	})
 	if err != nil {

@@ -32,6 +32,10 @@ const (
 
 	// contendedRetry is when to come again to a node whose lock another processor holds.
 	contendedRetry = time.Second
+
+	// usePriorityQueue is false for what the priority queue of controller-runtime v0.24.1 does when it is shut down amid
+	// work: it can hang, and the process with it (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
+	usePriorityQueue = false
 )
 
 // Config is what a Processor is made from. All fields are required but Retention.
@@ -102,6 +106,7 @@ func (p *Processor) AddTo(mgr manager.Manager) error {
 		MaxConcurrentReconciles: p.workers,
 		NeedLeaderElection:      new(false),
 		SkipNameValidation:      new(true), // more than one processor may run in one process
+		UsePriorityQueue:        new(usePriorityQueue),
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
 		Reconciler:              reconcile.Func(p.reconcileNode),
 		LogConstructor: func(req *reconcile.Request) logr.Logger {
