@@ -85,8 +85,9 @@ func TestStaleCacheIsFoundOut(t *testing.T) {
 				cm := record.Record{Node: node}.ConfigMap(c.records)
 				require.NoError(t, client.IgnoreNotFound(c.Delete(t.Context(), cm)))
 				if r != nil {
-					r.Node = node
-					c.save(t, *r)
+					saved := *r // rows share it
+					saved.Node = node
+					c.save(t, saved)
 				}
 			}
 			write(tc.cached)
