@@ -9,12 +9,6 @@ import (
 	"path/filepath"
 )
 
-// The servers, by the names of their binaries.
-const (
-	etcd      = "etcd"
-	apiServer = "kube-apiserver"
-)
-
 // assetsEnv names a directory with the servers' binaries. It is the variable that all tools around envtest know.
 const assetsEnv = "KUBEBUILDER_ASSETS"
 
@@ -28,8 +22,8 @@ func assets() (string, error) {
 		}
 		dir = filepath.Join(root, "bin", "controlplane")
 	}
-	for _, name := range []string{etcd, apiServer} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+	for _, server := range []Server{Etcd, APIServer} {
+		if _, err := os.Stat(filepath.Join(dir, string(server))); err != nil {
 			return "", fmt.Errorf("looking for the control plane (in %s if set): %w: run \"make controlplane\"", assetsEnv, err)
 		}
 	}

@@ -97,9 +97,9 @@ func (c *ControlPlane) prepareDir() error {
 	if err != nil {
 		return err
 	}
-	for _, server := range []string{etcd, apiServer} {
+	for _, server := range []Server{Etcd, APIServer} {
 		// Fails if it is there: the data of another control plane would be taken over, without its certificates.
-		if err := os.Mkdir(c.dataDir(server), 0o700); err != nil {
+		if err := os.Mkdir(c.DataDir(server), 0o700); err != nil {
 			return err
 		}
 	}
@@ -110,11 +110,11 @@ func (c *ControlPlane) prepareDir() error {
 // configure describes to envtest what to start. All directories are ours, so that a server that is stopped finds its
 // data and certificates when it is started again.
 func (c *ControlPlane) configure(bin string, args map[string][]string) error {
-	etcdPath, err := writeLauncher(c.Dir, bin, etcd)
+	etcdPath, err := writeLauncher(c.Dir, bin, Etcd)
 	if err != nil {
 		return err
 	}
-	apiServerPath, err := writeLauncher(c.Dir, bin, apiServer)
+	apiServerPath, err := writeLauncher(c.Dir, bin, APIServer)
 	if err != nil {
 		return err
 	}
@@ -123,8 +123,8 @@ func (c *ControlPlane) configure(bin string, args map[string][]string) error {
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  stopTimeout,
 		ControlPlane: envtest.ControlPlane{
-			Etcd:      &envtest.Etcd{Path: etcdPath, DataDir: c.dataDir(etcd), Out: c.log, Err: c.log},
-			APIServer: &envtest.APIServer{Path: apiServerPath, CertDir: c.dataDir(apiServer), Out: c.log, Err: c.log},
+			Etcd:      &envtest.Etcd{Path: etcdPath, DataDir: c.DataDir(Etcd), Out: c.log, Err: c.log},
+			APIServer: &envtest.APIServer{Path: apiServerPath, CertDir: c.DataDir(APIServer), Out: c.log, Err: c.log},
 		},
 	}
 	flags := c.env.ControlPlane.APIServer.Configure()
@@ -135,8 +135,6 @@ func (c *ControlPlane) configure(bin string, args map[string][]string) error {
 	}
 	return nil
 }
-
-func (c *ControlPlane) dataDir(server string) string { return filepath.Join(c.Dir, server+".d") }
 
 // KubeconfigFor writes a kubeconfig of another user, authenticated by a client certificate, and returns its path. A
 // user has the rights that RBAC objects give it or its groups, at first none; "system:serviceaccount:NS:NAME" acts as
@@ -160,20 +158,6 @@ func (c *ControlPlane) KubeconfigFor(user string, groups ...string) (path string
 		return "", fmt.Errorf("writing the kubeconfig of user %q: %w", user, err)
 	}
 	return file.Name(), nil
-}
-
-// RestartAPIServer ends the API server and starts it again, with the same address, data and users. Open watches end, and
-// one that goes on from before the restart is answered with "too old resource version": the new server has not seen
-// what happened before.
-func (c *ControlPlane) RestartAPIServer() error {
-	server := c.env.ControlPlane.APIServer
-	if err := server.Stop(); err != nil {
-		return fmt.Errorf("stopping the API server: %w", err)
-	}
-	if err := server.Start(); err != nil {
-		return fmt.Errorf("starting the API server again: %w%s", err, c.logTail())
-	}
-	return nil
 }
 
 // Stop ends both servers and waits until they are gone. A second call does nothing.

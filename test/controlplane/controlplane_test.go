@@ -206,3 +206,29 @@ func dial(t *testing.T, address string) error {
 	}
 	return conn.Close()
 }
+
+func TestServersComeBackWithTheirData(t *testing.T) {
+	own, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, own.Stop()) })
+	c := newClient(t, own.Config)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
+	require.NoError(t, c.Create(t.Context(), node))
+
+	for name, stop := range map[string]func(controlplane.Server) error{"stopped": own.StopServer, "killed": own.KillServer} {
+		require.NoError(t, stop(controlplane.APIServer), name)
+		require.NoError(t, stop(controlplane.Etcd), name)
+		require.NoError(t, own.StartServer(controlplane.Etcd), name)
+		require.NoError(t, own.StartServer(controlplane.APIServer), name)
+		var kept corev1.Node
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(node), &kept), name)
+		assert.Equal(t, node.UID, kept.UID, name)
+	}
+	for _, stop := range []func(controlplane.Server) error{own.StopServer, own.KillServer} {
+		require.NoError(t, stop(controlplane.Etcd))
+		require.NoError(t, own.StartServer(controlplane.Etcd))
+		require.EventuallyWithT(t, func(collect *assert.CollectT) {
+			assert.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(node), &corev1.Node{}))
+		}, time.Minute, 50*time.Millisecond, "the API server finds etcd again")
+	}
+}

@@ -63,12 +63,12 @@ func (g *guard) dismiss() error {
 	return nil
 }
 
-// writeLauncher makes the launcher of the named server in dir and returns its path.
-func writeLauncher(dir, assets, name string) (string, error) {
-	path := filepath.Join(dir, name)
-	script := fmt.Sprintf(launcher, shellQuote(path+".pid"), shellQuote(filepath.Join(assets, name)))
+// writeLauncher makes the launcher of a server in dir and returns its path.
+func writeLauncher(dir, assets string, s Server) (string, error) {
+	path := filepath.Join(dir, string(s))
+	script := fmt.Sprintf(launcher, shellQuote(path+".pid"), shellQuote(filepath.Join(assets, string(s))))
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
-		return "", fmt.Errorf("writing the launcher of %s: %w", name, err)
+		return "", fmt.Errorf("writing the launcher of %s: %w", s, err)
 	}
 	return path, nil
 }

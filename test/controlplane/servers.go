@@ -1,0 +1,91 @@
+package controlplane
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Server is one of the two processes of a control plane.
+type Server string
+
+// The servers, by the names of their binaries.
+const (
+	Etcd      Server = "etcd"
+	APIServer Server = "kube-apiserver"
+)
+
+// process is what envtest has of a server.
+type process interface {
+	Start() error
+	Stop() error
+}
+
+func (c *ControlPlane) process(s Server) process {
+	if s == Etcd {
+		return c.env.ControlPlane.Etcd
+	}
+	return c.env.ControlPlane.APIServer
+}
+
+// StopServer asks a server to end and waits until it has. One that has ended already is no error. An API server without its
+// etcd does not end when it is asked to, so it is the first to be stopped, or is killed.
+func (c *ControlPlane) StopServer(s Server) error {
+	if err := c.process(s).Stop(); err != nil {
+		return fmt.Errorf("stopping %s: %w", s, err)
+	}
+	return nil
+}
+
+// KillServer ends a server at once, as kill -9 does, and waits until it is gone.
+func (c *ControlPlane) KillServer(s Server) error {
+	if err := c.SignalServer(s, syscall.SIGKILL); err != nil {
+		return err
+	}
+	return c.StopServer(s)
+}
+
+// StartServer starts a server again that was stopped or killed, with the same address, data and users, and returns when
+// it serves. The API server needs etcd to start.
+func (c *ControlPlane) StartServer(s Server) error {
+	if err := c.process(s).Start(); err != nil {
+		return fmt.Errorf("starting %s again: %w%s", s, err, c.logTail())
+	}
+	return nil
+}
+
+// RestartAPIServer ends the API server and starts it again, with the same address, data and users. Open watches end, and
+// one that goes on from before the restart is answered with "too old resource version": the new server has not seen
+// what happened before.
+func (c *ControlPlane) RestartAPIServer() error {
+	if err := c.StopServer(APIServer); err != nil {
+		return err
+	}
+	return c.StartServer(APIServer)
+}
+
+// SignalServer sends a signal to a server. One that has ended is no error.
+func (c *ControlPlane) SignalServer(s Server, sig syscall.Signal) error {
+	content, err := os.ReadFile(filepath.Join(c.Dir, string(s)+".pid"))
+	if err != nil {
+		return fmt.Errorf("finding the process of %s: %w", s, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil {
+		return fmt.Errorf("finding the process of %s: %w", s, err)
+	}
+	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("sending %v to %s: %w", sig, s, err)
+	}
+	return nil
+}
+
+// EtcdURL is where etcd serves its clients, without TLS. What the API server stores is under /registry.
+func (c *ControlPlane) EtcdURL() string { return c.env.ControlPlane.Etcd.URL.String() }
+
+// DataDir is where a server keeps its data. To copy or replace that of etcd is only right while it is stopped.
+func (c *ControlPlane) DataDir(s Server) string { return filepath.Join(c.Dir, string(s)+".d") }
