@@ -102,7 +102,8 @@ func nodeEvent(change *clientv3.Event) (event, error) {
 	own, marker := labels.Split(after.Labels)
 	return event{name: after.Name, node: &nodeWrite{
 		uid: after.UID, labels: own, marker: marker, isDeleted: isDeleted,
-		isService: !isDeleted && writtenAt(after) != writtenAt(before),
+		// Earlier, or never: a user took over the last of what the processor had written.
+		isService: !isDeleted && writtenAt(after) > writtenAt(before),
 	}}, nil
 }
 

@@ -82,6 +82,17 @@ func (i *incarnation) at(resourceVersion uint64) (state, bool) {
 	return state{}, false
 }
 
+// hadSince says whether the incarnation had these labels at a revision or later.
+func (i *incarnation) hadSince(revision uint64, own labelSet) bool {
+	for n, s := range i.states {
+		isOver := n+1 < len(i.states) && i.states[n+1].revision <= revision
+		if !isOver && maps.Equal(s.labels, own) {
+			return true
+		}
+	}
+	return false
+}
+
 // queued is a transaction that is in the queue.
 type queued struct {
 	txn.Transaction

@@ -91,7 +91,7 @@ func (g *ghost) seesRestore(n *node, e event) error {
 	if owner == nil || n.owns(n.live.uid) {
 		return nil // it had its labels: see P3
 	}
-	if floor := g.floor(n, owner); number(e.node.marker) < floor {
+	if floor := g.floor(n, owner); number(e.node.marker) < floor && !owner.hadSince(floor, saved) {
 		return fmt.Errorf("restored from version %s: a change of incarnation %s at %d was recorded, or seen for sure", e.node.marker, short(owner.uid), floor)
 	}
 	if _, isBlind := g.blindAt(owner.deletedAt); !isBlind && !maps.Equal(saved, owner.last().labels) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -15,8 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 var (
@@ -25,6 +28,11 @@ var (
 	duration  = flag.Duration("robustness.duration", 10*time.Second, "how long there are load and faults in each run")
 	isLoud    = flag.Bool("robustness.faults", false, "print every fault when it begins and ends")
 )
+
+func TestMain(m *testing.M) {
+	logf.SetLogger(logr.Discard()) // envtest's
+	os.Exit(m.Run())
+}
 
 func TestNoFaultBreaksAPromise(t *testing.T) {
 	if *firstSeed == 0 {

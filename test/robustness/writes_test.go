@@ -8,10 +8,11 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-// seesDrop: the decision on a transaction that is removed, made once more of what is really there, is that nothing is to be done.
+// seesDrop: the decision on a transaction that is removed, made once more of what is really there, is that nothing is to be
+// done. What seesRemoval and seesDebt tell is not told again.
 func (g *ghost) seesDrop(n *node, e event) error {
 	t := e.transaction
-	if t == nil || !t.isRemoved {
+	if t == nil || !t.isRemoved || !isStored(n, t.Transaction) {
 		return nil
 	}
 	d := preserve.Decide(t.Transaction, n.record, liveNode(n), g.policy)
@@ -29,13 +30,16 @@ func liveNode(n *node) *preserve.Node {
 	return &preserve.Node{UID: n.live.uid, ResourceVersion: fmt.Sprint(last.revision), Labels: last.labels, Marker: last.marker}
 }
 
-// seesWrite: what is written follows from what it replaces.
+// seesWrite: what is written follows from what it replaces. What goes back in time is for seesAge.
 func (g *ghost) seesWrite(n *node, e event) error {
 	if e.record == nil || n.record == nil {
 		return nil
 	}
 	if e.record.now == nil {
 		return fmt.Errorf("the record is removed, and nobody was to")
+	}
+	if g.seesAge(n, e) != nil {
+		return nil
 	}
 	if before, after := *n.record, *e.record.now; !isNote(n, before, after) && !isLater(n, before, after) {
 		return fmt.Errorf("version %s of %s replaces version %s of %s, restored onto %q at %s: it does not follow from that",
