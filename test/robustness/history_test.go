@@ -105,7 +105,9 @@ type node struct {
 	first, live  *incarnation
 	// lastOwned is the latest incarnation that ended with its labels.
 	lastOwned *incarnation
-	record    *record.Record
+	// restoredAt is the revision of the latest restore.
+	restoredAt uint64
+	record     *record.Record
 	// versions are the labels of every version that the record ever had.
 	versions map[string]labelSet
 	queue    map[string]queued // by name
@@ -152,7 +154,7 @@ func (n *node) applyNode(revision uint64, w *nodeWrite) {
 		return
 	}
 	if isRestore(n.live, w) {
-		n.live.ownedAt = revision
+		n.live.ownedAt, n.restoredAt = revision, revision
 	}
 	if before := n.live.last(); maps.Equal(before.labels, after.labels) {
 		after.labels = before.labels // a heartbeat takes no memory for labels

@@ -131,23 +131,34 @@ func (g *ghost) floor(n *node, owner *incarnation) uint64 {
 	return floor
 }
 
-// isStored says whether the effect of a transaction is stored, in the record or on the Node.
-func isStored(n *node, t txn.Transaction) bool {
+// isStored says whether the effect of a transaction in the queue is stored, in the record or on the Node, or whether it has none.
+func (g *ghost) isStored(n *node, name string) bool {
+	t := n.queue[name]
 	i := n.incarnations[t.UID]
-	if n.record == nil || i == nil {
+	switch {
+	case n.record == nil || i == nil:
 		return false
-	}
-	if t.Type == txn.Added {
+	case t.Type == txn.Added:
 		return n.live != i || i.ownedAt != 0
+	case i.ownedAt == 0 || number(t.ResourceVersion) <= i.ownedAt:
+		return true // seen before it had its labels, or the restore itself
+	case number(n.record.Version) >= number(t.ResourceVersion):
+		return true
 	}
-	// What was seen of an incarnation before it had its labels is of no effect, and neither is the restore itself.
-	return i.ownedAt == 0 || number(t.ResourceVersion) <= i.ownedAt || number(n.record.Version) >= number(t.ResourceVersion)
+	return g.isTooLate(n, i, t)
+}
+
+// isTooLate says whether a transaction tells of an incarnation that ended unseen, and was stored after a later one had got its
+// labels, from what was known then: a watcher that was frozen for long tells the last that it saw.
+func (g *ghost) isTooLate(n *node, i *incarnation, t queued) bool {
+	_, isBlind := g.blindAt(i.deletedAt)
+	return isBlind && i.deletedAt != 0 && i.deletedAt < n.restoredAt && n.restoredAt < t.storedAt
 }
 
 // seesRemoval: the last labels and the changes that a transaction holds are in the record when it is removed.
 func (g *ghost) seesRemoval(n *node, e event) error {
 	t := e.transaction
-	if t == nil || !t.isRemoved || t.Type == txn.Added || isStored(n, t.Transaction) {
+	if t == nil || !t.isRemoved || t.Type == txn.Added || g.isStored(n, t.Name()) {
 		return nil
 	}
 	return fmt.Errorf("%s of incarnation %s at %s was removed, and the record has %s", t.Type, short(t.UID), t.ResourceVersion, version(n.record))
@@ -156,7 +167,7 @@ func (g *ghost) seesRemoval(n *node, e event) error {
 // seesDebt: the added transaction of an incarnation stays until the node has its labels or is gone.
 func (g *ghost) seesDebt(n *node, e event) error {
 	t := e.transaction
-	if t == nil || !t.isRemoved || t.Type != txn.Added || isStored(n, t.Transaction) {
+	if t == nil || !t.isRemoved || t.Type != txn.Added || g.isStored(n, t.Name()) {
 		return nil
 	}
 	return fmt.Errorf("added of incarnation %s was removed, and that is there without its labels", short(t.UID))
@@ -213,7 +224,7 @@ func (g *ghost) seesOrder(n *node, e event) error {
 		if !isEffect(n, e, cause.Transaction) {
 			continue
 		}
-		missing := overtaken(n, cause)
+		missing := g.overtaken(n, cause)
 		if missing == nil {
 			return nil
 		}
@@ -228,17 +239,20 @@ func isEffect(n *node, e event, t txn.Transaction) bool {
 	switch {
 	case e.node != nil:
 		return isRestore(n.live, e.node) && t.Type == txn.Added && t.UID == e.node.uid
-	case e.record != nil && e.record.now != nil:
-		isNew := n.record == nil || n.record.Version != t.ResourceVersion
-		return isNew && t.UID == e.record.now.Source && t.ResourceVersion == e.record.now.Version
+	case e.record == nil || e.record.now == nil || t.UID != e.record.now.Source:
+		return false
+	case t.Type == txn.Added && n.record != nil:
+		// A restore that was not noted, and is now: the record gets all that the node has.
+		return n.live != nil && n.live.uid == t.UID && n.live.last().marker == n.record.Version
 	}
-	return false
+	isNew := n.record == nil || n.record.Version != t.ResourceVersion
+	return isNew && t.ResourceVersion == e.record.now.Version
 }
 
 // overtaken returns a transaction that should have had its effect before another one.
-func overtaken(n *node, by queued) *queued {
-	for _, older := range n.queue {
-		if older.storedAt < by.storedAt && number(older.ResourceVersion) < number(by.ResourceVersion) && !isStored(n, older.Transaction) {
+func (g *ghost) overtaken(n *node, by queued) *queued {
+	for name, older := range n.queue {
+		if older.storedAt < by.storedAt && number(older.ResourceVersion) < number(by.ResourceVersion) && !g.isStored(n, name) {
 			return &older
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // done. What seesRemoval and seesDebt tell is not told again.
 func (g *ghost) seesDrop(n *node, e event) error {
 	t := e.transaction
-	if t == nil || !t.isRemoved || !isStored(n, t.Transaction) {
+	if t == nil || !t.isRemoved || !g.isStored(n, t.Name()) {
 		return nil
 	}
 	d := preserve.Decide(t.Transaction, n.record, liveNode(n), g.policy)
