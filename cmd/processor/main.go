@@ -55,6 +55,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		Policy:               policy,
 		Workers:              opts.workers,
 		Retention:            opts.retention,
+		Protect:              opts.isProtecting(),
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/service"
 )
 
@@ -21,7 +22,14 @@ type options struct {
 	restoreMode string
 	liveLabels  string
 	retention   time.Duration
+	protect     string
 }
+
+// The values of --protect.
+const (
+	protectNone      = "none"
+	protectFinalizer = "finalizer"
+)
 
 func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
@@ -29,10 +37,17 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.restoreMode, "restore-mode", string(labels.Replace), "`replace`: a returned node's labels become the saved ones; merge: the saved ones are added")
 	fs.StringVar(&o.liveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose value on the returned node wins; empty for none")
 	fs.DurationVar(&o.retention, "retention", 0, "how `long` a record is kept after its node went away, 720h for instance; 0 for ever")
+	fs.StringVar(&o.protect, "protect", protectNone, "`none`, or finalizer: a Node that is deleted stays until its last labels are saved")
 }
+
+// isProtecting says whether Nodes get the finalizer.
+func (o *options) isProtecting() bool { return o.protect == protectFinalizer }
 
 // policy checks the processor's own settings and returns what they say about restores.
 func (o *options) policy() (labels.Policy, error) {
+	if o.protect != protectNone && o.protect != protectFinalizer {
+		return labels.Policy{}, fmt.Errorf("--protect: unknown value %q: use %q or %q", o.protect, protectNone, protectFinalizer)
+	}
 	if o.workers < 1 {
 		return labels.Policy{}, fmt.Errorf("--workers %d: give 1 or more", o.workers)
 	}
@@ -50,11 +65,12 @@ func (o *options) policy() (labels.Policy, error) {
 	return labels.Policy{Mode: mode, Live: live}, nil
 }
 
-// cache holds the transactions and the records.
+// cache holds the transactions and the records, and what tells of a Node whether it has the finalizer and waits for it.
 func (o *options) cache() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}}},
+			&corev1.Node{}:      {Transform: processor.StripNode},
 		},
 		DefaultTransform: cache.TransformStripManagedFields(),
 	}
@@ -65,8 +81,13 @@ func (o *options) permissions() []service.Permission {
 	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "get", "list", "watch", "patch", "delete")...)
 	needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "get", "list", "watch", "create", "update")...)
 	needed = append(needed, service.Permissions("coordination.k8s.io", "leases", o.TransactionNamespace, "get", "list", "create", "update", "delete")...)
-	if o.retention > 0 {
+	if o.isProtecting() || o.retention > 0 {
 		needed = append(needed, service.Permissions("", "nodes", "", "list")...)
+	}
+	if o.isProtecting() {
+		needed = append(needed, service.Permissions("", "nodes", "", "watch")...)
+	}
+	if o.retention > 0 {
 		needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "patch", "delete")...)
 	}
 	return needed

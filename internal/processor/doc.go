@@ -7,6 +7,6 @@
 // processors may work on the same node at once; the lock only saves them the trouble.
 //
 // processor.go is the loop, apply.go one transaction, store.go what is read
-// and written for it; malformed.go marks what is no transaction, retention.go
-// removes the records of nodes that stay away.
+// and written for it; protect.go keeps Nodes until their last labels are stored; malformed.go marks what is
+// no transaction, retention.go removes the records of nodes that stay away.
 package processor

@@ -63,6 +63,8 @@ type setup struct {
 	mode   labels.Mode
 	// metrics are where its metrics go.
 	metrics prometheus.Registerer
+	// protects says whether it protects nodes.
+	protects bool
 }
 
 // process runs a processor as the program does, until stop is called or the test is over.
@@ -78,6 +80,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.transactions: {}, c.records: {}}},
+				&corev1.Node{}:      {Transform: processor.StripNode},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},
@@ -87,7 +90,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 	cfg := processor.Config{
 		Client: faults.Client(c.WithWatch, s.faults...), Cache: mgr.GetCache(), Events: mgr.GetEventRecorder("nodekeeper-processor"),
 		Metrics: cmp.Or[prometheus.Registerer](s.metrics, prometheus.NewRegistry()), TransactionNamespace: c.transactions, MetadataNamespace: c.records,
-		Policy: policy(t, s.mode), Workers: 16,
+		Policy: policy(t, s.mode), Workers: 16, Protect: s.protects,
 	}
 	cfg.Locks = nodelock.New(cmp.Or[client.Client](s.locks, cfg.Client), c.transactions, "processor-"+rand.String(6))
 	if s.cache != nil {
@@ -123,7 +126,10 @@ func (c *cluster) addNode(t *testing.T, name string, own set) *corev1.Node {
 	require.NoError(t, c.Create(t.Context(), n))
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})))
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, n)))
+		// It may have a finalizer, and nobody is left to take it away.
+		assert.NoError(t, client.IgnoreNotFound(c.Patch(ctx, n, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
 	})
 	return n
 }

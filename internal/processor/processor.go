@@ -38,11 +38,12 @@ const (
 	usePriorityQueue = false
 )
 
-// Config is what a Processor is made from. All fields are required but Retention.
+// Config is what a Processor is made from. All fields are required but Retention and Protect.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
-	// Cache holds the ConfigMaps of both namespaces, with the index [txn.NodeHashIndex].
+	// Cache holds the ConfigMaps of both namespaces, with the index [txn.NodeHashIndex]; with Protect also the metadata of
+	// Nodes, of which it needs no labels.
 	Cache client.Reader
 	// Locks are the locks of the nodes.
 	Locks *nodelock.Locker
@@ -58,6 +59,8 @@ type Config struct {
 	Workers int
 	// Retention is how long a record is kept after its node went away; zero: for ever.
 	Retention time.Duration
+	// Protect says whether Nodes get the [Finalizer].
+	Protect bool
 }
 
 // Processor applies the transactions of every node.
@@ -69,6 +72,7 @@ type Processor struct {
 	policy               labels.Policy
 	workers              int
 	retention            time.Duration
+	isProtecting         bool
 	queue                *txn.Queue
 	records              *store
 }
@@ -83,6 +87,7 @@ func New(cfg Config) (*Processor, error) {
 		policy:               cfg.Policy,
 		workers:              cfg.Workers,
 		retention:            cfg.Retention,
+		isProtecting:         cfg.Protect,
 		queue:                &txn.Queue{Reader: cfg.Cache, Client: cfg.Client, Namespace: cfg.TransactionNamespace},
 		records:              &store{cache: cfg.Cache, client: cfg.Client, namespace: cfg.MetadataNamespace},
 	}
@@ -125,6 +130,14 @@ func (p *Processor) AddTo(mgr manager.Manager) error {
 	if err := p.addMalformed(mgr); err != nil {
 		return err
 	}
+	if err := p.addProtection(mgr); err != nil {
+		return err
+	}
+	return p.addSweeps(mgr)
+}
+
+// addSweeps makes the manager remove what is left behind.
+func (p *Processor) addSweeps(mgr manager.Manager) error {
 	if err := mgr.Add(manager.RunnableFunc(p.sweepLocks)); err != nil {
 		return fmt.Errorf("adding the sweep of locks: %w", err)
 	}

@@ -10,10 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -124,24 +122,9 @@ func (p *Processor) expire(ctx context.Context, cm *corev1.ConfigMap) error {
 	return nil
 }
 
-// liveNodes returns the names of all Nodes, read from the API server page by page.
+// liveNodes returns the names of all Nodes.
 func (p *Processor) liveNodes(ctx context.Context) (map[string]bool, error) {
-	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
-		err := p.client.List(ctx, list, &client.ListOptions{Limit: opts.Limit, Continue: opts.Continue, Raw: &opts})
-		return list, err
-	})
 	live := map[string]bool{}
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		n, ok := obj.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return fmt.Errorf("a list of nodes holds a %T", obj)
-		}
-		live[n.Name] = true
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing the nodes: %w", err)
-	}
-	return live, nil
+	err := p.eachNode(ctx, func(n *metav1.PartialObjectMetadata) { live[n.Name] = true })
+	return live, err
 }

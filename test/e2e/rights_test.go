@@ -93,6 +93,24 @@ func TestLeastRightsAreEnough(t *testing.T) {
 	assert.NotContains(t, processor.Output(), "forbidden")
 }
 
+func TestLeastRightsAreEnoughToProtect(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.ownCluster()
+	e.createNamespaces()
+	r := e.leastRights("processor")
+	r[""] = append(r[""], rule("", "nodes", "watch"))
+	p := e.start("processor", e.kubeconfigOf(r), "--protect=finalizer")
+	e.ready(p)
+	name := e.name("node")
+	e.create(name, labelSet{"rack": "r7"})
+	e.protected(name)
+	e.delete(name)
+	e.gone(name)
+	e.saved(name, labelSet{"rack": "r7"})
+	assert.NotContains(t, p.Output(), "forbidden")
+}
+
 func TestEventsAreNotNeeded(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

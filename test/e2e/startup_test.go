@@ -98,6 +98,7 @@ func badFlags(program string) map[string]badStart {
 			"without workers":             {args: []string{"--workers=0"}, want: "--workers 0"},
 			"with an unknown mode":        {args: []string{"--restore-mode=x"}, want: `"x"`},
 			"with an unreadable pattern":  {args: []string{"--live-labels=a*b"}, want: `"a*b"`},
+			"with an unknown protection":  {args: []string{"--protect=always"}, want: `use "none" or "finalizer"`},
 			"with a negative retention":   {args: []string{"--retention=-1s"}, want: "--retention -1s"},
 			"with a retention in no unit": {args: []string{"--retention=5"}, want: `"5"`},
 		},

@@ -1,0 +1,223 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// Finalizer keeps a Node that is being deleted until its last labels are stored. Nodes
+// have it where processors protect them (Config.Protect). While it is the last one, the API server deletes
+// the Node with the very write that takes it away; that write is conditional on
+// the resourceVersion whose labels were stored, so no later labels exist.
+const Finalizer = "nodekeeper.dev/save-labels"
+
+// UnprotectCommand takes the finalizer off every Node, also when no processor runs. Other finalizers stay.
+const UnprotectCommand = `kubectl get nodes -o name | xargs kubectl patch -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + Finalizer + `"]}}'`
+
+// StripNode is a transform of a cache: it takes off the metadata of a Node what protection does not need.
+func StripNode(obj any) (any, error) {
+	if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		n.ManagedFields, n.Annotations, n.OwnerReferences, n.Labels = nil, nil, nil, nil
+	}
+	return obj, nil
+}
+
+// addProtection makes the manager watch Nodes, metadata only, and keep the finalizer on each of them, if they are to be protected.
+func (p *Processor) addProtection(mgr manager.Manager) error {
+	if !p.isProtecting {
+		if err := mgr.Add(manager.RunnableFunc(p.warnOfProtected)); err != nil {
+			return fmt.Errorf("adding a look for protected nodes: %w", err)
+		}
+		return nil
+	}
+	protection, err := controller.New("protection", mgr, controller.Options{
+		MaxConcurrentReconciles: p.workers,
+		NeedLeaderElection:      new(false),
+		SkipNameValidation:      new(true), // as the controller of nodes
+		UsePriorityQueue:        new(usePriorityQueue),
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+		Reconciler:              reconcile.Func(p.reconcileProtection),
+		LogConstructor: func(req *reconcile.Request) logr.Logger {
+			if req == nil {
+				return mgr.GetLogger()
+			}
+			return mgr.GetLogger().WithValues("node", req.Name)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("making the controller of protection: %w", err)
+	}
+	nodes := source.Kind(mgr.GetCache(), nodeMetadata(""), handler.TypedEnqueueRequestsFromMapFunc(ifUnsettled))
+	if err := protection.Watch(nodes); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	// The deletion of a node may wait for its record to be mended.
+	records := source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(p.recordedNode))
+	if err := protection.Watch(records); err != nil {
+		return fmt.Errorf("watching records: %w", err)
+	}
+	return nil
+}
+
+// warnOfProtected tells at the start of a processor that protects no Nodes if there are protected ones: when they are deleted,
+// they wait for somebody who takes the finalizer away.
+func (p *Processor) warnOfProtected(ctx context.Context) error {
+	log := logf.FromContext(ctx)
+	count := 0
+	err := p.eachNode(ctx, func(n *metav1.PartialObjectMetadata) {
+		if slices.Contains(n.Finalizers, Finalizer) {
+			count++
+		}
+	})
+	switch {
+	case err != nil: // this processor may be without the right to list Nodes, which it does not need otherwise
+		log.V(1).Info("Did not look for protected nodes", "reason", err.Error())
+	case count > 0:
+		log.Info("Found nodes that wait for a processor with --protect=finalizer when they are deleted, which this one is not",
+			"nodes", count, "ifNoneIs", UnprotectCommand)
+	}
+	return nil
+}
+
+func (p *Processor) recordedNode(_ context.Context, cm *corev1.ConfigMap) []reconcile.Request {
+	if cm.Namespace != p.records.namespace {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: cm.Name}}}
+}
+
+// ifUnsettled returns a Node that is to get the finalizer or to lose it.
+func ifUnsettled(_ context.Context, n *metav1.PartialObjectMetadata) []reconcile.Request {
+	if !lacksFinalizer(n) && !waitsForFinalizer(n) {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: n.Name}}}
+}
+
+// lacksFinalizer says whether a Node is to get the finalizer. One that is being deleted cannot get any more.
+func lacksFinalizer(n *metav1.PartialObjectMetadata) bool {
+	// A node of that name cannot have a record, so its labels could never be stored.
+	return n.DeletionTimestamp == nil && n.Name != record.RootCAName && !slices.Contains(n.Finalizers, Finalizer)
+}
+
+// waitsForFinalizer says whether our finalizer is all that keeps a Node. As long as there are others, its labels
+// may change after they are stored.
+func waitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
+	return n.DeletionTimestamp != nil && slices.Equal(n.Finalizers, []string{Finalizer})
+}
+
+// reconcileProtection gives a live Node the finalizer, and lets one go that waits for it.
+func (p *Processor) reconcileProtection(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	n := nodeMetadata(req.Name)
+	if err := p.records.cache.Get(ctx, req.NamespacedName, n); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("reading node %q: %w", req.Name, err)
+	}
+	switch {
+	case n.UID != "" && lacksFinalizer(n):
+		return reconcile.Result{}, p.protect(ctx, n)
+	case !waitsForFinalizer(n): // or it is gone: the events of the Node bring it here again
+		if !p.hasPending(ctx, req.Name) {
+			p.locks.Forget(req.Name)
+		}
+		return reconcile.Result{}, nil
+	}
+	err := p.locks.Do(ctx, req.Name, func(ctx context.Context) error { return p.letGo(ctx, req.Name) })
+	switch {
+	case errors.Is(err, nodelock.ErrHeld):
+		return reconcile.Result{RequeueAfter: contendedRetry}, nil
+	case ctx.Err() != nil:
+		return reconcile.Result{}, nil //nolint:nilerr // told to stop: the Node waits for the next processor
+	case err != nil:
+		p.events.Eventf(nodeReference(n.Name, n.UID), nil, corev1.EventTypeWarning, "DeletionWaits", "Save", "%s",
+			note("This node is not deleted before its labels are saved, trying again: %v", err))
+	}
+	return reconcile.Result{}, err
+}
+
+// protect gives a Node the finalizer, conditional on the Node that is in the cache.
+func (p *Processor) protect(ctx context.Context, n *metav1.PartialObjectMetadata) error {
+	err := p.setFinalizers(ctx, n, append(slices.Clone(n.Finalizers), Finalizer))
+	if errors.Is(err, errStale) {
+		return nil // the change that came between brings it here again
+	}
+	return err
+}
+
+// letGo stores the last labels of a Node that waits for it, and takes the finalizer away.
+func (p *Processor) letGo(ctx context.Context, name string) error {
+	for range maxAttempts {
+		n := nodeMetadata(name)
+		err := p.client.Get(ctx, types.NamespacedName{Name: name}, n)
+		if apierrors.IsNotFound(err) {
+			return nil // another processor let it go
+		}
+		if err != nil {
+			return fmt.Errorf("reading node %q: %w", name, err)
+		}
+		if !waitsForFinalizer(n) {
+			return nil // it is another incarnation
+		}
+		if err := p.apply(ctx, lastOf(n)); err != nil {
+			return err
+		}
+		err = p.setFinalizers(ctx, n, []string{})
+		if errors.Is(err, errStale) {
+			continue // perhaps there are later labels
+		}
+		if err == nil {
+			logf.FromContext(ctx).Info("Let a node go whose labels are saved", "uid", n.UID, "resourceVersion", n.ResourceVersion)
+		}
+		return err
+	}
+	return fmt.Errorf("letting node %q go: %d conflicts in a row", name, maxAttempts)
+}
+
+// lastOf is what a watcher would record of the end of an incarnation.
+func lastOf(n *metav1.PartialObjectMetadata) txn.Transaction {
+	own, marker := labels.Split(n.Labels)
+	return txn.Transaction{Type: txn.Deleted, Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}
+}
+
+// setFinalizers is conditional on the uid and the resourceVersion of the Node that was read. It returns errStale if that is not
+// the Node any more.
+func (p *Processor) setFinalizers(ctx context.Context, read *metav1.PartialObjectMetadata, finalizers []string) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             read.UID,
+		"resourceVersion": read.ResourceVersion,
+		"finalizers":      finalizers,
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the patch of node %q: %w", read.Name, err)
+	}
+	err = p.client.Patch(ctx, nodeMetadata(read.Name), client.RawPatch(types.MergePatchType, body))
+	// Conflict: the Node changed, or the answer to our own patch was lost. NotFound: it is gone.
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return errStale
+	}
+	if err != nil {
+		return fmt.Errorf("changing the finalizers of node %q: %w", read.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package e2e_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/processor"
+)
+
+// ownCluster ends the test on a foreign cluster: what it does is felt by every node.
+func (e *env) ownCluster() {
+	e.t.Helper()
+	if e.plane == nil {
+		e.t.Skip("protects every node, so it needs a cluster of its own: unset E2E_KUBECONFIG")
+	}
+}
+
+// protected waits until a node has the finalizer.
+func (e *env) protected(name string) {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) {
+		assert.Contains(c, e.node(c, name).Finalizers, processor.Finalizer)
+	}, "node %s has the finalizer", name)
+}
+
+// gone waits until there is no such node.
+func (e *env) gone(name string) {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) {
+		err := e.client.Get(e.t.Context(), types.NamespacedName{Name: name}, &corev1.Node{})
+		assert.True(c, apierrors.IsNotFound(err), "%v", err)
+	}, "node %s is gone", name)
+}
+
+func TestProtectedNodesLoseNothingWithEveryServiceDown(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.ownCluster()
+	watcher, processors := e.watcher(), e.processor("--protect=finalizer")
+	edited, fresh := e.name("edited"), e.name("fresh")
+	e.create(edited, labelSet{"rack": "r1"})
+	e.saved(edited, labelSet{"rack": "r1"})
+	require.NoError(t, watcher.Kill())
+	e.create(fresh, labelSet{"rack": "r2"}) // which no watcher ever sees
+	e.protected(edited)
+	e.protected(fresh)
+	require.NoError(t, processors.Kill())
+
+	e.set(edited, "rack", "r3")
+	for _, name := range []string{edited, fresh} {
+		e.delete(name)
+		require.NotNil(t, e.node(t, name).DeletionTimestamp, "the deletion waits")
+		e.set(name, "late", "yes")
+	}
+
+	e.watcher()
+	e.processor("--protect=finalizer")
+	for name, want := range map[string]labelSet{edited: {"rack": "r3", "late": "yes"}, fresh: {"rack": "r2", "late": "yes"}} {
+		e.gone(name)
+		e.saved(name, want)
+		e.create(name, nil)
+		e.restored(name, want)
+	}
+	e.unprotect()
+	e.settle()
+}
+
+// unprotect lets the nodes of the test go with its end.
+func (e *env) unprotect() {
+	e.t.Helper()
+	for _, p := range e.running("processor") {
+		e.stop(p)
+	}
+	for name := range e.nodes {
+		body := []byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + processor.Finalizer + `"]}}`)
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		require.NoError(e.t, client.IgnoreNotFound(e.client.Patch(e.t.Context(), node, client.RawPatch(types.StrategicMergePatchType, body))))
+	}
+	e.processor()
+}
+
+func TestProtectionIsTurnedOffWithOneCommand(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.ownCluster()
+	manual, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	require.Contains(t, string(manual), processor.UnprotectCommand)
+	stopped := e.processor("--protect=finalizer")
+	names := e.names(3)
+	for _, name := range names {
+		e.create(name, labelSet{"rack": "r1"})
+		e.protected(name)
+	}
+	theirs := []byte(`{"metadata":{"finalizers":["example.com/theirs"]}}`)
+	patch := func(name string, body []byte) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		require.NoError(t, e.client.Patch(t.Context(), node, client.RawPatch(types.StrategicMergePatchType, body)))
+	}
+	patch(names[0], theirs)
+	e.stop(stopped)
+	e.delete(names[1])
+
+	after := e.processor()
+	e.eventually(func(c *assert.CollectT) {
+		assert.Len(c, said(after, "Found nodes that wait for a processor with --protect=finalizer when they are deleted, which this one is not"), 1)
+	}, "a processor that protects no nodes says that there are some")
+	e.stop(after)
+	e.kubectl("sh", "-c", processor.UnprotectCommand)
+
+	assert.Equal(t, []string{"example.com/theirs"}, e.node(t, names[0]).Finalizers)
+	e.gone(names[1])
+	assert.Empty(t, e.node(t, names[2]).Finalizers)
+	patch(names[0], []byte(`{"metadata":{"finalizers":null}}`))
+}
+
+func TestPolicyProtectsNodesThatNoServiceSees(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.ownCluster()
+	policy, err := filepath.Abs("../../deploy/protection/policy.yaml")
+	require.NoError(t, err)
+	e.kubectl("kubectl", "apply", "-f", policy)
+	t.Cleanup(func() { e.kubectl("kubectl", "delete", "-f", policy) })
+	e.eventually(func(c *assert.CollectT) {
+		probe := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: e.name("probe")}}
+		assert.NoError(c, e.client.Create(t.Context(), probe, client.DryRunAll))
+		assert.Equal(c, []string{processor.Finalizer}, probe.Finalizers)
+	}, "the policy is in effect")
+	name := e.name("node")
+	e.create(name, labelSet{"rack": "r1"})
+	e.set(name, "rack", "r2")
+	e.delete(name)
+	require.NotNil(t, e.node(t, name).DeletionTimestamp)
+
+	e.processor("--protect=finalizer")
+	e.gone(name)
+	e.saved(name, labelSet{"rack": "r2"})
+}
+
+// kubectl runs a command that calls kubectl as an operator of the cluster does.
+func (e *env) kubectl(name string, args ...string) {
+	e.t.Helper()
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		e.t.Skip("there is no kubectl on this machine")
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.t.Context()), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfig)
+	output, err := cmd.CombinedOutput()
+	require.NoError(e.t, err, "%s", output)
+	e.t.Logf("%s", output)
+}
