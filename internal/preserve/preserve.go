@@ -92,11 +92,15 @@ func decideSave(t txn.Transaction, r record.Record) Decision {
 
 // isLater says whether t shows a later state of the incarnation that the record follows than the record has.
 func isLater(t txn.Transaction, r record.Record) bool {
-	isAfterRestore := newer(t.ResourceVersion, r.Restored.ResourceVersion)
-	return t.UID == r.Restored.UID && isAfterRestore ||
+	if !newer(t.ResourceVersion, r.Restored.ResourceVersion) {
+		// Of the source too: it is gone, and what is told of it so late would take the labels, and the
+		// edits since, from the incarnation that has them now.
+		return false
+	}
+	return t.UID == r.Restored.UID ||
 		t.UID == r.Source && newer(t.ResourceVersion, r.Version) ||
 		// The restore onto this incarnation is done, and not noted yet.
-		!isSourceOrRestored(r, t.UID) && t.Marker == r.Version && isAfterRestore
+		!isSourceOrRestored(r, t.UID) && t.Marker == r.Version
 }
 
 func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
