@@ -34,25 +34,26 @@ func TestEveryPromiseIsBrokenByAStoryOfItsOwn(t *testing.T) {
 		story *story
 		want  error
 	}{
-		"the last change is lost":                         {lostChange(), errBrokeP1},
-		"other labels are restored than were saved":       {restoredWrongly(), errBrokeP1},
-		"another incarnation founds the record":           {foundedLate(), errBrokeP1},
-		"a change is never saved":                         {unsavedChange(), errBrokeP1Record},
-		"a change is removed unsaved":                     {removedUnsaved(), errBrokeP1Removal},
-		"an older change is saved over a newer":           {savedOlder(), errBrokeP2Age},
-		"a change overtakes another":                      {overtook(), errBrokeP2Order},
-		"a restore overtakes a change":                    {restoreOvertook(), errBrokeP2Order},
-		"labels are saved that never were":                {savedFiction(), errBrokeP2Truth},
-		"a node is restored twice":                        {restoredTwice(), errBrokeP3},
-		"a processor takes an edit back":                  {tookBack(), errBrokeP3},
-		"a restore is dropped":                            {droppedRestore(), errBrokeP4},
-		"a node never gets its labels":                    {owedForEver(), errBrokeP4},
-		"a transaction is left":                           {leftInQueue(), errBrokeP4Queue},
-		"a restore is not noted":                          {notNoted(), errBrokeP5},
-		"labels are saved of what never had its own":      {savedUnowned(), errBrokeP6},
-		"a record is removed":                             {removedRecord(), errBrokeP6},
-		"a note is written over what was saved since":     {notedLate(), errBrokeP2Age},
-		"a note of what was not restored from the record": {notedFiction(), errBrokeP6},
+		"the last change is lost":                                        {lostChange(), errBrokeP1},
+		"other labels are restored than were saved":                      {restoredWrongly(), errBrokeP1},
+		"another incarnation founds the record":                          {foundedLate(), errBrokeP1},
+		"a change is never saved":                                        {unsavedChange(), errBrokeP1Record},
+		"a change is removed unsaved":                                    {removedUnsaved(), errBrokeP1Removal},
+		"an older change is saved over a newer":                          {savedOlder(), errBrokeP2Age},
+		"a change overtakes another":                                     {overtook(), errBrokeP2Order},
+		"a restore overtakes a change":                                   {restoreOvertook(), errBrokeP2Order},
+		"labels are saved that never were":                               {savedFiction(), errBrokeP2Truth},
+		"a node is restored twice":                                       {restoredTwice(), errBrokeP3},
+		"a processor takes an edit back":                                 {tookBack(), errBrokeP3},
+		"a restore is dropped":                                           {droppedRestore(), errBrokeP4},
+		"a node never gets its labels":                                   {owedForEver(), errBrokeP4},
+		"a transaction is left":                                          {leftInQueue(), errBrokeP4Queue},
+		"a restore is not noted":                                         {notNoted(), errBrokeP5},
+		"labels are saved of what never had its own":                     {savedUnowned(), errBrokeP6},
+		"labels of an incarnation are saved after the next was restored": {savedLate(), errBrokeP6},
+		"a record is removed":                                            {removedRecord(), errBrokeP6},
+		"a note is written over what was saved since":                    {notedLate(), errBrokeP2Age},
+		"a note of what was not restored from the record":                {notedFiction(), errBrokeP6},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, []error{tc.want}, tell(tc.story)) })
 	}
@@ -227,6 +228,21 @@ func savedUnowned() *story {
 	at := s.revision()
 	s.delete("u2", labelSet{})
 	s.save(s.transaction(txn.Updated, "u2", at, labelSet{}, ""))
+	return s
+}
+
+func savedLate() *story {
+	s, added := first()
+	s.node("u1", labelSet{"a": "1"}, "")
+	heartbeat := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "1"}, "")
+	s.delete("u1", labelSet{"a": "1"})
+	s.node("u2", labelSet{}, "")
+	again := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(again)
+	s.overwrite("u2", labelSet{"a": "1"}, added.ResourceVersion)
+	s.note(added, "u2", s.revision())
+	s.remove(again)
+	s.save(heartbeat)
 	return s
 }
 

@@ -70,7 +70,7 @@ func isLater(n *node, before, after record.Record) bool {
 	case !ok:
 		return false
 	case after.Source == before.Source:
-		return number(after.Version) > number(before.Version)
+		return isAfterRestore && number(after.Version) > number(before.Version)
 	case after.Source == before.Restored.UID:
 		return isAfterRestore
 	}
