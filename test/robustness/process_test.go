@@ -97,7 +97,7 @@ func (p *process) judge(ended *programs.Program) {
 	p.mu.Unlock()
 	if ended.ExitCode() != 0 && !isKilled {
 		lines := strings.Split(strings.TrimSpace(output), "\n")
-		p.world.count(p.world.exits, fmt.Sprintf("%s: %.160s", p.program, lines[len(lines)-1]))
+		p.world.count(p.world.exits, reason(lines[len(lines)-1]))
 	}
 }
 
@@ -187,4 +187,12 @@ func (p *process) binding() *rbacv1.ClusterRoleBinding {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: p.name}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: p.name},
 	}
+}
+
+// reason is the start of an error, up to what differs from one to the next.
+func reason(line string) string {
+	for _, differs := range []string{`"`, ",", "https://"} {
+		line, _, _ = strings.Cut(line, differs)
+	}
+	return fmt.Sprintf("%.120s", strings.TrimSpace(line))
 }

@@ -98,6 +98,16 @@ func (r *replay) tell(name, line string) {
 	r.told[name] = told[max(0, len(told)-shownEvents):]
 }
 
+func (t *tally) add(o tally) {
+	t.events += o.events
+	t.creates += o.creates
+	t.deletes += o.deletes
+	t.restores += o.restores
+	t.recorded += o.recorded
+	t.removed += o.removed
+	t.saves += o.saves
+}
+
 func (t *tally) count(n *node, e event) {
 	t.events++
 	switch {

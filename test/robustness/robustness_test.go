@@ -4,20 +4,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -38,19 +32,18 @@ func TestNoFaultBreaksAPromise(t *testing.T) {
 	if *firstSeed == 0 {
 		*firstSeed = uint64(time.Now().UnixNano()) % 1e9
 	}
+	total := &report{faults: map[string]int{}, exits: map[string]int{}, broken: map[error]int{}}
 	for i := range *runs {
 		seed := *firstSeed + uint64(i)
-		t.Run(fmt.Sprintf("%s/seed=%d", scenarioOf(seed).name, seed), func(t *testing.T) { run(t, seed) })
+		t.Run(fmt.Sprintf("%s/seed=%d", scenarioOf(seed).name, seed), func(t *testing.T) { total.add(run(t, seed)) })
 	}
+	t.Logf("%d runs from seed %d\n%v", *runs, *firstSeed, total)
 }
 
 // run is one run of a seed: load and faults, then peace, then every promise is checked.
-func run(t *testing.T, seed uint64) {
+func run(t *testing.T, seed uint64) *report {
 	t.Helper()
 	s := scenarioOf(seed)
-	if s.isProtected && !isKnown(t, "processor", "-protect") {
-		t.Skip("the processor has no --protect")
-	}
 	t.Logf("make robustness SEED=%d SEEDS=1 DURATION=%s", seed, *duration)
 	w := newWorld(t, s)
 	began := time.Now()
@@ -60,13 +53,15 @@ func run(t *testing.T, seed uint64) {
 	r := newReplay(g)
 	require.NoError(t, w.storage.history(t.Context(), ended, r.next))
 	r.end()
-	t.Logf("seed %d (%s) after %s\n%s", seed, s.name, time.Since(began).Round(time.Second), w.summary(r))
+	result := &report{faults: w.faults, exits: w.exits, broken: r.broken, tally: r.tally}
+	t.Logf("seed %d (%s) after %s\n%v", seed, s.name, time.Since(began).Round(time.Second), result)
 	for _, v := range r.violations {
 		t.Error(v)
 	}
 	for _, what := range w.failed {
 		t.Error(what)
 	}
+	return result
 }
 
 // history makes one, and returns the ghost that knows what is to be demanded of it.
@@ -162,43 +157,4 @@ func (w *world) awaitReady(t *testing.T, ctx context.Context) {
 	for _, p := range w.crew {
 		require.NoError(t, eventually(ctx, p.ready))
 	}
-}
-
-// summary tells what was done and what came of it.
-func (w *world) summary(r *replay) string {
-	var b strings.Builder
-	all := 0
-	for _, count := range w.faults {
-		all += count
-	}
-	fmt.Fprintf(&b, "faults injected: %d: %s\n", all, counts(w.faults))
-	c := r.tally
-	fmt.Fprintf(&b, "history: %d events: %d nodes created, %d deleted, %d restored; %d transactions recorded, %d removed; %d writes of records\n",
-		c.events, c.creates, c.deletes, c.restores, c.recorded, c.removed, c.saves)
-	if len(w.exits) > 0 {
-		fmt.Fprintf(&b, "ended by themselves and started again: %s\n", counts(w.exits))
-	}
-	broken := 0
-	for err, count := range r.broken {
-		broken += count
-		fmt.Fprintf(&b, "%d times broken: %v\n", count, err)
-	}
-	fmt.Fprintf(&b, "violations: %d", broken)
-	return b.String()
-}
-
-func counts(of map[string]int) string {
-	var all []string
-	for _, what := range slices.Sorted(maps.Keys(of)) {
-		all = append(all, fmt.Sprintf("%s %d", what, of[what]))
-	}
-	return strings.Join(all, ", ")
-}
-
-// isKnown says whether a built program has a flag.
-func isKnown(t *testing.T, program, name string) bool {
-	t.Helper()
-	help, err := exec.CommandContext(t.Context(), filepath.Join("..", "..", "bin", program), "--help").CombinedOutput()
-	assert.NoError(t, err)
-	return strings.Contains(string(help), name)
 }
