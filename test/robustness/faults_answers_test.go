@@ -24,6 +24,7 @@ func (f *onTheWay) inject(context.Context) error {
 	return nil
 }
 
+//nolint:unparam // it is a fault's
 func (f *onTheWay) heal(context.Context) error {
 	for _, heal := range f.healers {
 		heal()

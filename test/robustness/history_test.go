@@ -2,6 +2,7 @@ package robustness
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -74,9 +75,9 @@ func (i *incarnation) at(resourceVersion uint64) (state, bool) {
 	if resourceVersion == i.deletedAt && resourceVersion != 0 {
 		return i.last(), true
 	}
-	for n := len(i.states) - 1; n >= 0; n-- {
-		if i.states[n].revision == resourceVersion {
-			return i.states[n], true
+	for _, s := range slices.Backward(i.states) {
+		if s.revision == resourceVersion {
+			return s, true
 		}
 	}
 	return state{}, false

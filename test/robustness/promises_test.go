@@ -207,14 +207,17 @@ func (g *ghost) seesAge(n *node, e event) error {
 	if e.record == nil || n.record == nil || e.record.now == nil {
 		return nil
 	}
-	before, after := n.record, e.record.now
-	switch {
-	case number(after.Version) < number(before.Version):
-		return fmt.Errorf("version %s replaces %s", after.Version, before.Version)
-	case after.Version == before.Version && number(after.Restored.ResourceVersion) < number(before.Restored.ResourceVersion):
-		return fmt.Errorf("the note of a restore at %s replaces that of one at %s", after.Restored.ResourceVersion, before.Restored.ResourceVersion)
+	if before, after := *n.record, *e.record.now; isOlder(before, after) {
+		return fmt.Errorf("version %s, restored at %q, replaces version %s, restored at %q",
+			after.Version, after.Restored.ResourceVersion, before.Version, before.Restored.ResourceVersion)
 	}
 	return nil
+}
+
+// isOlder says whether a record shows less than the one before it.
+func isOlder(before, after record.Record) bool {
+	return number(after.Version) < number(before.Version) ||
+		after.Version == before.Version && number(after.Restored.ResourceVersion) < number(before.Restored.ResourceVersion)
 }
 
 // seesOrder: when the effect of a transaction comes, that of every older one is stored that was in the queue before it.

@@ -94,8 +94,10 @@ func (r *replay) note(name string, p promise, err error) {
 }
 
 func (r *replay) tell(name, line string) {
-	told := append(r.told[name], line)
-	r.told[name] = told[max(0, len(told)-shownEvents):]
+	r.told[name] = append(r.told[name], line)
+	if surplus := len(r.told[name]) - shownEvents; surplus > 0 {
+		r.told[name] = r.told[name][surplus:]
+	}
 }
 
 func (t *tally) add(o tally) {

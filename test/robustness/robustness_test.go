@@ -73,7 +73,7 @@ func (w *world) history(t *testing.T, seed uint64) *ghost {
 	defer watchers()
 	processors := w.start(ctx, "processor")
 	defer processors()
-	w.awaitReady(t, ctx)
+	w.awaitReady(ctx, t)
 	if w.scenario.isBlind {
 		w.goBlind(0)
 	}
@@ -81,7 +81,7 @@ func (w *world) history(t *testing.T, seed uint64) *ghost {
 	values := &atomic.Int64{}
 	last := &user{world: w, random: rand.New(rand.NewPCG(seed, 0)), values: values}
 	w.trouble(t, seed, values)
-	w.awaitReady(t, ctx)
+	w.awaitReady(ctx, t)
 	if err := eventually(ctx, w.settled); err != nil {
 		w.fail("after all faults were healed: %v", err)
 	}
@@ -152,7 +152,7 @@ func (w *world) start(ctx context.Context, program string) (stop func()) {
 	}
 }
 
-func (w *world) awaitReady(t *testing.T, ctx context.Context) {
+func (w *world) awaitReady(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for _, p := range w.crew {
 		require.NoError(t, eventually(ctx, p.ready))

@@ -1,8 +1,10 @@
 package robustness
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -27,7 +29,7 @@ func liveNode(n *node) *preserve.Node {
 		return nil
 	}
 	last := n.live.last()
-	return &preserve.Node{UID: n.live.uid, ResourceVersion: fmt.Sprint(last.revision), Labels: last.labels, Marker: last.marker}
+	return &preserve.Node{UID: n.live.uid, ResourceVersion: strconv.FormatUint(last.revision, 10), Labels: last.labels, Marker: last.marker}
 }
 
 // seesWrite: what is written follows from what it replaces. What goes back in time is for seesAge.
@@ -36,12 +38,13 @@ func (g *ghost) seesWrite(n *node, e event) error {
 		return nil
 	}
 	if e.record.now == nil {
-		return fmt.Errorf("the record is removed, and nobody was to")
+		return errors.New("the record is removed, and nobody was to")
 	}
-	if g.seesAge(n, e) != nil {
+	before, after := *n.record, *e.record.now
+	if isOlder(before, after) {
 		return nil
 	}
-	if before, after := *n.record, *e.record.now; !isNote(n, before, after) && !isLater(n, before, after) {
+	if !isNote(n, before, after) && !isLater(n, before, after) {
 		return fmt.Errorf("version %s of %s replaces version %s of %s, restored onto %q at %s: it does not follow from that",
 			after.Version, short(after.Source), before.Version, short(before.Source), short(before.Restored.UID), before.Restored.ResourceVersion)
 	}
