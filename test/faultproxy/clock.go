@@ -24,7 +24,7 @@ type SkewClock struct {
 }
 
 // Serve is [Fault]'s.
-func (s SkewClock) Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (s SkewClock) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
 	if !strings.HasPrefix(r.URL.Path, "/apis/coordination.k8s.io/") || isWatch(r) {
 		next.ServeHTTP(w, r)
 		return

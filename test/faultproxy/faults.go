@@ -15,9 +15,9 @@ type Delay struct {
 }
 
 // Serve is [Fault]'s.
-func (d Delay) Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (d Delay) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{}) {
 	if rand.Float64() < d.Share {
-		w = &late{ResponseWriter: w, request: r, delay: d.For}
+		w = &late{ResponseWriter: w, request: r, delay: d.For, healed: healed}
 	}
 	next.ServeHTTP(w, r)
 }
@@ -28,6 +28,7 @@ type late struct {
 
 	request *http.Request
 	delay   time.Duration
+	healed  <-chan struct{}
 }
 
 // WriteHeader passes the code on, late.
@@ -52,6 +53,7 @@ func (l *late) wait() {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+	case <-l.healed:
 	case <-l.request.Context().Done(): // nobody waits for the answer any more
 	}
 }
@@ -63,7 +65,7 @@ type DropAnswers struct {
 }
 
 // Serve is [Fault]'s.
-func (d DropAnswers) Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (d DropAnswers) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
 	if !isWrite(r) || rand.Float64() >= d.Share {
 		next.ServeHTTP(w, r)
 		return

@@ -28,12 +28,17 @@ type Proxy struct {
 
 // Fault is what goes wrong on the way.
 type Fault interface {
-	// Serve answers a request: by next, which is the API server or the next fault, or in place of it.
-	Serve(w http.ResponseWriter, r *http.Request, next http.Handler)
+	// Serve answers a request: by next, which is the API server or the next fault, or in place of it. A watch can last
+	// longer than the fault: healed is closed when the fault is over.
+	Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{})
 }
 
 // injected is a Fault that is at work. Its address tells it from another one that is alike.
-type injected struct{ Fault }
+type injected struct {
+	Fault
+
+	healed chan struct{}
+}
 
 // Start starts a proxy on a free loopback port. It talks to the API server as the configuration says; the caller owes it a Close.
 func Start(cfg *rest.Config) (*Proxy, error) {
@@ -78,15 +83,16 @@ func (p *Proxy) Kubeconfig() clientcmdapi.Config {
 	}
 }
 
-// Inject makes something go wrong from the next request on, until heal is called.
+// Inject makes something go wrong from the next request on, until heal is called, which is to be done once.
 func (p *Proxy) Inject(f Fault) (heal func()) {
-	one := &injected{f}
+	one := &injected{Fault: f, healed: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = append(slices.Clone(p.faults), one)
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		close(one.healed)
 		p.faults = slices.DeleteFunc(slices.Clone(p.faults), func(other *injected) bool { return other == one })
 	}
 }
@@ -108,7 +114,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, f := range slices.Backward(faults) {
 		next := handler
-		handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.Serve(w, r, next) })
+		handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.Serve(w, r, next, f.healed) })
 	}
 	handler.ServeHTTP(w, r)
 }

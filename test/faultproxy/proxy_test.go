@@ -125,6 +125,15 @@ func TestDelayHoldsAnswersBack(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
 }
 
+func TestHealedDelayHoldsNothingBackInAnOpenWatch(t *testing.T) {
+	_, proxy, c := start(t)
+	heal := proxy.Inject(faultproxy.Delay{Share: 1, For: time.Hour})
+	time.AfterFunc(100*time.Millisecond, heal)
+	w, err := c.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{AllowWatchBookmarks: true})
+	require.NoError(t, err)
+	assert.Equal(t, watch.Bookmark, next(t, w).Type)
+}
+
 func TestServerThatIsAwayGivesNoAnswer(t *testing.T) {
 	proxy, err := faultproxy.Start(&rest.Config{Host: "https://127.0.0.1:1"})
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ type Refuse struct {
 }
 
 // Serve is [Fault]'s.
-func (f Refuse) Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (f Refuse) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
 	if rand.Float64() >= f.Share || f.Code == http.StatusConflict && !isWrite(r) {
 		next.ServeHTTP(w, r)
 		return
@@ -32,7 +32,7 @@ func (f Refuse) Serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 type GoneWatches struct{}
 
 // Serve is [Fault]'s.
-func (GoneWatches) Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (GoneWatches) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
 	switch gone := status(http.StatusGone); {
 	case !isWatch(r):
 		next.ServeHTTP(w, r)

@@ -101,7 +101,7 @@ func nodeEvent(change *clientv3.Event) (event, error) {
 	}
 	own, marker := labels.Split(after.Labels)
 	return event{name: after.Name, node: &nodeWrite{
-		uid: after.UID, labels: own, marker: marker, isDeleted: isDeleted,
+		uid: after.UID, labels: own, marker: marker, isDeleted: isDeleted, isEnding: after.DeletionTimestamp != nil,
 		// Earlier, or never: a user took over the last of what the processor had written.
 		isService: !isDeleted && writtenAt(after) > writtenAt(before),
 	}}, nil

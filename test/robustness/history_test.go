@@ -30,6 +30,8 @@ type nodeWrite struct {
 	labels    labelSet
 	marker    string
 	isDeleted bool // then the labels are the last
+	// isEnding says that it was deleted, and is kept by a finalizer.
+	isEnding bool
 	// isService says that a processor wrote it, as the managedFields tell.
 	isService bool
 }
@@ -48,6 +50,7 @@ type state struct {
 	revision uint64
 	labels   labelSet
 	marker   string
+	isEnding bool
 }
 
 // incarnation is one life of a node.
@@ -81,6 +84,18 @@ func (i *incarnation) at(resourceVersion uint64) (state, bool) {
 		}
 	}
 	return state{}, false
+}
+
+// lastEdit returns the revision of the last change of labels up to a revision, 0 for none. A restore is none, and what was
+// changed before it does not count.
+func (i *incarnation) lastEdit(upTo uint64) uint64 {
+	last := uint64(0)
+	for n := 1; n < len(i.states) && i.states[n].revision <= upTo; n++ {
+		if s := i.states[n]; s.revision > i.ownedAt && !maps.Equal(s.labels, i.states[n-1].labels) {
+			last = s.revision
+		}
+	}
+	return last
 }
 
 // hadSince says whether the incarnation had these labels at a revision or later.
@@ -145,7 +160,7 @@ func (n *node) applyNode(revision uint64, w *nodeWrite) {
 		n.live = nil
 		return
 	}
-	after := state{revision: revision, labels: w.labels, marker: w.marker}
+	after := state{revision: revision, labels: w.labels, marker: w.marker, isEnding: w.isEnding}
 	if n.live == nil {
 		n.live = &incarnation{uid: w.uid, states: []state{after}}
 		n.incarnations[w.uid] = n.live

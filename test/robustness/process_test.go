@@ -87,6 +87,7 @@ func (p *process) live(ctx context.Context) {
 // judge looks at how a program ended: it may not panic, and the race detector, if it is built with that, finds nothing.
 func (p *process) judge(ended *programs.Program) {
 	output := ended.Output()
+	p.world.keep(ended.Identity, output)
 	for _, bad := range []string{"panic: ", "fatal error: ", "WARNING: DATA RACE"} {
 		if at := strings.Index(output, bad); at >= 0 {
 			p.world.fail("%s: %s", ended.Identity, output[at:min(len(output), at+4000)])

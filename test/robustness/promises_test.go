@@ -121,12 +121,7 @@ func (g *ghost) floor(n *node, owner *incarnation) uint64 {
 		}
 	}
 	if blind, isBlind := g.blindAt(owner.deletedAt); isBlind {
-		for i, s := range owner.states {
-			isEdit := i > 0 && s.revision > owner.ownedAt && !maps.Equal(s.labels, owner.states[i-1].labels)
-			if isEdit && s.revision < blind.from {
-				floor = max(floor, s.revision)
-			}
-		}
+		floor = max(floor, owner.lastEdit(max(blind.from, 1)-1))
 	}
 	return floor
 }
@@ -140,12 +135,10 @@ func (g *ghost) isStored(n *node, name string) bool {
 		return false
 	case t.Type == txn.Added:
 		return n.live != i || i.ownedAt != 0
-	case i.ownedAt == 0 || number(t.ResourceVersion) <= i.ownedAt:
-		return true // seen before it had its labels, or the restore itself
-	case number(n.record.Version) >= number(t.ResourceVersion):
-		return true
+	case i.ownedAt == 0:
+		return true // seen of an incarnation that never had its labels
 	}
-	return g.isTooLate(n, i, t)
+	return number(n.record.Version) >= i.lastEdit(number(t.ResourceVersion)) || g.isTooLate(n, i, t)
 }
 
 // isTooLate says whether a transaction tells of an incarnation that ended unseen, and was stored after a later one had got its
@@ -242,7 +235,7 @@ func isEffect(n *node, e event, t txn.Transaction) bool {
 	switch {
 	case e.node != nil:
 		return isRestore(n.live, e.node) && t.Type == txn.Added && t.UID == e.node.uid
-	case e.record == nil || e.record.now == nil || t.UID != e.record.now.Source:
+	case e.record == nil || e.record.now == nil || t.UID != e.record.now.Source || isEnding(n, e.record.now):
 		return false
 	case t.Type == txn.Added && n.record != nil:
 		// A restore that was not noted, and is now: the record gets all that the node has.
@@ -250,6 +243,16 @@ func isEffect(n *node, e event, t txn.Transaction) bool {
 	}
 	isNew := n.record == nil || n.record.Version != t.ResourceVersion
 	return isNew && t.ResourceVersion == e.record.now.Version
+}
+
+// isEnding says whether a record is of a node that is kept until it is saved. The processor that keeps it does not wait for the queue.
+func isEnding(n *node, r *record.Record) bool {
+	source := n.incarnations[r.Source]
+	if source == nil {
+		return false
+	}
+	s, ok := source.at(number(r.Version))
+	return ok && s.isEnding
 }
 
 // overtaken returns a transaction that should have had its effect before another one.

@@ -156,9 +156,11 @@ func overtook() *story {
 
 func restoreOvertook() *story {
 	s, added := first()
+	s.node("u1", labelSet{"a": "2"}, "")
+	s.node("u1", labelSet{"a": "1"}, "")
+	updated := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "1"}, "")
+	s.store(updated)
 	s.delete("u1", labelSet{"a": "1"})
-	deleted := s.transaction(txn.Deleted, "u1", s.revision(), labelSet{"a": "1"}, "")
-	s.store(deleted)
 	s.node("u2", labelSet{}, "")
 	again := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
 	s.store(again)
@@ -167,7 +169,7 @@ func restoreOvertook() *story {
 	s.remove(again)
 	s.node("u2", labelSet{"a": "2"}, added.ResourceVersion)
 	s.carryOut(s.transaction(txn.Updated, "u2", s.revision(), labelSet{"a": "2"}, added.ResourceVersion))
-	s.remove(deleted)
+	s.remove(updated)
 	return s
 }
 

@@ -20,6 +20,7 @@ var (
 	firstSeed = flag.Uint64("robustness.seed", 0, "the seed of the first run; each next one has the next seed; 0 for a new one")
 	runs      = flag.Int("robustness.seeds", 1, "how many seeds are run; three in a row have every scenario")
 	duration  = flag.Duration("robustness.duration", 10*time.Second, "how long there are load and faults in each run")
+	logDir    = flag.String("robustness.logs", "", "a directory for what the programs say; empty for none")
 	isLoud    = flag.Bool("robustness.faults", false, "print every fault when it begins and ends")
 )
 

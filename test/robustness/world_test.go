@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -125,6 +126,22 @@ func (w *world) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failed = append(w.failed, fmt.Sprintf(format, args...))
+}
+
+// keep adds what a program said to a file in the directory that was asked for.
+func (w *world) keep(identity, output string) {
+	if *logDir == "" {
+		return
+	}
+	file, err := os.OpenFile(filepath.Join(*logDir, identity+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		w.fail("%v", err)
+		return
+	}
+	_, err = file.WriteString(output)
+	if err := errors.Join(err, file.Close()); err != nil {
+		w.fail("%v", err)
+	}
 }
 
 func (w *world) count(counts map[string]int, what string) {
