@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,10 @@ const (
 	minRetentionPeriod = time.Second
 	maxRetentionPeriod = 10 * time.Minute
 )
+
+// secondLook is how long the look after the removal of a record is tried. With the release of the lock it stays within
+// the five seconds that a service has to end.
+const secondLook = time.Second
 
 // sweepRecords removes the records of nodes that have been away for the retention time, until ctx is cancelled.
 func (p *Processor) sweepRecords(ctx context.Context) error {
@@ -71,7 +76,7 @@ func (p *Processor) retain(ctx context.Context, cm *corev1.ConfigMap, isLive boo
 		return nil
 	}
 	since, err := time.Parse(time.RFC3339, text)
-	if err != nil { // not noted, or edited by hand: it counts from now
+	if err != nil || since.After(now) { // not noted, edited by hand, or by a clock that was wrong: it counts from now
 		return p.noteAway(ctx, cm, new(now.UTC().Format(time.RFC3339)))
 	}
 	if now.Sub(since) < p.retention {
@@ -101,15 +106,11 @@ func (p *Processor) noteAway(ctx context.Context, cm *corev1.ConfigMap, since *s
 	return nil
 }
 
-// expire removes a record, unless a fresh look shows that its node is back, or has transactions.
+// expire removes a record, unless a fresh look shows that its node is back, or has transactions. No write can be conditional on
+// the absence of a Node, so there is a second look after the removal: what came in between gets the record back.
 func (p *Processor) expire(ctx context.Context, cm *corev1.ConfigMap) error {
-	node, err := p.liveNode(ctx, cm.Name)
-	if err != nil || node != nil {
-		return err
-	}
-	var queued corev1.ConfigMapList
-	err = p.client.List(ctx, &queued, client.InNamespace(p.transactionNamespace), client.MatchingLabels(txn.NodeLabels(cm.Name)))
-	if err != nil || len(queued.Items) > 0 {
+	isAway, err := p.isAway(ctx, cm.Name)
+	if err != nil || !isAway {
 		return err
 	}
 	err = p.client.Delete(ctx, cm, client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion})
@@ -117,10 +118,62 @@ func (p *Processor) expire(ctx context.Context, cm *corev1.ConfigMap) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("removing the record of node %q: %w", cm.Name, err)
+	if err != nil { // it may be removed all the same
+		err = fmt.Errorf("removing the record of node %q: %w", cm.Name, err)
+		return errors.Join(err, p.putBackUnlessAway(ctx, cm))
 	}
 	logf.FromContext(ctx).Info("Removed the record of a node that stayed away", "node", cm.Name, "retention", p.retention)
+	return p.putBackUnlessAway(ctx, cm)
+}
+
+// isAway says whether a fresh look finds neither the Node nor a transaction of it.
+func (p *Processor) isAway(ctx context.Context, name string) (bool, error) {
+	node, err := p.liveNode(ctx, name)
+	if err != nil || node != nil {
+		return false, err
+	}
+	if p.hasPending(ctx, name) { // found by its name, should somebody have taken the labels off that the list goes by
+		return false, nil
+	}
+	var queued corev1.ConfigMapList
+	err = p.client.List(ctx, &queued, client.InNamespace(p.transactionNamespace), client.MatchingLabels(txn.NodeLabels(name)))
+	if err != nil {
+		return false, fmt.Errorf("listing the transactions of node %q: %w", name, err)
+	}
+	return len(queued.Items) == 0, nil
+}
+
+// putBackUnlessAway makes a record anew that was removed when its node came back, or had an event. It tries for secondLook, even
+// if the processor is told to end: nobody else knows the labels any more.
+func (p *Processor) putBackUnlessAway(ctx context.Context, cm *corev1.ConfigMap) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secondLook)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(ctx, minBackoff, true, func(ctx context.Context) (bool, error) {
+		var isAway bool
+		if isAway, last = p.isAway(ctx, cm.Name); last == nil && !isAway {
+			last = p.putBack(ctx, cm)
+		}
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("looking for node %q once more: %w", cm.Name, cmp.Or(last, err))
+	}
+	return nil
+}
+
+func (p *Processor) putBack(ctx context.Context, cm *corev1.ConfigMap) error {
+	again := cm.DeepCopy()
+	again.UID, again.ResourceVersion = "", ""
+	delete(again.Annotations, record.AwaySinceAnnotation)
+	err := p.client.Create(ctx, again)
+	if apierrors.IsAlreadyExists(err) {
+		return nil // not removed, put back by an attempt whose answer was lost, or made by the node's own event
+	}
+	if err != nil {
+		return fmt.Errorf("putting the record back: %w", err)
+	}
+	logf.FromContext(ctx).Info("Put back the record of a node that returned when it was removed", "node", cm.Name)
 	return nil
 }
 
