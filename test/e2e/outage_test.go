@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-
-	"nodekeeper.dev/test/programs"
 )
 
 // TestOutageOfEveryWatcher is the outage that nothing protects from: all watchers are killed while nodes are edited, deleted and
@@ -207,10 +205,9 @@ func (o *outage) check(round int) {
 func TestOutageOfEveryWatcherWithoutRecordedUpdates(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	start := func() (watcher *programs.Program) {
-		w := e.watcher("--record-updates=false")
+	start := func() {
+		e.watcher("--record-updates=false")
 		e.processor()
-		return w
 	}
 	start()
 	firstLife, secondLife, later, alive := e.name("first-life"), e.name("second-life"), e.name("returns-later"), e.name("alive")
