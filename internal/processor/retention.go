@@ -76,7 +76,7 @@ func (p *Processor) retain(ctx context.Context, cm *corev1.ConfigMap, isLive boo
 		return nil
 	}
 	since, err := time.Parse(time.RFC3339, text)
-	if err != nil || since.After(now) { // not noted, edited by hand, or by a clock that was wrong: it counts from now
+	if err != nil { // not noted, or edited by hand: it counts from now
 		return p.noteAway(ctx, cm, new(now.UTC().Format(time.RFC3339)))
 	}
 	if now.Sub(since) < p.retention {
