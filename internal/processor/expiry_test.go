@@ -112,6 +112,19 @@ func TestNoteThatIsOfTheFutureIsWaitedFor(t *testing.T) {
 	assert.Nil(t, c.stored(t, node))
 }
 
+func TestPartsOfASecondCount(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	node := c.away(t, "node", "")
+	p := c.sweeper(t)
+	late := start.Add(time.Second - time.Millisecond)
+	require.NoError(t, p.SweepRecordsOnce(t.Context(), late))
+	require.NoError(t, p.SweepRecordsOnce(t.Context(), late.Add(retention-time.Millisecond)))
+	assert.NotNil(t, c.stored(t, node), "no record is removed early")
+	require.NoError(t, p.SweepRecordsOnce(t.Context(), late.Add(retention)))
+	assert.Nil(t, c.stored(t, node))
+}
+
 func TestWithoutRetentionNothingIsRemoved(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -77,7 +77,7 @@ func (p *Processor) retain(ctx context.Context, cm *corev1.ConfigMap, isLive boo
 	}
 	since, err := time.Parse(time.RFC3339, text)
 	if err != nil { // not noted, or edited by hand: it counts from now
-		return p.noteAway(ctx, cm, new(now.UTC().Format(time.RFC3339)))
+		return p.noteAway(ctx, cm, new(now.UTC().Format(time.RFC3339Nano)))
 	}
 	if now.Sub(since) < p.retention {
 		return nil
