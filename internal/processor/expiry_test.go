@@ -65,6 +65,47 @@ func TestNodeThatReturnsWhileItsRecordIsRemovedGetsItsLabels(t *testing.T) {
 	}
 }
 
+func TestOutageAfterTheRemovalIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := inMemory()
+		node := c.away(t, "node", longAgo)
+		back := &faults.Race{Calls: faults.Calls{Verb: faults.Delete, Kind: "ConfigMap", Times: 1}, First: func(context.Context) { c.addNode(t, node, nil) }}
+		looks := &faults.Outage{Calls: faults.Calls{Verb: faults.Get, Kind: "Node", Skip: 1}}
+		renewals := &faults.Outage{Calls: faults.Calls{Verb: faults.Update, Kind: "Lease"}}
+		time.AfterFunc(time.Minute, looks.End) // the lock is lost long before
+		require.NoError(t, c.sweeper(t, back, looks, renewals).SweepRecordsOnce(t.Context(), start))
+		assert.Positive(t, renewals.Hits())
+		assert.NotNil(t, c.stored(t, node))
+	})
+}
+
+func TestProcessorThatIsToldToEndLooksOnceMore(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	node := c.away(t, "node", longAgo)
+	ctx, end := context.WithCancel(t.Context())
+	back := &faults.Race{Calls: faults.Calls{Verb: faults.Delete, Kind: "ConfigMap", Times: 1}, First: func(context.Context) { c.addNode(t, node, nil) }}
+	told := &faults.Race{Calls: faults.Calls{Verb: faults.Get, Kind: "Node", Skip: 1, Times: 1}, First: func(context.Context) { end() }}
+	require.NoError(t, c.sweeper(t, back, told).SweepRecordsOnce(ctx, start))
+	assert.Equal(t, 1, told.Hits())
+	assert.NotNil(t, c.stored(t, node))
+}
+
+func TestLookAfterTheRemovalEndsWithTheProcessor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := inMemory()
+		c.away(t, "node", longAgo)
+		looks := &faults.Outage{Calls: faults.Calls{Verb: faults.Get, Kind: "Node", Skip: 1}}
+		ctx, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		began := time.Now()
+		require.ErrorContains(t, c.sweeper(t, looks).SweepRecordsOnce(ctx, start), "once more")
+		assert.Less(t, time.Since(began), time.Minute+2*time.Second)
+	})
+}
+
 // TestRecordThatANodeMadeAnewIsNotReplaced: then its node works without the lock that the sweeper lost.
 func TestRecordThatANodeMadeAnewIsNotReplaced(t *testing.T) {
 	t.Parallel()

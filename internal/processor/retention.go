@@ -29,9 +29,13 @@ const (
 	maxRetentionPeriod = 10 * time.Minute
 )
 
-// secondLook is how long the look after the removal of a record is tried. With the release of the lock it stays within
-// the five seconds that a service has to end.
-const secondLook = time.Second
+const (
+	// lookPeriod is the time between two attempts at the look after the removal of a record.
+	lookPeriod = 200 * time.Millisecond
+	// lookLimit bounds them when the processor is told to end. With the release of the lock it stays within
+	// the five seconds that a service has for that.
+	lookLimit = time.Second
+)
 
 // sweepRecords removes the records of nodes that have been away for the retention time, until ctx is cancelled.
 func (p *Processor) sweepRecords(ctx context.Context) error {
@@ -82,7 +86,13 @@ func (p *Processor) retain(ctx context.Context, cm *corev1.ConfigMap, isLive boo
 	if now.Sub(since) < p.retention {
 		return nil
 	}
-	err = p.locks.Do(ctx, cm.Name, func(ctx context.Context) error { return p.expire(ctx, cm) })
+	err = p.locks.Do(ctx, cm.Name, func(locked context.Context) error {
+		isTried, err := p.expire(locked, cm)
+		if isTried { // whatever becomes of the lock
+			err = errors.Join(err, p.putBackUnlessAway(ctx, cm))
+		}
+		return err
+	})
 	if errors.Is(err, nodelock.ErrHeld) {
 		return nil // somebody works for this node, so it is not just away
 	}
@@ -107,23 +117,22 @@ func (p *Processor) noteAway(ctx context.Context, cm *corev1.ConfigMap, since *s
 }
 
 // expire removes a record, unless a fresh look shows that its node is back, or has transactions. No write can be conditional on
-// the absence of a Node, so there is a second look after the removal: what came in between gets the record back.
-func (p *Processor) expire(ctx context.Context, cm *corev1.ConfigMap) error {
+// the absence of a Node, so who has tried it is to look once more: see putBackUnlessAway.
+func (p *Processor) expire(ctx context.Context, cm *corev1.ConfigMap) (isTried bool, err error) {
 	isAway, err := p.isAway(ctx, cm.Name)
 	if err != nil || !isAway {
-		return err
+		return false, err
 	}
 	err = p.client.Delete(ctx, cm, client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion})
 	// Conflict: it was written since, so the node is not just away. NotFound: another removed it.
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
+		return false, nil
 	}
 	if err != nil { // it may be removed all the same
-		err = fmt.Errorf("removing the record of node %q: %w", cm.Name, err)
-		return errors.Join(err, p.putBackUnlessAway(ctx, cm))
+		return true, fmt.Errorf("removing the record of node %q: %w", cm.Name, err)
 	}
 	logf.FromContext(ctx).Info("Removed the record of a node that stayed away", "node", cm.Name, "retention", p.retention)
-	return p.putBackUnlessAway(ctx, cm)
+	return true, nil
 }
 
 // isAway says whether a fresh look finds neither the Node nor a transaction of it.
@@ -143,13 +152,14 @@ func (p *Processor) isAway(ctx context.Context, name string) (bool, error) {
 	return len(queued.Items) == 0, nil
 }
 
-// putBackUnlessAway makes a record anew that was removed when its node came back, or had an event. It tries for secondLook, even
-// if the processor is told to end: nobody else knows the labels any more.
+// putBackUnlessAway makes a record anew that was removed when its node came back, or had an event. Nobody else knows the labels
+// any more, so it tries until it knows, and for lookLimit after the processor was told to end.
 func (p *Processor) putBackUnlessAway(ctx context.Context, cm *corev1.ConfigMap) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secondLook)
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lookLimit, cancel) })()
 	var last error
-	err := wait.PollUntilContextCancel(ctx, minBackoff, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(longer, lookPeriod, true, func(ctx context.Context) (bool, error) {
 		var isAway bool
 		if isAway, last = p.isAway(ctx, cm.Name); last == nil && !isAway {
 			last = p.putBack(ctx, cm)
