@@ -92,6 +92,17 @@ func TestProcessorThatIsToldToEndLooksOnceMore(t *testing.T) {
 	assert.NotNil(t, c.stored(t, node))
 }
 
+// TestRefusalToPutARecordBackIsTold: in a namespace that is being deleted, for instance, it would be refused for ever.
+func TestRefusalToPutARecordBackIsTold(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	node := c.away(t, "node", longAgo)
+	back := &faults.Race{Calls: faults.Calls{Verb: faults.Delete, Kind: "ConfigMap", Times: 1}, First: func(context.Context) { c.addNode(t, node, nil) }}
+	refused := &faults.Conflict{Calls: faults.Calls{Verb: faults.Create, Kind: "ConfigMap"}}
+	require.ErrorContains(t, c.sweeper(t, back, refused).SweepRecordsOnce(t.Context(), start), "putting the record back")
+	assert.Equal(t, 1, refused.Hits())
+}
+
 func TestLookAfterTheRemovalEndsWithTheProcessor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -153,7 +153,7 @@ func (p *Processor) isAway(ctx context.Context, name string) (bool, error) {
 }
 
 // putBackUnlessAway makes a record anew that was removed when its node came back, or had an event. Nobody else knows the labels
-// any more, so it tries until it knows, and for lookLimit after the processor was told to end.
+// any more, so it tries until it is answered, and for lookLimit after the processor was told to end.
 func (p *Processor) putBackUnlessAway(ctx context.Context, cm *corev1.ConfigMap) error {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -164,10 +164,10 @@ func (p *Processor) putBackUnlessAway(ctx context.Context, cm *corev1.ConfigMap)
 		if isAway, last = p.isAway(ctx, cm.Name); last == nil && !isAway {
 			last = p.putBack(ctx, cm)
 		}
-		return last == nil, nil
+		return last == nil || isRefusal(last), nil
 	})
-	if err != nil {
-		return fmt.Errorf("looking for node %q once more: %w", cm.Name, cmp.Or(last, err))
+	if err = cmp.Or(last, err); err != nil {
+		return fmt.Errorf("looking for node %q once more: %w", cm.Name, err)
 	}
 	return nil
 }
