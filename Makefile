@@ -76,6 +76,14 @@ simulate: ## explore SCHEDULES (300000) orders of events, and find every broken 
 e2e: build $(if $(E2E_KUBECONFIG),,controlplane) ## run the end-to-end tests; E2E_KUBECONFIG=FILE: against that cluster
 	$(GO_TEST) -timeout=$(TIMEOUT) ./test/e2e/...
 
+SEED ?= 0
+SEEDS ?= 3
+DURATION ?= 45s
+.PHONY: robustness
+robustness: build controlplane ## let everything go wrong for DURATION (45s) in SEEDS (3) runs from SEED (0: a new one), and check every promise
+	go test -count=1 -v -timeout=0 -run=TestNoFaultBreaksAPromise ./test/robustness \
+		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)
+
 .PHONY: deflake
 deflake: controlplane ## repeat the end-to-end tests COUNT times (20) with the race detector in all programs, until one fails
 	go build -race -o bin/race/ ./cmd/...

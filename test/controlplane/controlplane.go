@@ -30,6 +30,8 @@ type Options struct {
 	// APIServerArgs are flags of kube-apiserver, without the leading dashes. They replace the flag's value, if
 	// envtest gives it one. Authorization is RBAC unless it is changed here.
 	APIServerArgs map[string][]string
+	// EtcdArgs are flags of etcd in the same form.
+	EtcdArgs map[string][]string
 }
 
 // ControlPlane is a running etcd and kube-apiserver. Its methods are not safe for concurrent use; its fields may be
@@ -55,14 +57,14 @@ func Start(opts Options) (*ControlPlane, error) {
 		return nil, err
 	}
 	c := &ControlPlane{Dir: opts.Dir}
-	if err := c.start(bin, opts.APIServerArgs); err != nil {
+	if err := c.start(bin, opts); err != nil {
 		err = fmt.Errorf("starting the control plane: %w%s", err, c.logTail())
 		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil
 }
 
-func (c *ControlPlane) start(bin string, args map[string][]string) error {
+func (c *ControlPlane) start(bin string, opts Options) error {
 	if err := c.prepareDir(); err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func (c *ControlPlane) start(bin string, args map[string][]string) error {
 	if c.guard, err = startGuard(c.Dir, c.temporary); err != nil {
 		return err
 	}
-	if err := c.configure(bin, args); err != nil {
+	if err := c.configure(bin, opts); err != nil {
 		return err
 	}
 	if c.Config, err = c.env.Start(); err != nil {
@@ -109,7 +111,7 @@ func (c *ControlPlane) prepareDir() error {
 
 // configure describes to envtest what to start. All directories are ours, so that a server that is stopped finds its
 // data and certificates when it is started again.
-func (c *ControlPlane) configure(bin string, args map[string][]string) error {
+func (c *ControlPlane) configure(bin string, opts Options) error {
 	etcdPath, err := writeLauncher(c.Dir, bin, Etcd)
 	if err != nil {
 		return err
@@ -130,8 +132,11 @@ func (c *ControlPlane) configure(bin string, args map[string][]string) error {
 	flags := c.env.ControlPlane.APIServer.Configure()
 	// Without it a server that is stopped waits a minute for clients to end their watches.
 	flags.Set("shutdown-send-retry-after", "true")
-	for flag, values := range args {
+	for flag, values := range opts.APIServerArgs {
 		flags.Set(flag, values...)
+	}
+	for flag, values := range opts.EtcdArgs {
+		c.env.ControlPlane.Etcd.Configure().Set(flag, values...)
 	}
 	return nil
 }

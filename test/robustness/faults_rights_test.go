@@ -1,0 +1,77 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// revokeRights takes all rights away from programs, and gives them back.
+type revokeRights struct {
+	world   *world
+	victims []*process
+}
+
+func drawRevokeRights(w *world, r *rand.Rand) fault {
+	return &revokeRights{world: w, victims: some(r, w.victims())}
+}
+
+func (f *revokeRights) inject(ctx context.Context) error {
+	var errs []error
+	for _, p := range f.victims {
+		errs = append(errs, client.IgnoreNotFound(f.world.client.Delete(ctx, p.binding())))
+	}
+	return errors.Join(errs...)
+}
+
+// heal is idempotent: another fault may have taken the same rights.
+func (f *revokeRights) heal(ctx context.Context) error {
+	var errs []error
+	for _, p := range f.victims {
+		errs = append(errs, client.IgnoreAlreadyExists(f.world.client.Create(ctx, p.binding())))
+	}
+	return errors.Join(errs...)
+}
+
+func (f *revokeRights) String() string { return "no rights for " + names(f.victims) }
+
+// fillQuota lets nobody create a ConfigMap in a namespace: its ResourceQuota is reached. What a controller
+// would count is written by hand, as none runs here.
+type fillQuota struct {
+	world     *world
+	namespace string
+	name      string
+}
+
+func drawFillQuota(w *world, r *rand.Rand) fault {
+	f := &fillQuota{world: w, namespace: metadata, name: "full-" + string(rune('a'+r.IntN(26)))}
+	if r.IntN(2) == 0 {
+		f.namespace = transactions
+	}
+	if f.namespace == transactions && w.scenario.hasAnchor {
+		return nil // it would be done to the anchor too
+	}
+	return f
+}
+
+func (f *fillQuota) inject(ctx context.Context) error {
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: f.name}}
+	q.Spec.Hard = corev1.ResourceList{corev1.ResourceConfigMaps: resource.MustParse("0")}
+	if err := f.world.client.Create(ctx, q); err != nil {
+		return err
+	}
+	q.Status.Hard, q.Status.Used = q.Spec.Hard, q.Spec.Hard
+	return f.world.client.Status().Update(ctx, q)
+}
+
+func (f *fillQuota) heal(ctx context.Context) error {
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: f.name}}
+	return client.IgnoreNotFound(f.world.client.Delete(ctx, q))
+}
+
+func (f *fillQuota) String() string { return "full quota of " + f.namespace }

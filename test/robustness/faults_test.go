@@ -1,0 +1,116 @@
+package robustness
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+const (
+	// saboteurCount is how many faults there are at a time, at most.
+	saboteurCount = 3
+	// The time that a fault lasts, and that until the next. The least is short enough for several in a short run, the most longer
+	// than a lock's life (5 s) and a head start.
+	minHold, maxHold   = 500 * time.Millisecond, 9 * time.Second
+	minPause, maxPause = 500 * time.Millisecond, 3 * time.Second
+)
+
+// fault is one thing that goes wrong for a while.
+type fault interface {
+	// inject makes it go wrong, and heal right again; heal is called even if inject failed.
+	inject(ctx context.Context) error
+	heal(ctx context.Context) error
+	String() string
+}
+
+// draw makes a fault of a type, or returns nil if it does not fit the scenario.
+type draw func(w *world, r *rand.Rand) fault
+
+// kinds are all types of faults. One is drawn with the share of its weight.
+var kinds = []struct {
+	weight int
+	draw   draw
+}{
+	{4, drawKillProcess},
+	{4, drawFreezeProcess},
+	{1, drawRestartAPIServer},
+	{1, drawRestartEtcd},
+	{3, drawDelayAnswers},
+	{3, drawDropAnswers},
+	{4, drawRefuseRequests},
+	{3, drawCutWatches},
+	{2, drawGoneWatches},
+	{2, drawSkewClocks},
+	{2, drawFillQuota},
+	{2, drawRevokeRights},
+}
+
+// drawFault draws until something fits the scenario.
+func drawFault(w *world, r *rand.Rand) fault {
+	all := 0
+	for _, k := range kinds {
+		all += k.weight
+	}
+	for {
+		at := r.IntN(all)
+		for _, k := range kinds {
+			if at -= k.weight; at >= 0 {
+				continue
+			}
+			if f := k.draw(w, r); f != nil {
+				return f
+			}
+			break
+		}
+	}
+}
+
+// sabotage injects one fault after the other until ctx is cancelled, and leaves none behind.
+func (w *world) sabotage(ctx context.Context, r *rand.Rand, log func(format string, args ...any)) {
+	for wait(ctx, between(r, minPause, maxPause)) {
+		f := drawFault(w, r)
+		log("inject %v", f)
+		if err := f.inject(ctx); err != nil {
+			log("inject %v: %v", f, err) // the API server is away, by another fault
+		} else {
+			w.count(w.faults, typeName(f))
+		}
+		wait(ctx, between(r, minHold, maxHold))
+		if err := eventually(context.WithoutCancel(ctx), f.heal); err != nil {
+			w.fail("healing %v: %v", f, err)
+		}
+		log("healed %v", f)
+	}
+}
+
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)))
+}
+
+// typeName is the name of a fault's type.
+func typeName(f fault) string {
+	name := fmt.Sprintf("%T", f)
+	return name[strings.LastIndex(name, ".")+1:]
+}
+
+// some draws one of the processes, or several.
+func some(r *rand.Rand, from []*process) []*process {
+	chosen := []*process{from[r.IntN(len(from))]}
+	for _, p := range from {
+		if p != chosen[0] && r.IntN(3) == 0 {
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen
+}
+
+// names tells processes in one word.
+func names(of []*process) string {
+	var all []string
+	for _, p := range of {
+		all = append(all, p.name)
+	}
+	return strings.Join(all, "+")
+}

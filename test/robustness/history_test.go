@@ -1,0 +1,210 @@
+package robustness
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// labelSet is labels without the marker.
+type labelSet = map[string]string
+
+// event is one write of an object that the promises are about; one of the three is set.
+type event struct {
+	// revision is that of etcd, which is the resourceVersion that the write gave the object.
+	revision    uint64
+	name        string // of the node
+	node        *nodeWrite
+	record      *recordWrite
+	transaction *transactionWrite
+}
+
+// nodeWrite is a state of a Node, or its end.
+type nodeWrite struct {
+	uid       types.UID
+	labels    labelSet
+	marker    string
+	isDeleted bool // then the labels are the last
+	// isService says that a processor wrote it, as the managedFields tell.
+	isService bool
+}
+
+// recordWrite is a state of a record; nil: it was removed.
+type recordWrite struct{ now *record.Record }
+
+// transactionWrite is a transaction that was stored, or removed.
+type transactionWrite struct {
+	txn.Transaction
+	isRemoved bool
+}
+
+// state is a state of a Node with the revision that made it.
+type state struct {
+	revision uint64
+	labels   labelSet
+	marker   string
+}
+
+// incarnation is one life of a node.
+type incarnation struct {
+	uid       types.UID
+	states    []state
+	deletedAt uint64 // zero while it lives
+	// ownedAt is the revision since when it has its labels, zero: it has not got them.
+	ownedAt uint64
+	// addedAt is the revision at which its first added transaction was stored, zero: none was.
+	addedAt uint64
+	// recorded are the transactions that were ever stored of it.
+	recorded []storedTxn
+}
+
+type storedTxn struct {
+	storedAt, resourceVersion uint64
+	typ                       txn.Type
+}
+
+func (i *incarnation) last() state { return i.states[len(i.states)-1] }
+
+// at returns the state that the incarnation had at a resourceVersion, which may be that of its delete.
+func (i *incarnation) at(resourceVersion uint64) (state, bool) {
+	if resourceVersion == i.deletedAt && resourceVersion != 0 {
+		return i.last(), true
+	}
+	for _, s := range slices.Backward(i.states) {
+		if s.revision == resourceVersion {
+			return s, true
+		}
+	}
+	return state{}, false
+}
+
+// hadSince says whether the incarnation had these labels at a revision or later.
+func (i *incarnation) hadSince(revision uint64, own labelSet) bool {
+	for n, s := range i.states {
+		isOver := n+1 < len(i.states) && i.states[n+1].revision <= revision
+		if !isOver && maps.Equal(s.labels, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// queued is a transaction that is in the queue.
+type queued struct {
+	txn.Transaction
+	storedAt uint64
+}
+
+// node is all that a history has told of a node so far.
+type node struct {
+	incarnations map[types.UID]*incarnation
+	first, live  *incarnation
+	// lastOwned is the latest incarnation that ended with its labels.
+	lastOwned *incarnation
+	// restoredAt is the revision of the latest restore.
+	restoredAt uint64
+	record     *record.Record
+	// versions are the labels of every version that the record ever had.
+	versions map[string]labelSet
+	queue    map[string]queued // by name
+}
+
+func newNode() *node {
+	return &node{incarnations: map[types.UID]*incarnation{}, versions: map[string]labelSet{}, queue: map[string]queued{}}
+}
+
+// owns says whether an incarnation has its labels, as far as the history shows.
+func (n *node) owns(uid types.UID) bool {
+	i := n.incarnations[uid]
+	return i != nil && i.ownedAt != 0
+}
+
+// apply makes the node what it is after an event.
+func (n *node) apply(e event) {
+	switch {
+	case e.node != nil:
+		n.applyNode(e.revision, e.node)
+	case e.record != nil:
+		n.applyRecord(e.record.now)
+	case e.transaction != nil:
+		n.applyTransaction(e.revision, e.transaction)
+	}
+}
+
+func (n *node) applyNode(revision uint64, w *nodeWrite) {
+	if w.isDeleted {
+		n.live.deletedAt = revision
+		if n.live.ownedAt != 0 {
+			n.lastOwned = n.live
+		}
+		n.live = nil
+		return
+	}
+	after := state{revision: revision, labels: w.labels, marker: w.marker}
+	if n.live == nil {
+		n.live = &incarnation{uid: w.uid, states: []state{after}}
+		n.incarnations[w.uid] = n.live
+		if n.first == nil {
+			n.first = n.live
+		}
+		return
+	}
+	if isRestore(n.live, w) {
+		n.live.ownedAt, n.restoredAt = revision, revision
+	}
+	if before := n.live.last(); maps.Equal(before.labels, after.labels) {
+		after.labels = before.labels // a heartbeat takes no memory for labels
+	}
+	n.live.states = append(n.live.states, after)
+}
+
+// isRestore says whether a write of a live Node is a restore: users only ever take the marker away.
+func isRestore(live *incarnation, w *nodeWrite) bool {
+	return live != nil && live.uid == w.uid && !w.isDeleted && w.marker != "" && w.marker != live.last().marker
+}
+
+func (n *node) applyRecord(now *record.Record) {
+	if n.record == nil && now != nil {
+		// The incarnation that a first record is made of has its labels from the start.
+		if founder := n.incarnations[now.Source]; founder != nil && founder.ownedAt == 0 {
+			founder.ownedAt = founder.states[0].revision
+			if founder.deletedAt != 0 && n.lastOwned == nil {
+				n.lastOwned = founder
+			}
+		}
+	}
+	n.record = now
+	if now != nil {
+		n.versions[now.Version] = now.Labels
+	}
+}
+
+func (n *node) applyTransaction(revision uint64, w *transactionWrite) {
+	if w.isRemoved {
+		delete(n.queue, w.Name())
+		return
+	}
+	n.queue[w.Name()] = queued{Transaction: w.Transaction, storedAt: revision}
+	i := n.incarnations[w.UID]
+	if i == nil {
+		return
+	}
+	if w.Type == txn.Added && i.addedAt == 0 {
+		i.addedAt = revision
+	}
+	i.recorded = append(i.recorded, storedTxn{storedAt: revision, resourceVersion: number(w.ResourceVersion), typ: w.Type})
+}
+
+// number is a resourceVersion as etcd counts; 0 for none.
+func number(resourceVersion string) uint64 {
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,198 @@
+package robustness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/faultproxy"
+	"nodekeeper.dev/test/programs"
+)
+
+const (
+	// A program that ends is started again after minBackoff, doubling up to maxBackoff while it keeps ending early, as
+	// Kubernetes does in the same way but slower.
+	minBackoff = 500 * time.Millisecond
+	maxBackoff = 4 * time.Second
+	// stopTimeout is what a program has to end in: the five seconds that it promises, and some for a busy machine.
+	stopTimeout = 10 * time.Second
+)
+
+// process is one of the programs, started again whenever it ends. It is safe for concurrent use.
+type process struct {
+	world         *world
+	program, name string
+	args          []string
+	kubeconfig    string
+	proxy         *faultproxy.Proxy
+	// isAnchor: nothing is done to it.
+	isAnchor bool
+
+	mu      sync.Mutex
+	running *programs.Program // nil while none runs
+	// held is how many faults keep it down.
+	held int
+	// pods counts the identities that it has had: a new pod has a new one, a container that is started again has not.
+	pods int
+	// isKilled says that the end of what runs is our doing.
+	isKilled bool
+}
+
+// run keeps the program running until ctx is cancelled, and ends it then as Kubernetes does.
+func (p *process) run(ctx context.Context) {
+	backoff := minBackoff
+	for ctx.Err() == nil {
+		if p.isHeld() {
+			wait(ctx, period)
+			continue
+		}
+		began := time.Now()
+		p.live(ctx)
+		if time.Since(began) > maxBackoff {
+			backoff = minBackoff
+		}
+		wait(ctx, backoff)
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// live is one life of the program.
+func (p *process) live(ctx context.Context) {
+	args := append([]string{"--transaction-namespace=" + transactions, "--metadata-namespace=" + metadata}, p.args...)
+	running, err := programs.Start(p.program, p.identity(), p.kubeconfig, args...)
+	if err != nil {
+		p.world.fail("starting %s: %v", p.name, err)
+		return
+	}
+	p.set(running)
+	defer p.set(nil)
+	select {
+	case <-running.Done():
+	case <-ctx.Done():
+		if err := running.Stop(stopTimeout); err != nil {
+			p.world.fail("%v", err)
+		}
+	}
+	p.judge(running)
+}
+
+// judge looks at how a program ended: it may not panic, and the race detector, if it is built with that, finds nothing.
+func (p *process) judge(ended *programs.Program) {
+	output := ended.Output()
+	for _, bad := range []string{"panic: ", "fatal error: ", "WARNING: DATA RACE"} {
+		if at := strings.Index(output, bad); at >= 0 {
+			p.world.fail("%s: %s", ended.Identity, output[at:min(len(output), at+4000)])
+		}
+	}
+	p.mu.Lock()
+	isKilled := p.isKilled
+	p.mu.Unlock()
+	if ended.ExitCode() != 0 && !isKilled {
+		lines := strings.Split(strings.TrimSpace(output), "\n")
+		p.world.count(p.world.exits, reason(lines[len(lines)-1]))
+	}
+}
+
+func (p *process) set(running *programs.Program) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running, p.isKilled = running, false
+}
+
+func (p *process) isHeld() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held > 0
+}
+
+func (p *process) identity() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return fmt.Sprintf("%s-%d", p.name, p.pods)
+}
+
+// kill ends the program as kill -9 does and keeps it down until release is called.
+func (p *process) kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held++
+	p.isKilled = true
+	if p.running == nil {
+		return nil
+	}
+	return p.running.Kill()
+}
+
+// release lets the program be started again, as the next container of a pod or as a new pod.
+func (p *process) release(asNewPod bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held--
+	if asNewPod {
+		p.pods++
+	}
+}
+
+func (p *process) signal(sig os.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running == nil {
+		return nil
+	}
+	return p.running.Signal(sig)
+}
+
+// freeze stops the program where it is, and thaw lets it go on.
+func (p *process) freeze() error { return p.signal(syscall.SIGSTOP) }
+
+func (p *process) thaw() error { return p.signal(syscall.SIGCONT) }
+
+// ready returns nil if the program runs and says that it is ready.
+func (p *process) ready(ctx context.Context) error {
+	p.mu.Lock()
+	running := p.running
+	p.mu.Unlock()
+	if running == nil {
+		return fmt.Errorf("%s does not run", p.name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return running.WaitReady(ctx)
+}
+
+// rights are a role for the program and its binding, which are taken away and given back. Which rights are the fewest is for
+// the end-to-end tests.
+func (p *process) rights() []client.Object {
+	anything := []string{"*"}
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: p.name},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"", "events.k8s.io", "coordination.k8s.io"}, Resources: []string{"nodes", "configmaps", "events", "leases", "namespaces"}, Verbs: anything},
+		},
+	}
+	return []client.Object{role, p.binding()}
+}
+
+func (p *process) binding() *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: p.name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: p.name}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: p.name},
+	}
+}
+
+// reason is the start of an error, up to what differs from one to the next.
+func reason(line string) string {
+	for _, differs := range []string{`"`, ",", "https://"} {
+		line, _, _ = strings.Cut(line, differs)
+	}
+	return fmt.Sprintf("%.120s", strings.TrimSpace(line))
+}

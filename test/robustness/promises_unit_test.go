@@ -1,0 +1,274 @@
+package robustness
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"nodekeeper.dev/internal/txn"
+)
+
+// tell replays a story and returns which promises it breaks.
+func tell(s *story, blind ...interval) []error {
+	r := newReplay(&ghost{policy: defaultPolicy(), blind: blind})
+	for _, e := range s.events {
+		r.next(e)
+	}
+	r.end()
+	return slices.Collect(maps.Keys(r.broken))
+}
+
+func TestGoodStoriesBreakNoPromise(t *testing.T) {
+	s, _, _ := restored()
+	assert.Empty(t, tell(s))
+	s, _, at := restored()
+	s.store(s.transaction(txn.Updated, "u2", at, labelSet{"a": "1"}, "7")) // the restore itself, seen by a watcher
+	s.remove(s.transaction(txn.Updated, "u2", at, labelSet{"a": "1"}, "7"))
+	assert.Empty(t, tell(s))
+}
+
+func TestEveryPromiseIsBrokenByAStoryOfItsOwn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		story *story
+		want  error
+	}{
+		"the last change is lost":                                        {lostChange(), errBrokeP1},
+		"other labels are restored than were saved":                      {restoredWrongly(), errBrokeP1},
+		"another incarnation founds the record":                          {foundedLate(), errBrokeP1},
+		"a change is never saved":                                        {unsavedChange(), errBrokeP1Record},
+		"a change is removed unsaved":                                    {removedUnsaved(), errBrokeP1Removal},
+		"an older change is saved over a newer":                          {savedOlder(), errBrokeP2Age},
+		"a change overtakes another":                                     {overtook(), errBrokeP2Order},
+		"a restore overtakes a change":                                   {restoreOvertook(), errBrokeP2Order},
+		"labels are saved that never were":                               {savedFiction(), errBrokeP2Truth},
+		"a node is restored twice":                                       {restoredTwice(), errBrokeP3},
+		"a processor takes an edit back":                                 {tookBack(), errBrokeP3},
+		"a restore is dropped":                                           {droppedRestore(), errBrokeP4},
+		"a node never gets its labels":                                   {owedForEver(), errBrokeP4},
+		"a transaction is left":                                          {leftInQueue(), errBrokeP4Queue},
+		"a restore is not noted":                                         {notNoted(), errBrokeP5},
+		"labels are saved of what never had its own":                     {savedUnowned(), errBrokeP6},
+		"labels of an incarnation are saved after the next was restored": {savedLate(), errBrokeP6},
+		"a record is removed":                                            {removedRecord(), errBrokeP6},
+		"a note is written over what was saved since":                    {notedLate(), errBrokeP2Age},
+		"a note of what was not restored from the record":                {notedFiction(), errBrokeP6},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, []error{tc.want}, tell(tc.story)) })
+	}
+}
+
+func TestWhatNobodySawIsExcused(t *testing.T) {
+	edit := uint64(5) // of lostChange
+	assert.Empty(t, tell(lostChange(), interval{edit, edit + 1}))
+	assert.Equal(t, []error{errBrokeP1}, tell(lostChange(), interval{edit + 1, edit + 1}), "the edit was seen")
+	assert.Empty(t, tell(lostChange(), interval{0, 100}))
+	assert.Equal(t, []error{errBrokeP1}, tell(lostRecorded(), interval{0, 100}), "what was recorded is not excused")
+	assert.Empty(t, tell(foundedLate(), interval{0, 100}))
+}
+
+// lostChange: u1 is edited and deleted, and u2 gets the labels from before the edit.
+func lostChange() *story {
+	s, added := first()
+	s.node("u1", labelSet{"a": "2"}, "")
+	s.delete("u1", labelSet{"a": "2"})
+	s.node("u2", labelSet{}, "")
+	again := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(again)
+	s.overwrite("u2", labelSet{"a": "1"}, added.ResourceVersion)
+	s.note(added, "u2", s.revision())
+	s.remove(again)
+	return s
+}
+
+// lostRecorded: as lostChange, but the edit was recorded.
+func lostRecorded() *story {
+	s, added := first()
+	s.node("u1", labelSet{"a": "2"}, "")
+	s.carryOut(s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "2"}, ""))
+	s.delete("u1", labelSet{"a": "2"})
+	s.node("u2", labelSet{}, "")
+	again := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(again)
+	s.overwrite("u2", labelSet{"a": "1"}, added.ResourceVersion)
+	s.delete("u2", labelSet{"a": "1"})
+	s.remove(again)
+	return s
+}
+
+func restoredWrongly() *story {
+	s, deleted := returned()
+	added := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(added)
+	s.overwrite("u2", labelSet{"a": "1", "b": "2"}, deleted.ResourceVersion)
+	s.save(s.transaction(txn.Updated, "u2", s.revision(), labelSet{"a": "1", "b": "2"}, ""))
+	s.remove(added)
+	return s
+}
+
+func foundedLate() *story {
+	s := &story{}
+	s.node("u1", labelSet{"a": "1"}, "")
+	s.delete("u1", labelSet{"a": "1"})
+	s.node("u2", labelSet{}, "")
+	s.carryOut(s.transaction(txn.Added, "u2", s.revision(), labelSet{}, ""))
+	return s
+}
+
+func unsavedChange() *story {
+	s, _ := first()
+	s.node("u1", labelSet{"a": "2"}, "")
+	return s
+}
+
+func removedUnsaved() *story {
+	s, _ := first()
+	s.node("u1", labelSet{"a": "2"}, "")
+	updated := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "2"}, "")
+	s.store(updated)
+	s.remove(updated)
+	s.save(updated)
+	return s
+}
+
+func savedOlder() *story {
+	s, added := first()
+	s.node("u1", labelSet{"a": "2"}, "")
+	updated := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "2"}, "")
+	s.carryOut(updated)
+	s.save(added)
+	s.save(updated)
+	return s
+}
+
+func overtook() *story {
+	s, _ := first()
+	s.node("u1", labelSet{"a": "2"}, "")
+	older := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "2"}, "")
+	s.node("u1", labelSet{"a": "3"}, "")
+	newer := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "3"}, "")
+	s.store(older)
+	s.carryOut(newer)
+	s.remove(older)
+	return s
+}
+
+func restoreOvertook() *story {
+	s, added := first()
+	s.delete("u1", labelSet{"a": "1"})
+	deleted := s.transaction(txn.Deleted, "u1", s.revision(), labelSet{"a": "1"}, "")
+	s.store(deleted)
+	s.node("u2", labelSet{}, "")
+	again := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(again)
+	s.overwrite("u2", labelSet{"a": "1"}, added.ResourceVersion) // the right labels, as it happens
+	s.note(added, "u2", s.revision())
+	s.remove(again)
+	s.node("u2", labelSet{"a": "2"}, added.ResourceVersion)
+	s.carryOut(s.transaction(txn.Updated, "u2", s.revision(), labelSet{"a": "2"}, added.ResourceVersion))
+	s.remove(deleted)
+	return s
+}
+
+func savedFiction() *story {
+	s, _ := first()
+	s.node("u1", labelSet{"a": "2"}, "")
+	s.save(s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "never"}, ""))
+	s.node("u1", labelSet{"a": "3"}, "")
+	s.carryOut(s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "3"}, ""))
+	return s
+}
+
+func restoredTwice() *story {
+	s, deleted, _ := restored()
+	s.node("u2", labelSet{"a": "2"}, "")
+	s.overwrite("u2", labelSet{"a": "1"}, deleted.ResourceVersion)
+	return s
+}
+
+func tookBack() *story {
+	s, _ := first()
+	s.node("u1", labelSet{"a": "2"}, "")
+	s.overwrite("u1", labelSet{"a": "1"}, "")
+	return s
+}
+
+func droppedRestore() *story {
+	s, _ := returned()
+	added := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(added)
+	s.remove(added)
+	s.delete("u2", labelSet{})
+	return s
+}
+
+func owedForEver() *story {
+	s, _ := returned()
+	return s
+}
+
+func leftInQueue() *story {
+	s, added := first()
+	s.store(added)
+	return s
+}
+
+func notNoted() *story {
+	s, deleted := returned()
+	added := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(added)
+	s.overwrite("u2", labelSet{"a": "1"}, deleted.ResourceVersion)
+	s.remove(added)
+	return s
+}
+
+func savedUnowned() *story {
+	s, _ := returned()
+	at := s.revision()
+	s.delete("u2", labelSet{})
+	s.save(s.transaction(txn.Updated, "u2", at, labelSet{}, ""))
+	return s
+}
+
+func savedLate() *story {
+	s, added := first()
+	s.node("u1", labelSet{"a": "1"}, "")
+	heartbeat := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "1"}, "")
+	s.delete("u1", labelSet{"a": "1"})
+	s.node("u2", labelSet{}, "")
+	again := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(again)
+	s.overwrite("u2", labelSet{"a": "1"}, added.ResourceVersion)
+	s.note(added, "u2", s.revision())
+	s.remove(again)
+	s.save(heartbeat)
+	return s
+}
+
+func removedRecord() *story {
+	s, added := first()
+	s.add(event{record: &recordWrite{}})
+	s.save(added)
+	return s
+}
+
+func notedLate() *story {
+	s, deleted, at := restored()
+	s.delete("u2", labelSet{"a": "1"})
+	s.node("u3", labelSet{}, "")
+	added := s.transaction(txn.Added, "u3", s.revision(), labelSet{}, "")
+	s.store(added)
+	s.overwrite("u3", labelSet{"a": "1"}, deleted.ResourceVersion)
+	s.note(deleted, "u3", s.revision())
+	s.remove(added)
+	s.note(deleted, "u2", at)
+	return s
+}
+
+func notedFiction() *story {
+	s, deleted := returned()
+	s.delete("u2", labelSet{})
+	s.note(deleted, "u2", s.revision()-1)
+	return s
+}

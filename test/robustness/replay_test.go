@@ -1,0 +1,198 @@
+package robustness
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/txn"
+)
+
+const (
+	// shownEvents is how many events of a node are shown up to the one that breaks a promise.
+	shownEvents = 30
+	// shownViolations is how many violations of one promise are shown; all are counted.
+	shownViolations = 3
+)
+
+// violation is a promise broken.
+type violation struct {
+	promise error
+	what    string
+	// history are the last events of the node, the one that breaks the promise at the end.
+	history []string
+}
+
+// String shows the violation to people.
+func (v violation) String() string {
+	return fmt.Sprintf("%v\n  %s\n    %s", v.promise, v.what, strings.Join(v.history, "\n    "))
+}
+
+// replay applies a history and has every promise look at each event.
+type replay struct {
+	ghost *ghost
+	nodes map[string]*node
+	told  map[string][]string // the last events of each node, to be shown
+
+	violations []violation
+	broken     map[error]int
+	tally      tally
+}
+
+// tally counts what a history holds.
+type tally struct {
+	events, creates, deletes, restores, recorded, removed, saves int
+}
+
+func newReplay(g *ghost) *replay {
+	return &replay{ghost: g, nodes: map[string]*node{}, told: map[string][]string{}, broken: map[error]int{}}
+}
+
+// next takes the next event.
+func (r *replay) next(e event) {
+	n := r.nodes[e.name]
+	if n == nil {
+		n = newNode()
+		r.nodes[e.name] = n
+	}
+	r.tally.count(n, e)
+	r.tell(e.name, describe(n, e))
+	for _, p := range promises {
+		if p.see != nil {
+			r.note(e.name, p, p.see(r.ghost, n, e))
+		}
+	}
+	n.apply(e)
+}
+
+// end looks at what the history led to.
+func (r *replay) end() {
+	for name, n := range r.nodes {
+		for _, p := range promises {
+			if p.end != nil {
+				r.note(name, p, p.end(r.ghost, n))
+			}
+		}
+	}
+}
+
+func (r *replay) note(name string, p promise, err error) {
+	if err == nil {
+		return
+	}
+	r.broken[p.name]++
+	if r.broken[p.name] <= shownViolations {
+		r.violations = append(r.violations, violation{
+			promise: p.name,
+			what:    fmt.Sprintf("node %s: %v", name, err),
+			history: append([]string(nil), r.told[name]...),
+		})
+	}
+}
+
+func (r *replay) tell(name, line string) {
+	r.told[name] = append(r.told[name], line)
+	if surplus := len(r.told[name]) - shownEvents; surplus > 0 {
+		r.told[name] = r.told[name][surplus:]
+	}
+}
+
+func (t *tally) add(o tally) {
+	t.events += o.events
+	t.creates += o.creates
+	t.deletes += o.deletes
+	t.restores += o.restores
+	t.recorded += o.recorded
+	t.removed += o.removed
+	t.saves += o.saves
+}
+
+func (t *tally) count(n *node, e event) {
+	t.events++
+	switch {
+	case e.record != nil:
+		t.saves++
+	case e.transaction != nil && e.transaction.isRemoved:
+		t.removed++
+	case e.transaction != nil:
+		t.recorded++
+	case e.node.isDeleted:
+		t.deletes++
+	case n.live == nil:
+		t.creates++
+	case isRestore(n.live, e.node):
+		t.restores++
+	}
+}
+
+// describe tells an event in one line.
+func describe(n *node, e event) string {
+	return fmt.Sprintf("%-8d %s", e.revision, describeObject(n, e))
+}
+
+func describeObject(n *node, e event) string {
+	switch {
+	case e.transaction != nil:
+		return describeTransaction(e.transaction)
+	case e.record != nil && e.record.now == nil:
+		return "record       removed"
+	case e.record != nil:
+		now, before := e.record.now, labelSet{}
+		if n.record != nil {
+			before = n.record.Labels
+		}
+		return fmt.Sprintf("record       version %s source %s restored %s@%s %s", now.Version, short(now.Source), short(now.Restored.UID), now.Restored.ResourceVersion, diff(before, now.Labels))
+	case e.node.isDeleted:
+		return fmt.Sprintf("node %s    deleted with %v", short(e.node.uid), e.node.labels)
+	case n.live == nil:
+		return fmt.Sprintf("node %s    created with %v marker %q", short(e.node.uid), e.node.labels, e.node.marker)
+	}
+	verb := "written"
+	if isRestore(n.live, e.node) {
+		verb = "restored"
+	}
+	return fmt.Sprintf("node %s    %s %s marker %q", short(e.node.uid), verb, diff(n.live.last().labels, e.node.labels), e.node.marker)
+}
+
+func describeTransaction(t *transactionWrite) string {
+	verb, more := "stored", ""
+	if t.isRemoved {
+		verb = "removed"
+	} else if t.Type != txn.Added {
+		more = fmt.Sprint(t.Labels)
+	}
+	return fmt.Sprintf("  txn %s  %s %s@%s marker %q %s", short(t.UID), verb, t.Type, t.ResourceVersion, t.Marker, more)
+}
+
+// diff tells what changed between two sets of labels.
+func diff(before, after labelSet) string {
+	var changes []string
+	for _, key := range keysOf(before, after) {
+		was, wasThere := before[key]
+		is, isThere := after[key]
+		switch {
+		case !isThere:
+			changes = append(changes, "-"+key)
+		case !wasThere || was != is:
+			changes = append(changes, "+"+key+"="+is)
+		}
+	}
+	if len(changes) == 0 {
+		return "no label changed"
+	}
+	return strings.Join(changes, " ")
+}
+
+// short is enough of a uid to tell the incarnations of a node apart.
+func short(uid types.UID) string { return string(uid[:min(len(uid), 6)]) }
+
+func keysOf(sets ...labelSet) []string {
+	all := labelSet{}
+	for _, set := range sets {
+		maps.Copy(all, set)
+	}
+	return slices.Sorted(maps.Keys(all))
+}

@@ -1,0 +1,42 @@
+package robustness
+
+import "nodekeeper.dev/internal/labels"
+
+// scenario says who is spared, and so what the ghost may demand.
+type scenario struct {
+	name string
+	// hasAnchor: nothing is done to the first watcher. So nothing is lost but what happens when all watches are cut together,
+	// because a server ends.
+	hasAnchor bool
+	// isBlind: all watchers may be down together. What they did not see is lost, if it was not recorded.
+	isBlind bool
+	// isProtected: the processors keep a Node by a finalizer until its labels are saved, and users
+	// delete only nodes that have it. So nothing is lost, whoever is down.
+	isProtected bool
+}
+
+// scenarios are drawn from by the seed.
+var scenarios = []scenario{
+	{name: "anchored", hasAnchor: true},
+	{name: "blind", isBlind: true},
+	{name: "protected", isProtected: true},
+}
+
+func scenarioOf(seed uint64) scenario { return scenarios[seed%uint64(len(scenarios))] }
+
+// processorArgs are the flags of the processors.
+func (s scenario) processorArgs() []string {
+	if s.isProtected {
+		return []string{"--protect=finalizer"}
+	}
+	return nil
+}
+
+// defaultPolicy is that of a processor without flags.
+func defaultPolicy() labels.Policy {
+	live, err := labels.ParsePatterns(labels.DefaultLive)
+	if err != nil {
+		panic(err)
+	}
+	return labels.Policy{Mode: labels.Replace, Live: live}
+}

@@ -1,0 +1,102 @@
+package robustness
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// story is a history of one node, written by hand. Each of its writes has the next revision, from 1 on.
+type story struct{ events []event }
+
+const storyNode = "n"
+
+func (s *story) revision() uint64 { return uint64(len(s.events)) }
+
+func (s *story) add(e event) {
+	e.name, e.revision = storyNode, s.revision()+1
+	s.events = append(s.events, e)
+}
+
+// node writes the Node; the first write of a uid creates it.
+func (s *story) node(uid types.UID, own labelSet, marker string) {
+	s.add(event{node: &nodeWrite{uid: uid, labels: own, marker: marker}})
+}
+
+// overwrite writes the Node as a processor does.
+func (s *story) overwrite(uid types.UID, own labelSet, marker string) {
+	s.add(event{node: &nodeWrite{uid: uid, labels: own, marker: marker, isService: true}})
+}
+
+func (s *story) delete(uid types.UID, own labelSet) {
+	s.add(event{node: &nodeWrite{uid: uid, labels: own, isDeleted: true}})
+}
+
+func (s *story) transaction(typ txn.Type, uid types.UID, revision uint64, own labelSet, marker string) txn.Transaction {
+	return txn.Transaction{
+		Type: typ, Node: storyNode, UID: uid, ResourceVersion: strconv.FormatUint(revision, 10), Labels: own, Marker: marker,
+		FoundsRecord: typ == txn.Added,
+	}
+}
+
+func (s *story) store(t txn.Transaction) {
+	s.add(event{transaction: &transactionWrite{Transaction: t}})
+}
+
+func (s *story) remove(t txn.Transaction) {
+	s.add(event{transaction: &transactionWrite{Transaction: t, isRemoved: true}})
+}
+
+// save writes the record of what a transaction holds.
+func (s *story) save(t txn.Transaction) {
+	s.add(event{record: &recordWrite{now: &record.Record{Node: storyNode, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID}}})
+}
+
+// note writes the record of what a transaction holds, with the note of a restore.
+func (s *story) note(t txn.Transaction, onto types.UID, at uint64) {
+	s.add(event{record: &recordWrite{now: &record.Record{
+		Node: storyNode, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID,
+		Restored: record.Restoration{UID: onto, ResourceVersion: strconv.FormatUint(at, 10)},
+	}}})
+}
+
+// carryOut stores a transaction, saves what it holds and removes it.
+func (s *story) carryOut(t txn.Transaction) {
+	s.store(t)
+	s.save(t)
+	s.remove(t)
+}
+
+// first is the life of the first incarnation, u1, up to its first record.
+func first() (*story, txn.Transaction) {
+	s := &story{}
+	s.node("u1", labelSet{"a": "1"}, "")
+	added := s.transaction(txn.Added, "u1", 1, labelSet{"a": "1"}, "")
+	s.carryOut(added)
+	return s, added
+}
+
+// returned goes on: u1 is gone, its labels are saved by the transaction that is returned, and u2 is there without labels.
+func returned() (*story, txn.Transaction) {
+	s, _ := first()
+	s.delete("u1", labelSet{"a": "1"})
+	deleted := s.transaction(txn.Deleted, "u1", s.revision(), labelSet{"a": "1"}, "")
+	s.carryOut(deleted)
+	s.node("u2", labelSet{}, "")
+	return s, deleted
+}
+
+// restored goes on: u2 has its labels, as it is to be. It returns the transaction that they came from and the revision of the restore.
+func restored() (*story, txn.Transaction, uint64) {
+	s, deleted := returned()
+	added := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(added)
+	s.overwrite("u2", labelSet{"a": "1"}, deleted.ResourceVersion)
+	at := s.revision()
+	s.note(deleted, "u2", at)
+	s.remove(added)
+	return s, deleted, at
+}

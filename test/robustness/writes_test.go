@@ -1,0 +1,81 @@
+package robustness
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+)
+
+// seesDrop: the decision on a transaction that is removed, made once more of what is really there, is that nothing is to be
+// done. What seesRemoval and seesDebt tell is not told again.
+func (g *ghost) seesDrop(n *node, e event) error {
+	t := e.transaction
+	if t == nil || !t.isRemoved || !g.isStored(n, t.Name()) {
+		return nil
+	}
+	d := preserve.Decide(t.Transaction, n.record, liveNode(n), g.policy)
+	if d.Action == preserve.Nothing {
+		return nil
+	}
+	return fmt.Errorf("%s of incarnation %s at %s is removed, and what it asks for is to %s: %s", t.Type, short(t.UID), t.ResourceVersion, d.Action, d.Reason)
+}
+
+func liveNode(n *node) *preserve.Node {
+	if n.live == nil {
+		return nil
+	}
+	last := n.live.last()
+	return &preserve.Node{UID: n.live.uid, ResourceVersion: strconv.FormatUint(last.revision, 10), Labels: last.labels, Marker: last.marker}
+}
+
+// seesWrite: what is written follows from what it replaces. What goes back in time is for seesAge.
+func (g *ghost) seesWrite(n *node, e event) error {
+	if e.record == nil || n.record == nil {
+		return nil
+	}
+	if e.record.now == nil {
+		return errors.New("the record is removed, and nobody was to")
+	}
+	before, after := *n.record, *e.record.now
+	if isOlder(before, after) {
+		return nil
+	}
+	if !isNote(n, before, after) && !isLater(n, before, after) {
+		return fmt.Errorf("version %s of %s replaces version %s of %s, restored onto %q at %s: it does not follow from that",
+			after.Version, short(after.Source), before.Version, short(before.Source), short(before.Restored.UID), before.Restored.ResourceVersion)
+	}
+	return nil
+}
+
+// isNote says whether a record is the one before with the note of a restore from it.
+func isNote(n *node, before, after record.Record) bool {
+	i := n.incarnations[after.Restored.UID]
+	if i == nil || before.Version != after.Version || before.Source != after.Source || !maps.Equal(before.Labels, after.Labels) {
+		return false
+	}
+	s, ok := i.at(number(after.Restored.ResourceVersion))
+	return ok && s.marker == before.Version && maps.Equal(s.labels, after.Labels)
+}
+
+// isLater says whether a record is of a later state of the incarnation that the one before follows.
+func isLater(n *node, before, after record.Record) bool {
+	source := n.incarnations[after.Source]
+	if source == nil {
+		return false
+	}
+	s, ok := source.at(number(after.Version))
+	isAfterRestore := number(after.Version) > number(before.Restored.ResourceVersion)
+	switch {
+	case !ok:
+		return false
+	case after.Source == before.Source:
+		return isAfterRestore && number(after.Version) > number(before.Version)
+	case after.Source == before.Restored.UID:
+		return isAfterRestore
+	}
+	return s.marker == before.Version && isAfterRestore
+}
