@@ -25,6 +25,12 @@ KUBEBUILDER_ASSETS := $(abspath $(KUBEBUILDER_ASSETS))
 endif
 export KUBEBUILDER_ASSETS
 
+# Tests run in the directory of their package, where a relative path would lead elsewhere.
+ifneq ($(strip $(E2E_KUBECONFIG)),)
+override E2E_KUBECONFIG := $(abspath $(E2E_KUBECONFIG))
+export E2E_KUBECONFIG
+endif
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -67,7 +73,7 @@ simulate: ## explore SCHEDULES (300000) orders of events, and find every broken 
 	go test ./test/simulation -args -schedules=$(SCHEDULES)
 
 .PHONY: e2e
-e2e: build controlplane ## run the end-to-end tests
+e2e: build $(if $(E2E_KUBECONFIG),,controlplane) ## run the end-to-end tests; E2E_KUBECONFIG=FILE: against that cluster
 	$(GO_TEST) -timeout=$(TIMEOUT) ./test/e2e/...
 
 SEED ?= 0

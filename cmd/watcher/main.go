@@ -92,6 +92,6 @@ func cacheOptions(listings *watcher.Listings) cache.Options {
 
 func permissions(o *service.Options) []service.Permission {
 	needed := service.Permissions("", "nodes", "", "list", "watch")
-	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "create", "get")...)
+	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "create", "get", "list")...)
 	return append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "list")...)
 }

@@ -128,14 +128,43 @@ func TestConflictAfterALostAnswerIsErrHeld(t *testing.T) {
 }
 
 func TestReleaseThatIsNotAnsweredEndsDoInTime(t *testing.T) {
+	for name, tc := range map[string]struct {
+		told  time.Duration // when Do is told to end
+		limit time.Duration
+	}{
+		"while it may work":   {time.Hour, 10 * time.Second},
+		"when it is to end":   {0, 2 * time.Second},
+		"told while it waits": {3 * time.Second, 5 * time.Second},
+		"told too late":       {9 * time.Second, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newFake()
+				stuck := &faults.Slow{Calls: faults.Calls{Verb: faults.Delete, Times: 1}, Delay: 2 * time.Hour}
+				l := nodelock.New(faults.Client(c, stuck), namespace, "me")
+				ctx, cancel := context.WithCancel(t.Context())
+				start := time.Now()
+				err := l.Do(ctx, node, func(context.Context) error {
+					if tc.told == 0 {
+						cancel()
+					}
+					time.AfterFunc(tc.told, cancel)
+					return nil
+				})
+				require.ErrorContains(t, err, `releasing the lock of node "node-1"`)
+				assert.Equal(t, tc.limit, time.Since(start))
+				require.NoError(t, l.Do(t.Context(), node, idle), "this process may take its own lock again")
+				assert.Nil(t, stored(t, c, namespace))
+			})
+		})
+	}
+}
+
+func TestReleaseThatIsAnsweredLateLeavesNoLockBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
-		stuck := &faults.Slow{Calls: faults.Calls{Verb: faults.Delete, Times: 1}, Delay: time.Hour}
-		l := nodelock.New(faults.Client(c, stuck), namespace, "me")
-		start := time.Now()
-		require.ErrorContains(t, l.Do(t.Context(), node, idle), `releasing the lock of node "node-1"`)
-		assert.LessOrEqual(t, time.Since(start), 2*time.Second)
-		require.NoError(t, l.Do(t.Context(), node, idle), "this process may take its own lock again")
+		slow := &faults.Slow{Calls: faults.Calls{Verb: faults.Delete}, Delay: 4 * time.Second}
+		require.NoError(t, nodelock.New(faults.Client(c, slow), namespace, "me").Do(t.Context(), node, idle))
 		assert.Nil(t, stored(t, c, namespace))
 	})
 }

@@ -23,9 +23,13 @@ const (
 	renewDeadline = 3 * time.Second
 	retryPeriod   = time.Second
 
-	// releaseTimeout is short enough to release every lock within the five seconds that a
-	// service has to end. A lock that was not released expires.
+	// releaseTimeout is how long the release of a lock is tried when the service is told to end: short enough to release
+	// every lock within the five seconds that it has. A lock that was not released expires.
 	releaseTimeout = 2 * time.Second
+
+	// maxRelease bounds it otherwise. A busy API server may take its time: a lock that is left behind costs whoever is next at
+	// the node a LeaseDuration. One that never answers is not to keep a worker.
+	maxRelease = 10 * time.Second
 
 	// answerTimeout is how long the write that takes a lock is waited for when the service is told to end. With
 	// releaseTimeout it stays within those five seconds.
@@ -98,8 +102,9 @@ func (l *Locker) Do(ctx context.Context, node string, work func(context.Context)
 
 	// The elector returns before work does if the lock was lost.
 	workErr := <-done
-	releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRelease)
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(releaseTimeout, cancel) })()
 	return errors.Join(workErr, e.lease.release(releaseCtx))
 }
 

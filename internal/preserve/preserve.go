@@ -73,7 +73,7 @@ func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) 
 		return nothing("no labels are saved for this node")
 	case r == nil:
 		return save(captured(t), "first labels of this node")
-	case t.Type == txn.Added:
+	case t.Type == txn.Added && !showsLater(t, *r):
 		return decideRestore(t, *r, n, policy)
 	}
 	return decideSave(t, *r)
@@ -83,24 +83,36 @@ func decideSave(t txn.Transaction, r record.Record) Decision {
 	switch {
 	case !isLater(t, r):
 		return nothing("an older event, or of an incarnation that never got its labels back")
-	case maps.Equal(t.Labels, r.Labels):
-		// The version moves on all the same: an event from between the two, recorded late, is older now.
-		return save(captured(t), "the same labels, seen later")
+	case !maps.Equal(t.Labels, r.Labels):
+		return save(captured(t), "the labels changed")
+	case t.UID == r.Source:
+		// An event from between the two, recorded late, is older now. But the version stays: a restore from it may be
+		// under way, if another watcher has recorded the next incarnation before this event.
+		return save(noted(r, t.UID, t.ResourceVersion), "the same labels, seen later")
 	}
-	return save(captured(t), "the labels changed")
+	// The version moves on: a marker of before, copied with this node's labels onto the next incarnation, says nothing.
+	return save(captured(t), "the same labels, seen later")
 }
 
-// isLater says whether t shows a later state of the incarnation that the record follows than the record has.
+// showsLater says whether an Added transaction is of an incarnation that has its labels, and of a later state than the
+// record has: a watcher that starts cannot know what others have recorded of a node that has no record yet.
+func showsLater(t txn.Transaction, r record.Record) bool {
+	return t.FoundsRecord && isSourceOrRestored(r, t.UID) && isLater(t, r)
+}
+
+// isLater says whether t shows a later state of the incarnation that the record follows than the record has. Nothing is that
+// was before a restore onto the next one: its labels are the record's, and may have been edited since.
 func isLater(t txn.Transaction, r record.Record) bool {
 	if !newer(t.ResourceVersion, r.Restored.ResourceVersion) {
-		// Of the source too: it is gone, and what is told of it so late would take the labels, and the
-		// edits since, from the incarnation that has them now.
 		return false
 	}
-	return t.UID == r.Restored.UID ||
-		t.UID == r.Source && newer(t.ResourceVersion, r.Version) ||
-		// The restore onto this incarnation is done, and not noted yet.
-		!isSourceOrRestored(r, t.UID) && t.Marker == r.Version
+	switch t.UID {
+	case r.Source:
+		return newer(t.ResourceVersion, r.Version)
+	case r.Restored.UID:
+		return true
+	}
+	return t.Marker == r.Version // the restore onto this incarnation is done, and not noted yet
 }
 
 func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
@@ -136,7 +148,12 @@ func Noted(r record.Record, n Node) record.Record {
 	if !maps.Equal(n.Labels, r.Labels) {
 		return record.Record{Node: r.Node, Labels: n.Labels, Version: n.ResourceVersion, Source: n.UID}
 	}
-	r.Restored = record.Restoration{UID: n.UID, ResourceVersion: n.ResourceVersion}
+	return noted(r, n.UID, n.ResourceVersion)
+}
+
+// noted is the same record with a note of the last incarnation that was seen to have its labels.
+func noted(r record.Record, uid types.UID, rv string) record.Record {
+	r.Restored = record.Restoration{UID: uid, ResourceVersion: rv}
 	return r
 }
 

@@ -1,6 +1,7 @@
 package preserve_test
 
 import (
+	"cmp"
 	"maps"
 	"math/rand/v2"
 	"strconv"
@@ -53,8 +54,9 @@ func (g generator) record() *record.Record {
 	return []*record.Record{nil, r, new(preserve.Noted(*r, preserve.Node{UID: g.uid(), ResourceVersion: g.rv(), Labels: r.Labels}))}[g.IntN(3)]
 }
 
+// node is as it is read after a transaction of one of its states was recorded.
 func (g generator) node() *preserve.Node {
-	n := &preserve.Node{UID: g.uid(), ResourceVersion: strconv.Itoa(g.IntN(24) + 1), Labels: g.labels(), Marker: g.marker()}
+	n := &preserve.Node{UID: g.uid(), ResourceVersion: strconv.Itoa(g.IntN(12) + 12), Labels: g.labels(), Marker: g.marker()}
 	return []*preserve.Node{nil, n, n}[g.IntN(3)]
 }
 
@@ -134,8 +136,9 @@ func TestDecideSavesTheNewestLabelsInWhateverOrder(t *testing.T) {
 			for _, tx := range events {
 				r, _ = apply(preserve.Decide(tx, r, nil, replaceAll), r, nil)
 			}
-			want := record.Record{Node: "node-1", Labels: newest.Labels, Version: newest.ResourceVersion, Source: "a"}
+			want := record.Record{Node: "node-1", Labels: newest.Labels, Version: r.Version, Source: "a", Restored: r.Restored}
 			require.Equal(t, want, *r)
+			require.Equal(t, newest.ResourceVersion, cmp.Or(r.Restored.ResourceVersion, r.Version), "since then it has them")
 		}
 	}
 }

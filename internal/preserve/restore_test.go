@@ -45,18 +45,18 @@ func TestDecideRestore(t *testing.T) {
 		"another incarnation":         {event("stranger", "250", "", changed), saved(), live("other", ""), nothing()},
 		"another incarnation, marker": {event("stranger", "250", "", changed), saved(), live("other", "100"), nothing()},
 		"another incarnation, never restored, marker": {event("stranger", "250", "", changed), neverRestored(), live("other", "100"), nothing()},
-		"the source, but it is another by now":        {event("source", "250", "", changed), saved(), live("other", ""), nothing()},
-		"the restored, but it is another by now":      {event("restored", "250", "", changed), saved(), live("other", ""), nothing()},
+		"the source, but it is another by now":        {event("source", "150", "", changed), saved(), live("other", ""), nothing()},
+		"the restored, but it is another by now":      {event("restored", "150", "", changed), saved(), live("other", ""), nothing()},
 
 		// N.uid is R.source or R.restored.uid
-		"source":                         {event("source", "250", "", changed), saved(), live("source", ""), nothing()},
-		"source, marker":                 {event("source", "250", "", changed), saved(), live("source", "100"), nothing()},
-		"source, another marker":         {event("source", "250", "", changed), saved(), live("source", "99"), nothing()},
-		"source, never restored":         {event("source", "250", "", changed), neverRestored(), live("source", ""), nothing()},
-		"source, never restored, marker": {event("source", "250", "", changed), neverRestored(), live("source", "100"), nothing()},
-		"restored":                       {event("restored", "250", "", changed), saved(), live("restored", ""), nothing()},
-		"restored, marker":               {event("restored", "250", "", changed), saved(), live("restored", "100"), nothing()},
-		"restored, another marker":       {event("restored", "250", "", changed), saved(), live("restored", "99"), nothing()},
+		"source":                         {event("source", "90", "", changed), saved(), live("source", ""), nothing()},
+		"source, marker":                 {event("source", "90", "", changed), saved(), live("source", "100"), nothing()},
+		"source, another marker":         {event("source", "90", "", changed), saved(), live("source", "99"), nothing()},
+		"source, never restored":         {event("source", "90", "", changed), neverRestored(), live("source", ""), nothing()},
+		"source, never restored, marker": {event("source", "90", "", changed), neverRestored(), live("source", "100"), nothing()},
+		"restored":                       {event("restored", "90", "", changed), saved(), live("restored", ""), nothing()},
+		"restored, marker":               {event("restored", "90", "", changed), saved(), live("restored", "100"), nothing()},
+		"restored, another marker":       {event("restored", "90", "", changed), saved(), live("restored", "99"), nothing()},
 
 		// N.marker = R.version, and N's resourceVersion is not after R.restored.rv
 		"changed, marker, before the version":                  {event("stranger", "90", "", changed), saved(), marked("99", changed), nothing()},
@@ -140,6 +140,34 @@ func TestDecideAddedWithoutARecord(t *testing.T) {
 			assertDecision(t, nothing(), preserve.Decide(tx, nil, node, replaceAll))
 			tx.FoundsRecord = true
 			assertDecision(t, replaced("stranger", "250", changed), preserve.Decide(tx, nil, node, replaceAll))
+		})
+	}
+}
+
+// A watcher that starts before a node has a record gives an add, however long the node has been there. Another one may have
+// recorded an earlier state meanwhile: then the add is what an update is.
+func TestDecideAddedOfALaterStateOfAnIncarnationThatHasItsLabels(t *testing.T) {
+	for name, tc := range map[string]struct {
+		t    txn.Transaction
+		r    *record.Record
+		want preserve.Decision
+	}{
+		"source":                              {event("source", "101", "", changed), neverRestored(), replaced("source", "101", changed)},
+		"source, before the version":          {event("source", "99", "", changed), neverRestored(), nothing()},
+		"source, at the version":              {event("source", "100", "", changed), neverRestored(), nothing()},
+		"source, restored since, before that": {event("source", "199", "", changed), saved(), nothing()},
+		"source, the same labels":             {event("source", "101", "", same), neverRestored(), seenLater(neverRestored(), "101")},
+		"restored":                            {event("restored", "201", "", changed), saved(), replaced("restored", "201", changed)},
+		"restored, before the restore":        {event("restored", "199", "", changed), saved(), nothing()},
+		"restored, the same labels":           {event("restored", "201", "100", same), saved(), replaced("restored", "201", same)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.t.Type, tc.t.FoundsRecord = txn.Added, true
+			for _, n := range []*preserve.Node{nil, live(tc.t.UID, "100"), live("other", "")} {
+				assertDecision(t, tc.want, preserve.Decide(tc.t, tc.r, n, replaceAll))
+			}
+			tc.t.FoundsRecord = false // no updates are recorded
+			assertDecision(t, nothing(), preserve.Decide(tc.t, tc.r, live(tc.t.UID, "100"), replaceAll))
 		})
 	}
 }

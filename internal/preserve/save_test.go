@@ -56,6 +56,12 @@ func replaced(uid types.UID, rv string, nodeLabels set) preserve.Decision {
 	}}
 }
 
+// seenLater is a Save of the record with nothing changed but that its source was seen to have its labels still.
+func seenLater(r *record.Record, rv string) preserve.Decision {
+	r.Restored = record.Restoration{UID: r.Source, ResourceVersion: rv}
+	return preserve.Decision{Action: preserve.Save, Record: *r}
+}
+
 func TestDecideSave(t *testing.T) {
 	longRV := func(r *record.Record) { r.Version, r.Restored.ResourceVersion = "9", "9" }
 	both := func(r *record.Record) { r.Restored.UID = r.Source }
@@ -72,8 +78,7 @@ func TestDecideSave(t *testing.T) {
 		"no record, no labels":   {event("stranger", "50", "", set{}), nil, replaced("stranger", "50", set{})},
 		"no record but a marker": {event("stranger", "50", "40", changed), nil, replaced("stranger", "50", changed)},
 
-		// t.uid = R.source: t.rv > R.version and R.restored.rv, whatever the labels and the marker. What is told of the source after
-		// its labels were put onto another incarnation would take them from that one
+		// t.uid = R.source: t.rv > R.version and t.rv > R.restored.rv, whatever the marker
 		"changed, source, before the version":                         {event("source", "99", "", changed), saved(), nothing()},
 		"changed, source, before the version, never restored":         {event("source", "99", "", changed), neverRestored(), nothing()},
 		"changed, source, at the version":                             {event("source", "100", "", changed), saved(), nothing()},
@@ -90,6 +95,8 @@ func TestDecideSave(t *testing.T) {
 		"changed, source, at the version, another marker":             {event("source", "100", "99", changed), saved(), nothing()},
 		"changed, source, after the version, another marker":          {event("source", "101", "99", changed), saved(), nothing()},
 		"changed, source, at the restore":                             {event("source", "200", "", changed), saved(), nothing()},
+		"changed, source, before the restore":                         {event("source", "199", "", changed), saved(), nothing()},
+		"same, source, before the restore":                            {event("source", "199", "", same), saved(), nothing()},
 		"changed, source, after the restore":                          {event("source", "201", "", changed), saved(), replaced("source", "201", changed)},
 		"changed, source, longer than the version":                    {event("source", "10", "", changed), with(saved(), longRV), replaced("source", "10", changed)},
 		"changed, source, shorter than the version":                   {event("source", "11", "", changed), saved(), nothing()},
@@ -99,19 +106,19 @@ func TestDecideSave(t *testing.T) {
 		"same, source, at the version":                                {event("source", "100", "", same), saved(), nothing()},
 		"same, source, at the version, never restored":                {event("source", "100", "", same), neverRestored(), nothing()},
 		"same, source, after the version":                             {event("source", "101", "", same), saved(), nothing()},
-		"same, source, after the version, never restored":             {event("source", "101", "", same), neverRestored(), replaced("source", "101", same)},
+		"same, source, after the version, never restored":             {event("source", "101", "", same), neverRestored(), seenLater(neverRestored(), "101")},
 		"same, source, before the version, marker":                    {event("source", "99", "100", same), saved(), nothing()},
 		"same, source, before the version, never restored, marker":    {event("source", "99", "100", same), neverRestored(), nothing()},
 		"same, source, at the version, marker":                        {event("source", "100", "100", same), saved(), nothing()},
 		"same, source, at the version, never restored, marker":        {event("source", "100", "100", same), neverRestored(), nothing()},
 		"same, source, after the version, marker":                     {event("source", "101", "100", same), saved(), nothing()},
-		"same, source, after the version, never restored, marker":     {event("source", "101", "100", same), neverRestored(), replaced("source", "101", same)},
+		"same, source, after the version, never restored, marker":     {event("source", "101", "100", same), neverRestored(), seenLater(neverRestored(), "101")},
 		"same, source, before the version, another marker":            {event("source", "99", "99", same), saved(), nothing()},
 		"same, source, at the version, another marker":                {event("source", "100", "99", same), saved(), nothing()},
 		"same, source, after the version, another marker":             {event("source", "101", "99", same), saved(), nothing()},
 		"same, source, at the restore":                                {event("source", "200", "", same), saved(), nothing()},
-		"same, source, after the restore":                             {event("source", "201", "", same), saved(), replaced("source", "201", same)},
-		"same, source, longer than the version":                       {event("source", "10", "", same), with(saved(), longRV), replaced("source", "10", same)},
+		"same, source, after the restore":                             {event("source", "201", "", same), saved(), seenLater(saved(), "201")},
+		"same, source, longer than the version":                       {event("source", "10", "", same), with(saved(), longRV), seenLater(with(saved(), longRV), "10")},
 		"same, source, shorter than the version":                      {event("source", "11", "", same), saved(), nothing()},
 		"same, source, a resourceVersion that is no number":           {event("source", "x", "", same), saved(), nothing()},
 
@@ -155,7 +162,7 @@ func TestDecideSave(t *testing.T) {
 		"same, restored, longer than the restore":               {event("restored", "10", "", same), with(saved(), longRV), replaced("restored", "10", same)},
 		"same, restored, shorter than the restore":              {event("restored", "21", "", same), saved(), nothing()},
 
-		// t.uid is both: t.rv > R.restored.rv
+		// t.uid is both: as the source
 		"changed, restored onto its source, before the version":                {event("source", "99", "", changed), with(saved(), both), nothing()},
 		"changed, restored onto its source, at the version":                    {event("source", "100", "", changed), with(saved(), both), nothing()},
 		"changed, restored onto its source, after the version":                 {event("source", "101", "", changed), with(saved(), both), nothing()},
@@ -163,15 +170,15 @@ func TestDecideSave(t *testing.T) {
 		"changed, restored onto its source, at the restore":                    {event("source", "200", "", changed), with(saved(), both), nothing()},
 		"changed, restored onto its source, after it":                          {event("source", "201", "", changed), with(saved(), both), replaced("source", "201", changed)},
 		"changed, restored onto its source before the version, at the restore": {event("source", "50", "", changed), with(saved(), bothEarly), nothing()},
-		"changed, restored onto its source before the version, after it":       {event("source", "51", "", changed), with(saved(), bothEarly), replaced("source", "51", changed)},
+		"changed, restored onto its source before the version, after it":       {event("source", "51", "", changed), with(saved(), bothEarly), nothing()},
 		"same, restored onto its source, before the version":                   {event("source", "99", "", same), with(saved(), both), nothing()},
 		"same, restored onto its source, at the version":                       {event("source", "100", "", same), with(saved(), both), nothing()},
 		"same, restored onto its source, after the version":                    {event("source", "101", "", same), with(saved(), both), nothing()},
 		"same, restored onto its source, before the restore":                   {event("source", "199", "", same), with(saved(), both), nothing()},
 		"same, restored onto its source, at the restore":                       {event("source", "200", "", same), with(saved(), both), nothing()},
-		"same, restored onto its source, after it":                             {event("source", "201", "", same), with(saved(), both), replaced("source", "201", same)},
+		"same, restored onto its source, after it":                             {event("source", "201", "", same), with(saved(), both), seenLater(with(saved(), both), "201")},
 		"same, restored onto its source before the version, at the restore":    {event("source", "50", "", same), with(saved(), bothEarly), nothing()},
-		"same, restored onto its source before the version, after it":          {event("source", "51", "", same), with(saved(), bothEarly), replaced("source", "51", same)},
+		"same, restored onto its source before the version, after it":          {event("source", "51", "", same), with(saved(), bothEarly), nothing()},
 
 		// t.uid is neither: t.marker = R.version and t.rv > R.restored.rv
 		"changed, stranger, before the version, marker":                 {event("stranger", "50", "100", changed), saved(), nothing()},
@@ -226,7 +233,7 @@ func TestDecideSave(t *testing.T) {
 		"a label has a new key, restored, after the restore": {event("restored", "201", "", set{"rack": "r7", "x": "blue"}), saved(), replaced("restored", "201", set{"rack": "r7", "x": "blue"})},
 		"no labels any more, source":                         {event("source", "101", "", set{}), neverRestored(), replaced("source", "101", set{})},
 		"no labels any more, restored, after the restore":    {event("restored", "201", "", set{}), saved(), replaced("restored", "201", set{})},
-		"no labels, as before, source":                       {event("source", "101", "", set{}), with(neverRestored(), noLabels), replaced("source", "101", set{})},
+		"no labels, as before, source":                       {event("source", "101", "", set{}), with(neverRestored(), noLabels), seenLater(with(neverRestored(), noLabels), "101")},
 		"no labels, as before, restored, after the restore":  {event("restored", "201", "", set{}), with(saved(), noLabels), replaced("restored", "201", set{})},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -90,6 +90,12 @@ func (p *Processor) carryOut(ctx context.Context, t txn.Transaction, s state, d 
 	log := logf.FromContext(ctx).WithValues("type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
 	switch d.Action {
 	case preserve.Nothing:
+		if s.saved.object != nil && s.saved.object.Annotations[record.AwaySinceAnnotation] != "" {
+			// Any event is a sign of life: writing the record takes that annotation away.
+			if err := p.records.write(ctx, s.saved, *s.saved.record); err != nil {
+				return err
+			}
+		}
 		log.V(1).Info("Dropped transaction", "reason", d.Reason)
 		return nil
 	case preserve.Save:

@@ -29,6 +29,7 @@ func TestSave(t *testing.T) {
 	t.Parallel()
 	old := record.Record{Labels: set{"rack": "r1"}, Version: "9", Source: "a"}
 	restored := record.Record{Labels: set{"rack": "r1"}, Version: "9", Source: "a", Restored: record.Restoration{UID: "b", ResourceVersion: "50"}}
+	seenLater := record.Record{Labels: set{"rack": "r1"}, Version: "9", Source: "a", Restored: record.Restoration{UID: "a", ResourceVersion: "10"}}
 	table := map[string]struct {
 		saved       *record.Record
 		transaction txn.Transaction
@@ -41,7 +42,7 @@ func TestSave(t *testing.T) {
 		"newer labels":                     {&old, event(txn.Updated, "", "a", "10", set{"rack": "r2"}), &record.Record{Labels: set{"rack": "r2"}, Version: "10", Source: "a"}},
 		"no labels any more":               {&old, event(txn.Deleted, "", "a", "10", set{}), &record.Record{Labels: set{}, Version: "10", Source: "a"}},
 		"older labels":                     {&old, event(txn.Updated, "", "a", "8", set{"rack": "r0"}), &old},
-		"the same labels":                  {&old, event(txn.Deleted, "", "a", "10", set{"rack": "r1"}), &record.Record{Labels: set{"rack": "r1"}, Version: "10", Source: "a"}},
+		"the same labels":                  {&old, event(txn.Deleted, "", "a", "10", set{"rack": "r1"}), &seenLater},
 		"of one that never got its labels": {&old, event(txn.Deleted, "", "c", "70", set{"rack": "r3"}), &old},
 		"of the restored one":              {&restored, event(txn.Deleted, "", "b", "51", set{"rack": "r2"}), &record.Record{Labels: set{"rack": "r2"}, Version: "51", Source: "b"}},
 		"of the restored one, before that": {&restored, event(txn.Updated, "", "b", "49", set{"rack": "r2"}), &restored},
@@ -137,9 +138,9 @@ func TestRestoreThatWasDoneButNotNotedIsNoted(t *testing.T) {
 func TestNodeThatHasItsLabelsIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]func(*record.Record, *corev1.Node){
-		"source": func(r *record.Record, n *corev1.Node) { r.Source = n.UID },
+		"source": func(r *record.Record, n *corev1.Node) { r.Source, r.Version = n.UID, n.ResourceVersion },
 		"restored": func(r *record.Record, n *corev1.Node) {
-			r.Restored = record.Restoration{UID: n.UID, ResourceVersion: "10"}
+			r.Restored = record.Restoration{UID: n.UID, ResourceVersion: n.ResourceVersion}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

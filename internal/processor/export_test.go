@@ -10,5 +10,8 @@ func (p *Processor) SweepRecordsOnce(ctx context.Context, now time.Time) error {
 	return p.sweepRecordsOnce(ctx, now)
 }
 
+// SweepRecords is the sweep of records, until ctx is cancelled.
+func (p *Processor) SweepRecords(ctx context.Context) error { return p.sweepRecords(ctx) }
+
 // Note formats the note of an event.
 func Note(format string, args ...any) string { return note(format, args...) }

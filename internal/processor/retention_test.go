@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,17 +31,38 @@ const retention = time.Hour
 // start is when the sweeps of these tests begin.
 var start = time.Date(2026, 11, 21, 3, 14, 15, 0, time.UTC)
 
-// sweeper returns a processor that only sweeps; it reads records from the API server itself.
+// sweeper returns a processor that only sweeps.
 func (c *cluster) sweeper(t *testing.T, fault ...faults.Fault) *processor.Processor {
+	t.Helper()
+	return c.sweeperWith(t, uncached{c.WithWatch}, retention, fault...)
+}
+
+func (c *cluster) sweeperWith(t *testing.T, cache client.Reader, retention time.Duration, fault ...faults.Fault) *processor.Processor {
 	t.Helper()
 	cl := faults.Client(smallPages(c.WithWatch), fault...)
 	p, err := processor.New(processor.Config{
-		Client: cl, Cache: c.WithWatch, Locks: nodelock.New(cl, c.transactions, "sweeper"), Events: events.NewFakeRecorder(10),
+		Client: cl, Cache: cache, Locks: nodelock.New(cl, c.transactions, "sweeper"), Events: events.NewFakeRecorder(10),
 		Metrics: prometheus.NewRegistry(), TransactionNamespace: c.transactions, MetadataNamespace: c.records,
 		Policy: policy(t, ""), Workers: 1, Retention: retention,
 	})
 	require.NoError(t, err)
 	return p
+}
+
+// uncached is a cache that is never behind: it asks the API server itself, which has no index.
+type uncached struct{ client.Reader }
+
+func (u uncached) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	if o.FieldSelector == nil {
+		return u.Reader.List(ctx, list, o)
+	}
+	hash, _ := o.FieldSelector.RequiresExactMatch(txn.NodeHashIndex)
+	o.FieldSelector = nil
+	all := list.(*corev1.ConfigMapList)
+	err := u.Reader.List(ctx, all, o)
+	all.Items = slices.DeleteFunc(all.Items, func(cm corev1.ConfigMap) bool { return !slices.Contains(txn.IndexNodeHash(&cm), hash) })
+	return err
 }
 
 // smallPages lets every list that is read by pages have many of them.
@@ -162,6 +184,17 @@ func TestExpiredRecordIsKeptIfAFreshLookFindsAReason(t *testing.T) {
 			cm := event(txn.Deleted, node, "a", "10", nil).ConfigMap(c.transactions)
 			cm.Data = nil
 			return c.Create(ctx, cm)
+		}},
+		"an event without its labels is queued": {&lock, func(ctx context.Context, c *cluster, node string) error {
+			cm := event(txn.Deleted, node, "a", "10", nil).ConfigMap(c.transactions)
+			cm.Labels = nil
+			return c.Create(ctx, cm)
+		}},
+		"the node is back at the last moment": {&removal, func(ctx context.Context, c *cluster, node string) error {
+			return c.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+		}},
+		"an event is queued at the last moment": {&removal, func(ctx context.Context, c *cluster, node string) error {
+			return c.Create(ctx, event(txn.Deleted, node, "a", "10", nil).ConfigMap(c.transactions))
 		}},
 		"the record is written": {&removal, func(ctx context.Context, c *cluster, node string) error {
 			return c.Update(ctx, record.Record{Node: node, Version: "10"}.ConfigMap(c.records))

@@ -39,6 +39,19 @@ func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {
 	}
 }
 
+func TestWhyAProgramEndedIsItsLastLine(t *testing.T) {
+	var stderr bytes.Buffer
+	var log io.Writer
+	service.Main("watcher", nil, &stderr, func(_ context.Context, _ []string, w io.Writer) error {
+		log = w
+		_, err := io.WriteString(log, "a log line\n")
+		return errors.Join(err, errors.New("no cluster"))
+	})
+	_, err := io.WriteString(log, "a goroutine that nobody waited for\n")
+	require.NoError(t, err)
+	assert.Equal(t, "a log line\nwatcher: no cluster\n", stderr.String())
+}
+
 func TestSignalsCancelTheContext(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		code := service.Main("watcher", nil, io.Discard, func(ctx context.Context, _ []string, _ io.Writer) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"sync"
 	"syscall"
 )
 
@@ -14,10 +15,37 @@ import (
 func Main(program string, args []string, stderr io.Writer, run func(ctx context.Context, args []string, stderr io.Writer) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	err := run(ctx, args, stderr)
+	out := &output{w: stderr}
+	err := run(ctx, args, out)
 	if err == nil || errors.Is(err, ErrHelp) {
 		return 0
 	}
-	_, _ = fmt.Fprintf(stderr, "%s: %v\n", program, err)
+	out.end(fmt.Sprintf("%s: %v\n", program, err))
 	return 1
+}
+
+// output is a writer that can be ended: a manager that fails leaves goroutines that log for a moment, and
+// the last line of a program is to be why it ended.
+type output struct {
+	mu    sync.Mutex
+	w     io.Writer
+	ended bool
+}
+
+// Write drops what comes after the end.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return len(p), nil
+	}
+	return o.w.Write(p)
+}
+
+// end writes the last line.
+func (o *output) end(line string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	_, _ = io.WriteString(o.w, line) // there is nobody left to tell
 }

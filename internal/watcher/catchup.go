@@ -21,25 +21,30 @@ import (
 // CatchUp returns what is to be recorded of a node that was there when the
 // watcher started: its events are not known, so the node is compared with its record, nil
 // if it has none that can be read. A node that has its labels gives nothing, so
-// that a restart of every watcher on a quiet cluster records nothing.
-func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, now time.Time) []txn.Transaction {
+// that a restart of every watcher on a quiet cluster records nothing. hasPending says whether there are transactions
+// of the node that are not applied: these may be going to replace what the record has, even if it agrees with the node now.
+func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, hasPending bool, now time.Time) []txn.Transaction {
 	own, marker := labels.Split(n.Labels)
 	switch {
 	case r == nil || !preserve.Owned(*r, n.UID, marker):
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
-	case o.RecordUpdates && !maps.Equal(own, r.Labels):
+	case o.RecordUpdates && (hasPending || !maps.Equal(own, r.Labels)):
 		return []txn.Transaction{o.transaction(txn.Updated, n, now)}
 	}
 	return nil
 }
 
-// catchUpAll compares every node in initial with its record. The records are read after the
-// nodes were: a record that agrees with a node it was read after has all that the node shows.
+// catchUpAll compares every node in initial with its record. The records are read last: one that agrees with a node
+// which it was read after, and no transaction is left that was there before, has all that the node shows.
 func (w *Watcher) catchUpAll(ctx context.Context, initial map[string]*metav1.PartialObjectMetadata) (map[string][]txn.Transaction, error) {
 	now := time.Now()
+	hasPending, err := w.nodesWithTransactions(ctx)
+	if err != nil {
+		return nil, err
+	}
 	found := make(map[string][]txn.Transaction)
 	compared := make(map[string]bool, len(initial))
-	err := w.eachRecord(ctx, func(cm *corev1.ConfigMap) error {
+	err = w.eachRecord(ctx, func(cm *corev1.ConfigMap) error {
 		n, ok := initial[cm.Name]
 		if !ok {
 			return nil
@@ -49,7 +54,7 @@ func (w *Watcher) catchUpAll(ctx context.Context, initial map[string]*metav1.Par
 			return nil //nolint:nilerr // as if there were none: the processor that gets the transaction reports it
 		}
 		compared[cm.Name] = true
-		found[cm.Name] = w.observer.CatchUp(n, r, now)
+		found[cm.Name] = w.observer.CatchUp(n, r, hasPending[txn.NodeHash(n.Name)], now)
 		return nil
 	})
 	if err != nil {
@@ -57,10 +62,36 @@ func (w *Watcher) catchUpAll(ctx context.Context, initial map[string]*metav1.Par
 	}
 	for name, n := range initial {
 		if !compared[name] {
-			found[name] = w.observer.CatchUp(n, nil, now)
+			found[name] = w.observer.CatchUp(n, nil, false, now)
 		}
 	}
 	return found, nil
+}
+
+// nodesWithTransactions returns the hashes of the nodes that have transactions which are not applied.
+func (w *Watcher) nodesWithTransactions(ctx context.Context) (map[string]bool, error) {
+	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
+		err := w.client.List(ctx, list, &client.ListOptions{
+			Namespace: w.queue.Namespace, Limit: opts.Limit, Continue: opts.Continue, Raw: &opts,
+		})
+		return list, err
+	})
+	hashes := map[string]bool{}
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		cm, ok := obj.(*metav1.PartialObjectMetadata)
+		if !ok {
+			return fmt.Errorf("a list of ConfigMaps holds a %T", obj)
+		}
+		if hash, _, ok := txn.SplitName(cm.Name); ok {
+			hashes[hash] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the transactions in namespace %q: %w", w.queue.Namespace, err)
+	}
+	return hashes, nil
 }
 
 // eachRecord calls do with the ConfigMaps in the metadata namespace, read page by page.

@@ -266,3 +266,15 @@ func TestQuietNodeIsNotRecordedAndDoesNotHoldUpTheStop(t *testing.T) {
 		assert.Empty(t, queued(t, w.client, transactions, "node-1"))
 	})
 }
+
+// All watchers were down while the labels became again what is saved, and a change from before that is not applied yet.
+func TestStartRecordsANodeWhoseTransactionsAreNotApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		saved := record.Record{Node: "node-1", Version: "3", Source: "a", Labels: set{"rack": "r7"}}
+		change := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "a", ResourceVersion: "5", Labels: set{"rack": "r8"}}
+		c := fake.NewClientBuilder().WithObjects(saved.ConfigMap(records), change.ConfigMap(transactions)).Build()
+		w := startWith(t, c, &informer{initial: []any{state("a", "8", saved.Labels)}})
+		w.stop(t)
+		assert.Equal(t, []string{"updated a@5", "updated a@8"}, summary(queued(t, w.client, transactions, "node-1")))
+	})
+}

@@ -114,8 +114,8 @@ func TestCatchUp(t *testing.T) {
 		"restored but not noted, changed":      {state("c", "9", set{labels.Marker: "3"}), &saved, txn.Updated, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, transactionOf(tc.node, tc.want, true), watcher.Observer{RecordUpdates: true}.CatchUp(tc.node, tc.record, observed))
-			assert.Equal(t, transactionOf(tc.node, tc.wantAddsOnly, false), watcher.Observer{}.CatchUp(tc.node, tc.record, observed), "while updates are not recorded")
+			assert.Equal(t, transactionOf(tc.node, tc.want, true), watcher.Observer{RecordUpdates: true}.CatchUp(tc.node, tc.record, false, observed))
+			assert.Equal(t, transactionOf(tc.node, tc.wantAddsOnly, false), watcher.Observer{}.CatchUp(tc.node, tc.record, false, observed), "while updates are not recorded")
 		})
 	}
 }
@@ -130,4 +130,15 @@ func transactionOf(n *metav1.PartialObjectMetadata, typ txn.Type, recordUpdates 
 		Type: typ, Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker,
 		ObservedAt: observed, FoundsRecord: typ == txn.Added && recordUpdates,
 	}}
+}
+
+// What is not applied yet may be going to replace labels with which the record agrees now.
+func TestCatchUpWhileTransactionsAreNotApplied(t *testing.T) {
+	saved := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Version: "3", Source: "a"}
+	owned, other := state("a", "9", set{"rack": "r7"}), state("c", "9", set{"rack": "r7"})
+	for _, o := range []watcher.Observer{{RecordUpdates: true}, {}} {
+		want := map[bool]txn.Type{true: txn.Updated}[o.RecordUpdates]
+		assert.Equal(t, transactionOf(owned, want, o.RecordUpdates), o.CatchUp(owned, &saved, true, observed))
+		assert.Equal(t, transactionOf(other, txn.Added, o.RecordUpdates), o.CatchUp(other, &saved, true, observed))
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -13,8 +12,11 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
+// kubeconfigEnv names the kubeconfig of a cluster that is there already.
+const kubeconfigEnv = "E2E_KUBECONFIG"
+
 // foreignKubeconfig returns the kubeconfig of the cluster that is to be used, "" if the tests are to start their own.
-func foreignKubeconfig() string { return os.Getenv("E2E_KUBECONFIG") }
+func foreignKubeconfig() string { return os.Getenv(kubeconfigEnv) }
 
 // cluster is an API server that one test at a time has for itself.
 type cluster struct {
@@ -74,11 +76,7 @@ func (p *pool) stop() error {
 func newCluster() (*cluster, error) {
 	c := &cluster{}
 	if path := foreignKubeconfig(); path != "" {
-		absolute, err := filepath.Abs(path)
-		if err != nil {
-			return nil, fmt.Errorf("finding the kubeconfig: %w", err)
-		}
-		c.kubeconfig = absolute
+		c.kubeconfig = path
 	} else {
 		plane, err := controlplane.Start(controlplane.Options{})
 		if err != nil {

@@ -31,9 +31,11 @@ func TestReturnedNodeHasItsLabelsBack(t *testing.T) {
 	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "the delete is applied")
 	deleted := e.record(t, name)
 	require.NotNil(t, deleted)
-	isAfterSave, err := resourceversion.CompareResourceVersion(deleted.Version, before.Version)
+	assert.Equal(t, before.Version, deleted.Version, "the labels are the same")
+	assert.Equal(t, first.UID, deleted.Restored.UID)
+	isAfterSave, err := resourceversion.CompareResourceVersion(deleted.Restored.ResourceVersion, before.Version)
 	require.NoError(t, err)
-	assert.Positive(t, isAfterSave, "the version is the resourceVersion of the delete")
+	assert.Positive(t, isAfterSave, "since the delete, an older event is known as such")
 	second := e.create(name, nil)
 
 	e.restored(name, want)

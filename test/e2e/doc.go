@@ -13,10 +13,12 @@
 // the programs see all Nodes: those of one test would restore the Nodes of another. There are as many
 // of them as tests run in parallel.
 //
-// With E2E_KUBECONFIG, the path of a kubeconfig with admin rights, the tests run one after the other
-// against that cluster, a minikube for instance. No nodekeeper may be installed there. The tests touch
-// Nodes of their own only: those have no machine, are cordoned, have names that begin with e2e-, and
-// are deleted with the namespaces of the test when it is over.
+// With E2E_KUBECONFIG, the absolute path of a kubeconfig with admin rights, the tests run one after the
+// other against that cluster, a minikube for instance. No nodekeeper may be installed there. The tests
+// touch Nodes of their own only: those have no machine, are cordoned, have names that begin with e2e-, and
+// are deleted with the namespaces of the test when it is over. The programs see the other Nodes too and keep
+// records of them in the namespaces of the test, so a test looks at what belongs to its own nodes. A cluster
+// may have controllers, which write the status and taints of Nodes and a ConfigMap into each namespace, or none.
 //
 // Waiting for something means waiting for a state of the cluster or a line in a program's log that must
 // come; nothing here sleeps and hopes. That a queue stays empty is known when the watchers have ended,

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -19,7 +20,11 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	flag.Parse()
-	if foreignKubeconfig() != "" {
+	if path := foreignKubeconfig(); path != "" {
+		if !filepath.IsAbs(path) {
+			fmt.Fprintf(os.Stderr, "%s %q: give an absolute path, tests run in the directory of their package\n", kubeconfigEnv, path)
+			return 1
+		}
 		// One after the other: each test is to have the cluster for itself.
 		if err := flag.Set("test.parallel", "1"); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -47,13 +47,70 @@ func TestOnlyTheRecordOfANodeThatStaysAwayIsRemoved(t *testing.T) {
 	assert.Empty(t, marker)
 }
 
+func TestRecordsAreKeptForEverUnlessARetentionTimeIsGiven(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	e := newEnv(t)
+	e.watcher()
+	keeping := e.processor()
+	live, short, long := e.name("live"), e.name("short"), e.name("long")
+	want := labelSet{"rack": "r7"}
+	for _, name := range []string{live, short, long} {
+		e.create(name, want)
+		e.saved(name, want)
+	}
+	e.delete(short)
+	e.delete(long)
+	e.settle()
+	versions := map[string]string{}
+	for name, away := range map[string]time.Duration{live: 31 * day, short: 29 * day, long: 31 * day} {
+		versions[name] = e.noteAway(name, time.Now().Add(-away))
+	}
+
+	// A processor that removes records looks for them at its start.
+	e.stop(keeping)
+	keeping = e.processor()
+	other := e.name("other")
+	e.watcher()
+	e.create(other, want)
+	e.saved(other, want)
+	e.settle()
+	for name, version := range versions {
+		assert.Equal(t, version, e.recordObject(t, name).ResourceVersion, "record of node %s", name)
+	}
+	e.stop(keeping)
+
+	e.processor("--retention=720h")
+	e.eventually(func(c *assert.CollectT) { assert.Nil(c, e.record(c, long)) }, "the record of the node that is away for 31 days is removed")
+	e.awaySince(live, false)
+	assert.Equal(t, versions[short], e.recordObject(t, short).ResourceVersion)
+	e.watcher()
+	e.create(short, nil)
+	e.restored(short, want)
+	e.settle()
+}
+
+// noteAway writes into a record since when its node is away, and returns its resourceVersion.
+func (e *env) noteAway(name string, since time.Time) (resourceVersion string) {
+	e.t.Helper()
+	cm := e.recordObject(e.t, name)
+	cm.Annotations[record.AwaySinceAnnotation] = since.UTC().Format(time.RFC3339)
+	require.NoError(e.t, e.client.Update(e.t.Context(), cm))
+	return cm.ResourceVersion
+}
+
+// recordObject reads the ConfigMap of a node's record.
+func (e *env) recordObject(t require.TestingT, name string) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{}
+	require.NoError(t, e.client.Get(e.t.Context(), types.NamespacedName{Namespace: e.metadata, Name: name}, cm))
+	return cm
+}
+
 // awaySince waits until the record of a node says since when it is away, or does not say it any more.
 func (e *env) awaySince(name string, isNoted bool) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
-		cm := &corev1.ConfigMap{}
-		require.NoError(c, e.client.Get(e.t.Context(), types.NamespacedName{Namespace: e.metadata, Name: name}, cm))
-		_, ok := cm.Annotations[record.AwaySinceAnnotation]
+		_, ok := e.recordObject(c, name).Annotations[record.AwaySinceAnnotation]
 		assert.Equal(c, isNoted, ok)
 	}, "the record of node %s tells whether it is away", name)
 }

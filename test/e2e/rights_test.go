@@ -39,7 +39,7 @@ func (e *env) leastRights(program string) rights {
 	all := map[string]rights{
 		"watcher": {
 			"":                      {e.seeNamespaces(), rule("", "nodes", "list", "watch")},
-			e.transactions:          {rule("", "configmaps", "create", "get")},
+			e.transactions:          {rule("", "configmaps", "create", "get", "list")},
 			e.metadata:              {rule("", "configmaps", "list")},
 			metav1.NamespaceDefault: {events},
 		},

@@ -119,7 +119,7 @@ func (a *watcherActor) run() {
 		if a.world.record != nil {
 			r = &a.world.record.record
 		}
-		a.pending = a.observer.CatchUp(listed, r, time.Time{})
+		a.pending = a.observer.CatchUp(listed, r, len(a.world.queue) > 0, time.Time{})
 		a.tell("starts, sees %s@%s, records %d", listed.UID, listed.ResourceVersion, len(a.pending))
 	}
 	for {
