@@ -51,14 +51,16 @@ func (g *ghost) seesWrite(n *node, e event) error {
 	return nil
 }
 
-// isNote says whether a record is the one before with the note of a restore from it.
+// isNote says whether a record is the one before with the note of a restore from it, or of a later state of its source
+// with the same labels.
 func isNote(n *node, before, after record.Record) bool {
 	i := n.incarnations[after.Restored.UID]
 	if i == nil || before.Version != after.Version || before.Source != after.Source || !maps.Equal(before.Labels, after.Labels) {
 		return false
 	}
 	s, ok := i.at(number(after.Restored.ResourceVersion))
-	return ok && s.marker == before.Version && maps.Equal(s.labels, after.Labels)
+	isOwn := i.uid == before.Source && number(after.Restored.ResourceVersion) > number(before.Version)
+	return ok && (isOwn || s.marker == before.Version) && maps.Equal(s.labels, after.Labels)
 }
 
 // isLater says whether a record is of a later state of the incarnation that the one before follows.
