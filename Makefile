@@ -67,10 +67,10 @@ test: build controlplane ## run all tests
 race: build controlplane ## run all tests with the race detector (needs a C compiler); not the simulation, which is sequential
 	$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -v /test/simulation)
 
-SCHEDULES ?= 300000
+SCHEDULES ?= 1000000
 .PHONY: simulate
-simulate: ## explore SCHEDULES (300000) orders of events, and find every broken rule
-	go test ./test/simulation -args -schedules=$(SCHEDULES)
+simulate: ## explore SCHEDULES (1000000) orders of events, and find every broken rule
+	go test ./test/simulation -v -args -schedules=$(SCHEDULES)
 
 .PHONY: e2e
 e2e: build $(if $(E2E_KUBECONFIG),,controlplane) ## run the end-to-end tests; E2E_KUBECONFIG=FILE: against that cluster
