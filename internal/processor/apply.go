@@ -37,7 +37,8 @@ type state struct {
 
 // apply makes the effect of a transaction stored, if it is not. A nil error means that the
 // transaction can be removed.
-func (p *Processor) apply(ctx context.Context, t txn.Transaction) error {
+func (p *Processor) apply(ctx context.Context, q txn.Queued) error {
+	t := q.Transaction
 	mustBeFresh := false
 	for range maxAttempts {
 		s, err := p.read(ctx, t, mustBeFresh)
@@ -49,6 +50,10 @@ func (p *Processor) apply(ctx context.Context, t txn.Transaction) error {
 			mustBeFresh = true // never drop anything on a cached read
 			continue
 		}
+		// After all reads: the client sends those again if the API server is away, so they can outlast a restore of etcd.
+		if isQueued, err := p.confirm(ctx, q); err != nil || !isQueued {
+			return err
+		}
 		err = p.carryOut(ctx, t, s, d)
 		if !errors.Is(err, errStale) {
 			return err
@@ -56,6 +61,18 @@ func (p *Processor) apply(ctx context.Context, t txn.Transaction) error {
 		mustBeFresh = true
 	}
 	return fmt.Errorf("applying transaction %s of node %q: %d conflicts in a row", t.Name(), t.Node, maxAttempts)
+}
+
+// confirm says whether a transaction is in the queue and not only in the cache.
+func (p *Processor) confirm(ctx context.Context, q txn.Queued) (bool, error) {
+	if !p.history.InDoubt() {
+		return true, nil
+	}
+	isQueued, err := p.queue.Has(ctx, q)
+	if err == nil && !isQueued {
+		logf.FromContext(ctx).Info("Skipped a transaction that is not in the queue any more", "type", q.Type, "resourceVersion", q.ResourceVersion, "uid", q.UID)
+	}
+	return isQueued, err
 }
 
 // read returns what the decision on t needs: from the cache if that is good enough for a start.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/record"
@@ -38,7 +39,7 @@ const (
 	usePriorityQueue = false
 )
 
-// Config is what a Processor is made from. All fields are required but Retention.
+// Config is what a Processor is made from. All fields are required but History and Retention.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
@@ -46,6 +47,8 @@ type Config struct {
 	Cache client.Reader
 	// Locks are the locks of the nodes.
 	Locks *nodelock.Locker
+	// History tells when what the cache holds is in doubt; nil: never.
+	History *history.History
 	// Events takes the Warning events on Nodes, records and malformed transactions.
 	Events events.EventRecorder
 	// Metrics registers the processor's metrics.
@@ -64,6 +67,7 @@ type Config struct {
 type Processor struct {
 	client               client.Client
 	locks                *nodelock.Locker
+	history              *history.History
 	events               events.EventRecorder
 	transactionNamespace string
 	policy               labels.Policy
@@ -78,6 +82,7 @@ func New(cfg Config) (*Processor, error) {
 	p := &Processor{
 		client:               cfg.Client,
 		locks:                cfg.Locks,
+		history:              cfg.History,
 		events:               cfg.Events,
 		transactionNamespace: cfg.TransactionNamespace,
 		policy:               cfg.Policy,
@@ -191,7 +196,7 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 		if next == nil {
 			return nil
 		}
-		if err := p.apply(ctx, next.Transaction); err != nil {
+		if err := p.apply(ctx, *next); err != nil {
 			return err
 		}
 		// Remove last: a crash before this repeats the step, which then has no effect.
