@@ -83,8 +83,8 @@ func (h *History) InDoubt() bool {
 // seen. It returns [ErrWentBack] if the second is lower, and then the History went back.
 func (h *History) Compare(before, after string) error {
 	order, err := resourceversion.CompareResourceVersion(after, before)
-	if h == nil || err != nil || order >= 0 { // what is no resourceVersion of etcd's says nothing
-		return nil
+	if h == nil || err != nil || order >= 0 {
+		return nil //nolint:nilerr // what is no resourceVersion of etcd's says nothing
 	}
 	return h.Lost(fmt.Sprintf("from resourceVersion %s to %s", before, after))
 }

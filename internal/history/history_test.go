@@ -65,21 +65,41 @@ func goOn(t *testing.T, lw toolscache.ListerWatcherWithContext, from string) err
 	return err
 }
 
+func TestWatchThatFailsInItsTurnIsInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, h := &cluster{resourceVersion: "300"}, history.New()
+		lw := c.through(h)
+		require.NoError(t, goOn(t, lw, ""))
+		time.Sleep(time.Minute)
+		c.isDown = true
+		require.ErrorIs(t, goOn(t, lw, "300"), errDown)
+		c.isDown, c.resourceVersion = false, "299"
+		time.Sleep(time.Second)
+		require.ErrorIs(t, goOn(t, lw, "300"), history.ErrWentBack)
+	})
+}
+
+// listFrom lists what is not older than a resourceVersion.
+func listFrom(t *testing.T, lw toolscache.ListerWatcherWithContext, from string) error {
+	t.Helper()
+	_, err := lw.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: from})
+	return err
+}
+
 func TestWatchThatIsNotInterruptedAsksForNothing(t *testing.T) {
-	for name, begin := range map[string]func(*testing.T, toolscache.ListerWatcherWithContext){
-		"a watch that begins with what there is": func(t *testing.T, lw toolscache.ListerWatcherWithContext) { require.NoError(t, goOn(t, lw, "")) },
-		"a list and a watch": func(t *testing.T, lw toolscache.ListerWatcherWithContext) {
-			_, err := lw.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
-			require.NoError(t, err)
-			require.NoError(t, goOn(t, lw, "300"))
-		},
-	} {
+	for name, hasListed := range map[string]bool{"a watch that begins with what there is": false, "a list and a watch": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, h := &cluster{resourceVersion: "300"}, history.New()
 				lw := c.through(h)
-				begin(t, lw)
+				from := ""
+				if hasListed {
+					require.NoError(t, listFrom(t, lw, "0"))
+					from = "300"
+				}
 				before := len(c.lists)
+				require.NoError(t, goOn(t, lw, from))
+				assert.False(t, h.InDoubt())
 				for range 100 {
 					time.Sleep(time.Minute)
 					require.NoError(t, goOn(t, lw, "300"))
@@ -92,19 +112,20 @@ func TestWatchThatIsNotInterruptedAsksForNothing(t *testing.T) {
 }
 
 func TestInterruptedWatchIsComparedBeforeItGoesOn(t *testing.T) {
+	type goesOn func(*testing.T, toolscache.ListerWatcherWithContext, string) error
 	for name, tc := range map[string]struct {
 		after time.Duration // between the begin of the watch, which is to last a minute, and the next
-		then  func(*testing.T, toolscache.ListerWatcherWithContext) error
+		then  goesOn        // from resourceVersion 300
 		now   string
 		want  error
 	}{
-		"ended early, goes on":   {time.Second, watchFrom300, "300", nil},
-		"ended early, went back": {time.Second, watchFrom300, "299", history.ErrWentBack},
-		"by length":              {time.Second, watchFrom300, "1000", nil},
-		"was not asked for long": {time.Hour, watchFrom300, "299", history.ErrWentBack},
-		"lists anew, goes on":    {time.Second, listFrom300, "301", nil},
-		"lists anew, went back":  {time.Second, listFrom300, "299", history.ErrWentBack},
-		"not of etcd":            {time.Second, watchFrom300, "x", nil},
+		"ended early, goes on":   {time.Second, goOn, "300", nil},
+		"ended early, went back": {time.Second, goOn, "299", history.ErrWentBack},
+		"by length":              {time.Second, goOn, "1000", nil},
+		"was not asked for long": {time.Hour, goOn, "299", history.ErrWentBack},
+		"lists anew, goes on":    {time.Second, listFrom, "301", nil},
+		"lists anew, went back":  {time.Second, listFrom, "299", history.ErrWentBack},
+		"not of etcd":            {time.Second, goOn, "x", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -112,22 +133,13 @@ func TestInterruptedWatchIsComparedBeforeItGoesOn(t *testing.T) {
 				lw := c.through(h)
 				require.NoError(t, goOn(t, lw, ""))
 				time.Sleep(tc.after)
-				require.ErrorIs(t, tc.then(t, lw), tc.want)
+				require.ErrorIs(t, tc.then(t, lw, "300"), tc.want)
 				assert.Equal(t, metav1.ListOptions{Limit: 1}, c.lists[0], "one object, and the resourceVersion that etcd has now")
 				assert.True(t, h.InDoubt())
 				assert.Equal(t, tc.want != nil, h.WentBack())
 			})
 		})
 	}
-}
-
-func watchFrom300(t *testing.T, lw toolscache.ListerWatcherWithContext) error {
-	return goOn(t, lw, "300")
-}
-
-func listFrom300(t *testing.T, lw toolscache.ListerWatcherWithContext) error {
-	_, err := lw.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "300"})
-	return err
 }
 
 func TestDoubtLastsFromTheInterruptionToAMinuteAfterIt(t *testing.T) {
@@ -149,9 +161,9 @@ func TestDoubtLastsFromTheInterruptionToAMinuteAfterIt(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.True(t, h.InDoubt(), "the other is interrupted still")
 		require.NoError(t, goOn(t, other, "300"))
-		time.Sleep(time.Minute - 1)
+		time.Sleep(time.Minute - time.Nanosecond)
 		assert.True(t, h.InDoubt())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		assert.False(t, h.InDoubt())
 		assert.False(t, h.WentBack())
 	})
