@@ -3,6 +3,7 @@ package simulation
 import (
 	"errors"
 	"maps"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -70,7 +71,7 @@ func (g *ghost) becomesOwner(incarnation, rv int) {
 func (g *ghost) owns(w *world) bool { return g.by[w.incarnation].owns > 0 }
 
 // puts is told before a transaction is stored.
-func (g *ghost) puts(w *world, t txn.Transaction) {
+func (g *ghost) puts(t txn.Transaction) {
 	l := &g.by[incarnationOf(t.UID)]
 	l.stored = max(l.stored, number(t.ResourceVersion))
 	l.isEnded = l.isEnded || t.Type == txn.Deleted
@@ -109,8 +110,7 @@ func (g *ghost) noted(incarnation int) {
 
 // had says whether the owner had labels that may be what the next incarnation gets.
 func (g *ghost) had(w *world, floor int, isRight func(map[string]string) bool) bool {
-	for i := len(w.events) - 1; i >= 0; i-- {
-		e := w.events[i]
+	for _, e := range slices.Backward(w.events) {
 		if e.incarnation != g.owner {
 			continue
 		}

@@ -138,9 +138,10 @@ func (a *processorActor) apply(t txn.Transaction) bool {
 			return true
 		case hasFailed:
 			return false
+		case isStale:
+			a.tell("  conflict")
+			mustBeFresh = true
 		}
-		a.tell("  conflict")
-		mustBeFresh = true
 	}
 	return false
 }

@@ -62,7 +62,7 @@ func drawActions(c *choices, actions []userAction) []userAction {
 	actions = append(actions, deletes, edits)
 	for action := range numActions {
 		for range pick(c, 1, 0, 4) {
-			actions = append(actions, action)
+			actions = append(actions, userAction(action))
 		}
 	}
 	return actions

@@ -63,7 +63,9 @@ func (s *simulation) run(bytes []byte, tracks bool) (broken error) {
 	s.settle()
 	s.checkEnds()
 	s.world.ghost.check(s.world)
-	s.restartWatchers()
+	if s.world.broken == nil {
+		s.restartWatchers()
+	}
 	return s.world.broken
 }
 

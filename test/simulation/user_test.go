@@ -17,8 +17,9 @@ const (
 	heartbeats
 	removesLabel
 	removesMarker
-	numActions
 )
+
+const numActions = int(removesMarker) + 1
 
 // userActor creates, edits and deletes the node.
 type userActor struct{ actor }
@@ -76,7 +77,7 @@ func (a *userActor) act(action userAction) {
 			w.relabel(func(own map[string]string) { delete(own, labels.Marker) })
 			a.tell("removes the marker, %s", nodeText(w.node))
 		}
-	default:
+	case edits:
 		w.relabel(func(own map[string]string) { own["a"] = a.value() })
 		a.tell("edits %s %v", nodeText(w.node), w.node.Labels)
 	}
@@ -100,7 +101,7 @@ func (a *userActor) marker() string {
 	return "99999"
 }
 
-// nodeText prints one state of a node.
+// nodeState prints as a uid and a resourceVersion.
 type nodeState metav1.PartialObjectMetadata
 
 func nodeText(n *metav1.PartialObjectMetadata) *nodeState { return (*nodeState)(n) }

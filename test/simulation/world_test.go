@@ -217,7 +217,7 @@ func (w *world) put(t txn.Transaction) (other *storedTxn) {
 	if isTaken {
 		return w.queue[at]
 	}
-	w.ghost.puts(w, t)
+	w.ghost.puts(t)
 	w.nextRV()
 	w.puts++
 	w.queue = slices.Insert(slices.Clone(w.queue), at, &storedTxn{Transaction: t, uid: w.rv})
