@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"syscall"
 	"time"
 
 	"nodekeeper.dev/test/controlplane"
@@ -15,90 +16,110 @@ const sightTime = 3 * time.Second
 // errServersBusy says that another fault has a server stopped already.
 var errServersBusy = errors.New("a server is stopped already")
 
-// restartServer ends a server, as it is asked to or by kill -9, and starts it again. Watches end with it, so what happens in
-// the last moment before may be seen by nobody.
-type restartServer struct {
+// outage is a time in which a server does not answer. Watches end with it, so what happens in the last moment
+// before may be seen by nobody. There is one outage at a time.
+type outage struct {
 	world  *world
 	server controlplane.Server
-	isKill bool
-
 	isOurs bool // holds the servers
 	see    func(to uint64)
 }
 
-// restartAPIServer is a restartServer of the API server.
-type restartAPIServer struct{ restartServer }
-
-func drawRestartAPIServer(w *world, r *rand.Rand) fault {
-	return &restartAPIServer{restartServer{world: w, server: controlplane.APIServer, isKill: r.IntN(2) == 0}}
+func drawServer(r *rand.Rand) controlplane.Server {
+	return []controlplane.Server{controlplane.Etcd, controlplane.APIServer}[r.IntN(2)]
 }
 
-// restartEtcd is a restartServer of etcd. The API server stays and fails.
-type restartEtcd struct{ restartServer }
-
-func drawRestartEtcd(w *world, r *rand.Rand) fault {
-	return &restartEtcd{restartServer{world: w, server: controlplane.Etcd, isKill: r.IntN(2) == 0}}
-}
-
-func (f *restartServer) inject(ctx context.Context) error {
-	if !f.world.serversMu.TryLock() {
+// begin calls stop when everything that happened before it is seen.
+func (o *outage) begin(ctx context.Context, stop func() error) error {
+	if !o.world.serversMu.TryLock() {
 		return errServersBusy
 	}
-	f.isOurs = true
-	from, err := f.world.storage.revision(ctx)
+	o.isOurs = true
+	from, err := o.world.storage.revision(ctx)
 	if err != nil {
 		return err
 	}
-	f.see = f.world.goBlind(from)
+	o.see = o.world.goBlind(from)
 	if !wait(ctx, sightTime) {
 		return ctx.Err()
 	}
-	if f.isKill {
-		return f.world.plane.KillServer(f.server)
-	}
-	return f.world.plane.StopServer(f.server)
+	return stop()
 }
 
-func (f *restartServer) heal(ctx context.Context) error {
-	if !f.isOurs {
+// end calls start, if the outage ever began, and returns when the watcher that nothing was done to sees again.
+func (o *outage) end(ctx context.Context, start func() error) error {
+	if !o.isOurs {
 		return nil
 	}
-	if f.see != nil {
-		if err := f.startAgain(ctx); err != nil {
+	if o.see != nil {
+		if err := start(); err != nil {
+			return err
+		}
+		if err := o.awaitSight(ctx); err != nil {
 			return err
 		}
 	}
-	f.isOurs = false
-	f.world.serversMu.Unlock()
+	o.isOurs = false
+	o.world.serversMu.Unlock()
 	return nil
 }
 
-// startAgain starts the server and waits until the watcher that nothing was done to sees again.
-func (f *restartServer) startAgain(ctx context.Context) error {
-	if err := f.world.plane.StopServer(f.server); err != nil { // if inject was interrupted it still runs
-		return err
-	}
-	if err := f.world.plane.StartServer(f.server); err != nil {
-		return err
-	}
+func (o *outage) awaitSight(ctx context.Context) error {
 	wait(ctx, sightTime) // a watch that is about to end has ended by then
-	for _, p := range f.world.crew {
-		if err := eventually(ctx, func(context.Context) error { return f.sees(p) }); err != nil {
-			return err
+	err := eventually(ctx, func(context.Context) error {
+		for _, p := range o.world.crew {
+			if p.isAnchor && !p.proxy.Watching("nodes") {
+				return errors.New(p.name + " does not watch")
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	to, err := f.world.storage.revision(ctx)
+	to, err := o.world.storage.revision(ctx)
 	if err == nil {
-		f.see(to)
+		o.see(to)
 	}
 	return err
 }
 
-func (f *restartServer) sees(p *process) error {
-	if p.isAnchor && !p.proxy.Watching("nodes") {
-		return errors.New(p.name + " does not watch")
+// restartServer ends a server, as it is asked to or by kill -9, and starts it again. While etcd is away, the API server
+// stays and fails.
+type restartServer struct {
+	outage
+
+	isKill bool
+}
+
+func drawRestartServer(w *world, r *rand.Rand) fault {
+	o := restartServer{outage: outage{world: w, server: drawServer(r)}, isKill: r.IntN(2) == 0}
+	if o.server == controlplane.Etcd {
+		return &restartEtcd{o}
 	}
-	return nil
+	return &restartAPIServer{o}
+}
+
+// They are types of their own to be counted.
+type (
+	restartAPIServer struct{ restartServer }
+	restartEtcd      struct{ restartServer }
+)
+
+func (f *restartServer) inject(ctx context.Context) error {
+	return f.begin(ctx, func() error {
+		if f.isKill {
+			return f.world.plane.KillServer(f.server)
+		}
+		return f.world.plane.StopServer(f.server)
+	})
+}
+
+func (f *restartServer) heal(ctx context.Context) error {
+	return f.end(ctx, func() error {
+		// It still runs if inject was interrupted.
+		return errors.Join(f.world.plane.StopServer(f.server), f.world.plane.StartServer(f.server))
+	})
 }
 
 func (f *restartServer) String() string {
@@ -107,3 +128,20 @@ func (f *restartServer) String() string {
 	}
 	return "stop of " + string(f.server)
 }
+
+// freezeServer is SIGSTOP and then SIGCONT of a server: every request hangs.
+type freezeServer struct{ outage }
+
+func drawFreezeServer(w *world, r *rand.Rand) fault {
+	return &freezeServer{outage{world: w, server: drawServer(r)}}
+}
+
+func (f *freezeServer) inject(ctx context.Context) error {
+	return f.begin(ctx, func() error { return f.world.plane.SignalServer(f.server, syscall.SIGSTOP) })
+}
+
+func (f *freezeServer) heal(ctx context.Context) error {
+	return f.end(ctx, func() error { return f.world.plane.SignalServer(f.server, syscall.SIGCONT) })
+}
+
+func (f *freezeServer) String() string { return "SIGSTOP of " + string(f.server) }

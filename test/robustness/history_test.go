@@ -62,6 +62,8 @@ type incarnation struct {
 	ownedAt uint64
 	// addedAt is the revision at which its first added transaction was stored, zero: none was.
 	addedAt uint64
+	// savedUpTo is the latest revision of it that a record was ever of, or had a note of.
+	savedUpTo uint64
 	// recorded are the transactions that were ever stored of it.
 	recorded []storedTxn
 }
@@ -196,6 +198,14 @@ func (n *node) applyRecord(now *record.Record) {
 	n.record = now
 	if now != nil {
 		n.versions[now.Version] = now.Labels
+		n.save(now.Source, now.Version)
+		n.save(now.Restored.UID, now.Restored.ResourceVersion)
+	}
+}
+
+func (n *node) save(uid types.UID, resourceVersion string) {
+	if i := n.incarnations[uid]; i != nil {
+		i.savedUpTo = max(i.savedUpTo, number(resourceVersion))
 	}
 }
 

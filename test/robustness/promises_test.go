@@ -138,7 +138,8 @@ func (g *ghost) isStored(n *node, name string) bool {
 	case i.ownedAt == 0:
 		return true // seen of an incarnation that never had its labels
 	}
-	return number(n.record.Version) >= i.lastEdit(number(t.ResourceVersion)) || g.isTooLate(n, i, t)
+	edit := i.lastEdit(number(t.ResourceVersion))
+	return i.savedUpTo >= edit || number(n.record.Version) >= edit || g.isTooLate(n, i, t)
 }
 
 // isTooLate says whether a transaction tells of an incarnation that ended unseen, and was stored after a later one had got its
