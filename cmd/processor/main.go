@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/service"
@@ -35,8 +36,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	ctx = service.WithLogger(ctx, stderr, &opts.Options)
 	service.LogStart(ctx, fs)
 
+	past := history.New()
 	mgr, err := service.New(ctx, service.Config{
-		Program: program, Options: &opts.Options, Cache: opts.cache(), Permissions: opts.permissions(),
+		Program: program, Options: &opts.Options, Cache: opts.cache(), History: past, Permissions: opts.permissions(),
 	})
 	if err != nil {
 		return err
@@ -48,6 +50,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		Client:               mgr.GetClient(),
 		Cache:                mgr.GetCache(),
 		Locks:                nodelock.New(mgr.GetClient(), opts.TransactionNamespace, opts.Identity),
+		History:              past,
 		Events:               mgr.GetEventRecorder("nodekeeper-" + program),
 		Metrics:              metrics.Registry,
 		TransactionNamespace: opts.TransactionNamespace,

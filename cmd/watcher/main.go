@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/watcher"
 )
@@ -39,9 +40,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	ctx = service.WithLogger(ctx, stderr, &opts)
 	service.LogStart(ctx, fs)
 
-	listings := &watcher.Listings{}
+	past, listings := history.New(), &watcher.Listings{}
 	mgr, err := service.New(ctx, service.Config{
-		Program: program, Options: &opts, Cache: cacheOptions(listings), Permissions: permissions(&opts),
+		Program: program, Options: &opts, Cache: cacheOptions(listings), History: past, Permissions: permissions(&opts),
 	})
 	if err != nil {
 		return err
@@ -55,6 +56,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		Nodes:                nodes,
 		Listings:             listings,
 		HeadStart:            *headStart,
+		History:              past,
 		Events:               mgr.GetEventRecorder("nodekeeper-" + program),
 		Metrics:              metrics.Registry,
 		TransactionNamespace: opts.TransactionNamespace,

@@ -36,8 +36,9 @@ type state struct {
 }
 
 // apply makes the effect of a transaction stored, if it is not. A nil error means that the
-// transaction can be removed.
-func (p *Processor) apply(ctx context.Context, t txn.Transaction) error {
+// transaction can be removed. isStill is asked when what is remembered is in doubt: a fresh read that says whether there is
+// what t was taken from.
+func (p *Processor) apply(ctx context.Context, t txn.Transaction, isStill func(context.Context) (bool, error)) error {
 	mustBeFresh := false
 	for range maxAttempts {
 		s, err := p.read(ctx, t, mustBeFresh)
@@ -48,6 +49,12 @@ func (p *Processor) apply(ctx context.Context, t txn.Transaction) error {
 		if d.Action == preserve.Nothing && !s.isFresh {
 			mustBeFresh = true // never drop anything on a cached read
 			continue
+		}
+		// After all reads: the client sends those again if the API server is away, so they can outlast a restore of etcd.
+		if p.history.InDoubt() {
+			if ok, err := isStill(ctx); err != nil || !ok {
+				return err
+			}
 		}
 		err = p.carryOut(ctx, t, s, d)
 		if !errors.Is(err, errStale) {

@@ -184,11 +184,12 @@ func TestWithoutRetentionNothingIsRemoved(t *testing.T) {
 	before := c.stored(t, node)
 	looks := &faults.Log{Calls: faults.Calls{Verb: faults.List, Kind: "Node"}}
 	stop := c.process(t, setup{faults: []faults.Fault{looks}})
+	require.Eventually(t, func() bool { return len(looks.Entries()) == 1 }, patience, tick, "the look for protected nodes")
 	other := c.name("other")
 	c.put(t, event(txn.Added, other, "a", "9", nil))
 	c.waitApplied(t, other)
 	stop()
-	assert.Empty(t, looks.Entries())
+	assert.Len(t, looks.Entries(), 1, "no look for nodes that are away")
 	assert.Equal(t, before, c.stored(t, node))
 }
 

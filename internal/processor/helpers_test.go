@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/processor"
@@ -61,6 +62,8 @@ type setup struct {
 	cache  func(client.Reader) client.Reader // what it takes for its cache
 	locks  client.Client                     // where its locks are
 	mode   labels.Mode
+	// history is what its informers would tell.
+	history *history.History
 	// metrics are where its metrics go.
 	metrics prometheus.Registerer
 	// protects says whether it protects nodes.
@@ -90,7 +93,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 	cfg := processor.Config{
 		Client: faults.Client(c.WithWatch, s.faults...), Cache: mgr.GetCache(), Events: mgr.GetEventRecorder("nodekeeper-processor"),
 		Metrics: cmp.Or[prometheus.Registerer](s.metrics, prometheus.NewRegistry()), TransactionNamespace: c.transactions, MetadataNamespace: c.records,
-		Policy: policy(t, s.mode), Workers: 16, Protect: s.protects,
+		Policy: policy(t, s.mode), Workers: 16, History: s.history, Protect: s.protects,
 	}
 	cfg.Locks = nodelock.New(cmp.Or[client.Client](s.locks, cfg.Client), c.transactions, "processor-"+rand.String(6))
 	if s.cache != nil {

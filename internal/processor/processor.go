@@ -15,10 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/record"
@@ -38,7 +40,7 @@ const (
 	usePriorityQueue = false
 )
 
-// Config is what a Processor is made from. All fields are required but Retention and Protect.
+// Config is what a Processor is made from. All fields are required but History, Retention and Protect.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
@@ -47,6 +49,8 @@ type Config struct {
 	Cache client.Reader
 	// Locks are the locks of the nodes.
 	Locks *nodelock.Locker
+	// History tells when what the cache holds is in doubt; nil: never.
+	History *history.History
 	// Events takes the Warning events on Nodes, records and malformed transactions.
 	Events events.EventRecorder
 	// Metrics registers the processor's metrics.
@@ -67,6 +71,7 @@ type Config struct {
 type Processor struct {
 	client               client.Client
 	locks                *nodelock.Locker
+	history              *history.History
 	events               events.EventRecorder
 	transactionNamespace string
 	policy               labels.Policy
@@ -82,6 +87,7 @@ func New(cfg Config) (*Processor, error) {
 	p := &Processor{
 		client:               cfg.Client,
 		locks:                cfg.Locks,
+		history:              cfg.History,
 		events:               cfg.Events,
 		transactionNamespace: cfg.TransactionNamespace,
 		policy:               cfg.Policy,
@@ -204,7 +210,7 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 		if next == nil {
 			return nil
 		}
-		if err := p.apply(ctx, next.Transaction); err != nil {
+		if err := p.apply(ctx, next.Transaction, func(ctx context.Context) (bool, error) { return p.isQueued(ctx, *next) }); err != nil {
 			return err
 		}
 		// Remove last: a crash before this repeats the step, which then has no effect.
@@ -213,6 +219,15 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 		}
 		done[next.ObjectUID] = true
 	}
+}
+
+// isQueued says whether a transaction is in the queue and not only in the cache.
+func (p *Processor) isQueued(ctx context.Context, t txn.Queued) (bool, error) {
+	isQueued, err := p.queue.Has(ctx, t)
+	if err == nil && !isQueued {
+		logf.FromContext(ctx).Info("Skipped a transaction that is not in the queue any more", "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
+	}
+	return isQueued, err
 }
 
 func firstNot(pending []txn.Queued, done map[types.UID]bool) *txn.Queued {

@@ -179,7 +179,7 @@ func (p *Processor) letGo(ctx context.Context, name string) error {
 		if !waitsForFinalizer(n) {
 			return nil // it is another incarnation
 		}
-		if err := p.apply(ctx, lastOf(n)); err != nil {
+		if err := p.apply(ctx, lastOf(n), func(ctx context.Context) (bool, error) { return p.isUnchanged(ctx, n) }); err != nil {
 			return err
 		}
 		err = p.setFinalizers(ctx, n, []string{})
@@ -192,6 +192,16 @@ func (p *Processor) letGo(ctx context.Context, name string) error {
 		return err
 	}
 	return fmt.Errorf("letting node %q go: %d conflicts in a row", name, maxAttempts)
+}
+
+// isUnchanged says whether a Node is as it was read.
+func (p *Processor) isUnchanged(ctx context.Context, read *metav1.PartialObjectMetadata) (bool, error) {
+	n, err := p.liveNode(ctx, read.Name)
+	if err != nil || n == nil {
+		return false, err
+	}
+	// If it is not, the write that takes the finalizer away fails too, and all begins anew.
+	return n.UID == read.UID && n.ResourceVersion == read.ResourceVersion, nil
 }
 
 // lastOf is what a watcher would record of the end of an incarnation.

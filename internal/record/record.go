@@ -50,13 +50,13 @@ type Record struct {
 	Version string
 	// Source is the incarnation that the labels came from; "" if unknown (a record made by hand).
 	Source types.UID
-	// Restored is the last restore. The zero value: none since the labels were saved.
+	// Restored is the last restore, or when the source was last seen with these labels. The zero value: neither since they were saved.
 	Restored Restoration
 	// SavedAt is when the labels were saved. It decides nothing.
 	SavedAt time.Time
 }
 
-// Restoration is one completed restore.
+// Restoration is one completed restore, or one later look at an incarnation that has its labels.
 type Restoration struct {
 	// UID is the incarnation that the labels were put onto.
 	UID types.UID

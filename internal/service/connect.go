@@ -3,6 +3,7 @@ package service
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 
@@ -22,7 +23,22 @@ func restConfig(program string, o *Options) (*rest.Config, error) {
 	// No rate limit on this side: the API server's priority and fairness shares its
 	// capacity out, and a limit here would only make restores late.
 	cfg.QPS = -1
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return sendOnce{next} })
 	return cfg, nil
+}
+
+// sendOnce lets no write be sent again by client-go, which does so up to ten times, after the time that an API server
+// asks for that shuts down or is overloaded. By then etcd can have been restored from a backup, and what the write was
+// decided from never happened. Who wrote tries again from what there is then, with a backoff of its own.
+type sendOnce struct{ next http.RoundTripper }
+
+// RoundTrip is safe for concurrent use.
+func (s sendOnce) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(req)
+	if err == nil && req.Method != http.MethodGet {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, err
 }
 
 func loadConfig(kubeconfig string) (*rest.Config, error) {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/version"
 )
 
@@ -42,6 +43,9 @@ type Config struct {
 	Options *Options
 	// Cache says what the manager's cache holds.
 	Cache cache.Options
+	// History learns from the informers of that cache. When it went back the service ends. It is nil where
+	// that is of no concern.
+	History *history.History
 	// Permissions are what the service must be allowed to do.
 	Permissions []Permission
 }
@@ -73,6 +77,9 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	if err := checkReachable(rc); err != nil {
 		return nil, err
 	}
+	if cfg.History != nil {
+		cfg.Cache.NewInformer = cfg.History.Informers(cfg.Cache.NewInformer)
+	}
 	mgr, err := manager.New(rc, manager.Options{
 		Scheme: scheme.Scheme,
 		Logger: logf.FromContext(ctx),
@@ -100,6 +107,11 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	}
 	if err := addProbes(mgr); err != nil {
 		return nil, err
+	}
+	if cfg.History != nil {
+		if err := mgr.Add(manager.RunnableFunc(cfg.History.Run)); err != nil {
+			return nil, fmt.Errorf("watching over the history of the cluster: %w", err)
+		}
 	}
 	return mgr, nil
 }

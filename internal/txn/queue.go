@@ -104,6 +104,19 @@ func (q *Queue) confirm(ctx context.Context, t Transaction) error {
 	return nil
 }
 
+// Has says whether a transaction is in the queue, as the API server and not the cache knows it.
+func (q *Queue) Has(ctx context.Context, t Queued) (bool, error) {
+	var cm corev1.ConfigMap
+	err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: t.Name()}, &cm)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
+	}
+	return cm.UID == t.ObjectUID, nil
+}
+
 // Remove takes a transaction out of the queue. It is deleted by its uid, so that another
 // one that has taken its name since stays. One that is gone already is no error.
 func (q *Queue) Remove(ctx context.Context, t Queued) error {

@@ -197,6 +197,26 @@ func TestPutAndRemoveErrorsNameTheTransaction(t *testing.T) {
 }
 
 // newQueue returns a queue in a namespace of its own, that is put to and removed from.
+func TestHasKnowsATransactionByItsUID(t *testing.T) {
+	q := newQueue(t)
+	require.NoError(t, q.Put(t.Context(), deleted()))
+	first := queued(t, onlyConfigMap(t, q))
+	assertHas(t, q, first, true)
+
+	require.NoError(t, q.Remove(t.Context(), first))
+	assertHas(t, q, first, false)
+	require.NoError(t, q.Put(t.Context(), deleted()))
+	assertHas(t, q, first, false)
+	assertHas(t, q, queued(t, onlyConfigMap(t, q)), true)
+}
+
+func assertHas(t *testing.T, q *txn.Queue, tx txn.Queued, want bool) {
+	t.Helper()
+	got, err := q.Has(t.Context(), tx)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+}
+
 func newQueue(t *testing.T) *txn.Queue {
 	t.Helper()
 	c := newClient(t)

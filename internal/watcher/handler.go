@@ -22,7 +22,7 @@ func (w *Watcher) handler(log logr.Logger) toolscache.ResourceEventHandler {
 			}
 			w.seen(log, nil, n)
 		},
-		UpdateFunc: func(before, after any) { w.seen(log, asNode(log, before), asNode(log, after)) },
+		UpdateFunc: func(before, after any) { w.changed(log, asNode(log, before), asNode(log, after)) },
 		DeleteFunc: func(obj any) { w.seen(log, asNode(log, obj), nil) },
 	}
 }
@@ -49,6 +49,15 @@ func (w *Watcher) keepInitial(log logr.Logger, n *metav1.PartialObjectMetadata) 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.initial[n.Name] = n
+}
+
+// changed is for a node that was there before. After a restore of etcd that lets the resourceVersions of all go on from a
+// higher one (etcdutl snapshot restore --bump-revision) it is the nodes that are older than they were.
+func (w *Watcher) changed(log logr.Logger, before, after *metav1.PartialObjectMetadata) {
+	if before != nil && after != nil {
+		_ = w.history.Compare(before.ResourceVersion, after.ResourceVersion) // it tells those who have to know
+	}
+	w.seen(log, before, after)
 }
 
 // seen puts the transactions of an event behind the node's pending ones.

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -42,7 +43,7 @@ const (
 	drainTimeout = 3 * time.Second
 )
 
-// Config is what a Watcher is made from. All fields are required but HeadStart and RecordUpdates.
+// Config is what a Watcher is made from. All fields are required but HeadStart, History and RecordUpdates.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
@@ -53,6 +54,8 @@ type Config struct {
 	// HeadStart is how long the watcher, when it has listed the nodes anew, leaves the writing
 	// to watchers that were watching already. Zero is right where there are none.
 	HeadStart time.Duration
+	// History tells when what the watcher has seen is in doubt; nil: never.
+	History *history.History
 	// Events takes the Warning events on Nodes.
 	Events events.EventRecorder
 	// Metrics registers the watcher's metrics.
@@ -75,6 +78,7 @@ type Watcher struct {
 	nodes             NodeInformer
 	listings          *Listings
 	headStartTime     time.Duration
+	history           *history.History
 	events            events.EventRecorder
 	metadataNamespace string
 	observer          Observer
@@ -106,6 +110,7 @@ func New(cfg Config) (*Watcher, error) {
 		nodes:             cfg.Nodes,
 		listings:          cfg.Listings,
 		headStartTime:     cfg.HeadStart,
+		history:           cfg.History,
 		events:            cfg.Events,
 		metadataNamespace: cfg.MetadataNamespace,
 		observer:          Observer{RecordUpdates: cfg.RecordUpdates},
@@ -212,7 +217,7 @@ func (w *Watcher) drain(ctx context.Context) {
 	w.isStopping.Store(true)
 	// The error says that the time is over: write tells what is left.
 	_ = wait.PollUntilContextCancel(ctx, minBackoff, true, func(context.Context) (bool, error) {
-		return w.hurry() == 0, nil
+		return w.hurry() == 0 || w.history.WentBack(), nil
 	})
 }
 
@@ -254,7 +259,7 @@ func (w *Watcher) flush(ctx context.Context, node string) error {
 		if !ok {
 			return nil
 		}
-		err := w.queue.Put(ctx, t)
+		err := w.put(ctx, t)
 		switch {
 		case errors.Is(err, txn.ErrTooLarge):
 			// It can never be stored, and must not hold up what comes after it.
@@ -266,6 +271,19 @@ func (w *Watcher) flush(ctx context.Context, node string) error {
 		}
 		w.stored(node)
 	}
+}
+
+// put stores a transaction, after a fresh look if it is in doubt.
+func (w *Watcher) put(ctx context.Context, t txn.Transaction) error {
+	if w.history.WentBack() {
+		return history.ErrWentBack // what there is now is recorded by who starts anew
+	}
+	if w.history.InDoubt() {
+		if err := w.confirm(ctx, t); err != nil {
+			return err
+		}
+	}
+	return w.queue.Put(ctx, t)
 }
 
 func (w *Watcher) reportTooLarge(log logr.Logger, t txn.Transaction, err error) {

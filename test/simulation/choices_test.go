@@ -1,5 +1,7 @@
 package simulation
 
+import "math/rand/v2"
+
 // choices is the list of bytes that a run is a function of. Behind its end every choice is 0.
 type choices struct {
 	bytes []byte
@@ -18,10 +20,44 @@ func (c *choices) next(n int) int {
 	return int(b) % n
 }
 
-// oneOf is true in one of n cases, and never behind the end: nothing goes wrong any more.
-func (c *choices) oneOf(n int) bool { return c.next(n) == n-1 }
+// chance is how often, of 64 times, something happens.
+type chance int
 
-// shrink leaves out and zeroes bytes as long as fails holds.
+// happens is never true behind the end: nothing goes wrong any more.
+func (c *choices) happens(often chance) bool {
+	return often > 0 && c.next(64) >= 64-int(often)
+}
+
+// pick returns one of a few values; the first is what shrinking strives for.
+func pick[T any](c *choices, from ...T) T { return from[c.next(len(from))] }
+
+// Most schedules are short. What needs more than one restore to go wrong needs the long ones.
+const (
+	minChoices  = 40
+	maxChoices  = 240
+	longChoices = 800
+)
+
+// choicesOf makes the choices of a seed in place of what is in bytes.
+func choicesOf(seed uint64, bytes []byte) []byte {
+	r := rand.NewPCG(seed, 0)
+	limit := uint64(maxChoices)
+	if r.Uint64()%8 == 0 {
+		limit = longChoices
+	}
+	count := minChoices + int(r.Uint64()%(limit-minChoices))
+	bytes = bytes[:0]
+	for len(bytes) < count {
+		random := r.Uint64()
+		for range 8 {
+			bytes = append(bytes, byte(random))
+			random >>= 8
+		}
+	}
+	return bytes
+}
+
+// shrink leaves out bytes and makes them zero as long as fails holds.
 func shrink(bytes []byte, fails func([]byte) bool) []byte {
 	for again := true; again; {
 		again = false
@@ -34,6 +70,17 @@ func shrink(bytes []byte, fails func([]byte) bool) []byte {
 				}
 				at += size
 			}
+		}
+		for at, b := range bytes {
+			if b == 0 {
+				continue
+			}
+			bytes[at] = 0
+			if !fails(bytes) {
+				bytes[at] = b
+				continue
+			}
+			again = true
 		}
 	}
 	return bytes

@@ -3,171 +3,139 @@ package simulation
 import (
 	"maps"
 
-	"nodekeeper.dev/internal/labels"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
-// mutant is the real system with one rule broken.
-type mutant struct {
-	decide  func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision
-	carries carrying
-}
-
-// apply is the real decision, seen by the mutant.
-func (m mutant) apply(t txn.Transaction, r *record.Record, n *preserve.Node, policy labels.Policy) preserve.Decision {
-	d := preserve.Decide(t, r, n, policy)
-	if m.decide == nil {
-		return d
-	}
-	return m.decide(t, r, n, d)
-}
-
-// saving is a mutant of the rows of Save where there is a record.
-func saving(f func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision) mutant {
-	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
-		if r == nil || t.Type == txn.Added {
-			return d
-		}
-		return f(t, *r, d)
-	}}
-}
-
-// restoring is a mutant of the rows of Restore.
-func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
-	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
-		if r == nil || t.Type != txn.Added {
-			return d
-		}
-		return f(t, *r, n, d)
-	}}
-}
-
-func saved(r record.Record) preserve.Decision {
-	return preserve.Decision{Action: preserve.Save, Record: r}
-}
-
-func captured(t txn.Transaction) record.Record {
-	return record.Record{Node: t.Node, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID}
-}
-
-func restored(r record.Record, n *preserve.Node) preserve.Decision {
-	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(n.Labels, r.Labels), Marker: r.Version}
-}
-
-// onlyNoted is a note that takes no account of the Node's labels.
-func onlyNoted(r record.Record, n *preserve.Node) record.Record {
-	r.Restored = record.Restoration{UID: n.UID, ResourceVersion: n.ResourceVersion}
-	return r
-}
-
-func isAfter(rv, other string) bool {
-	return other == "" || txn.Compare(txn.Transaction{ResourceVersion: rv}, txn.Transaction{ResourceVersion: other}) > 0
-}
-
-func bySource(t txn.Transaction, r record.Record) bool {
-	return t.UID == r.Source && isAfter(t.ResourceVersion, r.Version)
-}
-
-func byRestored(t txn.Transaction, r record.Record) bool {
-	return t.UID == r.Restored.UID && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
-}
-
-func byMarker(t txn.Transaction, r record.Record) bool {
-	return t.Marker == r.Version && !bySource(t, r) && !byRestored(t, r) && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
-}
-
-// differs says whether a decision replaces the labels.
-func differs(d preserve.Decision, r record.Record) bool {
-	return d.Action == preserve.Save && d.Record.Version != r.Version
-}
-
-var nothing = preserve.Decision{Action: preserve.Nothing}
-
-// mutants are the rules of the decision table, each broken in turn, and the habits of the processor that go with them.
-// Three rules are not here, because less than one schedule in half a million needs them: that a later event with the same
-// labels moves the version on, that a restore is noted at the Node's resourceVersion and not at the transaction's, and that
-// it is not noted after a later incarnation's. The tables of internal/preserve test them.
+// mutants are the rules of docs/design.md, each broken in turn. The name of a mutant says what it does instead.
+//
+// Of the tables of the decision, these are the rows and the conditions in them, from top to bottom, and the mutants of each:
+//
+//	Save
+//	no record                                   no record: *
+//	t.rv is not after R.restored.rv             save: what was before * counts (source, restored, unnoted)
+//	t.uid = R.source, labels differ             save: a change of the source is dropped
+//	  t.rv > R.version                          save: an older change of the source counts
+//	t.uid = R.source, labels are equal          save: the same labels of the source, seen later, *
+//	t.uid = R.restored.uid                      save: the restored incarnation does not count
+//	  even if the labels are equal              save: the same labels of the restored incarnation *
+//	t.marker = R.version                        save: a restore that is not noted does not count
+//	  = R.version                               save: any marker counts
+//	anything else                               save: every incarnation counts
+//	version, source, restored of what is saved  save: * stays, save: the restore is not forgotten
+//	added, of a later state                     added: *
+//
+//	Restore
+//	N is gone                                   (nothing could be written; another incarnation: the next one)
+//	N is another incarnation                    restore: onto another incarnation
+//	N.uid is R.source                           restore: onto the source
+//	N.uid is R.restored.uid                     restore: onto the restored incarnation
+//	N.rv is not after R.restored.rv             restore: noted after a later incarnation's
+//	N.marker = R.version                        restore: the marker does not count, any marker counts
+//	  labels differ                             restore: labels changed since are not saved
+//	  version N's resourceVersion now           restore: * at the transaction's resourceVersion
+//	  source N.uid, forget restored             restore: labels changed since are saved as *
+//	  labels are equal                          restore: not noted after a crash
+//	otherwise                                   restore: not done, without the marker, without the labels
+//	  live labels                               restore: without the live labels
+//	  conditional on uid and resourceVersion    processor: patches unconditionally
+//	  then store                                processor: does not note a restore, restore: only noted
 var mutants = map[string]mutant{
-	"save: no record, and none is made of a delete": {decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
-		if r == nil && t.Type != txn.Added {
+	"": {}, // the real thing
+
+	"no record: none is made of a delete": founding(func(t txn.Transaction, d preserve.Decision) preserve.Decision {
+		if t.Type == txn.Deleted {
 			return nothing
 		}
 		return d
-	}},
-	"save: an older event of the source counts": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if t.UID == r.Source && d.Action == preserve.Nothing && !maps.Equal(t.Labels, r.Labels) {
+	}),
+	"no record: none is made of an add": founding(func(t txn.Transaction, d preserve.Decision) preserve.Decision {
+		if t.Type == txn.Added {
+			return nothing
+		}
+		return d
+	}),
+	"no record: one is made of an add though no updates are recorded": founding(func(t txn.Transaction, d preserve.Decision) preserve.Decision {
+		if t.Type == txn.Added {
 			return saved(captured(t))
 		}
 		return d
 	}),
-	"save: an older event of the restored incarnation counts": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if t.UID == r.Restored.UID && d.Action == preserve.Nothing && !maps.Equal(t.Labels, r.Labels) {
+	"save: what was before a restore counts, source": believing(func(t txn.Transaction, r record.Record) bool {
+		return t.UID == r.Source && isAfter(t.ResourceVersion, r.Version)
+	}),
+	"save: what was before a restore counts, restored": believing(func(t txn.Transaction, r record.Record) bool {
+		return t.UID == r.Restored.UID && t.UID != r.Source
+	}),
+	"save: what was before a restore counts, unnoted": believing(func(t txn.Transaction, r record.Record) bool {
+		return isStranger(t, r) && t.Marker == r.Version
+	}).among(quickSuccession),
+	"save: a change of the source is dropped": forgetting(func(t txn.Transaction, r record.Record) bool {
+		return isLaterOfSource(t, r) && !hasSameLabels(t, r)
+	}),
+	"save: an older change of the source counts": believing(func(t txn.Transaction, r record.Record) bool {
+		return t.UID == r.Source && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
+	}),
+	"save: the same labels of the source, seen later, are dropped": forgetting(func(t txn.Transaction, r record.Record) bool {
+		return isLaterOfSource(t, r) && hasSameLabels(t, r)
+	}),
+	"save: the same labels of the source, seen later, move the version on": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Save && t.UID == r.Source {
 			return saved(captured(t))
 		}
 		return d
 	}),
-	"save: the source does not count": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if bySource(t, r) && !byRestored(t, r) && !byMarker(t, r) {
-			return nothing
+	"save: the restored incarnation does not count": forgetting(isLaterOfRestored),
+	"save: the same labels of the restored incarnation are dropped": forgetting(func(t txn.Transaction, r record.Record) bool {
+		return isLaterOfRestored(t, r) && hasSameLabels(t, r)
+	}),
+	"save: the same labels of the restored incarnation do not move the version on": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
+		if isLaterOfRestored(t, r) && hasSameLabels(t, r) {
+			return saved(onlyNoted(r, preserve.Node{UID: t.UID, ResourceVersion: t.ResourceVersion}))
 		}
 		return d
 	}),
-	"save: the restored incarnation does not count": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if byRestored(t, r) && !bySource(t, r) && !byMarker(t, r) {
-			return nothing
-		}
-		return d
+	"save: a restore that is not noted does not count": forgetting(isLaterByMarker),
+	"save: any marker counts": believing(func(t txn.Transaction, r record.Record) bool {
+		return isStranger(t, r) && t.Marker != "" && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
 	}),
-	"save: the marker does not count": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if byMarker(t, r) && !bySource(t, r) && !byRestored(t, r) {
-			return nothing
-		}
-		return d
-	}),
-	"save: any marker counts": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if t.Marker != "" && d.Action == preserve.Nothing && !maps.Equal(t.Labels, r.Labels) {
-			return saved(captured(t))
-		}
-		return d
-	}),
-	"save: every incarnation counts": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if d.Action == preserve.Nothing && isAfter(t.ResourceVersion, r.Version) && !maps.Equal(t.Labels, r.Labels) {
-			return saved(captured(t))
-		}
-		return d
-	}),
-	"save: changed labels are not saved": saving(func(_ txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if differs(d, r) {
-			return nothing
-		}
-		return d
+	"save: every incarnation counts": believing(func(t txn.Transaction, r record.Record) bool {
+		return isStranger(t, r) && isAfter(t.ResourceVersion, r.Version) && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
 	}),
 	"save: the restore is not forgotten": saving(func(_ txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if differs(d, r) {
+		if replaces(d, r) {
 			d.Record.Restored = r.Restored
 		}
 		return d
 	}),
 	"save: the source stays": saving(func(_ txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if differs(d, r) {
+		if replaces(d, r) {
 			d.Record.Source = r.Source
 		}
 		return d
 	}),
 	"save: the version stays": saving(func(_ txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		if differs(d, r) {
+		if replaces(d, r) {
 			d.Record.Version = r.Version
 		}
 		return d
 	}),
-	"restore: labels changed since are not saved": restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
-		if d.Action == preserve.Save {
-			return saved(onlyNoted(r, n))
+	"added: a later state is dropped": {decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if r != nil && t.Type == txn.Added && d.Action == preserve.Save && !isStranger(t, *r) {
+			return nothing
+		}
+		return d
+	}},
+	"added: every state of an incarnation that has its labels counts": restoring(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if !isStranger(t, r) && d.Action == preserve.Nothing {
+			return saved(captured(t))
 		}
 		return d
 	}),
+
 	"restore: onto another incarnation": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if n != nil && n.UID != t.UID {
 			return restored(r, n)
@@ -186,15 +154,61 @@ var mutants = map[string]mutant{
 		}
 		return d
 	}),
-	"restore: the marker does not count": restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
-		if n != nil && n.Marker == r.Version && d.Action == preserve.Save {
+	"restore: noted after a later incarnation's": {known: lateNote, decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if r != nil && d.Action == preserve.Nothing && t.Type == txn.Added && n != nil && n.UID == t.UID && isStranger(t, *r) && n.Marker == r.Version {
+			return saved(preserve.Noted(*r, *n))
+		}
+		return d
+	}},
+	"restore: the marker does not count": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if isStranger(t, r) && d.Action == preserve.Save {
 			return restored(r, n)
 		}
 		return d
 	}),
 	"restore: any marker counts": restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
-		if n != nil && n.Marker != "" && d.Action == preserve.Restore {
-			return saved(onlyNoted(r, n))
+		if d.Action == preserve.Restore && n.Marker != "" {
+			return saved(onlyNoted(r, *n))
+		}
+		return d
+	}),
+	"restore: labels changed since are not saved": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if isStranger(t, r) && d.Action == preserve.Save {
+			return saved(onlyNoted(r, *n))
+		}
+		return d
+	}),
+	"restore: labels changed since are saved as the source's": restoring(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if isStranger(t, r) && replaces(d, r) {
+			d.Record.Source = r.Source
+		}
+		return d
+	}),
+	"restore: labels changed since are saved as restored onto another": restoring(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if isStranger(t, r) && replaces(d, r) {
+			d.Record.Restored = r.Restored
+		}
+		return d
+	}),
+	"restore: noted after a crash at the transaction's resourceVersion": restoring(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if isStranger(t, r) && d.Action == preserve.Save {
+			return saved(atTransaction(t, d.Record))
+		}
+		return d
+	}),
+	"restore: noted at the transaction's resourceVersion": {
+		note: func(t txn.Transaction, _ record.Record, _ preserve.Node, next record.Record) record.Record {
+			return atTransaction(t, next)
+		},
+	},
+	"restore: only noted, though a live label differs": {
+		note: func(_ txn.Transaction, r record.Record, n preserve.Node, _ record.Record) record.Record {
+			return onlyNoted(r, n)
+		},
+	},
+	"restore: not noted after a crash": restoring(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if isStranger(t, r) && d.Action == preserve.Save {
+			return nothing
 		}
 		return d
 	}),
@@ -205,23 +219,104 @@ var mutants = map[string]mutant{
 		return d
 	}),
 	"restore: without the marker": restoring(func(_ txn.Transaction, _ record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		d.Marker = ""
+		return d
+	}),
+	"restore: without the labels": restoring(func(_ txn.Transaction, _ record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
-			d.Marker = ""
+			d.Labels = n.Labels
 		}
 		return d
 	}),
-	"restore: not noted after a crash": restoring(func(_ txn.Transaction, _ record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
-		if d.Action == preserve.Save {
-			return nothing
+	"restore: without the live labels": restoring(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Restore {
+			d.Labels = r.Labels
 		}
 		return d
 	}),
-	"processor: drops on a cached read":           {carries: carrying{dropsOnCache: true}},
-	"processor: restores from a cached record":    {carries: carrying{restoresFromCache: true}},
-	"processor: reads the record before the node": {carries: carrying{recordFirst: true}},
-	"processor: removes before the effect":        {carries: carrying{removesFirst: true}},
-	"processor: patches unconditionally":          {carries: carrying{patchesBlindly: true}},
-	"processor: saves unconditionally":            {carries: carrying{savesBlindly: true}},
-	"processor: does not note a restore":          {carries: carrying{notesNothing: true}},
-	"watcher: no head start":                      {carries: carrying{noHeadStart: true}},
+
+	"processor: drops on a cached read":                {dropsOnCache: true},
+	"processor: restores from a cached record":         {restoresFromCache: true},
+	"processor: reads the record before the node":      {recordFirst: true},
+	"processor: removes before the effect":             {removesFirst: true},
+	"processor: removes whatever has the name":         {removesByName: true},
+	"processor: takes the newest first":                {newestFirst: true},
+	"processor: patches unconditionally":               {patchesBlindly: true},
+	"processor: saves unconditionally":                 {savesBlindly: true},
+	"processor: does not note a restore":               {notesNothing: true},
+	"protection: lets go before the labels are stored": {letsGoFirst: true, narrow: protectedOnly},
+	"protection: lets go unconditionally":              {letsGoBlindly: true, narrow: protectedOnly},
+	"protection: lets go what it has in its cache":     {letsGoCached: true, letsGoBlindly: true, narrow: protectedOnly},
+
+	"watcher: no head start":                      {noHeadStart: true},
+	"watcher: lists the records before the nodes": {recordsFirst: true, narrow: backAndForth},
+	"watcher: takes every taken name for stored":  {trustsNames: true},
+	"watcher: ignores what is not applied":        {ignoresQueue: true, narrow: backAndForth},
+	"watcher: no tombstone after a gap": observing(func(_, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction {
+		if isRelist && after == nil {
+			return nil
+		}
+		return transactions
+	}),
+	"watcher: no delete on a changed uid": observing(func(before, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+		if before != nil && after != nil && before.UID != after.UID {
+			return transactions[1:]
+		}
+		return transactions
+	}),
+	"watcher: no add on a changed uid": observing(func(before, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+		if before != nil && after != nil && before.UID != after.UID {
+			return transactions[:1]
+		}
+		return transactions
+	}),
+	"watcher: a changed uid is an update": observing(func(before, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+		if before != nil && after != nil && before.UID != after.UID {
+			transactions[1].Type = txn.Updated
+			return transactions[1:]
+		}
+		return transactions
+	}),
+	"watcher: no update after a gap": observing(func(_, _ *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction {
+		if isRelist && len(transactions) == 1 && transactions[0].Type == txn.Updated {
+			return nil
+		}
+		return transactions
+	}),
+	"watcher: no updates": observing(func(_, _ *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+		if len(transactions) == 1 && transactions[0].Type == txn.Updated {
+			return nil
+		}
+		return transactions
+	}),
+	"watcher: no deletes": observing(func(_, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+		if after == nil {
+			return nil
+		}
+		return transactions
+	}),
+	"watcher: an update has the labels of before": observing(func(before, _ *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+		if len(transactions) == 1 && transactions[0].Type == txn.Updated {
+			transactions[0].Labels = maps.Clone(before.Labels)
+		}
+		return transactions
+	}),
+	"watcher: records everything that is there at the start": {catchUp: func(a *watcherActor, listed *metav1.PartialObjectMetadata, _ *record.Record, _ []txn.Transaction) []txn.Transaction {
+		return a.observer.CatchUp(listed, nil, false, listed.CreationTimestamp.Time)
+	}},
+	"watcher: records nothing at the start": {catchUp: func(*watcherActor, *metav1.PartialObjectMetadata, *record.Record, []txn.Transaction) []txn.Transaction {
+		return nil
+	}},
+	"watcher: no update at the start": {catchUp: func(_ *watcherActor, _ *metav1.PartialObjectMetadata, _ *record.Record, transactions []txn.Transaction) []txn.Transaction {
+		if len(transactions) == 1 && transactions[0].Type == txn.Updated {
+			return nil
+		}
+		return transactions
+	}},
+	"watcher: an add of what has its labels at the start": {catchUp: func(_ *watcherActor, _ *metav1.PartialObjectMetadata, _ *record.Record, transactions []txn.Transaction) []txn.Transaction {
+		for i := range transactions {
+			transactions[i].Type = txn.Added
+		}
+		return transactions
+	}},
 }

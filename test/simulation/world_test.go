@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,8 +16,9 @@ import (
 )
 
 const (
-	nodeName = "n"
-	liveKey  = "live"
+	nodeName  = "n"
+	liveKey   = "live"
+	finalizer = "nodekeeper.dev/save-labels"
 )
 
 // policy is that of the processors.
@@ -28,31 +30,43 @@ var policy = func() labels.Policy {
 	return labels.Policy{Mode: labels.Replace, Live: live}
 }()
 
-// event is one event of a watch on Nodes.
+// event is one event of a watch on Nodes. What it points to is never changed.
 type event struct {
-	node    *metav1.PartialObjectMetadata
-	deleted bool
+	node        *metav1.PartialObjectMetadata
+	incarnation int
+	rv          int
+	isDelete    bool
 }
 
-// storedRecord is the record as the API server has it.
+// storedRecord is the record as the API server has it. What it points to is never changed.
 type storedRecord struct {
-	record record.Record
-	rv     int
+	record.Record
+	rv int
 }
 
-// storedTxn is a transaction as the API server has it.
+// get returns the record, nil if there is none.
+func (s *storedRecord) get() *record.Record {
+	if s == nil {
+		return nil
+	}
+	return &s.Record
+}
+
+// storedTxn is a transaction as the API server has it. What it points to is never changed.
 type storedTxn struct {
 	txn.Transaction
 	uid int
 }
 
-// world is the API server, and the ghost that knows what the labels ought to be.
+// world is the API server: one Node, its record and its transactions.
 type world struct {
-	rv, uids int
-	node     *metav1.PartialObjectMetadata
-	events   []event
-	record   *storedRecord
-	queue    map[string]storedTxn
+	rv          int
+	incarnation int // of the live Node, or of the last one
+	node        *metav1.PartialObjectMetadata
+	events      []event
+	record      *storedRecord
+	queue       []*storedTxn // in order; a new slice with every change, so that caches can have the old one
+	puts        int
 
 	ghost  ghost
 	broken error    // the first promise that was broken
@@ -60,14 +74,9 @@ type world struct {
 	tracks bool
 }
 
-// ghost is what the labels ought to be.
-type ghost struct {
-	saved map[string]string // what the next incarnation is to get; nil: nothing was ever saved
-	owned bool              // whether the live incarnation has its labels
-}
-
-func newWorld(tracks bool) *world {
-	return &world{queue: map[string]storedTxn{}, tracks: tracks}
+func (w *world) reset(s *settings, tracks bool) {
+	*w = world{events: w.events[:0], tracks: tracks, ghost: w.ghost}
+	w.ghost.reset(s.variant, s.recordUpdates)
 }
 
 func (w *world) tell(format string, args ...any) {
@@ -79,6 +88,7 @@ func (w *world) tell(format string, args ...any) {
 func (w *world) breaks(err error, format string, args ...any) {
 	if w.broken == nil {
 		w.broken = fmt.Errorf("%w: "+format, append([]any{err}, args...)...)
+		w.tell("!!! %v", w.broken)
 	}
 }
 
@@ -87,58 +97,96 @@ func (w *world) nextRV() string {
 	return strconv.Itoa(w.rv)
 }
 
-// write stores a new state of the Node and tells the watches.
-func (w *world) write(change func(n *metav1.PartialObjectMetadata)) {
-	n := w.node.DeepCopy()
-	change(n)
+// show makes a state of the Node the present one and tells the watches.
+func (w *world) show(n *metav1.PartialObjectMetadata, isDelete bool) {
 	n.ResourceVersion = w.nextRV()
 	w.node = n
-	w.events = append(w.events, event{node: n})
-}
-
-func (w *world) createNode(own map[string]string) {
-	w.uids++
-	w.node = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: nodeName, UID: types.UID("u" + strconv.Itoa(w.uids)), ResourceVersion: w.nextRV(), Labels: own,
-	}}
-	w.events = append(w.events, event{node: w.node})
-	w.ghost.owned = w.ghost.saved == nil
-}
-
-func (w *world) deleteNode() {
-	if own, _ := labels.Split(w.node.Labels); w.ghost.owned {
-		w.ghost.saved = own
+	w.events = append(w.events, event{node: n, incarnation: w.incarnation, rv: w.rv, isDelete: isDelete})
+	if isDelete {
+		w.node = nil
 	}
-	n := w.node.DeepCopy()
-	n.ResourceVersion = w.nextRV()
-	w.node = nil
-	w.events = append(w.events, event{node: n, deleted: true})
+}
+
+// relabel changes the labels of the Node; nil: nothing but its resourceVersion.
+func (w *world) relabel(change func(own map[string]string)) {
+	n := *w.node
+	if change != nil {
+		n.Labels = maps.Clone(n.Labels)
+		change(n.Labels)
+	}
+	w.show(&n, false)
+}
+
+func (w *world) createNode(own map[string]string, finalizers []string) {
+	w.incarnation++
+	w.show(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: nodeName, UID: types.UID("u" + strconv.Itoa(w.incarnation)), Labels: own, Finalizers: finalizers,
+	}}, false)
+	w.ghost.created(w)
+}
+
+// deleteNode deletes the Node, or marks it if it has the finalizer.
+func (w *world) deleteNode() {
+	n := *w.node
+	if len(n.Finalizers) == 0 {
+		w.show(&n, true)
+		return
+	}
+	if n.DeletionTimestamp == nil {
+		n.DeletionTimestamp = &metav1.Time{}
+		w.show(&n, false)
+	}
+}
+
+// isNode says whether the Node is the one that was read: what every write to it is conditional on.
+func (w *world) isNode(uid types.UID, rv string) bool {
+	return w.node != nil && w.node.UID == uid && w.node.ResourceVersion == rv
 }
 
 // patchNode is the restore. It returns the new resourceVersion, or false if the Node is not the one that was read.
 func (w *world) patchNode(read *preserve.Node, d preserve.Decision) (string, bool) {
-	if w.node == nil || string(w.node.UID) != string(read.UID) || w.node.ResourceVersion != read.ResourceVersion {
+	if !w.isNode(read.UID, read.ResourceVersion) {
 		return "", false
 	}
-	want := policy.Restored(read.Labels, w.ghost.saved)
-	if w.ghost.owned {
-		w.breaks(errBrokeP3, "%s had its labels, %v, and gets %v", w.node.UID, w.node.Labels, d.Labels)
-	} else if !maps.Equal(d.Labels, want) {
-		w.breaks(errBrokeP1, "%s gets %v and not %v", w.node.UID, d.Labels, want)
-	}
-	w.write(func(n *metav1.PartialObjectMetadata) {
-		n.Labels = maps.Clone(d.Labels)
-		n.Labels[labels.Marker] = d.Marker
+	w.ghost.restores(w, read, d)
+	w.relabel(func(own map[string]string) {
+		clear(own)
+		maps.Copy(own, d.Labels)
+		if d.Marker != "" {
+			own[labels.Marker] = d.Marker
+		}
 	})
-	w.ghost.owned = true
+	w.ghost.restored(w)
 	return w.node.ResourceVersion, true
+}
+
+// setFinalizer gives the Node the finalizer or takes it away. A Node that is being deleted cannot get one, and goes with it.
+func (w *world) setFinalizer(isOn bool) bool {
+	if isOn == isProtected(w.node) || isOn && w.node.DeletionTimestamp != nil {
+		return false
+	}
+	n := *w.node
+	n.Finalizers = nil
+	if isOn {
+		n.Finalizers = []string{finalizer}
+	}
+	w.show(&n, !isOn && n.DeletionTimestamp != nil)
+	return true
+}
+
+func isProtected(n *metav1.PartialObjectMetadata) bool { return n != nil && len(n.Finalizers) > 0 }
+
+// waitsForFinalizer says whether a Node goes when it loses the finalizer.
+func waitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
+	return isProtected(n) && n.DeletionTimestamp != nil
 }
 
 // isNoted says whether the record says of the live incarnation that it has its labels.
 func (w *world) isNoted() bool {
-	return w.record != nil && (w.record.record.Source == w.node.UID || w.record.record.Restored.UID == w.node.UID)
+	return w.record != nil && (w.record.Source == w.node.UID || w.record.Restored.UID == w.node.UID)
 }
 
+// liveNode is what a processor reads of the Node.
 func (w *world) liveNode() *preserve.Node {
 	if w.node == nil {
 		return nil
@@ -149,28 +197,37 @@ func (w *world) liveNode() *preserve.Node {
 
 // writeRecord is conditional on the record that was read, nil for none.
 func (w *world) writeRecord(read *storedRecord, r record.Record) bool {
-	if read == nil && w.record != nil || read != nil && (w.record == nil || w.record.rv != read.rv) {
+	if read != w.record {
 		return false
 	}
+	w.ghost.saves(w, r)
 	w.nextRV()
-	w.record = &storedRecord{record: r, rv: w.rv}
+	w.record = &storedRecord{Record: r, rv: w.rv}
 	return true
 }
 
-// put creates a transaction; false means that the name is taken.
-func (w *world) put(t txn.Transaction) bool {
-	if _, ok := w.queue[t.ResourceVersion]; ok {
-		return false
-	}
-	w.nextRV()
-	w.queue[t.ResourceVersion] = storedTxn{Transaction: t, uid: w.rv}
-	return true
+// find returns where in the queue the transaction with a resourceVersion is, or would be.
+func (w *world) find(t txn.Transaction) (int, bool) {
+	return slices.BinarySearchFunc(w.queue, t, func(stored *storedTxn, t txn.Transaction) int { return txn.Compare(stored.Transaction, t) })
 }
 
-// remove deletes a transaction by its uid.
-func (w *world) remove(t storedTxn) {
-	if w.queue[t.ResourceVersion].uid == t.uid {
-		delete(w.queue, t.ResourceVersion)
+// put creates a transaction. If the name is taken, it returns the one that has it.
+func (w *world) put(t txn.Transaction) (other *storedTxn) {
+	at, isTaken := w.find(t)
+	if isTaken {
+		return w.queue[at]
+	}
+	w.ghost.puts(t)
+	w.nextRV()
+	w.puts++
+	w.queue = slices.Insert(slices.Clone(w.queue), at, &storedTxn{Transaction: t, uid: w.rv})
+	return nil
+}
+
+// remove deletes a transaction, conditional on its uid.
+func (w *world) remove(t *storedTxn) {
+	if at, ok := w.find(t.Transaction); ok && w.queue[at].uid == t.uid {
+		w.queue = slices.Delete(slices.Clone(w.queue), at, at+1)
 		w.nextRV()
 	}
 }

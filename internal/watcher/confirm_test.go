@@ -1,0 +1,135 @@
+package watcher_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/history"
+	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher"
+)
+
+func TestHappened(t *testing.T) {
+	of := func(typ txn.Type) txn.Transaction {
+		return txn.Transaction{Type: typ, Node: "node-1", UID: "a", ResourceVersion: "100"}
+	}
+	for name, tc := range map[string]struct {
+		transaction txn.Transaction
+		live        *metav1.PartialObjectMetadata
+		now         string
+		want        bool
+	}{
+		"just now":                            {of(txn.Updated), state("a", "100", nil), "100", true},
+		"and more since":                      {of(txn.Updated), state("a", "120", nil), "130", true},
+		"gone since":                          {of(txn.Updated), nil, "130", true},
+		"replaced since":                      {of(txn.Updated), state("b", "120", nil), "130", true},
+		"deleted":                             {of(txn.Deleted), nil, "100", true},
+		"deleted and replaced":                {of(txn.Deleted), state("b", "120", nil), "130", true},
+		"yet to come":                         {of(txn.Updated), state("a", "90", nil), "95", false},
+		"yet to come, of one that is gone":    {of(txn.Added), nil, "95", false},
+		"yet to come, of another":             {of(txn.Deleted), state("b", "90", nil), "99", false},
+		"the node is older":                   {of(txn.Updated), state("a", "90", nil), "1000000090", false},
+		"the node was never deleted":          {of(txn.Deleted), state("a", "120", nil), "130", false},
+		"added, and is older":                 {of(txn.Added), state("a", "99", nil), "130", false},
+		"by length: yet to come":              {of(txn.Updated), nil, "99", false},
+		"resourceVersions that say nothing":   {of(txn.Updated), state("a", "x", nil), "x", true},
+		"of another that is older: who knows": {of(txn.Deleted), state("b", "90", nil), "130", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tc.want, watcher.Happened(tc.transaction, tc.live, tc.now))
+		})
+	}
+}
+
+// doubtful is a history with an interrupted watch.
+func doubtful(t *testing.T) *history.History {
+	t.Helper()
+	h := history.New()
+	h.Informers(func(lw toolscache.ListerWatcher, _ runtime.Object, _ time.Duration, _ toolscache.Indexers) toolscache.SharedIndexInformer {
+		_, err := toolscache.ToListerWatcherWithContext(lw).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "9"})
+		require.Error(t, err)
+		return nil
+	})(&toolscache.ListWatch{ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+		return nil, errors.New("the API server is down")
+	}}, nil, 0, nil)
+	require.True(t, h.InDoubt())
+	return h
+}
+
+// watchDoubtfully runs a watcher, whose events come from nodes, until stop is called or the test is over.
+func watchDoubtfully(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *history.History) (stop func()) {
+	t.Helper()
+	w, err := watcher.New(watcher.Config{
+		Client: c, Nodes: nodes, Listings: &watcher.Listings{}, History: h, Events: events.NewFakeRecorder(100), Metrics: prometheus.NewRegistry(),
+		TransactionNamespace: transactionNamespace, MetadataNamespace: transactionNamespace, RecordUpdates: true,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, w.Run(ctx)) })
+	stop = func() {
+		cancel()
+		wg.Wait()
+	}
+	t.Cleanup(stop)
+	require.EventuallyWithT(t, func(ct *assert.CollectT) { assert.NoError(ct, w.Ready(nil)) }, 10*time.Second, 10*time.Millisecond)
+	return stop
+}
+
+func TestEventInDoubtIsConfirmedBeforeItIsRecorded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lost func(*corev1.Node) // what the watcher has seen, of what there is
+		want []string
+	}{
+		"as it is":                              {func(*corev1.Node) {}, []string{"updated"}},
+		"yet to come":                           {func(n *corev1.Node) { n.ResourceVersion += "000" }, []string{}},
+		"of one that is not there, yet to come": {func(n *corev1.Node) { n.UID = "lost"; n.ResourceVersion += "000" }, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			n := c.addNode(t, "node", set{"rack": "r7"})
+			before := state(n.UID, "1", nil)
+			tc.lost(n)
+			after := state(n.UID, n.ResourceVersion, set{"rack": "r8"})
+			before.Name, after.Name = n.Name, n.Name
+			nodes, h := &informer{}, doubtful(t)
+			watchDoubtfully(t, c.WithWatch, c.transactions, nodes, h)
+			nodes.OnUpdate(before, after)
+			if len(tc.want) == 0 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				require.ErrorIs(t, h.Run(ctx), history.ErrWentBack)
+			}
+			c.waitQueued(t, n.Name, tc.want...)
+		})
+	}
+}
+
+// TestNothingIsRecordedWhenTheHistoryWentBack: what a watcher concludes then from a node that is not there can be of the
+// lost future, and no fresh look refutes it if the resourceVersions of other objects have gone on.
+func TestNothingIsRecordedWhenTheHistoryWentBack(t *testing.T) {
+	c, nodes, h := newCluster(t), &informer{}, history.New()
+	stop := watchDoubtfully(t, c.WithWatch, c.transactions, nodes, h)
+	nodes.OnUpdate(state("a", "9", nil), state("a", "10", set{"rack": "r7"}))
+	c.waitQueued(t, "node-1", "updated")
+
+	nodes.OnUpdate(state("a", "10", set{"rack": "r7"}), state("a", "9", nil))
+	nodes.OnDelete(state("a", "11", set{"rack": "lost"}))
+	require.True(t, h.WentBack())
+	assert.Never(t, func() bool { return len(queued(t, c, c.transactions, "node-1")) > 1 }, time.Second, 50*time.Millisecond)
+	stop()
+	c.waitQueued(t, "node-1", "updated")
+}

@@ -1,0 +1,342 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/programs"
+)
+
+// TestRestoredEtcd lets the cluster travel back in time, as an etcd does that is restored from an older backup. What the
+// services remember of the lost future must not be written, and what comes later is kept as ever.
+func TestRestoredEtcd(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		isBumped   bool // restored as by etcdutl snapshot restore --bump-revision --mark-compacted
+		hasPending bool // the watcher has seen what it has not stored
+		isRestart  bool // the services are restarted after it, as all components are to be
+	}{
+		"services run throughout":                            {},
+		"services run throughout, and revisions do not fall": {isBumped: true},
+		"services are restarted":                             {hasPending: true, isRestart: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			if e.plane == nil {
+				t.Skip("it restores the etcd, which is not ours")
+			}
+			e.live()
+			before := e.state()
+			backup := e.backUp()
+			w, p := e.watcher("--head-start=5s"), e.processor()
+			e.liveALostFuture(p)
+			if tc.hasPending {
+				e.leavePending(w)
+			}
+
+			e.restore(backup, tc.isBumped)
+
+			if tc.isRestart {
+				require.NoError(t, w.Stop(stopTimeout))
+				require.NoError(t, p.Stop(stopTimeout))
+			} else {
+				e.noticesThatHistoryWentBack(w)
+				if !tc.isBumped { // else it lists anew and goes on
+					e.noticesThatHistoryWentBack(p)
+				}
+			}
+			w = e.watcher()
+			if len(e.running("processor")) == 0 {
+				e.processor()
+			}
+			e.eventually(func(c *assert.CollectT) {
+				assert.Len(c, said(w, "Compared nodes with their records"), 1)
+			}, "the watcher knows what there is")
+			assert.Equal(t, before, e.state(), "nothing is written of the lost future")
+			e.goesOn()
+		})
+	}
+}
+
+// The nodes of the test by what becomes of them in the lost future.
+const (
+	editedSince   = "edited"
+	deletedSince  = "deleted"
+	replacedSince = "replaced"
+	// pending may have an event that the watcher does not get stored before the API server goes down.
+	pending = "pending"
+	// queued has a transaction that the processor does not get applied before that.
+	queued = "queued"
+	// restored is one that came back before, and got its labels.
+	restored = "restored"
+	// away has gone before, and comes back.
+	away = "away"
+	// createdSince was not there before.
+	createdSince = "created"
+)
+
+var original = labelSet{"rack": "r7", "team": "blue"}
+
+// live is what happens before the backup: every node has its labels saved, and nothing is left to do. No service runs in the end.
+func (e *env) live() {
+	e.t.Helper()
+	e.watcher()
+	p := e.processor()
+	for _, name := range []string{editedSince, deletedSince, replacedSince, pending, queued, restored, away} {
+		e.create(e.name(name), original)
+		e.saved(e.name(name), original)
+	}
+	for _, name := range []string{restored, away} {
+		e.delete(e.name(name))
+	}
+	e.create(e.name(restored), nil)
+	e.restored(e.name(restored), original)
+	e.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, e.node(c, e.name(restored)).UID, e.record(c, e.name(restored)).Restored.UID)
+	}, "the restore is noted")
+	e.settle()
+	e.stop(p)
+}
+
+// state returns the version of each Node of the test, of its record, transactions and lock.
+func (e *env) state() map[string]string {
+	e.t.Helper()
+	versions := map[string]string{}
+	for name := range e.nodes {
+		node := &corev1.Node{}
+		require.NoError(e.t, client.IgnoreNotFound(e.client.Get(e.t.Context(), types.NamespacedName{Name: name}, node)))
+		if node.UID != "" {
+			versions["node "+name] = string(node.UID) + " " + node.ResourceVersion
+		}
+	}
+	for _, cm := range slices.Concat(e.configMaps(e.t, e.metadata), e.configMaps(e.t, e.transactions)) {
+		versions[cm.Namespace+" "+cm.Name] = cm.ResourceVersion
+	}
+	for _, lease := range e.locks(e.t) {
+		versions["lock "+lease.Name] = lease.ResourceVersion
+	}
+	return versions
+}
+
+// liveALostFuture is what happens after the backup, and will not have happened.
+func (e *env) liveALostFuture(p *programs.Program) {
+	e.t.Helper()
+	e.delete(e.name(deletedSince))
+	e.delete(e.name(replacedSince))
+	e.delete(e.name(restored))
+	for _, name := range []string{replacedSince, away, createdSince} {
+		e.create(e.name(name), labelSet{"lost": "created"})
+	}
+	e.restored(e.name(away), original)
+	e.restored(e.name(replacedSince), original)
+	// More than an API server writes when it starts.
+	for i := range 200 {
+		e.set(e.name(editedSince), "lost", strconv.Itoa(i))
+	}
+	for _, name := range []string{replacedSince, away} {
+		e.set(e.name(name), "lost", "edited")
+		e.saved(e.name(name), labelSet{"rack": "r7", "team": "blue", "lost": "edited"})
+	}
+	e.saved(e.name(editedSince), labelSet{"rack": "r7", "team": "blue", "lost": "199"})
+	e.saved(e.name(createdSince), labelSet{"lost": "created"})
+
+	e.editRecord(e.name(queued), map[string]string{"labels_restored": "nonsense"})
+	e.set(e.name(queued), "lost", "queued")
+	e.eventually(func(c *assert.CollectT) {
+		assert.NotEmpty(c, complaints(p, e.name(queued)))
+	}, "the processor does not get it applied")
+}
+
+// leavePending lets a watcher see what it does not get stored.
+func (e *env) leavePending(w *programs.Program) {
+	e.t.Helper()
+	e.refuseTransactions(e.name(pending))
+	e.set(e.name(pending), "lost", "pending")
+	e.eventually(func(c *assert.CollectT) {
+		assert.NotEmpty(c, complaints(w, e.name(pending)))
+	}, "the watcher does not get it stored")
+}
+
+// goesOn checks that what happens after the restore is kept as ever.
+func (e *env) goesOn() {
+	e.t.Helper()
+	want := labelSet{"rack": "r7", "team": "blue", "later": "edit"}
+	for _, name := range []string{editedSince, deletedSince, replacedSince, pending, queued, restored} {
+		e.set(e.name(name), "later", "edit")
+		e.saved(e.name(name), want)
+		e.delete(e.name(name))
+		e.create(e.name(name), nil)
+	}
+	e.create(e.name(away), nil)
+	e.create(e.name(createdSince), labelSet{"new": "n"})
+	for _, name := range []string{editedSince, deletedSince, replacedSince, pending, queued, restored} {
+		e.restored(e.name(name), want)
+	}
+	e.restored(e.name(away), original)
+	e.saved(e.name(createdSince), labelSet{"new": "n"})
+	e.settle()
+	for _, name := range []string{editedSince, deletedSince, replacedSince, pending, queued, restored} {
+		e.hasRestored(e.t, e.name(name), want)
+	}
+	e.hasRestored(e.t, e.name(away), original)
+}
+
+// backUp returns a copy of all that etcd has.
+func (e *env) backUp() (dir string) {
+	e.t.Helper()
+	dir = filepath.Join(e.t.TempDir(), "backup")
+	e.stopPlane()
+	require.NoError(e.t, os.CopyFS(dir, os.DirFS(e.plane.DataDir(controlplane.Etcd))))
+	e.startPlane()
+	return dir
+}
+
+// restore makes a copy what etcd has, with a revision that is higher than any that there was if isBumped.
+func (e *env) restore(dir string, isBumped bool) {
+	e.t.Helper()
+	last := e.revision()
+	e.stopPlane()
+	data := e.plane.DataDir(controlplane.Etcd)
+	require.NoError(e.t, os.RemoveAll(data))
+	require.NoError(e.t, os.CopyFS(data, os.DirFS(dir)))
+	require.NoError(e.t, os.Chmod(data, 0o700)) // etcd insists
+	require.NoError(e.t, e.plane.StartServer(controlplane.Etcd))
+	if isBumped {
+		e.bump(last + 100)
+	}
+	require.NoError(e.t, e.plane.StartServer(controlplane.APIServer))
+}
+
+// bump makes a revision the current one of etcd and the first that is not compacted.
+func (e *env) bump(revision int64) {
+	e.t.Helper()
+	for e.revision() < revision {
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() { assert.NoError(e.t, e.etcd("put", map[string]any{"key": []byte("bump")}, nil)) })
+		}
+		wg.Wait()
+	}
+	require.NoError(e.t, e.etcd("compaction", map[string]any{"revision": e.revision()}, nil))
+}
+
+// revision is the current one of etcd.
+func (e *env) revision() int64 {
+	e.t.Helper()
+	var answer struct {
+		Header struct {
+			Revision int64 `json:",string"`
+		}
+	}
+	require.NoError(e.t, e.etcd("range", map[string]any{"key": []byte("bump")}, &answer))
+	return answer.Header.Revision
+}
+
+// etcd calls the key-value service of etcd by its gateway to JSON.
+func (e *env) etcd(method string, request map[string]any, answer any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	post, err := http.NewRequestWithContext(e.t.Context(), http.MethodPost, e.plane.EtcdURL()+"/v3/kv/"+method, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	post.Close = true // etcd does not stop while there are connections
+	response, err := http.DefaultClient.Do(post)
+	if err != nil {
+		return err
+	}
+	content, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd answered %s to %s: %s", response.Status, method, content)
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.Unmarshal(content, answer)
+}
+
+func (e *env) stopPlane() {
+	e.t.Helper()
+	require.NoError(e.t, e.plane.StopServer(controlplane.APIServer))
+	require.NoError(e.t, e.plane.StopServer(controlplane.Etcd))
+}
+
+func (e *env) startPlane() {
+	e.t.Helper()
+	require.NoError(e.t, e.plane.StartServer(controlplane.Etcd))
+	require.NoError(e.t, e.plane.StartServer(controlplane.APIServer))
+}
+
+// noticesThatHistoryWentBack waits until a program has ended for that.
+func (e *env) noticesThatHistoryWentBack(p *programs.Program) {
+	e.t.Helper()
+	select {
+	case <-p.Done():
+		assert.Equal(e.t, 1, p.ExitCode())
+		assert.Contains(e.t, p.Output(), "the history of the cluster went back")
+	case <-time.After(patience):
+		require.Fail(e.t, p.Identity+" does not notice that the history went back")
+	}
+}
+
+// refuseTransactions makes the API server refuse the transactions of a node.
+func (e *env) refuseTransactions(node string) {
+	e.t.Helper()
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: e.prefix + "no-transactions"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+					RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+						Rule: admissionregistrationv1.Rule{
+							APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
+						},
+					},
+				}},
+			},
+			Validations: []admissionregistrationv1.Validation{{
+				Expression: `!object.metadata.name.startsWith("` + txn.NodeHash(node) + `")`,
+			}},
+		},
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: policy.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}
+	require.NoError(e.t, e.client.Create(e.t.Context(), policy))
+	require.NoError(e.t, e.client.Create(e.t.Context(), binding))
+	probe := txn.Transaction{Type: txn.Updated, Node: node, UID: types.UID("probe"), ResourceVersion: "1"}.ConfigMap(e.transactions)
+	e.eventually(func(c *assert.CollectT) {
+		assert.Error(c, e.client.Create(e.t.Context(), probe.DeepCopy(), client.DryRunAll))
+	}, "the policy is in force")
+}

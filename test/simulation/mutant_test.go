@@ -1,0 +1,150 @@
+package simulation
+
+import (
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// mutant is the real system with one rule broken. The zero value has none broken.
+type mutant struct {
+	// among narrows what schedules draw, for what matters only where many things come together; nil: nothing is narrowed.
+	narrow func(s *settings)
+	// known is a schedule in hexadecimal that is tried first, if not empty.
+	known string
+
+	// decide and note are given what the real rules say.
+	decide func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision
+	note   func(t txn.Transaction, r record.Record, n preserve.Node, next record.Record) record.Record
+	// observe and catchUp are given what the real watcher makes of what it sees.
+	observe func(before, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction
+	catchUp func(a *watcherActor, listed *metav1.PartialObjectMetadata, r *record.Record, transactions []txn.Transaction) []txn.Transaction
+
+	// bad habits of a processor
+	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
+	patchesBlindly, savesBlindly, notesNothing                                             bool
+	letsGoFirst, letsGoBlindly, letsGoCached                                               bool
+	// bad habits of a watcher
+	noHeadStart, recordsFirst, trustsNames, ignoresQueue bool
+}
+
+func (m mutant) among(narrow func(s *settings)) mutant {
+	m.narrow = narrow
+	return m
+}
+
+// saving is a mutant of the rows of Save where there is a record.
+func saving(f func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision) mutant {
+	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if r == nil || t.Type == txn.Added {
+			return d
+		}
+		return f(t, *r, d)
+	}}
+}
+
+// forgetting is a mutant of Save where nothing is stored in one case.
+func forgetting(isCase func(t txn.Transaction, r record.Record) bool) mutant {
+	return saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
+		if isCase(t, r) {
+			return nothing
+		}
+		return d
+	})
+}
+
+// believing is a mutant of Save where labels are stored in one case that the real rules drop.
+func believing(isCase func(t txn.Transaction, r record.Record) bool) mutant {
+	return saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Nothing && isCase(t, r) {
+			return saved(captured(t))
+		}
+		return d
+	})
+}
+
+// founding is a mutant of the row where there is no record.
+func founding(f func(t txn.Transaction, d preserve.Decision) preserve.Decision) mutant {
+	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if r != nil {
+			return d
+		}
+		return f(t, d)
+	}}
+}
+
+// restoring is a mutant of the rows of Restore.
+func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
+	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if r == nil || t.Type != txn.Added {
+			return d
+		}
+		return f(t, *r, n, d)
+	}}
+}
+
+// observing is a mutant of what a watcher makes of an event.
+func observing(f func(before, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction) mutant {
+	return mutant{observe: f}
+}
+
+var nothing = preserve.Decision{Action: preserve.Nothing}
+
+func saved(r record.Record) preserve.Decision {
+	return preserve.Decision{Action: preserve.Save, Record: r}
+}
+
+func captured(t txn.Transaction) record.Record {
+	return record.Record{Node: t.Node, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID}
+}
+
+func restored(r record.Record, n *preserve.Node) preserve.Decision {
+	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(n.Labels, r.Labels), Marker: r.Version}
+}
+
+// onlyNoted is a note that takes no account of the Node's labels.
+func onlyNoted(r record.Record, n preserve.Node) record.Record {
+	r.Restored = record.Restoration{UID: n.UID, ResourceVersion: n.ResourceVersion}
+	return r
+}
+
+// atTransaction is a record that has the transaction's resourceVersion for that of the Node.
+func atTransaction(t txn.Transaction, next record.Record) record.Record {
+	if next.Restored.UID == t.UID {
+		next.Restored.ResourceVersion = t.ResourceVersion
+	} else {
+		next.Version = t.ResourceVersion
+	}
+	return next
+}
+
+func isAfter(rv, other string) bool { return number(rv) > number(other) }
+
+// The rows of Save that store something.
+
+func isLaterOfSource(t txn.Transaction, r record.Record) bool {
+	return t.UID == r.Source && isAfter(t.ResourceVersion, r.Version) && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
+}
+
+func isLaterOfRestored(t txn.Transaction, r record.Record) bool {
+	return t.UID == r.Restored.UID && t.UID != r.Source && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
+}
+
+func isLaterByMarker(t txn.Transaction, r record.Record) bool {
+	return isStranger(t, r) && t.Marker == r.Version && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
+}
+
+func isStranger(t txn.Transaction, r record.Record) bool {
+	return t.UID != r.Source && t.UID != r.Restored.UID
+}
+
+func hasSameLabels(t txn.Transaction, r record.Record) bool { return maps.Equal(t.Labels, r.Labels) }
+
+// replaces says whether a decision replaces what the record has.
+func replaces(d preserve.Decision, r record.Record) bool {
+	return d.Action == preserve.Save && d.Record.Version != r.Version
+}

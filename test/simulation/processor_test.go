@@ -1,0 +1,286 @@
+package simulation
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/txn"
+)
+
+// maxAttempts is how often a processor begins anew at once after a conflict.
+const maxAttempts = 10
+
+// processorActor is a processor without locks. Its methods are those of internal/processor, call by call.
+type processorActor struct {
+	actor
+
+	// The caches are watches of their own: each may be behind the others, and all of them behind the API server.
+	queue  []*storedTxn
+	record *storedRecord
+	node   *metav1.PartialObjectMetadata
+
+	done   []int // removed, but perhaps in the cache for a moment
+	isIdle bool
+}
+
+// down forgets all that a process has in its memory.
+func (a *processorActor) down() { a.done, a.isIdle = a.done[:0], false }
+
+// run is one life of a processor.
+func (a *processorActor) run() {
+	a.queue, a.record, a.node = a.world.queue, a.world.record, a.world.node
+	for {
+		a.pause()
+		a.refresh()
+		if a.settings.variant == protected && a.protect() {
+			continue
+		}
+		next := a.next()
+		a.isIdle = next == nil
+		if next != nil && a.drain(next) {
+			a.done = append(a.done, next.uid)
+		}
+	}
+}
+
+// refresh brings the caches up to date.
+func (a *processorActor) refresh() {
+	if !a.choices.happens(a.settings.stale) {
+		a.record = a.world.record
+	}
+	if !a.choices.happens(a.settings.stale) {
+		a.queue = a.world.queue
+	}
+	if !a.choices.happens(a.settings.stale) {
+		a.node = a.world.node
+	}
+}
+
+// next returns the oldest transaction in the cache that is to be applied.
+func (a *processorActor) next() *storedTxn {
+	var next *storedTxn
+	for _, t := range a.queue {
+		if slices.Contains(a.done, t.uid) {
+			continue
+		}
+		if next == nil || a.mutant.newestFirst {
+			next = t
+		}
+	}
+	return next
+}
+
+// drain applies a transaction and removes it. False: an error, to be tried again.
+func (a *processorActor) drain(t *storedTxn) bool {
+	a.tell("takes %s %s@%s", t.Type, t.UID, t.ResourceVersion)
+	if a.mutant.removesFirst {
+		a.remove(t)
+	}
+	return a.apply(t.Transaction) && a.remove(t)
+}
+
+func (a *processorActor) remove(t *storedTxn) bool {
+	a.pause()
+	if a.mutant.removesByName {
+		if at, ok := a.world.find(t.Transaction); ok {
+			t = a.world.queue[at]
+		}
+	}
+	a.checkRemoval(t)
+	a.world.remove(t)
+	a.tell("removes %s %s@%s", t.Type, t.UID, t.ResourceVersion)
+	return !a.isLost()
+}
+
+// checkRemoval: a transaction leaves the queue only when its effect is stored, so by the same rules there is none left.
+func (a *processorActor) checkRemoval(t *storedTxn) {
+	if at, ok := a.world.find(t.Transaction); !ok || a.world.queue[at] != t {
+		return // another processor removed it
+	}
+	if d := a.decision(t.Transaction, a.world.record, a.world.liveNode()); d.Action != preserve.Nothing {
+		a.world.breaks(errBrokeP1, "%s %s@%s is removed, and its effect is not stored", t.Type, t.UID, t.ResourceVersion)
+	}
+}
+
+// isLost says whether the answer to a write that was done does not come.
+func (a *processorActor) isLost() bool {
+	if !a.choices.happens(a.settings.lostWrite) {
+		return false
+	}
+	a.tell("  and the answer is lost")
+	return true
+}
+
+// outcome is that of a write.
+type outcome int
+
+const (
+	isDone  outcome = iota
+	isStale         // refused: what was read has changed since
+	hasFailed
+)
+
+// apply makes the effect of a transaction stored. False: an error, to be tried again later.
+func (a *processorActor) apply(t txn.Transaction) bool {
+	mustBeFresh := false
+	for range maxAttempts {
+		stored, node, isFresh := a.read(t, mustBeFresh)
+		d := a.decision(t, stored, node)
+		if d.Action == preserve.Nothing && !isFresh && !a.mutant.dropsOnCache {
+			mustBeFresh = true
+			continue
+		}
+		switch a.carryOut(t, stored, node, d) {
+		case isDone:
+			return true
+		case hasFailed:
+			return false
+		case isStale:
+			a.tell("  conflict")
+			mustBeFresh = true
+		}
+	}
+	return false
+}
+
+// decision is the real one, or what a mutant makes of it.
+func (a *processorActor) decision(t txn.Transaction, stored *storedRecord, node *preserve.Node) preserve.Decision {
+	d := preserve.Decide(t, stored.get(), node, policy)
+	if a.mutant.decide != nil {
+		d = a.mutant.decide(t, stored.get(), node, d)
+	}
+	return d
+}
+
+// read reads the Node before its record.
+func (a *processorActor) read(t txn.Transaction, mustBeFresh bool) (stored *storedRecord, node *preserve.Node, isFresh bool) {
+	cached := a.record
+	if !mustBeFresh && (t.Type != txn.Added || cached == nil) {
+		return cached, nil, false
+	}
+	if a.mutant.recordFirst {
+		stored = a.world.record
+	}
+	if t.Type == txn.Added {
+		a.pause()
+		node = a.world.liveNode()
+	}
+	switch {
+	case a.mutant.restoresFromCache && !mustBeFresh:
+		return cached, node, true
+	case a.mutant.recordFirst:
+		return stored, node, true
+	}
+	a.pause()
+	return a.world.record, node, true
+}
+
+func (a *processorActor) carryOut(t txn.Transaction, stored *storedRecord, node *preserve.Node, d preserve.Decision) outcome {
+	if d.Action == preserve.Nothing {
+		a.tell("  drops it: %s", d.Reason)
+		return isDone
+	}
+	a.pause()
+	next := d.Record
+	if d.Action == preserve.Restore {
+		after, result := a.restore(t, node, d)
+		if result != isDone || a.mutant.notesNothing {
+			return result
+		}
+		next = preserve.Noted(stored.Record, after)
+		if a.mutant.note != nil {
+			next = a.mutant.note(t, stored.Record, after, next)
+		}
+		a.pause()
+	}
+	if a.mutant.savesBlindly {
+		stored = a.world.record
+	}
+	if !a.world.writeRecord(stored, next) {
+		return isStale
+	}
+	a.tell("  stores %v version %s source %s restored %v", next.Labels, next.Version, next.Source, next.Restored)
+	if a.isLost() {
+		return hasFailed
+	}
+	return isDone
+}
+
+// restore puts the labels onto the Node and returns how it left it.
+func (a *processorActor) restore(t txn.Transaction, node *preserve.Node, d preserve.Decision) (preserve.Node, outcome) {
+	if a.mutant.patchesBlindly && a.world.node != nil {
+		node = a.world.liveNode()
+	}
+	rv, isPatched := a.world.patchNode(node, d)
+	if !isPatched {
+		return preserve.Node{}, isStale
+	}
+	a.tell("  restores %s@%s: %v version %s", t.UID, rv, d.Labels, d.Marker)
+	if a.isLost() {
+		return preserve.Node{}, hasFailed
+	}
+	return preserve.Node{UID: t.UID, ResourceVersion: rv, Labels: d.Labels}, isDone
+}
+
+// protect gives the Node in the cache the finalizer, or lets one go that waits for it. False: there is nothing to do.
+func (a *processorActor) protect() bool {
+	n := a.node
+	switch {
+	case n != nil && n.DeletionTimestamp == nil && !isProtected(n):
+		a.pause()
+		if a.world.isNode(n.UID, n.ResourceVersion) && a.world.setFinalizer(true) {
+			a.tell("protects %s", nodeText(a.world.node))
+		}
+		return true
+	case waitsForFinalizer(n):
+		a.letGo()
+		return a.world.node != nil // the cache may be behind: then there is other work
+	}
+	return false
+}
+
+// letGo stores the last labels of a Node that waits for it, and takes the finalizer away.
+func (a *processorActor) letGo() {
+	for range maxAttempts {
+		a.pause()
+		n := a.world.node
+		if a.mutant.letsGoCached {
+			n = a.node
+		}
+		if !waitsForFinalizer(n) {
+			return
+		}
+		a.tell("lets %s go", nodeText(n))
+		if !a.mutant.letsGoFirst && !a.apply(lastOf(n)) {
+			return
+		}
+		a.pause()
+		if a.world.node == nil || !a.mayLetGo(n) {
+			a.tell("  conflict")
+			continue
+		}
+		a.world.setFinalizer(false)
+		a.tell("  and takes the finalizer of %s away", nodeText(n))
+		if a.mutant.letsGoFirst {
+			a.apply(lastOf(n))
+		}
+		return
+	}
+}
+
+// mayLetGo says whether the Node is the one whose labels were stored.
+func (a *processorActor) mayLetGo(n *metav1.PartialObjectMetadata) bool {
+	if a.mutant.letsGoBlindly {
+		return isProtected(a.world.node)
+	}
+	return a.world.isNode(n.UID, n.ResourceVersion)
+}
+
+// lastOf is what a watcher would record of the end of an incarnation.
+func lastOf(n *metav1.PartialObjectMetadata) txn.Transaction {
+	own, marker := labels.Split(n.Labels)
+	return txn.Transaction{Type: txn.Deleted, Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}
+}

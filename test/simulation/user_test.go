@@ -1,0 +1,115 @@
+package simulation
+
+import (
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// userAction is one thing that a user does to the node, or something that acts like a user.
+type userAction int
+
+const (
+	edits userAction = iota
+	deletes
+	heartbeats
+	removesLabel
+	removesMarker
+)
+
+const numActions = int(removesMarker) + 1
+
+// userActor creates, edits and deletes the node.
+type userActor struct{ actor }
+
+// run is the one life of the user.
+func (a *userActor) run() {
+	for {
+		a.pause()
+		if a.world.node == nil {
+			a.create()
+			continue
+		}
+		a.act(a.settings.actions[a.choices.next(len(a.settings.actions))])
+	}
+}
+
+func (a *userActor) create() {
+	w := a.world
+	own := map[string]string{"base": "1"}
+	if !a.choices.happens(8) {
+		own[liveKey] = a.value()
+	}
+	if a.choices.next(2) == 1 {
+		own["a"] = a.value()
+	}
+	if a.choices.happens(a.settings.template) {
+		own[labels.Marker] = a.marker()
+	}
+	var finalizers []string
+	if a.settings.variant == protected && !a.choices.happens(a.settings.bare) {
+		finalizers = []string{finalizer}
+	}
+	w.createNode(own, finalizers)
+	a.tell("creates %s %v", nodeText(w.node), w.node.Labels)
+}
+
+func (a *userActor) act(action userAction) {
+	w := a.world
+	switch action {
+	case deletes:
+		// Where nothing is to be lost without a watcher, a Node must not be deleted before it is protected.
+		if a.settings.variant != protected || isProtected(w.node) {
+			a.tell("deletes %s %v", nodeText(w.node), w.node.Labels)
+			w.deleteNode()
+		}
+	case heartbeats:
+		w.relabel(nil)
+		a.tell("heartbeat, %s", nodeText(w.node))
+	case removesLabel:
+		w.relabel(func(own map[string]string) { delete(own, "a") })
+		a.tell("removes a, %s %v", nodeText(w.node), w.node.Labels)
+	case removesMarker:
+		// Before the restore is noted, to remove the marker is to ask for it again.
+		if w.isNoted() {
+			w.relabel(func(own map[string]string) { delete(own, labels.Marker) })
+			a.tell("removes the marker, %s", nodeText(w.node))
+		}
+	case edits:
+		w.relabel(func(own map[string]string) { own["a"] = a.value() })
+		a.tell("edits %s %v", nodeText(w.node), w.node.Labels)
+	}
+}
+
+func (a *userActor) value() string {
+	if a.choices.happens(a.settings.unique) {
+		return "v" + strconv.Itoa(a.world.rv)
+	}
+	return [...]string{"x", "y", "z"}[a.choices.next(a.settings.values)]
+}
+
+// marker is of a template that somebody made of another node, or of this node before it was deleted. The latter says that
+// the labels are back already, unless the end of the last incarnation was recorded.
+func (a *userActor) marker() string {
+	if before := a.world.events; a.settings.variant == steady && len(before) > 0 && a.choices.next(2) == 0 {
+		if marker, ok := before[len(before)-1].node.Labels[labels.Marker]; ok {
+			return marker
+		}
+	}
+	return "99999"
+}
+
+// nodeState prints as a uid and a resourceVersion.
+type nodeState metav1.PartialObjectMetadata
+
+func nodeText(n *metav1.PartialObjectMetadata) *nodeState { return (*nodeState)(n) }
+
+func (n *nodeState) String() string {
+	text := string(n.UID) + "@" + n.ResourceVersion
+	if n.DeletionTimestamp != nil {
+		text += " (terminating)"
+	}
+	return text
+}
