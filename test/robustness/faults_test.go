@@ -35,8 +35,8 @@ var kinds = []struct {
 }{
 	{4, drawKillProcess},
 	{4, drawFreezeProcess},
-	{2, drawRestartServer},
-	{1, drawFreezeServer},
+	{3, drawRestartServer},
+	{2, drawFreezeServer},
 	{3, drawDelayAnswers},
 	{3, drawDropAnswers},
 	{4, drawRefuseRequests},
