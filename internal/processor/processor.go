@@ -113,22 +113,9 @@ func Index(ctx context.Context, indexer client.FieldIndexer) error {
 
 // AddTo makes the manager run the processor. The manager's cache is to be Config.Cache.
 func (p *Processor) AddTo(mgr manager.Manager) error {
-	nodes, err := controller.New("node", mgr, controller.Options{
-		MaxConcurrentReconciles: p.workers,
-		NeedLeaderElection:      new(false),
-		SkipNameValidation:      new(true), // more than one processor may run in one process
-		UsePriorityQueue:        new(usePriorityQueue),
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
-		Reconciler:              reconcile.Func(p.reconcileNode),
-		LogConstructor: func(req *reconcile.Request) logr.Logger {
-			if req == nil {
-				return mgr.GetLogger()
-			}
-			return mgr.GetLogger().WithValues("node", req.Name)
-		},
-	})
+	nodes, err := p.controller(mgr, "node", p.reconcileNode)
 	if err != nil {
-		return fmt.Errorf("making the controller of nodes: %w", err)
+		return err
 	}
 	if err := nodes.Watch(source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(p.nodeOf))); err != nil {
 		return fmt.Errorf("watching transactions and records: %w", err)
@@ -140,6 +127,28 @@ func (p *Processor) AddTo(mgr manager.Manager) error {
 		return err
 	}
 	return p.addSweeps(mgr)
+}
+
+// controller returns a controller whose requests are the names of nodes.
+func (p *Processor) controller(mgr manager.Manager, name string, do reconcile.Func) (controller.Controller, error) {
+	c, err := controller.New(name, mgr, controller.Options{
+		MaxConcurrentReconciles: p.workers,
+		NeedLeaderElection:      new(false),
+		SkipNameValidation:      new(true), // more than one processor may run in one process
+		UsePriorityQueue:        new(usePriorityQueue),
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+		Reconciler:              do,
+		LogConstructor: func(req *reconcile.Request) logr.Logger {
+			if req == nil {
+				return mgr.GetLogger()
+			}
+			return mgr.GetLogger().WithValues("node", req.Name)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the controller %q: %w", name, err)
+	}
+	return c, nil
 }
 
 // addSweeps makes the manager remove what is left behind.

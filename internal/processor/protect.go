@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -52,22 +49,9 @@ func (p *Processor) addProtection(mgr manager.Manager) error {
 		}
 		return nil
 	}
-	protection, err := controller.New("protection", mgr, controller.Options{
-		MaxConcurrentReconciles: p.workers,
-		NeedLeaderElection:      new(false),
-		SkipNameValidation:      new(true), // as the controller of nodes
-		UsePriorityQueue:        new(usePriorityQueue),
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
-		Reconciler:              reconcile.Func(p.reconcileProtection),
-		LogConstructor: func(req *reconcile.Request) logr.Logger {
-			if req == nil {
-				return mgr.GetLogger()
-			}
-			return mgr.GetLogger().WithValues("node", req.Name)
-		},
-	})
+	protection, err := p.controller(mgr, "protection", p.reconcileProtection)
 	if err != nil {
-		return fmt.Errorf("making the controller of protection: %w", err)
+		return err
 	}
 	nodes := source.Kind(mgr.GetCache(), nodeMetadata(""), handler.TypedEnqueueRequestsFromMapFunc(ifUnsettled))
 	if err := protection.Watch(nodes); err != nil {

@@ -10,12 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 )
@@ -101,18 +100,9 @@ func (p *Processor) liveNode(ctx context.Context, name string) (*preserve.Node, 
 	return &preserve.Node{UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}, nil
 }
 
-// eachNode calls do with every Node, metadata only, read from the API server page by page.
+// eachNode calls do with every Node, metadata only, from the API server.
 func (p *Processor) eachNode(ctx context.Context, do func(*metav1.PartialObjectMetadata)) error {
-	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
-		err := p.client.List(ctx, list, &client.ListOptions{Limit: opts.Limit, Continue: opts.Continue, Raw: &opts})
-		return list, err
-	})
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		n, ok := obj.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return fmt.Errorf("a list of nodes holds a %T", obj)
-		}
+	err := pages.Each(ctx, p.client, pages.Metadata("Node"), "", func(n *metav1.PartialObjectMetadata) error {
 		do(n)
 		return nil
 	})

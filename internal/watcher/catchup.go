@@ -8,11 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -70,19 +69,8 @@ func (w *Watcher) catchUpAll(ctx context.Context, initial map[string]*metav1.Par
 
 // nodesWithTransactions returns the hashes of the nodes that have transactions which are not applied.
 func (w *Watcher) nodesWithTransactions(ctx context.Context) (map[string]bool, error) {
-	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
-		err := w.client.List(ctx, list, &client.ListOptions{
-			Namespace: w.queue.Namespace, Limit: opts.Limit, Continue: opts.Continue, Raw: &opts,
-		})
-		return list, err
-	})
 	hashes := map[string]bool{}
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		cm, ok := obj.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return fmt.Errorf("a list of ConfigMaps holds a %T", obj)
-		}
+	err := pages.Each(ctx, w.client, pages.Metadata("ConfigMap"), w.queue.Namespace, func(cm *metav1.PartialObjectMetadata) error {
 		if hash, _, ok := txn.SplitName(cm.Name); ok {
 			hashes[hash] = true
 		}
@@ -94,22 +82,9 @@ func (w *Watcher) nodesWithTransactions(ctx context.Context) (map[string]bool, e
 	return hashes, nil
 }
 
-// eachRecord calls do with the ConfigMaps in the metadata namespace, read page by page.
+// eachRecord calls do with the ConfigMaps in the metadata namespace.
 func (w *Watcher) eachRecord(ctx context.Context, do func(*corev1.ConfigMap) error) error {
-	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		var list corev1.ConfigMapList
-		err := w.client.List(ctx, &list, &client.ListOptions{
-			Namespace: w.metadataNamespace, Limit: opts.Limit, Continue: opts.Continue, Raw: &opts,
-		})
-		return &list, err
-	})
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		cm, ok := obj.(*corev1.ConfigMap)
-		if !ok {
-			return fmt.Errorf("a list of ConfigMaps holds a %T", obj)
-		}
-		return do(cm)
-	})
+	err := pages.Each(ctx, w.client, func() client.ObjectList { return &corev1.ConfigMapList{} }, w.metadataNamespace, do)
 	if err != nil {
 		return fmt.Errorf("listing the records in namespace %q: %w", w.metadataNamespace, err)
 	}

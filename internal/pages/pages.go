@@ -1,0 +1,37 @@
+// Package pages reads long lists page by page, so that neither side holds all of one at once.
+package pages
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Each calls do with every object in a namespace, "" for all of them, and stops at the first error. newList returns an empty
+// list of that kind, of objects of type O. If the pages expire while they are read, the rest comes
+// with one list of all, and do may see an object twice.
+func Each[O client.Object](ctx context.Context, from client.Reader, newList func() client.ObjectList, namespace string, do func(O) error) error {
+	pages := pager.New(func(ctx context.Context, page metav1.ListOptions) (runtime.Object, error) {
+		list := newList()
+		err := from.List(ctx, list, &client.ListOptions{Namespace: namespace, Limit: page.Limit, Continue: page.Continue, Raw: &page})
+		return list, err
+	})
+	return pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		o, ok := obj.(O)
+		if !ok {
+			return fmt.Errorf("a list of %T holds a %T", *new(O), obj)
+		}
+		return do(o)
+	})
+}
+
+// Metadata returns what makes empty lists of the metadata of a core kind, for [Each] of *metav1.PartialObjectMetadata.
+func Metadata(kind string) func() client.ObjectList {
+	return func() client.ObjectList {
+		return &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind + "List"}}
+	}
+}
