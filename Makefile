@@ -91,9 +91,9 @@ deflake: controlplane ## repeat the end-to-end tests COUNT times (20) with the r
 
 .PHONY: fuzz
 fuzz: controlplane ## run each fuzz target for FUZZTIME (30s)
-	@go test -list '^Fuzz' ./... | \
-		awk '/^Fuzz/ {name[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, name[i]; all += n; n = 0} \
-			END {if (!all) {print "no fuzz target found" >"/dev/stderr"; exit 1}}' | \
+	@grep -rn --include='*_test.go' '^func Fuzz' . | \
+		awk -F: '{sub("/[^/]*$$", "", $$1); sub("func ", "", $$3); sub("[(].*", "", $$3); print $$1, $$3} \
+			END {if (!NR) {print "no fuzz target found" >"/dev/stderr"; exit 1}}' | \
 		while read -r package name; do \
 			echo "$$package $$name"; \
 			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
