@@ -111,6 +111,7 @@ func (s *story) tell() {
 	s.start("watcher") // finds the transaction of the first one
 	s.start("processor", "--retention=2s", "--protect=finalizer")
 
+	s.goWrong() // first: events are written a while after they are made
 	s.saved(name, labels)
 	s.edit(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, `{"metadata":{"labels":{"team":"blue"}}}`)
 	s.delete(name)
@@ -126,8 +127,6 @@ func (s *story) tell() {
 		err := s.client.Get(s.t.Context(), types.NamespacedName{Namespace: metadata, Name: name}, &corev1.ConfigMap{})
 		assert.True(c, apierrors.IsNotFound(err), "%v", err)
 	}, "the record of the node that stays away is removed")
-
-	s.goWrong()
 }
 
 // goWrong does what the programs make events of.
