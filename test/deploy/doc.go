@@ -1,0 +1,10 @@
+// Package deploy has no code of its own. Its tests render the manifests under deploy with kubectl, and check them against a
+// real API server:
+//   - the API server takes every object, without a warning;
+//   - the pods are admitted in their namespace, which enforces the restricted Pod Security Standard;
+//   - the built programs work with the rights of their service accounts, and use each of these rights: the audit log of
+//     the API server is compared with the rules of the roles;
+//   - the overlays render what they say, with flags that the programs know.
+//
+// No pod runs: there is no kubelet and no controller.
+package deploy

@@ -1,0 +1,231 @@
+package deploy_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/programs"
+)
+
+// The namespaces of the data.
+const (
+	transactions = "node-metadata-transactions"
+	metadata     = "node-metadata"
+)
+
+const (
+	// patience is how long a test waits for what must come. A machine that is busy with other things is no reason to fail.
+	patience = time.Minute
+	// period is the time between two looks at the cluster.
+	period = 50 * time.Millisecond
+)
+
+// notUsed are the rights that the story does not need, each with the reason why it is given all the same.
+var notUsed = map[right]string{
+	{"processor", "patch", "events.events.k8s.io", transactions}: "client-go patches an event that it repeats; a malformed " +
+		"transaction is another version of its object each time it is reported, so today that is always a new event",
+}
+
+// TestRightsAreExactlyEnough runs the programs with tokens of their service accounts, and lets happen whatever they have a right for.
+func TestRightsAreExactlyEnough(t *testing.T) {
+	s := newStory(t)
+	s.tell()
+	given, excepted := granted(t, render(t, minikube)), rights{}
+	for one := range notUsed {
+		excepted[one] = true
+	}
+	require.Empty(t, excepted.minus(given), "exceptions for what is not given")
+
+	assert.EventuallyWithT(t, func(c *assert.CollectT) {
+		done, _ := used(c)
+		assert.Empty(c, given.minus(done, excepted), "rights that are given and not used")
+	}, patience/2, period)
+
+	done, forbidden := used(t)
+	assert.Empty(t, forbidden, "requests")
+	assert.Empty(t, done.minus(given), "rights that are used, and not by these manifests given")
+	for one, reason := range notUsed {
+		assert.NotContains(t, done, one, "this is used: the reason %q does not hold", reason)
+	}
+	for _, p := range s.programs {
+		assert.NotContains(t, p.Output(), "forbidden", p.Identity)
+	}
+}
+
+// story is a cluster in which the programs of the minikube overlay run.
+type story struct {
+	t        *testing.T
+	client   client.Client
+	args     map[string][]string // of the manifests, by program
+	programs []*programs.Program
+}
+
+func newStory(t *testing.T) *story {
+	t.Helper()
+	s := &story{t: t, client: newClient(t, rest.NoWarnings{}), args: map[string][]string{}}
+	install(t, s.client)
+	for _, d := range all[appsv1.Deployment](t, render(t, minikube), "Deployment") {
+		s.args[d.Name] = d.Spec.Template.Spec.Containers[0].Args
+	}
+	t.Cleanup(func() {
+		for _, p := range s.programs {
+			assert.NoError(t, p.Kill())
+			if t.Failed() {
+				t.Logf("%s said:\n%s", p.Identity, p.Output())
+			}
+		}
+	})
+	return s
+}
+
+// tell lets a node come, change, go, come back and stay away, and everything else go wrong that the programs can tell of.
+func (s *story) tell() {
+	labels := map[string]string{"rack": "r7"}
+	name := "node-" + rand.String(5) // one of its own, should the test be repeated
+	s.create(name, labels)
+	// Of a processor that has died: the next one waits five seconds, and takes it over.
+	s.lock(name, "dead")
+	s.start("watcher")
+	// As in a cluster whose API server does not stream lists: these list first, then watch.
+	s.t.Setenv("KUBE_FEATURE_WatchListClient", "false")
+	s.start("watcher") // finds the transaction of the first one
+	s.start("processor", "--retention=2s", "--protect=finalizer")
+
+	s.goWrong() // first: events are written a while after they are made
+	s.saved(name, labels)
+	s.edit(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, `{"metadata":{"labels":{"team":"blue"}}}`)
+	s.delete(name)
+	s.create(name, nil)
+	s.eventually(func(c *assert.CollectT) {
+		node := &corev1.Node{}
+		require.NoError(c, s.client.Get(s.t.Context(), types.NamespacedName{Name: name}, node))
+		assert.Equal(c, "blue", node.Labels["team"])
+		assert.Equal(c, "r7", node.Labels["rack"])
+	}, "the labels are restored")
+	s.delete(name)
+	s.eventually(func(c *assert.CollectT) {
+		err := s.client.Get(s.t.Context(), types.NamespacedName{Namespace: metadata, Name: name}, &corev1.ConfigMap{})
+		assert.True(c, apierrors.IsNotFound(err), "%v", err)
+	}, "the record of the node that stays away is removed")
+}
+
+// goWrong does what the programs make events of.
+func (s *story) goWrong() {
+	// TransactionMalformed
+	malformed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: transactions, GenerateName: "no-transaction-"}}
+	require.NoError(s.t, s.client.Create(s.t.Context(), malformed))
+	// RecordUnreadable and DeletionWaits
+	stuck, tooLarge := "stuck-"+rand.String(5), "too-large-"+rand.String(5)
+	s.create(stuck, map[string]string{"rack": "r7"})
+	s.saved(stuck, map[string]string{"rack": "r7"})
+	s.edit(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metadata, Name: stuck}}, `{"data":{"labels_restored":"nonsense"}}`)
+	s.eventually(func(c *assert.CollectT) {
+		node := &corev1.Node{}
+		require.NoError(c, s.client.Get(s.t.Context(), types.NamespacedName{Name: stuck}, node))
+		assert.NotEmpty(c, node.Finalizers)
+	}, "the node is protected")
+	require.NoError(s.t, s.client.Delete(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: stuck}}))
+	// LabelsTooLarge, twice: more than the 1 MiB that the values of a ConfigMap may have.
+	huge := map[string]string{}
+	for i := range 1<<20/63 + 100 {
+		huge[strconv.FormatInt(int64(i), 36)] = strings.Repeat("x", 63)
+	}
+	s.create(tooLarge, huge)
+	s.edit(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tooLarge}}, `{"metadata":{"labels":{"more":"x"}}}`)
+}
+
+// start starts a program as its pod does, with the token of its service account, and returns when it is ready.
+func (s *story) start(name string, args ...string) {
+	s.t.Helper()
+	identity := name + "-" + strconv.Itoa(len(s.programs))
+	p, err := programs.Start(name, identity, s.kubeconfigOf(name), slices.Concat(s.args[name], args)...)
+	require.NoError(s.t, err)
+	s.programs = append(s.programs, p)
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	require.NoError(s.t, p.WaitReady(ctx))
+}
+
+func (s *story) kubeconfigOf(account string) string {
+	s.t.Helper()
+	token := &authenticationv1.TokenRequest{}
+	serviceAccount := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: account}}
+	require.NoError(s.t, s.client.SubResource("token").Create(s.t.Context(), serviceAccount, token))
+	cfg, err := clientcmd.LoadFromFile(api.Kubeconfig)
+	require.NoError(s.t, err)
+	require.NoError(s.t, clientcmdapi.FlattenConfig(cfg))
+	for name := range cfg.AuthInfos {
+		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	}
+	path := filepath.Join(s.t.TempDir(), "kubeconfig")
+	require.NoError(s.t, clientcmd.WriteToFile(*cfg, path))
+	return path
+}
+
+func (s *story) create(name string, labels map[string]string) {
+	s.t.Helper()
+	require.NoError(s.t, s.client.Create(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}))
+}
+
+func (s *story) edit(obj client.Object, patch string) {
+	s.t.Helper()
+	require.NoError(s.t, s.client.Patch(s.t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+// delete returns when the node is gone.
+func (s *story) delete(name string) {
+	s.t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	require.NoError(s.t, s.client.Delete(s.t.Context(), node))
+	s.eventually(func(c *assert.CollectT) {
+		assert.True(c, apierrors.IsNotFound(s.client.Get(s.t.Context(), types.NamespacedName{Name: name}, node)))
+	}, "node "+name+" is gone")
+}
+
+func (s *story) saved(name string, labels map[string]string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		record := &corev1.ConfigMap{}
+		require.NoError(c, s.client.Get(s.t.Context(), types.NamespacedName{Namespace: metadata, Name: name}, record))
+		for key, value := range labels {
+			assert.Equal(c, value, record.Data[key])
+		}
+	}, "the labels of node "+name+" are saved")
+}
+
+// lock takes the lock of a node for a processor that does not renew it.
+func (s *story) lock(name, holder string) {
+	s.t.Helper()
+	now := metav1.NewMicroTime(time.Now())
+	require.NoError(s.t, s.client.Create(s.t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: transactions, Name: name},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &holder, LeaseDurationSeconds: new(int32(5)), AcquireTime: &now, RenewTime: &now,
+		},
+	}))
+}
+
+func (s *story) eventually(condition func(c *assert.CollectT), message string) {
+	s.t.Helper()
+	require.EventuallyWithT(s.t, condition, patience, period, message)
+}

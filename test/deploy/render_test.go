@@ -1,0 +1,100 @@
+package deploy_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// The directories under deploy that can be applied.
+const (
+	base     = "base"
+	minikube = "overlays/minikube"
+	ha       = "overlays/ha"
+)
+
+// systemNamespace is where the programs run.
+const systemNamespace = "nodekeeper-system"
+
+// object is what a manifest says.
+type object = *unstructured.Unstructured
+
+// render returns the objects of a directory under deploy, as kubectl apply -k would send them.
+func render(t *testing.T, dir string) []object {
+	t.Helper()
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		t.Skip("there is no kubectl on this machine, which renders the manifests")
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "kubectl", "kustomize", filepath.Join("..", "..", "deploy", dir))
+	cmd.Stderr = &stderr
+	rendered, err := cmd.Output()
+	require.NoError(t, err, "kubectl kustomize %s: %s", dir, &stderr)
+	require.Empty(t, stderr.String(), "what kubectl kustomize %s warns of", dir)
+	var objects []object
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096); ; {
+		obj := &unstructured.Unstructured{}
+		err := decoder.Decode(obj)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		objects = append(objects, obj)
+	}
+	require.NotEmpty(t, objects)
+	return objects
+}
+
+// all returns the objects of a kind in the type of that kind.
+func all[T any](t *testing.T, objects []object, kind string) []T {
+	t.Helper()
+	var found []T
+	for _, obj := range objects {
+		if obj.GetKind() != kind {
+			continue
+		}
+		var typed T
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(obj.Object, &typed, true))
+		found = append(found, typed)
+	}
+	require.NotEmpty(t, found, "there is no %s", kind)
+	return found
+}
+
+// newClient returns a client with admin rights that hands the warnings of the API server to a handler.
+func newClient(t *testing.T, warnings rest.WarningHandler) client.Client {
+	t.Helper()
+	cfg := rest.CopyConfig(api.Config)
+	cfg.WarningHandler = warnings
+	c, err := client.New(cfg, client.Options{})
+	require.NoError(t, err)
+	return c
+}
+
+// install applies the namespaces, service accounts, roles and bindings of the base.
+func install(t *testing.T, c client.Client) {
+	t.Helper()
+	for _, obj := range render(t, base) {
+		switch obj.GetKind() {
+		case "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding":
+			require.NoError(t, apply(t, c, obj), "applying %s %s", obj.GetKind(), obj.GetName())
+		}
+	}
+}
+
+// apply does what kubectl apply --server-side does.
+func apply(t *testing.T, c client.Client, obj object, opts ...client.ApplyOption) error {
+	t.Helper()
+	opts = append(opts, client.ForceOwnership, client.FieldOwner("test"))
+	return c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(obj.DeepCopy()), opts...)
+}
