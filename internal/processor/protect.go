@@ -27,7 +27,9 @@ import (
 // Finalizer keeps a Node that is being deleted until its last labels are stored. Nodes
 // have it where processors protect them (Config.Protect). While it is the last one, the API server deletes
 // the Node with the very write that takes it away; that write is conditional on
-// the resourceVersion whose labels were stored, so no later labels exist.
+// the resourceVersion whose labels were stored. What is edited in the moment between the check of that condition and the
+// delete is not in them: the API server makes the delete without it (Store.deleteWithoutFinalizers in
+// k8s.io/apiserver/pkg/registry/generic/registry/store.go). A watcher that runs records it.
 const Finalizer = "nodekeeper.dev/save-labels"
 
 // UnprotectCommand takes the finalizer off every Node, also when no processor runs. Other finalizers stay.
