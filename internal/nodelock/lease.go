@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/grace"
 )
 
 // lease is the Lease of one node as client-go's leader election sees it. It differs from
@@ -110,12 +112,7 @@ func (l *lease) answered(ctx context.Context) (context.Context, context.CancelFu
 	if l.held || ctx.Err() != nil {
 		return context.WithCancel(ctx)
 	}
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(answerTimeout, cancel) })
-	return longer, func() {
-		stop()
-		cancel()
-	}
+	return grace.Context(ctx, answerTimeout)
 }
 
 // wrote notes the result of a write.

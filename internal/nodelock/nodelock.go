@@ -12,6 +12,8 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/grace"
 )
 
 // LeaseDuration is how long after the last renewal a lock is still its
@@ -102,9 +104,10 @@ func (l *Locker) Do(ctx context.Context, node string, work func(context.Context)
 
 	// The elector returns before work does if the lock was lost.
 	workErr := <-done
-	releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRelease)
+	longer, stopRelease := grace.Context(ctx, releaseTimeout)
+	defer stopRelease()
+	releaseCtx, cancel := context.WithTimeout(longer, maxRelease)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(releaseTimeout, cancel) })()
 	return errors.Join(workErr, e.lease.release(releaseCtx))
 }
 

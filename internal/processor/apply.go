@@ -120,8 +120,9 @@ func (p *Processor) carryOut(ctx context.Context, t txn.Transaction, s state, d 
 // restore puts the labels onto the Node, then notes that in the record. A crash between the two is
 // mended by the next attempt, which finds the marker.
 func (p *Processor) restore(ctx context.Context, t txn.Transaction, s state, d preserve.Decision) error {
-	resourceVersion, err := p.patchNode(ctx, t.Node, s.node, d)
+	resourceVersion, err := p.patchNode(ctx, t.Node, s.node.UID, s.node.ResourceVersion, map[string]any{"labels": labelChanges(s.node, d)})
 	if err != nil {
+		err = fmt.Errorf("restoring the labels of node %q: %w", t.Node, err)
 		if isRefusal(err) {
 			p.events.Eventf(nodeReference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsRestoreFailed", "Restore", "%s",
 				note("The saved labels cannot be put back, trying again: %v", err))

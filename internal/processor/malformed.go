@@ -2,13 +2,11 @@ package processor
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -74,14 +72,10 @@ func (p *Processor) reconcileMalformed(ctx context.Context, req reconcile.Reques
 
 // mark puts the label on, conditional on the ConfigMap that was read.
 func (p *Processor) mark(ctx context.Context, cm *corev1.ConfigMap) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	return p.patchMetadata(ctx, cm, map[string]any{
 		"resourceVersion": cm.ResourceVersion,
 		"labels":          map[string]string{MalformedLabel: "true"},
-	}})
-	if err != nil {
-		return err
-	}
-	return p.client.Patch(ctx, cm, client.RawPatch(types.MergePatchType, body))
+	})
 }
 
 // malformation says why a ConfigMap in the transaction namespace is no transaction, nil if it is one, or not ours to judge.

@@ -189,12 +189,17 @@ func (p *Processor) reconcileNode(ctx context.Context, req reconcile.Request) (r
 		p.locks.Forget(node)
 		return reconcile.Result{}, nil
 	}
-	err := p.locks.Do(ctx, node, func(ctx context.Context) error { return p.drain(ctx, node) })
+	return p.underLock(ctx, node, func(ctx context.Context) error { return p.drain(ctx, node) })
+}
+
+// underLock does work for a node under its lock, or says when to come again if another processor holds that.
+func (p *Processor) underLock(ctx context.Context, node string, work func(context.Context) error) (reconcile.Result, error) {
+	err := p.locks.Do(ctx, node, work)
 	switch {
 	case errors.Is(err, nodelock.ErrHeld):
 		return reconcile.Result{RequeueAfter: contendedRetry}, nil
 	case ctx.Err() != nil:
-		return reconcile.Result{}, nil //nolint:nilerr // told to stop: what is left stays in the queue
+		return reconcile.Result{}, nil //nolint:nilerr // told to stop: what is left is for the next processor
 	}
 	return reconcile.Result{}, err
 }

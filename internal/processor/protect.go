@@ -2,13 +2,11 @@ package processor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,8 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -129,17 +125,12 @@ func (p *Processor) reconcileProtection(ctx context.Context, req reconcile.Reque
 		}
 		return reconcile.Result{}, nil
 	}
-	err := p.locks.Do(ctx, req.Name, func(ctx context.Context) error { return p.letGo(ctx, req.Name) })
-	switch {
-	case errors.Is(err, nodelock.ErrHeld):
-		return reconcile.Result{RequeueAfter: contendedRetry}, nil
-	case ctx.Err() != nil:
-		return reconcile.Result{}, nil //nolint:nilerr // told to stop: the Node waits for the next processor
-	case err != nil:
+	result, err := p.underLock(ctx, req.Name, func(ctx context.Context) error { return p.letGo(ctx, req.Name) })
+	if err != nil {
 		p.events.Eventf(nodeReference(n.Name, n.UID), nil, corev1.EventTypeWarning, "DeletionWaits", "Save", "%s",
 			note("This node is not deleted before its labels are saved, trying again: %v", err))
 	}
-	return reconcile.Result{}, err
+	return result, err
 }
 
 // protect gives a Node the finalizer, conditional on the Node that is in the cache.
@@ -154,18 +145,11 @@ func (p *Processor) protect(ctx context.Context, n *metav1.PartialObjectMetadata
 // letGo stores the last labels of a Node that waits for it, and takes the finalizer away.
 func (p *Processor) letGo(ctx context.Context, name string) error {
 	for range maxAttempts {
-		n := nodeMetadata(name)
-		err := p.client.Get(ctx, types.NamespacedName{Name: name}, n)
-		if apierrors.IsNotFound(err) {
-			return nil // another processor let it go
+		n, err := p.liveMetadata(ctx, name)
+		if err != nil || n == nil || !waitsForFinalizer(n) {
+			return err // another processor let it go, or it is another incarnation
 		}
-		if err != nil {
-			return fmt.Errorf("reading node %q: %w", name, err)
-		}
-		if !waitsForFinalizer(n) {
-			return nil // it is another incarnation
-		}
-		if err := p.apply(ctx, lastOf(n), func(ctx context.Context) (bool, error) { return p.isUnchanged(ctx, n) }); err != nil {
+		if err := p.apply(ctx, txn.Of(txn.Deleted, n), func(ctx context.Context) (bool, error) { return p.isUnchanged(ctx, n) }); err != nil {
 			return err
 		}
 		err = p.setFinalizers(ctx, n, []string{})
@@ -182,7 +166,7 @@ func (p *Processor) letGo(ctx context.Context, name string) error {
 
 // isUnchanged says whether a Node is as it was read.
 func (p *Processor) isUnchanged(ctx context.Context, read *metav1.PartialObjectMetadata) (bool, error) {
-	n, err := p.liveNode(ctx, read.Name)
+	n, err := p.liveMetadata(ctx, read.Name)
 	if err != nil || n == nil {
 		return false, err
 	}
@@ -190,29 +174,10 @@ func (p *Processor) isUnchanged(ctx context.Context, read *metav1.PartialObjectM
 	return n.UID == read.UID && n.ResourceVersion == read.ResourceVersion, nil
 }
 
-// lastOf is what a watcher would record of the end of an incarnation.
-func lastOf(n *metav1.PartialObjectMetadata) txn.Transaction {
-	own, marker := labels.Split(n.Labels)
-	return txn.Transaction{Type: txn.Deleted, Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}
-}
-
 // setFinalizers is conditional on the uid and the resourceVersion of the Node that was read. It returns errStale if that is not
 // the Node any more.
 func (p *Processor) setFinalizers(ctx context.Context, read *metav1.PartialObjectMetadata, finalizers []string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":             read.UID,
-		"resourceVersion": read.ResourceVersion,
-		"finalizers":      finalizers,
-	}})
-	if err != nil {
-		return fmt.Errorf("encoding the patch of node %q: %w", read.Name, err)
-	}
-	err = p.client.Patch(ctx, nodeMetadata(read.Name), client.RawPatch(types.MergePatchType, body))
-	// Conflict: the Node changed, or the answer to our own patch was lost. NotFound: it is gone.
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return errStale
-	}
-	if err != nil {
+	if _, err := p.patchNode(ctx, read.Name, read.UID, read.ResourceVersion, map[string]any{"finalizers": finalizers}); err != nil {
 		return fmt.Errorf("changing the finalizers of node %q: %w", read.Name, err)
 	}
 	return nil

@@ -3,7 +3,6 @@ package processor
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -11,11 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"nodekeeper.dev/internal/grace"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -99,14 +98,10 @@ func (p *Processor) retain(ctx context.Context, cm *corev1.ConfigMap, isLive boo
 
 // noteAway sets or, with nil, takes away the time since when the node is away, conditional on the record that was seen.
 func (p *Processor) noteAway(ctx context.Context, cm *corev1.ConfigMap, since *string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	err := p.patchMetadata(ctx, cm.DeepCopy(), map[string]any{
 		"resourceVersion": cm.ResourceVersion,
 		"annotations":     map[string]*string{record.AwaySinceAnnotation: since},
-	}})
-	if err != nil {
-		return err
-	}
-	err = p.client.Patch(ctx, cm.DeepCopy(), client.RawPatch(types.MergePatchType, body))
+	})
 	// Conflict, NotFound: it was written or removed since it was read; the next round sees it anew.
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("noting the absence of node %q: %w", cm.Name, err)
@@ -153,9 +148,8 @@ func (p *Processor) isAway(ctx context.Context, name string) (bool, error) {
 // putBackUnlessAway makes a record anew that was removed when its node came back, or had an event. Nobody else knows the labels
 // any more, so it tries until it is answered, and for lookLimit after the processor was told to end.
 func (p *Processor) putBackUnlessAway(ctx context.Context, cm *corev1.ConfigMap) error {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	longer, cancel := grace.Context(ctx, lookLimit)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(lookLimit, cancel) })()
 	var last error
 	err := wait.PollUntilContextCancel(longer, lookPeriod, true, func(ctx context.Context) (bool, error) {
 		var isAway bool

@@ -86,8 +86,18 @@ func (s *store) write(ctx context.Context, read saved, r record.Record) error {
 	return nil
 }
 
-// liveNode returns the Node of that name from the API server, metadata only, nil if there is none.
+// liveNode returns the Node of that name as the decision sees it, nil if there is none.
 func (p *Processor) liveNode(ctx context.Context, name string) (*preserve.Node, error) {
+	n, err := p.liveMetadata(ctx, name)
+	if err != nil || n == nil {
+		return nil, err
+	}
+	own, marker := labels.Split(n.Labels)
+	return &preserve.Node{UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}, nil
+}
+
+// liveMetadata returns the Node of that name from the API server, metadata only, nil if there is none.
+func (p *Processor) liveMetadata(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
 	n := nodeMetadata(name)
 	err := p.client.Get(ctx, types.NamespacedName{Name: name}, n)
 	if apierrors.IsNotFound(err) {
@@ -96,8 +106,7 @@ func (p *Processor) liveNode(ctx context.Context, name string) (*preserve.Node, 
 	if err != nil {
 		return nil, fmt.Errorf("reading node %q: %w", name, err)
 	}
-	own, marker := labels.Split(n.Labels)
-	return &preserve.Node{UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}, nil
+	return n, nil
 }
 
 // eachNode calls do with every Node, metadata only, from the API server.
@@ -112,31 +121,29 @@ func (p *Processor) eachNode(ctx context.Context, do func(*metav1.PartialObjectM
 	return nil
 }
 
-// patchNode makes the labels of a Node those of the decision, in one write that is
-// conditional on the uid and the resourceVersion that were read. It returns the Node's new
-// resourceVersion, or errStale if that is not the Node any more.
-func (p *Processor) patchNode(ctx context.Context, name string, read *preserve.Node, d preserve.Decision) (resourceVersion string, err error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":             read.UID,
-		"resourceVersion": read.ResourceVersion,
-		"labels":          labelChanges(read, d),
-	}})
-	if err != nil {
-		return "", fmt.Errorf("encoding the patch of node %q: %w", name, err)
-	}
+// patchNode changes the metadata of a Node in one write that is conditional on the uid and the resourceVersion that
+// were read. It returns the Node's new resourceVersion, or errStale if that is not the Node any more.
+func (p *Processor) patchNode(ctx context.Context, name string, uid types.UID, read string, changes map[string]any) (resourceVersion string, err error) {
+	changes["uid"], changes["resourceVersion"] = uid, read
 	n := nodeMetadata(name)
-	err = p.client.Patch(ctx, n, client.RawPatch(types.MergePatchType, body))
+	err = p.patchMetadata(ctx, n, changes)
 	// Conflict: the Node changed, or the answer to our own patch was lost. NotFound: it is gone.
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return "", errStale
 	}
-	if err != nil {
-		return "", fmt.Errorf("restoring the labels of node %q: %w", name, err)
-	}
-	return n.ResourceVersion, nil
+	return n.ResourceVersion, err
 }
 
-// labelChanges is the merge patch (RFC 7396) from the labels that were read to those of the decision.
+// patchMetadata makes a merge patch (RFC 7396) of an object's metadata. The object becomes what came of it.
+func (p *Processor) patchMetadata(ctx context.Context, obj client.Object, changes map[string]any) error {
+	body, err := json.Marshal(map[string]any{"metadata": changes})
+	if err != nil {
+		return fmt.Errorf("encoding the patch of %q: %w", obj.GetName(), err)
+	}
+	return p.client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, body))
+}
+
+// labelChanges is the patch from the labels that were read to those of the decision.
 func labelChanges(read *preserve.Node, d preserve.Decision) map[string]*string {
 	changes := map[string]*string{labels.Marker: &d.Marker}
 	for key := range read.Labels {

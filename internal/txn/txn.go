@@ -6,8 +6,11 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"nodekeeper.dev/internal/labels"
 )
 
 // Type is the kind of event that a transaction records.
@@ -42,6 +45,13 @@ type Transaction struct {
 	// first one. Watchers set it while they record updates: without those, a record
 	// made so early would only ever bring back labels that are out of date.
 	FoundsRecord bool
+}
+
+// Of returns the transaction of an event that left a Node in this state. It is not known when the event was observed,
+// nor whether it founds a record.
+func Of(typ Type, n *metav1.PartialObjectMetadata) Transaction {
+	own, marker := labels.Split(n.Labels)
+	return Transaction{Type: typ, Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}
 }
 
 // hashLength is the length in characters of a node hash: SHA-256 in hexadecimal.

@@ -36,17 +36,10 @@ func (o Observer) Observe(before, after *metav1.PartialObjectMetadata, now time.
 }
 
 func (o Observer) transaction(typ txn.Type, n *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {
-	own, marker := labels.Split(n.Labels)
-	return txn.Transaction{
-		Type:            typ,
-		Node:            n.Name,
-		UID:             n.UID,
-		ResourceVersion: n.ResourceVersion,
-		Labels:          own,
-		Marker:          marker,
-		ObservedAt:      now,
-		FoundsRecord:    typ == txn.Added && o.RecordUpdates,
-	}
+	t := txn.Of(typ, n)
+	t.ObservedAt = now
+	t.FoundsRecord = typ == txn.Added && o.RecordUpdates
+	return t
 }
 
 // sameLabels compares the labels of two states of a node; the marker does not take part.

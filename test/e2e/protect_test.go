@@ -83,11 +83,16 @@ func (e *env) unprotect() {
 		e.stop(p)
 	}
 	for name := range e.nodes {
-		body := []byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + processor.Finalizer + `"]}}`)
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		require.NoError(e.t, client.IgnoreNotFound(e.client.Patch(e.t.Context(), node, client.RawPatch(types.StrategicMergePatchType, body))))
+		err := e.patchFinalizers(name, `"$deleteFromPrimitiveList/finalizers":["`+processor.Finalizer+`"]`)
+		require.NoError(e.t, client.IgnoreNotFound(err))
 	}
 	e.processor()
+}
+
+// patchFinalizers changes the finalizers of a Node by what a strategic merge patch says of them.
+func (e *env) patchFinalizers(name, change string) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return e.client.Patch(e.t.Context(), node, client.RawPatch(types.StrategicMergePatchType, []byte(`{"metadata":{`+change+`}}`)))
 }
 
 func TestProtectionIsTurnedOffWithOneCommand(t *testing.T) {
@@ -103,12 +108,7 @@ func TestProtectionIsTurnedOffWithOneCommand(t *testing.T) {
 		e.create(name, labelSet{"rack": "r1"})
 		e.protected(name)
 	}
-	theirs := []byte(`{"metadata":{"finalizers":["example.com/theirs"]}}`)
-	patch := func(name string, body []byte) {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		require.NoError(t, e.client.Patch(t.Context(), node, client.RawPatch(types.StrategicMergePatchType, body)))
-	}
-	patch(names[0], theirs)
+	require.NoError(t, e.patchFinalizers(names[0], `"finalizers":["example.com/theirs"]`))
 	e.stop(stopped)
 	e.delete(names[1])
 
@@ -122,7 +122,7 @@ func TestProtectionIsTurnedOffWithOneCommand(t *testing.T) {
 	assert.Equal(t, []string{"example.com/theirs"}, e.node(t, names[0]).Finalizers)
 	e.gone(names[1])
 	assert.Empty(t, e.node(t, names[2]).Finalizers)
-	patch(names[0], []byte(`{"metadata":{"finalizers":null}}`))
+	require.NoError(t, e.patchFinalizers(names[0], `"finalizers":null`))
 }
 
 func TestPolicyProtectsNodesThatNoServiceSees(t *testing.T) {
