@@ -11,7 +11,7 @@ DEFLAKE_TIMEOUT ?= 4h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 VERSION_PACKAGE := nodekeeper.dev/internal/version
-MODULES := . hack/controlplane tools
+MODULES := . hack/controlplane hack/plot tools
 TOOL := go tool -modfile=tools/go.mod
 GO_TEST := go test -shuffle=on
 
@@ -65,7 +65,7 @@ test: build controlplane ## run all tests
 
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake
-	$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|robustness|deploy)$$')
+	$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|robustness|deploy|bench)$$')
 
 SCHEDULES ?= 1000000
 .PHONY: simulate
@@ -83,6 +83,21 @@ DURATION ?= 45s
 robustness: build controlplane ## let everything go wrong for DURATION (45s) in SEEDS (3) runs from SEED (0: a new one), and check every promise
 	go test -count=1 -v -timeout=0 -run=TestNoFaultBreaksAPromise ./test/robustness \
 		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)
+
+NODES ?= 1000
+REPLICAS ?= 1,2,3
+CHURN ?= 2m
+QUIET ?= 1m
+STARTUP ?= 5000
+FIGURES := $(CURDIR)/docs/performance/$(NODES)-nodes.csv
+.PHONY: bench
+bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/performance.md
+	go run ./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -churn=$(CHURN) -quiet=$(QUIET) -startup=$(STARTUP) -csv=$(FIGURES)
+	go -C hack/plot run . $(FIGURES)
+
+.PHONY: microbench
+microbench: controlplane ## measure the encoding, the decision and the look-up of a node on the ring, with their allocations
+	go test -run='^$$' -bench=. ./internal/labels ./internal/txn ./internal/preserve
 
 .PHONY: deflake
 deflake: controlplane ## repeat the end-to-end tests COUNT times (20) with the race detector in all programs, until one fails
@@ -109,6 +124,7 @@ demo: build controlplane ## show nodekeeper at work against a real API server; K
 lint: ## check code, formatting and import direction
 	$(TOOL) golangci-lint run
 	$(TOOL) staticcheck ./...
+	cd hack/plot && go tool -modfile=../../tools/go.mod golangci-lint run
 
 .PHONY: fmt
 fmt: ## format the code

@@ -70,18 +70,27 @@ func (c *ControlPlane) RestartAPIServer() error {
 
 // SignalServer sends a signal to a server. One that has ended is no error.
 func (c *ControlPlane) SignalServer(s Server, sig syscall.Signal) error {
-	content, err := os.ReadFile(filepath.Join(c.Dir, string(s)+".pid"))
+	pid, err := c.PID(s)
 	if err != nil {
-		return fmt.Errorf("finding the process of %s: %w", s, err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err != nil {
-		return fmt.Errorf("finding the process of %s: %w", s, err)
+		return err
 	}
 	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("sending %v to %s: %w", sig, s, err)
 	}
 	return nil
+}
+
+// PID returns the process id of a server; that of one that has ended is the one that it had.
+func (c *ControlPlane) PID(s Server) (int, error) {
+	content, err := os.ReadFile(filepath.Join(c.Dir, string(s)+".pid"))
+	if err != nil {
+		return 0, fmt.Errorf("finding the process of %s: %w", s, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil {
+		return 0, fmt.Errorf("finding the process of %s: %w", s, err)
+	}
+	return pid, nil
 }
 
 // EtcdURL is where etcd serves its clients, without TLS. What the API server stores is under /registry.

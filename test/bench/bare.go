@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// bareClient does the least writes that the design needs for nodes that are deleted and come back: for each node two
+// transactions created and deleted, one record saved and noted, one patch. It reads nothing and watches nothing, since it
+// knows what it has written; it takes no lock. It writes the very objects that nodekeeper writes.
+type bareClient struct {
+	*cluster
+
+	// writers and workers are as many as the watchers and the processors have together.
+	writers, workers *semaphore.Weighted
+	records          map[string]*bareRecord
+}
+
+// bareRecord is the record of one node.
+type bareRecord struct {
+	record.Record
+
+	object  *corev1.ConfigMap
+	isSaved chan struct{} // closed when the labels of the deleted node are
+}
+
+func newBareClient(c *cluster, replicas int) *bareClient {
+	limit := int64(hands * replicas)
+	return &bareClient{
+		cluster: c, writers: semaphore.NewWeighted(limit), workers: semaphore.NewWeighted(limit), records: map[string]*bareRecord{},
+	}
+}
+
+// found makes the first records.
+func (b *bareClient) found(ctx context.Context) error {
+	for name := range b.fleet {
+		b.records[name] = &bareRecord{isSaved: make(chan struct{})}
+	}
+	return b.each(ctx, func(ctx context.Context, m *member) error {
+		r := b.records[m.name]
+		r.Record = record.Record{Node: m.name, Labels: m.labels, Version: m.resourceVersion, Source: m.uid, SavedAt: time.Now()}
+		r.object = r.ConfigMap(metadataNamespace)
+		if err := b.api.Create(ctx, r.object); err != nil {
+			return fmt.Errorf("founding the record of node %s: %w", m.name, err)
+		}
+		return nil
+	})
+}
+
+// cycle deletes every node and creates it again, and returns when all has been written.
+func (b *bareClient) cycle(ctx context.Context) error {
+	rest, restCtx := errgroup.WithContext(ctx)
+	err := b.each(ctx, func(ctx context.Context, m *member) error {
+		deleted := b.transaction(txn.Deleted, m, m.labels)
+		if err := b.delete(ctx, m); err != nil {
+			return err
+		}
+		rest.Go(func() error { return b.save(restCtx, deleted) })
+		return nil
+	})
+	if err == nil {
+		err = b.each(ctx, func(ctx context.Context, m *member) error {
+			if err := b.comeBack(ctx, m); err != nil {
+				return err
+			}
+			rest.Go(func() error { return b.restore(restCtx, m) })
+			return nil
+		})
+	}
+	return errors.Join(rest.Wait(), err)
+}
+
+func (b *bareClient) transaction(typ txn.Type, m *member, own map[string]string) txn.Transaction {
+	return txn.Transaction{
+		Type: typ, Node: m.name, UID: m.uid, ResourceVersion: m.resourceVersion, Labels: own,
+		ObservedAt: time.Now(), FoundsRecord: typ == txn.Added,
+	}
+}
+
+// save is what a watcher and a processor do about a node that was deleted.
+func (b *bareClient) save(ctx context.Context, t txn.Transaction) error {
+	defer close(b.records[t.Node].isSaved)
+	return b.apply(ctx, t, func() error {
+		r := b.records[t.Node]
+		r.Record = record.Record{Node: t.Node, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID, SavedAt: time.Now()}
+		return b.write(ctx, r)
+	})
+}
+
+// restore is what they do about a node that came back.
+func (b *bareClient) restore(ctx context.Context, m *member) error {
+	t := b.transaction(txn.Added, m, kubelets(m.name))
+	return b.apply(ctx, t, func() error {
+		r := b.records[m.name]
+		if err := b.patch(ctx, m, r.Version); err != nil {
+			return err
+		}
+		r.Record = preserve.Noted(r.Record, preserve.Node{UID: m.uid, ResourceVersion: m.resourceVersion, Labels: r.Labels})
+		return b.write(ctx, r)
+	})
+}
+
+// apply stores a transaction, and removes it when its effect is stored.
+func (b *bareClient) apply(ctx context.Context, t txn.Transaction, effect func() error) error {
+	cm := t.ConfigMap(transactionNamespace)
+	if err := under(ctx, b.writers, func() error { return b.api.Create(ctx, cm) }); err != nil {
+		return fmt.Errorf("storing a transaction of node %s: %w", t.Node, err)
+	}
+	if t.Type == txn.Added {
+		<-b.records[t.Node].isSaved
+	}
+	return under(ctx, b.workers, func() error {
+		if err := effect(); err != nil {
+			return err
+		}
+		return b.api.Delete(ctx, cm, client.Preconditions{UID: &cm.UID})
+	})
+}
+
+func (b *bareClient) write(ctx context.Context, r *bareRecord) error {
+	r.Write(r.object)
+	if err := b.api.Update(ctx, r.object); err != nil {
+		return fmt.Errorf("storing the record of node %s: %w", r.Node, err)
+	}
+	return nil
+}
+
+func (b *bareClient) patch(ctx context.Context, m *member, marker string) error {
+	changes := map[string]string{labels.Marker: marker}
+	own := kubelets(m.name)
+	for key, value := range m.labels {
+		if _, isThere := own[key]; !isThere {
+			changes[key] = value
+		}
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": m.uid, "resourceVersion": m.resourceVersion, "labels": changes}})
+	if err != nil {
+		return err
+	}
+	n := &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: m.name},
+	}
+	if err := b.api.Patch(ctx, n, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return fmt.Errorf("restoring the labels of node %s: %w", m.name, err)
+	}
+	m.resourceVersion = n.ResourceVersion
+	return nil
+}
+
+// under does something with one of a limited number of hands.
+func under(ctx context.Context, limit *semaphore.Weighted, do func() error) error {
+	if err := limit.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer limit.Release(1)
+	return do()
+}

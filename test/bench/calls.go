@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"k8s.io/client-go/discovery"
+)
+
+// call is a kind of request, as the API server counts them.
+type call struct{ resource, verb string }
+
+// calls is how many requests of each kind were answered, or how many for each node.
+type calls map[call]float64
+
+// counted are the resources that nodekeeper or its user ask for. The API server asks itself for others.
+var counted = []string{"nodes", "configmaps", "leases", "events"}
+
+// writes are the verbs that change something.
+var writes = []string{"POST", "PUT", "PATCH", "DELETE", "APPLY", "DELETECOLLECTION"}
+
+// calls returns how many requests the API server has answered since it started, whatever the answer was.
+//
+// Who asked is not in its metrics. It needs not be: the user creates and deletes Nodes, which nodekeeper never does, and the
+// observer only watches. Watches are left out: the API server counts one when it ends.
+func (c *cluster) calls(ctx context.Context) (calls, error) {
+	families, err := c.metrics(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the metrics of the API server: %w", err)
+	}
+	all := calls{}
+	for _, metric := range families["apiserver_request_total"].GetMetric() {
+		one := call{resource: label(metric, "resource"), verb: label(metric, "verb")}
+		if slices.Contains(counted, one.resource) && one.verb != "WATCH" {
+			all[one] += metric.GetCounter().GetValue()
+		}
+	}
+	return all, nil
+}
+
+func (c *cluster) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(c.plane.Config)
+	if err != nil {
+		return nil, err
+	}
+	text, err := d.RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(bytes.NewReader(text))
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, pair := range m.GetLabel() {
+		if pair.GetName() == name {
+			return pair.GetValue()
+		}
+	}
+	return ""
+}
+
+// since returns what came after before, without the user's creates and deletes of Nodes.
+func (a calls) since(before calls) calls {
+	delta := calls{}
+	for one, count := range a {
+		isUsers := one.resource == "nodes" && (one.verb == "POST" || one.verb == "DELETE")
+		if count > before[one] && !isUsers {
+			delta[one] = count - before[one]
+		}
+	}
+	return delta
+}
+
+// per divides every count.
+func (a calls) per(count float64) calls {
+	each := calls{}
+	for one, n := range a {
+		each[one] = n / count
+	}
+	return each
+}
+
+// writes sums those that change something, reads the others.
+func (a calls) writes() float64 { return a.sum(true) }
+func (a calls) reads() float64  { return a.sum(false) }
+
+func (a calls) sum(isWrite bool) float64 {
+	sum := 0.0
+	for one, n := range a {
+		if slices.Contains(writes, one.verb) == isWrite {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// sorted returns the kinds of requests by resource and verb.
+func (a calls) sorted() []call {
+	all := make([]call, 0, len(a))
+	for one := range a {
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(x, y call) int { return cmp.Or(cmp.Compare(x.resource, y.resource), cmp.Compare(x.verb, y.verb)) })
+	return all
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// absence is how long a node that comes and goes is away.
+const absence = time.Second
+
+// churn lets nodes come and go steadily.
+func churn(ctx context.Context, r *report, c *cluster, duration time.Duration, rate int) error {
+	r.heading("%d nodes a second come and go, for %s", rate, duration)
+	w, err := c.window(ctx)
+	if err != nil {
+		return err
+	}
+	names := slices.Sorted(maps.Keys(c.fleet))
+	count := int(duration.Seconds() * float64(rate))
+	if len(names) < 5*rate {
+		return fmt.Errorf("%d nodes are too few to let %d a second come and go: a node would be deleted while it is away", len(names), rate)
+	}
+	returned := make([]types.UID, count)
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	all, allCtx := errgroup.WithContext(ctx)
+	for i := range count {
+		select {
+		case <-allCtx.Done():
+			return all.Wait()
+		case <-tick.C:
+		}
+		m := c.fleet[names[i%len(names)]]
+		all.Go(func() error {
+			if err := c.delete(allCtx, m); err != nil {
+				return err
+			}
+			if err := pause(allCtx, absence); err != nil {
+				return err
+			}
+			if err := c.comeBack(allCtx, m); err != nil {
+				return err
+			}
+			returned[i] = m.uid
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	if _, err := c.see.awaitQuiet(ctx, returned); err != nil {
+		return err
+	}
+	m, err := w.end(ctx, count)
+	if err != nil {
+		return err
+	}
+	r.scene.name = "churn"
+	r.addLatencies(c.see.latencies(returned))
+	r.addMeasured(m)
+	return c.check(ctx)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

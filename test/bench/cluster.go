@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/programs"
+)
+
+// The namespaces that nodekeeper's programs use by default.
+const (
+	transactionNamespace = "node-metadata-transactions"
+	metadataNamespace    = "node-metadata"
+)
+
+const (
+	// readyTimeout is for all programs together. A watcher takes more than five seconds: it gives others a head start.
+	readyTimeout = time.Minute
+	// stopTimeout is longer than the five seconds in which the programs are to end.
+	stopTimeout = 10 * time.Second
+)
+
+// cluster is a control plane of its own with nodekeeper's programs in it.
+type cluster struct {
+	plane *controlplane.ControlPlane
+	api   client.WithWatch // reads and writes the API server itself
+	see   *observer
+
+	programs []*programs.Program
+	// fleet are the nodes that there are to be, by name.
+	fleet map[string]*member
+}
+
+// openCluster starts a control plane in which nothing runs yet. The caller owes it a close.
+func openCluster(ctx context.Context) (*cluster, error) {
+	plane, err := controlplane.Start(controlplane.Options{APIServerArgs: map[string][]string{
+		// It renews a Lease of its own otherwise, which would be counted.
+		"feature-gates": {"APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false"},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{plane: plane, fleet: map[string]*member{}}
+	if err := c.open(ctx); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+func (c *cluster) open(ctx context.Context) error {
+	cfg := rest.CopyConfig(c.plane.Config)
+	cfg.WarningHandler = rest.NoWarnings{}
+	var err error
+	if c.api, err = client.NewWithWatch(cfg, client.Options{}); err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	for _, name := range []string{transactionNamespace, metadataNamespace} {
+		if err := c.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return fmt.Errorf("creating namespace %s: %w", name, err)
+		}
+	}
+	c.see, err = observe(ctx, c.api)
+	return err
+}
+
+// start starts so many of a program, with more arguments perhaps.
+func (c *cluster) start(program string, count int, args ...string) error {
+	for i := range count {
+		p, err := programs.Start(program, fmt.Sprintf("%s-%d", program, i+1), c.plane.Kubeconfig, args...)
+		if err != nil {
+			return err
+		}
+		c.programs = append(c.programs, p)
+	}
+	return nil
+}
+
+// awaitReady returns when every program is ready.
+func (c *cluster) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for _, p := range c.programs {
+		if err := p.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close ends everything that runs and waits for it.
+func (c *cluster) close() error {
+	errs := make([]error, len(c.programs))
+	var wg sync.WaitGroup
+	for i, p := range c.programs {
+		wg.Go(func() { errs[i] = p.Stop(stopTimeout) })
+	}
+	wg.Wait()
+	if c.see != nil {
+		c.see.stop()
+	}
+	return errors.Join(errors.Join(errs...), c.plane.Stop())
+}

@@ -1,0 +1,121 @@
+// Command bench measures what nodekeeper costs and how fast it is (make bench): its built programs run as processes
+// against a real API server, beside a bare client that does the least writes which the design needs.
+//
+// bulk.go, churn.go, quiet.go and startup.go are what is measured. cluster.go is where, with user.go, who deletes and
+// creates nodes, and observer.go, which sees what becomes of them; bare.go is the yardstick. calls.go counts the requests
+// that the API server has answered, usage.go what processes have used. report.go is how it is told.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// options say what is measured. A zero leaves a measurement out.
+type options struct {
+	nodes     int
+	replicas  []int
+	churn     time.Duration
+	churnRate int
+	quiet     time.Duration
+	startup   int
+	csv       string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends this process at once; what it started ends with it.
+	context.AfterFunc(ctx, stop)
+	err := run(ctx, os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		_, _ = fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	// What the libraries log would stand in the middle of the figures.
+	logf.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	r := &report{out: os.Stdout}
+	for _, replicas := range o.replicas {
+		if err := measure(ctx, r, o, replicas); err != nil {
+			return fmt.Errorf("with %d of each: %w", replicas, err)
+		}
+	}
+	if o.startup > 0 {
+		if err := startup(ctx, r, o.startup); err != nil {
+			return fmt.Errorf("measuring the start: %w", err)
+		}
+	}
+	if o.csv == "" {
+		return nil
+	}
+	return r.writeCSV(o.csv)
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.IntVar(&o.nodes, "nodes", 1000, "how many `nodes` are deleted and come back")
+	replicas := flags.String("replicas", "1,2,3", "how many watchers and processors there are, one measurement for each `number`")
+	flags.DurationVar(&o.churn, "churn", 2*time.Minute, "how `long` nodes come and go steadily, with the last of the replicas; 0 for not at all")
+	flags.IntVar(&o.churnRate, "churn-rate", 20, "how many `nodes` a second come and go then")
+	flags.DurationVar(&o.quiet, "quiet", time.Minute, "how `long` nothing happens after that; 0 for not at all")
+	flags.IntVar(&o.startup, "startup", 5000, "how many `nodes` there are when the time of a start is measured; 0 for no such measurement")
+	flags.StringVar(&o.csv, "csv", "", "`file` for the figures; empty for none")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	for text := range strings.SplitSeq(*replicas, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("-replicas %q: give numbers from 1 on, separated by commas", *replicas)
+		}
+		o.replicas = append(o.replicas, n)
+	}
+	if o.nodes < 1 || o.churnRate < 1 || o.startup < 0 {
+		return nil, errors.New("-nodes and -churn-rate are to be 1 or more, -startup 0 or more")
+	}
+	return o, nil
+}
+
+// measure measures everything that is to be seen with so many watchers and processors, on a control plane of its own.
+func measure(ctx context.Context, r *report, o *options, replicas int) (err error) {
+	c, err := openCluster(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	isLast := replicas == o.replicas[len(o.replicas)-1]
+	if err := bulk(ctx, r, c, o.nodes, replicas); err != nil {
+		return err
+	}
+	if isLast && o.churn > 0 {
+		if err := churn(ctx, r, c, o.churn, o.churnRate); err != nil {
+			return err
+		}
+	}
+	if isLast && o.quiet > 0 {
+		return quiet(ctx, r, c, o.quiet)
+	}
+	return nil
+}

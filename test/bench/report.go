@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// scene is what figures are of.
+type scene struct {
+	name            string
+	nodes, replicas int
+}
+
+// figure is one thing that was measured.
+type figure struct {
+	scene
+
+	what, unit string
+	value      float64
+}
+
+// report prints figures and keeps them.
+type report struct {
+	out     io.Writer
+	scene   scene // of the figures that are added
+	figures []figure
+}
+
+func (r *report) heading(format string, args ...any) {
+	_, _ = fmt.Fprintf(r.out, "\n"+format+"\n", args...)
+}
+
+func (r *report) add(what, unit string, value float64) {
+	r.figures = append(r.figures, figure{scene: r.scene, what: what, unit: unit, value: value})
+	_, _ = fmt.Fprintf(r.out, "  %-40s %10.2f %s\n", what, value, unit)
+}
+
+// value returns the last figure of that name.
+func (r *report) value(what string) (value float64, ok bool) {
+	for _, f := range slices.Backward(r.figures) {
+		if f.what == what {
+			return f.value, true
+		}
+	}
+	return 0, false
+}
+
+// addLatencies adds those from the creation of nodes to their labels, sorted.
+func (r *report) addLatencies(sorted []time.Duration) {
+	for _, p := range []int{50, 99, 100} {
+		r.add(fmt.Sprintf("created to restored, p%d", p), "ms", float64(percentile(sorted, p))/float64(time.Millisecond))
+	}
+}
+
+// percentile returns the p-th percentile by the nearest rank.
+func percentile(sorted []time.Duration, p int) time.Duration {
+	return sorted[(len(sorted)*p+99)/100-1]
+}
+
+// addMeasured adds the requests for each node, and what each process has used.
+func (r *report) addMeasured(m *measured) {
+	r.add("writes per node", "", m.calls.writes())
+	r.add("reads per node", "", m.calls.reads())
+	for _, one := range m.calls.sorted() {
+		r.add(one.resource+" "+one.verb+" per node", "", m.calls[one])
+	}
+	for _, identity := range slices.Sorted(maps.Keys(m.usages)) {
+		r.add(identity+" CPU", "s", m.usages[identity].cpuSeconds)
+		r.add(identity+" memory", "MiB", m.usages[identity].peakMiB)
+	}
+}
+
+// writeCSV writes one line for each figure.
+func (r *report) writeCSV(path string) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("writing the figures: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	w := csv.NewWriter(file)
+	rows := [][]string{{"scene", "nodes", "replicas", "what", "unit", "value"}}
+	for _, f := range r.figures {
+		rows = append(rows, []string{
+			f.name, strconv.Itoa(f.nodes), strconv.Itoa(f.replicas), f.what, f.unit, strconv.FormatFloat(f.value, 'f', 3, 64),
+		})
+	}
+	return w.WriteAll(rows)
+}

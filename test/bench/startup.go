@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// startup measures how long the programs take to get ready where there are many nodes, each with a record that agrees.
+func startup(ctx context.Context, r *report, nodes int) (err error) {
+	r.heading("the programs start, %d nodes are there", nodes)
+	c, err := openCluster(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err := c.recruit(ctx, nodes); err != nil {
+		return err
+	}
+	if err := newBareClient(c, 1).found(ctx); err != nil {
+		return err
+	}
+	r.scene = scene{name: "startup", nodes: nodes, replicas: 1}
+	// Without the head start that it gives others, which is a wait and no work.
+	for program, args := range map[string][]string{"watcher": {"--head-start=0"}, "processor": nil} {
+		began := time.Now()
+		if err := c.start(program, 1, args...); err != nil {
+			return err
+		}
+		if err := c.awaitReady(ctx); err != nil {
+			return err
+		}
+		r.add(program+" ready", "s", time.Since(began).Seconds())
+	}
+	used, err := c.usages()
+	if err != nil {
+		return err
+	}
+	for _, p := range c.programs {
+		r.add(p.Identity+" memory", "MiB", used[p.Identity].peakMiB)
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// hands is how many requests the user has under way at a time. It is what a watcher and a processor have, too.
+const hands = 16
+
+// member is one node of the fleet. It belongs to one goroutine at a time.
+type member struct {
+	name string
+	// labels are what the node is to have in the end: those of its kubelet, and the user's.
+	labels map[string]string
+	// The incarnation, and its state as last written by this process.
+	uid             types.UID
+	resourceVersion string
+}
+
+func newMember(i int) *member {
+	name := fmt.Sprintf("node-%05d", i)
+	m := &member{name: name, labels: kubelets(name)}
+	maps.Copy(m.labels, map[string]string{
+		"example.com/rack": "r" + strconv.Itoa(i/40), "example.com/row": strconv.Itoa(i / 400), "example.com/team": "blue",
+		"example.com/tenant": "t" + strconv.Itoa(i%7), "example.com/pool": "batch", "disk": "ssd",
+		"node-role.kubernetes.io/gpu": "", "licence": "l" + strconv.Itoa(i),
+	})
+	return m
+}
+
+// kubelets are the labels that a kubelet gives its own node.
+func kubelets(name string) map[string]string {
+	return map[string]string{
+		"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+		"node.kubernetes.io/instance-type": "m5.large",
+	}
+}
+
+// recruit creates so many nodes that are new to the cluster.
+func (c *cluster) recruit(ctx context.Context, count int) error {
+	for i := range count {
+		m := newMember(i)
+		c.fleet[m.name] = m
+	}
+	return c.each(ctx, func(ctx context.Context, m *member) error { return c.create(ctx, m, m.labels) })
+}
+
+// each does something with every node of the fleet, with as many at a time as the user has hands.
+func (c *cluster) each(ctx context.Context, do func(context.Context, *member) error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(hands)
+	for _, m := range c.fleet {
+		all.Go(func() error { return do(ctx, m) })
+	}
+	return all.Wait()
+}
+
+// delete ends the incarnation of a node.
+func (c *cluster) delete(ctx context.Context, m *member) error {
+	if err := c.api.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}); err != nil {
+		return fmt.Errorf("deleting node %s: %w", m.name, err)
+	}
+	return nil
+}
+
+// comeBack creates a node again, as its kubelet does: without the labels that a user gave it.
+func (c *cluster) comeBack(ctx context.Context, m *member) error {
+	return c.create(ctx, m, kubelets(m.name))
+}
+
+func (c *cluster) create(ctx context.Context, m *member, own map[string]string) error {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: own}}
+	if err := c.api.Create(ctx, n); err != nil {
+		return fmt.Errorf("creating node %s: %w", m.name, err)
+	}
+	m.uid, m.resourceVersion = n.UID, n.ResourceVersion
+	return nil
+}
