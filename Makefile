@@ -97,7 +97,7 @@ bench: build controlplane ## measure NODES (1000) that go and come back with REP
 
 .PHONY: microbench
 microbench: controlplane ## measure the encoding, the decision and the look-up of a node on the ring, with their allocations
-	go test -run='^$$' -bench=. ./internal/labels ./internal/txn ./internal/preserve
+	go test -run='^$$' -bench=. ./internal/txn ./internal/preserve ./internal/ring
 
 .PHONY: deflake
 deflake: controlplane ## repeat the end-to-end tests COUNT times (20) with the race detector in all programs, until one fails

@@ -1,0 +1,59 @@
+package ring_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/ring"
+)
+
+func TestStateOfALease(t *testing.T) {
+	const d = 15 * time.Second
+	held := func(by string, seconds int32) coordinationv1.LeaseSpec {
+		return coordinationv1.LeaseSpec{HolderIdentity: &by, LeaseDurationSeconds: &seconds}
+	}
+	for name, tc := range map[string]struct {
+		spec      coordinationv1.LeaseSpec
+		unchanged time.Duration
+		want      ring.State
+		isMember  bool
+	}{
+		"just renewed":                    {held("me", 15), 0, ring.Ready, true},
+		"about to expire":                 {held("me", 15), d - 1, ring.Ready, true},
+		"expired":                         {held("me", 15), d, ring.Expired, true},
+		"expired for almost its duration": {held("me", 15), 2*d - 1, ring.Expired, true},
+		"expired for its duration":        {held("me", 15), 2 * d, ring.Uncertain, true},
+		"expired for an hour":             {held("me", 15), time.Hour, ring.Uncertain, true},
+		"of a longer duration":            {held("me", 60), 2 * d, ring.Ready, true},
+		"without a duration":              {coordinationv1.LeaseSpec{HolderIdentity: new("me")}, 0, ring.Uncertain, true},
+		"released":                        {held("", 1), 0, ring.Dead, false},
+		"without a holder":                {coordinationv1.LeaseSpec{}, 0, ring.Dead, false},
+		"taken over":                      {held("another", 30), 0, ring.Dead, false},
+		"taken over, almost a minute ago": {held("another", 30), time.Minute - 1, ring.Dead, false},
+		"taken over a minute ago":         {held("another", 30), time.Minute, ring.Orphaned, false},
+		"released a minute ago":           {held("", 1), time.Minute, ring.Orphaned, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "me"}, Spec: tc.spec}
+			state := ring.StateOf(l, tc.unchanged, time.Minute)
+			assert.Equal(t, tc.want, state, "%s, not %s", tc.want, state)
+			assert.Equal(t, tc.isMember, state.IsMember())
+		})
+	}
+}
+
+// TestClockOfTheOtherMachineDoesNotMatter: what a Lease says of times is not looked at.
+func TestClockOfTheOtherMachineDoesNotMatter(t *testing.T) {
+	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
+		renewed := metav1.NewMicroTime(time.Now().Add(skew))
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "me"}, Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("me"), LeaseDurationSeconds: new(int32(15)), RenewTime: &renewed, AcquireTime: &renewed,
+		}}
+		assert.Equal(t, ring.Ready, ring.StateOf(l, 14*time.Second, time.Minute))
+		assert.Equal(t, ring.Uncertain, ring.StateOf(l, 30*time.Second, time.Minute))
+	}
+}

@@ -1,0 +1,101 @@
+package ring
+
+import (
+	"sync"
+	"time"
+)
+
+// Placed knows the owner of a key, and how many members are to go before this one.
+type Placed interface {
+	Place(key string) (owner string, rank int)
+}
+
+var _ Placed = (*Membership)(nil)
+
+// Turns tells a member how long to leave what is to be done to those that come before it on the ring. The time grows with the member's
+// rank. It begins anew whenever somebody else gets something of the same kind done, of what the owner has more to do than this: that
+// one is busy and not gone. It is safe for concurrent use; nil leaves nothing to anybody.
+type Turns struct {
+	ring        Placed
+	step, limit time.Duration
+
+	mu       sync.Mutex
+	waiting  map[string]waiting // by key
+	progress map[place]time.Time
+}
+
+// place is where this member stands among those that may do something: what is done by those before it is no sign of life for
+// another rank, where others come before it.
+type place struct {
+	owner string
+	rank  int
+}
+
+// waiting is what somebody else is to do.
+type waiting struct {
+	what  string
+	since time.Time
+	place place
+}
+
+// NewTurns returns the turns of a member that leaves each of those before it a step of time, and never more than the limit in all.
+func NewTurns(r Placed, step, limit time.Duration) *Turns {
+	return &Turns{ring: r, step: step, limit: limit, waiting: map[string]waiting{}, progress: map[place]time.Time{}}
+}
+
+// Wait returns how much longer to leave something about a key to others, zero if it is this member's turn. Whoever asks about
+// something else of the same key says that what it asked about before has been done.
+func (t *Turns) Wait(key, what string, now time.Time) time.Duration {
+	if t == nil {
+		return 0
+	}
+	var p place
+	p.owner, p.rank = t.ring.Place(key)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w, isWaiting := t.waiting[key]
+	if p.rank == 0 {
+		delete(t.waiting, key)
+		return 0
+	}
+	if isWaiting && w.what != what {
+		t.progress[w.place] = now
+	}
+	if !isWaiting || w.what != what {
+		w = waiting{what: what, since: now}
+	}
+	w.place = p
+	t.waiting[key] = w
+	from := w.since
+	if last := t.progress[p]; last.After(from) {
+		from = last
+	}
+	due, latest := from.Add(time.Duration(p.rank)*t.step), w.since.Add(t.limit)
+	if due.After(latest) {
+		due = latest
+	}
+	return max(0, due.Sub(now))
+}
+
+// Done says that somebody else has done what was waited for.
+func (t *Turns) Done(key string, now time.Time) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if w, isWaiting := t.waiting[key]; isWaiting {
+		t.progress[w.place] = now
+		delete(t.waiting, key)
+	}
+}
+
+// Forget says that this member has done it, or that there is no more to do.
+func (t *Turns) Forget(key string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waiting, key)
+}
