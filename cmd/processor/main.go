@@ -46,10 +46,15 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := processor.Index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
+	member, err := service.Join(mgr, program, &opts.Options)
+	if err != nil {
+		return err
+	}
 	p, err := processor.New(processor.Config{
 		Client:               mgr.GetClient(),
 		Cache:                mgr.GetCache(),
 		Locks:                nodelock.New(mgr.GetClient(), opts.TransactionNamespace, opts.Identity),
+		Turns:                processor.NewTurns(member),
 		History:              past,
 		Events:               mgr.GetEventRecorder("nodekeeper-" + program),
 		Metrics:              metrics.Registry,

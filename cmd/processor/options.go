@@ -81,6 +81,7 @@ func (o *options) permissions() []service.Permission {
 	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "get", "list", "watch", "patch", "delete")...)
 	needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "get", "list", "watch", "create", "update")...)
 	needed = append(needed, service.Permissions("coordination.k8s.io", "leases", o.TransactionNamespace, "get", "list", "create", "update", "delete")...)
+	needed = append(needed, service.RingPermissions(&o.Options)...)
 	if o.isProtecting() || o.retention > 0 {
 		needed = append(needed, service.Permissions("", "nodes", "", "list")...)
 	}

@@ -9,8 +9,12 @@ import (
 	"os"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -42,7 +46,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 
 	past, listings := history.New(), &watcher.Listings{}
 	mgr, err := service.New(ctx, service.Config{
-		Program: program, Options: &opts, Cache: cacheOptions(listings), History: past, Permissions: permissions(&opts),
+		Program: program, Options: &opts, Cache: cacheOptions(&opts, listings), History: past, Permissions: permissions(&opts),
 	})
 	if err != nil {
 		return err
@@ -51,9 +55,19 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
+	stored, err := mgr.GetCache().GetInformer(ctx, &corev1.ConfigMap{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching transactions and records: %w", err)
+	}
+	member, err := service.Join(mgr, program, &opts)
+	if err != nil {
+		return err
+	}
 	w, err := watcher.New(watcher.Config{
 		Client:               mgr.GetClient(),
 		Nodes:                nodes,
+		Stored:               watcher.Stored{Reader: mgr.GetCache(), Informer: stored},
+		Turns:                watcher.NewTurns(member),
 		Listings:             listings,
 		HeadStart:            *headStart,
 		History:              past,
@@ -79,10 +93,20 @@ func nodeMetadata() *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 }
 
-// cacheOptions keeps of every Node what a transaction is made from: no status, no annotations.
-func cacheOptions(listings *watcher.Listings) cache.Options {
+// cacheOptions keeps of every Node what a transaction is made from: no status, no annotations. Of transactions and records it keeps
+// what tells that they are stored.
+func cacheOptions(o *service.Options, listings *watcher.Listings) cache.Options {
 	return cache.Options{
-		NewInformer: listings.NewInformer,
+		NewInformer: func(lw toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+			if _, isNode := obj.(*metav1.PartialObjectMetadata); isNode {
+				return listings.NewInformer(lw, obj, resync, indexers)
+			}
+			return toolscache.NewSharedIndexInformer(lw, obj, resync, indexers)
+		},
+		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
+			Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}},
+			Transform:  watcher.Strip(o.TransactionNamespace),
+		}},
 		DefaultTransform: func(obj any) (any, error) {
 			if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
 				n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
@@ -94,6 +118,7 @@ func cacheOptions(listings *watcher.Listings) cache.Options {
 
 func permissions(o *service.Options) []service.Permission {
 	needed := service.Permissions("", "nodes", "", "list", "watch")
-	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "create", "get", "list")...)
-	return append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "list")...)
+	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "create", "get", "list", "watch")...)
+	needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "list", "watch")...)
+	return append(needed, service.RingPermissions(o)...)
 }

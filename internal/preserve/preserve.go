@@ -64,6 +64,24 @@ func Owned(r record.Record, uid types.UID, marker string) bool {
 	return isSourceOrRestored(r, uid) || marker == r.Version
 }
 
+// Applied says whether a record shows that a transaction has had its effect: what the incarnation had at that resourceVersion, or later,
+// was saved, restored or noted. The decision is [Nothing] then, whatever the Node is, and stays so whatever is written to the record
+// afterwards: a record that is not the latest can show it, too. False says nothing.
+func Applied(t txn.Transaction, r record.Record) bool {
+	switch t.UID {
+	case r.Restored.UID:
+		return !newer(t.ResourceVersion, r.Restored.ResourceVersion)
+	case r.Source:
+		return !newer(t.ResourceVersion, r.Version)
+	}
+	return false
+}
+
+// RestoredUnnoted says whether a transaction shows an incarnation that got the record's labels, which is not noted in the record yet.
+func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
+	return t.Marker == r.Version && !isSourceOrRestored(r, t.UID)
+}
+
 // Decide returns the effect of transaction t, given the node's record, nil if
 // there is none, and the live Node, nil if there is none. Only an Added
 // transaction of a node with a record looks at the Node.

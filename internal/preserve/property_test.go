@@ -78,6 +78,42 @@ func TestDecideAgainAfterItsEffectIsStoredWritesNothing(t *testing.T) {
 	require.Len(t, seen, 3, "every action was met: %v", seen)
 }
 
+// What a record shows to have had its effect has none any more: not on that record, and not on what is made of it later.
+func TestAppliedStaysApplied(t *testing.T) {
+	g := newGenerator(t)
+	seen := 0
+	for range rounds {
+		tx, r, n := g.transaction(), g.record(), g.node()
+		if r == nil || !preserve.Applied(tx, *r) {
+			continue
+		}
+		seen++
+		d := preserve.Decide(tx, r, n, g.policy())
+		require.Equal(t, preserve.Nothing, d.Action, "%+v on %+v and %+v: %+v", tx, r, n, d)
+
+		// Later events have later resourceVersions, a marker is of before, and a node of another incarnation is of a later one.
+		tx.Marker = ""
+		later := g.transaction()
+		later.ResourceVersion, later.Marker = "20", ""
+		live := &preserve.Node{UID: later.UID, ResourceVersion: "21", Labels: g.labels()}
+		after, live := apply(preserve.Decide(later, r, live, g.policy()), r, live)
+		d = preserve.Decide(tx, after, live, g.policy())
+		require.Equal(t, preserve.Nothing, d.Action, "%+v on %+v after %+v: %+v", tx, after, later, d)
+	}
+	require.Greater(t, seen, rounds/100)
+}
+
+func TestRestoreIsUnnotedUntilItIsNoted(t *testing.T) {
+	r := record.Record{Node: "node-1", Version: "5", Source: "a"}
+	shown := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", ResourceVersion: "9", Marker: "5"}
+	require.True(t, preserve.RestoredUnnoted(shown, r))
+	noted := preserve.Noted(r, preserve.Node{UID: "b", ResourceVersion: "9"})
+	require.False(t, preserve.RestoredUnnoted(shown, noted))
+	require.True(t, preserve.Applied(shown, noted))
+	shown.Marker = ""
+	require.False(t, preserve.RestoredUnnoted(shown, r))
+}
+
 // A crash between the write to the Node and the note in the record: the restore is not done twice.
 // What the restore left on the Node besides the saved labels is saved then.
 func TestDecideAgainAfterARestoreThatWasNotNotedDoesNotRestore(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -38,9 +39,18 @@ const (
 	// usePriorityQueue is false for what the priority queue of controller-runtime v0.24.1 does when it is shut down amid
 	// work: it can hang, and the process with it (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
 	usePriorityQueue = false
+
+	// turnStep is how long a processor leaves a transaction to each of those that come before it on the ring. It is shorter than
+	// the duration of a lock: one that dies is to cost no more than its locks do.
+	turnStep = 3 * time.Second
+	// turnLimit is how long it does so at most, where the owner is busy but not with this.
+	turnLimit = time.Minute
 )
 
-// Config is what a Processor is made from. All fields are required but History, Retention and Protect.
+// NewTurns returns the turns of a processor on a ring.
+func NewTurns(r ring.Placed) *ring.Turns { return ring.NewTurns(r, turnStep, turnLimit) }
+
+// Config is what a Processor is made from. All fields are required but Turns, History, Retention and Protect.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
@@ -49,6 +59,8 @@ type Config struct {
 	Cache client.Reader
 	// Locks are the locks of the nodes.
 	Locks *nodelock.Locker
+	// Turns tells which nodes to leave to other processors for a while, see [NewTurns]; nil: none.
+	Turns *ring.Turns
 	// History tells when what the cache holds is in doubt; nil: never.
 	History *history.History
 	// Events takes the Warning events on Nodes, records and malformed transactions.
@@ -71,6 +83,7 @@ type Config struct {
 type Processor struct {
 	client               client.Client
 	locks                *nodelock.Locker
+	turns                *ring.Turns
 	history              *history.History
 	events               events.EventRecorder
 	transactionNamespace string
@@ -87,6 +100,7 @@ func New(cfg Config) (*Processor, error) {
 	p := &Processor{
 		client:               cfg.Client,
 		locks:                cfg.Locks,
+		turns:                cfg.Turns,
 		history:              cfg.History,
 		events:               cfg.Events,
 		transactionNamespace: cfg.TransactionNamespace,
@@ -182,14 +196,26 @@ func (p *Processor) nodeOf(_ context.Context, cm *corev1.ConfigMap) []reconcile.
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: node}}}
 }
 
-// reconcileNode drains the queue of one node under its lock.
+// reconcileNode drains the queue of one node under its lock, if it is this processor's turn.
 func (p *Processor) reconcileNode(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	node := req.Name
-	if !p.hasPending(ctx, node) {
+	pending, err := p.queue.Pending(ctx, txn.NodeHash(node))
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if len(pending) == 0 {
 		p.locks.Forget(node)
+		p.turns.Done(node, time.Now())
 		return reconcile.Result{}, nil
 	}
-	return p.underLock(ctx, node, func(ctx context.Context) error { return p.drain(ctx, node) })
+	now := time.Now() // which is when it came to know of it, if it did not before
+	if wait := p.turns.Wait(node, string(pending[0].ObjectUID), now, now); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	return p.underLock(ctx, node, func(ctx context.Context) error {
+		defer p.turns.Forget(node)
+		return p.drain(ctx, node)
+	})
 }
 
 // underLock does work for a node under its lock, or says when to come again if another processor holds that.

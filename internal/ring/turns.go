@@ -43,9 +43,10 @@ func NewTurns(r Placed, step, limit time.Duration) *Turns {
 	return &Turns{ring: r, step: step, limit: limit, waiting: map[string]waiting{}, progress: map[place]time.Time{}}
 }
 
-// Wait returns how much longer to leave something about a key to others, zero if it is this member's turn. Whoever asks about
-// something else of the same key says that what it asked about before has been done.
-func (t *Turns) Wait(key, what string, now time.Time) time.Duration {
+// Wait returns how much longer to leave something about a key to others, zero if it is this member's turn. Since is when this member
+// came to know of it; it is not looked at when it is asked for the same again. Whoever asks about something else of the same
+// key says that others have done what it asked about before.
+func (t *Turns) Wait(key, what string, since, now time.Time) time.Duration {
 	if t == nil {
 		return 0
 	}
@@ -62,7 +63,7 @@ func (t *Turns) Wait(key, what string, now time.Time) time.Duration {
 		t.progress[w.place] = now
 	}
 	if !isWaiting || w.what != what {
-		w = waiting{what: what, since: now}
+		w = waiting{what: what, since: since}
 	}
 	w.place = p
 	t.waiting[key] = w

@@ -30,40 +30,45 @@ func newTurns() *ring.Turns {
 
 func TestOwnerDoesNotWait(t *testing.T) {
 	turns, now := newTurns(), time.Now()
-	assert.Zero(t, turns.Wait("mine", "a", now))
-	assert.Zero(t, (*ring.Turns)(nil).Wait("next", "a", now))
+	assert.Zero(t, turns.Wait("mine", "a", now, now))
+	assert.Zero(t, (*ring.Turns)(nil).Wait("next", "a", now, now))
 }
 
 func TestWaitGrowsWithTheRankUpToTheLimit(t *testing.T) {
 	turns, now := newTurns(), time.Now()
-	assert.Equal(t, step, turns.Wait("next", "a", now))
-	assert.Equal(t, 2*step, turns.Wait("last", "a", now))
-	assert.Equal(t, limit, turns.Wait("far", "a", now))
+	assert.Equal(t, step, turns.Wait("next", "a", now, now))
+	assert.Equal(t, 2*step, turns.Wait("last", "a", now, now))
+	assert.Equal(t, limit, turns.Wait("far", "a", now, now))
 }
 
 func TestWaitEnds(t *testing.T) {
 	turns, now := newTurns(), time.Now()
-	turns.Wait("next", "a", now)
-	assert.Equal(t, step/4, turns.Wait("next", "a", now.Add(3*step/4)))
-	assert.Zero(t, turns.Wait("next", "a", now.Add(step)))
-	assert.Zero(t, turns.Wait("next", "a", now.Add(time.Hour)))
+	turns.Wait("next", "a", now, now)
+	assert.Equal(t, step/4, turns.Wait("next", "a", now, now.Add(3*step/4)))
+	assert.Zero(t, turns.Wait("next", "a", now, now.Add(step)))
+	assert.Zero(t, turns.Wait("next", "a", now, now.Add(time.Hour)))
 	turns.Forget("next")
-	assert.Equal(t, step, turns.Wait("next", "a", now.Add(time.Hour)), "the next time it begins anew")
+	assert.Equal(t, step, turns.Wait("next", "a", now.Add(time.Hour), now.Add(time.Hour)), "the next time it begins anew")
+	turns.Forget("next")
+	assert.Zero(t, turns.Wait("next", "b", now, now.Add(time.Hour)), "what is known for long has waited")
 }
 
 func TestWaitBeginsAnewWhenTheOwnerGetsSomethingDone(t *testing.T) {
 	for name, done := range map[string]func(*ring.Turns, time.Time){
-		"all of a key":         func(turns *ring.Turns, now time.Time) { turns.Done("again", now) },
-		"something of a key":   func(turns *ring.Turns, now time.Time) { turns.Wait("again", "b", now) },
-		"something of the key": func(turns *ring.Turns, now time.Time) { turns.Wait("next", "0", now); turns.Wait("next", "a", now) },
+		"all of a key":       func(turns *ring.Turns, now time.Time) { turns.Done("again", now) },
+		"something of a key": func(turns *ring.Turns, now time.Time) { turns.Wait("again", "b", now, now) },
+		"something of the key": func(turns *ring.Turns, now time.Time) {
+			turns.Wait("next", "0", now, now)
+			turns.Wait("next", "a", now, now)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			turns, now := newTurns(), time.Now()
-			turns.Wait("next", "a", now)
-			turns.Wait("again", "a", now)
+			turns.Wait("next", "a", now, now)
+			turns.Wait("again", "a", now, now)
 			later := now.Add(3 * step / 4)
 			done(turns, later)
-			assert.Equal(t, step, turns.Wait("next", "a", later))
+			assert.Equal(t, step, turns.Wait("next", "a", now, later))
 		})
 	}
 }
@@ -72,30 +77,30 @@ func TestProgressOfOthersIsNoReasonToWait(t *testing.T) {
 	for name, key := range map[string]string{"of another owner": "theirs", "where another comes before this member": "last"} {
 		t.Run(name, func(t *testing.T) {
 			turns, now := newTurns(), time.Now()
-			turns.Wait("next", "a", now)
-			turns.Wait(key, "a", now)
+			turns.Wait("next", "a", now, now)
+			turns.Wait(key, "a", now, now)
 			turns.Done(key, now.Add(step))
-			assert.Zero(t, turns.Wait("next", "a", now.Add(step)))
+			assert.Zero(t, turns.Wait("next", "a", now, now.Add(step)))
 		})
 	}
 }
 
 func TestOwnWorkIsNoReasonToWait(t *testing.T) {
 	turns, now := newTurns(), time.Now()
-	turns.Wait("next", "a", now)
-	turns.Wait("again", "a", now)
+	turns.Wait("next", "a", now, now)
+	turns.Wait("again", "a", now, now)
 	turns.Forget("again")
-	assert.Zero(t, turns.Wait("next", "a", now.Add(step)))
+	assert.Zero(t, turns.Wait("next", "a", now, now.Add(step)))
 	turns.Done("never waited for", now.Add(step))
-	assert.Zero(t, turns.Wait("next", "a", now.Add(step)))
+	assert.Zero(t, turns.Wait("next", "a", now, now.Add(step)))
 }
 
 // TestNobodyWaitsForEver: an owner may be busy with all but this.
 func TestNobodyWaitsForEver(t *testing.T) {
 	turns, now := newTurns(), time.Now()
 	end := now.Add(limit)
-	for turns.Wait("next", "a", now) > 0 && !now.After(end) {
-		turns.Wait("again", "a", now)
+	for turns.Wait("next", "a", now, now) > 0 && !now.After(end) {
+		turns.Wait("again", "a", now, now)
 		turns.Done("again", now)
 		now = now.Add(step / 2)
 	}

@@ -31,13 +31,13 @@ const (
 	records      = "records"
 )
 
-// informer is a NodeInformer that a test drives by hand, synced from the start. The zero value has no nodes.
+// informer is an Informer that a test drives by hand, synced from the start. The zero value has no nodes.
 type informer struct {
 	toolscache.ResourceEventHandler // the watcher's, after it was added
 	initial                         []any
 }
 
-var _ watcher.NodeInformer = (*informer)(nil)
+var _ watcher.Informer = (*informer)(nil)
 
 func (i *informer) AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	for _, obj := range i.initial {
@@ -51,6 +51,8 @@ func (i *informer) RemoveEventHandler(toolscache.ResourceEventHandlerRegistratio
 	i.ResourceEventHandler = toolscache.ResourceEventHandlerFuncs{}
 	return nil
 }
+
+func (i *informer) HasSynced() bool { return true }
 
 type synced struct{}
 
@@ -76,6 +78,11 @@ func start(t *testing.T, nodes *informer, fault ...faults.Fault) *running {
 
 func startWith(t *testing.T, c client.WithWatch, nodes *informer, fault ...faults.Fault) *running {
 	t.Helper()
+	return startConfigured(t, c, nodes, func(*watcher.Config) {}, fault...)
+}
+
+func startConfigured(t *testing.T, c client.WithWatch, nodes *informer, change func(*watcher.Config), fault ...faults.Fault) *running {
+	t.Helper()
 	r := &running{
 		informer: nodes,
 		client:   c,
@@ -83,10 +90,12 @@ func startWith(t *testing.T, c client.WithWatch, nodes *informer, fault ...fault
 		registry: prometheus.NewRegistry(),
 		done:     make(chan error, 1),
 	}
-	w, err := watcher.New(watcher.Config{
+	cfg := watcher.Config{
 		Client: faults.Client(r.client, fault...), Nodes: nodes, Listings: &watcher.Listings{}, Events: r.recorder, Metrics: r.registry,
 		TransactionNamespace: transactions, MetadataNamespace: records, RecordUpdates: true,
-	})
+	}
+	change(&cfg)
+	w, err := watcher.New(cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel, r.ready = cancel, w.Ready

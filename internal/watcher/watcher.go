@@ -22,6 +22,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/history"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -38,17 +39,30 @@ const (
 	// startRetryPeriod is the time between two attempts to read all records at the start.
 	startRetryPeriod = 2 * time.Second
 
+	// turnStep is how long a watcher leaves an event to each of those that come before it on the ring: far longer than one
+	// that works takes.
+	turnStep = time.Second
+	// turnLimit is how long it does so at most, should those be busy with others. It stays below the usual head start.
+	turnLimit = 4 * time.Second
+
 	// drainTimeout is how long a watcher that is told to stop goes on to write what it has
 	// seen. It may be the only one that has.
 	drainTimeout = 3 * time.Second
 )
 
-// Config is what a Watcher is made from. All fields are required but HeadStart, History and RecordUpdates.
+// NewTurns returns the turns of a watcher on a ring.
+func NewTurns(r ring.Placed) *ring.Turns { return ring.NewTurns(r, turnStep, turnLimit) }
+
+// Config is what a Watcher is made from. All fields are required but HeadStart, Stored, Turns, History and RecordUpdates.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
 	// Nodes is an informer of Nodes; metadata is all that it needs to hold (*metav1.PartialObjectMetadata).
-	Nodes NodeInformer
+	Nodes Informer
+	// Stored holds the transactions and the records. The zero value: nothing is known of them.
+	Stored Stored
+	// Turns tells which events to leave to other watchers for a while, see [NewTurns]; nil: none.
+	Turns *ring.Turns
 	// Listings tells when that informer listed.
 	Listings *Listings
 	// HeadStart is how long the watcher, when it has listed the nodes anew, leaves the writing
@@ -66,16 +80,19 @@ type Config struct {
 	RecordUpdates bool
 }
 
-// NodeInformer delivers the events of Nodes, those of one node in order.
-type NodeInformer interface {
+// Informer delivers the events of objects, those of one object in order.
+type Informer interface {
 	AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error)
 	RemoveEventHandler(handle toolscache.ResourceEventHandlerRegistration) error
+	HasSynced() bool
 }
 
 // Watcher records the events of Nodes as transactions.
 type Watcher struct {
 	client            client.Client
-	nodes             NodeInformer
+	nodes             Informer
+	known             Stored
+	turns             *ring.Turns
 	listings          *Listings
 	headStartTime     time.Duration
 	history           *history.History
@@ -108,6 +125,8 @@ func New(cfg Config) (*Watcher, error) {
 	return &Watcher{
 		client:            cfg.Client,
 		nodes:             cfg.Nodes,
+		known:             cfg.Stored,
+		turns:             cfg.Turns,
 		listings:          cfg.Listings,
 		headStartTime:     cfg.HeadStart,
 		history:           cfg.History,
@@ -131,6 +150,13 @@ func (w *Watcher) Run(ctx context.Context) error {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	defer func() { _ = w.nodes.RemoveEventHandler(handle) }() // the informer ends with the process
+	if w.known.Informer != nil {
+		heard, err := w.known.Informer.AddEventHandler(w.storedHandler())
+		if err != nil {
+			return fmt.Errorf("watching transactions and records: %w", err)
+		}
+		defer func() { _ = w.known.Informer.RemoveEventHandler(heard) }() // as above
+	}
 	if !toolscache.WaitForCacheSync(ctx.Done(), handle.HasSynced) {
 		return nil // told to stop before anything was seen
 	}
@@ -242,22 +268,37 @@ func (w *Watcher) writeNext(ctx context.Context) bool {
 		w.work.AddAfter(node, left)
 		return true
 	}
-	if err := w.flush(ctx, node); err != nil {
+	left, err := w.flush(ctx, node)
+	if err != nil {
 		logf.FromContext(ctx).Error(err, "Recording failed, trying again", "node", node)
 		w.work.AddRateLimited(node)
 		return true
 	}
 	w.work.Forget(node)
+	if left > 0 {
+		w.work.AddAfter(node, left)
+	}
 	return true
 }
 
-// flush stores the pending transactions of a node in order and stops at the first that fails.
-func (w *Watcher) flush(ctx context.Context, node string) error {
+// flush stores the pending transactions of a node in order. It stops at the first that fails, and at one that is to be left to others
+// for a while.
+func (w *Watcher) flush(ctx context.Context, node string) (left time.Duration, err error) {
 	log := logf.FromContext(ctx)
 	for {
-		t, ok := w.oldest(node)
-		if !ok {
-			return nil
+		t, count := w.oldest(node)
+		if count == 0 {
+			w.turns.Forget(node)
+			return 0, nil
+		}
+		left, isKnown := w.leave(ctx, t, count)
+		if left > 0 {
+			return left, nil
+		}
+		if isKnown {
+			log.V(1).Info("Left out what is stored already", "node", node, "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
+			w.stored(node)
+			continue
 		}
 		err := w.put(ctx, t)
 		switch {
@@ -265,10 +306,11 @@ func (w *Watcher) flush(ctx context.Context, node string) error {
 			// It can never be stored, and must not hold up what comes after it.
 			w.reportTooLarge(log, t, err)
 		case err != nil:
-			return err
+			return 0, err
 		default:
 			log.Info("Recorded transaction", "node", node, "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
 		}
+		w.turns.Forget(node)
 		w.stored(node)
 	}
 }
@@ -293,14 +335,14 @@ func (w *Watcher) reportTooLarge(log logr.Logger, t txn.Transaction, err error) 
 		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
 }
 
-// oldest returns the first of the node's pending transactions.
-func (w *Watcher) oldest(node string) (t txn.Transaction, ok bool) {
+// oldest returns the first of the node's pending transactions, and how many there are.
+func (w *Watcher) oldest(node string) (t txn.Transaction, count int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.pending[node]) == 0 {
-		return txn.Transaction{}, false
+		return txn.Transaction{}, 0
 	}
-	return w.pending[node][0], true
+	return w.pending[node][0], len(w.pending[node])
 }
 
 // stored takes the first of the node's pending transactions away.

@@ -36,11 +36,12 @@ func (e *env) seeNamespaces() rbacv1.PolicyRule {
 // could do without.
 func (e *env) leastRights(program string) rights {
 	events := rule("events.k8s.io", "events", "create", "patch")
+	leases := rule("coordination.k8s.io", "leases", "get", "list", "watch", "create", "update", "delete")
 	all := map[string]rights{
 		"watcher": {
 			"":                      {e.seeNamespaces(), rule("", "nodes", "list", "watch")},
-			e.transactions:          {rule("", "configmaps", "create", "get", "list")},
-			e.metadata:              {rule("", "configmaps", "list")},
+			e.transactions:          {rule("", "configmaps", "create", "get", "list", "watch")},
+			e.metadata:              {rule("", "configmaps", "list", "watch"), leases},
 			metav1.NamespaceDefault: {events},
 		},
 		"processor": {
@@ -50,7 +51,7 @@ func (e *env) leastRights(program string) rights {
 				rule("coordination.k8s.io", "leases", "get", "list", "create", "update", "delete"),
 				events,
 			},
-			e.metadata:              {rule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"), events},
+			e.metadata:              {rule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"), leases, events},
 			metav1.NamespaceDefault: {events},
 		},
 	}

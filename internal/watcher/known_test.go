@@ -1,0 +1,220 @@
+package watcher_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher"
+)
+
+const (
+	turnStep = time.Second // as in the watcher
+	noteTime = time.Second // as in the watcher
+)
+
+// rank is the place of a watcher among those that may record an event; another one is the owner if it is not 0.
+type rank int
+
+func (r rank) Place(string) (owner string, before int) { return "owner", int(r) }
+
+// member is a watcher on a ring, with the cache of what is stored.
+type member struct {
+	*running
+
+	cache  client.Client
+	stored *informer
+}
+
+func startMember(t *testing.T, r rank) *member {
+	t.Helper()
+	m := &member{cache: fake.NewClientBuilder().Build(), stored: &informer{}}
+	m.running = startConfigured(t, fake.NewClientBuilder().Build(), &informer{}, func(cfg *watcher.Config) {
+		cfg.Stored, cfg.Turns = watcher.Stored{Reader: m.cache, Informer: m.stored}, watcher.NewTurns(r)
+	})
+	return m
+}
+
+// shows lets the cache have a ConfigMap, as the program's cache has it.
+func (m *member) shows(t *testing.T, cm *corev1.ConfigMap) {
+	t.Helper()
+	stripped, err := watcher.Strip(transactions)(cm.DeepCopy())
+	require.NoError(t, err)
+	obj, ok := stripped.(*corev1.ConfigMap)
+	require.True(t, ok)
+	require.NoError(t, m.cache.Create(t.Context(), obj.DeepCopy()))
+	m.stored.OnAdd(obj, false)
+	synctest.Wait()
+}
+
+// observeDelete lets a node be deleted.
+func (m *member) observeDelete(uid types.UID, resourceVersion string) {
+	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "node-1", UID: uid, ResourceVersion: resourceVersion, Labels: set{"rack": "r7"},
+	}}
+	m.OnDelete(n)
+	synctest.Wait()
+}
+
+func TestOwnerRecordsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMember(t, 0)
+		m.observeDelete("u1", "10")
+		assert.Equal(t, 1, count(t, m.client))
+		m.stop(t)
+	})
+}
+
+func TestEventIsLeftToThoseBeforeOnTheRing(t *testing.T) {
+	for r := rank(1); r <= 3; r++ {
+		synctest.Test(t, func(t *testing.T) {
+			m := startMember(t, r)
+			m.observeDelete("u1", "10")
+			time.Sleep(time.Duration(r)*turnStep - time.Millisecond)
+			assert.Zero(t, count(t, m.client), "rank %d", r)
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
+			assert.Equal(t, 1, count(t, m.client), "rank %d: the others are gone", r)
+			m.stop(t)
+		})
+	}
+}
+
+func TestEventsOfOneNodeWaitTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMember(t, 2)
+		for _, uid := range []types.UID{"u1", "u2", "u3"} {
+			m.observeDelete(uid, "1"+string(uid[1]))
+		}
+		time.Sleep(2*turnStep - time.Millisecond)
+		assert.Zero(t, count(t, m.client))
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		assert.Equal(t, 3, count(t, m.client), "a dead owner costs one delay and not one for each event")
+		m.stop(t)
+	})
+}
+
+func TestEventThatOthersStoredIsNotRecordedAgain(t *testing.T) {
+	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Version: "10", Source: "u1"}
+	observed := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u1", ResourceVersion: "10", Labels: set{"rack": "r7"}}
+	for name, tc := range map[string]struct {
+		stored *corev1.ConfigMap
+		want   int // how many are recorded
+	}{
+		"in the queue":                           {observed.ConfigMap(transactions), 0},
+		"in the record":                          {r.ConfigMap(records), 0},
+		"another event of that name":             {change(observed, func(x *txn.Transaction) { x.UID = "u2" }).ConfigMap(transactions), 1},
+		"another type":                           {change(observed, func(x *txn.Transaction) { x.Type = txn.Updated }).ConfigMap(transactions), 1},
+		"an older event":                         {change(observed, func(x *txn.Transaction) { x.ResourceVersion = "9" }).ConfigMap(transactions), 1},
+		"an older record":                        {change(r, func(x *record.Record) { x.Version = "9" }).ConfigMap(records), 1},
+		"a record of another incarnation":        {change(r, func(x *record.Record) { x.Source = "u2" }).ConfigMap(records), 1},
+		"no readable transaction, of its name":   {spoilt(observed.ConfigMap(transactions)), 1},
+		"no readable record":                     {spoilt(r.ConfigMap(records)), 1},
+		"a transaction where the records are":    {observed.ConfigMap(records), 1},
+		"a record where the transactions belong": {r.ConfigMap(transactions), 1},
+	} {
+		for _, isFirst := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				m := startMember(t, 1)
+				if isFirst { // seen before the event
+					m.shows(t, tc.stored)
+				}
+				m.observeDelete("u1", "10")
+				if !isFirst {
+					m.shows(t, tc.stored)
+				}
+				time.Sleep(turnStep + time.Millisecond)
+				synctest.Wait()
+				assert.Equal(t, tc.want, count(t, m.client), "%s, first: %v", name, isFirst)
+				m.stop(t)
+				assert.Equal(t, tc.want, count(t, m.client), "%s, in the end", name)
+			})
+		}
+	}
+}
+
+func TestStopLeavesNothingToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMember(t, 2)
+		m.observeDelete("u1", "10")
+		assert.Less(t, m.stop(t), turnStep)
+		assert.Equal(t, 1, count(t, m.client))
+	})
+}
+
+// restored lets the watcher see what a restore has left of a node whose record is not noted yet.
+func (m *member) restored(t *testing.T) (noted record.Record) {
+	t.Helper()
+	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Version: "10", Source: "u1"}
+	m.shows(t, r.ConfigMap(records))
+	before := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u2", ResourceVersion: "20"}}
+	after := before.DeepCopy()
+	after.ResourceVersion, after.Labels = "21", set{"rack": "r7", labels.Marker: "10"}
+	m.OnUpdate(before, after)
+	synctest.Wait()
+	r.Restored = record.Restoration{UID: "u2", ResourceVersion: "21"}
+	return r
+}
+
+func TestRestoreThatIsNotedIsNotRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMember(t, 0)
+		noted := m.restored(t)
+		assert.Zero(t, count(t, m.client))
+		require.NoError(t, m.cache.Delete(t.Context(), noted.ConfigMap(records)))
+		m.shows(t, noted.ConfigMap(records))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, count(t, m.client))
+		m.stop(t)
+		assert.Zero(t, count(t, m.client))
+	})
+}
+
+func TestRestoreThatIsNotNotedIsRecorded(t *testing.T) {
+	for name, do := range map[string]func(*testing.T, *member){
+		"after a while": func(_ *testing.T, m *member) {
+			time.Sleep(noteTime - time.Millisecond)
+			assert.Zero(t, count(t, m.client))
+			time.Sleep(2 * time.Millisecond)
+		},
+		"when more has happened": func(_ *testing.T, m *member) { m.observeDelete("u2", "30") },
+		"when it is to stop":     func(t *testing.T, m *member) { t.Helper(); m.stop(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := startMember(t, 0)
+				m.restored(t)
+				do(t, m)
+				synctest.Wait()
+				all := summary(queued(t, m.client, transactions, "node-1"))
+				require.NotEmpty(t, all)
+				assert.Equal(t, "updated u2@21", all[0])
+				m.cancel()
+			})
+		})
+	}
+}
+
+func change[T any](x T, do func(*T)) T {
+	do(&x)
+	return x
+}
+
+// spoilt has a data key that no label has.
+func spoilt(cm *corev1.ConfigMap) *corev1.ConfigMap {
+	cm.Data["---"] = "nonsense"
+	return cm
+}
