@@ -45,7 +45,7 @@ type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
 	// Cache holds the ConfigMaps of both namespaces, with the index [txn.NodeHashIndex]; with Protect also the metadata of
-	// Nodes, of which it needs no labels.
+	// Nodes, which [StripNode] may have made smaller.
 	Cache client.Reader
 	// Locks are the locks of the nodes.
 	Locks *nodelock.Locker
@@ -78,6 +78,7 @@ type Processor struct {
 	workers              int
 	retention            time.Duration
 	isProtecting         bool
+	late                 lateEdits
 	queue                *txn.Queue
 	records              *store
 }

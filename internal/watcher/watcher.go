@@ -279,7 +279,7 @@ func (w *Watcher) put(ctx context.Context, t txn.Transaction) error {
 		return history.ErrWentBack // what there is now is recorded by who starts anew
 	}
 	if w.history.InDoubt() {
-		if err := w.confirm(ctx, t); err != nil {
+		if err := w.queue.ConfirmEvent(ctx, t, w.history.Lost); err != nil {
 			return err
 		}
 	}
