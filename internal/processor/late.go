@@ -22,8 +22,11 @@ type lateEdits struct {
 
 // see takes an event of a Node that is there; before is nil if it was not seen before.
 func (l *lateEdits) see(before, after *metav1.PartialObjectMetadata) {
-	isKnown := before != nil && before.UID == after.UID
-	if after.DeletionTimestamp == nil || isKnown && maps.Equal(before.Labels, after.Labels) {
+	if before != nil && before.UID != after.UID { // the watch missed the end of one and the start of the other
+		l.end(before)
+		before = nil
+	}
+	if after.DeletionTimestamp == nil || before != nil && maps.Equal(before.Labels, after.Labels) {
 		return
 	}
 	l.mu.Lock()
@@ -34,16 +37,14 @@ func (l *lateEdits) see(before, after *metav1.PartialObjectMetadata) {
 	l.edited[after.UID] = true
 }
 
-// end takes the end of a Node, and says whether that is kept. If the watch missed it, n is the last that was seen.
-func (l *lateEdits) end(n *metav1.PartialObjectMetadata) bool {
+// end takes the end of a Node. If the watch missed it, n is the last that was seen.
+func (l *lateEdits) end(n *metav1.PartialObjectMetadata) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.edited[n.UID] {
-		return false
+	if l.edited[n.UID] {
+		delete(l.edited, n.UID)
+		l.ends[n.Name] = append(l.ends[n.Name], txn.Of(txn.Deleted, n))
 	}
-	delete(l.edited, n.UID)
-	l.ends[n.Name] = append(l.ends[n.Name], txn.Of(txn.Deleted, n))
-	return true
 }
 
 func (l *lateEdits) has(node string) bool {

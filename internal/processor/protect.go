@@ -92,7 +92,7 @@ func (p *Processor) nodeHandler() handler.TypedEventHandler[*metav1.PartialObjec
 	}
 	see := func(before, after *metav1.PartialObjectMetadata, work requests) {
 		p.late.see(before, after)
-		if lacksFinalizer(after) || waitsForFinalizer(after) {
+		if lacksFinalizer(after) || waitsForFinalizer(after) || p.late.has(after.Name) {
 			enqueue(after, work)
 		}
 	}
@@ -104,7 +104,7 @@ func (p *Processor) nodeHandler() handler.TypedEventHandler[*metav1.PartialObjec
 			see(e.ObjectOld, e.ObjectNew, work)
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*metav1.PartialObjectMetadata], work requests) {
-			if p.late.end(e.Object) {
+			if p.late.end(e.Object); p.late.has(e.Object.Name) {
 				enqueue(e.Object, work)
 			}
 		},
