@@ -10,7 +10,10 @@ TIMEOUT ?= 20m
 DEFLAKE_TIMEOUT ?= 4h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 VERSION_PACKAGE := nodekeeper.dev/internal/version
+# What a program is told of its build: no date and no path, so that the same commit gives the same bytes.
+STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$(COMMIT)
 MODULES := . hack/controlplane tools
 TOOL := go tool -modfile=tools/go.mod
 GO_TEST := go test -shuffle=on
@@ -39,7 +42,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build every program under cmd into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(VERSION_PACKAGE).Version=$(VERSION)" -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(STAMP)" -o bin/ ./cmd/...
 
 .PHONY: controlplane
 controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (minutes, once; not if KUBEBUILDER_ASSETS is set)

@@ -64,7 +64,7 @@ func WithLogger(ctx context.Context, w io.Writer, o *Options) context.Context {
 func LogStart(ctx context.Context, fs *flag.FlagSet) {
 	settings := map[string]string{}
 	fs.VisitAll(func(f *flag.Flag) { settings[f.Name] = f.Value.String() })
-	logf.FromContext(ctx).Info("Started", "program", fs.Name(), "version", version.String(), "flags", settings)
+	logf.FromContext(ctx).Info("Started", "program", fs.Name(), "version", version.Version, "commit", version.Commit(), "flags", settings)
 }
 
 // New connects to the cluster, checks that the service can work there, and returns a manager
