@@ -15,3 +15,6 @@ func (p *Processor) SweepRecords(ctx context.Context) error { return p.sweepReco
 
 // Note formats the note of an event.
 func Note(format string, args ...any) string { return note(format, args...) }
+
+// ReturnedAt is when a node returned.
+func ReturnedAt(created, seen time.Time) time.Time { return returnedAt(created, seen) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -88,21 +87,3 @@ func malformation(cm *corev1.ConfigMap) error {
 }
 
 func isMarked(cm *corev1.ConfigMap) bool { return cm.Labels[MalformedLabel] == "true" }
-
-// malformedGauge counts what is marked.
-func (p *Processor) malformedGauge() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "nodekeeper_malformed_transactions",
-		Help: "ConfigMaps in the transaction namespace that are no readable transactions; -1 if that is not known.",
-	}, p.countMalformed)
-}
-
-// countMalformed counts what is marked in the cache, which answers at once; -1 if it cannot.
-func (p *Processor) countMalformed() float64 {
-	var list corev1.ConfigMapList
-	err := p.queue.Reader.List(context.Background(), &list, client.InNamespace(p.transactionNamespace), client.MatchingLabels{MalformedLabel: "true"})
-	if err != nil {
-		return -1
-	}
-	return float64(len(list.Items))
-}

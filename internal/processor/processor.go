@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -51,9 +52,9 @@ type Config struct {
 	Locks *nodelock.Locker
 	// History tells when what the cache holds is in doubt; nil: never.
 	History *history.History
-	// Events takes the Warning events on Nodes, records and malformed transactions.
+	// Events takes the events on Nodes, records and malformed transactions.
 	Events events.EventRecorder
-	// Metrics registers the processor's metrics.
+	// Metrics registers the metrics of the processor, of Locks and of History.
 	Metrics prometheus.Registerer
 	// TransactionNamespace and MetadataNamespace are where transactions and records are.
 	TransactionNamespace, MetadataNamespace string
@@ -80,10 +81,13 @@ type Processor struct {
 	isProtecting         bool
 	queue                *txn.Queue
 	records              *store
+	metrics              metrics
+	informing            *rate.Limiter // of Normal events
 }
 
 // New returns a Processor.
 func New(cfg Config) (*Processor, error) {
+	m := newMetrics()
 	p := &Processor{
 		client:               cfg.Client,
 		locks:                cfg.Locks,
@@ -95,10 +99,14 @@ func New(cfg Config) (*Processor, error) {
 		retention:            cfg.Retention,
 		isProtecting:         cfg.Protect,
 		queue:                &txn.Queue{Reader: cfg.Cache, Client: cfg.Client, Namespace: cfg.TransactionNamespace},
-		records:              &store{cache: cfg.Cache, client: cfg.Client, namespace: cfg.MetadataNamespace},
+		records: &store{
+			cache: cfg.Cache, client: cfg.Client, namespace: cfg.MetadataNamespace, conflicts: m.conflicts.WithLabelValues(recordObject),
+		},
+		metrics:   m,
+		informing: rate.NewLimiter(informRate, informBurst),
 	}
-	if err := cfg.Metrics.Register(p.malformedGauge()); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
+	if err := p.register(cfg.Metrics); err != nil {
+		return nil, err
 	}
 	return p, nil
 }

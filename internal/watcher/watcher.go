@@ -83,7 +83,7 @@ type Watcher struct {
 	metadataNamespace string
 	observer          Observer
 	queue             *txn.Queue
-	tooLarge          prometheus.Counter
+	metrics           metrics
 	work              workqueue.TypedRateLimitingInterface[string] // names of nodes with pending transactions
 
 	isRecording atomic.Bool // whether the start is done
@@ -98,14 +98,7 @@ type Watcher struct {
 
 // New returns a Watcher.
 func New(cfg Config) (*Watcher, error) {
-	tooLarge := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "nodekeeper_transactions_too_large_total",
-		Help: "Events that could not be recorded because the labels of the Node do not fit a ConfigMap.",
-	})
-	if err := cfg.Metrics.Register(tooLarge); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
-	return &Watcher{
+	w := &Watcher{
 		client:            cfg.Client,
 		nodes:             cfg.Nodes,
 		listings:          cfg.Listings,
@@ -115,12 +108,16 @@ func New(cfg Config) (*Watcher, error) {
 		metadataNamespace: cfg.MetadataNamespace,
 		observer:          Observer{RecordUpdates: cfg.RecordUpdates},
 		queue:             &txn.Queue{Client: cfg.Client, Namespace: cfg.TransactionNamespace},
-		tooLarge:          tooLarge,
+		metrics:           newMetrics(),
 		work: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff)),
 		initial: map[string]*metav1.PartialObjectMetadata{},
 		pending: map[string][]txn.Transaction{},
-	}, nil
+	}
+	if err := w.register(cfg.Metrics, cfg.History); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 // Run records until ctx is cancelled; then it writes what it has seen already, for three
@@ -267,6 +264,7 @@ func (w *Watcher) flush(ctx context.Context, node string) error {
 		case err != nil:
 			return err
 		default:
+			w.metrics.recorded.WithLabelValues(string(t.Type)).Inc()
 			log.Info("Recorded transaction", "node", node, "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
 		}
 		w.stored(node)
@@ -287,7 +285,7 @@ func (w *Watcher) put(ctx context.Context, t txn.Transaction) error {
 }
 
 func (w *Watcher) reportTooLarge(log logr.Logger, t txn.Transaction, err error) {
-	w.tooLarge.Inc()
+	w.metrics.tooLarge.Inc()
 	log.Error(err, "Lost an event: its labels cannot be stored", "node", t.Node, "type", t.Type, "resourceVersion", t.ResourceVersion)
 	w.events.Eventf(nodeReference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsTooLarge", "Record",
 		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
