@@ -1,8 +1,8 @@
 package processor
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/txn"

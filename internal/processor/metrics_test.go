@@ -74,10 +74,10 @@ func TestMetricsTellTheLifeOfANode(t *testing.T) {
 		`nodekeeper_transactions_applied_total{action="saved",type="updated"}`:  1,
 		`nodekeeper_transactions_applied_total{action="saved",type="deleted"}`:  1,
 		"nodekeeper_restore_duration_seconds_count":                             1,
-		"nodekeeper_records":                                                    1,
-		"nodekeeper_unreadable_records":                                         0,
-		`nodekeeper_transactions_pending{type="added"}`:                         0,
-		"nodekeeper_oldest_pending_transaction_age_seconds":                     0,
+		"nodekeeper_records":                                1,
+		"nodekeeper_unreadable_records":                     0,
+		`nodekeeper_transactions_pending{type="added"}`:     0,
+		"nodekeeper_oldest_pending_transaction_age_seconds": 0,
 	})
 	assert.Positive(t, value(t, registry, "nodekeeper_restore_duration_seconds_sum"))
 	assert.Less(t, value(t, registry, "nodekeeper_restore_duration_seconds_sum"), patience.Seconds())
