@@ -68,6 +68,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := mgr.AddHealthzCheck("recording", w.Live); err != nil {
+		return fmt.Errorf("adding the liveness probe: %w", err)
+	}
 	if err := mgr.AddReadyzCheck("recording", w.Ready); err != nil {
 		return fmt.Errorf("adding the readiness probe: %w", err)
 	}

@@ -18,3 +18,10 @@ func Note(format string, args ...any) string { return note(format, args...) }
 
 // ReturnedAt is when a node returned.
 func ReturnedAt(created, seen time.Time) time.Time { return returnedAt(created, seen) }
+
+// The parts of a controller that probes ask.
+var (
+	AddProbes = addProbes
+	Probed    = probed
+	Beats     = beats
+)

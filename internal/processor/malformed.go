@@ -24,14 +24,21 @@ const MalformedLabel = "nodekeeper.dev/malformed"
 
 // addMalformed makes the manager mark what is no transaction.
 func (p *Processor) addMalformed(mgr manager.Manager) error {
+	loop, err := addProbes(mgr, "malformed")
+	if err != nil {
+		return err
+	}
 	malformed, err := controller.New("malformed", mgr, controller.Options{
 		NeedLeaderElection: new(false),
 		SkipNameValidation: new(true), // as the controller of nodes
 		UsePriorityQueue:   new(usePriorityQueue),
-		Reconciler:         reconcile.Func(p.reconcileMalformed),
+		Reconciler:         probed(loop, p.reconcileMalformed),
 	})
 	if err != nil {
 		return fmt.Errorf("making the controller of malformed transactions: %w", err)
+	}
+	if err := malformed.Watch(beats()); err != nil {
+		return fmt.Errorf("giving the controller of malformed transactions its beats: %w", err)
 	}
 	if err := malformed.Watch(source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(p.ifMalformed))); err != nil {
 		return fmt.Errorf("watching malformed transactions: %w", err)

@@ -23,6 +23,7 @@ import (
 
 	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/liveness"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -35,6 +36,9 @@ const (
 
 	// contendedRetry is when to come again to a node whose lock another processor holds.
 	contendedRetry = time.Second
+
+	// nodeController is the name of the controller that drains the queues of nodes.
+	nodeController = "node"
 
 	// usePriorityQueue is false for what the priority queue of controller-runtime v0.24.1 does when it is shut down amid
 	// work: it can hang, and the process with it (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
@@ -82,7 +86,8 @@ type Processor struct {
 	queue                *txn.Queue
 	records              *store
 	metrics              metrics
-	informing            *rate.Limiter // of Normal events
+	informing            *rate.Limiter             // of Normal events
+	loops                map[string]*liveness.Loop // of the controllers, by name
 }
 
 // New returns a Processor.
@@ -104,6 +109,7 @@ func New(cfg Config) (*Processor, error) {
 		},
 		metrics:   m,
 		informing: rate.NewLimiter(informRate, informBurst),
+		loops:     map[string]*liveness.Loop{},
 	}
 	if err := p.register(cfg.Metrics); err != nil {
 		return nil, err
@@ -121,7 +127,7 @@ func Index(ctx context.Context, indexer client.FieldIndexer) error {
 
 // AddTo makes the manager run the processor. The manager's cache is to be Config.Cache.
 func (p *Processor) AddTo(mgr manager.Manager) error {
-	nodes, err := p.controller(mgr, "node", p.reconcileNode)
+	nodes, err := p.controller(mgr, nodeController, p.reconcileNode)
 	if err != nil {
 		return err
 	}
@@ -139,13 +145,18 @@ func (p *Processor) AddTo(mgr manager.Manager) error {
 
 // controller returns a controller whose requests are the names of nodes.
 func (p *Processor) controller(mgr manager.Manager, name string, do reconcile.Func) (controller.Controller, error) {
+	loop, err := addProbes(mgr, name)
+	if err != nil {
+		return nil, err
+	}
+	p.loops[name] = loop
 	c, err := controller.New(name, mgr, controller.Options{
 		MaxConcurrentReconciles: p.workers,
 		NeedLeaderElection:      new(false),
 		SkipNameValidation:      new(true), // more than one processor may run in one process
 		UsePriorityQueue:        new(usePriorityQueue),
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
-		Reconciler:              do,
+		Reconciler:              probed(loop, do),
 		LogConstructor: func(req *reconcile.Request) logr.Logger {
 			if req == nil {
 				return mgr.GetLogger()
@@ -155,6 +166,9 @@ func (p *Processor) controller(mgr manager.Manager, name string, do reconcile.Fu
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the controller %q: %w", name, err)
+	}
+	if err := c.Watch(beats()); err != nil {
+		return nil, fmt.Errorf("giving the controller %q its beats: %w", name, err)
 	}
 	return c, nil
 }
@@ -240,6 +254,7 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 			return err
 		}
 		done[next.ObjectUID] = true
+		p.loops[nodeController].Progress(node)
 	}
 }
 

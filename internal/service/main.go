@@ -23,7 +23,7 @@ func Main(program string, args []string, stderr io.Writer, run func(ctx context.
 	if errors.Is(err, ErrVersion) {
 		_, err = fmt.Fprintln(os.Stdout, version.Line(program)) // asked for, so it is not for the standard error
 	}
-	if err == nil || errors.Is(err, ErrHelp) {
+	if err == nil || errors.Is(err, ErrHelp) || errors.Is(err, errStopped) {
 		return 0
 	}
 	out.end(fmt.Sprintf("%s: %v\n", program, err))

@@ -20,7 +20,9 @@ type Options struct {
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
 	Identity               string
-	Verbosity              int
+	// WaitForCluster says whether to wait, not ready, for a cluster that cannot be worked with, instead of ending.
+	WaitForCluster bool
+	Verbosity      int
 
 	// isVersionWanted says whether to tell the version and do no more.
 	isVersionWanted bool
@@ -34,6 +36,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	fs.StringVar(&o.Identity, "identity", "", "unique `name` of this process (default $POD_NAME, else host name and a random suffix)")
+	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "if the API server is away or too old, or namespaces or permissions are missing: say so, stay, not ready, and look again, instead of ending")
 	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 changes in the cluster, 1 decisions too, 2 steps too")
 	fs.BoolVar(&o.isVersionWanted, "version", false, "print the version and exit")
 }

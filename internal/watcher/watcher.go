@@ -22,6 +22,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/history"
+	"nodekeeper.dev/internal/liveness"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -41,6 +42,9 @@ const (
 	// drainTimeout is how long a watcher that is told to stop goes on to write what it has
 	// seen. It may be the only one that has.
 	drainTimeout = 3 * time.Second
+
+	// beat is the work that does nothing. No node has no name.
+	beat = ""
 )
 
 // Config is what a Watcher is made from. All fields are required but HeadStart, History and RecordUpdates.
@@ -85,6 +89,7 @@ type Watcher struct {
 	queue             *txn.Queue
 	metrics           metrics
 	work              workqueue.TypedRateLimitingInterface[string] // names of nodes with pending transactions
+	loop              liveness.Loop                                // of the writers and of the informer's handler
 
 	isRecording atomic.Bool // whether the start is done
 	isStopping  atomic.Bool // whether Run was told to end
@@ -146,6 +151,9 @@ func (w *Watcher) Ready(*http.Request) error {
 	return nil
 }
 
+// Live is a liveness check: it returns an error if a writer or the handler of events hangs. The API server may be away.
+func (w *Watcher) Live(r *http.Request) error { return w.loop.Live(r) }
+
 // start compares the nodes that are there with their records and puts what that
 // gives before the events that came since. It tries until ctx is cancelled.
 func (w *Watcher) start(ctx context.Context) {
@@ -194,6 +202,7 @@ func (w *Watcher) write(ctx context.Context) {
 			}
 		})
 	}
+	wg.Go(func() { wait.UntilWithContext(writeCtx, func(context.Context) { w.work.Add(beat) }, liveness.Period) })
 	<-ctx.Done()
 	w.drain(writeCtx)
 	cancel()
@@ -235,6 +244,11 @@ func (w *Watcher) writeNext(ctx context.Context) bool {
 		return false
 	}
 	defer w.work.Done(node)
+	if node == beat {
+		w.loop.Beat()
+		return true
+	}
+	defer w.loop.Begin(node)()
 	if left := w.headStart(); left > 0 && !w.isStopping.Load() { // after a gap in the watch
 		w.work.AddAfter(node, left)
 		return true
@@ -268,6 +282,7 @@ func (w *Watcher) flush(ctx context.Context, node string) error {
 			log.Info("Recorded transaction", "node", node, "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
 		}
 		w.stored(node)
+		w.loop.Progress(node)
 	}
 }
 
