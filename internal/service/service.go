@@ -64,6 +64,7 @@ func WithLogger(ctx context.Context, w io.Writer, o *Options) context.Context {
 func LogStart(ctx context.Context, fs *flag.FlagSet) {
 	settings := map[string]string{}
 	fs.VisitAll(func(f *flag.Flag) { settings[f.Name] = f.Value.String() })
+	delete(settings, "version") // no setting, and false here
 	logf.FromContext(ctx).Info("Started", "program", fs.Name(), "version", version.Version, "commit", version.Commit(), "flags", settings)
 }
 
@@ -75,7 +76,7 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &probes{}
+	p := &probes{live: []check{{"ping", healthz.Ping}}}
 	if err := p.serve(ctx, cfg.Options.HealthProbeBindAddress); err != nil {
 		return nil, withAdvice(err)
 	}
@@ -115,11 +116,8 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	return mgr, nil
 }
 
-// addProbes adds to /healthz that the process answers, and to /readyz that the cache is synced.
+// addProbes adds to /readyz that the cache is synced.
 func addProbes(mgr manager.Manager) error {
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return fmt.Errorf("adding the liveness probe: %w", err)
-	}
 	err := mgr.AddReadyzCheck("cache", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 		defer cancel()
