@@ -11,8 +11,8 @@ import (
 const (
 	// informRate and informBurst limit the Normal events of a processor. When a whole fleet comes back they are
 	// one write for many nodes then; in quiet times every action has its event.
-	informRate  rate.Limit = 10 // a second
-	informBurst            = 100
+	informRate  = rate.Limit(10) // a second
+	informBurst = 100
 )
 
 // The reasons of Normal events on Nodes.

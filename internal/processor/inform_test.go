@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -40,13 +41,13 @@ func TestEveryActionHasItsEvent(t *testing.T) {
 		fmt.Sprintf("Normal LabelsSaved %s Saved 2 labels, version %s.", first.UID, edited.ResourceVersion),
 		fmt.Sprintf("Normal LabelsRestored %s Put 2 labels back, version %s.", again.UID, edited.ResourceVersion),
 	}
-	require.EventuallyWithT(t, func(ct *assert.CollectT) { assert.ElementsMatch(ct, want, c.eventsOf(ct, t, n.Name)) }, patience, tick)
+	require.EventuallyWithT(t, func(ct *assert.CollectT) { assert.ElementsMatch(ct, want, c.eventsOf(t.Context(), ct, n.Name)) }, patience, tick)
 }
 
 // eventsOf returns what the events on nodes of that name say.
-func (c *cluster) eventsOf(rt require.TestingT, t *testing.T, node string) []string {
+func (c *cluster) eventsOf(ctx context.Context, t require.TestingT, node string) []string {
 	var list eventsv1.EventList
-	require.NoError(rt, c.List(t.Context(), &list, client.InNamespace(metav1.NamespaceDefault)))
+	require.NoError(t, c.List(ctx, &list, client.InNamespace(metav1.NamespaceDefault)))
 	said := []string{}
 	for _, e := range list.Items {
 		if e.Regarding.Name == node {

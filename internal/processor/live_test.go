@@ -31,7 +31,8 @@ type checks struct {
 }
 
 func (c *checks) AddHealthzCheck(_ string, check healthz.Checker) error { c.live = check; return nil }
-func (c *checks) AddReadyzCheck(_ string, check healthz.Checker) error  { c.ready = check; return nil }
+
+func (c *checks) AddReadyzCheck(_ string, check healthz.Checker) error { c.ready = check; return nil }
 
 // controlled runs a controller with two workers in a bubble, probed as those of the processor are, on one node.
 func controlled(t *testing.T, do reconcile.Func) *checks {
@@ -113,7 +114,6 @@ func TestControllerWithAWorkerThatHangsIsNotLive(t *testing.T) {
 		assert.NoError(t, c.live(nil))
 	})
 }
-
 
 func TestControllerThatTakesNothingFromItsQueueIsNotLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

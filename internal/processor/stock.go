@@ -39,8 +39,8 @@ type version struct {
 var _ prometheus.Collector = (*stock)(nil)
 
 func newStock(p *Processor) *stock {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("nodekeeper_"+name, help, labels, nil)
+	desc := func(name, help string, keys ...string) *prometheus.Desc {
+		return prometheus.NewDesc("nodekeeper_"+name, help, keys, nil)
 	}
 	return &stock{
 		processor: p,

@@ -138,7 +138,9 @@ func (a *apiServer) start(t *testing.T, version string) (kubeconfig string) {
 		_, _ = io.WriteString(w, `{"gitVersion":"`+version+`"}`)
 	}))
 	t.Cleanup(server.Close)
-	return write(t, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server, c.CertificateAuthorityData = server.URL, nil })
+	return write(t, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+		c.Server, c.CertificateAuthorityData = server.URL, nil
+	})
 }
 
 func TestProgramWaitsForItsAPIServer(t *testing.T) {
@@ -179,7 +181,9 @@ func TestWaitingProgramEndsWhenItIsTold(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, listener.Close()) }) // it takes connections, and never answers
-	p := wait(t, write(t, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server = "https://" + listener.Addr().String() }))
+	p := wait(t, write(t, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+		c.Server = "https://" + listener.Addr().String()
+	}))
 	p.says(t, "/readyz", http.StatusServiceUnavailable, "the cluster was not looked at yet")
 	begin := time.Now()
 	p.cancel()

@@ -23,7 +23,7 @@ func TestWatcherIsLiveWhileTheAPIServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := &faults.Outage{}
 		w := start(t, &informer{initial: []any{state("a", "7", nil)}}, down)
-		live(w.informer, "b", 8)
+		live(w.informer, "b", 20)
 		for range 24 * 60 {
 			time.Sleep(time.Minute)
 			require.NoError(t, w.live(nil), "it tries to read the records")
