@@ -139,7 +139,8 @@ func (p *Processor) restore(ctx context.Context, t txn.Transaction, s state, d p
 	p.metrics.countApplied(t, d.Action)
 	p.metrics.restore.Observe(max(0, time.Since(returnedAt(patched.CreationTimestamp.Time, t.ObservedAt)).Seconds()))
 	p.informRestored(t, d)
-	logf.FromContext(ctx).Info("Restored labels", "count", len(d.Labels), "version", d.Marker, "uid", t.UID)
+	logf.FromContext(ctx).Info("Restored labels", "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID,
+		"reason", d.Reason, "count", len(d.Labels), "version", d.Marker)
 	return p.records.write(ctx, s.saved, preserve.Noted(*s.saved.record, preserve.Node{UID: t.UID, ResourceVersion: patched.ResourceVersion, Labels: d.Labels}))
 }
 

@@ -77,7 +77,8 @@ func (p *probes) serve(ctx context.Context, address string) error {
 	return nil
 }
 
-// answer asks every check and tells what each says: 200 if all are well, else 503.
+// answer asks every check and tells what each says: 200 if all are well, else 500, of which
+// kubectl get --raw shows the body (of 503 it does not).
 func (p *probes) answer(checks *[]check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
@@ -87,7 +88,7 @@ func (p *probes) answer(checks *[]check) http.HandlerFunc {
 		var body strings.Builder
 		for _, c := range all {
 			if err := c.ask(r); err != nil {
-				status = http.StatusServiceUnavailable
+				status = http.StatusInternalServerError
 				fmt.Fprintf(&body, "[-]%s: %v\n", c.name, err)
 				continue
 			}

@@ -103,11 +103,11 @@ func TestProgramWaitsForItsRights(t *testing.T) {
 	u := newUser(t)
 	u.grant(t, service.Permissions("", "namespaces", "", "get")...)
 	p := wait(t, u.kubeconfig, service.Permissions("", "nodes", "", "watch")...)
-	p.says(t, "/readyz", http.StatusServiceUnavailable, "[-]cluster: this identity may not watch nodes: grant it by a Role or ClusterRole")
+	p.says(t, "/readyz", http.StatusInternalServerError, "[-]cluster: this identity may not watch nodes: grant it by a Role or ClusterRole")
 	p.says(t, "/healthz", http.StatusOK, "")
 	time.AfterFunc(6*time.Second, func() { u.grant(t, service.Permissions("", "nodes", "", "watch")...) }) // after one more look
 	require.NoError(t, <-p.made)
-	p.says(t, "/readyz", http.StatusServiceUnavailable, "[+]cluster: ok\n[-]cache: ") // the manager is not started
+	p.says(t, "/readyz", http.StatusInternalServerError, "[+]cluster: ok\n[-]cache: ") // the manager is not started
 	assert.Equal(t, 1, strings.Count(p.log.String(), "The cluster cannot be worked with"), "one line:\n%s", p.log.String())
 }
 
@@ -133,7 +133,8 @@ func (a *apiServer) start(t *testing.T, version string) (kubeconfig string) {
 		}
 		a.asked.Add(1)
 		if version == "" {
-			panic(http.ErrAbortHandler)
+			http.Error(w, "no backend is up", http.StatusBadGateway) // as a load balancer says
+			return
 		}
 		_, _ = io.WriteString(w, `{"gitVersion":"`+version+`"}`)
 	}))
@@ -146,9 +147,9 @@ func (a *apiServer) start(t *testing.T, version string) (kubeconfig string) {
 func TestProgramWaitsForItsAPIServer(t *testing.T) {
 	var a apiServer
 	p := wait(t, a.start(t, ""))
-	p.says(t, "/readyz", http.StatusServiceUnavailable, "[-]cluster: cannot reach the API server at http://127.0.0.1")
+	p.says(t, "/readyz", http.StatusInternalServerError, "[-]cluster: cannot reach the API server at http://127.0.0.1")
 	a.version.Store("v1.20.15")
-	p.says(t, "/readyz", http.StatusServiceUnavailable, "is Kubernetes v1.20.15: nodekeeper needs 1.21 or newer")
+	p.says(t, "/readyz", http.StatusInternalServerError, "is Kubernetes v1.20.15: nodekeeper needs 1.21 or newer")
 	a.version.Store("v1.36.3")
 	require.NoError(t, <-p.made)
 }
@@ -184,7 +185,7 @@ func TestWaitingProgramEndsWhenItIsTold(t *testing.T) {
 	p := wait(t, write(t, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 		c.Server = "https://" + listener.Addr().String()
 	}))
-	p.says(t, "/readyz", http.StatusServiceUnavailable, "the cluster was not looked at yet")
+	p.says(t, "/readyz", http.StatusInternalServerError, "the cluster was not looked at yet")
 	begin := time.Now()
 	p.cancel()
 	err = <-p.made
@@ -212,5 +213,5 @@ func TestProbesTellEveryCheck(t *testing.T) {
 	p := &program{address: address}
 	p.says(t, "/healthz", http.StatusOK, "[+]ping: ok\n[+]loop: ok\n")
 	broken.Store(true)
-	p.says(t, "/healthz", http.StatusServiceUnavailable, "[+]ping: ok\n[-]loop: nothing has moved for 5m1s\n")
+	p.says(t, "/healthz", http.StatusInternalServerError, "[+]ping: ok\n[-]loop: nothing has moved for 5m1s\n")
 }

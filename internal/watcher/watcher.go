@@ -301,7 +301,7 @@ func (w *Watcher) put(ctx context.Context, t txn.Transaction) error {
 
 func (w *Watcher) reportTooLarge(log logr.Logger, t txn.Transaction, err error) {
 	w.metrics.tooLarge.Inc()
-	log.Error(err, "Lost an event: its labels cannot be stored", "node", t.Node, "type", t.Type, "resourceVersion", t.ResourceVersion)
+	log.Error(err, "Lost an event: its labels cannot be stored", "node", t.Node, "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
 	w.events.Eventf(nodeReference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsTooLarge", "Record",
 		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
 }

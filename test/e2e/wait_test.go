@@ -22,7 +22,7 @@ func TestProgramsWaitForTheirCluster(t *testing.T) {
 	}
 	missing := func(reason string) {
 		for _, p := range started {
-			e.answers(p, "/readyz", http.StatusServiceUnavailable, "[-]cluster: "+reason)
+			e.answers(p, "/readyz", http.StatusInternalServerError, "[-]cluster: "+reason)
 			e.answers(p, "/healthz", http.StatusOK, "[+]")
 		}
 	}
@@ -52,7 +52,7 @@ func TestProgramThatWaitsEndsWhenItIsTold(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.start("processor", e.kubeconfigAs(e.prefix+"nobody"), "--wait-for-cluster")
-	e.answers(p, "/readyz", http.StatusServiceUnavailable, "is missing or cannot be seen")
+	e.answers(p, "/readyz", http.StatusInternalServerError, "is missing or cannot be seen")
 	e.stop(p)
 }
 
