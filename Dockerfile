@@ -1,4 +1,5 @@
-# docker build --build-arg PROGRAM=watcher --build-arg VERSION="$(git describe --tags --always --dirty)" -t nodekeeper-watcher:dev .
+# docker build --build-arg PROGRAM=watcher --build-arg VERSION="$(git describe --tags --always --dirty)" \
+#   --build-arg COMMIT="$(git rev-parse HEAD)" -t nodekeeper-watcher:dev .
 # and the same for the processor.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src
@@ -8,11 +9,12 @@ COPY . .
 # watcher or processor
 ARG PROGRAM
 ARG VERSION=unknown
+ARG COMMIT=unknown
 # set by the builder
 ARG TARGETOS TARGETARCH
 RUN test -d "cmd/${PROGRAM:?give --build-arg PROGRAM=watcher or PROGRAM=processor}" && \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
-    -ldflags "-s -w -X nodekeeper.dev/internal/version.Version=$VERSION" -o /out/program "./cmd/$PROGRAM"
+    -ldflags "-s -w -X nodekeeper.dev/internal/version.Version=$VERSION -X nodekeeper.dev/internal/version.commit=$COMMIT" -o /out/program "./cmd/$PROGRAM"
 
 # Nothing but the program: it is static, and the cluster gives the API server's certificate to the pod.
 FROM scratch

@@ -10,8 +10,11 @@ TIMEOUT ?= 20m
 DEFLAKE_TIMEOUT ?= 4h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 VERSION_PACKAGE := nodekeeper.dev/internal/version
-MODULES := . hack/controlplane tools
+# What a program is told of its build: no date and no path, so that the same commit gives the same bytes.
+STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$(COMMIT)
+MODULES := . hack/controlplane test/monitoring tools
 TOOL := go tool -modfile=tools/go.mod
 GO_TEST := go test -shuffle=on
 
@@ -39,7 +42,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build every program under cmd into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(VERSION_PACKAGE).Version=$(VERSION)" -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(STAMP)" -o bin/ ./cmd/...
 
 .PHONY: controlplane
 controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (minutes, once; not if KUBEBUILDER_ASSETS is set)
@@ -62,6 +65,10 @@ $(CONTROLPLANE_DIR)/%: hack/controlplane/go.mod hack/controlplane/go.sum
 .PHONY: test
 test: build controlplane ## run all tests
 	$(GO_TEST) -timeout=$(TIMEOUT) ./...
+
+.PHONY: monitoring
+monitoring: ## test the alerts and the dashboard with Prometheus' own parser and rule engine (builds it: a minute, once)
+	cd test/monitoring && go vet ./... && $(GO_TEST) ./...
 
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake
@@ -119,7 +126,7 @@ tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@for module in $(MODULES); do go -C $$module mod tidy -diff; done
 
 .PHONY: verify
-verify: tidy-check lint test race ## what has to pass before a change lands: tidy-check, lint, test, race
+verify: tidy-check lint test monitoring race ## what has to pass before a change lands: tidy-check, lint, test, monitoring, race
 
 .PHONY: clean
 clean: ## remove what was built

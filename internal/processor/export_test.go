@@ -34,3 +34,13 @@ func LateEnds(node string, states ...*metav1.PartialObjectMetadata) []txn.Transa
 
 // Note formats the note of an event.
 func Note(format string, args ...any) string { return note(format, args...) }
+
+// ReturnedAt is when a node returned.
+func ReturnedAt(created, seen time.Time) time.Time { return returnedAt(created, seen) }
+
+// The parts of a controller that probes ask.
+var (
+	AddProbes = addProbes
+	Probed    = probed
+	Beats     = beats
+)

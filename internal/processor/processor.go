@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -22,6 +23,7 @@ import (
 
 	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/liveness"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -34,6 +36,9 @@ const (
 
 	// contendedRetry is when to come again to a node whose lock another processor holds.
 	contendedRetry = time.Second
+
+	// nodeController is the name of the controller that drains the queues of nodes.
+	nodeController = "node"
 
 	// usePriorityQueue is false for what the priority queue of controller-runtime v0.24.1 does when it is shut down amid
 	// work: it can hang, and the process with it (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
@@ -51,9 +56,9 @@ type Config struct {
 	Locks *nodelock.Locker
 	// History tells when what the cache holds is in doubt; nil: never.
 	History *history.History
-	// Events takes the Warning events on Nodes, records and malformed transactions.
+	// Events takes the events on Nodes, records and malformed transactions.
 	Events events.EventRecorder
-	// Metrics registers the processor's metrics.
+	// Metrics registers the metrics of the processor, of Locks and of History.
 	Metrics prometheus.Registerer
 	// TransactionNamespace and MetadataNamespace are where transactions and records are.
 	TransactionNamespace, MetadataNamespace string
@@ -81,10 +86,14 @@ type Processor struct {
 	late                 lateEdits
 	queue                *txn.Queue
 	records              *store
+	metrics              metrics
+	informing            *rate.Limiter             // of Normal events
+	loops                map[string]*liveness.Loop // of the controllers, by name
 }
 
 // New returns a Processor.
 func New(cfg Config) (*Processor, error) {
+	m := newMetrics()
 	p := &Processor{
 		client:               cfg.Client,
 		locks:                cfg.Locks,
@@ -96,10 +105,15 @@ func New(cfg Config) (*Processor, error) {
 		retention:            cfg.Retention,
 		isProtecting:         cfg.Protect,
 		queue:                &txn.Queue{Reader: cfg.Cache, Client: cfg.Client, Namespace: cfg.TransactionNamespace},
-		records:              &store{cache: cfg.Cache, client: cfg.Client, namespace: cfg.MetadataNamespace},
+		records: &store{
+			cache: cfg.Cache, client: cfg.Client, namespace: cfg.MetadataNamespace, conflicts: m.conflicts.WithLabelValues(recordObject),
+		},
+		metrics:   m,
+		informing: rate.NewLimiter(informRate, informBurst),
+		loops:     map[string]*liveness.Loop{},
 	}
-	if err := cfg.Metrics.Register(p.malformedGauge()); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
+	if err := p.register(cfg.Metrics); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -114,7 +128,7 @@ func Index(ctx context.Context, indexer client.FieldIndexer) error {
 
 // AddTo makes the manager run the processor. The manager's cache is to be Config.Cache.
 func (p *Processor) AddTo(mgr manager.Manager) error {
-	nodes, err := p.controller(mgr, "node", p.reconcileNode)
+	nodes, err := p.controller(mgr, nodeController, p.reconcileNode)
 	if err != nil {
 		return err
 	}
@@ -132,13 +146,18 @@ func (p *Processor) AddTo(mgr manager.Manager) error {
 
 // controller returns a controller whose requests are the names of nodes.
 func (p *Processor) controller(mgr manager.Manager, name string, do reconcile.Func) (controller.Controller, error) {
+	loop, err := addProbes(mgr, name)
+	if err != nil {
+		return nil, err
+	}
+	p.loops[name] = loop
 	c, err := controller.New(name, mgr, controller.Options{
 		MaxConcurrentReconciles: p.workers,
 		NeedLeaderElection:      new(false),
 		SkipNameValidation:      new(true), // more than one processor may run in one process
 		UsePriorityQueue:        new(usePriorityQueue),
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
-		Reconciler:              do,
+		Reconciler:              probed(loop, do),
 		LogConstructor: func(req *reconcile.Request) logr.Logger {
 			if req == nil {
 				return mgr.GetLogger()
@@ -148,6 +167,9 @@ func (p *Processor) controller(mgr manager.Manager, name string, do reconcile.Fu
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the controller %q: %w", name, err)
+	}
+	if err := c.Watch(beats()); err != nil {
+		return nil, fmt.Errorf("giving the controller %q its beats: %w", name, err)
 	}
 	return c, nil
 }
@@ -233,6 +255,7 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 			return err
 		}
 		done[next.ObjectUID] = true
+		p.loops[nodeController].Progress(node)
 	}
 }
 

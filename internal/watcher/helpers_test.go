@@ -64,6 +64,7 @@ type running struct {
 	recorder *events.FakeRecorder
 	registry *prometheus.Registry
 	ready    func(*http.Request) error
+	live     func(*http.Request) error
 	cancel   context.CancelFunc
 	done     chan error
 }
@@ -89,7 +90,7 @@ func startWith(t *testing.T, c client.WithWatch, nodes *informer, fault ...fault
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	r.cancel, r.ready = cancel, w.Ready
+	r.cancel, r.ready, r.live = cancel, w.Ready, w.Live
 	go func() { r.done <- w.Run(ctx) }()
 	synctest.Wait()
 	return r

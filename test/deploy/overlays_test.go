@@ -18,7 +18,7 @@ import (
 )
 
 func TestOverlaysRenderWhatTheySay(t *testing.T) {
-	common := []string{"--transaction-namespace=node-metadata-transactions", "--metadata-namespace=node-metadata"}
+	common := []string{"--transaction-namespace=node-metadata-transactions", "--metadata-namespace=node-metadata", "--wait-for-cluster"}
 	for dir, tc := range map[string]struct {
 		replicas int32
 		watcher  []string // what only the watchers get
