@@ -37,9 +37,25 @@ help: ## list the targets
 
 ##### Build
 
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(VERSION_PACKAGE).Version=$(VERSION)"
+
 .PHONY: build
 build: ## build every program under cmd into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(VERSION_PACKAGE).Version=$(VERSION)" -o bin/ ./cmd/...
+	$(GO_BUILD) -o bin/ ./cmd/...
+
+# The services: what runs in a cluster.
+SERVICES := watcher processor
+ARCH ?= $(shell go env GOARCH)
+TAG ?= dev
+REVISION := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# So that the same commit gives the same images.
+COMMIT_TIME := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
+.PHONY: images
+images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, for linux on ARCH (that of this machine); needs no Docker
+	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ $(SERVICES:%=./cmd/%)
+	go run ./hack/images -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(REVISION) -created $(COMMIT_TIME) \
+		-o bin/images $(SERVICES:%=bin/images/linux_$(ARCH)/%)
 
 .PHONY: controlplane
 controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (minutes, once; not if KUBEBUILDER_ASSETS is set)
