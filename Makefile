@@ -92,6 +92,17 @@ simulate: ## explore SCHEDULES (1000000) orders of events, and find every broken
 e2e: build $(if $(E2E_KUBECONFIG),,controlplane) ## run the end-to-end tests; E2E_KUBECONFIG=FILE: against that cluster
 	$(GO_TEST) -timeout=$(TIMEOUT) ./test/e2e/...
 
+# The directory of the scripts that make a small real cluster.
+REALCLUSTER ?= ../shared/realcluster
+.PHONY: cluster-test
+cluster-test: ## deploy to a real small cluster, walk through what people do there, and run the end-to-end tests (E2E=no: not these); needs root and REALCLUSTER=DIRECTORY
+	E2E=$(E2E) hack/cluster-test $(REALCLUSTER)
+
+NODES ?= 5000
+.PHONY: sizing
+sizing: build controlplane ## measure the memory of the services with NODES (5000) nodes, against what deploy/base requests
+	go test -count=1 -v -timeout=$(TIMEOUT) -run=TestRequestsHoldTheProgramsMemory ./test/deploy -args -deploy.nodes=$(NODES)
+
 SEED ?= 0
 SEEDS ?= 3
 DURATION ?= 45s
