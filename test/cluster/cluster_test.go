@@ -84,12 +84,12 @@ func (r *realCluster) kubectl(t *testing.T, args ...string) {
 	require.NoError(t, err, "kubectl %s: %s", strings.Join(args, " "), out)
 }
 
-// kubelet stops, starts or restarts the kubelet of a node. Labels (key=value) replace those that it registers with.
-func (r *realCluster) kubelet(t *testing.T, action, node string, labels ...string) {
+// kubelet stops, starts or restarts the kubelet of a node. Labels of its own (key=value) replace those that it registers with.
+func (r *realCluster) kubelet(t *testing.T, action, node string, own ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(r.scripts, "node.sh"), "kubelet-"+action, node)
-	if len(labels) > 0 {
-		cmd.Env = append(os.Environ(), "NODE_LABELS="+strings.Join(labels, ","))
+	if len(own) > 0 {
+		cmd.Env = append(os.Environ(), "NODE_LABELS="+strings.Join(own, ","))
 	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "kubelet-%s %s: %s", action, node, out)

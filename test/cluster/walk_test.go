@@ -21,6 +21,7 @@ const readyWithin = time.Minute
 type walk struct {
 	*realCluster
 
+	t     *testing.T // of the step
 	usage *usage
 }
 
@@ -29,7 +30,7 @@ func TestWalk(t *testing.T) {
 	w.usage = measure(t, w.realCluster)
 	for _, step := range []struct {
 		name string
-		run  func(*walk, *testing.T)
+		run  func(*walk)
 	}{
 		{"the minikube overlay is ready within a minute", (*walk).applyMinikube},
 		{"a node that its kubelet registers anew has its labels back", (*walk).registerAnew},
@@ -43,65 +44,65 @@ func TestWalk(t *testing.T) {
 		{"nothing was restarted, and the requests and limits are enough", (*walk).staysWithinLimits},
 		{"after uninstalling, the labels are all that is left", (*walk).uninstall},
 	} {
-		if !t.Run(step.name, func(t *testing.T) { step.run(w, t) }) {
+		if !t.Run(step.name, func(t *testing.T) { w.t = t; step.run(w) }) {
 			w.showServices(t)
 			t.FailNow() // the other steps would go on from somewhere else
 		}
 	}
 }
 
-func (w *walk) applyMinikube(t *testing.T) {
+func (w *walk) applyMinikube() {
 	begin := time.Now()
-	w.kubectl(t, "apply", "-k", overlay("minikube"))
-	w.allReady(t, readyWithin, 1)
-	t.Logf("from kubectl apply to all pods ready: %.1f s", time.Since(begin).Seconds())
-	assert.Less(t, time.Since(begin), readyWithin)
+	w.kubectl(w.t, "apply", "-k", overlay("minikube"))
+	w.allReady(w.t, readyWithin, 1)
+	w.t.Logf("from kubectl apply to all pods ready: %.1f s", time.Since(begin).Seconds())
+	assert.Less(w.t, time.Since(begin), readyWithin)
 }
 
 // registerAnew deletes a node right after it was labelled. What comes back is another machine: in another zone.
-func (w *walk) registerAnew(t *testing.T) {
+func (w *walk) registerAnew() {
 	name := w.nodes[len(w.nodes)-1]
-	w.kubectl(t, "label", "node", name, "rack=r7", "example.com/team=blue", "node-role.kubernetes.io/gpu=")
-	want := w.labelsOf(t, name)
-	require.Equal(t, "a", want[corev1.LabelTopologyZone], "the cluster is to have its nodes in zone a")
+	w.kubectl(w.t, "label", "node", name, "rack=r7", "example.com/team=blue", "node-role.kubernetes.io/gpu=")
+	want := w.labelsOf(w.t, name)
+	require.Equal(w.t, "a", want[corev1.LabelTopologyZone], "the cluster is to have its nodes in zone a")
 	want[corev1.LabelTopologyZone] = "b"
 
-	old := w.uidOf(t, name)
-	w.kubectl(t, "delete", "node", name)
-	w.kubelet(t, "restart", name, corev1.LabelTopologyZone+"=b")
-	t.Logf("from the node's return to its labels: %s", w.hasReturned(t, name, old, want))
-	assert.Equal(t, name, want[corev1.LabelHostname], "the kubelet's own label")
-	record := w.recordOf(t, name)
-	assert.Equal(t, "r7", record.Data["rack"])
-	assert.Equal(t, "blue", record.Data["example.com---SLASH---team"])
+	old := w.uidOf(w.t, name)
+	w.kubectl(w.t, "delete", "node", name)
+	w.kubelet(w.t, "restart", name, corev1.LabelTopologyZone+"=b")
+	w.t.Logf("from the node's return to its labels: %s", w.hasReturned(w.t, name, old, want))
+	assert.Equal(w.t, name, want[corev1.LabelHostname], "the kubelet's own label")
+	record := w.recordOf(w.t, name)
+	assert.Equal(w.t, "r7", record.Data["rack"])
+	assert.Equal(w.t, "blue", record.Data["example.com---SLASH---team"])
 }
 
 // deleteEveryNode deletes all nodes at once, so also those of the pods of the services. One was edited after its restore.
-func (w *walk) deleteEveryNode(t *testing.T) {
-	w.kubectl(t, "label", "node", w.nodes[len(w.nodes)-1], "rack-", "example.com/team=red", "--overwrite")
+func (w *walk) deleteEveryNode() {
+	w.kubectl(w.t, "label", "node", w.nodes[len(w.nodes)-1], "rack-", "example.com/team=red", "--overwrite")
 	want, old := map[string]map[string]string{}, map[string]types.UID{}
 	for _, name := range w.nodes {
-		w.kubectl(t, "label", "node", name, "everywhere="+name)
-		want[name], old[name] = w.labelsOf(t, name), w.uidOf(t, name)
+		w.kubectl(w.t, "label", "node", name, "everywhere="+name)
+		want[name], old[name] = w.labelsOf(w.t, name), w.uidOf(w.t, name)
 	}
-	w.kubectl(t, "delete", "node", "--all")
+	w.kubectl(w.t, "delete", "node", "--all")
 	for _, name := range w.nodes {
-		w.kubelet(t, "restart", name)
+		w.kubelet(w.t, "restart", name)
 	}
 	for _, name := range w.nodes {
-		w.hasReturned(t, name, old[name], want[name])
+		w.hasReturned(w.t, name, old[name], want[name])
 	}
-	w.allReady(t, patience, 1)
+	w.allReady(w.t, patience, 1)
 }
 
 // loseNodeOfWatcher takes the node of the only watcher away for so long that Kubernetes starts another pod elsewhere.
-func (w *walk) loseNodeOfWatcher(t *testing.T) {
-	name := w.podsOf(t, "watcher")[0].Spec.NodeName
-	w.kubectl(t, "label", "node", name, "away=long")
-	want, old := w.labelsOf(t, name), w.uidOf(t, name)
-	w.kubelet(t, "stop", name)
-	w.kubectl(t, "delete", "node", name)
-	w.eventually(t, func(c *assert.CollectT) {
+func (w *walk) loseNodeOfWatcher() {
+	name := w.podsOf(w.t, "watcher")[0].Spec.NodeName
+	w.kubectl(w.t, "label", "node", name, "away=long")
+	want, old := w.labelsOf(w.t, name), w.uidOf(w.t, name)
+	w.kubelet(w.t, "stop", name)
+	w.kubectl(w.t, "delete", "node", name)
+	w.eventually(w.t, func(c *assert.CollectT) {
 		for _, service := range services {
 			pods := w.podsOf(c, service)
 			require.Len(c, pods, 1)
@@ -109,108 +110,108 @@ func (w *walk) loseNodeOfWatcher(t *testing.T) {
 			assert.True(c, isReady(&pods[0]), "pod %s is ready", pods[0].Name)
 		}
 	}, "the services run elsewhere")
-	w.kubelet(t, "start", name)
-	w.hasReturned(t, name, old, want)
+	w.kubelet(w.t, "start", name)
+	w.hasReturned(w.t, name, old, want)
 }
 
-func (w *walk) rollMinikube(t *testing.T) {
-	c := startChurn(t, w.realCluster)
-	w.roll(t, 1)
-	c.stop(t)
-	w.settled(t)
+func (w *walk) rollMinikube() {
+	c := startChurn(w.t, w.realCluster)
+	w.roll(w.t, 1)
+	c.stop(w.t)
+	w.settled(w.t)
 }
 
-func (w *walk) applyHA(t *testing.T) {
-	w.kubectl(t, "apply", "-k", overlay("ha"))
-	w.allReady(t, patience, 3)
-	w.spread(t)
+func (w *walk) applyHA() {
+	w.kubectl(w.t, "apply", "-k", overlay("ha"))
+	w.allReady(w.t, patience, 3)
+	w.spread(w.t)
 }
 
 // rollHA rolls while nodes come and go; one of them is a node on which the services run.
-func (w *walk) rollHA(t *testing.T) {
-	c := startChurn(t, w.realCluster)
+func (w *walk) rollHA() {
+	c := startChurn(w.t, w.realCluster)
 	name := w.nodes[1]
-	w.kubectl(t, "label", "node", name, "rolled=yes")
-	want, old := w.labelsOf(t, name), w.uidOf(t, name)
-	w.kubectl(t, "rollout", "restart", "deployment", "-n", system)
-	w.kubectl(t, "delete", "node", name)
-	w.kubelet(t, "restart", name)
-	w.rolledOut(t, 3)
-	c.stop(t)
-	w.hasReturned(t, name, old, want)
-	w.settled(t)
-	w.spread(t)
+	w.kubectl(w.t, "label", "node", name, "rolled=yes")
+	want, old := w.labelsOf(w.t, name), w.uidOf(w.t, name)
+	w.kubectl(w.t, "rollout", "restart", "deployment", "-n", system)
+	w.kubectl(w.t, "delete", "node", name)
+	w.kubelet(w.t, "restart", name)
+	w.rolledOut(w.t, 3)
+	c.stop(w.t)
+	w.hasReturned(w.t, name, old, want)
+	w.settled(w.t)
+	w.spread(w.t)
 }
 
 // drain does what maintenance does: it drains a node, removes it, and brings it back.
-func (w *walk) drain(t *testing.T) {
+func (w *walk) drain() {
 	name := w.nodes[1]
-	w.kubectl(t, "drain", name, "--ignore-daemonsets", "--timeout=2m")
+	w.kubectl(w.t, "drain", name, "--ignore-daemonsets", "--timeout=2m")
 	for _, service := range services {
-		for _, pod := range w.podsOf(t, service) {
-			assert.False(t, pod.Spec.NodeName == name && pod.DeletionTimestamp == nil, "%s is still on the drained node", pod.Name)
+		for _, pod := range w.podsOf(w.t, service) {
+			assert.False(w.t, pod.Spec.NodeName == name && pod.DeletionTimestamp == nil, "%s is still on the drained node", pod.Name)
 		}
 	}
-	w.kubectl(t, "label", "node", name, "maintained=yes")
-	want, old := w.labelsOf(t, name), w.uidOf(t, name)
-	w.kubectl(t, "delete", "node", name)
-	w.kubelet(t, "restart", name)
-	w.hasReturned(t, name, old, want)
-	w.allReady(t, patience, 3)
+	w.kubectl(w.t, "label", "node", name, "maintained=yes")
+	want, old := w.labelsOf(w.t, name), w.uidOf(w.t, name)
+	w.kubectl(w.t, "delete", "node", name)
+	w.kubelet(w.t, "restart", name)
+	w.hasReturned(w.t, name, old, want)
+	w.allReady(w.t, patience, 3)
 }
 
 // lacking is in the last line of a processor that may not read records.
 const lacking = "list configmaps in namespace " + records
 
 // lackRight takes a right away from the processors and rolls them. The first new pod cannot work, so the old ones have to.
-func (w *walk) lackRight(t *testing.T) {
+func (w *walk) lackRight() {
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: records, Name: "nodekeeper-processor"}}
-	require.NoError(t, w.client.Delete(t.Context(), binding))
-	w.kubectl(t, "rollout", "restart", "deployment/processor", "-n", system)
-	w.eventually(t, func(c *assert.CollectT) {
+	require.NoError(w.t, w.client.Delete(w.t.Context(), binding))
+	w.kubectl(w.t, "rollout", "restart", "deployment/processor", "-n", system)
+	w.eventually(w.t, func(c *assert.CollectT) {
 		assert.Contains(c, w.lastWords(c, "processor"), lacking)
 	}, "the pod that cannot work says in its status what it lacks")
 	ready := 0
-	for _, pod := range w.podsOf(t, "processor") {
+	for _, pod := range w.podsOf(w.t, "processor") {
 		if isReady(&pod) {
 			ready++
 		}
 	}
-	assert.Equal(t, 3, ready, "processors that are ready")
+	assert.Equal(w.t, 3, ready, "processors that are ready")
 
-	w.kubectl(t, "apply", "-k", overlay("ha"))
-	w.rolledOut(t, 3)
+	w.kubectl(w.t, "apply", "-k", overlay("ha"))
+	w.rolledOut(w.t, 3)
 }
 
 // staysWithinLimits looks at all of the steps before it.
-func (w *walk) staysWithinLimits(t *testing.T) {
+func (w *walk) staysWithinLimits() {
 	for _, service := range services {
 		most := w.usage.peak(service)
-		t.Logf("%s: at most %s", service, most)
-		require.NotZero(t, most.memory, "the kubelets have told how much memory it takes")
-		requests := w.podsOf(t, service)[0].Spec.Containers[0].Resources.Requests
-		assert.Less(t, most.memory, requests.Memory().Value(), "memory of %s, and what it requests", service)
+		w.t.Logf("%s: at most %s", service, most)
+		require.NotZero(w.t, most.memory, "the kubelets have told how much memory it takes")
+		requests := w.podsOf(w.t, service)[0].Spec.Containers[0].Resources.Requests
+		assert.Less(w.t, most.memory, requests.Memory().Value(), "memory of %s, and what it requests", service)
 	}
 	for pod, reason := range w.usage.ends() {
-		assert.Contains(t, reason, lacking, "the container of %s ended", pod)
+		assert.Contains(w.t, reason, lacking, "the container of %s ended", pod)
 	}
 }
 
 // uninstall does what docs/operations.md says.
-func (w *walk) uninstall(t *testing.T) {
+func (w *walk) uninstall() {
 	want := map[string]map[string]string{}
 	for _, name := range w.nodes {
-		want[name] = w.labelsOf(t, name)
+		want[name] = w.labelsOf(w.t, name)
 	}
-	w.kubectl(t, "delete", "-k", overlay("ha"), "--timeout=2m")
+	w.kubectl(w.t, "delete", "-k", overlay("ha"), "--timeout=2m")
 	for _, namespace := range []string{system, transactions, records} {
-		err := w.client.Get(t.Context(), types.NamespacedName{Name: namespace}, &corev1.Namespace{})
-		assert.True(t, apierrors.IsNotFound(err), "namespace %s: %v", namespace, err)
+		err := w.client.Get(w.t.Context(), types.NamespacedName{Name: namespace}, &corev1.Namespace{})
+		assert.True(w.t, apierrors.IsNotFound(err), "namespace %s: %v", namespace, err)
 	}
 	roles := &rbacv1.ClusterRoleList{}
-	require.NoError(t, w.client.List(t.Context(), roles, client.MatchingLabels{"app.kubernetes.io/part-of": "nodekeeper"}))
-	assert.Empty(t, roles.Items)
+	require.NoError(w.t, w.client.List(w.t.Context(), roles, client.MatchingLabels{"app.kubernetes.io/part-of": "nodekeeper"}))
+	assert.Empty(w.t, roles.Items)
 	for _, name := range w.nodes {
-		assert.Equal(t, want[name], w.labelsOf(t, name), "labels of %s", name)
+		assert.Equal(w.t, want[name], w.labelsOf(w.t, name), "labels of %s", name)
 	}
 }
