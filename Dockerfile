@@ -6,11 +6,13 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=unknown
+ARG REVISION=unknown
 # set by the builder
 ARG TARGETOS TARGETARCH
-# As in the Makefile, but that there is no repository here to take the commit from.
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
-    -ldflags "-s -w -X nodekeeper.dev/internal/version.Version=$VERSION" -o /out/ ./cmd/watcher ./cmd/processor
+# As in the Makefile.
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
+    -ldflags "-s -w -X nodekeeper.dev/internal/version.Version=$VERSION -X nodekeeper.dev/internal/version.commit=$REVISION" \
+    -o /out/ ./cmd/watcher ./cmd/processor
 
 # Nothing but the program: it is static, and the cluster gives the API server's certificate to the pod.
 FROM scratch AS image

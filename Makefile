@@ -10,7 +10,10 @@ TIMEOUT ?= 20m
 DEFLAKE_TIMEOUT ?= 4h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 VERSION_PACKAGE := nodekeeper.dev/internal/version
+# What a program is told of its build: no date and no path, so that the same commit gives the same bytes.
+STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$(COMMIT)
 MODULES := . hack/controlplane tools
 TOOL := go tool -modfile=tools/go.mod
 GO_TEST := go test -shuffle=on
@@ -37,7 +40,7 @@ help: ## list the targets
 
 ##### Build
 
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(VERSION_PACKAGE).Version=$(VERSION)"
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w $(STAMP)"
 
 .PHONY: build
 build: ## build every program under cmd into bin/
@@ -47,14 +50,13 @@ build: ## build every program under cmd into bin/
 SERVICES := watcher processor
 ARCH ?= $(shell go env GOARCH)
 TAG ?= dev
-REVISION := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # So that the same commit gives the same images.
 COMMIT_TIME := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 .PHONY: images
 images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, for linux on ARCH (that of this machine); needs no Docker
 	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ $(SERVICES:%=./cmd/%)
-	go run ./hack/images -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(REVISION) -created $(COMMIT_TIME) \
+	go run ./hack/images -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) \
 		-o bin/images $(SERVICES:%=bin/images/linux_$(ARCH)/%)
 
 .PHONY: controlplane

@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,8 +46,8 @@ const (
 
 // realCluster is a cluster of real kubelets. It is safe for concurrent use.
 type realCluster struct {
-	client client.WithWatch
-	config *rest.Config
+	client    client.WithWatch
+	clientset kubernetes.Interface // for what client cannot: logs, and to ask kubelets
 	// nodes are the names of those that have kubelets.
 	nodes []string
 	// scripts is a directory.
@@ -64,9 +65,11 @@ func connect(t *testing.T) *realCluster {
 	cfg.QPS = -1
 	c, err := client.NewWithWatch(cfg, client.Options{})
 	require.NoError(t, err)
+	clientset, err := kubernetes.NewForConfig(cfg)
+	require.NoError(t, err)
 	nodes := &corev1.NodeList{}
 	require.NoError(t, c.List(t.Context(), nodes))
-	found := &realCluster{client: c, config: cfg, scripts: scripts}
+	found := &realCluster{client: c, clientset: clientset, scripts: scripts}
 	for _, n := range nodes.Items {
 		found.nodes = append(found.nodes, n.Name)
 	}
@@ -212,19 +215,14 @@ func (r *realCluster) settled(t *testing.T) {
 	}, "every transaction is applied")
 }
 
-// lastWords returns what the pods of a service said that have ended for want of something.
-func (r *realCluster) lastWords(t require.TestingT, service string) string {
-	var words strings.Builder
-	for _, pod := range r.podsOf(t, service) {
-		for _, status := range pod.Status.ContainerStatuses {
-			for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
-				if ended != nil {
-					words.WriteString(ended.Message)
-				}
-			}
-		}
+// logOf returns what a pod has said, or "" if its container has not started.
+func (r *realCluster) logOf(t require.TestingT, pod *corev1.Pod) string {
+	content, err := r.clientset.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(context.Background())
+	if apierrors.IsBadRequest(err) {
+		return ""
 	}
-	return words.String()
+	require.NoError(t, err)
+	return string(content)
 }
 
 // showServices prints what the services are and say.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -41,15 +40,13 @@ func (p peak) String() string {
 // measure looks at all pods until the test ends.
 func measure(t *testing.T, cluster *realCluster) *usage {
 	t.Helper()
-	clientset, err := kubernetes.NewForConfig(cluster.config)
-	require.NoError(t, err)
 	u := &usage{peaks: map[string]peak{}, ended: map[string]string{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() {
 		_ = wait.PollUntilContextCancel(ctx, measurePeriod, true, func(ctx context.Context) (bool, error) { // ends when ctx does
 			for _, node := range cluster.nodes {
-				u.look(ctx, clientset, node)
+				u.look(ctx, cluster.clientset, node)
 			}
 			u.lookAtEnds(ctx, cluster.client)
 			return false, nil

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -160,7 +161,7 @@ func (w *walk) drain() {
 	w.allReady(w.t, patience, 3)
 }
 
-// lacking is in the last line of a processor that may not read records.
+// lacking is in the log of a processor that may not read records.
 const lacking = "list configmaps in namespace " + records
 
 // lackRight takes a right away from the processors and rolls them. The first new pod cannot work, so the old ones have to.
@@ -169,15 +170,17 @@ func (w *walk) lackRight() {
 	require.NoError(w.t, w.client.Delete(w.t.Context(), binding))
 	w.kubectl(w.t, "rollout", "restart", "deployment/processor", "-n", system)
 	w.eventually(w.t, func(c *assert.CollectT) {
-		assert.Contains(c, w.lastWords(c, "processor"), lacking)
-	}, "the pod that cannot work says in its status what it lacks")
-	ready := 0
-	for _, pod := range w.podsOf(w.t, "processor") {
-		if isReady(&pod) {
-			ready++
+		var ready, told int
+		for _, pod := range w.podsOf(c, "processor") {
+			if isReady(&pod) {
+				ready++
+			} else if strings.Contains(w.logOf(c, &pod), lacking) {
+				told++
+			}
 		}
-	}
-	assert.Equal(w.t, 3, ready, "processors that are ready")
+		assert.Equal(c, 3, ready, "processors that are ready")
+		assert.Equal(c, 1, told, "processors that are not ready and say what they lack")
+	}, "the new pod says what it lacks, and the old ones stay")
 
 	w.kubectl(w.t, "apply", "-k", overlay("ha"))
 	w.rolledOut(w.t, 3)
