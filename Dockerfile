@@ -1,4 +1,4 @@
-# docker build --target watcher --build-arg VERSION="$(git describe --tags --always --dirty)" --build-arg REVISION="$(git rev-parse HEAD)" -t nodekeeper-watcher:dev .
+# docker build --target watcher --build-arg VERSION="$(git describe --tags --always --dirty)" --build-arg COMMIT="$(git rev-parse HEAD)" -t nodekeeper-watcher:dev .
 # and the same for the processor. Without Docker: make images.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src
@@ -6,20 +6,20 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=unknown
-ARG REVISION=unknown
+ARG COMMIT=unknown
 # set by the builder
 ARG TARGETOS TARGETARCH
 # As in the Makefile.
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
-    -ldflags "-s -w -X nodekeeper.dev/internal/version.Version=$VERSION -X nodekeeper.dev/internal/version.commit=$REVISION" \
+    -ldflags "-s -w -X nodekeeper.dev/internal/version.Version=$VERSION -X nodekeeper.dev/internal/version.commit=$COMMIT" \
     -o /out/ ./cmd/watcher ./cmd/processor
 
 # Nothing but the program: it is static, and the cluster gives the API server's certificate to the pod.
 FROM scratch AS image
 ARG VERSION=unknown
-ARG REVISION=unknown
+ARG COMMIT=unknown
 LABEL org.opencontainers.image.version=$VERSION \
-      org.opencontainers.image.revision=$REVISION \
+      org.opencontainers.image.revision=$COMMIT \
       org.opencontainers.image.licenses=Apache-2.0
 USER 65532:65532
 EXPOSE 8080 8081
