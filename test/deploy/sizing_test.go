@@ -34,7 +34,7 @@ func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 	nodes := &herd{story: s, prefix: "sized-"}
 	t.Cleanup(nodes.delete)
 	nodes.create(true)
-	s.start("watcher")
+	s.start("watcher", "--head-start=0")
 	s.start("processor")
 	nodes.areRecorded()
 	nodes.delete()
@@ -42,7 +42,7 @@ func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 	nodes.create(false)
 	nodes.areRestored()
 	t.Logf("%d nodes came back at once: all restored after %s", *sizingNodes, time.Since(begin).Round(time.Second))
-	s.start("watcher")
+	s.start("watcher", "--head-start=0")
 	s.start("processor")
 
 	requested := map[string]int64{}
