@@ -40,9 +40,24 @@ help: ## list the targets
 
 ##### Build
 
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w $(STAMP)"
+
 .PHONY: build
 build: ## build every program under cmd into bin/
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(STAMP)" -o bin/ ./cmd/...
+	$(GO_BUILD) -o bin/ ./cmd/...
+
+# The services: what runs in a cluster.
+SERVICES := watcher processor
+ARCH ?= $(shell go env GOARCH)
+TAG ?= dev
+# So that the same commit gives the same images.
+COMMIT_TIME := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
+.PHONY: images
+images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, for linux on ARCH (that of this machine); needs no Docker
+	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ $(SERVICES:%=./cmd/%)
+	go run ./hack/images -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) \
+		-o bin/images $(SERVICES:%=bin/images/linux_$(ARCH)/%)
 
 .PHONY: controlplane
 controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (minutes, once; not if KUBEBUILDER_ASSETS is set)
@@ -82,6 +97,17 @@ simulate: ## explore SCHEDULES (1000000) orders of events, and find every broken
 .PHONY: e2e
 e2e: build $(if $(E2E_KUBECONFIG),,controlplane) ## run the end-to-end tests; E2E_KUBECONFIG=FILE: against that cluster
 	$(GO_TEST) -timeout=$(TIMEOUT) ./test/e2e/...
+
+# The directory of the scripts that make a small real cluster.
+REALCLUSTER ?= ../shared/realcluster
+.PHONY: cluster-test
+cluster-test: ## deploy to a real small cluster, walk through what people do there, and run the end-to-end tests (E2E=no: not these); needs root and REALCLUSTER=DIRECTORY
+	E2E=$(E2E) hack/cluster-test $(REALCLUSTER)
+
+NODES ?= 5000
+.PHONY: sizing
+sizing: build controlplane ## measure the memory of the services with NODES (5000) nodes, against what deploy/base requests
+	go test -count=1 -v -timeout=$(TIMEOUT) -run=TestRequestsHoldTheProgramsMemory ./test/deploy -args -deploy.nodes=$(NODES)
 
 SEED ?= 0
 SEEDS ?= 3

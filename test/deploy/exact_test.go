@@ -105,10 +105,10 @@ func (s *story) tell() {
 	s.create(name, labels)
 	// Of a processor that has died: the next one waits five seconds, and takes it over.
 	s.lock(name, "dead")
-	s.start("watcher")
+	s.start("watcher", "--head-start=0")
 	// As in a cluster whose API server does not stream lists: these list first, then watch.
 	s.t.Setenv("KUBE_FEATURE_WatchListClient", "false")
-	s.start("watcher") // finds the transaction of the first one
+	s.start("watcher", "--head-start=0") // finds the transaction of the first one
 	s.start("processor", "--retention=2s", "--protect=finalizer")
 
 	s.goWrong() // first: events are written a while after they are made
