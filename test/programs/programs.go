@@ -43,7 +43,7 @@ type Program struct {
 // Start starts bin/<name> against the cluster of the kubeconfig. The args come after those that
 // every process here gets, so they can replace them.
 func Start(name, identity, kubeconfig string, args ...string) (*Program, error) {
-	bin, err := binary(name)
+	bin, err := Path(name)
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func Start(name, identity, kubeconfig string, args ...string) (*Program, error) 
 // make deflake tests programs that were built with the race detector.
 const BinEnv = "NODEKEEPER_BIN"
 
-// binary returns the path of a built program.
-func binary(name string) (string, error) {
+// Path returns the path of a built program.
+func Path(name string) (string, error) {
 	dir := os.Getenv(BinEnv)
 	if dir == "" {
 		root, err := moduleRoot()
