@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,15 +28,15 @@ type followed struct {
 	node                func(change[*metav1.PartialObjectMetadata])
 }
 
-// follow watches until ctx is cancelled. A watch that breaks is taken up again, and what was missed is shown then.
-func (c *cluster) follow(ctx context.Context, warn func(error), do followed) error {
+// follow watches until ctx is cancelled, and tells people when it begins to. A watch that breaks is taken up again, and what was missed is shown then.
+func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 	watched := cache.Options{
 		Scheme: scheme.Scheme,
 		Mapper: c.mapper,
 		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
 			c.TransactionNamespace: {}, c.MetadataNamespace: {},
 		}}},
-		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) { warn(err) },
+		DefaultWatchErrorHandler: p.warnOnce(),
 	}
 	informers, err := cache.New(c.config, watched)
 	if err != nil {
@@ -64,6 +65,11 @@ func (c *cluster) follow(ctx context.Context, warn func(error), do followed) err
 			return err
 		}
 	}
+	go func() {
+		if informers.WaitForCacheSync(ctx) {
+			_, _ = fmt.Fprintln(p.ErrOut, "Watching, until it is interrupted.")
+		}
+	}()
 	if err := informers.Start(ctx); err != nil {
 		return fmt.Errorf("watching: %w", err)
 	}
@@ -99,12 +105,15 @@ func handle[O client.Object](ctx context.Context, informers cache.Cache, kind O,
 }
 
 // warnOnce returns what tells people of an error, and of the next one only when it is another.
-func (p *plugin) warnOnce() func(error) {
+func (p *plugin) warnOnce() toolscache.WatchErrorHandlerWithContext {
+	var mu sync.Mutex // each informer calls from a goroutine of its own
 	last := ""
-	return func(err error) {
+	return func(_ context.Context, _ *toolscache.Reflector, err error) {
+		mu.Lock()
+		defer mu.Unlock()
 		if text := err.Error(); text != last {
 			last = text
-			_, _ = fmt.Fprintf(p.ErrOut, "Watching again: %v\n", withAdvice(err))
+			_, _ = fmt.Fprintf(p.ErrOut, "The watch broke, and is tried again: %v\n", withAdvice(err))
 		}
 	}
 }

@@ -112,7 +112,7 @@ func describeLoss(n *inspect.Node) string {
 		return "its record cannot be read, and will be removed as it is"
 	case inspect.Live, inspect.NeverSeen:
 	}
-	return "the node is there and keeps its labels: they are saved anew with its next change"
+	return "the node is there: its labels are saved anew with its next change"
 }
 
 // removeRecord deletes a record, conditional on the one that was read.

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -157,7 +156,7 @@ func (o *importOptions) prepare(ctx context.Context, c *cluster, records []*core
 		}
 	}
 	if len(taken) > 0 && !o.mayOverwrite {
-		return nil, fmt.Errorf("%s differ from what is to be taken in (%s): nothing is done; give --overwrite to replace them", count(len(taken), "record"), abbreviate(taken))
+		return nil, fmt.Errorf("there are other records already of %s: nothing is done; give --overwrite to replace them", abbreviate(taken))
 	}
 	return all, nil
 }

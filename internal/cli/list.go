@@ -111,7 +111,7 @@ func (o *listOptions) run(ctx context.Context, p *plugin) error {
 }
 
 func listView(nodes []inspect.Summary, now time.Time) view {
-	v := view{kind: "NodeList", data: &nodeList{Items: nodes}}
+	v := view{kind: "NodeList", data: &nodeList{Items: listed(nodes)}}
 	v.table = &metav1.Table{ColumnDefinitions: columns(
 		"Name", "State", "Labels", "Version", "Saved", "Away", "Pending", "+Restored", "+UID", "+Source")}
 	for _, s := range nodes {

@@ -107,6 +107,14 @@ func columns(names ...string) []metav1.TableColumnDefinition {
 	return definitions
 }
 
+// listed returns the items, and as an empty list if there are none: data has no null where a list is to be.
+func listed[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}
+
 // lineFunc writes a line that says something by name.
 type lineFunc func(name, format string, args ...any)
 

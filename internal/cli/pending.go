@@ -113,7 +113,7 @@ func (c *cluster) pendingOf(ctx context.Context, names []string, policy labels.P
 }
 
 func pendingView(shown []shownPending, now time.Time) view {
-	v := view{kind: "PendingList", data: &pendingList{Items: shown}}
+	v := view{kind: "PendingList", data: &pendingList{Items: listed(shown)}}
 	v.table = &metav1.Table{ColumnDefinitions: columns("Node", "Type", "Version", "Age", "Labels", "Will", "+Reason", "+UID")}
 	for _, t := range shown {
 		if !slices.Contains(v.names, t.Node) {

@@ -158,7 +158,7 @@ func (c *cluster) touch(ctx context.Context, dry dryRun, cm *corev1.ConfigMap) e
 // describeRetry says what will come of it.
 func describeRetry(cm *corev1.ConfigMap) string {
 	if _, err := inspect.ParsePending(cm); err != nil {
-		return fmt.Sprintf("looked at again, to be marked again unless it is mended: %v", err)
+		return fmt.Sprintf("looked at again; unless it is mended it is marked again: %v", err)
 	}
 	return "tried again"
 }

@@ -107,7 +107,10 @@ func (p *plugin) status(ctx context.Context, out *output, stuckAfter time.Durati
 }
 
 func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) *status {
-	s := &status{Replicas: survey.Replicas, Nodes: map[inspect.State]int{}, Locks: survey.Locks, Malformed: len(survey.Malformed)}
+	s := &status{
+		Replicas: listed(survey.Replicas), Nodes: map[inspect.State]int{}, Locks: listed(survey.Locks), Malformed: len(survey.Malformed),
+		Restored: []restoration{}, Stuck: []problem{},
+	}
 	restored := slices.Clone(survey.Nodes)
 	for _, n := range survey.Nodes {
 		s.Nodes[n.State]++

@@ -37,7 +37,7 @@ func (p *plugin) watch(ctx context.Context) error {
 		return err
 	}
 	t := &teller{w: p.Out, now: time.Now}
-	return c.follow(ctx, p.warnOnce(), followed{transaction: t.transaction, record: t.record, node: t.node})
+	return p.follow(ctx, c, followed{transaction: t.transaction, record: t.record, node: t.node})
 }
 
 // teller tells what happens.
@@ -102,7 +102,7 @@ func (p *plugin) watchPending(ctx context.Context, out *output, args []string) e
 		return err
 	}
 	printer, tabs := out.tablePrinter(), printers.GetNewTabWriter(p.Out)
-	return c.follow(ctx, p.warnOnce(), followed{transaction: func(ch change[*corev1.ConfigMap]) {
+	return p.follow(ctx, c, followed{transaction: func(ch change[*corev1.ConfigMap]) {
 		event, cm := "recorded", ch.after
 		switch {
 		case ch.after == nil:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,7 +221,7 @@ func (e *env) saved(name string, want set) {
 	}, "the labels of %s are saved", name)
 }
 
-// restored waits until a Node has these labels and a marker, and that is noted.
+// restored waits until a Node has these labels and a marker, and all that comes of it is applied.
 func (e *env) restored(name string, want set) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -228,7 +229,46 @@ func (e *env) restored(name string, want set) {
 		assert.Equal(c, want, own)
 		assert.NotEmpty(c, marker)
 	}, "node %s has its labels", name)
-	e.settled()
+	n := &corev1.Node{}
+	require.NoError(e.t, e.client.Get(e.t.Context(), types.NamespacedName{Name: name}, n))
+	e.recorded("updated", n.UID)
+}
+
+// remove deletes a Node and waits until that is recorded and applied.
+func (e *env) remove(name string) {
+	e.t.Helper()
+	n := &corev1.Node{}
+	require.NoError(e.t, e.client.Get(e.t.Context(), types.NamespacedName{Name: name}, n))
+	e.delete(name)
+	e.recorded("deleted", n.UID)
+}
+
+// recorded waits until the watchers that run have recorded such an event of an incarnation, and it is applied.
+func (e *env) recorded(typ string, uid types.UID) {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) {
+		for _, p := range e.running("watcher") {
+			line := slices.IndexFunc(strings.Split(p.Output(), "\n"), func(line string) bool {
+				return strings.Contains(line, "Recorded transaction") && strings.Contains(line, `"`+typ+`"`) && strings.Contains(line, string(uid))
+			})
+			assert.GreaterOrEqual(c, line, 0, "%s has recorded that %s was %s", p.Identity, uid, typ)
+		}
+	}, "the watchers have recorded it")
+	if len(e.running("processor")) > 0 {
+		e.settled()
+	}
+}
+
+// running returns the programs of that name that have not ended.
+func (e *env) running(program string) []*programs.Program {
+	return slices.DeleteFunc(slices.Clone(e.programs), func(p *programs.Program) bool {
+		select {
+		case <-p.Done():
+			return true
+		default:
+			return p.Name != program
+		}
+	})
 }
 
 // settled waits until nothing is pending.
