@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
@@ -180,12 +179,16 @@ func (h *byHand) put(ctx context.Context, c *cluster, shown *progress, requests 
 	for i := range requests {
 		t := requests[i].transaction
 		group.Go(func() error {
-			err := queue.Put(groupCtx, t)
-			for start := time.Now(); errors.Is(err, txn.ErrNameTaken) && time.Since(start) < h.timeout; {
-				if err := sleep(groupCtx, pollPeriod); err != nil {
-					return err
+			isPut, err := poll(groupCtx, h.timeout, func() (bool, error) {
+				err := queue.Put(groupCtx, t)
+				if errors.Is(err, txn.ErrNameTaken) {
+					return false, nil
 				}
-				err = queue.Put(groupCtx, t)
+				return err == nil, err
+			})
+			if err == nil && !isPut {
+				return fmt.Errorf("another transaction of node %q at version %s is pending after %s: kubectl nodekeeper show %s says what it waits for",
+					t.Node, t.ResourceVersion, h.timeout, t.Node)
 			}
 			return err
 		})
@@ -201,7 +204,7 @@ func (h *byHand) wait(ctx context.Context, c *cluster, shown *progress, requests
 		names[requests[i].transaction.Name()] = requests[i].transaction.Node
 	}
 	var left []string
-	err := wait.PollUntilContextTimeout(ctx, pollPeriod, h.timeout, true, func(ctx context.Context) (bool, error) {
+	isApplied, err := poll(ctx, h.timeout, func() (bool, error) {
 		left = nil
 		err := pages.Each(ctx, c.client, pages.Metadata("ConfigMap"), c.TransactionNamespace, func(cm *metav1.PartialObjectMetadata) error {
 			if node, ok := names[cm.Name]; ok {
@@ -217,7 +220,7 @@ func (h *byHand) wait(ctx context.Context, c *cluster, shown *progress, requests
 		}
 		return len(left) == 0, nil
 	})
-	if wait.Interrupted(err) && ctx.Err() == nil {
+	if err == nil && !isApplied {
 		slices.Sort(left)
 		return fmt.Errorf("%s not applied after %s (%s): they stay in the queue and are applied later; kubectl nodekeeper show %s says what they wait for",
 			count(len(left), "transaction"), h.timeout, abbreviate(left), left[0])
@@ -259,14 +262,18 @@ func abbreviate(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }
 
-// sleep returns an error if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
+// poll asks until it is done, which it returns, or the time is over. A look that has begun is not cut short by that.
+func poll(ctx context.Context, timeout time.Duration, ask func() (isDone bool, err error)) (isDone bool, err error) {
+	tick := time.NewTicker(pollPeriod)
+	defer tick.Stop()
+	for start := time.Now(); ; {
+		if isDone, err = ask(); isDone || err != nil || time.Since(start) >= timeout {
+			return isDone, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-tick.C:
+		}
 	}
 }

@@ -68,7 +68,7 @@ func (p *plugin) prune(ctx context.Context, o *pruneOptions) error {
 	now := time.Now()
 	var names []string
 	for _, s := range survey.Nodes {
-		if s.State == inspect.Away && s.Pending == 0 && s.AwaySince != nil && now.Sub(s.AwaySince.Time) > time.Duration(o.olderThan) {
+		if s.State == inspect.Away && s.Pending == 0 && s.AwaySince != nil && now.Sub(s.AwaySince.Time) >= time.Duration(o.olderThan) {
 			names = append(names, s.Name)
 			_, _ = fmt.Fprintf(p.ErrOut, "%s: away for %s, %s\n", s.Name, ageOf(s.AwaySince, now), count(s.Labels, "saved label"))
 		}
@@ -123,7 +123,7 @@ func (o *pruneOptions) pruneLocked(ctx context.Context, c *cluster, name string)
 		return "kept: it is back", nil
 	case n.Saved.Object == nil:
 		return "forgotten by somebody else", nil
-	case time.Since(inspect.LastHeard(n.Saved.Object)) <= time.Duration(o.olderThan):
+	case time.Since(inspect.LastHeard(n.Saved.Object)) < time.Duration(o.olderThan):
 		return "kept: it was heard of", nil
 	}
 	if err := c.removeRecord(ctx, o.dryRun, n.Saved.Object); err != nil {

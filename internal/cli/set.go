@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/preserve"
@@ -95,7 +94,7 @@ func (p *plugin) set(ctx context.Context, o *setOptions, args []string) error {
 // is to have first.
 func (c *cluster) settledNode(ctx context.Context, shown *progress, name string, timeout time.Duration) (n *inspect.Node, err error) {
 	defer shown.done()
-	err = wait.PollUntilContextTimeout(ctx, pollPeriod, timeout, true, func(ctx context.Context) (bool, error) {
+	isSettled, err := poll(ctx, timeout, func() (bool, error) {
 		n, err = c.knownNode(ctx, name)
 		switch {
 		case err != nil:
@@ -109,10 +108,10 @@ func (c *cluster) settledNode(ctx context.Context, shown *progress, name string,
 		return len(n.Pending) == 0, nil
 	})
 	switch {
-	case wait.Interrupted(err) && ctx.Err() == nil:
-		return nil, fmt.Errorf("%s of node %q pending after %s: kubectl nodekeeper show %s says what they wait for", count(len(n.Pending), "transaction"), name, timeout, name)
 	case err != nil:
 		return nil, err
+	case !isSettled:
+		return nil, fmt.Errorf("node %q has %s still, after %s: kubectl nodekeeper show %s says what they wait for", name, count(len(n.Pending), "pending transaction"), timeout, name)
 	case n.Saved.Record == nil:
 		return nil, fmt.Errorf("nothing is saved of node %q: only what is saved can be changed", name)
 	}

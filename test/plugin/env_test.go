@@ -149,6 +149,12 @@ func (e *env) command(ctx context.Context, name string, args ...string) *exec.Cm
 	return cmd
 }
 
+// shortNameOfOldest returns the name of the oldest transaction of a node, as people write it.
+func (e *env) shortNameOfOldest(node string) string {
+	e.t.Helper()
+	return node + "." + strings.TrimSpace(e.must("pending", node, "-o", "jsonpath={.items[0].version}"))
+}
+
 // start starts a watcher or a processor and returns it when it is ready.
 func (e *env) start(program string, args ...string) *programs.Program {
 	e.t.Helper()

@@ -158,17 +158,12 @@ func (s *story) lookWhileNoProcessorRuns() {
 	s.shell("status", "kubectl nodekeeper status --stuck-after=1ms")
 	s.output("stuck.yaml", "status", "--stuck-after=1ms", "-o", "yaml")
 	s.shell("retry", "kubectl nodekeeper retry worker-1 notes")
-	updated := s.oldestOf("worker-1")
+	updated := s.shortNameOfOldest("worker-1")
 	s.shell("discard", "kubectl nodekeeper discard "+updated+" --dry-run=client")
 	s.answer("y", "discard", "kubectl nodekeeper discard notes")
 	p := s.start("processor")
 	s.restored("worker-1", of("worker-1", "r9"))
 	s.stop(p)
-}
-
-// oldestOf returns the name of the oldest transaction of a node, as people write it.
-func (s *story) oldestOf(node string) string {
-	return node + "." + strings.TrimSpace(s.must("pending", node, "-o", "jsonpath={.items[0].version}"))
 }
 
 func (s *story) removeAndMove() {
