@@ -65,7 +65,7 @@ test: build controlplane ## run all tests
 
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake
-	$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|robustness|deploy)$$')
+	$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|robustness|deploy|plugin)$$')
 
 SCHEDULES ?= 1000000
 .PHONY: simulate

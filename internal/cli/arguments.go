@@ -18,6 +18,18 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// aCommand is for the plugin itself, which takes the name of a command.
+func aCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	advice := "see " + cmd.CommandPath() + " --help"
+	if alike := cmd.SuggestionsFor(args[0]); len(alike) > 0 {
+		advice = "did you mean " + strings.Join(alike, " or ") + "?"
+	}
+	return fmt.Errorf("there is no command %q: %s", args[0], advice)
+}
+
 // oneNode is for commands that are about one node.
 func oneNode(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {

@@ -6,7 +6,6 @@ import (
 	"net"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // errTold says that a command has found what its exit code is to tell scripts, and has said all there is to say.
@@ -51,8 +50,6 @@ func codeOf(err error) int {
 func withAdvice(err error) error {
 	_, isNetwork := errors.AsType[*net.OpError](err)
 	switch {
-	case clientcmd.IsEmptyConfig(err):
-		return errors.New("there is no cluster to connect to: set --kubeconfig or KUBECONFIG")
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w\nTo look needs the rights of nodekeeper-viewer, to act those of nodekeeper-editor: see deploy/users", err)
 	case apierrors.IsUnauthorized(err):
