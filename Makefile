@@ -114,12 +114,20 @@ lint: ## check code, formatting and import direction
 fmt: ## format the code
 	$(TOOL) golangci-lint fmt
 
+.PHONY: docs
+docs: ## make docs/cli from the commands of the plugin and their recorded sessions
+	go run ./hack/clidocs
+
+.PHONY: docs-check
+docs-check: ## check that docs/cli is fresh
+	go run ./hack/clidocs -check
+
 .PHONY: tidy-check
 tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@for module in $(MODULES); do go -C $$module mod tidy -diff; done
 
 .PHONY: verify
-verify: tidy-check lint test race ## what has to pass before a change lands: tidy-check, lint, test, race
+verify: tidy-check docs-check lint test race ## what has to pass before a change lands: tidy-check, docs-check, lint, test, race
 
 .PHONY: clean
 clean: ## remove what was built

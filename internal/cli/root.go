@@ -59,6 +59,7 @@ in the way nodekeeper itself does.`,
 		Args:          aCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes, by kubectl_complete-nodekeeper
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
