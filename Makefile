@@ -57,6 +57,10 @@ $(CONTROLPLANE_DIR)/%: hack/controlplane/go.mod hack/controlplane/go.sum
 	CGO_ENABLED=0 go -C hack/controlplane build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" -o $(abspath $@) $(PACKAGE)
 	@touch $@ # go build leaves the time alone where it finds nothing to do
 
+.PHONY: krew
+krew: ## pack the kubectl plugin for Krew into dist/; RELEASE=v1.2.3 URL=where the archives will be
+	go run ./hack/krew -version "$(RELEASE)" -url "$(URL)"
+
 ##### Test
 
 .PHONY: test
