@@ -75,6 +75,10 @@ $(CONTROLPLANE_DIR)/%: hack/controlplane/go.mod hack/controlplane/go.sum
 	CGO_ENABLED=0 go -C hack/controlplane build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" -o $(abspath $@) $(PACKAGE)
 	@touch $@ # go build leaves the time alone where it finds nothing to do
 
+.PHONY: krew
+krew: ## pack the kubectl plugin for Krew into dist/; RELEASE=v1.2.3 URL=where the archives will be
+	go run ./hack/krew -version "$(RELEASE)" -url "$(URL)"
+
 ##### Test
 
 .PHONY: test
@@ -87,7 +91,7 @@ monitoring: ## test the alerts and the dashboard with Prometheus' own parser and
 
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake
-	$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|robustness|deploy)$$')
+	$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|robustness|deploy|plugin)$$')
 
 SCHEDULES ?= 1000000
 .PHONY: simulate
@@ -147,12 +151,20 @@ lint: ## check code, formatting and import direction
 fmt: ## format the code
 	$(TOOL) golangci-lint fmt
 
+.PHONY: docs
+docs: ## make docs/cli from the commands of the plugin and their recorded sessions
+	go run ./hack/clidocs
+
+.PHONY: docs-check
+docs-check: ## check that docs/cli is fresh
+	go run ./hack/clidocs -check
+
 .PHONY: tidy-check
 tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@for module in $(MODULES); do go -C $$module mod tidy -diff; done
 
 .PHONY: verify
-verify: tidy-check lint test monitoring race ## what has to pass before a change lands: tidy-check, lint, test, monitoring, race
+verify: tidy-check docs-check lint test monitoring race ## what has to pass before a change lands: tidy-check, docs-check, lint, test, monitoring, race
 
 .PHONY: clean
 clean: ## remove what was built

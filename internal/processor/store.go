@@ -95,8 +95,7 @@ func (p *Processor) liveNode(ctx context.Context, name string) (*preserve.Node, 
 	if err != nil || n == nil {
 		return nil, err
 	}
-	own, marker := labels.Split(n.Labels)
-	return &preserve.Node{UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}, nil
+	return preserve.NodeOf(n), nil
 }
 
 // liveMetadata returns the Node of that name from the API server, metadata only, nil if there is none.

@@ -75,7 +75,7 @@ func Start(name, identity, kubeconfig string, args ...string) (*Program, error) 
 // make deflake tests programs that were built with the race detector.
 const BinEnv = "NODEKEEPER_BIN"
 
-// Path returns where a built program is.
+// Path returns the path of a built program.
 func Path(name string) (string, error) {
 	dir := os.Getenv(BinEnv)
 	if dir == "" {
