@@ -66,8 +66,10 @@ func (p *plugin) discard(ctx context.Context, o *discardOptions, args []string) 
 		if err != nil {
 			return err
 		}
-		loss, err := c.describeDiscard(ctx, cm, policy)
-		if err != nil {
+		var loss string
+		if t, reason := inspect.ParsePending(cm); reason != nil {
+			loss = reason.Error()
+		} else if loss, err = c.describeDiscard(ctx, t, policy); err != nil {
 			return err
 		}
 		_, _ = fmt.Fprintf(p.ErrOut, "%s: %s\n", shortName(cm), loss)
@@ -90,11 +92,7 @@ func (p *plugin) discard(ctx context.Context, o *discardOptions, args []string) 
 }
 
 // describeDiscard says what is lost with a transaction.
-func (c *cluster) describeDiscard(ctx context.Context, cm *corev1.ConfigMap, policy labels.Policy) (string, error) {
-	t, reason := inspect.ParsePending(cm)
-	if reason != nil {
-		return reason.Error(), nil
-	}
+func (c *cluster) describeDiscard(ctx context.Context, t inspect.Pending, policy labels.Policy) (string, error) {
 	n, err := c.Node(ctx, t.Node)
 	if err != nil {
 		return "", err

@@ -3,12 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -65,10 +66,11 @@ get them at once, as if they had just appeared.`,
 // importing is one record on its way into the cluster.
 type importing struct {
 	wanted *corev1.ConfigMap
+	record *record.Record
+	// IsGiven says that only the labels are taken, and what people wrote.
+	isGiven bool
 	// There is what the cluster has of that node.
 	there *inspect.Node
-	// IsOwed says that the Node that is there is to get the labels.
-	isOwed bool
 }
 
 func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) error {
@@ -97,7 +99,7 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 			return fmt.Errorf("%w (%d of %d records were taken in before; to go on, give the same file once more)", err, i, len(all))
 		}
 		_, _ = fmt.Fprintf(p.Out, "node/%s %s%s\n", all[i].wanted.Name, done, o.dryRun.suffix())
-		if all[i].isOwed {
+		if all[i].isOwed() {
 			owed = append(owed, all[i].wanted.Name)
 		}
 	}
@@ -170,22 +172,44 @@ func newImporting(cm *corev1.ConfigMap, there *inspect.Node, here types.UID, now
 	origin := types.UID(wanted.Annotations[exportedFromAnnotation])
 	delete(wanted.Annotations, exportedFromAnnotation)
 	delete(wanted.Annotations, record.AwaySinceAnnotation)
-	r := inspect.ParseSaved(cm).Record // it was read before
-	if origin != here || isAfter(r.Version, now) || isAfter(r.Restored.ResourceVersion, now) {
+	i := importing{wanted: wanted, there: there, record: inspect.ParseSaved(cm).Record} // it was read before, so it can be
+	if r := i.record; origin != here || isAfter(r.Version, now) || isAfter(r.Restored.ResourceVersion, now) {
 		given := preserve.Given(r.Node, r.Labels, now)
 		given.SavedAt = r.SavedAt
 		given.Write(wanted)
-		r = &given
+		i.record, i.isGiven = &given, true
 	}
-	isOwed := there.Live != nil && !preserve.Owned(*r, there.Live.UID, there.Live.Labels[labels.Marker])
-	return importing{wanted: wanted, there: there, isOwed: isOwed}
+	return i
 }
 
-// isThere says whether the record is in the cluster just so already.
+// isThere says whether the record is in the cluster already: just so, or, if only the labels count, with these labels.
 func (i *importing) isThere() bool {
-	has := i.there.Saved.Object
-	return equality.Semantic.DeepEqual(has.Data, i.wanted.Data) && equality.Semantic.DeepEqual(has.Labels, i.wanted.Labels) &&
-		equality.Semantic.DeepEqual(has.Annotations, i.wanted.Annotations)
+	has := i.there.Saved
+	switch {
+	case has.Object == nil || !maps.Equal(has.Object.Labels, i.wanted.Labels):
+		return false
+	case i.isGiven:
+		return has.Record != nil && maps.Equal(has.Record.Labels, i.record.Labels) &&
+			maps.Equal(ofPeople(has.Object.Annotations), ofPeople(i.wanted.Annotations))
+	}
+	return maps.Equal(has.Object.Data, i.wanted.Data) && len(has.Object.BinaryData) == 0 && maps.Equal(has.Object.Annotations, i.wanted.Annotations)
+}
+
+// isOwed says whether the Node that is there is to get the labels.
+func (i *importing) isOwed() bool {
+	r := i.record
+	if i.isThere() {
+		r = i.there.Saved.Record
+	}
+	live := i.there.Live
+	return live != nil && !preserve.Owned(*r, live.UID, live.Labels[labels.Marker])
+}
+
+// ofPeople returns the annotations of a record that are not nodekeeper's.
+func ofPeople(annotations map[string]string) map[string]string {
+	own := maps.Clone(annotations)
+	maps.DeleteFunc(own, func(key, _ string) bool { return strings.HasPrefix(key, "nodekeeper.dev/") })
+	return own
 }
 
 // store stores a record: a new one conditional on its name, another one conditional on the one that was read.

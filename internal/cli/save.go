@@ -7,11 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/txn"
 )
 
 func newSaveCommand(p *plugin) *cobra.Command {
-	h := &byHand{typ: txn.Updated, done: "saved"}
+	h := &byHand{typ: txn.Updated, done: "saved", policy: labels.Policy{Mode: labels.Replace}}
 	isAll := false
 	cmd := &cobra.Command{
 		Use:   "save NODE... | --all",

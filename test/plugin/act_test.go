@@ -35,7 +35,7 @@ func TestByHandGoesByTheDecision(t *testing.T) {
 	own, _ := e.node(t, "node-1")
 	assert.Equal(t, machine("node-1"), own, "a dry run changes nothing")
 	assert.Contains(t, e.must("restore", "node-1"), "node/node-1 restored: 3 labels")
-	e.label("node-1", "rack", "r2")
+	e.label("node-1", "r2")
 	assert.Contains(t, e.must("restore", "node-1"), "not restored: this incarnation has its labels")
 	own, _ = e.node(t, "node-1")
 	assert.Equal(t, "r2", own["rack"], "an edit after the restore stays")
@@ -79,7 +79,7 @@ func TestPruneLeavesWhatIsNotJustAway(t *testing.T) {
 	}
 	e.must("save", "--all")
 	e.stop(p)
-	e.label("pending", "rack", "r2")
+	e.label("pending", "r2")
 	e.run("save", "pending", "--timeout=0s") // stays in the queue
 	for _, name := range []string{"away", "locked", "pending"} {
 		e.delete(name)

@@ -156,13 +156,13 @@ func (e *env) shortNameOfOldest(node string) string {
 }
 
 // start starts a watcher or a processor and returns it when it is ready.
-func (e *env) start(program string, args ...string) *programs.Program {
+func (e *env) start(program string) *programs.Program {
 	e.t.Helper()
 	common := []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata}
 	if program == "watcher" {
 		common = append(common, "--head-start=0")
 	}
-	p, err := programs.Start(program, program+"-"+rand.String(4), e.kubeconfig, append(common, args...)...)
+	p, err := programs.Start(program, program+"-"+rand.String(4), e.kubeconfig, common...)
 	require.NoError(e.t, err)
 	e.programs = append(e.programs, p)
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
@@ -190,10 +190,10 @@ func (e *env) delete(name string) {
 	require.NoError(e.t, e.client.Delete(e.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 }
 
-// label changes a label of a Node, as kubectl label does.
-func (e *env) label(name, key, value string) {
+// label changes the label rack of a Node, as kubectl label does.
+func (e *env) label(name, rack string) {
 	e.t.Helper()
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+key+`":"`+value+`"}}}`))
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"rack":"`+rack+`"}}}`))
 	require.NoError(e.t, e.client.Patch(e.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, patch))
 }
 

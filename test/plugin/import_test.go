@@ -60,7 +60,7 @@ func TestImportInTheSameClusterIsExact(t *testing.T) {
 	assert.Contains(t, e.must("import", e.file(before)), "node/node-1 unchanged")
 
 	// The nodes are those that the records are of, as before: nothing is owed to them.
-	e.label("node-2", "rack", "r9")
+	e.label("node-2", "r9")
 	e.must("save", "node-2")
 	assert.Equal(t, "r9", e.record(t, "node-2").Labels["rack"])
 }
@@ -74,7 +74,7 @@ func TestImportRefusesWhatItWouldOverwrite(t *testing.T) {
 	e.must("save", "--all")
 	old := e.file(e.must("export"))
 	e.must("forget", "node-2", "--yes")
-	e.label("node-1", "rack", "r2")
+	e.label("node-1", "r2")
 	e.must("save", "node-1")
 
 	assert.Contains(t, e.fails("import", old), "there are other records already of node-1: nothing is done; give --overwrite")
@@ -141,13 +141,17 @@ func TestImportMovesToAnotherCluster(t *testing.T) {
 	for _, name := range []string{"there", "owned"} {
 		e.restored(name, of(name, "r1"))
 	}
+	again := e.must("import", e.file(exported))
+	for _, name := range []string{"later", "owned", "there"} {
+		assert.Contains(t, again, "node/"+name+" unchanged", "an import that broke off can be done once more")
+	}
 	// Under its own resourceVersions and uids the cluster goes on as ever.
 	for _, name := range []string{"there", "owned", "later"} {
 		if name == "later" {
 			e.create(name, nil)
 			e.restored(name, of(name, "r1"))
 		}
-		e.label(name, "rack", "r2")
+		e.label(name, "r2")
 		e.saved(name, of(name, "r2"))
 		e.remove(name)
 		e.create(name, nil)

@@ -33,17 +33,27 @@ func TestRolesAreEnough(t *testing.T) {
 	e.remove("node-2")
 	e.remove("node-3")
 	e.stop(w)
-	e.label("node-1", "rack", "r5")
+	e.label("node-1", "r5")
 	records := filepath.Join(t.TempDir(), "records.yaml")
 	require.NoError(t, os.WriteFile(records, []byte(e.must("export")), 0o600))
 
 	e.kubeconfig, err = c.KubeconfigFor("viewer", "nodekeeper:viewers")
 	require.NoError(t, err)
 	for _, args := range [][]string{
-		{"status"}, {"list"}, {"show", "node-1"}, {"pending"}, {"pending", "node-1"}, {"export"},
-		{"save", "node-1", "--dry-run=client"}, {"restore", "node-1", "--dry-run=client"}, {"forget", "node-2", "--dry-run=client"},
-		{"set", "node-2", "a=b", "--dry-run=client"}, {"prune", "--older-than=0s", "--dry-run=client"}, {"import", records, "--dry-run=client"},
-		{"__complete", "show", ""}, {"__complete", "discard", ""},
+		{"status"},
+		{"list"},
+		{"show", "node-1"},
+		{"pending"},
+		{"pending", "node-1"},
+		{"export"},
+		{"save", "node-1", "--dry-run=client"},
+		{"restore", "node-1", "--dry-run=client"},
+		{"forget", "node-2", "--dry-run=client"},
+		{"set", "node-2", "a=b", "--dry-run=client"},
+		{"prune", "--older-than=0s", "--dry-run=client"},
+		{"import", records, "--dry-run=client"},
+		{"__complete", "show", ""},
+		{"__complete", "discard", ""},
 	} {
 		e.must(args...)
 	}
@@ -58,8 +68,13 @@ func TestRolesAreEnough(t *testing.T) {
 	require.NoError(t, err)
 	e.kubeconfig = editor
 	for _, args := range [][]string{
-		{"save", "node-1"}, {"save", "--all", "--dry-run=server"}, {"restore", "node-1"}, {"set", "node-2", "a=b"},
-		{"forget", "node-2", "--yes"}, {"prune", "--older-than=0s", "--yes"}, {"import", records, "--overwrite"},
+		{"save", "node-1"},
+		{"save", "--all", "--dry-run=server"},
+		{"restore", "node-1"},
+		{"set", "node-2", "a=b"},
+		{"forget", "node-2", "--yes"},
+		{"prune", "--older-than=0s", "--yes"},
+		{"import", records, "--overwrite"},
 	} {
 		e.must(args...)
 	}
@@ -67,7 +82,7 @@ func TestRolesAreEnough(t *testing.T) {
 	e.kubeconfig = c.Kubeconfig
 	e.start("watcher")
 	e.kubeconfig = editor
-	e.label("node-1", "rack", "r2")
+	e.label("node-1", "r2")
 	// The record is again as it was exported, before the last change but one: that is recorded too.
 	e.eventually(func(c *assert.CollectT) { assert.Len(c, e.queued(c), 2) }, "the changes are recorded")
 	e.must("retry", "node-1")

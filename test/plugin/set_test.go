@@ -59,7 +59,7 @@ func TestSetIsWhatTheNextIncarnationGets(t *testing.T) {
 	e.start("watcher")
 	e.create("node-1", machine("node-1"))
 	e.restored("node-1", edited)
-	e.label("node-1", "rack", "r4") // an edit after the restore is kept, as ever
+	e.label("node-1", "r4") // an edit after the restore is kept, as ever
 	edited["rack"] = "r4"
 	e.saved("node-1", edited)
 	e.stop(p)
@@ -72,7 +72,7 @@ func TestSetWaitsForWhatIsPending(t *testing.T) {
 	e.saved("node-1", of("node-1", "r1"))
 	e.settled()
 	e.stop(p)
-	e.label("node-1", "rack", "r2")
+	e.label("node-1", "r2")
 	e.remove("node-1")
 	e.stop(w)
 

@@ -83,7 +83,7 @@ func (s *story) lookWhileAllIsWell() {
 	}
 	s.settled()
 	s.live("watch", "kubectl nodekeeper watch", 7, func() {
-		s.label("worker-2", "rack", "r9")
+		s.label("worker-2", "r9")
 		s.saved("worker-2", of("worker-2", "r9"))
 		s.settled()
 		s.remove("worker-2")
@@ -123,7 +123,7 @@ func (s *story) actWhileAllIsWell() {
 
 func (s *story) actWhileNoWatcherRuns() {
 	p := s.start("processor")
-	s.label("worker-1", "rack", "r8")
+	s.label("worker-1", "r8")
 	s.shell("diff", "kubectl nodekeeper diff worker-1")
 	s.shell("save", "kubectl nodekeeper save worker-1 --dry-run=client")
 	s.shell("save", "kubectl nodekeeper save worker-1")
@@ -133,7 +133,7 @@ func (s *story) actWhileNoWatcherRuns() {
 	s.shell("restore", "kubectl nodekeeper list --state=restoring")
 	s.shell("restore", "kubectl nodekeeper restore worker-2 --dry-run=server")
 	s.shell("restore", "kubectl nodekeeper restore worker-2")
-	s.label("worker-2", "rack", "r1")
+	s.label("worker-2", "r1")
 	s.shell("restore", "kubectl nodekeeper restore worker-2")
 	s.restored("worker-2", of("worker-2", "r1"))
 	s.must("save", "worker-2")
@@ -142,7 +142,7 @@ func (s *story) actWhileNoWatcherRuns() {
 
 func (s *story) lookWhileNoProcessorRuns() {
 	w := s.start("watcher")
-	s.label("worker-1", "rack", "r9")
+	s.label("worker-1", "r9")
 	s.delete("worker-1")
 	s.create("worker-1", machine("worker-1"))
 	require.NoError(s.t, s.client.Create(s.t.Context(), &corev1.ConfigMap{
@@ -176,7 +176,7 @@ func (s *story) removeAndMove() {
 	require.Nil(s.t, s.record(s.t, "worker-2"))
 	s.shell("import", "kubectl nodekeeper import records.yaml")
 	require.NotNil(s.t, s.record(s.t, "worker-2"))
-	s.label("worker-3", "rack", "r2")
+	s.label("worker-3", "r2")
 	s.saved("worker-3", set{"kubernetes.io/hostname": "worker-3", "rack": "r2"})
 	s.settled()
 	s.shell("import", "kubectl nodekeeper import records.yaml --dry-run=client")

@@ -17,7 +17,7 @@ func TestColorsAreForTerminals(t *testing.T) {
 	e.start("processor")
 	e.create("node-1", set{"rack": "r1"})
 	e.must("save", "node-1")
-	e.label("node-1", "rack", "r2")
+	e.label("node-1", "r2")
 	line := "kubectl nodekeeper diff node-1 --transaction-namespace=" + e.transactions + " --metadata-namespace=" + e.metadata
 	inTerminal := func(env ...string) string {
 		cmd := e.command(t.Context(), "/usr/bin/env", "script", "-qec", line, "/dev/null")
