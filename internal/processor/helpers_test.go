@@ -66,6 +66,8 @@ type setup struct {
 	history *history.History
 	// metrics are where its metrics go.
 	metrics prometheus.Registerer
+	// workers are how many nodes it works on at a time; 0: sixteen.
+	workers int
 	// protects says whether it protects nodes.
 	protects bool
 }
@@ -93,7 +95,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 	cfg := processor.Config{
 		Client: faults.Client(c.WithWatch, s.faults...), Cache: mgr.GetCache(), Events: mgr.GetEventRecorder("nodekeeper-processor"),
 		Metrics: cmp.Or[prometheus.Registerer](s.metrics, prometheus.NewRegistry()), TransactionNamespace: c.transactions, MetadataNamespace: c.records,
-		Policy: policy(t, s.mode), Workers: 16, History: s.history, Protect: s.protects,
+		Policy: policy(t, s.mode), Workers: cmp.Or(s.workers, 16), History: s.history, Protect: s.protects,
 	}
 	cfg.Locks = nodelock.New(cmp.Or[client.Client](s.locks, cfg.Client), c.transactions, "processor-"+rand.String(6))
 	if s.cache != nil {

@@ -37,6 +37,12 @@ const (
 	// contendedRetry is when to come again to a node whose lock another processor holds.
 	contendedRetry = time.Second
 
+	// turn is how many transactions of a node are applied before those that wait have their turn: a node whose queue never gets
+	// empty is not to keep a worker for itself.
+	turn = 20
+	// nextTurn is when such a node is behind those that wait.
+	nextTurn = time.Millisecond
+
 	// nodeController is the name of the controller that drains the queues of nodes.
 	nodeController = "node"
 
@@ -44,6 +50,9 @@ const (
 	// work: it can hang, and the process with it (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
 	usePriorityQueue = false
 )
+
+// errTurnOver says that a node has more transactions than are applied in one turn.
+var errTurnOver = errors.New("there is more to do for this node")
 
 // Config is what a Processor is made from. All fields are required but History, Retention and Protect.
 type Config struct {
@@ -221,6 +230,8 @@ func (p *Processor) underLock(ctx context.Context, node string, work func(contex
 	switch {
 	case errors.Is(err, nodelock.ErrHeld):
 		return reconcile.Result{RequeueAfter: contendedRetry}, nil
+	case errors.Is(err, errTurnOver):
+		return reconcile.Result{RequeueAfter: nextTurn}, nil
 	case ctx.Err() != nil:
 		return reconcile.Result{}, nil //nolint:nilerr // told to stop: what is left is for the next processor
 	}
@@ -234,7 +245,7 @@ func (p *Processor) hasPending(ctx context.Context, node string) bool {
 	return err != nil || len(pending) > 0
 }
 
-// drain applies the transactions of a node, oldest first, until there are none, and stops at the
+// drain applies the transactions of a node, oldest first, until there are none or its turn is over, and stops at the
 // first that cannot be applied.
 func (p *Processor) drain(ctx context.Context, node string) error {
 	done := map[types.UID]bool{} // removed, but perhaps in the cache for a moment
@@ -246,6 +257,9 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 		next := firstNot(pending, done)
 		if next == nil {
 			return nil
+		}
+		if len(done) == turn {
+			return errTurnOver
 		}
 		if err := p.apply(ctx, next.Transaction, func(ctx context.Context) (bool, error) { return p.isQueued(ctx, *next) }); err != nil {
 			return err
