@@ -100,7 +100,7 @@ func TestPruneLeavesWhatIsNotJustAway(t *testing.T) {
 	}
 }
 
-func TestRetryAppliesWhatIsMended(t *testing.T) {
+func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 	e := newEnv(t, api)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
