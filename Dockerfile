@@ -1,22 +1,35 @@
-# docker build --build-arg PROGRAM=watcher --build-arg VERSION="$(git describe --tags --always --dirty)" -t nodekeeper-watcher:dev .
-# and the same for the processor.
+# docker build --target watcher --build-arg VERSION="$(git describe --tags --always --dirty)" --build-arg COMMIT="$(git rev-parse HEAD)" -t nodekeeper-watcher:dev .
+# and the same for the processor. Without Docker: make images.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-# watcher or processor
-ARG PROGRAM
 ARG VERSION=unknown
+ARG COMMIT=unknown
 # set by the builder
 ARG TARGETOS TARGETARCH
-RUN test -d "cmd/${PROGRAM:?give --build-arg PROGRAM=watcher or PROGRAM=processor}" && \
-    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
-    -ldflags "-s -w -X nodekeeper.dev/internal/version.Version=$VERSION" -o /out/program "./cmd/$PROGRAM"
+# As in the Makefile.
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
+    -ldflags "-s -w -X nodekeeper.dev/internal/version.Version=$VERSION -X nodekeeper.dev/internal/version.commit=$COMMIT" \
+    -o /out/ ./cmd/watcher ./cmd/processor
 
 # Nothing but the program: it is static, and the cluster gives the API server's certificate to the pod.
-FROM scratch
-COPY --from=build /out/program /program
+FROM scratch AS image
+ARG VERSION=unknown
+ARG COMMIT=unknown
+LABEL org.opencontainers.image.version=$VERSION \
+      org.opencontainers.image.revision=$COMMIT \
+      org.opencontainers.image.licenses=Apache-2.0
 USER 65532:65532
 EXPOSE 8080 8081
-ENTRYPOINT ["/program"]
+
+FROM image AS watcher
+LABEL org.opencontainers.image.title=nodekeeper-watcher
+COPY --from=build /out/watcher /watcher
+ENTRYPOINT ["/watcher"]
+
+FROM image AS processor
+LABEL org.opencontainers.image.title=nodekeeper-processor
+COPY --from=build /out/processor /processor
+ENTRYPOINT ["/processor"]

@@ -10,8 +10,11 @@ TIMEOUT ?= 20m
 DEFLAKE_TIMEOUT ?= 4h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 VERSION_PACKAGE := nodekeeper.dev/internal/version
-MODULES := . hack/controlplane hack/plot tools
+# What a program is told of its build: no date and no path, so that the same commit gives the same bytes.
+STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$(COMMIT)
+MODULES := . hack/controlplane hack/plot test/monitoring tools
 TOOL := go tool -modfile=tools/go.mod
 GO_TEST := go test -shuffle=on
 
@@ -37,9 +40,24 @@ help: ## list the targets
 
 ##### Build
 
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w $(STAMP)"
+
 .PHONY: build
 build: ## build every program under cmd into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(VERSION_PACKAGE).Version=$(VERSION)" -o bin/ ./cmd/...
+	$(GO_BUILD) -o bin/ ./cmd/...
+
+# The services: what runs in a cluster.
+SERVICES := watcher processor
+ARCH ?= $(shell go env GOARCH)
+TAG ?= dev
+# So that the same commit gives the same images.
+COMMIT_TIME := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
+.PHONY: images
+images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, for linux on ARCH (that of this machine); needs no Docker
+	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ $(SERVICES:%=./cmd/%)
+	go run ./hack/images -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) \
+		-o bin/images $(SERVICES:%=bin/images/linux_$(ARCH)/%)
 
 .PHONY: controlplane
 controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (minutes, once; not if KUBEBUILDER_ASSETS is set)
@@ -57,15 +75,23 @@ $(CONTROLPLANE_DIR)/%: hack/controlplane/go.mod hack/controlplane/go.sum
 	CGO_ENABLED=0 go -C hack/controlplane build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" -o $(abspath $@) $(PACKAGE)
 	@touch $@ # go build leaves the time alone where it finds nothing to do
 
+.PHONY: krew
+krew: ## pack the kubectl plugin for Krew into dist/; RELEASE=v1.2.3 URL=where the archives will be
+	go run ./hack/krew -version "$(RELEASE)" -url "$(URL)"
+
 ##### Test
 
 .PHONY: test
 test: build controlplane ## run all tests
 	$(GO_TEST) -timeout=$(TIMEOUT) ./...
 
+.PHONY: monitoring
+monitoring: ## test the alerts and the dashboard with Prometheus' own parser and rule engine (builds it: a minute, once)
+	cd test/monitoring && go vet ./... && $(GO_TEST) ./...
+
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake
-	$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|robustness|deploy|bench)$$')
+	$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|robustness|deploy|plugin|bench)$$')
 
 SCHEDULES ?= 1000000
 .PHONY: simulate
@@ -75,6 +101,17 @@ simulate: ## explore SCHEDULES (1000000) orders of events, and find every broken
 .PHONY: e2e
 e2e: build $(if $(E2E_KUBECONFIG),,controlplane) ## run the end-to-end tests; E2E_KUBECONFIG=FILE: against that cluster
 	$(GO_TEST) -timeout=$(TIMEOUT) ./test/e2e/...
+
+# The directory of the scripts that make a small real cluster.
+REALCLUSTER ?= ../shared/realcluster
+.PHONY: cluster-test
+cluster-test: ## deploy to a real small cluster, walk through what people do there, and run the end-to-end tests (E2E=no: not these); needs root and REALCLUSTER=DIRECTORY
+	E2E=$(E2E) hack/cluster-test $(REALCLUSTER)
+
+NODES ?= 5000
+.PHONY: sizing
+sizing: build controlplane ## measure the memory of the services with NODES (5000) nodes, against what deploy/base requests
+	go test -count=1 -v -timeout=$(TIMEOUT) -run=TestRequestsHoldTheProgramsMemory ./test/deploy -args -deploy.nodes=$(NODES)
 
 SEED ?= 0
 SEEDS ?= 3
@@ -130,12 +167,20 @@ lint: ## check code, formatting and import direction
 fmt: ## format the code
 	$(TOOL) golangci-lint fmt
 
+.PHONY: docs
+docs: ## make docs/cli from the commands of the plugin and their recorded sessions
+	go run ./hack/clidocs
+
+.PHONY: docs-check
+docs-check: ## check that docs/cli is fresh
+	go run ./hack/clidocs -check
+
 .PHONY: tidy-check
 tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@for module in $(MODULES); do go -C $$module mod tidy -diff; done
 
 .PHONY: verify
-verify: tidy-check lint test race ## what has to pass before a change lands: tidy-check, lint, test, race
+verify: tidy-check docs-check lint test monitoring race ## what has to pass before a change lands: tidy-check, docs-check, lint, test, monitoring, race
 
 .PHONY: clean
 clean: ## remove what was built

@@ -14,6 +14,7 @@ import (
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/version"
 )
 
 const program = "processor"
@@ -35,6 +36,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	ctx = service.WithLogger(ctx, stderr, &opts.Options)
 	service.LogStart(ctx, fs)
+	metrics.Registry.MustRegister(version.Metric(program))
 
 	past := history.New()
 	mgr, err := service.New(ctx, service.Config{

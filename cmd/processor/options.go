@@ -65,7 +65,7 @@ func (o *options) policy() (labels.Policy, error) {
 	return labels.Policy{Mode: mode, Live: live}, nil
 }
 
-// cache holds the transactions and the records, and what tells of a Node whether it has the finalizer and waits for it.
+// cache holds the transactions and the records, and of Nodes, if they are protected, what that needs.
 func (o *options) cache() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{

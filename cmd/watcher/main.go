@@ -20,6 +20,7 @@ import (
 
 	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/version"
 	"nodekeeper.dev/internal/watcher"
 )
 
@@ -43,6 +44,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	ctx = service.WithLogger(ctx, stderr, &opts)
 	service.LogStart(ctx, fs)
+	metrics.Registry.MustRegister(version.Metric(program))
 
 	past, listings := history.New(), &watcher.Listings{}
 	mgr, err := service.New(ctx, service.Config{
@@ -79,6 +81,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	})
 	if err != nil {
 		return err
+	}
+	if err := mgr.AddHealthzCheck("recording", w.Live); err != nil {
+		return fmt.Errorf("adding the liveness probe: %w", err)
 	}
 	if err := mgr.AddReadyzCheck("recording", w.Ready); err != nil {
 		return fmt.Errorf("adding the readiness probe: %w", err)

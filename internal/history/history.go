@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -23,6 +24,7 @@ var ErrWentBack = errors.New("the history of the cluster went back, as after a r
 // that never goes back.
 type History struct {
 	wentBack chan error // holds the first reason
+	restarts prometheus.Counter
 
 	mu          sync.Mutex
 	isLost      bool
@@ -32,7 +34,7 @@ type History struct {
 
 // New returns a History that goes on.
 func New() *History {
-	return &History{wentBack: make(chan error, 1), interrupted: map[*past]bool{}}
+	return &History{wentBack: make(chan error, 1), restarts: newRestarts(), interrupted: map[*past]bool{}}
 }
 
 // NewInformer is the type of cache.Options.NewInformer.

@@ -61,6 +61,9 @@ func (p *past) WatchWithContext(ctx context.Context, options metav1.ListOptions)
 // check returns [ErrWentBack] if what is to be gone on from is yet to come.
 func (p *past) check(ctx context.Context, from string) error {
 	isInTurn := time.Since(p.ends).Abs() < slack
+	if !p.ends.IsZero() && !isInTurn {
+		p.history.restarts.Inc()
+	}
 	p.ends = time.Time{}
 	if isInTurn || from == "" || from == "0" { // 0: from whatever there is
 		return nil

@@ -46,6 +46,7 @@ type Locker struct {
 	client    client.Client
 	namespace string
 	identity  string
+	metrics   metrics
 
 	mu sync.Mutex
 	// busy are the nodes whose lock this process holds or asks for. The Lease cannot keep two
@@ -62,13 +63,17 @@ type election struct {
 	lease   *lease
 	elector *leaderelection.LeaderElector
 	lead    func(context.Context) // what to do in this run while the lock is held
+	begun   time.Time             // when the lock was first asked for
 }
 
 // New returns a Locker. The client must read the API server itself, not a cache. The
 // identity names the process in the Leases and must be unique: two processes of one
 // identity do not keep each other out (no data is at risk, only work is wasted).
 func New(c client.Client, namespace, identity string) *Locker {
-	return &Locker{client: c, namespace: namespace, identity: identity, busy: map[string]bool{}, contended: map[string]*election{}}
+	return &Locker{
+		client: c, namespace: namespace, identity: identity, metrics: newMetrics(),
+		busy: map[string]bool{}, contended: map[string]*election{},
+	}
 }
 
 // Do takes the lock of a node, calls work and releases the lock; it returns
@@ -80,6 +85,7 @@ func New(c client.Client, namespace, identity string) *Locker {
 func (l *Locker) Do(ctx context.Context, node string, work func(context.Context) error) error {
 	e, err := l.take(node)
 	if err != nil {
+		l.metrics.notTaken(err)
 		return err
 	}
 	defer l.done(node)
@@ -89,6 +95,7 @@ func (l *Locker) Do(ctx context.Context, node string, work func(context.Context)
 	done := make(chan error, 1)
 	e.lead = func(ctx context.Context) {
 		defer stop()
+		l.metrics.wait.Observe(time.Since(e.begun).Seconds())
 		done <- work(logf.IntoContext(ctx, logf.FromContext(runCtx)))
 	}
 
@@ -96,6 +103,7 @@ func (l *Locker) Do(ctx context.Context, node string, work func(context.Context)
 	e.elector.Run(klog.NewContext(runCtx, logr.Discard()))
 	if !e.lease.held {
 		l.keep(node, e)
+		l.metrics.notTaken(e.lease.failure)
 		if e.lease.failure == nil {
 			return ctx.Err()
 		}
@@ -138,7 +146,7 @@ func (l *Locker) take(node string) (*election, error) {
 }
 
 func (l *Locker) newElection(node string) (*election, error) {
-	e := &election{lease: &lease{client: l.client, namespace: l.namespace, node: node, identity: l.identity}}
+	e := &election{lease: &lease{client: l.client, namespace: l.namespace, node: node, identity: l.identity}, begun: time.Now()}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          e.lease,
 		LeaseDuration: LeaseDuration,

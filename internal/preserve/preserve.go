@@ -3,6 +3,7 @@ package preserve
 import (
 	"maps"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -44,6 +45,12 @@ type Node struct {
 	// Labels are the node's labels without the marker.
 	Labels map[string]string
 	Marker string
+}
+
+// NodeOf returns a Node as the decision sees it.
+func NodeOf(n *metav1.PartialObjectMetadata) *Node {
+	own, marker := labels.Split(n.Labels)
+	return &Node{UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}
 }
 
 // Decision says what to write, and why.
@@ -167,6 +174,14 @@ func Noted(r record.Record, n Node) record.Record {
 		return record.Record{Node: r.Node, Labels: n.Labels, Version: n.ResourceVersion, Source: n.UID}
 	}
 	return noted(r, n.UID, n.ResourceVersion)
+}
+
+// Given returns the record of a node whose labels come from people and not from an incarnation. now is the resourceVersion of all
+// Nodes at a moment when there was none of that name, or none that is to keep its own labels: no event of before is later than the record, and
+// no marker of before agrees with it. So the next incarnation that is seen to be added gets these labels, and late transactions of
+// former ones do nothing.
+func Given(node string, given map[string]string, now string) record.Record {
+	return record.Record{Node: node, Labels: given, Version: now}
 }
 
 // noted is the same record with a note of the last incarnation that was seen to have its labels.

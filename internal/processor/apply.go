@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -103,11 +104,16 @@ func (p *Processor) carryOut(ctx context.Context, t txn.Transaction, s state, d 
 				return err
 			}
 		}
+		p.metrics.countApplied(t, d.Action)
 		log.V(1).Info("Dropped transaction", "reason", d.Reason)
 		return nil
 	case preserve.Save:
 		if err := p.records.write(ctx, s.saved, d.Record); err != nil {
 			return err
+		}
+		p.metrics.countApplied(t, d.Action)
+		if s.saved.record == nil || s.saved.record.Version != d.Record.Version { // else it is only a note
+			p.informSaved(t, d)
 		}
 		log.Info("Saved labels", "reason", d.Reason, "count", len(d.Record.Labels), "version", d.Record.Version)
 		return nil
@@ -120,17 +126,22 @@ func (p *Processor) carryOut(ctx context.Context, t txn.Transaction, s state, d 
 // restore puts the labels onto the Node, then notes that in the record. A crash between the two is
 // mended by the next attempt, which finds the marker.
 func (p *Processor) restore(ctx context.Context, t txn.Transaction, s state, d preserve.Decision) error {
-	resourceVersion, err := p.patchNode(ctx, t.Node, s.node.UID, s.node.ResourceVersion, map[string]any{"labels": labelChanges(s.node, d)})
+	patched, err := p.patchNode(ctx, t.Node, s.node.UID, s.node.ResourceVersion, map[string]any{"labels": labelChanges(s.node, d)})
 	if err != nil {
 		err = fmt.Errorf("restoring the labels of node %q: %w", t.Node, err)
 		if isRefusal(err) {
+			p.metrics.refused.Inc()
 			p.events.Eventf(nodeReference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsRestoreFailed", "Restore", "%s",
 				note("The saved labels cannot be put back, trying again: %v", err))
 		}
 		return err
 	}
-	logf.FromContext(ctx).Info("Restored labels", "count", len(d.Labels), "version", d.Marker, "uid", t.UID)
-	return p.records.write(ctx, s.saved, preserve.Noted(*s.saved.record, preserve.Node{UID: t.UID, ResourceVersion: resourceVersion, Labels: d.Labels}))
+	p.metrics.countApplied(t, d.Action)
+	p.metrics.restore.Observe(max(0, time.Since(returnedAt(patched.CreationTimestamp.Time, t.ObservedAt)).Seconds()))
+	p.informRestored(t, d)
+	logf.FromContext(ctx).Info("Restored labels", "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID,
+		"reason", d.Reason, "count", len(d.Labels), "version", d.Marker)
+	return p.records.write(ctx, s.saved, preserve.Noted(*s.saved.record, preserve.Node{UID: t.UID, ResourceVersion: patched.ResourceVersion, Labels: d.Labels}))
 }
 
 // isRefusal says whether the API server or an admission plugin refused the content of a

@@ -8,5 +8,5 @@
 //
 // processor.go is the loop, apply.go one transaction, store.go what is read
 // and written for it; protect.go keeps Nodes until their last labels are stored; malformed.go marks what is
-// no transaction, retention.go removes the records of nodes that stay away.
+// no transaction, retention.go removes the records of nodes that stay away. metrics.go, stock.go and inform.go tell people.
 package processor

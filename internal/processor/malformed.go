@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,14 +24,21 @@ const MalformedLabel = "nodekeeper.dev/malformed"
 
 // addMalformed makes the manager mark what is no transaction.
 func (p *Processor) addMalformed(mgr manager.Manager) error {
+	loop, err := addProbes(mgr, "malformed")
+	if err != nil {
+		return err
+	}
 	malformed, err := controller.New("malformed", mgr, controller.Options{
 		NeedLeaderElection: new(false),
 		SkipNameValidation: new(true), // as the controller of nodes
 		UsePriorityQueue:   new(usePriorityQueue),
-		Reconciler:         reconcile.Func(p.reconcileMalformed),
+		Reconciler:         probed(loop, p.reconcileMalformed),
 	})
 	if err != nil {
 		return fmt.Errorf("making the controller of malformed transactions: %w", err)
+	}
+	if err := malformed.Watch(beats()); err != nil {
+		return fmt.Errorf("giving the controller of malformed transactions its beats: %w", err)
 	}
 	if err := malformed.Watch(source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(p.ifMalformed))); err != nil {
 		return fmt.Errorf("watching malformed transactions: %w", err)
@@ -88,21 +94,3 @@ func malformation(cm *corev1.ConfigMap) error {
 }
 
 func isMarked(cm *corev1.ConfigMap) bool { return cm.Labels[MalformedLabel] == "true" }
-
-// malformedGauge counts what is marked.
-func (p *Processor) malformedGauge() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "nodekeeper_malformed_transactions",
-		Help: "ConfigMaps in the transaction namespace that are no readable transactions; -1 if that is not known.",
-	}, p.countMalformed)
-}
-
-// countMalformed counts what is marked in the cache, which answers at once; -1 if it cannot.
-func (p *Processor) countMalformed() float64 {
-	var list corev1.ConfigMapList
-	err := p.queue.Reader.List(context.Background(), &list, client.InNamespace(p.transactionNamespace), client.MatchingLabels{MalformedLabel: "true"})
-	if err != nil {
-		return -1
-	}
-	return float64(len(list.Items))
-}

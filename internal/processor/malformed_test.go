@@ -16,6 +16,7 @@ import (
 	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/test/metrics"
 )
 
 // malformedOnes are ConfigMaps that are no readable transactions, by what is wrong with them.
@@ -48,8 +49,8 @@ func TestMalformedTransactionsAreMarkedAndKeptAndBlockNobody(t *testing.T) {
 	rootCA.Namespace, rootCA.Name = c.transactions, record.RootCAName
 	require.NoError(t, c.Create(t.Context(), rootCA))
 	c.put(t, event(txn.Updated, node, "a", "8", set{"rack": "r8"}))
-	metrics := prometheus.NewRegistry()
-	c.process(t, setup{metrics: metrics})
+	registry := prometheus.NewRegistry()
+	c.process(t, setup{metrics: registry})
 
 	require.Eventually(t, func() bool { return c.record(t, node) != nil }, patience, tick)
 	assert.Equal(t, set{"rack": "r8"}, c.record(t, node).Labels)
@@ -63,22 +64,7 @@ func TestMalformedTransactionsAreMarkedAndKeptAndBlockNobody(t *testing.T) {
 	after := &corev1.ConfigMap{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(rootCA), after))
 	assert.Equal(t, rootCA.ResourceVersion, after.ResourceVersion, "what is not ours is left alone")
-	require.EventuallyWithT(t, func(ct *assert.CollectT) {
-		assert.InDelta(ct, len(malformed), gauge(t, metrics, "nodekeeper_malformed_transactions"), 0)
-	}, patience, tick)
-}
-
-func gauge(t *testing.T, from prometheus.Gatherer, name string) float64 {
-	t.Helper()
-	families, err := from.Gather()
-	require.NoError(t, err)
-	for _, family := range families {
-		if family.GetName() == name {
-			return family.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	require.Fail(t, "no metric "+name)
-	return 0
+	told(t, registry, metrics.Samples{"nodekeeper_malformed_transactions": float64(len(malformed))})
 }
 
 func TestMalformedTransactionThatIsMendedIsApplied(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -22,6 +23,7 @@ import (
 
 	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/liveness"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/ring"
@@ -35,6 +37,15 @@ const (
 
 	// contendedRetry is when to come again to a node whose lock another processor holds.
 	contendedRetry = time.Second
+
+	// turn is how many transactions of a node are applied before those that wait have their turn: a node whose queue never gets
+	// empty is not to keep a worker for itself.
+	turn = 20
+	// nextTurn is when such a node is behind those that wait.
+	nextTurn = time.Millisecond
+
+	// nodeController is the name of the controller that drains the queues of nodes.
+	nodeController = "node"
 
 	// usePriorityQueue is false for what the priority queue of controller-runtime v0.24.1 does when it is shut down amid
 	// work: it can hang, and the process with it (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
@@ -50,12 +61,15 @@ const (
 // NewTurns returns the turns of a processor on a ring.
 func NewTurns(r ring.Placed) *ring.Turns { return ring.NewTurns(r, turnStep, turnLimit) }
 
+// errTurnOver says that a node has more transactions than are applied in one turn.
+var errTurnOver = errors.New("there is more to do for this node")
+
 // Config is what a Processor is made from. All fields are required but Turns, History, Retention and Protect.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
 	// Cache holds the ConfigMaps of both namespaces, with the index [txn.NodeHashIndex]; with Protect also the metadata of
-	// Nodes, of which it needs no labels.
+	// Nodes, which [StripNode] may have made smaller.
 	Cache client.Reader
 	// Locks are the locks of the nodes.
 	Locks *nodelock.Locker
@@ -63,9 +77,9 @@ type Config struct {
 	Turns *ring.Turns
 	// History tells when what the cache holds is in doubt; nil: never.
 	History *history.History
-	// Events takes the Warning events on Nodes, records and malformed transactions.
+	// Events takes the events on Nodes, records and malformed transactions.
 	Events events.EventRecorder
-	// Metrics registers the processor's metrics.
+	// Metrics registers the metrics of the processor, of Locks and of History.
 	Metrics prometheus.Registerer
 	// TransactionNamespace and MetadataNamespace are where transactions and records are.
 	TransactionNamespace, MetadataNamespace string
@@ -91,12 +105,17 @@ type Processor struct {
 	workers              int
 	retention            time.Duration
 	isProtecting         bool
+	late                 lateEdits
 	queue                *txn.Queue
 	records              *store
+	metrics              metrics
+	informing            *rate.Limiter             // of Normal events
+	loops                map[string]*liveness.Loop // of the controllers, by name
 }
 
 // New returns a Processor.
 func New(cfg Config) (*Processor, error) {
+	m := newMetrics()
 	p := &Processor{
 		client:               cfg.Client,
 		locks:                cfg.Locks,
@@ -109,10 +128,15 @@ func New(cfg Config) (*Processor, error) {
 		retention:            cfg.Retention,
 		isProtecting:         cfg.Protect,
 		queue:                &txn.Queue{Reader: cfg.Cache, Client: cfg.Client, Namespace: cfg.TransactionNamespace},
-		records:              &store{cache: cfg.Cache, client: cfg.Client, namespace: cfg.MetadataNamespace},
+		records: &store{
+			cache: cfg.Cache, client: cfg.Client, namespace: cfg.MetadataNamespace, conflicts: m.conflicts.WithLabelValues(recordObject),
+		},
+		metrics:   m,
+		informing: rate.NewLimiter(informRate, informBurst),
+		loops:     map[string]*liveness.Loop{},
 	}
-	if err := cfg.Metrics.Register(p.malformedGauge()); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
+	if err := p.register(cfg.Metrics); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -127,7 +151,7 @@ func Index(ctx context.Context, indexer client.FieldIndexer) error {
 
 // AddTo makes the manager run the processor. The manager's cache is to be Config.Cache.
 func (p *Processor) AddTo(mgr manager.Manager) error {
-	nodes, err := p.controller(mgr, "node", p.reconcileNode)
+	nodes, err := p.controller(mgr, nodeController, p.reconcileNode)
 	if err != nil {
 		return err
 	}
@@ -145,13 +169,18 @@ func (p *Processor) AddTo(mgr manager.Manager) error {
 
 // controller returns a controller whose requests are the names of nodes.
 func (p *Processor) controller(mgr manager.Manager, name string, do reconcile.Func) (controller.Controller, error) {
+	loop, err := addProbes(mgr, name)
+	if err != nil {
+		return nil, err
+	}
+	p.loops[name] = loop
 	c, err := controller.New(name, mgr, controller.Options{
 		MaxConcurrentReconciles: p.workers,
 		NeedLeaderElection:      new(false),
 		SkipNameValidation:      new(true), // more than one processor may run in one process
 		UsePriorityQueue:        new(usePriorityQueue),
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
-		Reconciler:              do,
+		Reconciler:              probed(loop, do),
 		LogConstructor: func(req *reconcile.Request) logr.Logger {
 			if req == nil {
 				return mgr.GetLogger()
@@ -161,6 +190,9 @@ func (p *Processor) controller(mgr manager.Manager, name string, do reconcile.Fu
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the controller %q: %w", name, err)
+	}
+	if err := c.Watch(beats()); err != nil {
+		return nil, fmt.Errorf("giving the controller %q its beats: %w", name, err)
 	}
 	return c, nil
 }
@@ -224,6 +256,8 @@ func (p *Processor) underLock(ctx context.Context, node string, work func(contex
 	switch {
 	case errors.Is(err, nodelock.ErrHeld):
 		return reconcile.Result{RequeueAfter: contendedRetry}, nil
+	case errors.Is(err, errTurnOver):
+		return reconcile.Result{RequeueAfter: nextTurn}, nil
 	case ctx.Err() != nil:
 		return reconcile.Result{}, nil //nolint:nilerr // told to stop: what is left is for the next processor
 	}
@@ -237,7 +271,7 @@ func (p *Processor) hasPending(ctx context.Context, node string) bool {
 	return err != nil || len(pending) > 0
 }
 
-// drain applies the transactions of a node, oldest first, until there are none, and stops at the
+// drain applies the transactions of a node, oldest first, until there are none or its turn is over, and stops at the
 // first that cannot be applied.
 func (p *Processor) drain(ctx context.Context, node string) error {
 	done := map[types.UID]bool{} // removed, but perhaps in the cache for a moment
@@ -250,6 +284,9 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 		if next == nil {
 			return nil
 		}
+		if len(done) == turn {
+			return errTurnOver
+		}
 		if err := p.apply(ctx, next.Transaction, func(ctx context.Context) (bool, error) { return p.isQueued(ctx, *next) }); err != nil {
 			return err
 		}
@@ -258,6 +295,7 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 			return err
 		}
 		done[next.ObjectUID] = true
+		p.loops[nodeController].Progress(node)
 	}
 }
 

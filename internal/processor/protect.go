@@ -9,7 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -21,11 +23,10 @@ import (
 )
 
 // Finalizer keeps a Node that is being deleted until its last labels are stored. Nodes
-// have it where processors protect them (Config.Protect). While it is the last one, the API server deletes
-// the Node with the very write that takes it away; that write is conditional on
-// the resourceVersion whose labels were stored. What is edited in the moment between the check of that condition and the
-// delete is not in them: the API server makes the delete without it (Store.deleteWithoutFinalizers in
-// k8s.io/apiserver/pkg/registry/generic/registry/store.go). A watcher that runs records it.
+// have it where processors protect them (Config.Protect). When the last finalizer is taken away, the API server
+// deletes the Node. The write that takes it away is conditional on the resourceVersion whose labels were stored, but the delete
+// is a second step of the API server's own, without a condition (Store.deleteWithoutFinalizers in
+// k8s.io/apiserver/pkg/registry/generic/registry/store.go). What is edited between the two is learned from the watch, see lateEdits.
 const Finalizer = "nodekeeper.dev/save-labels"
 
 // UnprotectCommand takes the finalizer off every Node, also when no processor runs. Other finalizers stay.
@@ -34,7 +35,7 @@ const UnprotectCommand = `kubectl get nodes -o name | xargs kubectl patch -p '{"
 // StripNode is a transform of a cache: it takes off the metadata of a Node what protection does not need.
 func StripNode(obj any) (any, error) {
 	if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
-		n.ManagedFields, n.Annotations, n.OwnerReferences, n.Labels = nil, nil, nil, nil
+		n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
 	}
 	return obj, nil
 }
@@ -51,7 +52,7 @@ func (p *Processor) addProtection(mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
-	nodes := source.Kind(mgr.GetCache(), nodeMetadata(""), handler.TypedEnqueueRequestsFromMapFunc(ifUnsettled))
+	nodes := source.Kind(mgr.GetCache(), nodeMetadata(""), p.nodeHandler())
 	if err := protection.Watch(nodes); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
@@ -83,19 +84,38 @@ func (p *Processor) warnOfProtected(ctx context.Context) error {
 	return nil
 }
 
+// nodeHandler asks for work on a Node that is to get the finalizer or to lose it, or that was perhaps edited when it lost it.
+func (p *Processor) nodeHandler() handler.TypedEventHandler[*metav1.PartialObjectMetadata, reconcile.Request] {
+	type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	enqueue := func(n *metav1.PartialObjectMetadata, work requests) {
+		work.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: n.Name}})
+	}
+	see := func(before, after *metav1.PartialObjectMetadata, work requests) {
+		p.late.see(before, after)
+		if lacksFinalizer(after) || waitsForFinalizer(after) || p.late.has(after.Name) {
+			enqueue(after, work)
+		}
+	}
+	return handler.TypedFuncs[*metav1.PartialObjectMetadata, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*metav1.PartialObjectMetadata], work requests) {
+			see(nil, e.Object, work)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*metav1.PartialObjectMetadata], work requests) {
+			see(e.ObjectOld, e.ObjectNew, work)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*metav1.PartialObjectMetadata], work requests) {
+			if p.late.end(e.Object); p.late.has(e.Object.Name) {
+				enqueue(e.Object, work)
+			}
+		},
+	}
+}
+
 func (p *Processor) recordedNode(_ context.Context, cm *corev1.ConfigMap) []reconcile.Request {
 	if cm.Namespace != p.records.namespace {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: cm.Name}}}
-}
-
-// ifUnsettled returns a Node that is to get the finalizer or to lose it.
-func ifUnsettled(_ context.Context, n *metav1.PartialObjectMetadata) []reconcile.Request {
-	if !lacksFinalizer(n) && !waitsForFinalizer(n) {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: n.Name}}}
 }
 
 // lacksFinalizer says whether a Node is to get the finalizer. One that is being deleted cannot get any more.
@@ -116,17 +136,24 @@ func (p *Processor) reconcileProtection(ctx context.Context, req reconcile.Reque
 	if err := p.records.cache.Get(ctx, req.NamespacedName, n); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("reading node %q: %w", req.Name, err)
 	}
-	switch {
-	case n.UID != "" && lacksFinalizer(n):
-		return reconcile.Result{}, p.protect(ctx, n)
-	case !waitsForFinalizer(n): // or it is gone: the events of the Node bring it here again
-		if !p.hasPending(ctx, req.Name) {
-			p.locks.Forget(req.Name)
+	if n.UID != "" && lacksFinalizer(n) {
+		if err := p.protect(ctx, n); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if !waitsForFinalizer(n) && !p.late.has(n.Name) { // or it is gone: the events of the Node bring it here again
+		if !p.hasPending(ctx, n.Name) {
+			p.locks.Forget(n.Name)
 		}
 		return reconcile.Result{}, nil
 	}
-	result, err := p.underLock(ctx, req.Name, func(ctx context.Context) error { return p.letGo(ctx, req.Name) })
-	if err != nil {
+	result, err := p.underLock(ctx, n.Name, func(ctx context.Context) error {
+		if err := p.saveLate(ctx, n.Name); err != nil {
+			return err
+		}
+		return p.letGo(ctx, n.Name)
+	})
+	if err != nil && waitsForFinalizer(n) {
 		p.events.Eventf(nodeReference(n.Name, n.UID), nil, corev1.EventTypeWarning, "DeletionWaits", "Save", "%s",
 			note("This node is not deleted before its labels are saved, trying again: %v", err))
 	}

@@ -124,7 +124,7 @@ func (p *Processor) expire(ctx context.Context, cm *corev1.ConfigMap) (isTried b
 	if err != nil { // it may be removed all the same
 		return true, fmt.Errorf("removing the record of node %q: %w", cm.Name, err)
 	}
-	logf.FromContext(ctx).Info("Removed the record of a node that stayed away", "node", cm.Name, "retention", p.retention)
+	logf.FromContext(ctx).Info("Removed the record of a node that stayed away", "node", cm.Name, "retention", p.retention.String())
 	return true, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ type store struct {
 	cache     client.Reader
 	client    client.Client
 	namespace string
+	conflicts prometheus.Counter
 }
 
 // saved is a record as it stands in the cluster. The zero value: there is none.
@@ -78,6 +80,7 @@ func (s *store) write(ctx context.Context, read saved, r record.Record) error {
 	// AlreadyExists, Conflict: another write came first, or the answer to our own was lost.
 	// NotFound: the record was removed since it was read.
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) && read.object != nil {
+		s.conflicts.Inc()
 		return errStale
 	}
 	if err != nil {
@@ -92,8 +95,7 @@ func (p *Processor) liveNode(ctx context.Context, name string) (*preserve.Node, 
 	if err != nil || n == nil {
 		return nil, err
 	}
-	own, marker := labels.Split(n.Labels)
-	return &preserve.Node{UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}, nil
+	return preserve.NodeOf(n), nil
 }
 
 // liveMetadata returns the Node of that name from the API server, metadata only, nil if there is none.
@@ -122,16 +124,17 @@ func (p *Processor) eachNode(ctx context.Context, do func(*metav1.PartialObjectM
 }
 
 // patchNode changes the metadata of a Node in one write that is conditional on the uid and the resourceVersion that
-// were read. It returns the Node's new resourceVersion, or errStale if that is not the Node any more.
-func (p *Processor) patchNode(ctx context.Context, name string, uid types.UID, read string, changes map[string]any) (resourceVersion string, err error) {
+// were read. It returns the Node that came of it, or errStale if that is not the Node any more.
+func (p *Processor) patchNode(ctx context.Context, name string, uid types.UID, read string, changes map[string]any) (*metav1.PartialObjectMetadata, error) {
 	changes["uid"], changes["resourceVersion"] = uid, read
 	n := nodeMetadata(name)
-	err = p.patchMetadata(ctx, n, changes)
+	err := p.patchMetadata(ctx, n, changes)
 	// Conflict: the Node changed, or the answer to our own patch was lost. NotFound: it is gone.
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return "", errStale
+		p.metrics.conflicts.WithLabelValues(nodeObject).Inc()
+		return nil, errStale
 	}
-	return n.ResourceVersion, err
+	return n, err
 }
 
 // patchMetadata makes a merge patch (RFC 7396) of an object's metadata. The object becomes what came of it.

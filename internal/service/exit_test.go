@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/version"
 )
 
 func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {
@@ -23,9 +24,10 @@ func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		"none": {nil, 0, ""},
-		"help": {service.ErrHelp, 0, ""},
-		"any":  {errors.New("no cluster"), 1, "watcher: no cluster\n"},
+		"none":    {nil, 0, ""},
+		"help":    {service.ErrHelp, 0, ""},
+		"version": {service.ErrVersion, 0, ""},
+		"any":     {errors.New("no cluster"), 1, "watcher: no cluster\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
@@ -72,12 +74,14 @@ func TestStartIsLoggedWithEverySetting(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	service.LogStart(service.WithLogger(t.Context(), &stderr, o), fs)
 	var line struct {
-		Msg, Program, Identity string
-		Flags                  map[string]string
+		Msg, Program, Identity, Version, Commit string
+		Flags                                   map[string]string
 	}
 	require.NoError(t, json.Unmarshal(stderr.Bytes(), &line), "one line of JSON")
 	assert.Equal(t, "Started", line.Msg)
 	assert.Equal(t, "watcher", line.Program)
+	assert.Equal(t, version.Version, line.Version)
+	assert.Equal(t, version.Commit(), line.Commit)
 	assert.Equal(t, "me", line.Identity)
 	assert.Equal(t, "records", line.Flags["metadata-namespace"])
 	assert.Equal(t, "node-metadata-transactions", line.Flags["transaction-namespace"])

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"sync"
 	"syscall"
+
+	"nodekeeper.dev/internal/version"
 )
 
 // Main calls run with a context that SIGTERM and SIGINT cancel, and returns the
@@ -17,7 +20,10 @@ func Main(program string, args []string, stderr io.Writer, run func(ctx context.
 	defer stop()
 	out := &output{w: stderr}
 	err := run(ctx, args, out)
-	if err == nil || errors.Is(err, ErrHelp) {
+	if errors.Is(err, ErrVersion) {
+		_, err = fmt.Fprintln(os.Stdout, version.Line(program)) // asked for, so it is not for the standard error
+	}
+	if err == nil || errors.Is(err, ErrHelp) || errors.Is(err, errStopped) {
 		return 0
 	}
 	out.end(fmt.Sprintf("%s: %v\n", program, err))

@@ -20,7 +20,12 @@ type Options struct {
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
 	Identity               string
-	Verbosity              int
+	// WaitForCluster says whether to wait, not ready, for a cluster that cannot be worked with, instead of ending.
+	WaitForCluster bool
+	Verbosity      int
+
+	// isVersionWanted says whether to tell the version and do no more.
+	isVersionWanted bool
 }
 
 // AddFlags adds the flags of the options to fs, with their defaults.
@@ -31,14 +36,19 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	fs.StringVar(&o.Identity, "identity", "", "unique `name` of this process (default $POD_NAME, else host name and a random suffix)")
+	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "if the API server is away or too old, or namespaces or permissions are missing: say so, stay, not ready, and look again, instead of ending")
 	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 changes in the cluster, 1 decisions too, 2 steps too")
+	fs.BoolVar(&o.isVersionWanted, "version", false, "print the version and exit")
 }
 
 // ErrHelp says that the arguments asked for help, which has been printed.
 var ErrHelp = flag.ErrHelp
 
+// ErrVersion says that the arguments ask for the version, which [Main] prints.
+var ErrVersion = errors.New("asked for the version")
+
 // Parse reads the arguments into fs, prints help to stderr if that is asked for, and completes
-// and checks the options. Any error but [ErrHelp] is one line that says what to do.
+// and checks the options. Any error but [ErrHelp] and [ErrVersion] is one line that says what to do.
 func (o *Options) Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
 	fs.SetOutput(io.Discard) // the flag package would print every flag on every error
 	if err := fs.Parse(args); err != nil {
@@ -49,6 +59,9 @@ func (o *Options) Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error
 			return ErrHelp
 		}
 		return fmt.Errorf("%w: see %s --help", err, fs.Name())
+	}
+	if o.isVersionWanted {
+		return ErrVersion
 	}
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q: every setting is a flag, see %s --help", fs.Arg(0), fs.Name())

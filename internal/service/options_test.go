@@ -96,6 +96,15 @@ func TestHelpIsPrintedAndIsNoError(t *testing.T) {
 	}
 }
 
+func TestVersionIsAskedForWhateverElseIsSaid(t *testing.T) {
+	for _, args := range [][]string{{"--version"}, {"-version", "--metadata-namespace=A_B"}, {"--version", "now"}} {
+		_, err := parse(io.Discard, args...)
+		require.ErrorIs(t, err, service.ErrVersion, "%v", args)
+	}
+	_, err := parse(io.Discard, "--version=false")
+	require.NoError(t, err)
+}
+
 func TestIdentityIsMadeUpOfTheHostName(t *testing.T) {
 	t.Setenv("POD_NAME", "")
 	host, err := os.Hostname()

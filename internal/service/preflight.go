@@ -2,9 +2,12 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -12,13 +15,95 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// connectTimeout is how long a service waits at the start for the API server to answer at all.
-const connectTimeout = 10 * time.Second
+const (
+	// connectTimeout is how long a service waits at the start for the API server to answer at all.
+	connectTimeout = 10 * time.Second
+
+	// waitPeriod is the time between two looks at a cluster that cannot be worked with.
+	waitPeriod = 5 * time.Second
+)
+
+// oldest is the oldest Kubernetes that the services work with: there ConfigMaps that never change are stable. A server
+// before 1.19 would take the word immutable out of a transaction without a word, and has no events.k8s.io/v1.
+var oldest = utilversion.MustParseGeneric("1.21")
+
+// errStopped says that the service was told to end before it began.
+var errStopped = errors.New("told to end while waiting for the cluster")
+
+// checkCluster returns when the service can work with the cluster. If it cannot, it returns the reason, or, with
+// [Options.WaitForCluster], says so in the log, once, and in the readiness probe, and looks again until it can or ctx is done.
+func checkCluster(ctx context.Context, rc *rest.Config, cfg Config, p *probes) error {
+	var state clusterState
+	state.set(errors.New("the cluster was not looked at yet"))
+	p.add(&p.ready, "cluster", state.check)
+	log, told := logf.FromContext(ctx), ""
+	for {
+		err := lookAtCluster(ctx, rc, cfg)
+		state.set(err)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errStopped
+		case !cfg.Options.WaitForCluster:
+			return err
+		case err.Error() != told:
+			told = err.Error()
+			log.Error(err, "The cluster cannot be worked with, looking again", "period", waitPeriod.String())
+		}
+		timer := time.NewTimer(waitPeriod)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return errStopped
+		case <-timer.C:
+		}
+	}
+}
+
+// clusterState is why the cluster cannot be worked with. It is safe for concurrent use.
+type clusterState struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (s *clusterState) set(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// check is a readiness check.
+func (s *clusterState) check(*http.Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// lookAtCluster returns an error unless the service can work with the cluster.
+func lookAtCluster(ctx context.Context, rc *rest.Config, cfg Config) error {
+	short := rest.CopyConfig(rc)
+	short.Timeout = connectTimeout
+	if err := checkServer(ctx, short); err != nil {
+		return err
+	}
+	c, err := client.New(short, client.Options{})
+	if err != nil {
+		return fmt.Errorf("connecting to %s: %w", rc.Host, err)
+	}
+	if err := ensureNamespaces(ctx, c, cfg.Options.TransactionNamespace, cfg.Options.MetadataNamespace); err != nil {
+		return err
+	}
+	return checkPermissions(ctx, c, cfg.Permissions)
+}
 
 // Permission is one thing that a service must be allowed to do.
 type Permission struct {
@@ -48,15 +133,13 @@ func Permissions(group, resource, namespace string, verbs ...string) []Permissio
 	return permissions
 }
 
-// checkReachable returns an error if the API server does not answer, or not to these credentials.
-func checkReachable(cfg *rest.Config) error {
-	short := rest.CopyConfig(cfg)
-	short.Timeout = connectTimeout
-	d, err := discovery.NewDiscoveryClientForConfig(short)
+// checkServer returns an error if the API server does not answer, or not to these credentials, or is too old.
+func checkServer(ctx context.Context, cfg *rest.Config) error {
+	d, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 	}
-	_, err = d.ServerVersion()
+	answer, err := d.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the API server at %s refuses these credentials: check the kubeconfig or the service account", cfg.Host)
@@ -64,6 +147,17 @@ func checkReachable(cfg *rest.Config) error {
 		return nil // it answers: what is forbidden is for checkPermissions to say
 	case err != nil:
 		return fmt.Errorf("cannot reach the API server at %s: check that it runs and that --kubeconfig or KUBECONFIG names it: %w", cfg.Host, err)
+	}
+	var info apiversion.Info
+	if err := json.Unmarshal(answer, &info); err != nil {
+		return fmt.Errorf("reading the version of the API server at %s: %w", cfg.Host, err)
+	}
+	server, err := utilversion.ParseGeneric(info.GitVersion)
+	if err != nil {
+		return nil //nolint:nilerr // somebody's own build: not ours to judge
+	}
+	if server.LessThan(oldest) {
+		return fmt.Errorf("the API server at %s is Kubernetes %s: nodekeeper needs %s or newer", cfg.Host, info.GitVersion, oldest)
 	}
 	return nil
 }

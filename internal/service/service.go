@@ -64,23 +64,29 @@ func WithLogger(ctx context.Context, w io.Writer, o *Options) context.Context {
 func LogStart(ctx context.Context, fs *flag.FlagSet) {
 	settings := map[string]string{}
 	fs.VisitAll(func(f *flag.Flag) { settings[f.Name] = f.Value.String() })
-	logf.FromContext(ctx).Info("Started", "program", fs.Name(), "version", version.String(), "flags", settings)
+	delete(settings, "version") // no setting, and false here
+	logf.FromContext(ctx).Info("Started", "program", fs.Name(), "version", version.Version, "commit", version.Commit(), "flags", settings)
 }
 
 // New connects to the cluster, checks that the service can work there, and returns a manager
-// whose client reads the API server itself and not the cache. An error is one line that says what to do.
+// whose client reads the API server itself and not the cache. With [Options.WaitForCluster] it returns when the service can work
+// there. An error is one line that says what to do. The probes answer from now on, until ctx is done.
 func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	rc, err := restConfig(cfg.Program, cfg.Options)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkReachable(rc); err != nil {
+	p := &probes{live: []check{{"ping", healthz.Ping}}}
+	if err := p.serve(ctx, cfg.Options.HealthProbeBindAddress); err != nil {
+		return nil, withAdvice(err)
+	}
+	if err := checkCluster(ctx, rc, cfg, p); err != nil {
 		return nil, err
 	}
 	if cfg.History != nil {
 		cfg.Cache.NewInformer = cfg.History.Informers(cfg.Cache.NewInformer)
 	}
-	mgr, err := manager.New(rc, manager.Options{
+	made, err := manager.New(rc, manager.Options{
 		Scheme: scheme.Scheme,
 		Logger: logf.FromContext(ctx),
 		Cache:  cfg.Cache,
@@ -89,7 +95,7 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 			return client.New(config, options)
 		},
 		Metrics:                 metricsserver.Options{BindAddress: cfg.Options.MetricsBindAddress},
-		HealthProbeBindAddress:  cfg.Options.HealthProbeBindAddress,
+		HealthProbeBindAddress:  "0", // see probes
 		GracefulShutdownTimeout: new(shutdownTimeout),
 		// Without the cancellation: runnables that end before the manager ends them never get ready, and
 		// then its Start never returns. The manager ends them, in the right order, when it is told to.
@@ -98,13 +104,7 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	if err != nil {
 		return nil, withAdvice(fmt.Errorf("preparing the service: %w", err))
 	}
-	c := mgr.GetClient()
-	if err := ensureNamespaces(ctx, c, cfg.Options.TransactionNamespace, cfg.Options.MetadataNamespace); err != nil {
-		return nil, err
-	}
-	if err := checkPermissions(ctx, c, cfg.Permissions); err != nil {
-		return nil, err
-	}
+	mgr := withProbes{made, p}
 	if err := addProbes(mgr); err != nil {
 		return nil, err
 	}
@@ -116,16 +116,13 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	return mgr, nil
 }
 
-// addProbes adds /healthz, which says that the process answers, and /readyz, which says that the cache is synced.
+// addProbes adds to /readyz that the cache is synced.
 func addProbes(mgr manager.Manager) error {
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return fmt.Errorf("adding the liveness probe: %w", err)
-	}
 	err := mgr.AddReadyzCheck("cache", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the cache is not synced")
+			return errors.New("the cache is not synced: the log says if a list or a watch fails")
 		}
 		return nil
 	})

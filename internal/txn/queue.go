@@ -117,6 +117,24 @@ func (q *Queue) Has(ctx context.Context, t Queued) (bool, error) {
 	return cm.UID == t.ObjectUID, nil
 }
 
+// ConfirmEvent returns an error unless a fresh read of the node says that the cluster can have had the event that t records, see
+// [Happened]. If it cannot, lost is told the proof that the history of the cluster went back, and says what the error is.
+func (q *Queue) ConfirmEvent(ctx context.Context, t Transaction, lost func(proof string) error) error {
+	// A list and not a get: it tells the resourceVersion now even if the node is gone.
+	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+	if err := q.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: t.Node}); err != nil {
+		return fmt.Errorf("confirming an event of node %q: %w", t.Node, err)
+	}
+	var live *metav1.PartialObjectMetadata
+	if len(list.Items) > 0 {
+		live = &list.Items[0]
+	}
+	if Happened(t, live, list.ResourceVersion) {
+		return nil
+	}
+	return lost(fmt.Sprintf("node %q was seen %s at resourceVersion %s and was not", t.Node, t.Type, t.ResourceVersion))
+}
+
 // Remove takes a transaction out of the queue. It is deleted by its uid, so that another
 // one that has taken its name since stays. One that is gone already is no error.
 func (q *Queue) Remove(ctx context.Context, t Queued) error {

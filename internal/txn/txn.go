@@ -25,6 +25,9 @@ const (
 	Deleted Type = "deleted"
 )
 
+// Types returns every type, in the order of a node's life.
+func Types() []Type { return []Type{Added, Updated, Deleted} }
+
 // Transaction is one recorded event of one incarnation of a node.
 type Transaction struct {
 	Type Type

@@ -1,24 +1,55 @@
 // Package version says which build of nodekeeper a program is.
 package version
 
-import "runtime/debug"
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Version is the version of this build, as `git describe` names it. The linker sets it (see the Makefile); without
 // that, as with `go run` and in tests, it is "devel".
 var Version = "devel"
 
-// String returns the version for people and logs: the version, and in parentheses the commit that it was built from
-// where the Go toolchain recorded one; "+dirty" after the commit says that there were changes on top of it.
-func String() string {
+// commit is what the linker sets.
+var commit string
+
+// Commit is what git calls the commit that this build is made from. The linker sets it; without that it is what the Go
+// toolchain recorded, with "+dirty" if there were changes on top, or "unknown".
+func Commit() string {
+	if commit != "" {
+		return commit
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return Version
+		return unknown
 	}
-	return describe(Version, info.Settings)
+	return commitOf(info.Settings)
 }
 
-func describe(version string, settings []debug.BuildSetting) string {
-	var revision, dirty string
+// Line is what --version prints of a program.
+func Line(program string) string {
+	return fmt.Sprintf("%s %s (commit %s, %s)", program, Version, Commit(), runtime.Version())
+}
+
+// Metric is nodekeeper_build_info, whose labels are what Line says.
+func Metric(program string) prometheus.Collector {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "nodekeeper_build_info",
+		Help:        "Always 1; the labels say which program and which build of it this is.",
+		ConstLabels: prometheus.Labels{"program": program, "version": Version, "commit": Commit(), "goversion": runtime.Version()},
+	})
+	info.Set(1)
+	return info
+}
+
+// unknown is the commit of a build that nobody told it.
+const unknown = "unknown"
+
+func commitOf(settings []debug.BuildSetting) string {
+	revision, dirty := unknown, ""
 	for _, s := range settings {
 		switch {
 		case s.Key == "vcs.revision":
@@ -27,8 +58,5 @@ func describe(version string, settings []debug.BuildSetting) string {
 			dirty = "+dirty"
 		}
 	}
-	if revision == "" {
-		return version
-	}
-	return version + " (" + revision + dirty + ")"
+	return revision + dirty
 }

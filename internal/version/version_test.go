@@ -4,24 +4,30 @@ import (
 	"runtime/debug"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 )
 
-func TestDescribeAddsTheCommitWhereThereIsOne(t *testing.T) {
+func TestCommitIsWhatTheToolchainRecorded(t *testing.T) {
 	commit := debug.BuildSetting{Key: "vcs.revision", Value: "abc"}
+	dirty := debug.BuildSetting{Key: "vcs.modified", Value: "true"}
 	for name, tc := range map[string]struct {
 		settings []debug.BuildSetting
 		want     string
 	}{
-		"not recorded":      {nil, "v1.2.3"},
-		"unchanged":         {[]debug.BuildSetting{commit, {Key: "vcs.modified", Value: "false"}}, "v1.2.3 (abc)"},
-		"with changes":      {[]debug.BuildSetting{commit, {Key: "vcs.modified", Value: "true"}}, "v1.2.3 (abc+dirty)"},
-		"order is no issue": {[]debug.BuildSetting{{Key: "vcs.modified", Value: "true"}, commit}, "v1.2.3 (abc+dirty)"},
+		"not recorded":      {nil, "unknown"},
+		"unchanged":         {[]debug.BuildSetting{commit, {Key: "vcs.modified", Value: "false"}}, "abc"},
+		"with changes":      {[]debug.BuildSetting{commit, dirty}, "abc+dirty"},
+		"order is no issue": {[]debug.BuildSetting{dirty, commit}, "abc+dirty"},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tc.want, describe("v1.2.3", tc.settings)) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tc.want, commitOf(tc.settings)) })
 	}
 }
 
-func TestStringStartsWithTheVersion(t *testing.T) {
-	assert.Contains(t, String(), Version)
+func TestLineSaysEverything(t *testing.T) {
+	assert.Regexp(t, `^watcher devel \(commit \S+, go1\.\S+\)$`, Line("watcher"))
+}
+
+func TestMetricIsOne(t *testing.T) {
+	assert.InDelta(t, 1, testutil.ToFloat64(Metric("watcher")), 0)
 }

@@ -11,10 +11,14 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
+// handling is what the loop calls the work of the handler. No node has such a name.
+const handling = "an event of the informer"
+
 // handler takes the events of the informer, which calls it from one goroutine.
 func (w *Watcher) handler(log logr.Logger) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, isInInitialList bool) {
+			defer w.loop.Begin(handling)()
 			n := asNode(log, obj)
 			if isInInitialList && n != nil {
 				w.keepInitial(log, n)
@@ -22,8 +26,14 @@ func (w *Watcher) handler(log logr.Logger) toolscache.ResourceEventHandler {
 			}
 			w.seen(log, nil, n)
 		},
-		UpdateFunc: func(before, after any) { w.changed(log, asNode(log, before), asNode(log, after)) },
-		DeleteFunc: func(obj any) { w.seen(log, asNode(log, obj), nil) },
+		UpdateFunc: func(before, after any) {
+			defer w.loop.Begin(handling)()
+			w.changed(log, asNode(log, before), asNode(log, after))
+		},
+		DeleteFunc: func(obj any) {
+			defer w.loop.Begin(handling)()
+			w.seen(log, asNode(log, obj), nil)
+		},
 	}
 }
 

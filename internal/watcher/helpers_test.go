@@ -66,6 +66,7 @@ type running struct {
 	recorder *events.FakeRecorder
 	registry *prometheus.Registry
 	ready    func(*http.Request) error
+	live     func(*http.Request) error
 	cancel   context.CancelFunc
 	done     chan error
 }
@@ -98,7 +99,7 @@ func startConfigured(t *testing.T, c client.WithWatch, nodes *informer, change f
 	w, err := watcher.New(cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	r.cancel, r.ready = cancel, w.Ready
+	r.cancel, r.ready, r.live = cancel, w.Ready, w.Live
 	go func() { r.done <- w.Run(ctx) }()
 	synctest.Wait()
 	return r

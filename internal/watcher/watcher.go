@@ -22,6 +22,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/history"
+	"nodekeeper.dev/internal/liveness"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
 )
@@ -48,6 +49,9 @@ const (
 	// drainTimeout is how long a watcher that is told to stop goes on to write what it has
 	// seen. It may be the only one that has.
 	drainTimeout = 3 * time.Second
+
+	// beat is the work that does nothing. No node has no name.
+	beat = ""
 )
 
 // NewTurns returns the turns of a watcher on a ring.
@@ -100,8 +104,9 @@ type Watcher struct {
 	metadataNamespace string
 	observer          Observer
 	queue             *txn.Queue
-	tooLarge          prometheus.Counter
+	metrics           metrics
 	work              workqueue.TypedRateLimitingInterface[string] // names of nodes with pending transactions
+	loop              liveness.Loop                                // of the writers and of the informer's handler
 
 	isRecording atomic.Bool // whether the start is done
 	isStopping  atomic.Bool // whether Run was told to end
@@ -115,14 +120,7 @@ type Watcher struct {
 
 // New returns a Watcher.
 func New(cfg Config) (*Watcher, error) {
-	tooLarge := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "nodekeeper_transactions_too_large_total",
-		Help: "Events that could not be recorded because the labels of the Node do not fit a ConfigMap.",
-	})
-	if err := cfg.Metrics.Register(tooLarge); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
-	return &Watcher{
+	w := &Watcher{
 		client:            cfg.Client,
 		nodes:             cfg.Nodes,
 		known:             cfg.Stored,
@@ -134,12 +132,16 @@ func New(cfg Config) (*Watcher, error) {
 		metadataNamespace: cfg.MetadataNamespace,
 		observer:          Observer{RecordUpdates: cfg.RecordUpdates},
 		queue:             &txn.Queue{Client: cfg.Client, Namespace: cfg.TransactionNamespace},
-		tooLarge:          tooLarge,
+		metrics:           newMetrics(),
 		work: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff)),
 		initial: map[string]*metav1.PartialObjectMetadata{},
 		pending: map[string][]txn.Transaction{},
-	}, nil
+	}
+	if err := w.register(cfg.Metrics, cfg.History); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 // Run records until ctx is cancelled; then it writes what it has seen already, for three
@@ -174,6 +176,9 @@ func (w *Watcher) Ready(*http.Request) error {
 	}
 	return nil
 }
+
+// Live is a liveness check: it returns an error if a writer or the handler of events hangs. The API server may be away.
+func (w *Watcher) Live(r *http.Request) error { return w.loop.Live(r) }
 
 // start compares the nodes that are there with their records and puts what that
 // gives before the events that came since. It tries until ctx is cancelled.
@@ -223,6 +228,7 @@ func (w *Watcher) write(ctx context.Context) {
 			}
 		})
 	}
+	wg.Go(func() { wait.UntilWithContext(writeCtx, func(context.Context) { w.work.Add(beat) }, liveness.Period) })
 	<-ctx.Done()
 	w.drain(writeCtx)
 	cancel()
@@ -264,6 +270,11 @@ func (w *Watcher) writeNext(ctx context.Context) bool {
 		return false
 	}
 	defer w.work.Done(node)
+	if node == beat {
+		w.loop.Beat()
+		return true
+	}
+	defer w.loop.Begin(node)()
 	if left := w.headStart(); left > 0 && !w.isStopping.Load() { // after a gap in the watch
 		w.work.AddAfter(node, left)
 		return true
@@ -308,10 +319,12 @@ func (w *Watcher) flush(ctx context.Context, node string) (left time.Duration, e
 		case err != nil:
 			return 0, err
 		default:
+			w.metrics.recorded.WithLabelValues(string(t.Type)).Inc()
 			log.Info("Recorded transaction", "node", node, "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
 		}
 		w.turns.Forget(node)
 		w.stored(node)
+		w.loop.Progress(node)
 	}
 }
 
@@ -321,7 +334,7 @@ func (w *Watcher) put(ctx context.Context, t txn.Transaction) error {
 		return history.ErrWentBack // what there is now is recorded by who starts anew
 	}
 	if w.history.InDoubt() {
-		if err := w.confirm(ctx, t); err != nil {
+		if err := w.queue.ConfirmEvent(ctx, t, w.history.Lost); err != nil {
 			return err
 		}
 	}
@@ -329,8 +342,8 @@ func (w *Watcher) put(ctx context.Context, t txn.Transaction) error {
 }
 
 func (w *Watcher) reportTooLarge(log logr.Logger, t txn.Transaction, err error) {
-	w.tooLarge.Inc()
-	log.Error(err, "Lost an event: its labels cannot be stored", "node", t.Node, "type", t.Type, "resourceVersion", t.ResourceVersion)
+	w.metrics.tooLarge.Inc()
+	log.Error(err, "Lost an event: its labels cannot be stored", "node", t.Node, "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
 	w.events.Eventf(nodeReference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsTooLarge", "Record",
 		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
 }

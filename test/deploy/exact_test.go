@@ -111,10 +111,10 @@ func (s *story) tell() {
 	s.takeNameOf("taken-" + rand.String(5))
 	// Of a processor that has died: the next one waits five seconds, and takes it over.
 	s.lock(name, "dead")
-	s.start("watcher")
+	s.start("watcher", "--head-start=0")
 	// As in a cluster whose API server does not stream lists: these list first, then watch.
 	s.t.Setenv("KUBE_FEATURE_WatchListClient", "false")
-	s.start("watcher")
+	s.start("watcher", "--head-start=0")
 	s.start("processor", "--retention=2s", "--protect=finalizer")
 
 	s.goWrong() // first: events are written a while after they are made

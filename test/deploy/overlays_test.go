@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -10,34 +11,27 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/test/programs"
 )
 
 func TestOverlaysRenderWhatTheySay(t *testing.T) {
-	common := []string{"--transaction-namespace=node-metadata-transactions", "--metadata-namespace=node-metadata"}
-	for dir, tc := range map[string]struct {
-		replicas int32
-		watcher  []string // what only the watchers get
-	}{
-		base:     {replicas: 2},
-		minikube: {replicas: 1, watcher: []string{"--head-start=0"}},
-		ha:       {replicas: 3},
-	} {
+	common := []string{"--transaction-namespace=node-metadata-transactions", "--metadata-namespace=node-metadata", "--wait-for-cluster"}
+	for dir, replicas := range map[string]int32{base: 2, minikube: 1, ha: 3} {
 		t.Run(dir, func(t *testing.T) {
 			objects := render(t, dir)
 			args := map[string][]string{}
 			for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
-				assert.Equal(t, new(tc.replicas), d.Spec.Replicas, "replicas of %s", d.Name)
+				assert.Equal(t, new(replicas), d.Spec.Replicas, "replicas of %s", d.Name)
 				args[d.Name] = d.Spec.Template.Spec.Containers[0].Args
 			}
-			assert.Equal(t, map[string][]string{
-				"watcher":   slices.Concat(common, tc.watcher),
-				"processor": common,
-			}, args)
+			assert.Equal(t, map[string][]string{"watcher": common, "processor": common}, args)
 			for _, budget := range all[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget") {
 				assert.Nil(t, budget.Spec.MinAvailable, "with it a single replica would stop a drain")
 				assert.Equal(t, 1, budget.Spec.MaxUnavailable.IntValue())
@@ -82,12 +76,68 @@ func TestAPIServerTakesEveryObject(t *testing.T) {
 	var said warnings
 	c := newClient(t, &said)
 	install(t, c)
+	manifests := map[string][]object{"protection": parse(t, filepath.Join(root, "protection", "policy.yaml"))}
 	for _, dir := range []string{base, minikube, ha} {
-		for _, obj := range render(t, dir) {
+		manifests[dir] = render(t, dir)
+	}
+	for dir, objects := range manifests {
+		for _, obj := range objects {
 			assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s: %s %s", dir, obj.GetKind(), obj.GetName())
 		}
 	}
 	assert.Empty(t, said)
+}
+
+// TestAllOverlaysAreTested finds an overlay that nobody has added to the tests.
+func TestAllOverlaysAreTested(t *testing.T) {
+	found, err := filepath.Glob(filepath.Join(root, "overlays", "*"))
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{filepath.Join(root, minikube), filepath.Join(root, ha)}, found)
+}
+
+// TestPodsAreSelected: a selector that selects nothing is no error, and does nothing.
+func TestPodsAreSelected(t *testing.T) {
+	objects := render(t, base)
+	budgets := all[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget")
+	policies := all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy")
+	for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
+		selects := func(s *metav1.LabelSelector) bool {
+			selector, err := metav1.LabelSelectorAsSelector(s)
+			require.NoError(t, err)
+			return selector.Matches(labels.Set(d.Spec.Template.Labels))
+		}
+		ofBudgets := slices.DeleteFunc(slices.Clone(budgets), func(b policyv1.PodDisruptionBudget) bool { return !selects(b.Spec.Selector) })
+		assert.Len(t, ofBudgets, 1, "budgets of %s", d.Name)
+		ofPolicies := slices.DeleteFunc(slices.Clone(policies), func(p networkingv1.NetworkPolicy) bool { return !selects(&p.Spec.PodSelector) })
+		assert.Len(t, ofPolicies, 1, "network policies of %s", d.Name)
+		var spread []string
+		for _, constraint := range d.Spec.Template.Spec.TopologySpreadConstraints {
+			assert.True(t, selects(constraint.LabelSelector), "%s is spread over %s", d.Name, constraint.TopologyKey)
+			spread = append(spread, constraint.TopologyKey)
+		}
+		assert.ElementsMatch(t, []string{corev1.LabelTopologyZone, corev1.LabelHostname}, spread, "what %s is spread over", d.Name)
+	}
+}
+
+// TestPodsAreHardened checks what the restricted Pod Security Standard does not ask for.
+func TestPodsAreHardened(t *testing.T) {
+	for _, d := range all[appsv1.Deployment](t, render(t, base), "Deployment") {
+		t.Run(d.Name, func(t *testing.T) {
+			pod := d.Spec.Template.Spec
+			assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
+			assert.Empty(t, pod.Volumes, "a program keeps nothing on disk")
+			require.Len(t, pod.Containers, 1)
+			c := pod.Containers[0]
+			assert.Equal(t, new(true), c.SecurityContext.ReadOnlyRootFilesystem)
+			assert.False(t, c.Resources.Requests.Cpu().IsZero(), "a CPU request")
+			assert.False(t, c.Resources.Requests.Memory().IsZero(), "a memory request")
+			assert.False(t, c.Resources.Limits.Memory().IsZero(), "a memory limit")
+			assert.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path)
+			assert.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path)
+			update := d.Spec.Strategy.RollingUpdate
+			assert.Zero(t, update.MaxUnavailable.IntValue(), "the old pod goes when the new one works")
+		})
+	}
 }
 
 func TestPodsAreAdmitted(t *testing.T) {

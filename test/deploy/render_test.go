@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -16,7 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The directories under deploy that can be applied.
+// root is the directory of the manifests.
+var root = filepath.Join("..", "..", "deploy")
+
+// The directories in it that can be applied.
 const (
 	base     = "base"
 	minikube = "overlays/minikube"
@@ -36,13 +40,26 @@ func render(t *testing.T, dir string) []object {
 		t.Skip("there is no kubectl on this machine, which renders the manifests")
 	}
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "kubectl", "kustomize", filepath.Join("..", "..", "deploy", dir))
+	cmd := exec.CommandContext(t.Context(), "kubectl", "kustomize", filepath.Join(root, dir))
 	cmd.Stderr = &stderr
 	rendered, err := cmd.Output()
 	require.NoError(t, err, "kubectl kustomize %s: %s", dir, &stderr)
 	require.Empty(t, stderr.String(), "what kubectl kustomize %s warns of", dir)
+	return decode(t, rendered)
+}
+
+// parse returns the objects of a file, as kubectl apply -f would send them.
+func parse(t *testing.T, path string) []object {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return decode(t, content)
+}
+
+func decode(t *testing.T, manifests []byte) []object {
+	t.Helper()
 	var objects []object
-	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096); ; {
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096); ; {
 		obj := &unstructured.Unstructured{}
 		err := decoder.Decode(obj)
 		if errors.Is(err, io.EOF) {

@@ -138,15 +138,22 @@ func (e *env) createNamespaces() {
 	}
 }
 
-// kubeconfigOf returns the path of a kubeconfig of a new user with these rights. It impersonates
-// the user, which works on any cluster.
+// kubeconfigOf returns the path of a kubeconfig of a new user with these rights. To impersonate one works on any cluster.
 func (e *env) kubeconfigOf(r rights) string {
 	e.t.Helper()
 	user := e.prefix + "user-" + rand.String(4)
+	e.grant(user, r)
+	return e.kubeconfigAs(user)
+}
+
+// grant gives a user these rights, beside those that it has.
+func (e *env) grant(user string, r rights) {
+	e.t.Helper()
 	for namespace, rules := range r {
+		name := user + "-" + rand.String(4)
 		subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
-		meta := metav1.ObjectMeta{Name: user, Namespace: namespace}
-		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user}
+		meta := metav1.ObjectMeta{Name: name, Namespace: namespace}
+		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}
 		objects := []client.Object{
 			&rbacv1.Role{ObjectMeta: meta, Rules: rules},
 			&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref},
@@ -167,6 +174,11 @@ func (e *env) kubeconfigOf(r rights) string {
 			})
 		}
 	}
+}
+
+// kubeconfigAs returns the path of a kubeconfig that impersonates a user.
+func (e *env) kubeconfigAs(user string) string {
+	e.t.Helper()
 	return e.kubeconfigWith(func(cfg *clientcmdapi.Config) {
 		for _, admin := range cfg.AuthInfos {
 			admin.Impersonate = user

@@ -43,7 +43,7 @@ type Program struct {
 // Start starts bin/<name> against the cluster of the kubeconfig. The args come after those that
 // every process here gets, so they can replace them.
 func Start(name, identity, kubeconfig string, args ...string) (*Program, error) {
-	bin, err := binary(name)
+	bin, err := Path(name)
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func Start(name, identity, kubeconfig string, args ...string) (*Program, error) 
 // make deflake tests programs that were built with the race detector.
 const BinEnv = "NODEKEEPER_BIN"
 
-// binary returns the path of a built program.
-func binary(name string) (string, error) {
+// Path returns the path of a built program.
+func Path(name string) (string, error) {
 	dir := os.Getenv(BinEnv)
 	if dir == "" {
 		root, err := moduleRoot()
@@ -114,13 +114,13 @@ func (p *Program) read(pipe io.Reader) {
 	lines := bufio.NewScanner(pipe)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
-		var entry struct{ Msg, Name, Addr string }
+		var entry struct{ Msg, Address string }
 		_ = json.Unmarshal(lines.Bytes(), &entry) // what is no JSON has no address
 		p.mu.Lock()
 		p.output.Write(lines.Bytes())
 		p.output.WriteByte('\n')
-		if p.probe == "" && entry.Name == "health probe" && entry.Addr != "" {
-			p.probe = entry.Addr
+		if p.probe == "" && entry.Msg == "Serving probes" {
+			p.probe = entry.Address
 			close(p.heard)
 		}
 		p.mu.Unlock()
@@ -152,16 +152,33 @@ func (p *Program) WaitReady(ctx context.Context) error {
 }
 
 func (p *Program) isReady(ctx context.Context) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.probe+"/readyz", http.NoBody)
+	status, _, err := p.Probe(ctx, "/readyz")
+	return err == nil && status == http.StatusOK
+}
+
+// Probe returns the answer of the process to /healthz or /readyz. It waits until the process answers at all, or has ended.
+func (p *Program) Probe(ctx context.Context, path string) (status int, body string, err error) {
+	select {
+	case <-p.heard:
+	case <-p.done:
+		return 0, "", fmt.Errorf("%s has ended (%w):\n%s", p.Identity, p.err, p.Output())
+	case <-ctx.Done():
+		return 0, "", fmt.Errorf("%s answers no probes (%w):\n%s", p.Identity, ctx.Err(), p.Output())
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.probe+path, http.NoBody)
 	if err != nil {
-		return false
+		return 0, "", fmt.Errorf("probing %s: %w", p.Identity, err)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return false
+		return 0, "", fmt.Errorf("probing %s: %w", p.Identity, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return resp.StatusCode == http.StatusOK
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, "", fmt.Errorf("probing %s: %w", p.Identity, err)
+	}
+	return resp.StatusCode, string(content), nil
 }
 
 // PID returns the process id.

@@ -54,10 +54,6 @@ func (u *user) act(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if n.DeletionTimestamp != nil {
-		// An edit in the moment in which the node is let go may be lost, see the limits in docs/design.md.
-		return u.heartbeat(ctx, name)
-	}
 	switch u.random.IntN(10) {
 	case 0, 1:
 		return u.delete(ctx, &n)

@@ -100,6 +100,9 @@ func (w *world) history(t *testing.T, seed uint64) *ghost {
 		w.fail("after the watchers ended: %v", err)
 	}
 	processors()
+	if w.scenario.isProtected {
+		return &ghost{policy: defaultPolicy()} // nothing is excused
+	}
 	return &ghost{policy: defaultPolicy(), blind: w.blind}
 }
 

@@ -27,7 +27,7 @@ type mutant struct {
 	// bad habits of a processor
 	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
 	patchesBlindly, savesBlindly, notesNothing                                             bool
-	letsGoFirst, letsGoBlindly, letsGoCached                                               bool
+	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits                             bool
 	// bad habits of a watcher
 	noHeadStart, recordsFirst, trustsNames, ignoresQueue bool
 }

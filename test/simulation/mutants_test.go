@@ -245,6 +245,7 @@ var mutants = map[string]mutant{
 	"processor: saves unconditionally":                 {savesBlindly: true},
 	"processor: does not note a restore":               {notesNothing: true},
 	"protection: lets go before the labels are stored": {letsGoFirst: true, narrow: protectedOnly},
+	"protection: ignores what its own watch shows":     {ignoresLateEdits: true, narrow: protectedOnly},
 	"protection: lets go unconditionally":              {letsGoBlindly: true, narrow: protectedOnly},
 	"protection: lets go what it has in its cache":     {letsGoCached: true, letsGoBlindly: true, narrow: protectedOnly},
 

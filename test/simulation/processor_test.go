@@ -1,11 +1,11 @@
 package simulation
 
 import (
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/txn"
 )
@@ -18,20 +18,29 @@ type processorActor struct {
 	actor
 
 	// The caches are watches of their own: each may be behind the others, and all of them behind the API server.
-	queue  []*storedTxn
-	record *storedRecord
-	node   *metav1.PartialObjectMetadata
+	queue    []*storedTxn
+	record   *storedRecord
+	node     *metav1.PartialObjectMetadata
+	position int // of the next event of the Node
+
+	isEdited bool              // the Node was edited while it was being deleted
+	late     []txn.Transaction // the ends of such Nodes, until they are stored
 
 	done   []int // removed, but perhaps in the cache for a moment
 	isIdle bool
 }
 
 // down forgets all that a process has in its memory.
-func (a *processorActor) down() { a.done, a.isIdle = a.done[:0], false }
+func (a *processorActor) down() {
+	a.done, a.late, a.isIdle = a.done[:0], a.late[:0], false
+	a.position = 0
+}
 
 // run is one life of a processor.
 func (a *processorActor) run() {
 	a.queue, a.record, a.node = a.world.queue, a.world.record, a.world.node
+	a.position = len(a.world.events)
+	a.isEdited = a.node != nil && a.node.DeletionTimestamp != nil
 	for {
 		a.pause()
 		a.refresh()
@@ -55,7 +64,25 @@ func (a *processorActor) refresh() {
 		a.queue = a.world.queue
 	}
 	if !a.choices.happens(a.settings.stale) {
-		a.node = a.world.node
+		a.watch()
+	}
+}
+
+// watch takes what the events of the Node show.
+func (a *processorActor) watch() {
+	for _, e := range a.world.events[a.position:] {
+		a.position++
+		before := a.node
+		switch isKnown := before != nil && before.UID == e.node.UID; {
+		case !e.isDelete:
+			isChanged := !isKnown || !maps.Equal(before.Labels, e.node.Labels)
+			a.isEdited = a.isEdited && isKnown || e.node.DeletionTimestamp != nil && isChanged
+			a.node = e.node
+			continue
+		case a.isEdited && isKnown && !a.mutant.ignoresLateEdits:
+			a.late = append(a.late, txn.Of(txn.Deleted, e.node))
+		}
+		a.node, a.isEdited = nil, false
 	}
 }
 
@@ -229,6 +256,12 @@ func (a *processorActor) restore(t txn.Transaction, node *preserve.Node, d prese
 func (a *processorActor) protect() bool {
 	n := a.node
 	switch {
+	case len(a.late) > 0:
+		a.tell("saw the end of %s, which was edited late", a.late[0].UID)
+		if a.apply(a.late[0]) {
+			a.late = a.late[1:]
+		}
+		return true
 	case n != nil && n.DeletionTimestamp == nil && !isProtected(n):
 		a.pause()
 		if a.world.isNode(n.UID, n.ResourceVersion) && a.world.setFinalizer(true) {
@@ -254,7 +287,7 @@ func (a *processorActor) letGo() {
 			return
 		}
 		a.tell("lets %s go", nodeText(n))
-		if !a.mutant.letsGoFirst && !a.apply(lastOf(n)) {
+		if !a.mutant.letsGoFirst && !a.apply(txn.Of(txn.Deleted, n)) {
 			return
 		}
 		a.pause()
@@ -262,10 +295,14 @@ func (a *processorActor) letGo() {
 			a.tell("  conflict")
 			continue
 		}
+		if a.choices.happens(a.settings.lateEdit) { // between the API server's check and its delete
+			a.world.editLate()
+			a.tell("  %s is edited in this moment: %v", nodeText(a.world.node), a.world.node.Labels)
+		}
 		a.world.setFinalizer(false)
 		a.tell("  and takes the finalizer of %s away", nodeText(n))
 		if a.mutant.letsGoFirst {
-			a.apply(lastOf(n))
+			a.apply(txn.Of(txn.Deleted, n))
 		}
 		return
 	}
@@ -277,10 +314,4 @@ func (a *processorActor) mayLetGo(n *metav1.PartialObjectMetadata) bool {
 		return isProtected(a.world.node)
 	}
 	return a.world.isNode(n.UID, n.ResourceVersion)
-}
-
-// lastOf is what a watcher would record of the end of an incarnation.
-func lastOf(n *metav1.PartialObjectMetadata) txn.Transaction {
-	own, marker := labels.Split(n.Labels)
-	return txn.Transaction{Type: txn.Deleted, Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker}
 }

@@ -25,6 +25,7 @@ type settings struct {
 	template chance // that a node is created with a marker
 	unique   chance // that a value is one that no label had before, so that nothing is right by chance
 	bare     chance // that a node is created without the finalizer
+	lateEdit chance // that a node is edited just when it loses the finalizer
 
 	crash, gap         chance
 	lostPut, lostWrite chance // the write is done, and the caller gets an error
@@ -49,6 +50,9 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 		stale:         pick[chance](c, 0, 32, 56),
 		newPace:       pick[chance](c, 0, 2, 6),
 		eager:         pick[chance](c, 32, 8, 60),
+	}
+	if s.variant == protected {
+		s.lateEdit = pick[chance](c, 0, 16, 48)
 	}
 	if narrow != nil {
 		narrow(s)

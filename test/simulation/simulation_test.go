@@ -106,7 +106,18 @@ func (s *simulation) step() {
 }
 
 func (s *simulation) canCrash(who int) bool {
-	return who != 0 && (who != 1 || !s.watchers[0].isSteady)
+	return who != 0 && (who != 1 || !s.watchers[0].isSteady) && (who <= len(s.watchers) || s.isSettled())
+}
+
+// isSettled says whether no processor has to store, or to see, a Node that was edited when it was let go. What is lost if all of them
+// end in that moment is lost.
+func (s *simulation) isSettled() bool {
+	for _, a := range s.processors {
+		if a.position < s.world.lateEdit || len(a.late) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *simulation) crash(who int) {
@@ -134,7 +145,7 @@ func (s *simulation) isQuiet() bool {
 		}
 	}
 	for _, a := range s.processors {
-		if !a.isIdle || len(s.world.queue) > 0 {
+		if !a.isIdle || len(a.late) > 0 || a.position < len(s.world.events) || len(s.world.queue) > 0 {
 			return false
 		}
 	}

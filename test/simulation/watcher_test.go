@@ -86,10 +86,11 @@ func (a *watcherActor) list() {
 	a.isTrusted = false
 }
 
-// mayStore says whether the head start is over: by then a watcher that was watching all the time has stored what there
-// was before the list. That is the one assumption about time. Nodes that are protected need no head start.
+// mayStore says whether the head start is over: by then who was watching all the time has stored what there was before the
+// list. That is the one assumption about time.
 func (a *watcherActor) mayStore() bool {
-	isLate := a.settings.variant == steady && a.other.isSteady && a.other.storedUpTo < a.listedAt
+	isLate := a.settings.variant == steady && a.other.isSteady && a.other.storedUpTo < a.listedAt ||
+		0 < a.world.lateEdit && a.world.lateEdit <= a.listedAt && !a.isSettled()
 	a.isTrusted = a.isTrusted || !isLate || a.mutant.noHeadStart
 	return a.isTrusted
 }

@@ -67,6 +67,7 @@ type world struct {
 	record      *storedRecord
 	queue       []*storedTxn // in order; a new slice with every change, so that caches can have the old one
 	puts        int
+	lateEdit    int // how many events there were at the last end of a Node that was edited while it was let go
 
 	ghost  ghost
 	broken error    // the first promise that was broken
@@ -172,6 +173,12 @@ func (w *world) setFinalizer(isOn bool) bool {
 	}
 	w.show(&n, !isOn && n.DeletionTimestamp != nil)
 	return true
+}
+
+// editLate is an edit of the Node that is about to be gone.
+func (w *world) editLate() {
+	w.relabel(func(own map[string]string) { own["a"] = "late" + strconv.Itoa(w.rv) })
+	w.lateEdit = len(w.events) + 1
 }
 
 func isProtected(n *metav1.PartialObjectMetadata) bool { return n != nil && len(n.Finalizers) > 0 }

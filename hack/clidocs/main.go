@@ -1,0 +1,133 @@
+// Command clidocs makes docs/cli from the commands of the plugin, and from the sessions that test/plugin has recorded of them: make docs.
+// With -check it writes nothing and fails if there is anything to write.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"nodekeeper.dev/internal/cli"
+)
+
+func main() {
+	dir := flag.String("dir", filepath.Join("docs", "cli"), "where the pages are")
+	isChecking := flag.Bool("check", false, "only say what is not fresh")
+	flag.Parse()
+	if err := run(*dir, *isChecking); err != nil {
+		fmt.Fprintln(os.Stderr, "clidocs:", err)
+		os.Exit(1)
+	}
+}
+
+func run(dir string, isChecking bool) error {
+	pages, err := render(filepath.Join(dir, "sessions"))
+	if err != nil {
+		return err
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "*.md"))
+	if err != nil {
+		return err
+	}
+	var stale []string
+	for _, path := range found {
+		if _, isKnown := pages[filepath.Base(path)]; !isKnown {
+			stale = append(stale, path+" is of no command")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		path := filepath.Join(dir, name)
+		has, err := os.ReadFile(path)
+		switch {
+		case err == nil && bytes.Equal(has, pages[name]):
+			continue
+		case isChecking:
+			stale = append(stale, path+" is not fresh: run make docs")
+			continue
+		}
+		if err := os.WriteFile(path, pages[name], 0o600); err != nil {
+			return err
+		}
+	}
+	if len(stale) > 0 {
+		return errors.New(strings.Join(stale, "\n"))
+	}
+	return nil
+}
+
+// render returns the pages by the names of their files.
+func render(sessions string) (map[string][]byte, error) {
+	root := cli.NewCommand(genericiooptions.IOStreams{})
+	root.DisableAutoGenTag = true
+	pages := map[string][]byte{}
+	for _, cmd := range append(root.Commands(), root) {
+		if !cmd.IsAvailableCommand() && cmd != root {
+			continue
+		}
+		page, err := renderPage(cmd, sessions)
+		if err != nil {
+			return nil, fmt.Errorf("the page of %s: %w", cmd.CommandPath(), err)
+		}
+		pages[pageOf(strings.ReplaceAll(cmd.CommandPath(), " ", "_")+".md")] = page
+	}
+	return pages, nil
+}
+
+func renderPage(cmd *cobra.Command, sessions string) ([]byte, error) {
+	cmd.Long = asMarkdown(cmd.Long)
+	var page bytes.Buffer
+	if err := doc.GenMarkdownCustom(cmd, &page, pageOf); err != nil {
+		return nil, err
+	}
+	session, err := os.ReadFile(filepath.Join(sessions, cmd.Name()+".txt"))
+	if errors.Is(err, fs.ErrNotExist) && cmd.HasSubCommands() {
+		return page.Bytes(), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("a command has a session, see test/plugin: %w", err)
+	}
+	const next = "### SEE ALSO"
+	before, after, isThere := bytes.Cut(page.Bytes(), []byte(next))
+	if !isThere {
+		return nil, fmt.Errorf("there is no %q to put the session before", next)
+	}
+	return slices.Concat(before, []byte("### In a terminal\n\n```\n"), session, []byte("```\n\n"), []byte(next), after), nil
+}
+
+// pageOf returns the file of a page, of which cobra gives another name.
+func pageOf(name string) string {
+	page := strings.TrimPrefix(strings.TrimPrefix(name, "kubectl_nodekeeper"), "_")
+	if page == ".md" {
+		return "README.md"
+	}
+	return page
+}
+
+// asMarkdown makes what is indented in a help text a block of its own.
+func asMarkdown(text string) string {
+	var page strings.Builder
+	wasIndented := false
+	for line := range strings.Lines(text) {
+		isIndented := strings.HasPrefix(line, "  ")
+		if isIndented && !wasIndented {
+			page.WriteString("\n")
+		}
+		if isIndented {
+			page.WriteString("  ") // four spaces make a block
+		}
+		page.WriteString(line)
+		wasIndented = isIndented
+	}
+	return page.String()
+}

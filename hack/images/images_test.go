@@ -1,0 +1,145 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const program = "the bytes of a program"
+
+// packed returns the path of the image of a program that has these permissions and this time on the developer's machine.
+func packed(t *testing.T, mode os.FileMode, modified time.Time) string {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "watcher")
+	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
+	require.NoError(t, os.Chmod(file, mode))
+	require.NoError(t, os.Chtimes(file, modified, modified))
+	var out bytes.Buffer
+	require.NoError(t, run([]string{
+		"-arch=arm64", "-version=v1.2.3", "-revision=abc", "-created=1700000000", "-o=" + dir, file,
+	}, &out))
+	path := filepath.Join(dir, "nodekeeper-watcher.tar")
+	assert.Contains(t, out.String(), path+"  nodekeeper-watcher:dev  linux/arm64  sha256:")
+	return path
+}
+
+func TestTheSameProgramGivesTheSameImage(t *testing.T) {
+	one, err := os.ReadFile(packed(t, 0o700, time.Now()))
+	require.NoError(t, err)
+	another, err := os.ReadFile(packed(t, 0o755, time.Unix(1e9, 0)))
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(one, another), "the archives differ")
+}
+
+func TestImageIsTheProgramAlone(t *testing.T) {
+	img := fromDockerArchive(t, packed(t, 0o755, time.Now()))
+	require.NoError(t, validate.Image(img))
+	config, err := img.ConfigFile()
+	require.NoError(t, err)
+	assert.Equal(t, &v1.Platform{OS: "linux", Architecture: "arm64"}, config.Platform())
+	assert.Equal(t, time.Unix(1700000000, 0).UTC(), config.Created.UTC())
+	assert.Equal(t, "65532:65532", config.Config.User)
+	assert.Equal(t, []string{"/watcher"}, config.Config.Entrypoint)
+	assert.Equal(t, "v1.2.3", config.Config.Labels["org.opencontainers.image.version"])
+	assert.Equal(t, "abc", config.Config.Labels["org.opencontainers.image.revision"])
+
+	layers, err := img.Layers()
+	require.NoError(t, err)
+	require.Len(t, layers, 1)
+	content, err := layers[0].Uncompressed()
+	require.NoError(t, err)
+	files := tar.NewReader(content)
+	header, err := files.Next()
+	require.NoError(t, err)
+	assert.Equal(t, "watcher", header.Name)
+	assert.Equal(t, int64(0o755), header.Mode)
+	got, err := io.ReadAll(files)
+	require.NoError(t, err)
+	assert.Equal(t, program, string(got))
+	_, err = files.Next()
+	assert.ErrorIs(t, err, io.EOF)
+}
+
+// TestBothFormsHoldTheSameImage: containerd reads the one, docker load the other.
+func TestBothFormsHoldTheSameImage(t *testing.T) {
+	path := packed(t, 0o755, time.Now())
+	index, err := layout.ImageIndexFromPath(unpacked(t, path))
+	require.NoError(t, err)
+	require.NoError(t, validate.Index(index))
+	manifest, err := index.IndexManifest()
+	require.NoError(t, err)
+	require.Len(t, manifest.Manifests, 1)
+	full := manifest.Manifests[0].Annotations["io.containerd.image.name"]
+	assert.True(t, strings.HasSuffix(full, "/library/nodekeeper-watcher:dev"), full)
+	img, err := index.Image(manifest.Manifests[0].Digest)
+	require.NoError(t, err)
+	mediaType, err := img.MediaType()
+	require.NoError(t, err)
+	assert.Equal(t, types.OCIManifestSchema1, mediaType)
+	want, err := img.ConfigName()
+	require.NoError(t, err)
+	got, err := fromDockerArchive(t, path).ConfigName()
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+}
+
+func TestBadInputIsSaid(t *testing.T) {
+	for what, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no architecture": {[]string{"watcher"}, "-arch"},
+		"no program":      {[]string{"-arch=amd64"}, "files of the programs"},
+		"no such program": {[]string{"-arch=amd64", filepath.Join(t.TempDir(), "watcher")}, "no such file"},
+		"no time":         {[]string{"-arch=amd64", "-created=today", "watcher"}, "-created"},
+	} {
+		t.Run(what, func(t *testing.T) { assert.ErrorContains(t, run(tc.args, io.Discard), tc.want) })
+	}
+}
+
+func fromDockerArchive(t *testing.T, path string) v1.Image {
+	t.Helper()
+	tag, err := name.NewTag("nodekeeper-watcher:dev")
+	require.NoError(t, err)
+	img, err := tarball.ImageFromPath(path, &tag)
+	require.NoError(t, err)
+	return img
+}
+
+// unpacked returns a directory with what is in an archive.
+func unpacked(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, f.Close()) })
+	dir := t.TempDir()
+	for files := tar.NewReader(f); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return dir
+		}
+		require.NoError(t, err)
+		content, err := io.ReadAll(files)
+		require.NoError(t, err)
+		file := filepath.Join(dir, header.Name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(t, os.WriteFile(file, content, 0o600))
+	}
+}

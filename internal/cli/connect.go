@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/version"
+)
+
+// cluster is what a command works on.
+type cluster struct {
+	inspect.Cluster
+
+	client client.Client
+	config *rest.Config
+	mapper meta.RESTMapper
+}
+
+// connect returns the cluster that the flags name. It sends no request.
+func (p *plugin) connect() (*cluster, error) {
+	if p.transactionNamespace == p.metadataNamespace {
+		return nil, fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace)
+	}
+	config, err := p.config.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "kubectl-nodekeeper/" + version.Version
+	config.QPS = -1 // the API server's priority and fairness shares its capacity out
+	c := &cluster{config: config, mapper: newMapper()}
+	c.client, err = client.New(config, client.Options{Scheme: scheme.Scheme, Mapper: c.mapper})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
+	}
+	c.Cluster = inspect.Cluster{Client: c.client, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace}
+	return c, nil
+}
+
+// newMapper knows the few kinds that there are, so that none is to be discovered.
+func newMapper() meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	return mapper
+}

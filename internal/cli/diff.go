@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/preserve"
+)
+
+func newDiffCommand(p *plugin) *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff NODE",
+		Short: "Compare the saved labels of a node with those that it has",
+		Long: `Compare the saved labels of a node with those that it has: lines with - are
+saved and not there, lines with + are there and not saved. The marker takes no
+part.
+
+The exit code is 0 if they are the same, 1 if they differ, and more if that
+cannot be found out.`,
+		Example: `  kubectl nodekeeper diff node-1`,
+		Args:    oneNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return telling(p.diff(cmd.Context(), args))
+		},
+		ValidArgsFunction: p.names(1, liveNames),
+	}
+}
+
+func (p *plugin) diff(ctx context.Context, args []string) error {
+	names, err := nodeNames(args)
+	if err != nil {
+		return err
+	}
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	n, err := c.knownNode(ctx, names[0])
+	switch {
+	case err != nil:
+		return err
+	case n.Saved.Unreadable != nil:
+		return fmt.Errorf("the record of node %q: %w: mend it, or forget it", n.Name, n.Saved.Unreadable)
+	case n.Live == nil:
+		return fmt.Errorf("node %q is away, so there is nothing to compare with: kubectl nodekeeper show %s shows what is saved", n.Name, n.Name)
+	case n.Saved.Record == nil:
+		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper save %s saves its labels", n.Name, n.Name)
+	}
+	live := preserve.NodeOf(n.Live)
+	if maps.Equal(n.Saved.Record.Labels, live.Labels) {
+		return nil
+	}
+	writeDiff(p.Out, n, live.Labels)
+	return errTold
+}
+
+func writeDiff(w io.Writer, n *inspect.Node, live map[string]string) {
+	d := newDiffWriter(w)
+	d.minus("-- saved of " + n.Name + ", version " + n.Saved.Record.Version)
+	d.plus("++ on " + n.Name + ", resourceVersion " + n.Live.ResourceVersion)
+	d.changes(n.Saved.Record.Labels, live)
+}
+
+// writeChanges tells which labels change.
+func writeChanges(w io.Writer, before, after map[string]string) {
+	newDiffWriter(w).changes(before, after)
+}
+
+// diffWriter writes what is taken away and what is added, in colours on a terminal.
+type diffWriter struct {
+	w                   io.Writer
+	removed, added, end string
+}
+
+func newDiffWriter(w io.Writer) *diffWriter {
+	if hasColors(w) {
+		return &diffWriter{w, red, green, plain}
+	}
+	return &diffWriter{w: w}
+}
+
+func (d *diffWriter) minus(text string) { _, _ = fmt.Fprintf(d.w, "%s-%s%s\n", d.removed, text, d.end) }
+
+func (d *diffWriter) plus(text string) { _, _ = fmt.Fprintf(d.w, "%s+%s%s\n", d.added, text, d.end) }
+
+func (d *diffWriter) changes(before, after map[string]string) {
+	for _, key := range sortedKeys(before, after) {
+		was, hadIt := before[key]
+		is, hasIt := after[key]
+		if hadIt && hasIt && was == is {
+			continue
+		}
+		if hadIt {
+			d.minus(key + "=" + was)
+		}
+		if hasIt {
+			d.plus(key + "=" + is)
+		}
+	}
+}
+
+// sortedKeys returns the keys of both maps.
+func sortedKeys(a, b map[string]string) []string {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}

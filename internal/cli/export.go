@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"nodekeeper.dev/internal/record"
+)
+
+func newExportCommand(p *plugin) *cobra.Command {
+	return &cobra.Command{
+		Use:   "export [NODE...]",
+		Short: "Write all records as one YAML stream",
+		Long: `Write all records, or those of some nodes, as one YAML stream: for a backup, or to
+move to another cluster. Nothing but what the API server sets is left out.
+
+A record that cannot be read is not exported: the exit code is 1 then.`,
+		Example: `  # a backup
+  kubectl nodekeeper export > records.yaml
+
+  # to another cluster
+  kubectl nodekeeper export --context=old | kubectl nodekeeper import - --context=new`,
+		ValidArgsFunction: p.names(0, recordNames),
+		RunE:              func(cmd *cobra.Command, args []string) error { return p.export(cmd.Context(), args) },
+	}
+}
+
+func (p *plugin) export(ctx context.Context, args []string) error {
+	names, err := nodeNames(args)
+	if err != nil {
+		return err
+	}
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	uid, err := c.clusterUID(ctx)
+	if err != nil {
+		return err
+	}
+	isMissing := map[string]bool{}
+	for _, name := range names {
+		isMissing[name] = true
+	}
+	var errs []error
+	shown, n := newProgress(p.ErrOut), 0
+	var printer printers.YAMLPrinter
+	err = c.EachRecord(ctx, func(cm *corev1.ConfigMap) error {
+		if len(names) > 0 && !isMissing[cm.Name] {
+			return nil
+		}
+		delete(isMissing, cm.Name)
+		if _, err := record.Parse(cm); err != nil {
+			errs = append(errs, fmt.Errorf("%q is not exported: %w", cm.Name, err))
+			return nil
+		}
+		n++
+		if !isTerminal(p.Out) {
+			shown.show("Exported %s", count(n, "record"))
+		}
+		return printer.PrintObj(exported(cm, uid), p.Out)
+	})
+	shown.done()
+	for _, name := range names {
+		if isMissing[name] {
+			errs = append(errs, fmt.Errorf("nothing is saved of node %q", name))
+		}
+	}
+	return errors.Join(append(errs, err)...)
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"nodekeeper.dev/internal/record"
+)
+
+// exportedFromAnnotation is on exported records only: the cluster that they are of, as the uid of its namespace kube-system.
+const exportedFromAnnotation = "nodekeeper.dev/exported-from"
+
+// exported returns a record as it is exported: without what a server sets, and without the time that the node was found missing, which counts anew.
+func exported(cm *corev1.ConfigMap, cluster types.UID) *corev1.ConfigMap {
+	annotations := map[string]string{exportedFromAnnotation: string(cluster)}
+	for key, value := range cm.Annotations {
+		if key != record.AwaySinceAnnotation {
+			annotations[key] = value
+		}
+	}
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name, Labels: cm.Labels, Annotations: annotations},
+		Data:       cm.Data,
+	}
+}
+
+// clusterUID returns what a cluster is known by.
+func (c *cluster) clusterUID(ctx context.Context) (types.UID, error) {
+	var namespace corev1.Namespace
+	if err := c.client.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, &namespace); err != nil {
+		return "", fmt.Errorf("finding out which cluster this is: %w", err)
+	}
+	return namespace.UID, nil
+}
+
+// readExported returns the records in a stream of YAML documents. One that is none is an error that says where it is.
+func readExported(r io.Reader) ([]*corev1.ConfigMap, error) {
+	var records []*corev1.ConfigMap
+	seen := map[string]bool{}
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(r))
+	for i := 1; ; i++ {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return records, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading document %d: %w", i, err)
+		}
+		cm, err := parseExported(document)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("document %d: %w", i, err)
+		case cm == nil:
+			continue
+		case seen[cm.Name]:
+			return nil, fmt.Errorf("document %d: node %q is there twice", i, cm.Name)
+		}
+		seen[cm.Name] = true
+		records = append(records, cm)
+	}
+}
+
+// parseExported returns the record of a document, nil if the document is empty.
+func parseExported(document []byte) (*corev1.ConfigMap, error) {
+	var fields map[string]any
+	if err := yaml.Unmarshal(document, &fields); err != nil {
+		return nil, err
+	}
+	if len(fields) == 0 {
+		return nil, nil //nolint:nilnil // an empty document is none, and no error
+	}
+	cm := &corev1.ConfigMap{}
+	if err := yaml.UnmarshalStrict(document, cm); err != nil {
+		return nil, err
+	}
+	if cm.APIVersion != "v1" || cm.Kind != "ConfigMap" || cm.Name == "" || cm.Name == record.RootCAName {
+		return nil, fmt.Errorf("%s %s %q is no record: import what kubectl nodekeeper export has written", cm.APIVersion, cm.Kind, cm.Name)
+	}
+	if _, err := record.Parse(cm); err != nil {
+		return nil, fmt.Errorf("%q: %w", cm.Name, err)
+	}
+	return cm, nil
+}

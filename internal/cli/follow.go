@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/record"
+)
+
+// change is what a watch shows: before is nil for what is new, after for what is gone.
+type change[O client.Object] struct {
+	before, after O
+	// isInitial says that it was there at the start.
+	isInitial bool
+}
+
+// followed is what becomes of the changes of each kind; nil: they are not watched. Calls come one at a time.
+type followed struct {
+	transaction, record func(change[*corev1.ConfigMap])
+	node                func(change[*metav1.PartialObjectMetadata])
+}
+
+// follow watches until ctx is cancelled, and tells people when it begins to. A watch that breaks is taken up again, and what was missed is shown then.
+func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
+	watched := cache.Options{
+		Scheme: scheme.Scheme,
+		Mapper: c.mapper,
+		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
+			c.TransactionNamespace: {}, c.MetadataNamespace: {},
+		}}},
+		DefaultWatchErrorHandler: p.warnOnce(),
+	}
+	informers, err := cache.New(c.config, watched)
+	if err != nil {
+		return fmt.Errorf("watching: %w", err)
+	}
+	one := make(chan struct{}, 1) // each informer calls from a goroutine of its own
+	err = handle(ctx, informers, &corev1.ConfigMap{}, one, func(ch change[*corev1.ConfigMap]) {
+		cm := ch.after
+		if cm == nil {
+			cm = ch.before
+		}
+		switch {
+		case cm.Name == record.RootCAName:
+		case cm.Namespace == c.TransactionNamespace && do.transaction != nil:
+			do.transaction(ch)
+		case cm.Namespace == c.MetadataNamespace && do.record != nil:
+			do.record(ch)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if do.node != nil {
+		node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+		if err := handle(ctx, informers, node, one, do.node); err != nil {
+			return err
+		}
+	}
+	go func() {
+		if informers.WaitForCacheSync(ctx) {
+			_, _ = fmt.Fprintln(p.ErrOut, "Watching, until it is interrupted.")
+		}
+	}()
+	if err := informers.Start(ctx); err != nil {
+		return fmt.Errorf("watching: %w", err)
+	}
+	return nil
+}
+
+// handle has the changes of the objects of a kind handled, one at a time.
+func handle[O client.Object](ctx context.Context, informers cache.Cache, kind O, one chan struct{}, do func(change[O])) error {
+	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching: %w", err)
+	}
+	call := func(before, after any, isInitial bool) {
+		if tombstone, ok := before.(toolscache.DeletedFinalStateUnknown); ok {
+			before = tombstone.Obj
+		}
+		ch := change[O]{isInitial: isInitial}
+		ch.before, _ = before.(O)
+		ch.after, _ = after.(O)
+		one <- struct{}{}
+		defer func() { <-one }()
+		do(ch)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(obj any, isInitial bool) { call(nil, obj, isInitial) },
+		UpdateFunc: func(before, after any) { call(before, after, false) },
+		DeleteFunc: func(obj any) { call(obj, nil, false) },
+	})
+	if err != nil {
+		return fmt.Errorf("watching: %w", err)
+	}
+	return nil
+}
+
+// warnOnce returns what tells people of an error, and of the next one only when it is another.
+func (p *plugin) warnOnce() toolscache.WatchErrorHandlerWithContext {
+	var mu sync.Mutex // each informer calls from a goroutine of its own
+	last := ""
+	return func(_ context.Context, _ *toolscache.Reflector, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if text := err.Error(); text != last {
+			last = text
+			_, _ = fmt.Fprintf(p.ErrOut, "The watch broke, and is tried again: %v\n", withAdvice(err))
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apilabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"nodekeeper.dev/internal/inspect"
+)
+
+// nodeList is what list prints as data.
+type nodeList struct {
+	Items []inspect.Summary `json:"items"`
+}
+
+// orders are what a list can be sorted by.
+var orders = map[string]func(a, b inspect.Summary) int{
+	"name":     func(inspect.Summary, inspect.Summary) int { return 0 }, // as it is
+	"state":    func(a, b inspect.Summary) int { return cmp.Compare(rank(a.State), rank(b.State)) },
+	"labels":   func(a, b inspect.Summary) int { return cmp.Compare(a.Labels, b.Labels) },
+	"version":  func(a, b inspect.Summary) int { return compareVersions(a.Version, b.Version) },
+	"saved":    func(a, b inspect.Summary) int { return compareTimes(a.SavedAt, b.SavedAt) },
+	"away":     func(a, b inspect.Summary) int { return compareTimes(a.AwaySince, b.AwaySince) },
+	"restored": func(a, b inspect.Summary) int { return compareTimes(a.RestoredAt, b.RestoredAt) },
+}
+
+type listOptions struct {
+	output
+
+	selector string
+	states   []string
+	sortBy   string
+}
+
+func newListCommand(p *plugin) *cobra.Command {
+	var o listOptions
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List nodes and records",
+		Long: `List every node that there is, or that has saved labels.
+
+The state of a node is one of
+  live         it has its labels, and they are on record
+  restoring    it is back, and is to get its saved labels
+  away         there is no such node, but its labels are saved
+  never-seen   nothing is saved of it
+  unreadable   its record cannot be read: mend or forget it
+
+AWAY is for how long a node has not been heard of.`,
+		Example: `  # every node
+  kubectl nodekeeper list
+
+  # those that are away, the longest first
+  kubectl nodekeeper list --state=away --sort-by=away
+
+  # those of a rack, with their incarnations
+  kubectl nodekeeper list -l rack=r7 -o wide`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) },
+	}
+	o.addFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVarP(&o.selector, "selector", "l", "", "Selector (label query) of the labels of the Node, or of the saved ones if it is away.")
+	flags.StringSliceVar(&o.states, "state", nil, "Show only nodes in these states.")
+	flags.StringVar(&o.sortBy, "sort-by", "name", "Sort by one of: ("+strings.Join(slices.Sorted(maps.Keys(orders)), ", ")+").")
+	completeFlag(cmd, "state", stateNames()...)
+	completeFlag(cmd, "sort-by", slices.Sorted(maps.Keys(orders))...)
+	return cmd
+}
+
+func (o *listOptions) run(ctx context.Context, p *plugin) error {
+	selector, err := apilabels.Parse(o.selector)
+	if err != nil {
+		return fmt.Errorf("--selector: %w", err)
+	}
+	if err := oneOf("--sort-by", o.sortBy, slices.Sorted(maps.Keys(orders))...); err != nil {
+		return err
+	}
+	for _, state := range o.states {
+		if err := oneOf("--state", state, stateNames()...); err != nil {
+			return err
+		}
+	}
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	survey, err := c.Survey(ctx, selector)
+	if err != nil {
+		return err
+	}
+	nodes := slices.DeleteFunc(survey.Nodes, func(s inspect.Summary) bool {
+		return len(o.states) > 0 && !slices.Contains(o.states, string(s.State))
+	})
+	slices.SortStableFunc(nodes, orders[o.sortBy])
+	if len(nodes) == 0 && o.isForPeople() {
+		_, _ = fmt.Fprintln(p.ErrOut, "No nodes found.")
+		return nil
+	}
+	return o.print(p.Out, listView(nodes, time.Now()))
+}
+
+func listView(nodes []inspect.Summary, now time.Time) view {
+	v := view{kind: "NodeList", data: &nodeList{Items: listed(nodes)}}
+	v.table = &metav1.Table{ColumnDefinitions: columns(
+		"Name", "State", "Labels", "Version", "Saved", "Away", "Pending", "+Restored", "+UID", "+Source")}
+	for _, s := range nodes {
+		v.names = append(v.names, s.Name)
+		v.table.Rows = append(v.table.Rows, metav1.TableRow{Cells: []any{
+			s.Name, string(s.State), s.Labels, orNone(s.Version), ageOf(s.SavedAt, now), ageOf(s.AwaySince, now), s.Pending,
+			ageOf(s.RestoredAt, now), orNone(s.UID), orNone(s.Source),
+		}})
+	}
+	return v
+}
+
+func stateNames() []string {
+	names := make([]string, len(inspect.States))
+	for i, state := range inspect.States {
+		names[i] = string(state)
+	}
+	return names
+}
+
+// rank is the place of a state: what needs people comes first.
+func rank(s inspect.State) int { return slices.Index(inspect.States, s) }
+
+// compareTimes puts what is not known last.
+func compareTimes(a, b *metav1.Time) int {
+	if a == nil || b == nil {
+		return cmp.Compare(boolToInt(a == nil), boolToInt(b == nil))
+	}
+	return a.Compare(b.Time)
+}
+
+// compareVersions puts what has none last.
+func compareVersions(a, b string) int {
+	if a == "" || b == "" {
+		return cmp.Compare(boolToInt(a == ""), boolToInt(b == ""))
+	}
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	if err != nil {
+		return 0 // records with such versions are unreadable, and have none here
+	}
+	return order
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// pendingList is what pending prints as data.
+type pendingList struct {
+	Items []shownPending `json:"items"`
+}
+
+func newPendingCommand(p *plugin) *cobra.Command {
+	var out output
+	var policy policyFlags
+	isWatching := false
+	cmd := &cobra.Command{
+		Use:   "pending [NODE]",
+		Short: "Show the transactions that are not applied yet, oldest first",
+		Long: `Show the transactions that have not taken effect yet, oldest first, with what
+each will do. They live for milliseconds: what stays waits for something.
+
+With --watch, each transaction is shown as it is recorded, and once more as it
+is applied.`,
+		Example: `  # what is pending, and what it will do
+  kubectl nodekeeper pending
+
+  # follow what comes and goes
+  kubectl nodekeeper pending --watch`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("give the name of one node, or none: %s", usage(cmd))
+			}
+			return nil
+		},
+		ValidArgsFunction: p.names(1, liveNames, recordNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if isWatching {
+				return p.watchPending(cmd.Context(), &out, args)
+			}
+			return p.pending(cmd.Context(), &out, &policy, args)
+		},
+	}
+	out.addFlags(cmd)
+	policy.addFlags(cmd)
+	cmd.Flags().BoolVarP(&isWatching, "watch", "w", false, "Go on and show what comes and goes.")
+	return cmd
+}
+
+func (p *plugin) pending(ctx context.Context, out *output, flags *policyFlags, args []string) error {
+	policy, err := flags.policy()
+	if err != nil {
+		return err
+	}
+	names, err := nodeNames(args)
+	if err != nil {
+		return err
+	}
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	shown, err := c.pendingOf(ctx, names, policy)
+	if err != nil {
+		return err
+	}
+	if len(shown) == 0 && out.isForPeople() {
+		_, _ = fmt.Fprintln(p.ErrOut, "Nothing is pending.")
+		return nil
+	}
+	return out.print(p.Out, pendingView(shown, time.Now()))
+}
+
+// pendingOf returns what is pending of one node, or of all of them if none is named: the node that waits longest first.
+func (c *cluster) pendingOf(ctx context.Context, names []string, policy labels.Policy) ([]shownPending, error) {
+	if len(names) == 1 {
+		n, err := c.Node(ctx, names[0])
+		if err != nil {
+			return nil, err
+		}
+		return newShownPending(n, policy), nil
+	}
+	pending, _, err := c.Transactions(ctx)
+	if err != nil || len(pending) == 0 {
+		return nil, err
+	}
+	var order []string
+	isPending := map[string]bool{}
+	for _, t := range pending {
+		if !isPending[t.Node] {
+			isPending[t.Node] = true
+			order = append(order, t.Node)
+		}
+	}
+	nodes, err := c.Nodes(ctx, func(name string) bool { return isPending[name] })
+	if err != nil {
+		return nil, err
+	}
+	var shown []shownPending
+	for _, name := range order {
+		if n := nodes[name]; n != nil { // else all was applied in the meantime
+			shown = append(shown, newShownPending(n, policy)...)
+		}
+	}
+	return shown, nil
+}
+
+func pendingView(shown []shownPending, now time.Time) view {
+	v := view{kind: "PendingList", data: &pendingList{Items: listed(shown)}}
+	v.table = &metav1.Table{ColumnDefinitions: columns("Node", "Type", "Version", "Age", "Labels", "Will", "+Reason", "+UID")}
+	for _, t := range shown {
+		if !slices.Contains(v.names, t.Node) {
+			v.names = append(v.names, t.Node)
+		}
+		v.table.Rows = append(v.table.Rows, metav1.TableRow{Cells: []any{
+			t.Node, t.Type, t.Version, ageOf(t.Created, now), t.Labels, t.Will, t.Reason, t.UID,
+		}})
+	}
+	return v
+}

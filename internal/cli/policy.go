@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// policyFlags are the settings of the processors that say what a restore writes. The processors keep them nowhere in the cluster.
+type policyFlags struct{ restoreMode, liveLabels string }
+
+func (f *policyFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.restoreMode, "restore-mode", string(labels.Replace), "What the processors run with: replace or merge. It only changes what is foretold.")
+	cmd.Flags().StringVar(&f.liveLabels, "live-labels", labels.DefaultLive, "What the processors run with. It only changes what is foretold.")
+	cmd.Flag("live-labels").DefValue = "the processors' default"
+	completeFlag(cmd, "restore-mode", string(labels.Replace), string(labels.Merge))
+}
+
+func (f *policyFlags) policy() (labels.Policy, error) {
+	mode, err := labels.ParseMode(f.restoreMode)
+	if err != nil {
+		return labels.Policy{}, fmt.Errorf("--restore-mode: %w", err)
+	}
+	live, err := labels.ParsePatterns(f.liveLabels)
+	if err != nil {
+		return labels.Policy{}, fmt.Errorf("--live-labels: %w", err)
+	}
+	return labels.Policy{Mode: mode, Live: live}, nil
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/klog/v2"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/version"
+)
+
+// plugin is what all commands share.
+type plugin struct {
+	genericiooptions.IOStreams
+
+	config                                  *genericclioptions.ConfigFlags
+	transactionNamespace, metadataNamespace string
+}
+
+// Main runs the plugin with these arguments and returns its exit code.
+func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	// What libraries log is told by the errors that come of it.
+	logf.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	root := NewCommand(streams)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil || errors.Is(err, errTold) {
+		return codeOf(err)
+	}
+	_, _ = fmt.Fprintf(streams.ErrOut, "error: %v\n", withAdvice(err)) // there is nobody left to tell
+	return codeOf(err)
+}
+
+// NewCommand returns the plugin as a command.
+func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	p := &plugin{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
+	p.config.Namespace = nil // nodekeeper has two, with flags of their own
+	p.config.CacheDir = nil  // nothing is discovered
+	root := &cobra.Command{
+		Use:   "kubectl-nodekeeper",
+		Short: "Look at, understand and change the saved labels of nodes",
+		Long: `nodekeeper keeps the labels of Nodes when their Node objects are deleted, and
+puts them back when a node of that name returns.
+
+This plugin shows what is saved, what is pending, and what will happen when a
+node comes back; and it saves, restores, edits and moves saved labels by hand,
+in the way nodekeeper itself does.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl nodekeeper"},
+		Version:       version.Line("kubectl-nodekeeper"),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          aCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes, by kubectl_complete-nodekeeper
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
+	})
+	flags := root.PersistentFlags()
+	flags.StringVar(&p.transactionNamespace, "transaction-namespace", "node-metadata-transactions", "Namespace of transactions and node locks.")
+	flags.StringVar(&p.metadataNamespace, "metadata-namespace", "node-metadata", "Namespace of records.")
+	p.config.AddFlags(flags)
+	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look and understand:"}, &cobra.Group{ID: groupAct, Title: "Act:"})
+	for _, command := range []func(*plugin) *cobra.Command{
+		newStatusCommand, newListCommand, newShowCommand, newDiffCommand, newPendingCommand, newWatchCommand,
+	} {
+		cmd := command(p)
+		cmd.GroupID = groupLook
+		root.AddCommand(cmd)
+	}
+	for _, command := range []func(*plugin) *cobra.Command{
+		newSaveCommand, newRestoreCommand, newSetCommand, newForgetCommand, newPruneCommand,
+		newExportCommand, newImportCommand, newRetryCommand, newDiscardCommand,
+	} {
+		cmd := command(p)
+		cmd.GroupID = groupAct
+		root.AddCommand(cmd)
+	}
+	return root
+}
+
+// The groups that help lists the commands in.
+const (
+	groupLook = "look"
+	groupAct  = "act"
+)

@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+)
+
+// shownNode is all of one node as data.
+type shownNode struct {
+	Name      string        `json:"name"`
+	State     inspect.State `json:"state"`
+	AwaySince *metav1.Time  `json:"awaySince,omitempty"`
+	Node      *shownLive    `json:"node,omitempty"`
+	Record    *shownRecord  `json:"record,omitempty"`
+	// Problem says why the record cannot be read.
+	Problem string         `json:"problem,omitempty"`
+	Pending []shownPending `json:"pending"`
+}
+
+type shownLive struct {
+	UID             string       `json:"uid"`
+	ResourceVersion string       `json:"resourceVersion"`
+	Marker          string       `json:"marker,omitempty"`
+	RestoredAt      *metav1.Time `json:"restoredAt,omitempty"`
+	IsSame          bool         `json:"hasSavedLabels"`
+}
+
+type shownRecord struct {
+	Labels                  map[string]string `json:"labels"`
+	Version                 string            `json:"version"`
+	SavedAt                 *metav1.Time      `json:"savedAt,omitempty"`
+	Source                  string            `json:"source,omitempty"`
+	RestoredUID             string            `json:"restoredUID,omitempty"`
+	RestoredResourceVersion string            `json:"restoredResourceVersion,omitempty"`
+}
+
+// shownPending is a transaction and what it will do.
+type shownPending struct {
+	Node       string       `json:"node"`
+	Type       string       `json:"type"`
+	Version    string       `json:"version"`
+	UID        string       `json:"uid"`
+	Labels     int          `json:"labels"`
+	Created    *metav1.Time `json:"created"`
+	ObservedAt *metav1.Time `json:"observedAt,omitempty"`
+	Will       string       `json:"will"`
+	Reason     string       `json:"reason"`
+}
+
+func newShowCommand(p *plugin) *cobra.Command {
+	var out output
+	var policy policyFlags
+	cmd := &cobra.Command{
+		Use:   "show NODE",
+		Short: "Show the saved labels of a node, where they came from, and what is pending",
+		Long: `Show the saved labels of a node, decoded; the incarnation, version and time that
+they came from; and the transactions of the node, in order, with what each of
+them will do if nothing else happens.`,
+		Example: `  # what is known of a node
+  kubectl nodekeeper show node-1
+
+  # its saved labels as data
+  kubectl nodekeeper show node-1 -o jsonpath='{.record.labels}'`,
+		Args:              oneNode,
+		ValidArgsFunction: p.names(1, liveNames, recordNames),
+		RunE:              func(cmd *cobra.Command, args []string) error { return p.show(cmd.Context(), &out, &policy, args) },
+	}
+	out.addFlags(cmd)
+	policy.addFlags(cmd)
+	return cmd
+}
+
+func (p *plugin) show(ctx context.Context, out *output, flags *policyFlags, args []string) error {
+	policy, err := flags.policy()
+	if err != nil {
+		return err
+	}
+	names, err := nodeNames(args)
+	if err != nil {
+		return err
+	}
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	n, err := c.knownNode(ctx, names[0])
+	if err != nil {
+		return err
+	}
+	shown := newShownNode(n, policy)
+	return out.print(p.Out, view{kind: "NodeDetail", data: shown, names: names, text: func(w io.Writer) { shown.write(w, time.Now()) }})
+}
+
+// knownNode reads all of one node, and returns an error if there is nothing of that name.
+func (c *cluster) knownNode(ctx context.Context, name string) (*inspect.Node, error) {
+	n, err := c.Node(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if !n.IsKnown() {
+		return nil, fmt.Errorf("there is no node %q, and nothing is saved of one: kubectl nodekeeper list shows which there are", name)
+	}
+	return n, nil
+}
+
+func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
+	s := &shownNode{Name: n.Name, State: n.State(), Pending: newShownPending(n, policy)}
+	if n.Live != nil {
+		live := preserve.NodeOf(n.Live)
+		s.Node = &shownLive{UID: string(live.UID), ResourceVersion: live.ResourceVersion, Marker: live.Marker, RestoredAt: inspect.RestoredAt(n.Live)}
+		s.Node.IsSame = n.Saved.Record != nil && maps.Equal(live.Labels, n.Saved.Record.Labels)
+	}
+	if n.Saved.Unreadable != nil {
+		s.Problem = n.Saved.Unreadable.Error()
+	}
+	if s.State == inspect.Away && n.Saved.Object != nil {
+		s.AwaySince = &metav1.Time{Time: inspect.LastHeard(n.Saved.Object)}
+	}
+	if r := n.Saved.Record; r != nil {
+		s.Record = &shownRecord{
+			Labels: r.Labels, Version: r.Version, Source: string(r.Source),
+			RestoredUID: string(r.Restored.UID), RestoredResourceVersion: r.Restored.ResourceVersion,
+		}
+		if !r.SavedAt.IsZero() {
+			s.Record.SavedAt = &metav1.Time{Time: r.SavedAt}
+		}
+	}
+	return s
+}
+
+func newShownPending(n *inspect.Node, policy labels.Policy) []shownPending {
+	decisions := n.Forecast(policy)
+	shown := make([]shownPending, len(n.Pending))
+	for i, t := range n.Pending {
+		shown[i] = shownPending{
+			Node: n.Name, Type: string(t.Type), Version: t.ResourceVersion, UID: string(t.UID), Labels: len(t.Labels),
+			Created: &metav1.Time{Time: t.Created}, ObservedAt: &metav1.Time{Time: t.ObservedAt},
+			Will: "wait", Reason: "the record of the node cannot be read",
+		}
+		if i < len(decisions) {
+			shown[i].Will, shown[i].Reason = decisions[i].Action.String(), decisions[i].Reason
+		}
+	}
+	return shown
+}
+
+// write writes it for people.
+func (s *shownNode) write(w io.Writer, now time.Time) {
+	line := lines(w)
+	line("Name", "%s", s.Name)
+	state := string(s.State)
+	if s.AwaySince != nil {
+		state += " for " + ageOf(s.AwaySince, now)
+	}
+	line("State", "%s", state)
+	if s.Node != nil {
+		line("Node", "uid %s, resourceVersion %s", s.Node.UID, s.Node.ResourceVersion)
+		if s.Node.Marker != "" {
+			line("  Restored", "%s ago, from version %s", ageOf(s.Node.RestoredAt, now), s.Node.Marker)
+		}
+	}
+	switch {
+	case s.Problem != "":
+		line("Record", "%s", s.Problem)
+	case s.Record == nil:
+		line("Record", "none")
+	default:
+		s.Record.write(line, now)
+	}
+	if s.Node != nil && s.Record != nil && !s.Node.IsSame {
+		line("  Differs", "see kubectl nodekeeper diff %s", s.Name)
+	}
+	if s.Record != nil {
+		line("Labels", "%d", len(s.Record.Labels))
+		for _, key := range slices.Sorted(maps.Keys(s.Record.Labels)) {
+			_, _ = fmt.Fprintf(w, "  %s=%s\n", key, s.Record.Labels[key])
+		}
+	}
+	if len(s.Pending) == 0 {
+		line("Pending", "nothing")
+		return
+	}
+	line("Pending", "%s", count(len(s.Pending), "transaction"))
+	for _, t := range s.Pending {
+		_, _ = fmt.Fprintf(w, "  %s at version %s, %s ago\n    will %s: %s\n", t.Type, t.Version, ageOf(t.Created, now), t.willDo(), t.Reason)
+	}
+}
+
+// willDo says what the transaction will do, so that it reads after "will".
+func (t *shownPending) willDo() string {
+	if t.Will == preserve.Nothing.String() {
+		return "do nothing"
+	}
+	return t.Will
+}
+
+func (r *shownRecord) write(line lineFunc, now time.Time) {
+	line("Record", "version %s, saved %s ago", r.Version, ageOf(r.SavedAt, now))
+	source := "uid " + r.Source
+	if r.Source == "" {
+		source = "no incarnation: they were given by hand"
+	}
+	line("  From", "%s", source)
+	if r.RestoredUID != "" {
+		line("  Last seen on", "uid %s, at resourceVersion %s", r.RestoredUID, r.RestoredResourceVersion)
+	}
+}

@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apilabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"nodekeeper.dev/internal/inspect"
+)
+
+const (
+	// shownRestores is how many of the last restores are shown, and shownStuck how much of what is stuck.
+	shownRestores = 5
+	shownStuck    = 20
+)
+
+// status is what there is of all nodes in one screen.
+type status struct {
+	Replicas []inspect.Replica     `json:"replicas"`
+	Nodes    map[inspect.State]int `json:"nodes"`
+	Records  int                   `json:"records"`
+	Pending  pendingStatus         `json:"pending"`
+	Locks    []inspect.Lock        `json:"locks"`
+	// Malformed is how many ConfigMaps in the transaction namespace are no transactions.
+	Malformed int           `json:"malformed"`
+	Restored  []restoration `json:"lastRestored"`
+	// Stuck is what does not go on without people.
+	Stuck []problem `json:"stuck"`
+}
+
+type pendingStatus struct {
+	Transactions int          `json:"transactions"`
+	Nodes        int          `json:"nodes"`
+	Oldest       *metav1.Time `json:"oldest,omitempty"`
+	OldestNode   string       `json:"oldestNode,omitempty"`
+}
+
+type restoration struct {
+	Node string       `json:"node"`
+	At   *metav1.Time `json:"at"`
+}
+
+// problem is one thing that is stuck.
+type problem struct {
+	// Name is that of a node or of a ConfigMap in the transaction namespace.
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+	Advice string `json:"advice"`
+}
+
+func newStatusCommand(p *plugin) *cobra.Command {
+	var out output
+	stuckAfter := time.Minute
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show in one screen how nodekeeper is",
+		Long: `Show who is at work, how many nodes are in which state, what is pending, and
+what was restored last.
+
+The exit code is 1 if something is stuck, and 2 if that cannot be found out.
+Stuck is
+  a transaction that has been pending for longer than --stuck-after
+  a ConfigMap in the transaction namespace that is no transaction
+  a record that cannot be read`,
+		Example: `  # how it is
+  kubectl nodekeeper status
+
+  # in a script
+  kubectl nodekeeper status >/dev/null || echo "have a look at nodekeeper"
+
+  # as data
+  kubectl nodekeeper status -o jsonpath='{.pending.transactions}'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return telling(p.status(cmd.Context(), &out, stuckAfter)) },
+	}
+	out.addFlags(cmd)
+	cmd.Flags().DurationVar(&stuckAfter, "stuck-after", stuckAfter, "For how long a transaction may be pending.")
+	return cmd
+}
+
+func (p *plugin) status(ctx context.Context, out *output, stuckAfter time.Duration) error {
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	survey, err := c.Survey(ctx, apilabels.Everything())
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	s := newStatus(survey, now, stuckAfter)
+	if err := out.print(p.Out, view{kind: "Status", data: s, names: namesOf(survey.Nodes), text: func(w io.Writer) { s.write(w, now) }}); err != nil {
+		return err
+	}
+	if len(s.Stuck) > 0 {
+		return errTold
+	}
+	return nil
+}
+
+func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) *status {
+	s := &status{
+		Replicas: listed(survey.Replicas), Nodes: map[inspect.State]int{}, Locks: listed(survey.Locks), Malformed: len(survey.Malformed),
+		Restored: []restoration{}, Stuck: []problem{},
+	}
+	restored := slices.Clone(survey.Nodes)
+	for _, n := range survey.Nodes {
+		s.Nodes[n.State]++
+		if n.Version != "" || n.State == inspect.Unreadable {
+			s.Records++
+		}
+		if n.State == inspect.Unreadable {
+			s.Stuck = append(s.Stuck, problem{n.Name, n.Problem, "mend its record, or forget it: kubectl nodekeeper forget " + n.Name})
+		}
+	}
+	for _, m := range survey.Malformed {
+		name := shortName(m.Object)
+		s.Stuck = append(s.Stuck, problem{name, m.Reason.Error(), "kubectl nodekeeper discard " + name})
+	}
+	s.addPending(survey.Pending, now, stuckAfter)
+	slices.SortStableFunc(restored, func(a, b inspect.Summary) int { return compareTimes(b.RestoredAt, a.RestoredAt) })
+	for _, n := range restored {
+		if n.RestoredAt != nil && len(s.Restored) < shownRestores {
+			s.Restored = append(s.Restored, restoration{n.Name, n.RestoredAt})
+		}
+	}
+	return s
+}
+
+func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter time.Duration) {
+	nodes := map[string]bool{}
+	s.Pending.Transactions = len(pending)
+	for _, t := range pending {
+		if s.Pending.Oldest == nil || t.Created.Before(s.Pending.Oldest.Time) {
+			s.Pending.Oldest, s.Pending.OldestNode = &metav1.Time{Time: t.Created}, t.Node
+		}
+		if !nodes[t.Node] && now.Sub(t.Created) > stuckAfter {
+			s.Stuck = append(s.Stuck, problem{
+				t.Node, "a transaction (" + string(t.Type) + ") has been pending for " + duration.HumanDuration(now.Sub(t.Created)),
+				"see what it waits for: kubectl nodekeeper show " + t.Node,
+			})
+		}
+		nodes[t.Node] = true
+	}
+	s.Pending.Nodes = len(nodes)
+}
+
+// write writes it for people.
+func (s *status) write(w io.Writer, now time.Time) {
+	line := lines(w)
+	line("Replicas", "%s", s.describeReplicas())
+	var states []string
+	for _, state := range slices.Backward(inspect.States) {
+		if n := s.Nodes[state]; n > 0 || state == inspect.Live {
+			states = append(states, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	line("Nodes", "%s", strings.Join(states, ", "))
+	line("Records", "%d", s.Records)
+	pending := "nothing"
+	if s.Pending.Oldest != nil {
+		pending = fmt.Sprintf("%s of %s, the oldest for %s (%s)", count(s.Pending.Transactions, "transaction"), count(s.Pending.Nodes, "node"),
+			ageOf(s.Pending.Oldest, now), s.Pending.OldestNode)
+	}
+	line("Pending", "%s", pending)
+	line("Malformed", "%d", s.Malformed)
+	line("Locks", "%s", s.describeLocks())
+	restored := make([]string, len(s.Restored))
+	for i, r := range s.Restored {
+		restored[i] = fmt.Sprintf("%s %s ago", r.Node, ageOf(r.At, now))
+	}
+	line("Last restored", "%s", orNone(strings.Join(restored, ", ")))
+	if len(s.Stuck) == 0 {
+		line("Stuck", "nothing")
+		return
+	}
+	line("Stuck", "%s", count(len(s.Stuck), "thing"))
+	for _, one := range s.Stuck[:min(len(s.Stuck), shownStuck)] {
+		_, _ = fmt.Fprintf(w, "  %s: %s\n    %s\n", one.Name, one.Reason, one.Advice)
+	}
+	if len(s.Stuck) > shownStuck {
+		_, _ = fmt.Fprintf(w, "  … and %d more: -o yaml shows all\n", len(s.Stuck)-shownStuck)
+	}
+}
+
+func (s *status) describeReplicas() string {
+	if len(s.Replicas) == 0 {
+		return "not known, as none has a Lease"
+	}
+	alive, all := map[string]int{}, map[string]int{}
+	var services []string
+	for _, r := range s.Replicas {
+		if all[r.Service]++; all[r.Service] == 1 {
+			services = append(services, r.Service)
+		}
+		if r.IsAlive {
+			alive[r.Service]++
+		}
+	}
+	texts := make([]string, len(services))
+	for i, service := range services {
+		texts[i] = fmt.Sprintf("%d of %s alive", alive[service], count(all[service], service))
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (s *status) describeLocks() string {
+	switch {
+	case len(s.Locks) == 0:
+		return none
+	case len(s.Locks) > 1:
+		return fmt.Sprintf("%s, the first %s by %s", count(len(s.Locks), "node"), s.Locks[0].Node, s.Locks[0].Holder)
+	}
+	return s.Locks[0].Node + " by " + s.Locks[0].Holder
+}
+
+func namesOf(nodes []inspect.Summary) []string {
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = n.Name
+	}
+	return names
+}

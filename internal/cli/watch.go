@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/labels"
+)
+
+func newWatchCommand(p *plugin) *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch",
+		Short: "Show what happens as it happens",
+		Long: `Show, one line each, until it is interrupted:
+  recorded   an event of a node is in the queue
+  malformed  something is in the queue that is no transaction
+  saved      the labels of a node are on record
+  restored   a node got its labels back
+  forgotten  the record of a node is removed`,
+		Example: `  kubectl nodekeeper watch`,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.watch(cmd.Context()) },
+	}
+}
+
+func (p *plugin) watch(ctx context.Context) error {
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	t := &teller{w: p.Out, now: time.Now}
+	return p.follow(ctx, c, followed{transaction: t.transaction, record: t.record, node: t.node})
+}
+
+// teller tells what happens.
+type teller struct {
+	w   io.Writer
+	now func() time.Time
+}
+
+func (t *teller) tell(what, node, format string, args ...any) {
+	_, _ = fmt.Fprintf(t.w, "%s  %-9s  %s  %s\n", t.now().Format("15:04:05.000"), what, node, fmt.Sprintf(format, args...))
+}
+
+func (t *teller) transaction(c change[*corev1.ConfigMap]) {
+	if c.isInitial || c.after == nil || c.before != nil { // what comes of one that is gone shows elsewhere
+		return
+	}
+	pending, err := inspect.ParsePending(c.after)
+	if err != nil {
+		t.tell("malformed", c.after.Name, "%v", err)
+		return
+	}
+	t.tell("recorded", pending.Node, "%s at version %s, %s", pending.Type, pending.ResourceVersion, count(len(pending.Labels), "label"))
+}
+
+func (t *teller) record(c change[*corev1.ConfigMap]) {
+	switch {
+	case c.isInitial:
+	case c.after == nil:
+		t.tell("forgotten", c.before.Name, "its record is removed")
+	case c.before == nil || c.before.Data[labels.Marker] != c.after.Data[labels.Marker]:
+		saved := inspect.ParseSaved(c.after)
+		if saved.Unreadable != nil {
+			t.tell("malformed", c.after.Name, "%v", saved.Unreadable)
+			return
+		}
+		t.tell("saved", c.after.Name, "%s, version %s", count(len(saved.Record.Labels), "label"), saved.Record.Version)
+	}
+}
+
+func (t *teller) node(c change[*metav1.PartialObjectMetadata]) {
+	if c.isInitial || c.after == nil {
+		return
+	}
+	marker := c.after.Labels[labels.Marker]
+	if marker == "" || c.before != nil && c.before.UID == c.after.UID && c.before.Labels[labels.Marker] == marker {
+		return
+	}
+	t.tell("restored", c.after.Name, "%s, from version %s", count(len(c.after.Labels)-1, "label"), marker)
+}
+
+// watchPending shows the transactions that there are, and then those that come and go.
+func (p *plugin) watchPending(ctx context.Context, out *output, args []string) error {
+	names, err := nodeNames(args)
+	if err != nil {
+		return err
+	}
+	if !out.isForPeople() {
+		return fmt.Errorf("--watch shows a table: give it without -o %s", *out.flags.OutputFormat)
+	}
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	printer, tabs := out.tablePrinter(), printers.GetNewTabWriter(p.Out)
+	return p.follow(ctx, c, followed{transaction: func(ch change[*corev1.ConfigMap]) {
+		event, cm := "recorded", ch.after
+		switch {
+		case ch.after == nil:
+			event, cm = "applied", ch.before
+		case ch.isInitial:
+			event = "pending"
+		case ch.before != nil:
+			return // somebody retries it
+		}
+		t, err := inspect.ParsePending(cm)
+		if err != nil || len(names) > 0 && names[0] != t.Node {
+			return
+		}
+		// The writer is gone when the program that reads it is: then the next line ends this one too.
+		_ = printer.PrintObj(watchedTable(event, t, time.Now()), tabs)
+		_ = tabs.Flush()
+	}})
+}
+
+func watchedTable(event string, t inspect.Pending, now time.Time) *metav1.Table {
+	return &metav1.Table{
+		ColumnDefinitions: columns("Event", "Node", "Type", "Version", "Labels", "Age", "+UID"),
+		Rows: []metav1.TableRow{{Cells: []any{
+			event, t.Node, string(t.Type), t.ResourceVersion, len(t.Labels), ageOf(&metav1.Time{Time: t.Created}, now), string(t.UID),
+		}}},
+	}
+}

@@ -1,0 +1,201 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apilabels "k8s.io/apimachinery/pkg/labels"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/pages"
+	"nodekeeper.dev/internal/record"
+)
+
+// Survey is what there is of all nodes.
+type Survey struct {
+	// Nodes are in the order of their names.
+	Nodes []Summary
+	// Pending are the transactions of all nodes: the node that waits longest first, its transactions in order.
+	Pending   []Pending
+	Malformed []Malformed
+	Replicas  []Replica
+	Locks     []Lock
+}
+
+// Summary is what matters of one node in a list. Times are nil if they are not known.
+type Summary struct {
+	Name  string `json:"name"`
+	State State  `json:"state"`
+	// UID is that of the live Node.
+	UID string `json:"uid,omitempty"`
+	// Labels is how many are saved, without the marker.
+	Labels int `json:"labels"`
+	// Version is that of the record, SavedAt when its labels were saved, Source the incarnation that they came from.
+	Version string       `json:"version,omitempty"`
+	SavedAt *metav1.Time `json:"savedAt,omitempty"`
+	Source  string       `json:"source,omitempty"`
+	// AwaySince is when a node that is away was last heard of.
+	AwaySince *metav1.Time `json:"awaySince,omitempty"`
+	// RestoredAt is when the live Node got its labels back.
+	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`
+	// Pending is how many transactions the node has.
+	Pending int `json:"pending"`
+	// Problem says why the record cannot be read.
+	Problem string `json:"problem,omitempty"`
+}
+
+// nodeSummary and savedSummary are what a survey keeps of a Node and of a record while it reads: no labels.
+type nodeSummary struct {
+	live       liveNode
+	restoredAt *metav1.Time
+	isMatched  bool
+}
+
+type savedSummary struct {
+	Saved
+	labels    int
+	lastHeard time.Time
+	isMatched bool
+}
+
+// Survey reads what there is of all nodes that match the selector: by the labels of the Node, or the saved ones if there is no Node.
+func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Survey, error) {
+	var (
+		s       Survey
+		leases  []*coordinationv1.Lease
+		nodes   map[string]nodeSummary
+		records map[string]savedSummary
+	)
+	reads, readCtx := errgroup.WithContext(ctx)
+	reads.Go(func() (err error) { s.Pending, s.Malformed, err = c.Transactions(readCtx); return err })
+	reads.Go(func() (err error) { leases, err = c.leases(readCtx); return err })
+	reads.Go(func() (err error) { nodes, err = c.summarizeNodes(readCtx, selector); return err })
+	reads.Go(func() (err error) { records, err = c.summarizeRecords(readCtx, selector); return err })
+	if err := reads.Wait(); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	s.Replicas, s.Locks = replicasOf(leases, now), locksOf(leases, now)
+	s.Nodes = join(nodes, records, s.Pending)
+	return &s, nil
+}
+
+func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selector) (map[string]nodeSummary, error) {
+	nodes := map[string]nodeSummary{}
+	err := pages.Each(ctx, c.Client, pages.Metadata("Node"), "", func(n *metav1.PartialObjectMetadata) error {
+		nodes[n.Name] = nodeSummary{
+			live:       liveNode{isThere: true, uid: n.UID, marker: n.Labels[labels.Marker]},
+			restoredAt: RestoredAt(n),
+			isMatched:  selector.Matches(apilabels.Set(n.Labels)),
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the nodes: %w", err)
+	}
+	return nodes, nil
+}
+
+func (c *Cluster) summarizeRecords(ctx context.Context, selector apilabels.Selector) (map[string]savedSummary, error) {
+	records := map[string]savedSummary{}
+	err := c.EachRecord(ctx, func(cm *corev1.ConfigMap) error {
+		s := savedSummary{Saved: ParseSaved(cm), lastHeard: LastHeard(cm)}
+		if s.Record != nil {
+			s.labels, s.isMatched = len(s.Record.Labels), selector.Matches(apilabels.Set(s.Record.Labels))
+			s.Record.Labels = nil
+		} else {
+			s.isMatched = selector.Empty()
+		}
+		s.Object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: cm.Labels}}
+		records[cm.Name] = s
+		return nil
+	})
+	return records, err
+}
+
+// join puts together what is of one node.
+func join(nodes map[string]nodeSummary, records map[string]savedSummary, pending []Pending) []Summary {
+	transactions := map[string]int{}
+	for _, p := range pending {
+		transactions[p.Node]++
+	}
+	summaries := make([]Summary, 0, max(len(nodes), len(records)))
+	for name, n := range nodes {
+		saved := records[name]
+		if n.isMatched {
+			summaries = append(summaries, summarize(name, n, saved, transactions[name]))
+		}
+	}
+	for name, saved := range records {
+		if _, isLive := nodes[name]; !isLive && saved.isMatched && saved.isOurs() {
+			summaries = append(summaries, summarize(name, nodeSummary{}, saved, transactions[name]))
+		}
+	}
+	slices.SortFunc(summaries, func(a, b Summary) int { return cmp.Compare(a.Name, b.Name) })
+	return summaries
+}
+
+// isOurs says whether a ConfigMap of a node that is away is a record: one that can be read, or was written by nodekeeper.
+func (s savedSummary) isOurs() bool {
+	return s.Record != nil || s.Object.Labels[record.ManagedByLabel] == record.ManagedBy
+}
+
+func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summary {
+	s := Summary{
+		Name: name, State: stateOf(n.live, saved.Saved), UID: string(n.live.uid), Labels: saved.labels,
+		RestoredAt: n.restoredAt, Pending: pending,
+	}
+	if saved.Unreadable != nil {
+		s.Problem = saved.Unreadable.Error()
+	}
+	if s.State == Away {
+		s.AwaySince = timeOf(saved.lastHeard)
+	}
+	if r := saved.Record; r != nil {
+		s.Version, s.Source, s.SavedAt = r.Version, string(r.Source), timeOf(r.SavedAt)
+	}
+	return s
+}
+
+// LastHeard returns when a node that is away was last heard of: since when a processor with a retention time found it missing, or else
+// when its record was last written. The end of an incarnation writes the record of every node that had its labels, changed or not.
+func LastHeard(cm *corev1.ConfigMap) time.Time {
+	if since, err := time.Parse(time.RFC3339, cm.Annotations[record.AwaySinceAnnotation]); err == nil {
+		return since
+	}
+	last := cm.CreationTimestamp.Time
+	for _, entry := range cm.ManagedFields {
+		if entry.Time != nil && entry.Time.After(last) {
+			last = entry.Time.Time
+		}
+	}
+	return last
+}
+
+// RestoredAt returns when a Node got its labels back: when its marker was written. Nil: it never was, or it is not known.
+func RestoredAt(n *metav1.PartialObjectMetadata) *metav1.Time {
+	if n.Labels[labels.Marker] == "" {
+		return nil
+	}
+	for _, entry := range n.ManagedFields {
+		if entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+labels.Marker+`"`) {
+			return entry.Time
+		}
+	}
+	return nil
+}
+
+func timeOf(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t}
+}

@@ -1,0 +1,53 @@
+package processor_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/processor"
+	"nodekeeper.dev/internal/txn"
+)
+
+// turnStep is how long a processor leaves a node to each of those before it.
+const turnStep = 3 * time.Second
+
+// rank is the place of a processor on the ring for every node; another one is the owner if it is not 0.
+type rank int
+
+func (r rank) Place(string) (owner string, before int) { return "owner", int(r) }
+
+func TestNodeOfADeadOwnerIsTakenByTheNext(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	n := c.addNode(t, c.name("node"), set{"rack": "r7"})
+	c.process(t, setup{turns: processor.NewTurns(rank(1))})
+	began := time.Now()
+	c.put(t, seen(txn.Updated, n))
+	c.waitApplied(t, n.Name)
+	assert.Equal(t, set{"rack": "r7"}, c.record(t, n.Name).Labels)
+	assert.GreaterOrEqual(t, time.Since(began), turnStep-time.Second, "it leaves it to the owner at first")
+}
+
+func TestNodesAreWorkedOnByTheirOwners(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	log := &faults.Log{}
+	c.process(t, setup{turns: processor.NewTurns(rank(1)), faults: []faults.Fault{log}})
+	c.process(t, setup{turns: processor.NewTurns(rank(0))})
+	began := time.Now()
+	for range 5 {
+		n := c.addNode(t, c.name("node"), set{"rack": "r7"})
+		c.put(t, seen(txn.Updated, n))
+		c.waitApplied(t, n.Name)
+		require.NoError(t, c.Delete(t.Context(), n))
+	}
+	if time.Since(began) < turnStep { // a machine that is slower gives the other one its turn
+		asked := slices.DeleteFunc(log.Entries(), func(e faults.Entry) bool { return e.Verb == faults.List }) // as at every start
+		assert.Empty(t, asked, "the other one leaves them alone")
+	}
+}

@@ -1,0 +1,220 @@
+package cluster_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// readyWithin is what a person waits for who has applied the manifests.
+const readyWithin = time.Minute
+
+// walk is a cluster and what is known of it.
+type walk struct {
+	*realCluster
+
+	t     *testing.T // of the step
+	usage *usage
+}
+
+func TestWalk(t *testing.T) {
+	w := &walk{realCluster: connect(t)}
+	w.usage = measure(t, w.realCluster)
+	for _, step := range []struct {
+		name string
+		run  func(*walk)
+	}{
+		{"the minikube overlay is ready within a minute", (*walk).applyMinikube},
+		{"a node that its kubelet registers anew has its labels back", (*walk).registerAnew},
+		{"labels come back to the nodes of the services' own pods", (*walk).deleteEveryNode},
+		{"labels come back to a node whose pods had to move", (*walk).loseNodeOfWatcher},
+		{"no label is lost while the only replicas are rolled", (*walk).rollMinikube},
+		{"the ha overlay has a replica on every node", (*walk).applyHA},
+		{"no label is lost while all replicas are rolled", (*walk).rollHA},
+		{"a drained node that is deleted comes back with its labels", (*walk).drain},
+		{"a pod without a right says which, and the others go on", (*walk).lackRight},
+		{"nothing was restarted, and the requests and limits are enough", (*walk).staysWithinLimits},
+		{"after uninstalling, the labels are all that is left", (*walk).uninstall},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { w.t = t; step.run(w) }) {
+			w.showServices(t)
+			t.FailNow() // the other steps would go on from somewhere else
+		}
+	}
+}
+
+func (w *walk) applyMinikube() {
+	begin := time.Now()
+	w.kubectl(w.t, "apply", "-k", overlay("minikube"))
+	w.allReady(w.t, readyWithin, 1)
+	w.t.Logf("from kubectl apply to all pods ready: %.1f s", time.Since(begin).Seconds())
+	assert.Less(w.t, time.Since(begin), readyWithin)
+}
+
+// registerAnew deletes a node right after it was labelled. What comes back is another machine: in another zone.
+func (w *walk) registerAnew() {
+	name := w.nodes[len(w.nodes)-1]
+	w.kubectl(w.t, "label", "node", name, "rack=r7", "example.com/team=blue", "node-role.kubernetes.io/gpu=")
+	want := w.labelsOf(w.t, name)
+	require.Equal(w.t, "a", want[corev1.LabelTopologyZone], "the cluster is to have its nodes in zone a")
+	want[corev1.LabelTopologyZone] = "b"
+
+	old := w.uidOf(w.t, name)
+	w.kubectl(w.t, "delete", "node", name)
+	w.kubelet(w.t, "restart", name, corev1.LabelTopologyZone+"=b")
+	w.t.Logf("from the node's return to its labels: %s", w.hasReturned(w.t, name, old, want))
+	assert.Equal(w.t, name, want[corev1.LabelHostname], "the kubelet's own label")
+	record := w.recordOf(w.t, name)
+	assert.Equal(w.t, "r7", record.Data["rack"])
+	assert.Equal(w.t, "blue", record.Data["example.com---SLASH---team"])
+}
+
+// deleteEveryNode deletes all nodes at once, so also those of the pods of the services. One was edited after its restore.
+func (w *walk) deleteEveryNode() {
+	w.kubectl(w.t, "label", "node", w.nodes[len(w.nodes)-1], "rack-", "example.com/team=red", "--overwrite")
+	want, old := map[string]map[string]string{}, map[string]types.UID{}
+	for _, name := range w.nodes {
+		w.kubectl(w.t, "label", "node", name, "everywhere="+name)
+		want[name], old[name] = w.labelsOf(w.t, name), w.uidOf(w.t, name)
+	}
+	w.kubectl(w.t, "delete", "node", "--all")
+	for _, name := range w.nodes {
+		w.kubelet(w.t, "restart", name)
+	}
+	for _, name := range w.nodes {
+		w.hasReturned(w.t, name, old[name], want[name])
+	}
+	w.allReady(w.t, patience, 1)
+}
+
+// loseNodeOfWatcher takes the node of the only watcher away for so long that Kubernetes starts another pod elsewhere.
+func (w *walk) loseNodeOfWatcher() {
+	name := w.podsOf(w.t, "watcher")[0].Spec.NodeName
+	w.kubectl(w.t, "label", "node", name, "away=long")
+	want, old := w.labelsOf(w.t, name), w.uidOf(w.t, name)
+	w.kubelet(w.t, "stop", name)
+	w.kubectl(w.t, "delete", "node", name)
+	w.eventually(w.t, func(c *assert.CollectT) {
+		for _, service := range services {
+			pods := w.podsOf(c, service)
+			require.Len(c, pods, 1)
+			assert.NotEqual(c, name, pods[0].Spec.NodeName, "pod %s is on the node that is gone", pods[0].Name)
+			assert.True(c, isReady(&pods[0]), "pod %s is ready", pods[0].Name)
+		}
+	}, "the services run elsewhere")
+	w.kubelet(w.t, "start", name)
+	w.hasReturned(w.t, name, old, want)
+}
+
+func (w *walk) rollMinikube() {
+	c := startChurn(w.t, w.realCluster)
+	w.roll(w.t, 1)
+	c.stop(w.t)
+	w.settled(w.t)
+}
+
+func (w *walk) applyHA() {
+	w.kubectl(w.t, "apply", "-k", overlay("ha"))
+	w.allReady(w.t, patience, 3)
+	w.spread(w.t)
+}
+
+// rollHA rolls while nodes come and go; one of them is a node on which the services run.
+func (w *walk) rollHA() {
+	c := startChurn(w.t, w.realCluster)
+	name := w.nodes[1]
+	w.kubectl(w.t, "label", "node", name, "rolled=yes")
+	want, old := w.labelsOf(w.t, name), w.uidOf(w.t, name)
+	w.kubectl(w.t, "rollout", "restart", "deployment", "-n", system)
+	w.kubectl(w.t, "delete", "node", name)
+	w.kubelet(w.t, "restart", name)
+	w.rolledOut(w.t, 3)
+	c.stop(w.t)
+	w.hasReturned(w.t, name, old, want)
+	w.settled(w.t)
+	w.spread(w.t)
+}
+
+// drain does what maintenance does: it drains a node, removes it, and brings it back.
+func (w *walk) drain() {
+	name := w.nodes[1]
+	w.kubectl(w.t, "drain", name, "--ignore-daemonsets", "--timeout=2m")
+	for _, service := range services {
+		for _, pod := range w.podsOf(w.t, service) {
+			assert.False(w.t, pod.Spec.NodeName == name && pod.DeletionTimestamp == nil, "%s is still on the drained node", pod.Name)
+		}
+	}
+	w.kubectl(w.t, "label", "node", name, "maintained=yes")
+	want, old := w.labelsOf(w.t, name), w.uidOf(w.t, name)
+	w.kubectl(w.t, "delete", "node", name)
+	w.kubelet(w.t, "restart", name)
+	w.hasReturned(w.t, name, old, want)
+	w.allReady(w.t, patience, 3)
+}
+
+// lacking is in the log of a processor that may not read records.
+const lacking = "list configmaps in namespace " + records
+
+// lackRight takes a right away from the processors and rolls them. The first new pod cannot work, so the old ones have to.
+func (w *walk) lackRight() {
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: records, Name: "nodekeeper-processor"}}
+	require.NoError(w.t, w.client.Delete(w.t.Context(), binding))
+	w.kubectl(w.t, "rollout", "restart", "deployment/processor", "-n", system)
+	w.eventually(w.t, func(c *assert.CollectT) {
+		var ready, told int
+		for _, pod := range w.podsOf(c, "processor") {
+			if isReady(&pod) {
+				ready++
+			} else if strings.Contains(w.logOf(c, &pod), lacking) {
+				told++
+			}
+		}
+		assert.Equal(c, 3, ready, "processors that are ready")
+		assert.Equal(c, 1, told, "processors that are not ready and say what they lack")
+	}, "the new pod says what it lacks, and the old ones stay")
+
+	w.kubectl(w.t, "apply", "-k", overlay("ha"))
+	w.rolledOut(w.t, 3)
+}
+
+// staysWithinLimits looks at all of the steps before it.
+func (w *walk) staysWithinLimits() {
+	for _, service := range services {
+		most := w.usage.peak(service)
+		w.t.Logf("%s: at most %s", service, most)
+		require.NotZero(w.t, most.memory, "the kubelets have told how much memory it takes")
+		requests := w.podsOf(w.t, service)[0].Spec.Containers[0].Resources.Requests
+		assert.Less(w.t, most.memory, requests.Memory().Value(), "memory of %s, and what it requests", service)
+	}
+	for pod, reason := range w.usage.ends() {
+		assert.Contains(w.t, reason, lacking, "the container of %s ended", pod)
+	}
+}
+
+// uninstall does what docs/operations.md says.
+func (w *walk) uninstall() {
+	want := map[string]map[string]string{}
+	for _, name := range w.nodes {
+		want[name] = w.labelsOf(w.t, name)
+	}
+	w.kubectl(w.t, "delete", "-k", overlay("ha"), "--timeout=2m")
+	for _, namespace := range []string{system, transactions, records} {
+		err := w.client.Get(w.t.Context(), types.NamespacedName{Name: namespace}, &corev1.Namespace{})
+		assert.True(w.t, apierrors.IsNotFound(err), "namespace %s: %v", namespace, err)
+	}
+	roles := &rbacv1.ClusterRoleList{}
+	require.NoError(w.t, w.client.List(w.t.Context(), roles, client.MatchingLabels{"app.kubernetes.io/part-of": "nodekeeper"}))
+	assert.Empty(w.t, roles.Items)
+	for _, name := range w.nodes {
+		assert.Equal(w.t, want[name], w.labelsOf(w.t, name), "labels of %s", name)
+	}
+}

@@ -1,0 +1,40 @@
+package e2e_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/programs"
+)
+
+// TestEveryProgramTellsItsVersion: what make build builds is stamped; deflake's programs know their commit from the Go toolchain.
+func TestEveryProgramTellsItsVersion(t *testing.T) {
+	t.Parallel()
+	path, err := programs.Path("watcher")
+	require.NoError(t, err)
+	all, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	count := 0
+	for _, program := range all {
+		if program.IsDir() {
+			continue // what others built: the control plane, images
+		}
+		name := program.Name()
+		count++
+		var stderr bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(path), name), "--version")
+		cmd.Stderr = &stderr
+		stdout, err := cmd.Output()
+		require.NoError(t, err, "%s: %s", name, &stderr)
+		assert.Empty(t, stderr.String())
+		assert.Regexp(t, `^`+name+` \S+ \(commit [0-9a-f]{40}(\+dirty)?, `+runtime.Version()+`\)\n$`, string(stdout))
+	}
+	assert.GreaterOrEqual(t, count, 2)
+}

@@ -1,0 +1,68 @@
+package e2e_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/programs"
+)
+
+// TestProgramsWaitForTheirCluster: as in a cluster to which the manifests are applied bit by bit.
+func TestProgramsWaitForTheirCluster(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	user := e.prefix + "early"
+	started := map[string]*programs.Program{}
+	for _, program := range []string{"watcher", "processor"} {
+		started[program] = e.start(program, e.kubeconfigAs(user), "--wait-for-cluster")
+	}
+	missing := func(reason string) {
+		for _, p := range started {
+			e.answers(p, "/readyz", http.StatusInternalServerError, "[-]cluster: "+reason)
+			e.answers(p, "/healthz", http.StatusOK, "[+]")
+		}
+	}
+	missing("namespace " + e.transactions + " is missing or cannot be seen: run kubectl create namespace " + e.transactions)
+	e.createNamespaces()
+	e.grant(user, rights{"": {e.seeNamespaces()}})
+	missing("this identity may not ")
+	e.grant(user, e.leastRights("watcher"))
+	e.grant(user, e.leastRights("processor"))
+
+	for _, p := range started {
+		e.ready(p)
+		assert.Equal(t, 2, strings.Count(p.Output(), "The cluster cannot be worked with"), "one line a reason:\n%s", p.Output())
+	}
+	e.answers(started["watcher"], "/healthz", http.StatusOK, "[+]recording: ok")
+	e.answers(started["processor"], "/readyz", http.StatusOK, "[+]node-controller: ok\n")
+	name, want := e.name("node"), labelSet{"rack": "r7"}
+	e.create(name, want)
+	e.saved(name, want)
+	e.delete(name)
+	e.create(name, nil)
+	e.restored(name, want)
+	e.settle()
+}
+
+func TestProgramThatWaitsEndsWhenItIsTold(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	p := e.start("processor", e.kubeconfigAs(e.prefix+"nobody"), "--wait-for-cluster")
+	e.answers(p, "/readyz", http.StatusInternalServerError, "is missing or cannot be seen")
+	e.stop(p)
+}
+
+// answers waits until a program answers a probe with this status and text.
+func (e *env) answers(p *programs.Program, path string, status int, text string) {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) {
+		got, body, err := p.Probe(e.t.Context(), path)
+		require.NoError(c, err)
+		assert.Equal(c, status, got)
+		assert.Contains(c, body, text)
+	}, "%s answers %s with %d", p.Identity, path, status)
+}

@@ -1,0 +1,80 @@
+// Package metrics reads what programs, or a registry in a test, tell by Prometheus metrics.
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Samples are the values of metrics by name and labels, as in `nodekeeper_transactions_pending{type="added"}`. A
+// histogram gives its _count and _sum.
+type Samples map[string]float64
+
+// Gather returns what a registry tells.
+func Gather(from prometheus.Gatherer) (Samples, error) {
+	families, err := from.Gather()
+	if err != nil {
+		return nil, fmt.Errorf("gathering metrics: %w", err)
+	}
+	samples := Samples{}
+	for _, family := range families {
+		samples.add(family)
+	}
+	return samples, nil
+}
+
+// Scrape returns what a program tells at an address (host:port).
+func Scrape(ctx context.Context, address string) (Samples, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("scraping %s: %w", address, err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("scraping %s: %w", address, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // all of it was read
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("scraping %s: %w", address, err)
+	}
+	samples := Samples{}
+	for _, family := range families {
+		samples.add(family)
+	}
+	return samples, nil
+}
+
+func (s Samples) add(family *dto.MetricFamily) {
+	for _, m := range family.GetMetric() {
+		key := labelsOf(m)
+		switch {
+		case m.Histogram != nil:
+			s[family.GetName()+"_count"+key] = float64(m.GetHistogram().GetSampleCount())
+			s[family.GetName()+"_sum"+key] = m.GetHistogram().GetSampleSum()
+		case m.Gauge != nil:
+			s[family.GetName()+key] = m.GetGauge().GetValue()
+		case m.Counter != nil:
+			s[family.GetName()+key] = m.GetCounter().GetValue()
+		}
+	}
+}
+
+func labelsOf(m *dto.Metric) string {
+	if len(m.GetLabel()) == 0 {
+		return ""
+	}
+	pairs := make([]string, 0, len(m.GetLabel()))
+	for _, label := range m.GetLabel() {
+		pairs = append(pairs, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
+	}
+	return "{" + strings.Join(pairs, ",") + "}"
+}

@@ -1,0 +1,138 @@
+package monitoring_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+// promql is the language of a Prometheus without experimental features.
+var promql = parser.NewParser(parser.Options{})
+
+// read returns what is in a file of deploy/monitoring.
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "..", "deploy", "monitoring", name))
+	require.NoError(t, err)
+	return content
+}
+
+// prometheusRule returns the alerts.
+func prometheusRule(t *testing.T) monitoringv1.PrometheusRule {
+	t.Helper()
+	var rule monitoringv1.PrometheusRule
+	require.NoError(t, yaml.UnmarshalStrict(read(t, "rules.yaml"), &rule))
+	return rule
+}
+
+// alerts returns every alert by its name.
+func alerts(t *testing.T) map[string]monitoringv1.Rule {
+	t.Helper()
+	all := map[string]monitoringv1.Rule{}
+	for _, group := range prometheusRule(t).Spec.Groups {
+		for _, rule := range group.Rules {
+			require.NotContains(t, all, rule.Alert)
+			all[rule.Alert] = rule
+		}
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// panel is what a test needs of one in the dashboard.
+type panel struct {
+	Type, Title, Description string
+	GridPos                  struct{ X, Y, W, H int }
+	Targets                  []struct{ Expr string }
+}
+
+func panels(t *testing.T) []panel {
+	t.Helper()
+	var dashboard struct{ Panels []panel }
+	require.NoError(t, json.Unmarshal(read(t, "dashboard.json"), &dashboard))
+	require.NotEmpty(t, dashboard.Panels)
+	return dashboard.Panels
+}
+
+// expressions returns every expression, by where it is. The variables of Grafana have a value.
+func expressions(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for name, alert := range alerts(t) {
+		all["alert "+name] = alert.Expr.String()
+	}
+	for _, p := range panels(t) {
+		for _, target := range p.Targets {
+			all["panel "+p.Title+": "+target.Expr] = strings.ReplaceAll(target.Expr, "$__rate_interval", "2m")
+		}
+	}
+	return all
+}
+
+// ours are the metrics that test/deploy looks for at the programs: see its monitoring_test.go.
+var ours = regexp.MustCompile(`^(nodekeeper|process|rest_client|workqueue)_[a-z_]+$`)
+
+func TestEveryExpressionIsOneOfPrometheus(t *testing.T) {
+	for where, text := range expressions(t) {
+		expr, err := promql.ParseExpr(text)
+		if !assert.NoError(t, err, where) {
+			continue
+		}
+		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+			if selector, ok := node.(*parser.VectorSelector); ok {
+				assert.Regexp(t, ours, selector.Name, where)
+			}
+			return nil
+		})
+	}
+}
+
+func TestPodMonitorIsOneOfTheOperator(t *testing.T) {
+	var pods monitoringv1.PodMonitor
+	require.NoError(t, yaml.UnmarshalStrict(read(t, "podmonitor.yaml"), &pods))
+	require.Len(t, pods.Spec.PodMetricsEndpoints, 1)
+	assert.Equal(t, "metrics", *pods.Spec.PodMetricsEndpoints[0].Port)
+}
+
+func TestEveryAlertSaysWhatToDo(t *testing.T) {
+	runbook, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	require.NoError(t, err)
+	sections := slices.DeleteFunc(strings.Split(string(runbook), "\n"), func(line string) bool { return !strings.HasPrefix(line, "#") })
+	for name, alert := range alerts(t) {
+		assert.NotEmpty(t, alert.Annotations["summary"], name)
+		assert.NotEmpty(t, alert.Annotations["description"], name)
+		assert.Contains(t, []string{"warning", "critical"}, alert.Labels["severity"], name)
+		file, anchor, _ := strings.Cut(alert.Annotations["runbook_url"], "#")
+		assert.True(t, strings.HasSuffix(file, "/docs/operations.md"), name)
+		assert.Equal(t, strings.ToLower(name), anchor, "the heading of %s", name)
+		assert.Contains(t, sections, "#### "+name, "in docs/operations.md")
+	}
+}
+
+func TestDashboardFitsTheScreen(t *testing.T) {
+	taken := map[[2]int]string{}
+	for _, p := range panels(t) {
+		if p.Type != "row" {
+			assert.NotEmpty(t, p.Description, p.Title)
+			assert.NotEmpty(t, p.Targets, p.Title)
+		}
+		assert.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, p.Title)
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				require.Empty(t, taken[at], "%s is over it", p.Title)
+				taken[at] = p.Title
+			}
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package plugin_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestByHandGoesByTheDecision: what the decision refuses of a watcher it refuses of people.
+func TestByHandGoesByTheDecision(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	assert.Contains(t, e.must("restore", "node-1"), "no labels are saved for this node")
+	assert.Contains(t, e.must("save", "node-1", "--dry-run=client"), "would be saved: first labels of this node (dry run)")
+	assert.Nil(t, e.record(t, "node-1"), "a dry run stores nothing")
+	e.must("save", "node/node-1")
+	e.delete("node-1")
+	for _, command := range []string{"save", "restore"} {
+		assert.Contains(t, e.fails(command, "node-1"), "is away")
+		assert.Contains(t, e.fails(command, "node-0"), "there is no node")
+	}
+
+	e.create("node-1", machine("node-1"))
+	assert.Contains(t, e.must("save", "node-1"), "not saved: it has not got its saved labels back: kubectl nodekeeper restore node-1")
+	assert.Equal(t, of("node-1", "r1"), e.record(t, "node-1").Labels)
+	e.must("restore", "node-1", "--dry-run=server")
+	own, _ := e.node(t, "node-1")
+	assert.Equal(t, machine("node-1"), own, "a dry run changes nothing")
+	assert.Contains(t, e.must("restore", "node-1"), "node/node-1 restored: 3 labels")
+	e.label("node-1", "r2")
+	assert.Contains(t, e.must("restore", "node-1"), "not restored: this incarnation has its labels")
+	own, _ = e.node(t, "node-1")
+	assert.Equal(t, "r2", own["rack"], "an edit after the restore stays")
+}
+
+func TestByHandSaysIfNobodyAppliesIt(t *testing.T) {
+	e := newEnv(t, api)
+	e.create("node-1", of("node-1", "r1"))
+	assert.Contains(t, e.fails("save", "--all", "--timeout=500ms"), "1 transaction not applied after 500ms (node-1)")
+	assert.Len(t, e.queued(t), 1, "it stays")
+	assert.Equal(t, 1, e.run("status", "--stuck-after=0s").code)
+	assert.Zero(t, e.run("status").code, "half a second is not stuck")
+	e.start("processor")
+	e.saved("node-1", of("node-1", "r1"))
+}
+
+func TestForgetAsksAndIsConditional(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.must("save", "node-1")
+	for stdin, says := range map[string]string{"": "give --yes", "n\n": "nothing is done", "\n": "nothing is done"} {
+		r := e.runWith(stdin, "forget", "node-1")
+		assert.Equal(t, 1, r.code)
+		assert.Contains(t, r.stderr, says)
+	}
+	assert.Contains(t, e.fails("forget", "node-1", "node-2", "--yes"), `nothing is saved of node "node-2"`)
+	e.must("forget", "node-1", "--yes", "--dry-run=server")
+	require.NotNil(t, e.record(t, "node-1"))
+	e.must("forget", "node-1", "--yes")
+	require.Nil(t, e.record(t, "node-1"))
+	own, _ := e.node(t, "node-1")
+	assert.Equal(t, of("node-1", "r1"), own, "the node keeps its labels")
+}
+
+func TestPruneLeavesWhatIsNotJustAway(t *testing.T) {
+	e := newEnv(t, api)
+	p := e.start("processor")
+	for _, name := range []string{"away", "locked", "live", "pending"} {
+		e.create(name, of(name, "r1"))
+	}
+	e.must("save", "--all")
+	e.stop(p)
+	e.label("pending", "r2")
+	e.run("save", "pending", "--timeout=0s") // stays in the queue
+	for _, name := range []string{"away", "locked", "pending"} {
+		e.delete(name)
+	}
+	now := metav1.NewMicroTime(time.Now())
+	require.NoError(t, e.client.Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: "locked"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("processor"), LeaseDurationSeconds: new(int32(60)), AcquireTime: &now, RenewTime: &now},
+	}))
+	assert.Contains(t, e.fails("prune"), "older-than")
+	assert.Contains(t, e.fails("prune", "--older-than=soon"), "older-than")
+	assert.Contains(t, e.run("prune", "--older-than=1d", "--yes").stderr, "No node has been away")
+	told := e.must("prune", "--older-than=0s", "--yes")
+	assert.Equal(t, "node/away forgotten\nnode/locked kept: a processor is at work for it\n", told)
+	assert.Nil(t, e.record(t, "away"))
+	for _, name := range []string{"locked", "live", "pending"} {
+		assert.NotNil(t, e.record(t, name), name)
+	}
+}
+
+func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.must("save", "node-1")
+	broken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: "notes"}, Data: set{"type": "added"}}
+	require.NoError(t, e.client.Create(t.Context(), broken))
+	marked := func() {
+		e.eventually(func(c *assert.CollectT) {
+			var cm corev1.ConfigMap
+			require.NoError(c, e.client.Get(t.Context(), types.NamespacedName{Namespace: e.transactions, Name: "notes"}, &cm))
+			assert.Equal(c, "true", cm.Labels["nodekeeper.dev/malformed"])
+		}, "it is marked")
+	}
+	marked()
+	r := e.run("status")
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.stdout, "kubectl nodekeeper discard notes")
+	assert.Contains(t, e.must("retry", "notes"), "unless it is mended it is marked again")
+	marked()
+	assert.Contains(t, e.fails("retry", "nothing"), "kubectl nodekeeper pending")
+	e.must("discard", "notes", "--yes")
+	assert.Empty(t, e.queued(t))
+	assert.Zero(t, e.run("status").code)
+}
+
+// TestUnreadableRecord: it is told everywhere, and nothing acts on it but who removes it.
+func TestUnreadableRecord(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.must("save", "node-1")
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "node-1"}}
+	require.NoError(t, e.client.Patch(t.Context(), cm, rawMerge(types.MergePatchType, `{"data":{"labels_restored":"none"}}`)))
+
+	assert.Equal(t, 1, e.run("status").code)
+	assert.Contains(t, e.must("list"), "unreadable")
+	assert.Contains(t, e.must("show", "node-1"), "not a readable record")
+	assert.Equal(t, 2, e.run("diff", "node-1").code)
+	assert.Contains(t, e.fails("export"), `"node-1" is not exported`)
+	assert.Contains(t, e.fails("save", "node-1", "--timeout=500ms"), "not applied")
+	assert.Contains(t, e.must("pending", "-o", "wide"), "wait")
+	e.must("forget", "node-1", "--yes", "--ignore-pending")
+	e.saved("node-1", of("node-1", "r1"))
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	e := newEnv(t, api)
+	for says, args := range map[string][]string{
+		"give the name of one node: kubectl nodekeeper show NODE": {"show"},
+		"kubectl nodekeeper list shows which there are":           {"show", "node-0"},
+		"see kubectl nodekeeper list --help":                      {"list", "--what"},
+		"--state=gone is not known: use unreadable, restoring":    {"list", "--state=gone"},
+		"--sort-by=size is not known":                             {"list", "--sort-by=size"},
+		"allowed formats are":                                     {"list", "-o", "xml"},
+		"is no name of a node":                                    {"show", "Node_1"},
+		"give the names of nodes, or --all":                       {"save"},
+		"--dry-run=yes is not known: use none, client, server":    {"save", "--all", "--dry-run=yes"},
+		`no command "stat": did you mean status?`:                 {"stat"},
+	} {
+		assert.Contains(t, e.fails(args...), says, strings.Join(args, " "))
+	}
+	r := e.run("status", "--server=https://127.0.0.1:1")
+	assert.Equal(t, 2, r.code)
+	assert.Contains(t, r.stderr, "check that it runs")
+	e.kubeconfig = "/none"
+	assert.Contains(t, e.fails("list"), "check that it runs, and that --kubeconfig or --context names it", "as for kubectl, that is localhost:8080")
+}

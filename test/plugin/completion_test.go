@@ -1,0 +1,52 @@
+package plugin_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestCompletion asks as a shell does that completes kubectl nodekeeper.
+func TestCompletion(t *testing.T) {
+	e := newEnvIn(t, api, "node-metadata-transactions", "node-metadata")
+	script, err := filepath.Abs(filepath.Join("..", "..", "cmd", "kubectl-nodekeeper"))
+	require.NoError(t, err)
+	e.path = script + string(os.PathListSeparator) + e.path
+	e.create("node-there", nil)
+	require.NoError(t, e.client.Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "node-away"}, Data: set{"labels_restored": "1"},
+	}))
+	require.NoError(t, e.client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: "notes"}}))
+	for line, want := range map[string][]string{
+		"show ":                   {"node-there", "node-away"},
+		"show node-t":             {"node-there"},
+		"show node-there ":        nil,
+		"forget ":                 {"node-away"},
+		"forget node-away ":       nil,
+		"save ":                   {"node-there"},
+		"set ":                    {"node-away"},
+		"discard ":                {"notes"},
+		"list --state=":           {"unreadable", "restoring", "never-seen", "away", "live"},
+		"pending --restore-mode=": {"replace", "merge"},
+		"save --dry-run=":         {"none", "client", "server"},
+		"restore --restore-mode=": {"replace", "merge"},
+		"disc":                    {"discard"},
+	} {
+		cmd := e.command(t.Context(), "kubectl", append([]string{"__complete", "nodekeeper"}, strings.Split(line, " ")...)...)
+		out, err := cmd.Output()
+		require.NoError(t, err, line)
+		var got []string
+		for printed := range strings.Lines(string(out)) {
+			if name, _, _ := strings.Cut(strings.TrimSpace(printed), "\t"); name != "" && !strings.HasPrefix(name, ":") {
+				got = append(got, name)
+			}
+		}
+		assert.ElementsMatch(t, want, got, "%q", line)
+	}
+}

@@ -1,0 +1,164 @@
+package plugin_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/controlplane"
+)
+
+// odd are labels whose values YAML could take for something else, and keys that a record keeps in another form.
+func odd() set {
+	return set{
+		"bool": "true", "number": "1e3", "octal": "0755", "empty": "", "null": "null", "type": "big", "a---SLASH---b": "x",
+		strings.Repeat("a", 60) + "." + strings.Repeat("b", 60) + "." + strings.Repeat("c", 60) + "." + strings.Repeat("d", 60) + "/name": "long",
+	}
+}
+
+// note writes something of a person's own onto a record.
+func (e *env) note(name string) {
+	e.t.Helper()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: name}}
+	patch := `{"metadata":{"labels":{"owner":"us"},"annotations":{"note":"two\nlines: yes"}}}`
+	require.NoError(e.t, e.client.Patch(e.t.Context(), cm, rawMerge(types.MergePatchType, patch)))
+}
+
+// file writes a file of a test and returns its path.
+func (e *env) file(content string) string {
+	e.t.Helper()
+	path := filepath.Join(e.t.TempDir(), "records.yaml")
+	require.NoError(e.t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+func TestImportInTheSameClusterIsExact(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	for name, labels := range map[string]set{"node-1": odd(), "node-2": of("node-2", "r1"), "node-3": {}} {
+		e.create(name, labels)
+	}
+	e.must("save", "--all")
+	e.delete("node-2")
+	e.create("node-2", nil)
+	e.must("restore", "node-2") // it has both, a source and a restored incarnation
+	e.note("node-1")
+	before := e.must("export")
+	e.must("forget", "node-1", "node-2", "node-3", "--yes")
+	assert.Empty(t, e.must("export"))
+	e.must("import", e.file(before))
+	assert.Equal(t, before, e.must("export"))
+	assert.Equal(t, odd(), e.record(t, "node-1").Labels)
+	assert.Contains(t, e.must("import", e.file(before)), "node/node-1 unchanged")
+
+	// The nodes are those that the records are of, as before: nothing is owed to them.
+	e.label("node-2", "r9")
+	e.must("save", "node-2")
+	assert.Equal(t, "r9", e.record(t, "node-2").Labels["rack"])
+}
+
+func TestImportRefusesWhatItWouldOverwrite(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	for _, name := range []string{"node-1", "node-2"} {
+		e.create(name, of(name, "r1"))
+	}
+	e.must("save", "--all")
+	old := e.file(e.must("export"))
+	e.must("forget", "node-2", "--yes")
+	e.label("node-1", "r2")
+	e.must("save", "node-1")
+
+	assert.Contains(t, e.fails("import", old), "there are other records already of node-1: nothing is done; give --overwrite")
+	assert.Nil(t, e.record(t, "node-2"), "nothing is done")
+	e.must("import", old, "--overwrite", "--dry-run=server")
+	assert.Equal(t, "r2", e.record(t, "node-1").Labels["rack"])
+	e.must("import", old, "--overwrite")
+	assert.Equal(t, "r1", e.record(t, "node-1").Labels["rack"])
+	assert.Equal(t, of("node-2", "r1"), e.record(t, "node-2").Labels)
+}
+
+func TestImportRefusesWhatIsNoRecord(t *testing.T) {
+	e := newEnv(t, api)
+	const good = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: node-1}\ndata: {labels_restored: \"5\", rack: r1}\n"
+	for content, says := range map[string]string{
+		"":     "there is no record in it",
+		"a: [": "document 1",
+		"kind: Pod\napiVersion: v1\nmetadata: {name: a}\n": "is no record",
+		good + "---\n" + good:                              `document 2: node "node-1" is there twice`,
+		strings.Replace(good, `"5"`, `"x"`, 1):             "not a resourceVersion",
+		strings.Replace(good, "data:", "dada:", 1):         "dada",
+		strings.Replace(good, "rack: r1", "rack: a b", 1):  "must",
+	} {
+		r := e.runWith(content, "import", "-")
+		assert.Equal(t, 1, r.code, content)
+		assert.Contains(t, r.stderr, says)
+	}
+	assert.Contains(t, e.fails("import", "/none"), "/none")
+	assert.Empty(t, e.must("export"), "nothing is stored")
+}
+
+// TestImportMovesToAnotherCluster takes records to a cluster whose resourceVersions are lower and higher than those of the records, where
+// one node is there already, one comes later, and one is there and has a record of its own.
+func TestImportMovesToAnotherCluster(t *testing.T) {
+	old := newEnv(t, api)
+	p := old.start("processor")
+	for _, name := range []string{"there", "later", "owned"} {
+		old.create(name, of(name, "r1"))
+	}
+	old.must("save", "--all")
+	old.delete("later")
+	old.create("later", nil)
+	old.must("restore", "later")
+	old.note("later")
+	exported := old.must("export")
+	old.stop(p)
+
+	c, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
+	e := newEnv(t, c)
+	e.start("watcher")
+	e.start("processor")
+	for _, name := range []string{"there", "owned"} {
+		e.create(name, set{"own": "label", "kubernetes.io/hostname": name})
+		e.saved(name, set{"own": "label", "kubernetes.io/hostname": name})
+	}
+	assert.Contains(t, e.fails("import", e.file(exported)), "owned, there")
+	e.must("forget", "there", "--yes")
+	told := e.must("import", e.file(exported), "--overwrite")
+	for _, line := range []string{"node/later imported", "node/owned replaced", "node/there imported", "node/there restored", "node/owned restored"} {
+		assert.Contains(t, told, line)
+	}
+	for _, name := range []string{"there", "owned"} {
+		e.restored(name, of(name, "r1"))
+	}
+	again := e.must("import", e.file(exported))
+	for _, name := range []string{"later", "owned", "there"} {
+		assert.Contains(t, again, "node/"+name+" unchanged", "an import that broke off can be done once more")
+	}
+	// Under its own resourceVersions and uids the cluster goes on as ever.
+	for _, name := range []string{"there", "owned", "later"} {
+		if name == "later" {
+			e.create(name, nil)
+			e.restored(name, of(name, "r1"))
+		}
+		e.label(name, "r2")
+		e.saved(name, of(name, "r2"))
+		e.remove(name)
+		e.create(name, nil)
+		e.restored(name, of(name, "r2"))
+	}
+	cm := &corev1.ConfigMap{}
+	require.NoError(t, e.client.Get(t.Context(), client.ObjectKey{Namespace: e.metadata, Name: "later"}, cm))
+	assert.Equal(t, "two\nlines: yes", cm.Annotations["note"], "what people wrote comes along")
+	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/exported-from")
+}

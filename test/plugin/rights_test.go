@@ -1,0 +1,126 @@
+package plugin_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/controlplane"
+)
+
+// TestRolesAreEnough runs every command as a user who is only in the group of viewers, or of editors.
+func TestRolesAreEnough(t *testing.T) {
+	c, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
+	e := newEnvIn(t, c, "node-metadata-transactions", "node-metadata")
+	e.install(filepath.Join("..", "..", "deploy", "users"))
+	w, p := e.start("watcher"), e.start("processor")
+	for _, name := range []string{"node-1", "node-2", "node-3"} {
+		e.create(name, of(name, "r1"))
+		e.saved(name, of(name, "r1"))
+	}
+	e.remove("node-2")
+	e.remove("node-3")
+	e.stop(w)
+	e.label("node-1", "r5")
+	records := filepath.Join(t.TempDir(), "records.yaml")
+	require.NoError(t, os.WriteFile(records, []byte(e.must("export")), 0o600))
+
+	e.kubeconfig, err = c.KubeconfigFor("viewer", "nodekeeper:viewers")
+	require.NoError(t, err)
+	for _, args := range [][]string{
+		{"status"},
+		{"list"},
+		{"show", "node-1"},
+		{"pending"},
+		{"pending", "node-1"},
+		{"export"},
+		{"save", "node-1", "--dry-run=client"},
+		{"restore", "node-1", "--dry-run=client"},
+		{"forget", "node-2", "--dry-run=client"},
+		{"set", "node-2", "a=b", "--dry-run=client"},
+		{"prune", "--older-than=0s", "--dry-run=client"},
+		{"import", records, "--dry-run=client"},
+		{"__complete", "show", ""},
+		{"__complete", "discard", ""},
+	} {
+		e.must(args...)
+	}
+	e.watchOnce()
+	for _, args := range [][]string{
+		{"save", "node-1"}, {"forget", "node-2", "--yes"}, {"set", "node-2", "a=b"}, {"prune", "--older-than=0s", "--yes"},
+	} {
+		assert.Contains(t, e.fails(args...), "nodekeeper-editor", "it says what right is needed")
+	}
+
+	editor, err := c.KubeconfigFor("editor", "nodekeeper:editors")
+	require.NoError(t, err)
+	e.kubeconfig = editor
+	for _, args := range [][]string{
+		{"save", "node-1"},
+		{"save", "--all", "--dry-run=server"},
+		{"restore", "node-1"},
+		{"set", "node-2", "a=b"},
+		{"forget", "node-2", "--yes"},
+		{"prune", "--older-than=0s", "--yes"},
+		{"import", records, "--overwrite"},
+	} {
+		e.must(args...)
+	}
+	e.stop(p)
+	e.kubeconfig = c.Kubeconfig
+	e.start("watcher")
+	e.kubeconfig = editor
+	e.label("node-1", "r2")
+	// The record is again as it was exported, before the last change but one: that is recorded too.
+	e.eventually(func(c *assert.CollectT) { assert.Len(c, e.queued(c), 2) }, "the changes are recorded")
+	e.must("retry", "node-1")
+	for len(e.queued(t)) > 0 {
+		e.must("discard", e.shortNameOfOldest("node-1"), "--yes")
+	}
+}
+
+// watchOnce runs the watches until they watch.
+func (e *env) watchOnce() {
+	e.t.Helper()
+	for _, args := range [][]string{{"watch"}, {"pending", "--watch"}} {
+		out := &lineBuffer{}
+		cmd := e.command(e.t.Context(), "kubectl", append([]string{"nodekeeper"}, args...)...)
+		cmd.Stdout, cmd.Stderr = out, out
+		require.NoError(e.t, cmd.Start())
+		e.eventually(func(c *assert.CollectT) { assert.Contains(c, out.String(), "Watching") }, "%v: %s", args, out)
+		require.NoError(e.t, cmd.Process.Signal(os.Interrupt))
+		require.NoError(e.t, cmd.Wait(), out.String())
+		assert.NotContains(e.t, out.String(), "forbidden")
+	}
+}
+
+// install applies the manifests of a directory.
+func (e *env) install(dir string) {
+	e.t.Helper()
+	cmd := exec.CommandContext(e.t.Context(), "kubectl", "kustomize", dir)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	rendered, err := cmd.Output()
+	require.NoError(e.t, err, stderr.String())
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096); ; {
+		obj := &unstructured.Unstructured{}
+		err := decoder.Decode(obj)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		require.NoError(e.t, err)
+		require.NoError(e.t, e.client.Apply(e.t.Context(), client.ApplyConfigurationFromUnstructured(obj), client.FieldOwner("test")))
+	}
+}

@@ -1,0 +1,92 @@
+package plugin_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/test/controlplane"
+)
+
+// What a look at many nodes may take. The time is that of the processor: it says less of what else the machine does.
+const (
+	manyNodes   = 5000
+	maxCPUTime  = 2 * time.Second
+	maxMemory   = 100 << 20
+	manyRunning = 16
+)
+
+// TestManyNodes looks at 5,000 nodes of 12 labels with records. With -v it tells the best time of three, and the most memory.
+func TestManyNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes 5,000 nodes")
+	}
+	c, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
+	e := newEnv(t, c)
+	e.fill(manyNodes)
+	for _, args := range [][]string{{"list"}, {"list", "-o", "json"}, {"status"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			best := cost{time: time.Hour, cpu: time.Hour}
+			for range 3 {
+				one := e.measure(args...)
+				best = cost{min(best.time, one.time), min(best.cpu, one.cpu), max(best.memory, one.memory)}
+			}
+			t.Logf("%d nodes: %s, of which %s computing; %d MiB", manyNodes, best.time.Round(time.Millisecond), best.cpu.Round(time.Millisecond), best.memory>>20)
+			assert.Less(t, best.cpu, maxCPUTime)
+			assert.Less(t, best.memory, int64(maxMemory))
+		})
+	}
+}
+
+// fill makes nodes with records, as processors would have made them.
+func (e *env) fill(n int) {
+	e.t.Helper()
+	group, ctx := errgroup.WithContext(e.t.Context())
+	group.SetLimit(manyRunning)
+	for i := range n {
+		group.Go(func() error {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%04d", i), Labels: set{}}}
+			for label := range 12 {
+				node.Labels[fmt.Sprintf("example.com/label-%d", label)] = fmt.Sprintf("value-%d-%d", i, label)
+			}
+			if err := e.client.Create(ctx, node); err != nil {
+				return err
+			}
+			saved := record.Record{Node: node.Name, Labels: node.Labels, Version: node.ResourceVersion, Source: node.UID, SavedAt: time.Now()}
+			return e.client.Create(ctx, saved.ConfigMap(e.metadata))
+		})
+	}
+	require.NoError(e.t, group.Wait())
+}
+
+// cost is what a command takes: time, time of the processor, and the most memory at a time in bytes.
+type cost struct {
+	time, cpu time.Duration
+	memory    int64
+}
+
+// measure runs kubectl nodekeeper and returns what it takes.
+func (e *env) measure(args ...string) cost {
+	e.t.Helper()
+	cmd := e.command(e.t.Context(), "kubectl", append(append([]string{"nodekeeper"}, args...), e.flags...)...)
+	start := time.Now()
+	out, err := cmd.Output()
+	took := time.Since(start)
+	require.NoError(e.t, err)
+	require.Greater(e.t, len(out), 100)
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	require.True(e.t, ok)
+	// In KiB on Linux; kubectl becomes the plugin, or waits for it.
+	return cost{took, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), usage.Maxrss << 10}
+}

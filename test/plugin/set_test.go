@@ -1,0 +1,114 @@
+package plugin_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/txn"
+)
+
+// live returns the metadata of a Node.
+func (e *env) live(name string) *metav1.PartialObjectMetadata {
+	e.t.Helper()
+	n := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	require.NoError(e.t, e.client.Get(e.t.Context(), types.NamespacedName{Name: name}, n))
+	return n
+}
+
+// late records an event, as a watcher does that comes late.
+func (e *env) late(t txn.Transaction) {
+	e.t.Helper()
+	t.ObservedAt = time.Now()
+	queue := &txn.Queue{Client: e.client, Namespace: e.transactions}
+	require.NoError(e.t, queue.Put(e.t.Context(), t))
+	e.settled()
+}
+
+// TestSetIsWhatTheNextIncarnationGets: whatever is recorded late of former ones, and whether they were the source of the record or restored from it.
+func TestSetIsWhatTheNextIncarnationGets(t *testing.T) {
+	e := newEnv(t, api)
+	p := e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.must("save", "node-1")
+	source := e.live("node-1")
+	e.delete("node-1")
+	e.create("node-1", machine("node-1"))
+	e.must("restore", "node-1")
+	restored := e.live("node-1")
+	e.delete("node-1")
+
+	e.must("set", "node-1", "rack=r2", "--overwrite")
+	e.must("set", "node-1", "rack=r3", "extra=yes", "example.com/team-", "--overwrite")
+	edited := set{"kubernetes.io/hostname": "node-1", "rack": "r3", "extra": "yes"}
+	require.Equal(t, edited, e.record(t, "node-1").Labels)
+
+	for _, former := range []*metav1.PartialObjectMetadata{source, restored} {
+		for _, typ := range []txn.Type{txn.Added, txn.Updated, txn.Deleted} {
+			event := txn.Of(typ, former)
+			event.Labels["rack"] = "late"
+			e.late(event)
+			require.Equal(t, edited, e.record(t, "node-1").Labels, "after a late %s", typ)
+		}
+	}
+
+	e.start("watcher")
+	e.create("node-1", machine("node-1"))
+	e.restored("node-1", edited)
+	e.label("node-1", "r4") // an edit after the restore is kept, as ever
+	edited["rack"] = "r4"
+	e.saved("node-1", edited)
+	e.stop(p)
+}
+
+func TestSetWaitsForWhatIsPending(t *testing.T) {
+	e := newEnv(t, api)
+	w, p := e.start("watcher"), e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.saved("node-1", of("node-1", "r1"))
+	e.settled()
+	e.stop(p)
+	e.label("node-1", "r2")
+	e.remove("node-1")
+	e.stop(w)
+
+	assert.Contains(t, e.fails("set", "node-1", "more=x", "--timeout=1s"), "2 pending transactions still, after 1s")
+	done := make(chan result)
+	go func() { done <- e.run("set", "node-1", "more=x") }()
+	e.start("processor")
+	r := <-done
+	require.Zero(t, r.code, r.stderr)
+	want := of("node-1", "r2") // what was pending is not lost
+	want["more"] = "x"
+	assert.Equal(t, want, e.record(t, "node-1").Labels)
+}
+
+func TestSetChecksWhatItIsGiven(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.must("save", "node-1")
+	before := e.record(t, "node-1")
+	assert.Contains(t, e.fails("set", "node-1", "rack=r2", "--overwrite"), "kubectl label node node-1")
+	e.delete("node-1")
+	for change, says := range map[string]string{
+		"rack":              "give key=value",
+		"rack=a b":          "no label value",
+		"-x=y":              "see kubectl nodekeeper set --help", // a flag, to a shell
+		"a/b/c=d":           "no label key",
+		"labels_restored=1": "nodekeeper's own label",
+		"rack=r2":           "give --overwrite",
+	} {
+		assert.Contains(t, e.fails("set", "node-1", change), says, change)
+	}
+	assert.Contains(t, e.fails("set", "node-1"), "give what to change")
+	assert.Contains(t, e.fails("set", "node-1", "rack-", "rack=r2"), "both set and removed")
+	assert.Contains(t, e.fails("set", "node-2", "a=b"), "kubectl nodekeeper list")
+	assert.Equal(t, before, e.record(t, "node-1"))
+	e.must("set", "node-1", "rack=r2", "--overwrite", "--dry-run=server")
+	assert.Equal(t, before, e.record(t, "node-1"))
+}

@@ -1,0 +1,298 @@
+package plugin_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/test/controlplane"
+)
+
+// sessionDir is where the sessions stand from which the docs are made.
+var sessionDir = filepath.Join("..", "..", "docs", "cli", "sessions")
+
+// width is how many columns the terminal of the docs has.
+const width = 80
+
+// story is one cluster that everything happens in.
+type story struct {
+	*env
+
+	same     *normalizer
+	sessions map[string]*strings.Builder // by command
+}
+
+// TestStory tells what every command shows and does. It has an API server of its own, so that names and versions are alike each time.
+func TestStory(t *testing.T) {
+	c, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
+	s := &story{
+		env:  newEnvIn(t, c, "node-metadata-transactions", "node-metadata"),
+		same: newNormalizer(), sessions: map[string]*strings.Builder{},
+	}
+	s.fourDigits()
+	s.lookWhileAllIsWell()
+	s.actWhileAllIsWell()
+	s.actWhileNoWatcherRuns()
+	s.lookWhileNoProcessorRuns()
+	s.removeAndMove()
+	for name, session := range s.sessions {
+		if name == "watch" && !*update {
+			// Events of nodes, records and transactions come by three ways: what happens within milliseconds can be told in any order.
+			want, err := os.ReadFile(filepath.Join(sessionDir, name+".txt"))
+			require.NoError(t, err)
+			assert.ElementsMatch(t, strings.Split(string(want), "\n"), strings.Split(session.String(), "\n"))
+			continue
+		}
+		s.golden(filepath.Join(sessionDir, name+".txt"), session.String())
+	}
+	if *update {
+		return
+	}
+	kept, err := os.ReadDir(sessionDir)
+	require.NoError(t, err)
+	assert.Len(t, s.sessions, len(kept), "sessions that nobody has told")
+}
+
+// fourDigits makes all resourceVersions that come have four digits, so that columns are as wide each time.
+func (s *story) fourDigits() {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "count"}}
+	require.NoError(s.t, s.client.Create(s.t.Context(), cm))
+	for i := 0; len(cm.ResourceVersion) < 4; i++ {
+		cm.Data = set{"n": strconv.Itoa(i)}
+		require.NoError(s.t, s.client.Update(s.t.Context(), cm))
+	}
+}
+
+func (s *story) lookWhileAllIsWell() {
+	w, p := s.start("watcher"), s.start("processor")
+	for name, rack := range (set{"worker-1": "r7", "worker-2": "r7", "worker-3": "r8"}) {
+		s.create(name, of(name, rack))
+		s.saved(name, of(name, rack))
+	}
+	s.settled()
+	s.live("watch", "kubectl nodekeeper watch", 7, func() {
+		s.label("worker-2", "r9")
+		s.saved("worker-2", of("worker-2", "r9"))
+		s.settled()
+		s.remove("worker-2")
+		s.create("worker-2", machine("worker-2"))
+		s.restored("worker-2", of("worker-2", "r9"))
+	})
+	s.live("pending", "kubectl nodekeeper pending --watch", 4, func() {
+		s.remove("worker-3")
+	})
+	s.shell("status", "kubectl nodekeeper status")
+	s.shell("list", "kubectl nodekeeper list")
+	s.shell("list", "kubectl nodekeeper list --state=away -l rack=r8 -o name")
+	s.output("list.wide", "list", "-o", "wide")
+	s.output("list.yaml", "list", "-o", "yaml")
+	s.output("list.json", "list", "-o", "json")
+	s.output("status.yaml", "status", "-o", "yaml")
+	s.output("status.json", "status", "-o", "json")
+	s.shell("show", "kubectl nodekeeper show worker-3")
+	s.shell("show", "kubectl nodekeeper show worker-2 -o jsonpath='{.record.labels.rack}{\"\\n\"}'")
+	s.output("show.yaml", "show", "worker-2", "-o", "yaml")
+	s.output("show.json", "show", "worker-3", "-o", "json")
+	s.stop(w)
+	s.stop(p)
+}
+
+func (s *story) actWhileAllIsWell() {
+	w, p := s.start("watcher"), s.start("processor")
+	s.shell("set", "kubectl nodekeeper set worker-3 rack=r9 example.com/team-")
+	s.shell("set", "kubectl nodekeeper set worker-3 rack=r9 example.com/team- --overwrite")
+	s.shell("set", "kubectl nodekeeper set worker-1 rack=r9")
+	s.create("worker-3", machine("worker-3"))
+	s.restored("worker-3", set{"kubernetes.io/hostname": "worker-3", "rack": "r9"})
+	s.shell("set", "kubectl get node worker-3 -L rack -o custom-columns=NAME:.metadata.name,RACK:.metadata.labels.rack")
+	s.stop(w)
+	s.stop(p)
+}
+
+func (s *story) actWhileNoWatcherRuns() {
+	p := s.start("processor")
+	s.label("worker-1", "r8")
+	s.shell("diff", "kubectl nodekeeper diff worker-1")
+	s.shell("save", "kubectl nodekeeper save worker-1 --dry-run=client")
+	s.shell("save", "kubectl nodekeeper save worker-1")
+	s.shell("save", "kubectl nodekeeper save --all")
+	s.delete("worker-2")
+	s.create("worker-2", machine("worker-2"))
+	s.shell("restore", "kubectl nodekeeper list --state=restoring")
+	s.shell("restore", "kubectl nodekeeper restore worker-2 --dry-run=server")
+	s.shell("restore", "kubectl nodekeeper restore worker-2")
+	s.label("worker-2", "r1")
+	s.shell("restore", "kubectl nodekeeper restore worker-2")
+	s.restored("worker-2", of("worker-2", "r1"))
+	s.must("save", "worker-2")
+	s.stop(p)
+}
+
+func (s *story) lookWhileNoProcessorRuns() {
+	w := s.start("watcher")
+	s.label("worker-1", "r9")
+	s.delete("worker-1")
+	s.create("worker-1", machine("worker-1"))
+	require.NoError(s.t, s.client.Create(s.t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.transactions, Name: "notes"}, Data: set{"by": "somebody"},
+	}))
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.queued(c), 4) }, "all is recorded")
+	s.stop(w)
+	s.shell("pending", "kubectl nodekeeper pending")
+	s.output("pending.wide", "pending", "-o", "wide")
+	s.output("pending.yaml", "pending", "worker-1", "-o", "yaml")
+	s.output("pending.json", "pending", "-o", "json")
+	s.shell("show", "kubectl nodekeeper show worker-1")
+	s.shell("status", "kubectl nodekeeper status --stuck-after=1ms")
+	s.output("stuck.yaml", "status", "--stuck-after=1ms", "-o", "yaml")
+	s.shell("retry", "kubectl nodekeeper retry worker-1 notes")
+	updated := s.shortNameOfOldest("worker-1")
+	s.shell("discard", "kubectl nodekeeper discard "+updated+" --dry-run=client")
+	s.answer("y", "discard", "kubectl nodekeeper discard notes")
+	p := s.start("processor")
+	s.restored("worker-1", of("worker-1", "r9"))
+	s.stop(p)
+}
+
+func (s *story) removeAndMove() {
+	w, p := s.start("watcher"), s.start("processor")
+	s.remove("worker-2")
+	s.shell("export", "kubectl nodekeeper export > records.yaml")
+	s.shell("export", "kubectl nodekeeper export worker-2")
+	s.answer("n", "forget", "kubectl nodekeeper forget worker-1")
+	s.answer("y", "forget", "kubectl nodekeeper forget worker-2")
+	require.Nil(s.t, s.record(s.t, "worker-2"))
+	s.shell("import", "kubectl nodekeeper import records.yaml")
+	require.NotNil(s.t, s.record(s.t, "worker-2"))
+	s.label("worker-3", "r2")
+	s.saved("worker-3", set{"kubernetes.io/hostname": "worker-3", "rack": "r2"})
+	s.settled()
+	s.shell("import", "kubectl nodekeeper import records.yaml --dry-run=client")
+	s.age("worker-2")
+	s.shell("prune", "kubectl nodekeeper prune --older-than=60d --dry-run=client")
+	s.answer("y", "prune", "kubectl nodekeeper prune --older-than=30d")
+	require.Nil(s.t, s.record(s.t, "worker-2"))
+	s.stop(w)
+	s.stop(p)
+}
+
+// age makes a node away for 45 days, as a processor with a retention time would note it.
+func (s *story) age(name string) {
+	patch := `{"metadata":{"annotations":{"nodekeeper.dev/away-since":"` + metav1.Now().AddDate(0, 0, -45).UTC().Format("2006-01-02T15:04:05Z") + `"}}}`
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.metadata, Name: name}}
+	require.NoError(s.t, s.client.Patch(s.t.Context(), cm, rawMerge(types.MergePatchType, patch)))
+}
+
+// shell runs a command line in a shell and keeps it and what it prints as part of a session.
+func (s *story) shell(session, line string) { s.typed("", session, line) }
+
+// answer does the same, and types an answer to what is asked.
+func (s *story) answer(answer, session, line string) { s.typed(answer+"\n", session, line) }
+
+func (s *story) typed(stdin, session, line string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	cmd := s.command(ctx, "/bin/sh", "-c", line)
+	cmd.Dir = s.workDir()
+	cmd.Stdin = strings.NewReader(stdin)
+	printed, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		require.NoError(s.t, err)
+	}
+	text := string(printed)
+	if stdin != "" { // a terminal shows what is typed
+		text = strings.Replace(text, "[y/N] ", "[y/N] "+stdin, 1)
+	}
+	s.keep(session, line, text, cmd.ProcessState.ExitCode())
+}
+
+// workDir is where the files of the story are.
+func (s *story) workDir() string {
+	dir := filepath.Join(filepath.Dir(s.kubeconfig), "work")
+	require.NoError(s.t, os.MkdirAll(dir, 0o700))
+	return dir
+}
+
+// live runs a command that goes on while something happens, and ends it when it has printed so many lines.
+func (s *story) live(session, line string, atLeast int, happen func()) {
+	s.t.Helper()
+	out := &lineBuffer{}
+	cmd := s.command(s.t.Context(), "kubectl", strings.Fields(strings.TrimPrefix(line, "kubectl "))...)
+	cmd.Stdout, cmd.Stderr = out, out
+	require.NoError(s.t, cmd.Start())
+	s.eventually(func(c *assert.CollectT) { assert.Contains(c, out.String(), "Watching") }, "it watches")
+	happen()
+	s.eventually(func(c *assert.CollectT) {
+		assert.GreaterOrEqual(c, strings.Count(out.String(), "\n"), atLeast, out.String())
+	}, "it shows what happens")
+	require.NoError(s.t, cmd.Process.Signal(os.Interrupt))
+	assert.NoError(s.t, cmd.Wait(), "an interrupted watch is no error: %s", out)
+	s.keep(session, line, out.String()+"^C\n", 0)
+}
+
+// keep keeps a command and what it printed.
+func (s *story) keep(session, line, printed string, code int) {
+	s.t.Helper()
+	if s.sessions[session] == nil {
+		s.sessions[session] = &strings.Builder{}
+	}
+	text := "$ " + line + "\n" + printed
+	if code != 0 {
+		text += fmt.Sprintf("$ echo $?\n%d\n", code)
+	}
+	s.sessions[session].WriteString(wrapped(s.same.normalize(text)))
+}
+
+// wrapped returns text as a terminal shows it: what is too long for a line goes on in the next one.
+func wrapped(text string) string {
+	var shown strings.Builder
+	for line := range strings.Lines(text) {
+		for line = strings.TrimRight(line, " \n"); len(line) > width; line = line[width:] {
+			shown.WriteString(line[:width] + "\n")
+		}
+		shown.WriteString(line + "\n")
+	}
+	return shown.String()
+}
+
+// output keeps what a command prints for programs.
+func (s *story) output(file string, args ...string) {
+	s.t.Helper()
+	r := s.run(args...)
+	require.Empty(s.t, r.stderr)
+	s.golden(filepath.Join("testdata", file), s.same.normalize(r.stdout))
+}
+
+// golden compares with what is known to be right.
+func (s *story) golden(path, got string) {
+	s.t.Helper()
+	if *update {
+		require.NoError(s.t, os.MkdirAll(filepath.Dir(path), 0o750))
+		require.NoError(s.t, os.WriteFile(path, []byte(got), 0o600))
+		return
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(s.t, err, "write it by: go test ./test/plugin -update")
+	assert.Equal(s.t, string(want), got, "%s; if that is right, take it by: go test ./test/plugin -update, and make docs", path)
+}
+
+// machine returns the label that a kubelet gives a node.
+func machine(name string) set { return set{"kubernetes.io/hostname": name} }
+
+// of returns the labels of a node in a rack.
+func of(name, rack string) set {
+	return set{"kubernetes.io/hostname": name, "example.com/team": "blue", "rack": rack}
+}
