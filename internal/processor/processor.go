@@ -245,8 +245,12 @@ func (p *Processor) reconcileNode(ctx context.Context, req reconcile.Request) (r
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	return p.underLock(ctx, node, func(ctx context.Context) error {
-		defer p.turns.Forget(node)
-		return p.drain(ctx, node)
+		p.turns.Begin(node) // its owner is not waited for again after each turn, or before another attempt
+		if err := p.drain(ctx, node); err != nil {
+			return err
+		}
+		p.turns.Forget(node)
+		return nil
 	})
 }
 

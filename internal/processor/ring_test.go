@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -31,6 +32,22 @@ func TestNodeOfADeadOwnerIsTakenByTheNext(t *testing.T) {
 	c.waitApplied(t, n.Name)
 	assert.Equal(t, set{"rack": "r7"}, c.record(t, n.Name).Labels)
 	assert.GreaterOrEqual(t, time.Since(began), turnStep-time.Second, "it leaves it to the owner at first")
+}
+
+// TestLongQueueOfADeadOwnerIsTakenAsAWhole: the owner is waited for once, and not again after each turn.
+func TestLongQueueOfADeadOwnerIsTakenAsAWhole(t *testing.T) {
+	t.Parallel()
+	const turns, turn = 5, 20
+	c := newCluster(t)
+	name := c.name("node")
+	for i := range turns * turn {
+		c.put(t, event(txn.Updated, name, "a", strconv.Itoa(1000+i), set{"rack": strconv.Itoa(i)}))
+	}
+	began := time.Now()
+	c.process(t, setup{turns: processor.NewTurns(rank(1))})
+	c.waitApplied(t, name)
+	assert.Equal(t, set{"rack": strconv.Itoa(turns*turn - 1)}, c.record(t, name).Labels)
+	assert.Less(t, time.Since(began), turns*turnStep)
 }
 
 func TestNodesAreWorkedOnByTheirOwners(t *testing.T) {

@@ -36,6 +36,8 @@ type waiting struct {
 	what  string
 	since time.Time
 	place place
+	// isOurs says that this member has begun to do it.
+	isOurs bool
 }
 
 // NewTurns returns the turns of a member that leaves each of those before it a step of time, and never more than the limit in all.
@@ -59,6 +61,9 @@ func (t *Turns) Wait(key, what string, since, now time.Time) time.Duration {
 		delete(t.waiting, key)
 		return 0
 	}
+	if w.isOurs {
+		return 0
+	}
 	if isWaiting && w.what != what {
 		t.progress[w.place] = now
 	}
@@ -78,17 +83,27 @@ func (t *Turns) Wait(key, what string, since, now time.Time) time.Duration {
 	return max(0, due.Sub(now))
 }
 
-// Done says that somebody else has done what was waited for.
+// Begin says that this member begins to do what there is about a key: it leaves nothing of it to others until there is no more.
+func (t *Turns) Begin(key string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting[key] = waiting{isOurs: true}
+}
+
+// Done says that what was waited for is done, by somebody else if this member has not begun it.
 func (t *Turns) Done(key string, now time.Time) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if w, isWaiting := t.waiting[key]; isWaiting {
+	if w, isWaiting := t.waiting[key]; isWaiting && !w.isOurs {
 		t.progress[w.place] = now
-		delete(t.waiting, key)
 	}
+	delete(t.waiting, key)
 }
 
 // Forget says that this member has done it, or that there is no more to do.

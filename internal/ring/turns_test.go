@@ -95,6 +95,25 @@ func TestOwnWorkIsNoReasonToWait(t *testing.T) {
 	assert.Zero(t, turns.Wait("next", "a", now, now.Add(step)))
 }
 
+func TestWhoHasBegunWaitsNoMoreUntilAllIsDone(t *testing.T) {
+	for name, end := range map[string]func(*ring.Turns, time.Time){
+		"by itself":        func(turns *ring.Turns, _ time.Time) { turns.Forget("next") },
+		"perhaps by other": func(turns *ring.Turns, now time.Time) { turns.Done("next", now) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			turns, now := newTurns(), time.Now()
+			turns.Wait("again", "a", now, now)
+			turns.Begin("next")
+			later := now.Add(step / 2)
+			assert.Zero(t, turns.Wait("next", "b", later, later))
+			end(turns, later)
+			assert.Equal(t, step/2, turns.Wait("again", "a", later, later), "no sign of the owner's life")
+			assert.Equal(t, step, turns.Wait("next", "c", later, later))
+		})
+	}
+	(*ring.Turns)(nil).Begin("next")
+}
+
 // TestNobodyWaitsForEver: an owner may be busy with all but this.
 func TestNobodyWaitsForEver(t *testing.T) {
 	turns, now := newTurns(), time.Now()
