@@ -192,22 +192,19 @@ func (s *status) write(w io.Writer, now time.Time) {
 }
 
 func (s *status) describeReplicas() string {
-	if len(s.Replicas) == 0 {
-		return "not known, as none has a Lease"
-	}
 	alive, all := map[string]int{}, map[string]int{}
-	var services []string
 	for _, r := range s.Replicas {
-		if all[r.Service]++; all[r.Service] == 1 {
-			services = append(services, r.Service)
-		}
+		all[r.Service]++
 		if r.IsAlive {
 			alive[r.Service]++
 		}
 	}
-	texts := make([]string, len(services))
-	for i, service := range services {
-		texts[i] = fmt.Sprintf("%d of %s alive", alive[service], count(all[service], service))
+	texts := make([]string, len(inspect.Services))
+	for i, service := range inspect.Services {
+		texts[i] = "no " + service
+		if all[service] > 0 {
+			texts[i] = fmt.Sprintf("%d of %s alive", alive[service], count(all[service], service))
+		}
 	}
 	return strings.Join(texts, ", ")
 }

@@ -98,16 +98,16 @@ func (c *Cluster) eachConfigMap(ctx context.Context, namespace string, do func(*
 	})
 }
 
-// leases returns the Leases in the transaction namespace: the locks of nodes, and those of replicas.
-func (c *Cluster) leases(ctx context.Context) ([]*coordinationv1.Lease, error) {
+// leases returns the Leases in a namespace: in that of the transactions the locks of nodes, in that of the records the places on the rings.
+func (c *Cluster) leases(ctx context.Context, namespace string) ([]*coordinationv1.Lease, error) {
 	var leases []*coordinationv1.Lease
-	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &coordinationv1.LeaseList{} }, c.TransactionNamespace,
+	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &coordinationv1.LeaseList{} }, namespace,
 		func(l *coordinationv1.Lease) error {
 			leases = append(leases, l)
 			return nil
 		})
 	if err != nil {
-		return nil, fmt.Errorf("listing the leases in namespace %q: %w", c.TransactionNamespace, err)
+		return nil, fmt.Errorf("listing the leases in namespace %q: %w", namespace, err)
 	}
 	return leases, nil
 }

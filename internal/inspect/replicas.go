@@ -6,17 +6,19 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"nodekeeper.dev/internal/ring"
 )
 
-// ringLabel is the label of a replica's Lease that says which service it is of. The locks of nodes have none.
-const ringLabel = "nodekeeper.dev/ring"
+// Services are what a replica can be one of, and the names of their rings.
+var Services = []string{"watcher", "processor"}
 
-// Replica is a process of a service, as its Lease tells.
+// Replica is a process of a service, as its place on the ring tells: its Lease.
 type Replica struct {
-	// Name is its identity, Service what it is one of: watcher or processor.
+	// Name is its identity, Service what it is one of.
 	Name    string `json:"name"`
 	Service string `json:"service"`
-	// IsAlive says whether it holds its Lease.
+	// IsAlive says whether it renews its Lease. One that does not has died, or does not reach the API server.
 	IsAlive bool `json:"alive"`
 }
 
@@ -28,12 +30,15 @@ type Lock struct {
 	IsExpired bool `json:"expired"`
 }
 
-// replicasOf returns the replicas that have a Lease, by service and name.
+// replicasOf returns the members of the rings, by service and name. Those that have ended, or whose end the others have found out, are
+// none.
 func replicasOf(leases []*coordinationv1.Lease, now time.Time) []Replica {
 	var replicas []Replica
 	for _, l := range leases {
-		if service, ok := l.Labels[ringLabel]; ok {
-			replicas = append(replicas, Replica{Name: l.Name, Service: service, IsAlive: holder(l) == l.Name && !isExpired(l, now)})
+		// What is dead is not told from what is orphaned: neither is a member.
+		state := ring.StateOf(l, sinceRenewal(l, now), 0)
+		if service, ok := l.Labels[ring.Label]; ok && state.IsMember() {
+			replicas = append(replicas, Replica{Name: l.Name, Service: service, IsAlive: state == ring.Ready})
 		}
 	}
 	slices.SortFunc(replicas, func(a, b Replica) int { return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name)) })
@@ -44,9 +49,7 @@ func replicasOf(leases []*coordinationv1.Lease, now time.Time) []Replica {
 func locksOf(leases []*coordinationv1.Lease, now time.Time) []Lock {
 	var locks []Lock
 	for _, l := range leases {
-		if _, isReplica := l.Labels[ringLabel]; !isReplica {
-			locks = append(locks, Lock{Node: l.Name, Holder: holder(l), IsExpired: isExpired(l, now)})
-		}
+		locks = append(locks, Lock{Node: l.Name, Holder: holder(l), IsExpired: isExpired(l, now)})
 	}
 	slices.SortFunc(locks, func(a, b Lock) int { return cmp.Compare(a.Node, b.Node) })
 	return locks
@@ -59,10 +62,18 @@ func holder(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// isExpired goes by this machine's clock against the holder's: good enough to tell people, not to take a lock.
 func isExpired(l *coordinationv1.Lease, now time.Time) bool {
-	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
+	if l.Spec.LeaseDurationSeconds == nil {
 		return true
 	}
-	return l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second).Before(now)
+	return sinceRenewal(l, now) > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second
+}
+
+// sinceRenewal goes by this machine's clock against the holder's: good enough to tell people, not to take a lock or a place. A Lease that
+// was never renewed counts as very old.
+func sinceRenewal(l *coordinationv1.Lease, now time.Time) time.Duration {
+	if l.Spec.RenewTime == nil {
+		return now.Sub(time.Time{})
+	}
+	return now.Sub(l.Spec.RenewTime.Time)
 }

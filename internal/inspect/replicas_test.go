@@ -14,35 +14,43 @@ import (
 	"nodekeeper.dev/internal/inspect"
 )
 
-// lease is one that its holder renewed so long ago. With a service it is that of a replica, else the lock of a node.
-func lease(name, holder, service string, renewed time.Duration) *coordinationv1.Lease {
+// lock is that of a node which its holder renewed so long ago.
+func lock(name, holder string, renewed time.Duration) *coordinationv1.Lease {
 	at := metav1.NewMicroTime(time.Now().Add(-renewed))
-	l := &coordinationv1.Lease{
+	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "transactions", Name: name},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: new(int32(5)), RenewTime: &at},
 	}
-	if service != "" {
-		l.Labels = map[string]string{"nodekeeper.dev/ring": service}
-	}
+}
+
+// place is that of a replica on a ring.
+func place(name, holder, service string, renewed time.Duration) *coordinationv1.Lease {
+	l := lock(name, holder, renewed)
+	l.Namespace, l.Labels = "metadata", map[string]string{"nodekeeper.dev/ring": service}
 	return l
 }
 
-func TestSurveyTellsReplicasFromLocks(t *testing.T) {
+func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
+	neverRenewed, stranger := place("p-5", "p-5", "processor", 0), place("somebody", "somebody", "", 0)
+	neverRenewed.Spec.RenewTime, stranger.Labels = nil, nil
 	c := fake.NewClientBuilder().WithObjects(
-		lease("w-1", "w-1", "watcher", time.Second),
-		lease("p-2", "p-2", "processor", time.Hour), // does not renew it
-		lease("p-1", "", "processor", time.Second),  // has released it
-		lease("p-3", "w-1", "processor", 0),         // another one has taken it over
-		lease("node-2", "p-1", "", time.Second),
-		lease("node-1", "p-2", "", time.Minute),
+		place("w-1", "w-1", "watcher", time.Second),
+		place("p-2", "p-2", "processor", time.Hour), // does not renew it
+		place("p-1", "", "processor", time.Second),  // has ended
+		place("p-3", "p-4", "processor", 0),         // another one has taken it over
+		place("p-4", "p-4", "processor", -time.Second),
+		neverRenewed,
+		stranger,
+		lock("node-2", "p-1", time.Second),
+		lock("node-1", "p-2", time.Minute),
 	).Build()
 	cluster := &inspect.Cluster{Client: c, TransactionNamespace: "transactions", MetadataNamespace: "metadata"}
 	s, err := cluster.Survey(t.Context(), apilabels.Everything())
 	require.NoError(t, err)
 	assert.Equal(t, []inspect.Replica{
-		{Name: "p-1", Service: "processor"},
 		{Name: "p-2", Service: "processor"},
-		{Name: "p-3", Service: "processor"},
+		{Name: "p-4", Service: "processor", IsAlive: true},
+		{Name: "p-5", Service: "processor"},
 		{Name: "w-1", Service: "watcher", IsAlive: true},
 	}, s.Replicas)
 	assert.Equal(t, []inspect.Lock{

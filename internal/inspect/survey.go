@@ -70,20 +70,22 @@ type savedSummary struct {
 func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Survey, error) {
 	var (
 		s       Survey
-		leases  []*coordinationv1.Lease
+		locks   []*coordinationv1.Lease
+		places  []*coordinationv1.Lease
 		nodes   map[string]nodeSummary
 		records map[string]savedSummary
 	)
 	reads, readCtx := errgroup.WithContext(ctx)
 	reads.Go(func() (err error) { s.Pending, s.Malformed, err = c.Transactions(readCtx); return err })
-	reads.Go(func() (err error) { leases, err = c.leases(readCtx); return err })
+	reads.Go(func() (err error) { locks, err = c.leases(readCtx, c.TransactionNamespace); return err })
+	reads.Go(func() (err error) { places, err = c.leases(readCtx, c.MetadataNamespace); return err })
 	reads.Go(func() (err error) { nodes, err = c.summarizeNodes(readCtx, selector); return err })
 	reads.Go(func() (err error) { records, err = c.summarizeRecords(readCtx, selector); return err })
 	if err := reads.Wait(); err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	s.Replicas, s.Locks = replicasOf(leases, now), locksOf(leases, now)
+	s.Replicas, s.Locks = replicasOf(places, now), locksOf(locks, now)
 	s.Nodes = join(nodes, records, s.Pending)
 	return &s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -160,9 +161,9 @@ func (e *env) start(program string) *programs.Program {
 	e.t.Helper()
 	common := []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata}
 	if program == "watcher" {
-		common = append(common, "--head-start=0")
+		common = append(common, "--head-start=0", "-v=1") // which tells what it leaves out, too
 	}
-	p, err := programs.Start(program, program+"-"+rand.String(4), e.kubeconfig, common...)
+	p, err := programs.Start(program, fmt.Sprintf("%s-%d", program, len(e.programs)+1), e.kubeconfig, common...)
 	require.NoError(e.t, err)
 	e.programs = append(e.programs, p)
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
@@ -249,13 +250,14 @@ func (e *env) remove(name string) {
 	e.recorded("deleted", n.UID)
 }
 
-// recorded waits until the watchers that run have recorded such an event of an incarnation, and it is applied.
+// recorded waits until the watchers that run have recorded such an event of an incarnation, or know that it is stored, and it is applied.
 func (e *env) recorded(typ string, uid types.UID) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
 		for _, p := range e.running("watcher") {
 			line := slices.IndexFunc(strings.Split(p.Output(), "\n"), func(line string) bool {
-				return strings.Contains(line, "Recorded transaction") && strings.Contains(line, `"`+typ+`"`) && strings.Contains(line, string(uid))
+				isDone := strings.Contains(line, "Recorded transaction") || strings.Contains(line, "Left out what is stored already")
+				return isDone && strings.Contains(line, `"`+typ+`"`) && strings.Contains(line, string(uid))
 			})
 			assert.GreaterOrEqual(c, line, 0, "%s has recorded that %s was %s", p.Identity, uid, typ)
 		}

@@ -82,7 +82,7 @@ func (s *story) lookWhileAllIsWell() {
 		s.saved(name, of(name, rack))
 	}
 	s.settled()
-	s.live("watch", "kubectl nodekeeper watch", 7, func() {
+	s.live("watch", "kubectl nodekeeper watch", 6, func() {
 		s.label("worker-2", "r9")
 		s.saved("worker-2", of("worker-2", "r9"))
 		s.settled()
@@ -93,6 +93,9 @@ func (s *story) lookWhileAllIsWell() {
 	s.live("pending", "kubectl nodekeeper pending --watch", 4, func() {
 		s.remove("worker-3")
 	})
+	s.eventually(func(c *assert.CollectT) {
+		assert.Contains(c, s.must("status"), "1 of 1 watcher alive, 1 of 1 processor alive")
+	}, "both have their places on the ring")
 	s.shell("status", "kubectl nodekeeper status")
 	s.shell("list", "kubectl nodekeeper list")
 	s.shell("list", "kubectl nodekeeper list --state=away -l rack=r8 -o name")
