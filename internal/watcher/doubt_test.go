@@ -3,6 +3,7 @@ package watcher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -16,8 +17,11 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/history"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
 )
 
@@ -39,8 +43,14 @@ func doubtful(t *testing.T) *history.History {
 // watchDoubtfully runs a watcher, whose events come from nodes, until stop is called or the test is over.
 func watchDoubtfully(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *history.History) (stop func()) {
 	t.Helper()
+	return watchKnowing(t, c, transactionNamespace, nodes, h, watcher.Stored{})
+}
+
+// watchKnowing does the same with a cache of what is stored.
+func watchKnowing(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *history.History, stored watcher.Stored) (stop func()) {
+	t.Helper()
 	w, err := watcher.New(watcher.Config{
-		Client: c, Nodes: nodes, Listings: &watcher.Listings{}, History: h, Events: events.NewFakeRecorder(100), Metrics: prometheus.NewRegistry(),
+		Client: c, Nodes: nodes, Stored: stored, Listings: &watcher.Listings{}, History: h, Events: events.NewFakeRecorder(100), Metrics: prometheus.NewRegistry(),
 		TransactionNamespace: transactionNamespace, MetadataNamespace: transactionNamespace, RecordUpdates: true,
 	})
 	require.NoError(t, err)
@@ -82,6 +92,34 @@ func TestEventInDoubtIsConfirmedBeforeItIsRecorded(t *testing.T) {
 			}
 			c.waitQueued(t, n.Name, tc.want...)
 		})
+	}
+}
+
+// TestNothingIsLeftOutInDoubt: the cache may have the record or the transaction of a lost future.
+func TestNothingIsLeftOutInDoubt(t *testing.T) {
+	for name, stored := range map[string]func(t txn.Transaction, namespace string) *corev1.ConfigMap{
+		"by a record": func(t txn.Transaction, namespace string) *corev1.ConfigMap {
+			return record.Record{Node: t.Node, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID}.ConfigMap(namespace)
+		},
+		"by a transaction": txn.Transaction.ConfigMap,
+	} {
+		for isInDoubt, want := range map[bool][]string{false: {}, true: {"updated"}} {
+			t.Run(fmt.Sprintf("%s, in doubt: %v", name, isInDoubt), func(t *testing.T) {
+				c, nodes, h := newCluster(t), &informer{}, history.New()
+				if isInDoubt {
+					h = doubtful(t)
+				}
+				n := c.addNode(t, "node", set{"rack": "r7"})
+				after := &metav1.PartialObjectMetadata{ObjectMeta: n.ObjectMeta}
+				before := state(n.UID, "1", nil)
+				before.Name = n.Name
+				cache := fake.NewClientBuilder().WithObjects(stored(txn.Of(txn.Updated, after), c.transactions)).Build()
+				stop := watchKnowing(t, c.WithWatch, c.transactions, nodes, h, watcher.Stored{Reader: cache, Informer: &informer{}})
+				nodes.OnUpdate(before, after)
+				stop() // which has it write what it has seen
+				c.waitQueued(t, n.Name, want...)
+			})
+		}
 	}
 }
 

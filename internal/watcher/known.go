@@ -75,7 +75,9 @@ func (w *Watcher) storedHandler() toolscache.ResourceEventHandler {
 // have its effect stored.
 func (w *Watcher) leave(ctx context.Context, t txn.Transaction, pending int) (left time.Duration, isKnown bool) {
 	saved := w.cachedRecord(ctx, t.Node)
-	if saved != nil && preserve.Applied(t, *saved) || w.isQueued(ctx, t) {
+	isStored := saved != nil && preserve.Applied(t, *saved) || w.isQueued(ctx, t)
+	// In doubt the cache may hold what never happened. What is in the queue all the same is found there by its name.
+	if isStored && !w.history.InDoubt() {
 		w.turns.Done(t.Node, time.Now())
 		return 0, true
 	}

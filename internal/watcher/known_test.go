@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
@@ -119,6 +120,7 @@ func TestEventThatOthersStoredIsNotRecordedAgain(t *testing.T) {
 		"another type":                           {change(observed, func(x *txn.Transaction) { x.Type = txn.Updated }).ConfigMap(transactions), 1},
 		"an older event":                         {change(observed, func(x *txn.Transaction) { x.ResourceVersion = "9" }).ConfigMap(transactions), 1},
 		"an older record":                        {change(r, func(x *record.Record) { x.Version = "9" }).ConfigMap(records), 1},
+		"labels that people gave later":          {preserve.Given("node-1", set{"rack": "r8"}, "20").ConfigMap(records), 1},
 		"a record of another incarnation":        {change(r, func(x *record.Record) { x.Source = "u2" }).ConfigMap(records), 1},
 		"no readable transaction, of its name":   {spoilt(observed.ConfigMap(transactions)), 1},
 		"no readable record":                     {spoilt(r.ConfigMap(records)), 1},

@@ -2,9 +2,9 @@
 // can go wrong does, at the granularity of single API calls.
 //
 // One node name; a user who creates, edits, heartbeats and deletes it; two watchers and two processors
-// without locks, each with its own stale caches; gaps in watches, tombstones, crashes, restarts, long stalls, lost answers and
+// without locks, each with its own stale caches; watchers that leave events to each other; gaps in watches, tombstones, crashes, restarts, long stalls, lost answers and
 // replays. The decision ([nodekeeper.dev/internal/preserve.Decide]) and what a watcher makes
-// of an event ([nodekeeper.dev/internal/watcher.Observer]) are the real ones; the API server is in memory, with
+// of an event ([nodekeeper.dev/internal/watcher.Observer]) and leaves out ([nodekeeper.dev/internal/preserve.Applied]) are the real ones; the API server is in memory, with
 // resourceVersions, uids, preconditions and finalizers. A ghost keeps what the labels ought to be. What is promised depends on the variant:
 //
 //   - steady: one watcher runs all the time and misses nothing. Nothing is lost.

@@ -70,7 +70,7 @@ func (g *ghost) becomesOwner(incarnation, rv int) {
 // owns says whether the live incarnation has its labels.
 func (g *ghost) owns(w *world) bool { return g.by[w.incarnation].owns > 0 }
 
-// puts is told before a transaction is stored.
+// puts is told before a transaction is stored, and when one is left out that need not be.
 func (g *ghost) puts(t txn.Transaction) {
 	l := &g.by[incarnationOf(t.UID)]
 	l.stored = max(l.stored, number(t.ResourceVersion))

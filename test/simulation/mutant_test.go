@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,6 +31,9 @@ type mutant struct {
 	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits                             bool
 	// bad habits of a watcher
 	noHeadStart, recordsFirst, trustsNames, ignoresQueue bool
+	leavesForGood                                        bool
+	// knows is what a watcher takes for stored, besides what the real one does.
+	knows func(t txn.Transaction, r *record.Record, queue []*storedTxn) bool
 }
 
 func (m mutant) among(narrow func(s *settings)) mutant {
@@ -90,6 +94,18 @@ func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d pr
 // observing is a mutant of what a watcher makes of an event.
 func observing(f func(before, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction) mutant {
 	return mutant{observe: f}
+}
+
+// knowing is a mutant of what a watcher takes for stored by a record that it has seen.
+func knowing(isKnown func(t txn.Transaction, r record.Record) bool) mutant {
+	return mutant{knows: func(t txn.Transaction, r *record.Record, _ []*storedTxn) bool { return r != nil && isKnown(t, *r) }}
+}
+
+// knowingQueue is a mutant of what a watcher takes for stored by a transaction that it has seen.
+func knowingQueue(isKnown func(t, queued txn.Transaction) bool) mutant {
+	return mutant{knows: func(t txn.Transaction, _ *record.Record, queue []*storedTxn) bool {
+		return slices.ContainsFunc(queue, func(queued *storedTxn) bool { return isKnown(t, queued.Transaction) })
+	}}
 }
 
 var nothing = preserve.Decision{Action: preserve.Nothing}

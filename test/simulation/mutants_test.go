@@ -249,10 +249,23 @@ var mutants = map[string]mutant{
 	"protection: lets go unconditionally":              {letsGoBlindly: true, narrow: protectedOnly},
 	"protection: lets go what it has in its cache":     {letsGoCached: true, letsGoBlindly: true, narrow: protectedOnly},
 
-	"watcher: no head start":                      {noHeadStart: true},
-	"watcher: lists the records before the nodes": {recordsFirst: true, narrow: backAndForth},
-	"watcher: takes every taken name for stored":  {trustsNames: true},
-	"watcher: ignores what is not applied":        {ignoresQueue: true, narrow: backAndForth},
+	"watcher: no head start":                           {noHeadStart: true},
+	"watcher: lists the records before the nodes":      {recordsFirst: true, narrow: backAndForth},
+	"watcher: takes every taken name for stored":       {trustsNames: true},
+	"watcher: ignores what is not applied":             {ignoresQueue: true, narrow: backAndForth},
+	"watcher: forgets what it leaves to the other one": {leavesForGood: true},
+	"watcher: leaves out what the record is behind":    knowing(func(t txn.Transaction, r record.Record) bool { return !isStranger(t, r) }),
+	// To look at resourceVersions alone would do here: what another incarnation had before the record's is over. But labels that people give
+	// are later than a Node that waits for them; the tests of the watcher have that.
+	"watcher: leaves out what a record of another incarnation shows": knowing(isStranger),
+	"watcher: leaves out what has the labels of the record":          knowing(hasSameLabels),
+	"watcher: leaves out what follows a restore that is not noted":   knowing(preserve.RestoredUnnoted),
+	"watcher: leaves out what has the name of a transaction": knowingQueue(func(t, queued txn.Transaction) bool {
+		return queued.ResourceVersion == t.ResourceVersion
+	}),
+	"watcher: leaves out what is before a transaction": knowingQueue(func(t, queued txn.Transaction) bool {
+		return isAfter(queued.ResourceVersion, t.ResourceVersion)
+	}),
 	"watcher: no tombstone after a gap": observing(func(_, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction {
 		if isRelist && after == nil {
 			return nil

@@ -32,6 +32,10 @@ type settings struct {
 	stale              chance // that a cache is not brought up to date
 	newPace            chance
 	eager              chance // that a watcher stores before it has received all that there is
+
+	knows  bool   // whether watchers leave out what their caches show to be stored
+	behind chance // that such a cache is not brought up to date
+	leaves chance // that a watcher leaves what it could store to the other one for a while
 }
 
 func (s *settings) draw(c *choices, narrow func(*settings)) {
@@ -54,6 +58,8 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 	if s.variant == protected {
 		s.lateEdit = pick[chance](c, 0, 16, 48)
 	}
+	s.knows = pick(c, true, true, true, false)
+	s.behind, s.leaves = pick[chance](c, 0, 32, 56), pick[chance](c, 0, 32, 60)
 	if narrow != nil {
 		narrow(s)
 	}

@@ -1,10 +1,12 @@
 package simulation
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
@@ -16,6 +18,10 @@ type watcherActor struct {
 	observer watcher.Observer
 	isSteady bool // misses nothing
 	other    *watcherActor
+
+	// What it has seen of what is stored, which is behind. Nothing is concluded from what these do not have.
+	queue  []*storedTxn
+	record *storedRecord
 
 	position  int // of the next event
 	last      *metav1.PartialObjectMetadata
@@ -40,6 +46,7 @@ func (a *watcherActor) down() {
 	a.pending, a.last, a.isStarted, a.isTrusted = a.pending[:0], nil, false, false
 	a.position, a.listedAt, a.storedUpTo = 0, 0, 0
 	a.ended = a.ended[:0]
+	a.queue, a.record = nil, nil
 }
 
 // run is one life of a watcher.
@@ -72,7 +79,7 @@ func (a *watcherActor) run() {
 			a.storedUpTo = a.position
 		}
 		if len(a.pending) > 0 && a.mayStore() && (a.position == len(a.world.events) || a.choices.happens(a.settings.eager)) {
-			a.store()
+			a.write()
 			continue
 		}
 		a.receive()
@@ -146,9 +153,60 @@ func (a *watcherActor) catchUp(listed *metav1.PartialObjectMetadata, r *record.R
 	return transactions
 }
 
-// store puts the oldest pending transaction, as txn.Queue.Put does.
-func (a *watcherActor) store() {
+// write stores the oldest pending transaction, unless it is known to be stored, or left to the other watcher for a while.
+func (a *watcherActor) write() {
 	t := a.pending[0]
+	a.refresh()
+	switch {
+	case a.settings.knows && a.isKnown(t):
+		a.checkKnown(t)
+		a.tell("leaves %s %s@%s out", t.Type, t.UID, t.ResourceVersion)
+		a.next()
+	case a.choices.happens(a.settings.leaves):
+		if a.mutant.leavesForGood {
+			a.next()
+		}
+	default:
+		a.store(t)
+	}
+}
+
+// refresh brings the caches up to date.
+func (a *watcherActor) refresh() {
+	if !a.settings.knows {
+		return
+	}
+	if !a.choices.happens(a.settings.behind) {
+		a.record = a.world.record
+	}
+	if !a.choices.happens(a.settings.behind) {
+		a.queue = a.world.queue
+	}
+}
+
+// isKnown says whether the caches show that a transaction is stored, or has had its effect.
+func (a *watcherActor) isKnown(t txn.Transaction) bool {
+	r := a.record.get()
+	isSame := func(queued *storedTxn) bool {
+		return queued.ResourceVersion == t.ResourceVersion && queued.Type == t.Type && queued.UID == t.UID
+	}
+	return r != nil && preserve.Applied(t, *r) || slices.ContainsFunc(a.queue, isSame) ||
+		a.mutant.knows != nil && a.mutant.knows(t, r, a.queue)
+}
+
+// checkKnown: what is left out is in the queue, or by the rules of the decision has no effect any more.
+func (a *watcherActor) checkKnown(t txn.Transaction) {
+	at, isQueued := a.world.find(t)
+	isQueued = isQueued && a.world.queue[at].Type == t.Type && a.world.queue[at].UID == t.UID
+	if !isQueued && preserve.Decide(t, a.world.record.get(), a.world.liveNode(), policy).Action != preserve.Nothing {
+		a.world.breaks(errBrokeP1, "%s %s@%s is left out, and its effect is not stored", t.Type, t.UID, t.ResourceVersion)
+		return
+	}
+	a.world.ghost.puts(t)
+}
+
+// store puts a transaction, the oldest pending one, as txn.Queue.Put does.
+func (a *watcherActor) store(t txn.Transaction) {
 	if other := a.world.put(t); other == nil {
 		a.tell("records %s %s@%s %v marker %q", t.Type, t.UID, t.ResourceVersion, t.Labels, t.Marker)
 		if a.choices.happens(a.settings.lostPut) {
@@ -162,5 +220,8 @@ func (a *watcherActor) store() {
 			return // it is stored when the name is free
 		}
 	}
-	a.pending = a.pending[:copy(a.pending, a.pending[1:])]
+	a.next()
 }
+
+// next takes the oldest pending transaction away.
+func (a *watcherActor) next() { a.pending = a.pending[:copy(a.pending, a.pending[1:])] }
