@@ -43,6 +43,15 @@ func (p *plugin) connect() (*cluster, error) {
 	return c, nil
 }
 
+// connectFor is connect for a command on nodes, whose names are in its arguments: see nodeNames.
+func (p *plugin) connectFor(args []string) (c *cluster, names []string, err error) {
+	if names, err = nodeNames(args); err != nil {
+		return nil, nil, err
+	}
+	c, err = p.connect()
+	return c, names, err
+}
+
 // newMapper knows the few kinds that there are, so that none is to be discovered.
 func newMapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)

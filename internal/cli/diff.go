@@ -33,11 +33,7 @@ cannot be found out.`,
 }
 
 func (p *plugin) diff(ctx context.Context, args []string) error {
-	names, err := nodeNames(args)
-	if err != nil {
-		return err
-	}
-	c, err := p.connect()
+	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}

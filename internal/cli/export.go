@@ -31,11 +31,7 @@ A record that cannot be read is not exported: the exit code is 1 then.`,
 }
 
 func (p *plugin) export(ctx context.Context, args []string) error {
-	names, err := nodeNames(args)
-	if err != nil {
-		return err
-	}
-	c, err := p.connect()
+	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}

@@ -54,11 +54,7 @@ func (p *plugin) forget(ctx context.Context, o *forgetOptions, args []string) er
 	if err := o.dryRun.validate(); err != nil {
 		return err
 	}
-	names, err := nodeNames(args)
-	if err != nil {
-		return err
-	}
-	c, err := p.connect()
+	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}

@@ -59,11 +59,7 @@ func (p *plugin) pending(ctx context.Context, out *output, flags *policyFlags, a
 	if err != nil {
 		return err
 	}
-	names, err := nodeNames(args)
-	if err != nil {
-		return err
-	}
-	c, err := p.connect()
+	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}

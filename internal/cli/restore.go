@@ -47,11 +47,7 @@ func (p *plugin) restore(ctx context.Context, h *byHand, policy *policyFlags, ar
 	if h.policy, err = policy.policy(); err != nil {
 		return err
 	}
-	names, err := nodeNames(args)
-	if err != nil {
-		return err
-	}
-	c, err := p.connect()
+	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}

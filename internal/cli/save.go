@@ -51,11 +51,7 @@ func (p *plugin) save(ctx context.Context, h *byHand, args []string) error {
 	if err := h.dryRun.validate(); err != nil {
 		return err
 	}
-	names, err := nodeNames(args)
-	if err != nil {
-		return err
-	}
-	c, err := p.connect()
+	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}

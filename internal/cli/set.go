@@ -60,11 +60,7 @@ func (p *plugin) set(ctx context.Context, o *setOptions, args []string) error {
 	if err := o.dryRun.validate(); err != nil {
 		return err
 	}
-	names, err := nodeNames(args)
-	if err != nil {
-		return err
-	}
-	c, err := p.connect()
+	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}

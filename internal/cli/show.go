@@ -86,11 +86,7 @@ func (p *plugin) show(ctx context.Context, out *output, flags *policyFlags, args
 	if err != nil {
 		return err
 	}
-	names, err := nodeNames(args)
-	if err != nil {
-		return err
-	}
-	c, err := p.connect()
+	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}

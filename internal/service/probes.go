@@ -20,6 +20,29 @@ import (
 type probes struct {
 	mu          sync.Mutex
 	live, ready []check
+	isComplete  bool // nobody adds a check any more
+}
+
+// newProbes returns probes that are not ready before they are complete: what is to be asked is added one by one.
+func newProbes() *probes {
+	p := &probes{live: []check{{"ping", healthz.Ping}}}
+	p.ready = []check{{"start", p.started}}
+	return p
+}
+
+func (p *probes) complete() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isComplete = true
+}
+
+func (p *probes) started(*http.Request) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.isComplete {
+		return errors.New("the program is starting")
+	}
+	return nil
 }
 
 // check is one thing that a probe asks.

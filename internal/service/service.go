@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -76,7 +75,7 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &probes{live: []check{{"ping", healthz.Ping}}}
+	p := newProbes()
 	if err := p.serve(ctx, cfg.Options.HealthProbeBindAddress); err != nil {
 		return nil, withAdvice(err)
 	}
@@ -132,9 +131,12 @@ func addProbes(mgr manager.Manager) error {
 	return nil
 }
 
-// Run runs the manager until ctx is cancelled. It may return without the manager having ended: the caller is to exit.
+// Run runs the manager, with all of its checks, until ctx is cancelled. It may return without the manager having ended: the caller is to exit.
 func Run(ctx context.Context, mgr manager.Manager) error {
 	log := logf.FromContext(ctx)
+	if m, ok := mgr.(withProbes); ok {
+		m.probes.complete()
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	err := endOf(ctx, ended)

@@ -215,3 +215,23 @@ func TestProbesTellEveryCheck(t *testing.T) {
 	broken.Store(true)
 	p.says(t, "/healthz", http.StatusInternalServerError, "[+]ping: ok\n[-]loop: nothing has moved for 5m1s\n")
 }
+
+// TestProgramIsNotReadyBeforeItsLastCheckIsAdded: the cluster is well, and what the program itself adds is not there yet.
+func TestProgramIsNotReadyBeforeItsLastCheckIsAdded(t *testing.T) {
+	address := freeAddress(t)
+	c := newClient(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	mgr, err := service.New(ctx, service.Config{Program: "watcher", Options: &service.Options{
+		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c),
+		MetricsBindAddress: "0", HealthProbeBindAddress: address,
+	}})
+	require.NoError(t, err)
+	p := &program{address: address}
+	p.says(t, "/readyz", http.StatusInternalServerError, "[-]start: the program is starting\n[+]cluster: ok\n")
+	require.NoError(t, mgr.AddReadyzCheck("own", func(*http.Request) error { return nil }))
+	ended := make(chan error, 1)
+	go func() { ended <- service.Run(ctx, mgr) }()
+	p.says(t, "/readyz", http.StatusOK, "[+]start: ok\n[+]cluster: ok\n[+]cache: ok\n[+]own: ok\n")
+	cancel()
+	require.NoError(t, <-ended)
+}

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,12 +63,24 @@ func scrape(t *testing.T, name string, args ...string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, p.WaitReady(ctx))
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
-	require.NoError(t, err)
+	var told string
+	require.EventuallyWithT(t, func(ct *assert.CollectT) { // the metrics have a listener of their own, which may come later
+		told, err = get(ctx, "http://"+address+"/metrics")
+		assert.NoError(ct, err)
+	}, patience, 50*time.Millisecond)
+	return told
+}
+
+func get(ctx context.Context, url string) (content string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
 	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	content, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	return string(content)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
 }
