@@ -70,6 +70,12 @@ func (m withProbes) AddReadyzCheck(name string, ask healthz.Checker) error {
 	return nil
 }
 
+// Start starts the manager, which has all of its checks then.
+func (m withProbes) Start(ctx context.Context) error {
+	m.probes.complete()
+	return m.Manager.Start(ctx)
+}
+
 func (p *probes) add(to *[]check, name string, ask healthz.Checker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -131,12 +131,9 @@ func addProbes(mgr manager.Manager) error {
 	return nil
 }
 
-// Run runs the manager, with all of its checks, until ctx is cancelled. It may return without the manager having ended: the caller is to exit.
+// Run runs the manager until ctx is cancelled. It may return without the manager having ended: the caller is to exit.
 func Run(ctx context.Context, mgr manager.Manager) error {
 	log := logf.FromContext(ctx)
-	if m, ok := mgr.(withProbes); ok {
-		m.probes.complete()
-	}
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	err := endOf(ctx, ended)

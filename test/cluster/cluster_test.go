@@ -193,16 +193,18 @@ func (r *realCluster) rolledOut(t *testing.T, replicas int32) {
 	}
 }
 
-// spread checks that every node has a pod of each service.
+// spread waits until every node has one pod of each service: those that were rolled take a while to end.
 func (r *realCluster) spread(t *testing.T) {
 	t.Helper()
-	for _, service := range services {
-		var on []string
-		for _, pod := range r.podsOf(t, service) {
-			on = append(on, pod.Spec.NodeName)
+	r.eventually(t, func(c *assert.CollectT) {
+		for _, service := range services {
+			var on []string
+			for _, pod := range r.podsOf(c, service) {
+				on = append(on, pod.Spec.NodeName)
+			}
+			assert.ElementsMatch(c, r.nodes, on, "the nodes of %s", service)
 		}
-		assert.ElementsMatch(t, r.nodes, on, "the nodes of %s", service)
-	}
+	}, "every node has a pod of each service")
 }
 
 // settled waits until no transaction is left.

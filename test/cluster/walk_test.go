@@ -124,6 +124,7 @@ func (w *walk) rollMinikube() {
 
 func (w *walk) applyHA() {
 	w.kubectl(w.t, "apply", "-k", overlay("ha"))
+	w.rolledOut(w.t, 3)
 	w.allReady(w.t, patience, 3)
 	w.spread(w.t)
 }

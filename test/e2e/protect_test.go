@@ -132,12 +132,11 @@ func TestPolicyProtectsNodesThatNoServiceSees(t *testing.T) {
 	policy, err := filepath.Abs("../../deploy/protection/policy.yaml")
 	require.NoError(t, err)
 	e.kubectl("kubectl", "apply", "-f", policy)
-	t.Cleanup(func() { e.kubectl("kubectl", "delete", "-f", policy) })
-	e.eventually(func(c *assert.CollectT) {
-		probe := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: e.name("probe")}}
-		assert.NoError(c, e.client.Create(t.Context(), probe, client.DryRunAll))
-		assert.Equal(c, []string{processor.Finalizer}, probe.Finalizers)
-	}, "the policy is in effect")
+	t.Cleanup(func() {
+		e.kubectl("kubectl", "delete", "-f", policy)
+		e.newNodesHave(nil) // or the cluster's next test gets nodes that wait for a processor
+	})
+	e.newNodesHave([]string{processor.Finalizer})
 	name := e.name("node")
 	e.create(name, labelSet{"rack": "r1"})
 	e.set(name, "rack", "r2")
@@ -147,6 +146,17 @@ func TestPolicyProtectsNodesThatNoServiceSees(t *testing.T) {
 	e.processor("--protect=finalizer")
 	e.gone(name)
 	e.saved(name, labelSet{"rack": "r2"})
+}
+
+// newNodesHave waits until every new Node gets these finalizers: the API server takes up a change of its policies about a
+// second after it was written.
+func (e *env) newNodesHave(finalizers []string) {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) {
+		probe := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: e.name("probe")}}
+		assert.NoError(c, e.client.Create(context.WithoutCancel(e.t.Context()), probe, client.DryRunAll))
+		assert.Equal(c, finalizers, probe.Finalizers)
+	}, "new nodes have the finalizers %v", finalizers)
 }
 
 // kubectl runs a command that calls kubectl as an operator of the cluster does.
