@@ -36,6 +36,35 @@ func (f *killProcess) heal(context.Context) error {
 
 func (f *killProcess) String() string { return "kill -9 of " + names(f.victims) }
 
+// replaceProcess is the end of a pod as a rolling update or a drain makes it, and a new pod after a while: members leave the
+// rings and others join them.
+type replaceProcess struct {
+	victims []*process
+	ended   int
+}
+
+func drawReplaceProcess(w *world, r *rand.Rand) fault {
+	return &replaceProcess{victims: some(r, w.victims())}
+}
+
+func (f *replaceProcess) inject(context.Context) error {
+	var errs []error
+	for _, p := range f.victims {
+		errs = append(errs, p.terminate())
+		f.ended++
+	}
+	return errors.Join(errs...)
+}
+
+func (f *replaceProcess) heal(context.Context) error {
+	for ; f.ended > 0; f.ended-- {
+		f.victims[f.ended-1].release(true)
+	}
+	return nil
+}
+
+func (f *replaceProcess) String() string { return "SIGTERM of " + names(f.victims) }
+
 // freezeProcess is SIGSTOP and then SIGCONT: a process that is away for longer than its locks live, and
 // goes on as if nothing had been.
 type freezeProcess struct{ victims []*process }

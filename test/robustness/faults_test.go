@@ -34,6 +34,7 @@ var kinds = []struct {
 	draw   draw
 }{
 	{4, drawKillProcess},
+	{2, drawReplaceProcess},
 	{4, drawFreezeProcess},
 	{3, drawRestartServer},
 	{2, drawFreezeServer},

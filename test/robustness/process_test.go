@@ -132,6 +132,14 @@ func (p *process) kill() error {
 	return p.running.Kill()
 }
 
+// terminate tells the program to end, as Kubernetes does, and keeps it down until release is called.
+func (p *process) terminate() error {
+	p.mu.Lock()
+	p.held++
+	p.mu.Unlock()
+	return p.signal(syscall.SIGTERM)
+}
+
 // release lets the program be started again, as the next container of a pod or as a new pod.
 func (p *process) release(asNewPod bool) {
 	p.mu.Lock()
