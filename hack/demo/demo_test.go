@@ -52,8 +52,8 @@ func TestNodeIsSettledWhenEveryTransactionCameAndWent(t *testing.T) {
 		{nodeEvent(1, watch.Added, "a", "1", nil), "no transaction was seen of ADDED node n"},
 		{transactionEvent(2, watch.Added, "1"), "is in the queue"},
 		{transactionEvent(3, watch.Deleted, "1"), ""},
-		{nodeEvent(4, watch.Modified, "a", "2", map[string]string{"labels_restored": "1"}), ""}, // no other label changed
-		{nodeEvent(5, watch.Modified, "a", "3", map[string]string{"x": "y"}), "no transaction was seen of MODIFIED node n"},
+		{nodeEvent(4, watch.Modified, "a", "2", map[string]string{"labels_restored": "1", "x": "z"}), ""}, // a restore
+		{nodeEvent(5, watch.Modified, "a", "3", map[string]string{"labels_restored": "1", "x": "y"}), "no transaction was seen of MODIFIED node n"},
 		{transactionEvent(6, watch.Added, "3"), "is in the queue"},
 		{transactionEvent(7, watch.Deleted, "3"), ""},
 		{transactionEvent(8, watch.Added, "1"), "is in the queue again"},

@@ -44,6 +44,12 @@ func (e event) labels() map[string]string {
 	return own
 }
 
+// isRestore says whether a node got its labels back since the event before.
+func (e event) isRestore(before event) bool {
+	marker := e.obj.GetLabels()[labels.Marker]
+	return marker != "" && marker != before.obj.GetLabels()[labels.Marker]
+}
+
 // data returns the data of a transaction or a record.
 func (e event) data() map[string]string {
 	if cm, ok := e.obj.(*corev1.ConfigMap); ok {
@@ -151,7 +157,8 @@ func (h history) applied(e event) (came, went event, err error) {
 	return came, went, fmt.Errorf("transaction %s of node %s is in the queue", name, e.obj.GetName())
 }
 
-// recorded returns the events of a node that a transaction is owed for: every create, change of labels and delete.
+// recorded returns the events of a node that a transaction is owed for: every create, change of labels and delete. A restore is
+// none, as the processor notes it in the record itself; it may have one all the same.
 func (h history) recorded(node string) history {
 	var owed history
 	var before event
@@ -159,7 +166,7 @@ func (h history) recorded(node string) history {
 		if !e.is(nodes, node) {
 			continue
 		}
-		if e.typ != watch.Modified || !maps.Equal(before.labels(), e.labels()) {
+		if e.typ != watch.Modified || !e.isRestore(before) && !maps.Equal(before.labels(), e.labels()) {
 			owed = append(owed, e)
 		}
 		before = e
