@@ -108,8 +108,8 @@ REALCLUSTER ?= ../shared/realcluster
 cluster-test: ## deploy to a real small cluster, walk through what people do there, and run the end-to-end tests (E2E=no: not these); needs root and REALCLUSTER=DIRECTORY
 	E2E=$(E2E) hack/cluster-test $(REALCLUSTER)
 
-NODES ?= 5000
 .PHONY: sizing
+sizing: NODES ?= 5000
 sizing: build controlplane ## measure the memory of the services with NODES (5000) nodes, against what deploy/base requests
 	go test -count=1 -v -timeout=$(TIMEOUT) -run=TestRequestsHoldTheProgramsMemory ./test/deploy -args -deploy.nodes=$(NODES)
 
@@ -121,13 +121,13 @@ robustness: build controlplane ## let everything go wrong for DURATION (45s) in 
 	go test -count=1 -v -timeout=0 -run=TestNoFaultBreaksAPromise ./test/robustness \
 		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)
 
-NODES ?= 1000
 REPLICAS ?= 1,2,3
 CHURN ?= 2m
 QUIET ?= 1m
 STARTUP ?= 5000
-FIGURES := $(CURDIR)/docs/performance/$(NODES)-nodes.csv
+FIGURES = $(CURDIR)/docs/performance/$(NODES)-nodes.csv
 .PHONY: bench
+bench: NODES ?= 1000
 bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/performance.md
 	go run ./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -churn=$(CHURN) -quiet=$(QUIET) -startup=$(STARTUP) -csv=$(FIGURES)
 	go -C hack/plot run . $(FIGURES)
