@@ -11,8 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -102,12 +100,7 @@ func nodeMetadata() *metav1.PartialObjectMetadata {
 // what tells that they are stored.
 func cacheOptions(o *service.Options, listings *watcher.Listings) cache.Options {
 	return cache.Options{
-		NewInformer: func(lw toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-			if _, isNode := obj.(*metav1.PartialObjectMetadata); isNode {
-				return listings.NewInformer(lw, obj, resync, indexers)
-			}
-			return toolscache.NewSharedIndexInformer(lw, obj, resync, indexers)
-		},
+		NewInformer: listings.NewInformer,
 		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
 			Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}},
 			Transform:  watcher.Strip(o.TransactionNamespace),

@@ -84,14 +84,9 @@ func (c *crew) check() error {
 
 // stop ends all processes, side by side, and waits for them.
 func (c *crew) stop() error {
-	errs := make([]error, len(c.running))
-	var wg sync.WaitGroup
-	for i, p := range c.running {
-		wg.Go(func() { errs[i] = p.Stop(stopTimeout) })
-	}
-	wg.Wait()
+	running := c.running
 	c.running = nil
-	return errors.Join(errs...)
+	return programs.StopAll(running, stopTimeout)
 }
 
 // saveLogs writes what every process printed into a directory that stays, and says where.

@@ -51,8 +51,8 @@ const (
 	// work: it can hang, and the process with it (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
 	usePriorityQueue = false
 
-	// turnStep is how long a processor leaves a transaction to each of those that come before it on the ring. It is shorter than
-	// the duration of a lock: one that dies is to cost no more than its locks do.
+	// turnStep is how long a processor leaves a transaction to each of those that come before it on the ring. It comes
+	// before the duration of a lock that one of them left behind: that counts from when it is first met.
 	turnStep = 3 * time.Second
 	// turnLimit is how long it does so at most, where the owner is busy but not with this.
 	turnLimit = time.Minute

@@ -98,7 +98,7 @@ func (q *Queue) confirm(ctx context.Context, t Transaction) error {
 		return fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
 	}
 	existing, err := Parse(&cm)
-	if err != nil || existing.Type != t.Type || existing.UID != t.UID {
+	if err != nil || !existing.IsSameEvent(t) {
 		return fmt.Errorf("storing transaction %s of node %q: %w", t.Name(), t.Node, ErrNameTaken)
 	}
 	return nil

@@ -66,6 +66,12 @@ func NodeHash(node string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// IsSameEvent says whether two transactions of one name record the same event. One name can have two: for the last state that a
+// watcher saw of a node whose delete it missed there may be an update, too; and an etcd restored from a backup gives resourceVersions again.
+func (t Transaction) IsSameEvent(other Transaction) bool {
+	return t.Type == other.Type && t.UID == other.UID
+}
+
 // Name returns the name of the transaction's ConfigMap.
 func (t Transaction) Name() string {
 	return NodeHash(t.Node) + "." + t.ResourceVersion

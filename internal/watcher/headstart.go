@@ -22,8 +22,11 @@ type Listings struct {
 	last time.Time
 }
 
-// NewInformer is for cache.Options.NewInformer: the informer tells the Listings when it lists.
+// NewInformer is for cache.Options.NewInformer: the informer of Nodes, metadata only, tells the Listings when it lists; others are as usual.
 func (l *Listings) NewInformer(lw toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+	if _, isNode := obj.(*metav1.PartialObjectMetadata); !isNode {
+		return toolscache.NewSharedIndexInformer(lw, obj, resync, indexers)
+	}
 	return toolscache.NewSharedIndexInformer(&noticing{
 		ListerWatcher: lw,
 		lw:            toolscache.ToListerWatcherWithContext(lw),

@@ -98,7 +98,7 @@ func (w *Watcher) isQueued(ctx context.Context, t txn.Transaction) bool {
 		return false
 	}
 	existing, err := txn.Parse(cm)
-	return err == nil && existing.Type == t.Type && existing.UID == t.UID
+	return err == nil && existing.IsSameEvent(t)
 }
 
 // cachedRecord returns a record of the node without its labels, nil if none was seen that can be read.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -98,14 +97,9 @@ func (c *cluster) awaitReady(ctx context.Context) error {
 
 // close ends everything that runs and waits for it.
 func (c *cluster) close() error {
-	errs := make([]error, len(c.programs))
-	var wg sync.WaitGroup
-	for i, p := range c.programs {
-		wg.Go(func() { errs[i] = p.Stop(stopTimeout) })
-	}
-	wg.Wait()
+	err := programs.StopAll(c.programs, stopTimeout)
 	if c.see != nil {
 		c.see.stop()
 	}
-	return errors.Join(errors.Join(errs...), c.plane.Stop())
+	return errors.Join(err, c.plane.Stop())
 }

@@ -227,6 +227,17 @@ func (p *Program) Stop(timeout time.Duration) error {
 	}
 }
 
+// StopAll ends programs as [Program.Stop] does, side by side, and returns when all have ended.
+func StopAll(all []*Program, timeout time.Duration) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, p := range all {
+		wg.Go(func() { errs[i] = p.Stop(timeout) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
 // Kill ends the process at once, as kill -9 does, and waits for it.
 func (p *Program) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil {

@@ -7,61 +7,54 @@ import (
 	"math/rand/v2"
 )
 
-// killProcess is kill -9, and the start of the same container or of a new pod after a while.
-type killProcess struct {
+// downtime keeps processes down, and lets them be started again as the same containers or as new pods.
+type downtime struct {
 	victims []*process
 	asNew   bool
-	killed  int
+	count   int // of the victims that are down
 }
 
-func drawKillProcess(w *world, r *rand.Rand) fault {
-	return &killProcess{victims: some(r, w.victims()), asNew: r.IntN(2) == 0}
-}
-
-func (f *killProcess) inject(context.Context) error {
+// begin takes every victim down.
+func (d *downtime) begin(down func(*process) error) error {
 	var errs []error
-	for _, p := range f.victims {
-		errs = append(errs, p.kill())
-		f.killed++
+	for _, p := range d.victims {
+		errs = append(errs, down(p))
+		d.count++
 	}
 	return errors.Join(errs...)
 }
 
-func (f *killProcess) heal(context.Context) error {
-	for ; f.killed > 0; f.killed-- {
-		f.victims[f.killed-1].release(f.asNew)
+// end lets those that are down be started again.
+func (d *downtime) end() {
+	for ; d.count > 0; d.count-- {
+		d.victims[d.count-1].release(d.asNew)
 	}
-	return nil
 }
+
+// killProcess is kill -9, and the start of the same container or of a new pod after a while.
+type killProcess struct{ downtime }
+
+func drawKillProcess(w *world, r *rand.Rand) fault {
+	return &killProcess{downtime{victims: some(r, w.victims()), asNew: r.IntN(2) == 0}}
+}
+
+func (f *killProcess) inject(context.Context) error { return f.begin((*process).kill) }
+
+func (f *killProcess) heal(context.Context) error { f.end(); return nil }
 
 func (f *killProcess) String() string { return "kill -9 of " + names(f.victims) }
 
 // replaceProcess is the end of a pod as a rolling update or a drain makes it, and a new pod after a while: members leave the
 // rings and others join them.
-type replaceProcess struct {
-	victims []*process
-	ended   int
-}
+type replaceProcess struct{ downtime }
 
 func drawReplaceProcess(w *world, r *rand.Rand) fault {
-	return &replaceProcess{victims: some(r, w.victims())}
+	return &replaceProcess{downtime{victims: some(r, w.victims()), asNew: true}}
 }
 
-func (f *replaceProcess) inject(context.Context) error {
-	var errs []error
-	for _, p := range f.victims {
-		errs = append(errs, p.terminate())
-		f.ended++
-	}
-	return errors.Join(errs...)
-}
+func (f *replaceProcess) inject(context.Context) error { return f.begin((*process).terminate) }
 
-func (f *replaceProcess) heal(context.Context) error {
-	for ; f.ended > 0; f.ended-- {
-		f.victims[f.ended-1].release(true)
-	}
-	return nil
-}
+func (f *replaceProcess) heal(context.Context) error { f.end(); return nil }
 
 func (f *replaceProcess) String() string { return "SIGTERM of " + names(f.victims) }
 
