@@ -22,6 +22,7 @@ type options struct {
 	restoreMode string
 	liveLabels  string
 	retention   time.Duration
+	saveDelay   time.Duration
 	protect     string
 }
 
@@ -37,8 +38,13 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.restoreMode, "restore-mode", string(labels.Replace), "`replace`: a returned node's labels become the saved ones; merge: the saved ones are added")
 	fs.StringVar(&o.liveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose value on the returned node wins; empty for none")
 	fs.DurationVar(&o.retention, "retention", 0, "how `long` a record is kept after its node went away, 720h for instance; 0 for ever")
+	fs.DurationVar(&o.saveDelay, "save-delay", defaultSaveDelay, "how `long` a node's changes wait in the queue for others, to be saved together; restores wait for nothing")
 	fs.StringVar(&o.protect, "protect", protectNone, "`none`, or finalizer: a Node that is deleted stays until its last labels are saved")
 }
+
+// defaultSaveDelay is enough for what a kubelet and its like write on a node that has just returned, and for a node that is deleted and
+// made anew at once. Nobody waits for a save, and nothing is lost meanwhile: it is in the queue.
+const defaultSaveDelay = 5 * time.Second
 
 // isProtecting says whether Nodes get the finalizer.
 func (o *options) isProtecting() bool { return o.protect == protectFinalizer }
@@ -53,6 +59,9 @@ func (o *options) policy() (labels.Policy, error) {
 	}
 	if o.retention < 0 {
 		return labels.Policy{}, fmt.Errorf("--retention %s: give a positive duration, or 0 for ever", o.retention)
+	}
+	if o.saveDelay < 0 {
+		return labels.Policy{}, fmt.Errorf("--save-delay %s: give a positive duration, or 0 for none", o.saveDelay)
 	}
 	mode, err := labels.ParseMode(o.restoreMode)
 	if err != nil {

@@ -84,6 +84,14 @@ func Applied(t txn.Transaction, r record.Record) bool {
 	return false
 }
 
+// Folds says whether the effect of two transactions, one after the other, is that of the second alone: both show labels of the same
+// incarnation, and no restore can come between them. With another marker the second may be of an incarnation that the record does not
+// follow without the first.
+func Folds(first, second txn.Transaction) bool {
+	return first.Type != txn.Added && second.Type != txn.Added && first.UID == second.UID && first.Marker == second.Marker &&
+		newer(second.ResourceVersion, first.ResourceVersion)
+}
+
 // RestoredUnnoted says whether a transaction shows an incarnation that got the record's labels, which is not noted in the record yet.
 func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 	return t.Marker == r.Version && !isSourceOrRestored(r, t.UID)

@@ -2,6 +2,7 @@ package preserve_test
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"strconv"
@@ -101,6 +102,63 @@ func TestAppliedStaysApplied(t *testing.T) {
 		require.Equal(t, preserve.Nothing, d.Action, "%+v on %+v after %+v: %+v", tx, after, later, d)
 	}
 	require.Greater(t, seen, rounds/100)
+}
+
+// What two transactions do together the second does alone, if they fold: the same labels are saved, of the same state of the same
+// incarnation, and nothing is left to do for the first.
+func TestSecondOfTwoThatFoldDoesAllThatBothDo(t *testing.T) {
+	g := newGenerator(t)
+	saves := 0
+	for range 10 * rounds {
+		first, second, r := g.transaction(), g.transaction(), g.record()
+		if !preserve.Folds(first, second) {
+			continue
+		}
+		one, _ := apply(preserve.Decide(first, r, nil, replaceAll), r, nil)
+		both, _ := apply(preserve.Decide(second, one, nil, replaceAll), one, nil)
+		alone, _ := apply(preserve.Decide(second, r, nil, replaceAll), r, nil)
+		require.Equal(t, state(both), state(alone), "%+v and %+v on %+v", first, second, r)
+		left := preserve.Decide(first, alone, nil, replaceAll)
+		require.Equal(t, preserve.Nothing, left.Action, "%+v after %+v on %+v: %+v", first, second, r, left)
+		if r != nil && state(alone) != state(r) {
+			saves++
+		}
+	}
+	require.Greater(t, saves, rounds/100)
+}
+
+func TestOnlySavesOfOneIncarnationInOrderFold(t *testing.T) {
+	first := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", ResourceVersion: "9", Marker: "5"}
+	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "b", ResourceVersion: "10", Marker: "5"}
+	require.True(t, preserve.Folds(first, end))
+	for name, change := range map[string]func(first, second *txn.Transaction){
+		"an add first":        func(first, _ *txn.Transaction) { first.Type = txn.Added },
+		"an add second":       func(_, second *txn.Transaction) { second.Type = txn.Added },
+		"another incarnation": func(_, second *txn.Transaction) { second.UID = "c" },
+		"another marker":      func(_, second *txn.Transaction) { second.Marker = "" },
+		"an older one":        func(_, second *txn.Transaction) { second.ResourceVersion = "8" },
+		"the same":            func(_, second *txn.Transaction) { second.ResourceVersion = "9" },
+	} {
+		one, other := first, end
+		change(&one, &other)
+		require.False(t, preserve.Folds(one, other), name)
+	}
+
+	// Why the marker counts: the record follows another incarnation, and the restore onto this one is not noted.
+	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Version: "5", Source: "a"}
+	end.Marker, end.Labels = "", set{"rack": "r2"}
+	alone, _ := apply(preserve.Decide(end, r, nil, replaceAll), r, nil)
+	one, _ := apply(preserve.Decide(first, r, nil, replaceAll), r, nil)
+	both, _ := apply(preserve.Decide(end, one, nil, replaceAll), one, nil)
+	require.NotEqual(t, both.Labels, alone.Labels)
+}
+
+// state is what a record says of a node: whose labels, and the latest state of that incarnation that had them.
+func state(r *record.Record) string {
+	if r == nil {
+		return ""
+	}
+	return fmt.Sprint(r.Labels, cmp.Or(r.Restored.UID, r.Source), cmp.Or(r.Restored.ResourceVersion, r.Version))
 }
 
 func TestRestoreIsUnnotedUntilItIsNoted(t *testing.T) {

@@ -177,7 +177,7 @@ func TestQueueIsAppliedOldestFirst(t *testing.T) {
 	node := c.name("node")
 	var want []string
 	for _, version := range []string{"100", "9", "11", "10", "99"} {
-		c.put(t, event(txn.Updated, node, "a", version, set{"rack": "r" + version}))
+		c.put(t, apart(event(txn.Updated, node, "a", version, set{"rack": "r" + version})))
 	}
 	for _, version := range []string{"9", "10", "11", "99", "100"} {
 		want = append(want, txn.NodeHash(node)+"."+version)

@@ -220,7 +220,7 @@ func TestConflictStormIsBackedOffFrom(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.name("node")
-	c.put(t, event(txn.Updated, node, "a", "9", set{"rack": "r1"}), event(txn.Updated, node, "a", "10", set{"rack": "r2"}))
+	c.put(t, event(txn.Updated, node, "a", "9", set{"rack": "r1"}), apart(event(txn.Updated, node, "a", "10", set{"rack": "r2"})))
 	storm := &faults.Conflict{Calls: faults.Calls{Verb: faults.Update, Kind: "ConfigMap"}}
 	other := c.name("other")
 	c.put(t, event(txn.Updated, other, "a", "9", set{"rack": "r1"}))

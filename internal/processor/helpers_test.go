@@ -69,6 +69,8 @@ type setup struct {
 	metrics prometheus.Registerer
 	// turns are its place on a ring.
 	turns *ring.Turns
+	// saveDelay is how long saves wait.
+	saveDelay time.Duration
 	// workers are how many nodes it works on at a time; 0: sixteen.
 	workers int
 	// protects says whether it protects nodes.
@@ -98,7 +100,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 	cfg := processor.Config{
 		Client: faults.Client(c.WithWatch, s.faults...), Cache: mgr.GetCache(), Events: mgr.GetEventRecorder("nodekeeper-processor"),
 		Metrics: cmp.Or[prometheus.Registerer](s.metrics, prometheus.NewRegistry()), TransactionNamespace: c.transactions, MetadataNamespace: c.records,
-		Policy: policy(t, s.mode), Workers: cmp.Or(s.workers, 16), Turns: s.turns, History: s.history, Protect: s.protects,
+		Policy: policy(t, s.mode), Workers: cmp.Or(s.workers, 16), Turns: s.turns, SaveDelay: s.saveDelay, History: s.history, Protect: s.protects,
 	}
 	cfg.Locks = nodelock.New(cmp.Or[client.Client](s.locks, cfg.Client), c.transactions, "processor-"+rand.String(6))
 	if s.cache != nil {

@@ -64,7 +64,7 @@ func NewTurns(r ring.Placed) *ring.Turns { return ring.NewTurns(r, turnStep, tur
 // errTurnOver says that a node has more transactions than are applied in one turn.
 var errTurnOver = errors.New("there is more to do for this node")
 
-// Config is what a Processor is made from. All fields are required but Turns, History, Retention and Protect.
+// Config is what a Processor is made from. All fields are required but Turns, SaveDelay, History, Retention and Protect.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
@@ -75,6 +75,8 @@ type Config struct {
 	Locks *nodelock.Locker
 	// Turns tells which nodes to leave to other processors for a while, see [NewTurns]; nil: none.
 	Turns *ring.Turns
+	// SaveDelay is how long transactions that only save wait for others of their node. A restore waits for nothing. Zero: not at all.
+	SaveDelay time.Duration
 	// History tells when what the cache holds is in doubt; nil: never.
 	History *history.History
 	// Events takes the events on Nodes, records and malformed transactions.
@@ -98,6 +100,7 @@ type Processor struct {
 	client               client.Client
 	locks                *nodelock.Locker
 	turns                *ring.Turns
+	saves                *patience
 	history              *history.History
 	events               events.EventRecorder
 	transactionNamespace string
@@ -120,6 +123,7 @@ func New(cfg Config) (*Processor, error) {
 		client:               cfg.Client,
 		locks:                cfg.Locks,
 		turns:                cfg.Turns,
+		saves:                newPatience(cfg.SaveDelay),
 		history:              cfg.History,
 		events:               cfg.Events,
 		transactionNamespace: cfg.TransactionNamespace,
@@ -237,10 +241,14 @@ func (p *Processor) reconcileNode(ctx context.Context, req reconcile.Request) (r
 	}
 	if len(pending) == 0 {
 		p.locks.Forget(node)
+		p.saves.forget(node)
 		p.turns.Done(node, time.Now())
 		return reconcile.Result{}, nil
 	}
 	now := time.Now() // which is when it came to know of it, if it did not before
+	if wait := p.saves.wait(node, pending, now); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	if wait := p.turns.Wait(node, string(pending[0].ObjectUID), now, now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
@@ -275,8 +283,8 @@ func (p *Processor) hasPending(ctx context.Context, node string) bool {
 	return err != nil || len(pending) > 0
 }
 
-// drain applies the transactions of a node, oldest first, until there are none or its turn is over, and stops at the
-// first that cannot be applied.
+// drain applies the transactions of a node, oldest first, those together that have their effect together, until there are none or its
+// turn is over, and stops at the first that cannot be applied.
 func (p *Processor) drain(ctx context.Context, node string) error {
 	done := map[types.UID]bool{} // removed, but perhaps in the cache for a moment
 	for {
@@ -284,22 +292,24 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 		if err != nil {
 			return err
 		}
-		next := firstNot(pending, done)
-		if next == nil {
+		next := p.together(pending, done)
+		if len(next) == 0 {
 			return nil
 		}
 		if len(done) == turn {
 			return errTurnOver
 		}
-		if err := p.apply(ctx, next.Transaction, func(ctx context.Context) (bool, error) { return p.isQueued(ctx, *next) }); err != nil {
+		if err := p.applyTogether(ctx, next); err != nil {
 			return err
 		}
 		// Remove last: a crash before this repeats the step, which then has no effect.
-		if err := p.queue.Remove(ctx, *next); err != nil {
-			return err
+		for _, t := range next {
+			if err := p.queue.Remove(ctx, t); err != nil {
+				return err
+			}
+			done[t.ObjectUID] = true
+			p.loops[nodeController].Progress(node)
 		}
-		done[next.ObjectUID] = true
-		p.loops[nodeController].Progress(node)
 	}
 }
 
@@ -310,15 +320,6 @@ func (p *Processor) isQueued(ctx context.Context, t txn.Queued) (bool, error) {
 		logf.FromContext(ctx).Info("Skipped a transaction that is not in the queue any more", "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
 	}
 	return isQueued, err
-}
-
-func firstNot(pending []txn.Queued, done map[types.UID]bool) *txn.Queued {
-	for i := range pending {
-		if !done[pending[i].ObjectUID] {
-			return &pending[i]
-		}
-	}
-	return nil
 }
 
 // sweepLocks removes locks that were left behind.

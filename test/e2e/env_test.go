@@ -115,10 +115,10 @@ func (e *env) watcher(args ...string) *programs.Program {
 	return p
 }
 
-// processor starts a processor and returns it when it is ready.
+// processor starts a processor and returns it when it is ready. It saves at once, unless the args say otherwise: most tests wait for that.
 func (e *env) processor(args ...string) *programs.Program {
 	e.t.Helper()
-	p := e.start("processor", e.kubeconfig, args...)
+	p := e.start("processor", e.kubeconfig, append([]string{"--save-delay=0"}, args...)...)
 	e.ready(p)
 	return p
 }

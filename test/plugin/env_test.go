@@ -162,6 +162,8 @@ func (e *env) start(program string) *programs.Program {
 	common := []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata}
 	if program == "watcher" {
 		common = append(common, "--head-start=0", "-v=1") // which tells what it leaves out, too
+	} else {
+		common = append(common, "--save-delay=0")
 	}
 	p, err := programs.Start(program, fmt.Sprintf("%s-%d", program, len(e.programs)+1), e.kubeconfig, common...)
 	require.NoError(e.t, err)

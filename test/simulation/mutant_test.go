@@ -28,6 +28,7 @@ type mutant struct {
 	// bad habits of a processor
 	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
 	patchesBlindly, savesBlindly, notesNothing                                             bool
+	folds                                                                                  func(first, second txn.Transaction) bool
 	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits                             bool
 	// bad habits of a watcher
 	noHeadStart, recordsFirst, trustsNames, ignoresQueue bool
@@ -69,6 +70,14 @@ func believing(isCase func(t txn.Transaction, r record.Record) bool) mutant {
 		}
 		return d
 	})
+}
+
+// folding is a mutant of what is applied together: of the two transactions something does not count.
+func folding(alike func(first, second *txn.Transaction)) mutant {
+	return mutant{folds: func(first, second txn.Transaction) bool {
+		alike(&first, &second)
+		return preserve.Folds(first, second)
+	}}
 }
 
 // founding is a mutant of the row where there is no record.

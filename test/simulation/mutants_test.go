@@ -43,6 +43,12 @@ import (
 //	  live labels                               restore: without the live labels
 //	  conditional on uid and resourceVersion    processor: patches unconditionally
 //	  then store                                processor: does not note a restore, restore: only noted
+//
+// Transactions that are applied together by the last of them
+//
+//	of one incarnation                          fold: over the end of a node
+//	none is an add                              fold: over the add of a node
+//	with the same marker                        (a restore would have to be known to nobody; see the tests of preserve.Folds)
 var mutants = map[string]mutant{
 	"": {}, // the real thing
 
@@ -234,6 +240,9 @@ var mutants = map[string]mutant{
 		}
 		return d
 	}),
+
+	"fold: over the add of a node": folding(func(first, second *txn.Transaction) { first.Type = second.Type }),
+	"fold: over the end of a node": folding(func(first, second *txn.Transaction) { first.UID = second.UID }),
 
 	"processor: drops on a cached read":                {dropsOnCache: true},
 	"processor: restores from a cached record":         {restoresFromCache: true},

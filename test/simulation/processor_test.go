@@ -48,9 +48,9 @@ func (a *processorActor) run() {
 			continue
 		}
 		next := a.next()
-		a.isIdle = next == nil
-		if next != nil && a.drain(next) {
-			a.done = append(a.done, next.uid)
+		a.isIdle = len(next) == 0
+		if !a.isIdle {
+			a.drain(next)
 		}
 	}
 }
@@ -86,27 +86,47 @@ func (a *processorActor) watch() {
 	}
 }
 
-// next returns the oldest transaction in the cache that is to be applied.
-func (a *processorActor) next() *storedTxn {
-	var next *storedTxn
+// next returns the oldest transaction in the cache that is to be applied, and those after it that have their effect together with it.
+func (a *processorActor) next() []*storedTxn {
+	var next []*storedTxn
 	for _, t := range a.queue {
-		if slices.Contains(a.done, t.uid) {
-			continue
-		}
-		if next == nil || a.mutant.newestFirst {
-			next = t
+		switch {
+		case slices.Contains(a.done, t.uid):
+		case len(next) == 0 || a.mutant.newestFirst:
+			next = []*storedTxn{t}
+		case a.folds(next[len(next)-1].Transaction, t.Transaction):
+			next = append(next, t)
+		default:
+			return next
 		}
 	}
 	return next
 }
 
-// drain applies a transaction and removes it. False: an error, to be tried again.
-func (a *processorActor) drain(t *storedTxn) bool {
-	a.tell("takes %s %s@%s", t.Type, t.UID, t.ResourceVersion)
-	if a.mutant.removesFirst {
-		a.remove(t)
+// folds is the real rule, or what a mutant makes of it.
+func (a *processorActor) folds(first, second txn.Transaction) bool {
+	if a.mutant.folds != nil {
+		return a.mutant.folds(first, second)
 	}
-	return a.apply(t.Transaction) && a.remove(t)
+	return preserve.Folds(first, second)
+}
+
+// drain applies transactions by the last of them and removes them all. It stops at an error, to try again.
+func (a *processorActor) drain(all []*storedTxn) {
+	last := all[len(all)-1]
+	a.tell("takes %s %s@%s", last.Type, last.UID, last.ResourceVersion)
+	if a.mutant.removesFirst {
+		a.remove(last)
+	}
+	if !a.apply(last.Transaction) {
+		return
+	}
+	for _, t := range all {
+		if !a.remove(t) {
+			return
+		}
+		a.done = append(a.done, t.uid)
+	}
 }
 
 func (a *processorActor) remove(t *storedTxn) bool {
