@@ -18,70 +18,67 @@ import (
 
 // lease is the Lease of one node as client-go's leader election sees it. It differs from
 // resourcelock.LeaseLock in what a lock that is held for milliseconds needs: it ends the
-// election after one attempt, it leaves out a renewal that follows at once on the last write,
-// and it knows the stored object, so that it can be deleted with preconditions.
+// election after one attempt, it asks for a lock that is most likely free by creating it and not by a read, it leaves out a
+// renewal that follows at once on the last write, and it knows the stored object, so that it can be deleted with preconditions.
 // Its fields belong to the goroutine that runs the election.
 type lease struct {
 	client    client.Client
 	namespace string
 	node      string
 	identity  string
+	others    *sightings
 
 	stored    *coordinationv1.Lease // as last read or written
 	writtenAt time.Time
 
-	// seen is the record of another holder, and seenAt when it was first seen: only time that
-	// passes here, on this clock, without a renewal shows that a holder is gone.
-	seen   string
-	seenAt time.Time
-
-	held    bool   // whether this run of the election took the lock
+	held    bool   // whether the election took the lock
 	failure error  // why it did not
-	stop    func() // ends this run
+	stop    func() // ends the election
 }
 
 var _ resourcelock.Interface = (*lease)(nil)
 
-// begin readies the lease for one run of the election, which stop ends.
-func (l *lease) begin(stop func()) {
-	l.held, l.failure, l.stop = false, nil, stop
+// Get reads the Lease, unless none is known of that this process does not hold: then [lease.Create] finds out. If another holds it, the
+// election ends: the elector would come to the same conclusion, and then wait.
+func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if !l.held && !l.others.has(l.node) {
+		return nil, nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), l.node)
+	}
+	record, err := l.read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, err := json.Marshal(record)
+	return record, raw, err
 }
 
-// Get reads the Lease. If another holds it, the run ends: the elector would come to the same
-// conclusion, and then wait.
-func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+// read reads the Lease. One that its holder did not renew in time is returned as nobody's: the elector has not seen since when.
+func (l *lease) read(ctx context.Context) (*resourcelock.LeaderElectionRecord, error) {
 	var stored coordinationv1.Lease
 	err := l.client.Get(ctx, types.NamespacedName{Namespace: l.namespace, Name: l.node}, &stored)
 	if err != nil {
-		if !apierrors.IsNotFound(err) { // NotFound is how a free lock looks
+		if apierrors.IsNotFound(err) { // which is how a free lock looks
+			l.others.forget(l.node)
+		} else {
 			l.fail(fmt.Errorf("reading the lock of node %q: %w", l.node, err))
 		}
-		return nil, nil, err
+		return nil, err
 	}
 	l.stored = &stored
 	record := resourcelock.LeaseSpecToLeaderElectionRecord(&stored.Spec)
-	raw, err := json.Marshal(record)
-	if err != nil {
-		return nil, nil, err
+	if record.HolderIdentity == "" || l.isOurs() {
+		return record, nil
 	}
-	if !l.expired(record, string(raw)) {
+	if l.others.see(&stored) > 0 {
 		l.fail(ErrHeld)
+	} else {
+		record.HolderIdentity = ""
 	}
-	return record, raw, nil
+	return record, nil
 }
 
-// expired says whether the Lease is free to take, or held by this process already.
-func (l *lease) expired(record *resourcelock.LeaderElectionRecord, raw string) bool {
-	if record.HolderIdentity == "" || record.HolderIdentity == l.identity {
-		return true
-	}
-	if raw != l.seen {
-		l.seen, l.seenAt = raw, time.Now()
-	}
-	return time.Since(l.seenAt) >= time.Duration(record.LeaseDurationSeconds)*time.Second
-}
-
-// Create makes the Lease. It is idempotent by its name: if the answer is lost, the next attempt finds it held by this process.
+// Create makes the Lease, or takes it over. It is idempotent by its name: if the answer is lost, the next attempt finds it held by this
+// process.
 func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	created := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: l.node},
@@ -89,7 +86,17 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 	}
 	ctx, cancel := l.answered(ctx)
 	defer cancel()
-	return l.wrote(created, l.client.Create(ctx, created))
+	err := l.client.Create(ctx, created)
+	if !apierrors.IsAlreadyExists(err) {
+		return l.wrote(created, err)
+	}
+	if _, readErr := l.read(ctx); readErr != nil || l.failure != nil {
+		if apierrors.IsNotFound(readErr) {
+			l.fail(ErrHeld) // it was, a moment ago
+		}
+		return err
+	}
+	return l.Update(ctx, record)
 }
 
 // Update renews the Lease or takes it over, conditional on its resourceVersion.
@@ -120,6 +127,7 @@ func (l *lease) wrote(written *coordinationv1.Lease, err error) error {
 	switch {
 	case err == nil:
 		l.stored, l.writtenAt, l.held = written, time.Now(), true
+		l.others.forget(l.node)
 	case apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err):
 		l.fail(ErrHeld) // another was faster
 	default:
@@ -128,7 +136,7 @@ func (l *lease) wrote(written *coordinationv1.Lease, err error) error {
 	return err
 }
 
-// fail ends a run that has not taken the lock. One that has goes on: the elector
+// fail ends an election that has not taken the lock. One that has goes on: the elector
 // tries to renew until the renew deadline.
 func (l *lease) fail(err error) {
 	if !l.held && l.failure == nil { // what the elector still tries after the first failure is cancelled
@@ -162,9 +170,10 @@ func (l *lease) release(ctx context.Context) error {
 	return l.delete(ctx)
 }
 
-func (l *lease) isOurs() bool {
-	holder := l.stored.Spec.HolderIdentity
-	return holder != nil && *holder == l.identity
+func (l *lease) isOurs() bool { return isHeldBy(l.stored, l.identity) }
+
+func isHeldBy(l *coordinationv1.Lease, identity string) bool {
+	return l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == identity
 }
 
 func (l *lease) delete(ctx context.Context) error {

@@ -3,12 +3,14 @@ package nodelock_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -37,7 +39,7 @@ func TestDoWorksUnderALeaseThatIsGoneAfterwards(t *testing.T) {
 	})
 }
 
-func TestShortLockCostsTwoWrites(t *testing.T) {
+func TestShortLockCostsTwoWritesAndNoRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults.Log{}
 		l := nodelock.New(faults.Client(newFake(), log), namespace, "me")
@@ -45,6 +47,7 @@ func TestShortLockCostsTwoWrites(t *testing.T) {
 			require.NoError(t, l.Do(t.Context(), node, work(400*time.Millisecond)))
 		}
 		assert.Equal(t, []faults.Verb{"create", "delete", "create", "delete", "create", "delete"}, writes(log))
+		assert.Len(t, log.Entries(), 6)
 	})
 }
 
@@ -167,16 +170,66 @@ func TestOnlyOneGoroutineOfAProcessHasTheLock(t *testing.T) {
 	})
 }
 
-func TestForgetStartsTheCountOfADeadHolderAnew(t *testing.T) {
+func TestObservedLockOfADeadHolderIsTakenOverALeaseDurationAfterItWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
-		require.NoError(t, c.Create(t.Context(), lease(namespace, "dead", time.Now())))
 		l := nodelock.New(c, namespace, "me")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Observe(ctx, func() bool { return true })
+		synctest.Wait()
+		require.NoError(t, c.Create(t.Context(), lease(namespace, "dead", time.Now())))
+		left := time.Now()
+		time.Sleep(3 * time.Second) // in which the node is left to its holder
 		require.ErrorIs(t, l.Do(t.Context(), node, idle), nodelock.ErrHeld)
-		time.Sleep(4 * time.Second)
-		l.Forget(node)
-		taken := tryEverySecond(t, l)
-		assert.GreaterOrEqual(t, taken, nodelock.LeaseDuration)
+		time.Sleep(l.HeldFor(node))
+		require.NoError(t, l.Do(t.Context(), node, idle))
+		assert.LessOrEqual(t, time.Since(left), nodelock.LeaseDuration+time.Second)
+		assert.GreaterOrEqual(t, time.Since(left), nodelock.LeaseDuration)
+		assert.Zero(t, l.HeldFor(node))
+	})
+}
+
+func TestObserveKeepsNothingOfLocksThatAreGoneAndReadsNothingWhileNobodyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFake()
+		lists := &faults.Log{Calls: faults.Calls{Verb: faults.List}}
+		l := nodelock.New(faults.Client(c, lists), namespace, "me")
+		var isWaiting atomic.Bool
+		isWaiting.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		held := lease(namespace, "other", time.Now())
+		require.NoError(t, c.Create(t.Context(), held))
+		go l.Observe(ctx, isWaiting.Load)
+		synctest.Wait()
+		assert.Equal(t, nodelock.LeaseDuration, l.HeldFor(node))
+		require.NoError(t, c.Delete(t.Context(), held))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Zero(t, l.HeldFor(node))
+		before := lists.Hits()
+		isWaiting.Store(false)
+		time.Sleep(time.Minute)
+		assert.Equal(t, before, lists.Hits())
+	})
+}
+
+func TestLockThatIsRenewedIsNotTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFake()
+		l := nodelock.New(c, namespace, "me")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		require.NoError(t, c.Create(t.Context(), lease(namespace, "other", time.Now())))
+		go l.Observe(ctx, func() bool { return true })
+		time.Sleep(nodelock.LeaseDuration - time.Millisecond)
+		renewed := stored(t, c, namespace)
+		renewed.Spec.RenewTime = new(metav1.NewMicroTime(time.Now()))
+		require.NoError(t, c.Update(t.Context(), renewed)) // what the last look did not see
+		time.Sleep(time.Millisecond)
+		require.ErrorIs(t, l.Do(t.Context(), node, idle), nodelock.ErrHeld)
+		assert.Equal(t, nodelock.LeaseDuration, l.HeldFor(node))
 	})
 }
 

@@ -52,18 +52,10 @@ type Locker struct {
 	// busy are the nodes whose lock this process holds or asks for. The Lease cannot keep two
 	// goroutines of one process apart: it holds the identity of the process.
 	busy map[string]bool
-	// contended are the elections that another holder won. They are kept because the elector
-	// counts a lease duration from when it first saw a holder, not from what the holder's
-	// clock says.
-	contended map[string]*election
-}
+	// asked is since when locks are wanted that others have.
+	asked map[string]time.Time
 
-// election is one node's leader election.
-type election struct {
-	lease   *lease
-	elector *leaderelection.LeaderElector
-	lead    func(context.Context) // what to do in this run while the lock is held
-	begun   time.Time             // when the lock was first asked for
+	others *sightings
 }
 
 // New returns a Locker. The client must read the API server itself, not a cache. The
@@ -72,18 +64,18 @@ type election struct {
 func New(c client.Client, namespace, identity string) *Locker {
 	return &Locker{
 		client: c, namespace: namespace, identity: identity, metrics: newMetrics(),
-		busy: map[string]bool{}, contended: map[string]*election{},
+		busy: map[string]bool{}, asked: map[string]time.Time{}, others: newSightings(),
 	}
 }
 
 // Do takes the lock of a node, calls work and releases the lock; it returns
 // what work returned. The context of work is cancelled when the lock is lost. Do
 // tries once: if another process holds the lock it returns [ErrHeld] at once,
-// and the caller is to come again, after [LeaseDuration] at the latest, as long
+// and the caller is to come again, after [Locker.HeldFor] at the latest, as long
 // as it has work for the node, and to call [Locker.Forget] if it has none any more. The lock of a
-// process that died is taken over by a Do that comes LeaseDuration after the first one.
+// process that died is taken over by a Do that comes LeaseDuration after the lock was first seen, see [Locker.Observe].
 func (l *Locker) Do(ctx context.Context, node string, work func(context.Context) error) error {
-	e, err := l.take(node)
+	asked, err := l.begin(node)
 	if err != nil {
 		l.metrics.notTaken(err)
 		return err
@@ -91,23 +83,26 @@ func (l *Locker) Do(ctx context.Context, node string, work func(context.Context)
 	defer l.done(node)
 	runCtx, stop := context.WithCancel(ctx)
 	defer stop()
-	e.lease.begin(stop)
+	lock := &lease{client: l.client, namespace: l.namespace, node: node, identity: l.identity, others: l.others, stop: stop}
 	done := make(chan error, 1)
-	e.lead = func(ctx context.Context) {
+	elector, err := newElector(lock, func(ctx context.Context) {
 		defer stop()
-		l.metrics.wait.Observe(time.Since(e.begun).Seconds())
+		l.metrics.wait.Observe(time.Since(asked).Seconds())
+		l.Forget(node)
 		done <- work(logf.IntoContext(ctx, logf.FromContext(runCtx)))
+	})
+	if err != nil {
+		return fmt.Errorf("preparing the lock of node %q: %w", node, err)
 	}
 
 	// The elector tells every attempt; what matters of it is told by the errors here.
-	e.elector.Run(klog.NewContext(runCtx, logr.Discard()))
-	if !e.lease.held {
-		l.keep(node, e)
-		l.metrics.notTaken(e.lease.failure)
-		if e.lease.failure == nil {
+	elector.Run(klog.NewContext(runCtx, logr.Discard()))
+	if !lock.held {
+		l.metrics.notTaken(lock.failure)
+		if lock.failure == nil {
 			return ctx.Err()
 		}
-		return e.lease.failure
+		return lock.failure
 	}
 
 	// The elector returns before work does if the lock was lost.
@@ -116,52 +111,31 @@ func (l *Locker) Do(ctx context.Context, node string, work func(context.Context)
 	defer stopRelease()
 	releaseCtx, cancel := context.WithTimeout(longer, maxRelease)
 	defer cancel()
-	return errors.Join(workErr, e.lease.release(releaseCtx))
+	return errors.Join(workErr, lock.release(releaseCtx))
 }
 
-// Forget drops what is known of another holder of the node's lock.
+// HeldFor returns how much longer the lock of a node is another process's, as far as is known, if that does not renew it.
+func (l *Locker) HeldFor(node string) time.Duration { return l.others.left(node) }
+
+// Forget says that the lock of a node is not wanted any more.
 func (l *Locker) Forget(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.contended, node)
+	delete(l.asked, node)
 }
 
-// take returns the node's election, taken out of the contended ones or new, and makes the node busy.
-func (l *Locker) take(node string) (*election, error) {
+// begin makes a node busy and returns since when its lock is wanted.
+func (l *Locker) begin(node string) (asked time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy[node] {
-		return nil, ErrHeld
+		return time.Time{}, ErrHeld
 	}
-	e, ok := l.contended[node]
-	if !ok {
-		var err error
-		if e, err = l.newElection(node); err != nil {
-			return nil, err
-		}
-	}
-	delete(l.contended, node)
 	l.busy[node] = true
-	return e, nil
-}
-
-func (l *Locker) newElection(node string) (*election, error) {
-	e := &election{lease: &lease{client: l.client, namespace: l.namespace, node: node, identity: l.identity}, begun: time.Now()}
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          e.lease,
-		LeaseDuration: LeaseDuration,
-		RenewDeadline: renewDeadline,
-		RetryPeriod:   retryPeriod,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) { e.lead(ctx) },
-			OnStoppedLeading: func() {},
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("preparing the lock of node %q: %w", node, err)
+	if _, wasAsked := l.asked[node]; !wasAsked {
+		l.asked[node] = time.Now()
 	}
-	e.elector = elector
-	return e, nil
+	return l.asked[node], nil
 }
 
 // done makes the node free for this process again.
@@ -171,9 +145,12 @@ func (l *Locker) done(node string) {
 	delete(l.busy, node)
 }
 
-// keep keeps an election that another holder won.
-func (l *Locker) keep(node string, e *election) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.contended[node] = e
+func newElector(lock *lease, lead func(context.Context)) (*leaderelection.LeaderElector, error) {
+	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:          lock,
+		LeaseDuration: LeaseDuration,
+		RenewDeadline: renewDeadline,
+		RetryPeriod:   retryPeriod,
+		Callbacks:     leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}},
+	})
 }

@@ -44,7 +44,7 @@ func (l *Locker) sweepOnce(ctx context.Context, before map[types.UID]string, isW
 			seen[stored.UID] = stored.ResourceVersion
 			continue
 		}
-		left := &lease{client: l.client, namespace: l.namespace, node: stored.Name, identity: l.identity, stored: stored}
+		left := &lease{client: l.client, namespace: l.namespace, node: stored.Name, identity: l.identity, others: l.others, stored: stored}
 		err := left.delete(ctx)
 		if apierrors.IsConflict(err) {
 			continue // it was taken just now

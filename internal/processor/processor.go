@@ -35,8 +35,10 @@ const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 30 * time.Second
 
-	// contendedRetry is when to come again to a node whose lock another processor holds.
+	// contendedRetry is when to come again at the latest to a node whose lock another processor holds: it may be released.
 	contendedRetry = time.Second
+	// contendedPause is when to come again at the earliest.
+	contendedPause = 100 * time.Millisecond
 
 	// turn is how many transactions of a node are applied before those that wait have their turn: a node whose queue never gets
 	// empty is not to keep a worker for itself.
@@ -206,6 +208,9 @@ func (p *Processor) addSweeps(mgr manager.Manager) error {
 	if err := mgr.Add(manager.RunnableFunc(p.sweepLocks)); err != nil {
 		return fmt.Errorf("adding the sweep of locks: %w", err)
 	}
+	if err := mgr.Add(manager.RunnableFunc(p.observeLocks)); err != nil {
+		return fmt.Errorf("adding the look at the locks of others: %w", err)
+	}
 	if p.retention == 0 {
 		return nil
 	}
@@ -267,7 +272,7 @@ func (p *Processor) underLock(ctx context.Context, node string, work func(contex
 	err := p.locks.Do(ctx, node, work)
 	switch {
 	case errors.Is(err, nodelock.ErrHeld):
-		return reconcile.Result{RequeueAfter: contendedRetry}, nil
+		return reconcile.Result{RequeueAfter: min(contendedRetry, max(contendedPause, p.locks.HeldFor(node)))}, nil
 	case errors.Is(err, errTurnOver):
 		return reconcile.Result{RequeueAfter: nextTurn}, nil
 	case ctx.Err() != nil:
@@ -325,5 +330,11 @@ func (p *Processor) isQueued(ctx context.Context, t txn.Queued) (bool, error) {
 // sweepLocks removes locks that were left behind.
 func (p *Processor) sweepLocks(ctx context.Context) error {
 	p.locks.Sweep(ctx, p.hasPending)
+	return nil
+}
+
+// observeLocks looks at the locks of those that nodes are left to.
+func (p *Processor) observeLocks(ctx context.Context) error {
+	p.locks.Observe(ctx, p.turns.IsWaiting)
 	return nil
 }

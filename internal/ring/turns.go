@@ -83,6 +83,21 @@ func (t *Turns) Wait(key, what string, since, now time.Time) time.Duration {
 	return max(0, due.Sub(now))
 }
 
+// IsWaiting says whether anything was left to others that is not known to be done.
+func (t *Turns) IsWaiting() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, w := range t.waiting {
+		if !w.isOurs {
+			return true
+		}
+	}
+	return false
+}
+
 // Begin says that this member begins to do what there is about a key: it leaves nothing of it to others until there is no more.
 func (t *Turns) Begin(key string) {
 	if t == nil {
