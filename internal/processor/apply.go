@@ -36,13 +36,23 @@ type state struct {
 	isFresh bool
 }
 
+// known is what was read or written of a node since its transactions were taken up, the Node before its record. The zero value: nothing.
+type known struct {
+	node       *preserve.Node
+	isNodeRead bool
+	saved      *saved
+}
+
 // apply makes the effect of a transaction stored, if it is not. A nil error means that the
-// transaction can be removed. isStill is asked when what is remembered is in doubt: a fresh read that says whether there is
+// transaction can be removed. What is known before needs not be read; nil is for nothing. isStill is asked when what is remembered is in doubt: a fresh read that says whether there is
 // what t was taken from.
-func (p *Processor) apply(ctx context.Context, t txn.Transaction, isStill func(context.Context) (bool, error)) error {
+func (p *Processor) apply(ctx context.Context, t txn.Transaction, k *known, isStill func(context.Context) (bool, error)) error {
+	if k == nil {
+		k = &known{}
+	}
 	mustBeFresh := false
 	for range maxAttempts {
-		s, err := p.read(ctx, t, mustBeFresh)
+		s, err := p.read(ctx, t, k, mustBeFresh)
 		if err != nil {
 			return err
 		}
@@ -57,17 +67,23 @@ func (p *Processor) apply(ctx context.Context, t txn.Transaction, isStill func(c
 				return err
 			}
 		}
-		err = p.carryOut(ctx, t, s, d)
+		k.saved, err = p.carryOut(ctx, t, s, d)
+		if t.Type == txn.Added { // which may have changed the Node
+			k.node, k.isNodeRead = nil, false
+		}
 		if !errors.Is(err, errStale) {
 			return err
 		}
-		mustBeFresh = true
+		*k, mustBeFresh = known{}, true
 	}
 	return fmt.Errorf("applying transaction %s of node %q: %d conflicts in a row", t.Name(), t.Node, maxAttempts)
 }
 
-// read returns what the decision on t needs: from the cache if that is good enough for a start.
-func (p *Processor) read(ctx context.Context, t txn.Transaction, mustBeFresh bool) (state, error) {
+// read returns what the decision on t needs: what is known, or from the cache if that is good enough for a start.
+func (p *Processor) read(ctx context.Context, t txn.Transaction, k *known, mustBeFresh bool) (state, error) {
+	if k.saved != nil && (t.Type != txn.Added || k.isNodeRead) {
+		return state{saved: *k.saved, node: k.node, isFresh: true}, nil
+	}
 	if !mustBeFresh {
 		cached, err := p.records.cached(ctx, t.Node)
 		// A restore needs a fresh record from the start: the patch of the Node is conditional on
@@ -93,39 +109,42 @@ func (p *Processor) read(ctx context.Context, t txn.Transaction, mustBeFresh boo
 	return s, err
 }
 
-// carryOut writes what was decided.
-func (p *Processor) carryOut(ctx context.Context, t txn.Transaction, s state, d preserve.Decision) error {
+// carryOut writes what was decided, and returns the record as it is then, nil if that is not known.
+func (p *Processor) carryOut(ctx context.Context, t txn.Transaction, s state, d preserve.Decision) (*saved, error) {
 	log := logf.FromContext(ctx).WithValues("type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
 	switch d.Action {
 	case preserve.Nothing:
+		after := &s.saved
 		if s.saved.object != nil && s.saved.object.Annotations[record.AwaySinceAnnotation] != "" {
 			// Any event is a sign of life: writing the record takes that annotation away.
-			if err := p.records.write(ctx, s.saved, *s.saved.record); err != nil {
-				return err
+			var err error
+			if after, err = p.records.write(ctx, s.saved, *s.saved.record); err != nil {
+				return nil, err
 			}
 		}
 		p.metrics.countApplied(t, d.Action)
 		log.V(1).Info("Dropped transaction", "reason", d.Reason)
-		return nil
+		return after, nil
 	case preserve.Save:
-		if err := p.records.write(ctx, s.saved, d.Record); err != nil {
-			return err
+		after, err := p.records.write(ctx, s.saved, d.Record)
+		if err != nil {
+			return nil, err
 		}
 		p.metrics.countApplied(t, d.Action)
 		if s.saved.record == nil || s.saved.record.Version != d.Record.Version { // else it is only a note
 			p.informSaved(t, d)
 		}
 		log.Info("Saved labels", "reason", d.Reason, "count", len(d.Record.Labels), "version", d.Record.Version)
-		return nil
+		return after, nil
 	case preserve.Restore:
 		return p.restore(ctx, t, s, d)
 	}
-	return fmt.Errorf("applying transaction %s of node %q: unknown action %v", t.Name(), t.Node, d.Action)
+	return nil, fmt.Errorf("applying transaction %s of node %q: unknown action %v", t.Name(), t.Node, d.Action)
 }
 
 // restore puts the labels onto the Node, then notes that in the record. A crash between the two is
 // mended by the next attempt, which finds the marker.
-func (p *Processor) restore(ctx context.Context, t txn.Transaction, s state, d preserve.Decision) error {
+func (p *Processor) restore(ctx context.Context, t txn.Transaction, s state, d preserve.Decision) (*saved, error) {
 	patched, err := p.patchNode(ctx, t.Node, s.node.UID, s.node.ResourceVersion, map[string]any{"labels": labelChanges(s.node, d)})
 	if err != nil {
 		err = fmt.Errorf("restoring the labels of node %q: %w", t.Node, err)
@@ -134,7 +153,7 @@ func (p *Processor) restore(ctx context.Context, t txn.Transaction, s state, d p
 			p.events.Eventf(nodeReference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsRestoreFailed", "Restore", "%s",
 				note("The saved labels cannot be put back, trying again: %v", err))
 		}
-		return err
+		return nil, err
 	}
 	p.metrics.countApplied(t, d.Action)
 	p.metrics.restore.Observe(max(0, time.Since(returnedAt(patched.CreationTimestamp.Time, t.ObservedAt)).Seconds()))

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/txn"
 )
@@ -16,28 +14,46 @@ import (
 // errDoubtful says that the transactions that were to be applied together came to be in doubt. They are applied one by one then.
 var errDoubtful = errors.New("some of the transactions are not in the queue any more")
 
-// together returns the first of the pending transactions that are not done, and those after it that have their effect together
-// with it: at most as many as are applied in one turn.
-func (p *Processor) together(pending []txn.Queued, done map[types.UID]bool) []txn.Queued {
-	pending = slices.DeleteFunc(pending, func(t txn.Queued) bool { return done[t.ObjectUID] })
-	if len(pending) == 0 {
-		return nil
+// groups returns transactions, oldest first, those together that have their effect together.
+func (p *Processor) groups(pending []txn.Queued) [][]txn.Queued {
+	isInDoubt := p.history.InDoubt() // then the last may be one that never happened, and the others may not
+	var groups [][]txn.Queued
+	for i, t := range pending {
+		if i > 0 && !isInDoubt && preserve.Folds(pending[i-1].Transaction, t.Transaction) {
+			groups[len(groups)-1] = append(groups[len(groups)-1], t)
+		} else {
+			groups = append(groups, []txn.Queued{t})
+		}
 	}
-	most := turn - len(done)
-	if p.history.InDoubt() {
-		most = 1 // the last may be one that never happened, and the others may not
+	return groups
+}
+
+// applyGroups makes the effect of transactions stored, of each group by its last one. It stops at the first that cannot be applied, and
+// returns those before it: they can be removed.
+func (p *Processor) applyGroups(ctx context.Context, groups [][]txn.Queued) (applied []txn.Queued, err error) {
+	var k known
+	for i, group := range groups {
+		if i+1 < len(groups) && groups[i+1][0].Type == txn.Added && !p.history.InDoubt() {
+			// The Node before its record, see read: this group may store that.
+			node, err := p.liveNode(ctx, group[0].Node)
+			if err != nil {
+				return applied, err
+			}
+			k = known{node: node, isNodeRead: true}
+		}
+		if err := p.applyTogether(ctx, group, &k); err != nil {
+			return applied, err
+		}
+		applied = append(applied, group...)
+		p.loops[nodeController].Progress(group[0].Node)
 	}
-	count := 1
-	for count < min(len(pending), most) && preserve.Folds(pending[count-1].Transaction, pending[count].Transaction) {
-		count++
-	}
-	return pending[:count]
+	return applied, nil
 }
 
 // applyTogether makes the effect of transactions stored by that of the last one. A nil error means that all of them can be removed.
-func (p *Processor) applyTogether(ctx context.Context, all []txn.Queued) error {
+func (p *Processor) applyTogether(ctx context.Context, all []txn.Queued, k *known) error {
 	last := all[len(all)-1]
-	err := p.apply(ctx, last.Transaction, func(ctx context.Context) (bool, error) {
+	err := p.apply(ctx, last.Transaction, k, func(ctx context.Context) (bool, error) {
 		isQueued, err := p.isQueued(ctx, last)
 		if err == nil && !isQueued && len(all) > 1 {
 			err = errDoubtful

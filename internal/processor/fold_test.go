@@ -1,14 +1,18 @@
 package processor_test
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -38,6 +42,59 @@ func TestSavesOfOneIncarnationAreDoneTogether(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, writes, "writes of the record: %v", written.Entries())
+}
+
+// deletedAndBack puts the end of a node whose labels were edited last, and its return.
+func (c *cluster) deletedAndBack(t *testing.T) (back *corev1.Node, deleted txn.Transaction) {
+	t.Helper()
+	n := c.addNode(t, c.name("node"), set{"rack": "r2"})
+	c.save(t, record.Record{Node: n.Name, Labels: set{"rack": "r1"}, Version: "9", Source: n.UID})
+	c.deleteNode(t.Context(), t, n)
+	deleted = seen(txn.Deleted, n)
+	back = c.addNode(t, n.Name, nil)
+	c.put(t, deleted, seen(txn.Added, back))
+	return back, deleted
+}
+
+func TestDeleteAndReturnCostOneReadOfTheNodeAndNoneOfTheRecord(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	back, _ := c.deletedAndBack(t)
+	writes := &faults.Log{Calls: faults.Calls{Verb: faults.Update, Kind: "ConfigMap", Namespace: c.records}}
+	reads := &faults.Log{Calls: faults.Calls{Verb: faults.Get, Kind: "ConfigMap", Namespace: c.records}}
+	nodes := &faults.Log{Calls: faults.Calls{Verb: faults.Get, Kind: "Node"}}
+	c.process(t, setup{faults: []faults.Fault{writes, reads, nodes}})
+	c.waitApplied(t, back.Name)
+	assert.Equal(t, "r2", c.node(t, back.Name).Labels["rack"])
+	assert.Equal(t, 2, writes.Hits())
+	assert.Zero(t, reads.Hits())
+	assert.Equal(t, 1, nodes.Hits())
+}
+
+func TestEditAfterTheRestoreOfAnotherAmidDeleteAndReturnIsNotOverwritten(t *testing.T) {
+	t.Parallel()
+	for name, isNoted := range map[string]bool{"noted in the record": true, "not noted yet": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			back, deleted := c.deletedAndBack(t)
+			// This one has read the Node and saved what it had, and so knows the record.
+			f := race(func(ctx context.Context) {
+				c.edit(ctx, t, back, func(n *corev1.Node) { n.Labels = set{"rack": "r2", labels.Marker: deleted.ResourceVersion} })
+				if isNoted {
+					saved := c.record(t, back.Name)
+					saved.Restored = record.Restoration{UID: back.UID, ResourceVersion: back.ResourceVersion}
+					assert.NoError(t, c.Update(ctx, saved.ConfigMap(c.records)))
+				}
+				c.edit(ctx, t, back, func(n *corev1.Node) { n.Labels["rack"] = "edited" })
+			})
+			c.process(t, setup{faults: []faults.Fault{f}})
+			c.waitApplied(t, back.Name)
+			assert.Equal(t, 1, f.Hits())
+			assert.Equal(t, "edited", c.node(t, back.Name).Labels["rack"])
+			assert.True(t, preserve.Owned(*c.record(t, back.Name), back.UID, ""))
+		})
+	}
 }
 
 func TestSavesWaitAndRestoresDoNot(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -297,23 +298,24 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 		if err != nil {
 			return err
 		}
-		next := p.together(pending, done)
-		if len(next) == 0 {
+		pending = slices.DeleteFunc(pending, func(t txn.Queued) bool { return done[t.ObjectUID] })
+		if len(pending) == 0 {
 			return nil
 		}
 		if len(done) == turn {
 			return errTurnOver
 		}
-		if err := p.applyTogether(ctx, next); err != nil {
-			return err
-		}
-		// Remove last: a crash before this repeats the step, which then has no effect.
-		for _, t := range next {
+		applied, err := p.applyGroups(ctx, p.groups(pending[:min(len(pending), turn-len(done))]))
+		// Remove last: a crash before this repeats the steps, which then have no effect.
+		for _, t := range applied {
 			if err := p.queue.Remove(ctx, t); err != nil {
 				return err
 			}
 			done[t.ObjectUID] = true
 			p.loops[nodeController].Progress(node)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }

@@ -176,7 +176,7 @@ func (p *Processor) letGo(ctx context.Context, name string) error {
 		if err != nil || n == nil || !waitsForFinalizer(n) {
 			return err // another processor let it go, or it is another incarnation
 		}
-		if err := p.apply(ctx, txn.Of(txn.Deleted, n), func(ctx context.Context) (bool, error) { return p.isUnchanged(ctx, n) }); err != nil {
+		if err := p.apply(ctx, txn.Of(txn.Deleted, n), nil, func(ctx context.Context) (bool, error) { return p.isUnchanged(ctx, n) }); err != nil {
 			return err
 		}
 		err = p.setFinalizers(ctx, n, []string{})

@@ -203,7 +203,7 @@ func TestExpiredRecordIsKeptIfAFreshLookFindsAReason(t *testing.T) {
 			cm := record.Record{Node: node, Version: "10"}.ConfigMap(c.records)
 			return errors.Join(c.Delete(ctx, cm.DeepCopy()), c.Create(ctx, cm))
 		}},
-		"another works for the node": {&faults.Calls{Verb: faults.Get, Kind: "Lease"}, func(ctx context.Context, c *cluster, node string) error {
+		"another works for the node": {&lock, func(ctx context.Context, c *cluster, node string) error {
 			held := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.transactions, Name: node}}
 			held.Spec.HolderIdentity, held.Spec.LeaseDurationSeconds = new("other"), new(int32(5))
 			held.Spec.RenewTime = new(metav1.NowMicro())

@@ -63,17 +63,19 @@ func (s *store) read(ctx context.Context, from client.Reader, node string) (save
 	return saved{record: r, object: cm}, nil
 }
 
-// write stores r in place of what was read, and returns errStale if that is not there any
+// write stores r in place of what was read, and returns the record as it is then, or errStale if what was read is not there any
 // more: a create is conditional on the name, an update on the resourceVersion.
-func (s *store) write(ctx context.Context, read saved, r record.Record) error {
+func (s *store) write(ctx context.Context, read saved, r record.Record) (*saved, error) {
 	if read.record == nil || read.record.Version != r.Version {
 		r.SavedAt = time.Now()
 	}
+	var cm *corev1.ConfigMap
 	var err error
 	if read.object == nil {
-		err = s.client.Create(ctx, r.ConfigMap(s.namespace))
+		cm = r.ConfigMap(s.namespace)
+		err = s.client.Create(ctx, cm)
 	} else {
-		cm := read.object.DeepCopy()
+		cm = read.object.DeepCopy()
 		r.Write(cm)
 		err = s.client.Update(ctx, cm)
 	}
@@ -81,12 +83,12 @@ func (s *store) write(ctx context.Context, read saved, r record.Record) error {
 	// NotFound: the record was removed since it was read.
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) && read.object != nil {
 		s.conflicts.Inc()
-		return errStale
+		return nil, errStale
 	}
 	if err != nil {
-		return fmt.Errorf("storing the record of node %q: %w", r.Node, err)
+		return nil, fmt.Errorf("storing the record of node %q: %w", r.Node, err)
 	}
-	return nil
+	return &saved{record: &r, object: cm}, nil
 }
 
 // liveNode returns the Node of that name as the decision sees it, nil if there is none.

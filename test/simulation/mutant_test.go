@@ -26,10 +26,10 @@ type mutant struct {
 	catchUp func(a *watcherActor, listed *metav1.PartialObjectMetadata, r *record.Record, transactions []txn.Transaction) []txn.Transaction
 
 	// bad habits of a processor
-	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
-	patchesBlindly, savesBlindly, notesNothing                                             bool
-	folds                                                                                  func(first, second txn.Transaction) bool
-	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits                             bool
+	dropsOnCache, restoresFromCache, recordFirst, savesThenReads, removesFirst, removesByName, newestFirst bool
+	patchesBlindly, savesBlindly, notesNothing                                                             bool
+	folds                                                                                                  func(first, second txn.Transaction) bool
+	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits                                             bool
 	// bad habits of a watcher
 	noHeadStart, recordsFirst, trustsNames, ignoresQueue bool
 	leavesForGood                                        bool

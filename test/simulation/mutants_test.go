@@ -247,6 +247,7 @@ var mutants = map[string]mutant{
 	"processor: drops on a cached read":                {dropsOnCache: true},
 	"processor: restores from a cached record":         {restoresFromCache: true},
 	"processor: reads the record before the node":      {recordFirst: true},
+	"processor: knows the record before the node":      {savesThenReads: true},
 	"processor: removes before the effect":             {removesFirst: true},
 	"processor: removes whatever has the name":         {removesByName: true},
 	"processor: takes the newest first":                {newestFirst: true},

@@ -30,6 +30,15 @@ type processorActor struct {
 	isIdle bool
 }
 
+// known is what was read or written since transactions were taken up, the Node before its record.
+type known struct {
+	node        *preserve.Node
+	isNodeRead  bool
+	stored      *storedRecord
+	hasStored   bool // stored may be nil: there is no record
+	mustBeFresh bool
+}
+
 // down forgets all that a process has in its memory.
 func (a *processorActor) down() {
 	a.done, a.late, a.isIdle = a.done[:0], a.late[:0], false
@@ -47,10 +56,10 @@ func (a *processorActor) run() {
 		if a.settings.variant == protected && a.protect() {
 			continue
 		}
-		next := a.next()
-		a.isIdle = len(next) == 0
+		groups := a.groups()
+		a.isIdle = len(groups) == 0
 		if !a.isIdle {
-			a.drain(next)
+			a.drain(groups)
 		}
 	}
 }
@@ -86,21 +95,24 @@ func (a *processorActor) watch() {
 	}
 }
 
-// next returns the oldest transaction in the cache that is to be applied, and those after it that have their effect together with it.
-func (a *processorActor) next() []*storedTxn {
-	var next []*storedTxn
+// groups returns the transactions in the cache that are to be applied, oldest first, those together that have their effect together.
+func (a *processorActor) groups() [][]*storedTxn {
+	var groups [][]*storedTxn
+	var last *storedTxn
 	for _, t := range a.queue {
 		switch {
 		case slices.Contains(a.done, t.uid):
-		case len(next) == 0 || a.mutant.newestFirst:
-			next = []*storedTxn{t}
-		case a.folds(next[len(next)-1].Transaction, t.Transaction):
-			next = append(next, t)
+			continue
+		case last != nil && a.mutant.newestFirst:
+			groups = [][]*storedTxn{{t}}
+		case last != nil && a.folds(last.Transaction, t.Transaction):
+			groups[len(groups)-1] = append(groups[len(groups)-1], t)
 		default:
-			return next
+			groups = append(groups, []*storedTxn{t})
 		}
+		last = t
 	}
-	return next
+	return groups
 }
 
 // folds is the real rule, or what a mutant makes of it.
@@ -111,22 +123,40 @@ func (a *processorActor) folds(first, second txn.Transaction) bool {
 	return preserve.Folds(first, second)
 }
 
-// drain applies transactions by the last of them and removes them all. It stops at an error, to try again.
-func (a *processorActor) drain(all []*storedTxn) {
-	last := all[len(all)-1]
-	a.tell("takes %s %s@%s", last.Type, last.UID, last.ResourceVersion)
-	if a.mutant.removesFirst {
-		a.remove(last)
-	}
-	if !a.apply(last.Transaction) {
-		return
-	}
-	for _, t := range all {
+// drain applies groups of transactions, each by its last one, and removes them. It stops at an error, to try again.
+func (a *processorActor) drain(groups [][]*storedTxn) {
+	for _, t := range a.applied(groups) {
 		if !a.remove(t) {
 			return
 		}
 		a.done = append(a.done, t.uid)
 	}
+}
+
+// applied returns the transactions whose effect is stored.
+func (a *processorActor) applied(groups [][]*storedTxn) (applied []*storedTxn) {
+	var k known
+	for i, group := range groups {
+		last := group[len(group)-1]
+		a.tell("takes %s %s@%s", last.Type, last.UID, last.ResourceVersion)
+		isFollowed := i+1 < len(groups) && groups[i+1][0].Type == txn.Added
+		if isFollowed && !a.mutant.savesThenReads {
+			a.pause()
+			k = known{node: a.world.liveNode(), isNodeRead: true}
+		}
+		if a.mutant.removesFirst {
+			a.remove(last)
+		}
+		if !a.apply(last.Transaction, &k) {
+			return applied
+		}
+		if isFollowed && a.mutant.savesThenReads {
+			a.pause()
+			k.node, k.isNodeRead = a.world.liveNode(), true
+		}
+		applied = append(applied, group...)
+	}
+	return applied
 }
 
 func (a *processorActor) remove(t *storedTxn) bool {
@@ -171,23 +201,28 @@ const (
 )
 
 // apply makes the effect of a transaction stored. False: an error, to be tried again later.
-func (a *processorActor) apply(t txn.Transaction) bool {
-	mustBeFresh := false
+func (a *processorActor) apply(t txn.Transaction, k *known) bool {
 	for range maxAttempts {
-		stored, node, isFresh := a.read(t, mustBeFresh)
+		stored, node, isFresh := a.read(t, k)
 		d := a.decision(t, stored, node)
 		if d.Action == preserve.Nothing && !isFresh && !a.mutant.dropsOnCache {
-			mustBeFresh = true
+			k.mustBeFresh = true
 			continue
 		}
-		switch a.carryOut(t, stored, node, d) {
+		after, result := a.carryOut(t, stored, node, d)
+		k.stored, k.hasStored = after, result == isDone && (isFresh || d.Action != preserve.Nothing)
+		if t.Type == txn.Added {
+			k.node, k.isNodeRead = nil, false
+		}
+		switch result {
 		case isDone:
+			k.mustBeFresh = false
 			return true
 		case hasFailed:
 			return false
 		case isStale:
 			a.tell("  conflict")
-			mustBeFresh = true
+			*k = known{mustBeFresh: true}
 		}
 	}
 	return false
@@ -202,10 +237,13 @@ func (a *processorActor) decision(t txn.Transaction, stored *storedRecord, node 
 	return d
 }
 
-// read reads the Node before its record.
-func (a *processorActor) read(t txn.Transaction, mustBeFresh bool) (stored *storedRecord, node *preserve.Node, isFresh bool) {
+// read reads the Node before its record, unless they are known.
+func (a *processorActor) read(t txn.Transaction, k *known) (stored *storedRecord, node *preserve.Node, isFresh bool) {
+	if k.hasStored && (t.Type != txn.Added || k.isNodeRead) {
+		return k.stored, k.node, true
+	}
 	cached := a.record
-	if !mustBeFresh && (t.Type != txn.Added || cached == nil) {
+	if !k.mustBeFresh && (t.Type != txn.Added || cached == nil) {
 		return cached, nil, false
 	}
 	if a.mutant.recordFirst {
@@ -216,7 +254,7 @@ func (a *processorActor) read(t txn.Transaction, mustBeFresh bool) (stored *stor
 		node = a.world.liveNode()
 	}
 	switch {
-	case a.mutant.restoresFromCache && !mustBeFresh:
+	case a.mutant.restoresFromCache && !k.mustBeFresh:
 		return cached, node, true
 	case a.mutant.recordFirst:
 		return stored, node, true
@@ -225,17 +263,18 @@ func (a *processorActor) read(t txn.Transaction, mustBeFresh bool) (stored *stor
 	return a.world.record, node, true
 }
 
-func (a *processorActor) carryOut(t txn.Transaction, stored *storedRecord, node *preserve.Node, d preserve.Decision) outcome {
+// carryOut returns the record as it is then.
+func (a *processorActor) carryOut(t txn.Transaction, stored *storedRecord, node *preserve.Node, d preserve.Decision) (*storedRecord, outcome) {
 	if d.Action == preserve.Nothing {
 		a.tell("  drops it: %s", d.Reason)
-		return isDone
+		return stored, isDone
 	}
 	a.pause()
 	next := d.Record
 	if d.Action == preserve.Restore {
 		after, result := a.restore(t, node, d)
 		if result != isDone || a.mutant.notesNothing {
-			return result
+			return stored, result
 		}
 		next = preserve.Noted(stored.Record, after)
 		if a.mutant.note != nil {
@@ -247,13 +286,14 @@ func (a *processorActor) carryOut(t txn.Transaction, stored *storedRecord, node 
 		stored = a.world.record
 	}
 	if !a.world.writeRecord(stored, next) {
-		return isStale
+		return nil, isStale
 	}
+	written := a.world.record
 	a.tell("  stores %v version %s source %s restored %v", next.Labels, next.Version, next.Source, next.Restored)
 	if a.isLost() {
-		return hasFailed
+		return nil, hasFailed
 	}
-	return isDone
+	return written, isDone
 }
 
 // restore puts the labels onto the Node and returns how it left it.
@@ -278,7 +318,7 @@ func (a *processorActor) protect() bool {
 	switch {
 	case len(a.late) > 0:
 		a.tell("saw the end of %s, which was edited late", a.late[0].UID)
-		if a.apply(a.late[0]) {
+		if a.apply(a.late[0], &known{}) {
 			a.late = a.late[1:]
 		}
 		return true
@@ -307,7 +347,7 @@ func (a *processorActor) letGo() {
 			return
 		}
 		a.tell("lets %s go", nodeText(n))
-		if !a.mutant.letsGoFirst && !a.apply(txn.Of(txn.Deleted, n)) {
+		if !a.mutant.letsGoFirst && !a.apply(txn.Of(txn.Deleted, n), &known{}) {
 			return
 		}
 		a.pause()
@@ -322,7 +362,7 @@ func (a *processorActor) letGo() {
 		a.world.setFinalizer(false)
 		a.tell("  and takes the finalizer of %s away", nodeText(n))
 		if a.mutant.letsGoFirst {
-			a.apply(txn.Of(txn.Deleted, n))
+			a.apply(txn.Of(txn.Deleted, n), &known{})
 		}
 		return
 	}
