@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -214,7 +216,7 @@ func isOlder(before, after record.Record) bool {
 		after.Version == before.Version && number(after.Restored.ResourceVersion) < number(before.Restored.ResourceVersion)
 }
 
-// seesOrder: when the effect of a transaction comes, that of every older one is stored that was in the queue before it.
+// seesOrder: when the effect of a transaction comes, that of every older one is stored that was in the queue before it, or is the same.
 func (g *ghost) seesOrder(n *node, e event) error {
 	var broken error
 	for _, cause := range n.queue {
@@ -256,12 +258,22 @@ func isEnding(n *node, r *record.Record) bool {
 	return ok && s.isEnding
 }
 
-// overtaken returns a transaction that should have had its effect before another one.
+// overtaken returns a transaction that should have had its effect before another one: not those whose effect is that of the other one.
 func (g *ghost) overtaken(n *node, by queued) *queued {
-	for name, older := range n.queue {
-		if older.storedAt < by.storedAt && number(older.ResourceVersion) < number(by.ResourceVersion) && !g.isStored(n, name) {
-			return &older
+	var older []queued
+	for _, t := range n.queue {
+		if t.storedAt < by.storedAt && number(t.ResourceVersion) < number(by.ResourceVersion) {
+			older = append(older, t)
 		}
+	}
+	slices.SortFunc(older, func(a, b queued) int { return txn.Compare(b.Transaction, a.Transaction) })
+	isTogether, next := true, by
+	for _, t := range older {
+		isTogether = isTogether && preserve.Folds(t.Transaction, next.Transaction)
+		if !isTogether && !g.isStored(n, t.Name()) {
+			return &t
+		}
+		next = t
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ func TestGoodStoriesBreakNoPromise(t *testing.T) {
 	s.store(s.transaction(txn.Updated, "u2", at, labelSet{"a": "1"}, "7")) // the restore itself, seen by a watcher
 	s.remove(s.transaction(txn.Updated, "u2", at, labelSet{"a": "1"}, "7"))
 	assert.Empty(t, tell(s))
+	assert.Empty(t, tell(overtook("")), "changes that are saved together")
 }
 
 func TestEveryPromiseIsBrokenByAStoryOfItsOwn(t *testing.T) {
@@ -40,7 +41,7 @@ func TestEveryPromiseIsBrokenByAStoryOfItsOwn(t *testing.T) {
 		"a change is never saved":                                        {unsavedChange(), errBrokeP1Record},
 		"a change is removed unsaved":                                    {removedUnsaved(), errBrokeP1Removal},
 		"an older change is saved over a newer":                          {savedOlder(), errBrokeP2Age},
-		"a change overtakes another":                                     {overtook(), errBrokeP2Order},
+		"a change overtakes another":                                     {overtook("9"), errBrokeP2Order},
 		"a restore overtakes a change":                                   {restoreOvertook(), errBrokeP2Order},
 		"labels are saved that never were":                               {savedFiction(), errBrokeP2Truth},
 		"a node is restored twice":                                       {restoredTwice(), errBrokeP3},
@@ -142,10 +143,11 @@ func savedOlder() *story {
 	return s
 }
 
-func overtook() *story {
+// overtook: a change is saved before another one; with the same marker the two would be saved together.
+func overtook(olderMarker string) *story {
 	s, _ := first()
 	s.node("u1", labelSet{"a": "2"}, "")
-	older := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "2"}, "")
+	older := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "2"}, olderMarker)
 	s.node("u1", labelSet{"a": "3"}, "")
 	newer := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "3"}, "")
 	s.store(older)

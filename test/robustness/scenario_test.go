@@ -26,10 +26,11 @@ func scenarioOf(seed uint64) scenario { return scenarios[seed%uint64(len(scenari
 
 // processorArgs are the flags of the processors.
 func (s scenario) processorArgs() []string {
+	args := []string{"--save-delay=300ms"} // some saves are done together, and many are done while something is wrong
 	if s.isProtected {
-		return []string{"--protect=finalizer"}
+		args = append(args, "--protect=finalizer")
 	}
-	return nil
+	return args
 }
 
 // defaultPolicy is that of a processor without flags.
