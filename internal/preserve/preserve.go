@@ -92,9 +92,10 @@ func Folds(first, second txn.Transaction) bool {
 		newer(second.ResourceVersion, first.ResourceVersion)
 }
 
-// RestoredUnnoted says whether a transaction shows an incarnation that got the record's labels, which is not noted in the record yet.
+// RestoredUnnoted says whether a transaction shows an incarnation that got the labels of a record, which is not noted in it yet: of this
+// one, or of a later one if this was read from a cache that is behind.
 func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
-	return t.Marker == r.Version && !isSourceOrRestored(r, t.UID)
+	return (t.Marker == r.Version || newer(t.Marker, r.Version)) && !isSourceOrRestored(r, t.UID)
 }
 
 // Decide returns the effect of transaction t, given the node's record, nil if

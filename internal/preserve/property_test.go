@@ -168,8 +168,10 @@ func TestRestoreIsUnnotedUntilItIsNoted(t *testing.T) {
 	noted := preserve.Noted(r, preserve.Node{UID: "b", ResourceVersion: "9"})
 	require.False(t, preserve.RestoredUnnoted(shown, noted))
 	require.True(t, preserve.Applied(shown, noted))
-	shown.Marker = ""
-	require.False(t, preserve.RestoredUnnoted(shown, r))
+	for marker, isUnnoted := range map[string]bool{"": false, "no version": false, "1": false, "100": true} {
+		shown.Marker = marker
+		require.Equal(t, isUnnoted, preserve.RestoredUnnoted(shown, r), "marker %q, record version %s", marker, r.Version)
+	}
 }
 
 // A crash between the write to the Node and the note in the record: the restore is not done twice.

@@ -15,9 +15,10 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// noteTime is how long a watcher waits for a restore to be noted, before it records what it saw of it: that is done milliseconds
-// later, and says the same. With turnLimit it is no longer than the usual head start.
-const noteTime = time.Second
+// noteTime is how long a watcher waits for a restore to be noted, before it records what it saw of it: the note says the same. It is
+// written milliseconds later, and may be seen seconds later where a whole fleet returns. As the turns, it counts from the event
+// and is shorter than the usual head start.
+const noteTime = 4 * time.Second
 
 // Stored is a cache of the transactions and the records, as [Strip] leaves them. It may be behind: what it shows is
 // enough to know that something was stored, and never that something was not.

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	turnStep = time.Second // as in the watcher
-	noteTime = time.Second // as in the watcher
+	turnStep = time.Second     // as in the watcher
+	noteTime = 4 * time.Second // as in the watcher
 )
 
 // rank is the place of a watcher among those that may record an event; another one is the owner if it is not 0.
@@ -157,10 +157,11 @@ func TestStopLeavesNothingToOthers(t *testing.T) {
 }
 
 // restored lets the watcher see what a restore has left of a node whose record is not noted yet.
-func (m *member) restored(t *testing.T) (noted record.Record) {
+func (m *member) restored(t *testing.T, shownVersion string) (noted record.Record) {
 	t.Helper()
-	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Version: "10", Source: "u1"}
+	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Version: shownVersion, Source: "u1"}
 	m.shows(t, r.ConfigMap(records))
+	r.Version = "10"
 	before := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u2", ResourceVersion: "20"}}
 	after := before.DeepCopy()
 	after.ResourceVersion, after.Labels = "21", set{"rack": "r7", labels.Marker: "10"}
@@ -171,18 +172,22 @@ func (m *member) restored(t *testing.T) (noted record.Record) {
 }
 
 func TestRestoreThatIsNotedIsNotRecorded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := startMember(t, 0)
-		noted := m.restored(t)
-		assert.Zero(t, count(t, m.client))
-		require.NoError(t, m.cache.Delete(t.Context(), noted.ConfigMap(records)))
-		m.shows(t, noted.ConfigMap(records))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Zero(t, count(t, m.client))
-		m.stop(t)
-		assert.Zero(t, count(t, m.client))
-	})
+	for name, shownVersion := range map[string]string{"of the record that is known": "10", "of a later one": "9"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := startMember(t, 0)
+				noted := m.restored(t, shownVersion)
+				assert.Zero(t, count(t, m.client))
+				require.NoError(t, m.cache.Delete(t.Context(), noted.ConfigMap(records)))
+				m.shows(t, noted.ConfigMap(records))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				assert.Zero(t, count(t, m.client))
+				m.stop(t)
+				assert.Zero(t, count(t, m.client))
+			})
+		})
+	}
 }
 
 func TestRestoreThatIsNotNotedIsRecorded(t *testing.T) {
@@ -198,7 +203,7 @@ func TestRestoreThatIsNotNotedIsRecorded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := startMember(t, 0)
-				m.restored(t)
+				m.restored(t, "10")
 				do(t, m)
 				synctest.Wait()
 				all := summary(queued(t, m.client, transactions, "node-1"))
