@@ -38,7 +38,7 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.restoreMode, "restore-mode", string(labels.Replace), "`replace`: a returned node's labels become the saved ones; merge: the saved ones are added")
 	fs.StringVar(&o.liveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose value on the returned node wins; empty for none")
 	fs.DurationVar(&o.retention, "retention", 0, "how `long` a record is kept after its node went away, 720h for instance; 0 for ever")
-	fs.DurationVar(&o.saveDelay, "save-delay", defaultSaveDelay, "how `long` a node's changes wait in the queue for others, to be saved together; restores wait for nothing")
+	fs.DurationVar(&o.saveDelay, "save-delay", defaultSaveDelay, "how `long` a node's changes wait in the queue for others, to be saved together, and nine times as long while more than a hundred nodes wait; restores wait for nothing")
 	fs.StringVar(&o.protect, "protect", protectNone, "`none`, or finalizer: a Node that is deleted stays until its last labels are saved")
 }
 
@@ -81,7 +81,6 @@ func (o *options) cache() cache.Options {
 			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}}},
 			&corev1.Node{}:      {Transform: processor.StripNode},
 		},
-		DefaultTransform: cache.TransformStripManagedFields(),
 	}
 }
 

@@ -107,7 +107,7 @@ func cacheOptions(o *service.Options, listings *watcher.Listings) cache.Options 
 		}},
 		DefaultTransform: func(obj any) (any, error) {
 			if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
-				n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
+				n.Annotations, n.OwnerReferences = nil, nil
 			}
 			return obj, nil
 		},

@@ -40,8 +40,12 @@ type waiting struct {
 	isOurs bool
 }
 
-// NewTurns returns the turns of a member that leaves each of those before it a step of time, and never more than the limit in all.
+// NewTurns returns the turns of a member that leaves each of those before it a step of time, and never more than the limit in all. Without
+// a ring there are none.
 func NewTurns(r Placed, step, limit time.Duration) *Turns {
+	if r == nil {
+		return nil
+	}
 	return &Turns{ring: r, step: step, limit: limit, waiting: map[string]waiting{}, progress: map[place]time.Time{}}
 }
 

@@ -125,3 +125,26 @@ func TestNobodyWaitsForEver(t *testing.T) {
 	}
 	assert.Equal(t, end, now)
 }
+
+func TestIsWaitingWhileSomethingIsLeftToOthers(t *testing.T) {
+	turns, now := newTurns(), time.Now()
+	assert.False(t, turns.IsWaiting())
+	turns.Wait("mine", "a", now, now)
+	assert.False(t, turns.IsWaiting(), "what is one's own is left to nobody")
+	turns.Wait("next", "a", now, now)
+	assert.True(t, turns.IsWaiting())
+	turns.Begin("next")
+	assert.False(t, turns.IsWaiting())
+	turns.Wait("again", "a", now, now)
+	turns.Done("again", now)
+	assert.False(t, turns.IsWaiting())
+}
+
+func TestWithoutARingNothingIsLeftToOthers(t *testing.T) {
+	turns := ring.NewTurns(nil, step, limit)
+	assert.Zero(t, turns.Wait("next", "a", time.Now(), time.Now()))
+	assert.False(t, turns.IsWaiting())
+	turns.Begin("next")
+	turns.Done("next", time.Now())
+	turns.Forget("next")
+}

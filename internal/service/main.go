@@ -16,6 +16,7 @@ import (
 // Main calls run with a context that SIGTERM and SIGINT cancel, and returns the
 // exit code of the program: 0, or 1 after an error, which it prints in one line.
 func Main(program string, args []string, stderr io.Writer, run func(ctx context.Context, args []string, stderr io.Writer) error) int {
+	saveMemory()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	out := &output{w: stderr}

@@ -19,7 +19,10 @@ type Options struct {
 	MetadataNamespace      string
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
+	PprofBindAddress       string
 	Identity               string
+	// Ring says whether replicas share the nodes out.
+	Ring bool
 	// WaitForCluster says whether to wait, not ready, for a cluster that cannot be worked with, instead of ending.
 	WaitForCluster bool
 	Verbosity      int
@@ -35,8 +38,10 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.MetadataNamespace, "metadata-namespace", "node-metadata", "`namespace` of records; made if it is missing")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
+	fs.StringVar(&o.PprofBindAddress, "pprof-bind-address", "0", "`address` of /debug/pprof, which tells where time and memory go; 0 for none")
 	fs.StringVar(&o.Identity, "identity", "", "unique `name` of this process (default $POD_NAME, else host name and a random suffix)")
 	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "if the API server is away or too old, or namespaces or permissions are missing: say so, stay, not ready, and look again, instead of ending")
+	fs.BoolVar(&o.Ring, "ring", true, "leave each node to the replica whose it is on the ring; if false, each replica goes for every node, which costs more calls the more there are")
 	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 changes in the cluster, 1 decisions too, 2 steps too")
 	fs.BoolVar(&o.isVersionWanted, "version", false, "print the version and exit")
 }

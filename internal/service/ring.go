@@ -10,8 +10,11 @@ import (
 )
 
 // Join makes the manager a member of the program's ring. The Leases of the members are in the metadata namespace: in that of the
-// transactions, Leases are the locks of nodes.
-func Join(mgr manager.Manager, program string, o *Options) (*ring.Membership, error) {
+// transactions, Leases are the locks of nodes. It returns nil if the options want no ring.
+func Join(mgr manager.Manager, program string, o *Options) (ring.Placed, error) {
+	if !o.Ring {
+		return nil, nil //nolint:nilnil // to be no member is a choice, not an error
+	}
 	c, err := coordinationv1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("joining the ring: %w", err)

@@ -88,13 +88,14 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	made, err := manager.New(rc, manager.Options{
 		Scheme: scheme.Scheme,
 		Logger: logf.FromContext(ctx),
-		Cache:  cfg.Cache,
+		Cache:  compacted(cfg.Cache),
 		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
 			options.Cache = nil
 			return client.New(config, options)
 		},
 		Metrics:                 metricsserver.Options{BindAddress: cfg.Options.MetricsBindAddress},
 		HealthProbeBindAddress:  "0", // see probes
+		PprofBindAddress:        cfg.Options.PprofBindAddress,
 		GracefulShutdownTimeout: new(shutdownTimeout),
 		// Without the cancellation: runnables that end before the manager ends them never get ready, and
 		// then its Start never returns. The manager ends them, in the right order, when it is told to.
