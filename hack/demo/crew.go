@@ -33,7 +33,11 @@ func (c *crew) start(ctx context.Context, names ...string) error {
 	first := len(c.running)
 	for _, name := range names {
 		c.hired[name]++
-		p, err := programs.Start(name, fmt.Sprintf("%s-%d", name, c.hired[name]), c.kubeconfig)
+		var args []string
+		if name == "processor" {
+			args = []string{"--save-delay=0"} // each step shows what is saved of the one before
+		}
+		p, err := programs.Start(name, fmt.Sprintf("%s-%d", name, c.hired[name]), c.kubeconfig, args...)
 		if err != nil {
 			return err
 		}

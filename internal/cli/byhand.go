@@ -117,7 +117,7 @@ func (h *byHand) request(n *inspect.Node, name string) (request, error) {
 		return request{}, fmt.Errorf("node %q is away, so it is not %s now: its saved labels are put back when it returns, see kubectl nodekeeper show %s", name, h.done, name)
 	}
 	t := txn.Of(h.typ, n.Live)
-	t.ObservedAt = time.Now()
+	t.ObservedAt, t.AtOnce = time.Now(), true
 	r := request{transaction: t, before: n, isWaiting: n.Saved.Unreadable != nil}
 	if decisions := n.Forecast(h.policy, t); len(decisions) > 0 {
 		r.decision = decisions[len(decisions)-1]

@@ -79,5 +79,5 @@ func addYesFlag(cmd *cobra.Command, isYes *bool) {
 
 // addTimeoutFlag adds --timeout.
 func addTimeoutFlag(cmd *cobra.Command, timeout *time.Duration) {
-	cmd.Flags().DurationVar(timeout, "timeout", 30*time.Second, "For how long to wait until the processors have applied it.")
+	cmd.Flags().DurationVar(timeout, "timeout", time.Minute, "For how long to wait until the processors have applied it.")
 }

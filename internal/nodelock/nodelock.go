@@ -71,7 +71,7 @@ func New(c client.Client, namespace, identity string) *Locker {
 // Do takes the lock of a node, calls work and releases the lock; it returns
 // what work returned. The context of work is cancelled when the lock is lost. Do
 // tries once: if another process holds the lock it returns [ErrHeld] at once,
-// and the caller is to come again, after [Locker.HeldFor] at the latest, as long
+// and the caller is to come again, after [Locker.HeldFor] or, if that is zero, a moment, as long
 // as it has work for the node, and to call [Locker.Forget] if it has none any more. The lock of a
 // process that died is taken over by a Do that comes LeaseDuration after the lock was first seen, see [Locker.Observe].
 func (l *Locker) Do(ctx context.Context, node string, work func(context.Context) error) error {

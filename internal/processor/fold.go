@@ -3,9 +3,6 @@ package processor
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
-	"time"
 
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/txn"
@@ -34,12 +31,9 @@ func (p *Processor) applyGroups(ctx context.Context, groups [][]txn.Queued) (app
 	var k known
 	for i, group := range groups {
 		if i+1 < len(groups) && groups[i+1][0].Type == txn.Added && !p.history.InDoubt() {
-			// The Node before its record, see read: this group may store that.
+			// The Node before its record, see read: this group may store that. If it cannot be read, the save needs not wait for it.
 			node, err := p.liveNode(ctx, group[0].Node)
-			if err != nil {
-				return applied, err
-			}
-			k = known{node: node, isNodeRead: true}
+			k = known{node: node, isNodeRead: err == nil}
 		}
 		if err := p.applyTogether(ctx, group, &k); err != nil {
 			return applied, err
@@ -67,36 +61,4 @@ func (p *Processor) applyTogether(ctx context.Context, all []txn.Queued, k *know
 		p.metrics.countApplied(t.Transaction, preserve.Nothing)
 	}
 	return nil
-}
-
-// patience lets saves wait, so that what happens to a node within a short time is saved at once, and with one lock. It is safe for
-// concurrent use.
-type patience struct {
-	delay time.Duration
-	mu    sync.Mutex
-	since map[string]time.Time // by node: when the first of its transactions was seen
-}
-
-func newPatience(delay time.Duration) *patience {
-	return &patience{delay: delay, since: map[string]time.Time{}}
-}
-
-// wait returns how much longer the transactions of a node are to wait. Those that bring labels back wait for nothing.
-func (w *patience) wait(node string, pending []txn.Queued, now time.Time) time.Duration {
-	if w.delay == 0 || slices.ContainsFunc(pending, func(t txn.Queued) bool { return t.Type == txn.Added }) {
-		return 0
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, isWaiting := w.since[node]; !isWaiting {
-		w.since[node] = now
-	}
-	return max(0, w.since[node].Add(w.delay).Sub(now))
-}
-
-// forget says that nothing of the node is waiting any more.
-func (w *patience) forget(node string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.since, node)
 }

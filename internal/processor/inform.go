@@ -10,9 +10,9 @@ import (
 
 const (
 	// informRate and informBurst limit the Normal events of a processor. When a whole fleet comes back they are
-	// one write for many nodes then; in quiet times every action has its event.
-	informRate  = rate.Limit(10) // a second
-	informBurst = 100
+	// one write for many nodes then, however many processors there are; in quiet times every action has its event.
+	informRate  = rate.Limit(1) // a second
+	informBurst = 25
 )
 
 // The reasons of Normal events on Nodes.

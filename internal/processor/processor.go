@@ -26,6 +26,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/liveness"
 	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
@@ -229,11 +230,10 @@ func (p *Processor) nodeOf(_ context.Context, cm *corev1.ConfigMap) []reconcile.
 	case cm.Name == record.RootCAName:
 		return nil
 	case cm.Namespace == p.transactionNamespace:
-		t, err := txn.Parse(cm)
-		if err != nil {
-			return nil // malformed: see addMalformed
+		// One that is malformed brings a node here for nothing, at worst.
+		if node = txn.NodeOf(cm); node == "" {
+			return nil
 		}
-		node = t.Node
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: node}}}
 }
@@ -252,7 +252,7 @@ func (p *Processor) reconcileNode(ctx context.Context, req reconcile.Request) (r
 		return reconcile.Result{}, nil
 	}
 	now := time.Now() // which is when it came to know of it, if it did not before
-	if wait := p.saves.wait(node, pending, now); wait > 0 {
+	if wait := p.saves.wait(node, pending, now); wait > 0 && !p.isApplied(ctx, pending) {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	if wait := p.turns.Wait(node, string(pending[0].ObjectUID), now, now); wait > 0 {
@@ -266,6 +266,13 @@ func (p *Processor) reconcileNode(ctx context.Context, req reconcile.Request) (r
 		p.turns.Forget(node)
 		return nil
 	})
+}
+
+// isApplied says whether the cache shows that all of a node's transactions have had their effect: then they are only to be removed.
+func (p *Processor) isApplied(ctx context.Context, pending []txn.Queued) bool {
+	saved, err := p.records.cached(ctx, pending[0].Node)
+	return err == nil && saved.record != nil &&
+		!slices.ContainsFunc(pending, func(t txn.Queued) bool { return !preserve.Applied(t.Transaction, *saved.record) })
 }
 
 // underLock does work for a node under its lock, or says when to come again if another processor holds that.

@@ -77,6 +77,7 @@ func TestParseIsTheInverseOfConfigMap(t *testing.T) {
 		"updated":       {Type: txn.Updated, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{"a": "b"}, ObservedAt: observedAt},
 		"added":         {Type: txn.Added, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{"a": "b"}, ObservedAt: observedAt},
 		"founds record": {Type: txn.Added, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{}, ObservedAt: observedAt, FoundsRecord: true},
+		"at once":       {Type: txn.Updated, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{}, ObservedAt: observedAt, AtOnce: true},
 		"marker":        {Type: txn.Updated, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{}, Marker: "x", ObservedAt: observedAt},
 		"no labels":     {Type: txn.Deleted, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{}, ObservedAt: observedAt},
 		"no time":       {Type: txn.Deleted, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{}},

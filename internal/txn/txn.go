@@ -48,6 +48,8 @@ type Transaction struct {
 	// first one. Watchers set it while they record updates: without those, a record
 	// made so early would only ever bring back labels that are out of date.
 	FoundsRecord bool
+	// AtOnce says that somebody waits for it: it is applied without delay, as an Added one is. It decides nothing else.
+	AtOnce bool
 }
 
 // Of returns the transaction of an event that left a Node in this state. It is not known when the event was observed,

@@ -57,6 +57,25 @@ func TestReturnedNodeHasItsLabelsBack(t *testing.T) {
 	assert.LessOrEqual(t, isAfterNow, 0)
 }
 
+// TestRestoreWaitsForNoSaveDelay: with the flags that people have by default, what waits to be saved is put back too.
+func TestRestoreWaitsForNoSaveDelay(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	e.processor("--save-delay=1h")
+	name := e.name("node")
+	e.create(name, labelSet{"rack": "r7"}) // which is added, and so makes a record at once
+	e.saved(name, labelSet{"rack": "r7"})
+	e.set(name, "example.com/team", "blue")
+	first := e.node(t, name)
+	e.delete(name)
+	e.recorded(first.UID, txn.Deleted)
+	assert.Len(t, e.queue(t, name), 2, "the edit and the delete wait")
+	e.create(name, nil)
+	e.restored(name, labelSet{"rack": "r7", "example.com/team": "blue"})
+	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "nothing waits any more")
+}
+
 func TestFirstIncarnationIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

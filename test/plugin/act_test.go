@@ -41,6 +41,14 @@ func TestByHandGoesByTheDecision(t *testing.T) {
 	assert.Equal(t, "r2", own["rack"], "an edit after the restore stays")
 }
 
+func TestWhatPeopleSaveWaitsForNothing(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor", "--save-delay=1h")
+	e.create("node-1", of("node-1", "r1"))
+	e.must("save", "node-1")
+	e.saved("node-1", of("node-1", "r1"))
+}
+
 func TestByHandSaysIfNobodyAppliesIt(t *testing.T) {
 	e := newEnv(t, api)
 	e.create("node-1", of("node-1", "r1"))

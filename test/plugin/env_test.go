@@ -157,7 +157,7 @@ func (e *env) shortNameOfOldest(node string) string {
 }
 
 // start starts a watcher or a processor and returns it when it is ready.
-func (e *env) start(program string) *programs.Program {
+func (e *env) start(program string, args ...string) *programs.Program {
 	e.t.Helper()
 	common := []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata}
 	if program == "watcher" {
@@ -165,7 +165,7 @@ func (e *env) start(program string) *programs.Program {
 	} else {
 		common = append(common, "--save-delay=0")
 	}
-	p, err := programs.Start(program, fmt.Sprintf("%s-%d", program, len(e.programs)+1), e.kubeconfig, common...)
+	p, err := programs.Start(program, fmt.Sprintf("%s-%d", program, len(e.programs)+1), e.kubeconfig, append(common, args...)...)
 	require.NoError(e.t, err)
 	e.programs = append(e.programs, p)
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
