@@ -125,11 +125,16 @@ REPLICAS ?= 1,2,3
 CHURN ?= 2m
 QUIET ?= 1m
 STARTUP ?= 5000
+HALF ?= true
+KILL ?= true
+RING ?= true
+PROFILES ?=
 FIGURES = $(CURDIR)/docs/performance/$(NODES)-nodes.csv
 .PHONY: bench
 bench: NODES ?= 1000
 bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/performance.md
-	go run ./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -churn=$(CHURN) -quiet=$(QUIET) -startup=$(STARTUP) -csv=$(FIGURES)
+	go run ./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -half=$(HALF) -churn=$(CHURN) -quiet=$(QUIET) -kill=$(KILL) \
+		-startup=$(STARTUP) -ring=$(RING) -profiles=$(PROFILES) -csv=$(FIGURES)
 	go -C hack/plot run . $(FIGURES)
 
 .PHONY: microbench

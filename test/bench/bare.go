@@ -51,7 +51,7 @@ func (b *bareClient) found(ctx context.Context) error {
 	for name := range b.fleet {
 		b.records[name] = &bareRecord{isSaved: make(chan struct{})}
 	}
-	return b.each(ctx, func(ctx context.Context, m *member) error {
+	return b.each(ctx, b.members(), func(ctx context.Context, m *member) error {
 		r := b.records[m.name]
 		r.Record = record.Record{Node: m.name, Labels: m.labels, Version: m.resourceVersion, Source: m.uid, SavedAt: time.Now()}
 		r.object = r.ConfigMap(metadataNamespace)
@@ -65,7 +65,7 @@ func (b *bareClient) found(ctx context.Context) error {
 // cycle deletes every node and creates it again, and returns when all has been written.
 func (b *bareClient) cycle(ctx context.Context) error {
 	rest, restCtx := errgroup.WithContext(ctx)
-	err := b.each(ctx, func(ctx context.Context, m *member) error {
+	err := b.each(ctx, b.members(), func(ctx context.Context, m *member) error {
 		deleted := b.transaction(txn.Deleted, m, m.labels)
 		if err := b.delete(ctx, m); err != nil {
 			return err
@@ -74,7 +74,7 @@ func (b *bareClient) cycle(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		err = b.each(ctx, func(ctx context.Context, m *member) error {
+		err = b.each(ctx, b.members(), func(ctx context.Context, m *member) error {
 			if err := b.comeBack(ctx, m); err != nil {
 				return err
 			}

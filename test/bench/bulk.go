@@ -30,32 +30,44 @@ func bulk(ctx context.Context, r *report, c *cluster, nodes, replicas int) error
 	if err := c.startAll(ctx, replicas); err != nil {
 		return err
 	}
+	m, err := c.cycle(ctx, c.members(), fmt.Sprintf("bulk-%d", replicas))
+	if err != nil {
+		return err
+	}
+	r.scene = scene{name: "bulk", nodes: nodes, replicas: replicas}
+	r.add(allDrained, "s", m.took.Seconds())
+	r.add("bare client", "s", bare.Seconds())
+	r.add("ratio", "", m.took.Seconds()/bare.Seconds())
+	r.addMeasured(m)
+	return nil
+}
+
+// cycle deletes nodes and creates them again, and returns what was measured until all are restored and all queues empty.
+func (c *cluster) cycle(ctx context.Context, members []*member, name string) (*measured, error) {
 	w, err := c.window(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.each(ctx, c.delete); err != nil {
-		return err
+	endProfiles := c.profiles.cpu(ctx, c, name)
+	if err := c.each(ctx, members, c.delete); err != nil {
+		return nil, err
 	}
-	if err := c.each(ctx, c.comeBack); err != nil {
-		return err
+	if err := c.each(ctx, members, c.comeBack); err != nil {
+		return nil, err
 	}
-	last, err := c.see.awaitQuiet(ctx, c.uids())
+	last, err := c.see.awaitQuiet(ctx, uids(members))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	m, err := w.end(ctx, nodes)
+	if err := endProfiles(); err != nil {
+		return nil, err
+	}
+	m, err := w.end(ctx, len(members))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	took := last.Sub(w.began)
-	r.scene = scene{name: "bulk", nodes: nodes, replicas: replicas}
-	r.add("nodekeeper, all restored and drained", "s", took.Seconds())
-	r.add("bare client", "s", bare.Seconds())
-	r.add("ratio", "", took.Seconds()/bare.Seconds())
-	r.addLatencies(c.see.latencies(c.uids()))
-	r.addMeasured(m)
-	return c.check(ctx)
+	m.took, m.latencies = last.Sub(w.began), c.see.latencies(uids(members))
+	return m, c.check(ctx)
 }
 
 // timeBare lets the bare client do it.
@@ -84,13 +96,15 @@ func (c *cluster) timeBare(ctx context.Context, replicas int) (time.Duration, er
 	return took, c.check(ctx)
 }
 
+// allDrained is the name of the time of a cycle.
+const allDrained = "nodekeeper, all restored and drained"
+
 // startAll starts the programs and returns when they have nothing to do.
 func (c *cluster) startAll(ctx context.Context, replicas int) error {
-	if err := c.start("watcher", replicas); err != nil {
-		return err
-	}
-	if err := c.start("processor", replicas); err != nil {
-		return err
+	for _, program := range []string{"watcher", "processor"} {
+		if err := c.start(program, replicas, c.programArgs...); err != nil {
+			return err
+		}
 	}
 	if err := c.awaitReady(ctx); err != nil {
 		return err
@@ -136,6 +150,8 @@ type window struct {
 // measured is what was in a window.
 type measured struct {
 	took time.Duration
+	// latencies are from the creation of each node to its labels, sorted.
+	latencies []time.Duration
 	// calls are for each node, usages those of each process: the CPU time in the window, the peak since the process started.
 	calls  calls
 	usages map[string]usage
@@ -152,8 +168,10 @@ func (c *cluster) window(ctx context.Context) (*window, error) {
 
 // end ends the window when every lock is gone: what their removal costs belongs to it.
 func (w *window) end(ctx context.Context, nodes int) (*measured, error) {
-	if err := w.awaitUnlocked(ctx); err != nil {
-		return nil, err
+	if !w.isMaimed {
+		if err := w.awaitUnlocked(ctx); err != nil {
+			return nil, err
+		}
 	}
 	after, err := w.cluster.calls(ctx)
 	if err != nil {
@@ -167,7 +185,7 @@ func (w *window) end(ctx context.Context, nodes int) (*measured, error) {
 		u.cpuSeconds -= w.usages[identity].cpuSeconds
 		used[identity] = u
 	}
-	return &measured{took: time.Since(w.began), calls: after.since(w.calls).per(float64(nodes)), usages: used}, nil
+	return &measured{calls: after.since(w.calls).per(float64(nodes)), usages: used}, nil
 }
 
 // awaitUnlocked returns when no node is locked. It looks by metadata only, and seldom, as that is counted too.

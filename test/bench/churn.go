@@ -26,6 +26,7 @@ func churn(ctx context.Context, r *report, c *cluster, duration time.Duration, r
 	if len(names) < 5*rate {
 		return fmt.Errorf("%d nodes are too few to let %d a second come and go: a node would be deleted while it is away", len(names), rate)
 	}
+	endProfiles := c.profiles.cpu(ctx, c, "churn")
 	returned := make([]types.UID, count)
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
@@ -57,12 +58,15 @@ func churn(ctx context.Context, r *report, c *cluster, duration time.Duration, r
 	if _, err := c.see.awaitQuiet(ctx, returned); err != nil {
 		return err
 	}
+	if err := endProfiles(); err != nil {
+		return err
+	}
 	m, err := w.end(ctx, count)
 	if err != nil {
 		return err
 	}
 	r.scene.name = "churn"
-	r.addLatencies(c.see.latencies(returned))
+	m.latencies = c.see.latencies(returned)
 	r.addMeasured(m)
 	return c.check(ctx)
 }

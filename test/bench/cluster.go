@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +36,14 @@ type cluster struct {
 	see   *observer
 
 	programs []*programs.Program
+	// isMaimed says that a program was killed, whose locks may stay for minutes.
+	isMaimed bool
+	// programArgs are more arguments for each of them.
+	programArgs []string
+
+	profiles profiles
+	// profiled are the addresses of the profiles of programs, by identity.
+	profiled map[string]string
 	// fleet are the nodes that there are to be, by name.
 	fleet map[string]*member
 }
@@ -48,7 +57,7 @@ func openCluster(ctx context.Context) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{plane: plane, fleet: map[string]*member{}}
+	c := &cluster{plane: plane, fleet: map[string]*member{}, profiled: map[string]string{}}
 	if err := c.open(ctx); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -74,7 +83,18 @@ func (c *cluster) open(ctx context.Context) error {
 // start starts so many of a program, with more arguments perhaps.
 func (c *cluster) start(program string, count int, args ...string) error {
 	for i := range count {
-		p, err := programs.Start(program, fmt.Sprintf("%s-%d", program, i+1), c.plane.Kubeconfig, args...)
+		identity := fmt.Sprintf("%s-%d", program, i+1)
+		with := args
+		if i == 0 {
+			tell, url, err := c.profiles.args()
+			if err != nil {
+				return err
+			}
+			if with = slices.Concat(args, tell); url != "" {
+				c.profiled[identity] = url
+			}
+		}
+		p, err := programs.Start(program, identity, c.plane.Kubeconfig, with...)
 		if err != nil {
 			return err
 		}

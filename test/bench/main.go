@@ -1,7 +1,7 @@
 // Command bench measures what nodekeeper costs and how fast it is (make bench): its built programs run as processes
 // against a real API server, beside a bare client that does the least writes which the design needs.
 //
-// bulk.go, churn.go, quiet.go and startup.go are what is measured. cluster.go is where, with user.go, who deletes and
+// bulk.go, half.go, kill.go, churn.go, quiet.go and startup.go are what is measured. cluster.go is where, with user.go, who deletes and
 // creates nodes, and observer.go, which sees what becomes of them; bare.go is the yardstick. calls.go counts the requests
 // that the API server has answered, usage.go what processes have used. report.go is how it is told.
 package main
@@ -30,8 +30,12 @@ type options struct {
 	churn     time.Duration
 	churnRate int
 	quiet     time.Duration
+	half      bool
+	kill      bool
+	ring      bool
 	startup   int
 	csv       string
+	profiles  profiles
 }
 
 func main() {
@@ -80,7 +84,12 @@ func parse(args []string) (*options, error) {
 	flags.DurationVar(&o.churn, "churn", 2*time.Minute, "how `long` nodes come and go steadily, with the last of the replicas; 0 for not at all")
 	flags.IntVar(&o.churnRate, "churn-rate", 20, "how many `nodes` a second come and go then")
 	flags.DurationVar(&o.quiet, "quiet", time.Minute, "how `long` nothing happens after that; 0 for not at all")
+	flags.BoolVar(&o.half, "half", false, "do it with half of the nodes too, with the last of the replicas")
+	flags.BoolVar(&o.kill, "kill", false, "do it once more and kill a processor meanwhile, with the last of the replicas")
+	flags.BoolVar(&o.ring, "ring", true, "let the programs share the nodes out; false: each goes for all of them")
 	flags.IntVar(&o.startup, "startup", 5000, "how many `nodes` there are when the time of a start is measured; 0 for no such measurement")
+	flags.StringVar(&o.profiles.dir, "profiles", "", "`directory` for profiles of the API server and the first of each program; empty for none")
+	flags.DurationVar(&o.profiles.length, "profile-length", 10*time.Second, "how `long` a CPU profile lasts")
 	flags.StringVar(&o.csv, "csv", "", "`file` for the figures; empty for none")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -91,6 +100,9 @@ func parse(args []string) (*options, error) {
 			return nil, fmt.Errorf("-replicas %q: give numbers from 1 on, separated by commas", *replicas)
 		}
 		o.replicas = append(o.replicas, n)
+	}
+	if o.kill && o.replicas[len(o.replicas)-1] < 2 {
+		return nil, errors.New("-kill needs two replicas at least: nobody would be left")
 	}
 	if o.nodes < 1 || o.churnRate < 1 || o.startup < 0 {
 		return nil, errors.New("-nodes and -churn-rate are to be 1 or more, -startup 0 or more")
@@ -105,17 +117,28 @@ func measure(ctx context.Context, r *report, o *options, replicas int) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
+	c.profiles = o.profiles
 	isLast := replicas == o.replicas[len(o.replicas)-1]
-	if err := bulk(ctx, r, c, o.nodes, replicas); err != nil {
+	if !o.ring {
+		c.programArgs = []string{"--ring=false"}
+	}
+	if err := bulk(ctx, r, c, o.nodes, replicas); err != nil || !isLast {
 		return err
 	}
-	if isLast && o.churn > 0 {
-		if err := churn(ctx, r, c, o.churn, o.churnRate); err != nil {
-			return err
+	for _, more := range []struct {
+		isWanted bool
+		measure  func() error
+	}{
+		{o.half, func() error { return half(ctx, r, c) }},
+		{o.churn > 0, func() error { return churn(ctx, r, c, o.churn, o.churnRate) }},
+		{o.quiet > 0, func() error { return quiet(ctx, r, c, o.quiet) }},
+		{o.kill, func() error { return kill(ctx, r, c) }},
+	} {
+		if more.isWanted {
+			if err := more.measure(); err != nil {
+				return err
+			}
 		}
-	}
-	if isLast && o.quiet > 0 {
-		return quiet(ctx, r, c, o.quiet)
 	}
 	return nil
 }

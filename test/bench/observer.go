@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -143,6 +142,21 @@ func (o *observer) awaitQuiet(ctx context.Context, restored []types.UID) (last t
 	return last, err
 }
 
+// awaitRestored returns when so many incarnations that were created since have their labels.
+func (o *observer) awaitRestored(ctx context.Context, count int, since time.Time) error {
+	return wait.PollUntilContextCancel(ctx, lookPeriod, true, func(context.Context) (bool, error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		restored := 0
+		for _, l := range o.lives {
+			if !l.restored.IsZero() && l.created.After(since) {
+				restored++
+			}
+		}
+		return restored >= count, o.failure
+	})
+}
+
 func (o *observer) missingLocked(restored []types.UID) int {
 	missing := 0
 	for _, uid := range restored {
@@ -169,13 +183,4 @@ func (o *observer) latencies(uids []types.UID) []time.Duration {
 func (o *observer) stop() {
 	o.cancel()
 	o.readers.Wait()
-}
-
-// uids are those of the fleet.
-func (c *cluster) uids() []types.UID {
-	all := make([]types.UID, 0, len(c.fleet))
-	for m := range maps.Values(c.fleet) {
-		all = append(all, m.uid)
-	}
-	return all
 }

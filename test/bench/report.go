@@ -52,20 +52,16 @@ func (r *report) value(what string) (value float64, ok bool) {
 	return 0, false
 }
 
-// addLatencies adds those from the creation of nodes to their labels, sorted.
-func (r *report) addLatencies(sorted []time.Duration) {
-	for _, p := range []int{50, 99, 100} {
-		r.add(fmt.Sprintf("created to restored, p%d", p), "ms", float64(percentile(sorted, p))/float64(time.Millisecond))
-	}
-}
-
 // percentile returns the p-th percentile by the nearest rank.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	return sorted[(len(sorted)*p+99)/100-1]
 }
 
-// addMeasured adds the requests for each node, and what each process has used.
+// addMeasured adds the times from the creation of nodes to their labels, the requests for each node, and what each process has used.
 func (r *report) addMeasured(m *measured) {
+	for _, p := range []int{50, 99, 100} {
+		r.add(fmt.Sprintf("created to restored, p%d", p), "ms", float64(percentile(m.latencies, p))/float64(time.Millisecond))
+	}
 	r.add("writes per node", "", m.calls.writes())
 	r.add("reads per node", "", m.calls.reads())
 	for _, one := range m.calls.sorted() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
@@ -50,14 +51,26 @@ func (c *cluster) recruit(ctx context.Context, count int) error {
 		m := newMember(i)
 		c.fleet[m.name] = m
 	}
-	return c.each(ctx, func(ctx context.Context, m *member) error { return c.create(ctx, m, m.labels) })
+	return c.each(ctx, c.members(), func(ctx context.Context, m *member) error { return c.create(ctx, m, m.labels) })
 }
 
-// each does something with every node of the fleet, with as many at a time as the user has hands.
-func (c *cluster) each(ctx context.Context, do func(context.Context, *member) error) error {
+// members returns the fleet in no order.
+func (c *cluster) members() []*member { return slices.Collect(maps.Values(c.fleet)) }
+
+// uids are those of the latest incarnations.
+func uids(members []*member) []types.UID {
+	all := make([]types.UID, 0, len(members))
+	for _, m := range members {
+		all = append(all, m.uid)
+	}
+	return all
+}
+
+// each does something with nodes, with as many at a time as the user has hands.
+func (c *cluster) each(ctx context.Context, members []*member, do func(context.Context, *member) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(hands)
-	for _, m := range c.fleet {
+	for _, m := range members {
 		all.Go(func() error { return do(ctx, m) })
 	}
 	return all.Wait()

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// kill does the same again, and kills a processor (SIGKILL) when half of the nodes have their labels.
+func kill(ctx context.Context, r *report, c *cluster) error {
+	undisturbed, ok := r.value(allDrained)
+	if !ok {
+		return errors.New("there is nothing to compare the kill with")
+	}
+	r.heading("a processor is killed when half of the nodes are restored")
+	victim := c.programs[len(c.programs)-1]
+	c.programs, c.isMaimed = c.programs[:len(c.programs)-1], true
+	began, beside := time.Now(), errgroup.Group{}
+	beside.Go(func() error {
+		return errors.Join(c.see.awaitRestored(ctx, len(c.fleet)/2, began), victim.Kill())
+	})
+	m, err := c.cycle(ctx, c.members(), "kill")
+	if err := errors.Join(err, beside.Wait()); err != nil {
+		return err
+	}
+	r.scene.name = "kill"
+	r.add("with a kill, all restored and drained", "s", m.took.Seconds())
+	r.add("longer than without", "s", m.took.Seconds()-undisturbed)
+	r.addMeasured(m)
+	return nil
+}
