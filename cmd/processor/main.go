@@ -57,6 +57,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		Cache:                mgr.GetCache(),
 		Locks:                nodelock.New(mgr.GetClient(), opts.TransactionNamespace, opts.Identity),
 		Turns:                processor.NewTurns(member),
+		Shuffled:             !opts.Ring,
 		SaveDelay:            opts.saveDelay,
 		History:              past,
 		Events:               mgr.GetEventRecorder("nodekeeper-" + program),

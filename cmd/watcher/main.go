@@ -68,6 +68,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		Nodes:                nodes,
 		Stored:               watcher.Stored{Reader: mgr.GetCache(), Informer: stored},
 		Turns:                watcher.NewTurns(member),
+		Shuffled:             !opts.Ring,
 		Listings:             listings,
 		HeadStart:            *headStart,
 		History:              past,

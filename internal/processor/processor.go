@@ -68,7 +68,7 @@ func NewTurns(r ring.Placed) *ring.Turns { return ring.NewTurns(r, turnStep, tur
 // errTurnOver says that a node has more transactions than are applied in one turn.
 var errTurnOver = errors.New("there is more to do for this node")
 
-// Config is what a Processor is made from. All fields are required but Turns, SaveDelay, History, Retention and Protect.
+// Config is what a Processor is made from. All fields are required but Turns, Shuffled, SaveDelay, History, Retention and Protect.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
@@ -79,6 +79,8 @@ type Config struct {
 	Locks *nodelock.Locker
 	// Turns tells which nodes to leave to other processors for a while, see [NewTurns]; nil: none.
 	Turns *ring.Turns
+	// Shuffled says that nodes are taken in no order, see [ring.NewQueue].
+	Shuffled bool
 	// SaveDelay is how long transactions that only save wait for others of their node. A restore waits for nothing. Zero: not at all.
 	SaveDelay time.Duration
 	// History tells when what the cache holds is in doubt; nil: never.
@@ -104,6 +106,7 @@ type Processor struct {
 	client               client.Client
 	locks                *nodelock.Locker
 	turns                *ring.Turns
+	isShuffled           bool
 	saves                *patience
 	history              *history.History
 	events               events.EventRecorder
@@ -127,6 +130,7 @@ func New(cfg Config) (*Processor, error) {
 		client:               cfg.Client,
 		locks:                cfg.Locks,
 		turns:                cfg.Turns,
+		isShuffled:           cfg.Shuffled,
 		saves:                newPatience(cfg.SaveDelay),
 		history:              cfg.History,
 		events:               cfg.Events,
@@ -186,9 +190,11 @@ func (p *Processor) controller(mgr manager.Manager, name string, do reconcile.Fu
 		MaxConcurrentReconciles: p.workers,
 		NeedLeaderElection:      new(false),
 		SkipNameValidation:      new(true), // more than one processor may run in one process
-		UsePriorityQueue:        new(usePriorityQueue),
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
-		Reconciler:              probed(loop, do),
+		NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return ring.NewQueue(name, limiter, p.isShuffled) // and not the priority queue, see usePriorityQueue
+		},
+		Reconciler: probed(loop, do),
 		LogConstructor: func(req *reconcile.Request) logr.Logger {
 			if req == nil {
 				return mgr.GetLogger()

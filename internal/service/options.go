@@ -41,7 +41,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.PprofBindAddress, "pprof-bind-address", "0", "`address` of /debug/pprof, which tells where time and memory go; 0 for none")
 	fs.StringVar(&o.Identity, "identity", "", "unique `name` of this process (default $POD_NAME, else host name and a random suffix)")
 	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "if the API server is away or too old, or namespaces or permissions are missing: say so, stay, not ready, and look again, instead of ending")
-	fs.BoolVar(&o.Ring, "ring", true, "leave each node to the replica whose it is on the ring; if false, each replica goes for every node, which costs more calls the more there are")
+	fs.BoolVar(&o.Ring, "ring", true, "leave each node to the replica whose it is on the ring; if false, each replica goes for every node, in an order of chance, which costs more calls the more there are")
 	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 changes in the cluster, 1 decisions too, 2 steps too")
 	fs.BoolVar(&o.isVersionWanted, "version", false, "print the version and exit")
 }

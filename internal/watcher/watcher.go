@@ -57,7 +57,7 @@ const (
 // NewTurns returns the turns of a watcher on a ring.
 func NewTurns(r ring.Placed) *ring.Turns { return ring.NewTurns(r, turnStep, turnLimit) }
 
-// Config is what a Watcher is made from. All fields are required but HeadStart, Stored, Turns, History and RecordUpdates.
+// Config is what a Watcher is made from. All fields are required but HeadStart, Stored, Turns, Shuffled, History and RecordUpdates.
 type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
@@ -67,6 +67,8 @@ type Config struct {
 	Stored Stored
 	// Turns tells which events to leave to other watchers for a while, see [NewTurns]; nil: none.
 	Turns *ring.Turns
+	// Shuffled says that nodes are taken in no order, see [ring.NewQueue].
+	Shuffled bool
 	// Listings tells when that informer listed.
 	Listings *Listings
 	// HeadStart is how long the watcher, when it has listed the nodes anew, leaves the writing
@@ -133,10 +135,9 @@ func New(cfg Config) (*Watcher, error) {
 		observer:          Observer{RecordUpdates: cfg.RecordUpdates},
 		queue:             &txn.Queue{Client: cfg.Client, Namespace: cfg.TransactionNamespace},
 		metrics:           newMetrics(),
-		work: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff)),
-		initial: map[string]*metav1.PartialObjectMetadata{},
-		pending: map[string][]txn.Transaction{},
+		work:              ring.NewQueue("", workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff), cfg.Shuffled),
+		initial:           map[string]*metav1.PartialObjectMetadata{},
+		pending:           map[string][]txn.Transaction{},
 	}
 	if err := w.register(cfg.Metrics, cfg.History); err != nil {
 		return nil, err

@@ -86,7 +86,7 @@ func parse(args []string) (*options, error) {
 	flags.DurationVar(&o.quiet, "quiet", time.Minute, "how `long` nothing happens after that; 0 for not at all")
 	flags.BoolVar(&o.half, "half", false, "do it with half of the nodes too, with the last of the replicas")
 	flags.BoolVar(&o.kill, "kill", false, "do it once more and kill a processor meanwhile, with the last of the replicas")
-	flags.BoolVar(&o.ring, "ring", true, "let the programs share the nodes out; false: each goes for all of them")
+	flags.BoolVar(&o.ring, "ring", true, "let the programs share the nodes out; false: each takes any of them by chance")
 	flags.IntVar(&o.startup, "startup", 5000, "how many `nodes` there are when the time of a start is measured; 0 for no such measurement")
 	flags.StringVar(&o.profiles.dir, "profiles", "", "`directory` for profiles of the API server and the first of each program; empty for none")
 	flags.DurationVar(&o.profiles.length, "profile-length", 10*time.Second, "how `long` a CPU profile lasts")
