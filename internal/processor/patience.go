@@ -22,7 +22,7 @@ const (
 type patience struct {
 	delay time.Duration
 	mu    sync.Mutex
-	since map[string]time.Time // by node that waits: when the first of its transactions was seen
+	since map[string]time.Time // by node that waits: when the first of its transactions was observed
 	over  map[string]bool      // the nodes that have waited, until nothing of them is in the queue any more
 }
 
@@ -43,6 +43,9 @@ func (w *patience) wait(node string, pending []txn.Queued, now time.Time) time.D
 	}
 	if _, isWaiting := w.since[node]; !isWaiting {
 		w.since[node] = now
+		if observed := pending[0].ObservedAt; !observed.IsZero() && observed.Before(now) { // while no processor ran, for instance
+			w.since[node] = observed
+		}
 	}
 	delay := w.delay
 	if len(w.since) > manyWaiting {

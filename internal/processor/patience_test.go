@@ -25,6 +25,11 @@ func TestPatience(t *testing.T) {
 	w.forget("a")
 	assert.Equal(t, 5*time.Second, w.wait("a", deleted, start.Add(7*time.Second)))
 
+	old := []txn.Queued{{Transaction: txn.Transaction{Type: txn.Deleted, ObservedAt: start.Add(-4 * time.Second)}}}
+	assert.Equal(t, time.Second, w.wait("old", old, start), "it has waited for a processor")
+	old[0].ObservedAt = start.Add(time.Hour)
+	assert.Equal(t, 5*time.Second, w.wait("by a clock that is ahead", old, start))
+
 	assert.Zero(t, newPatience(0).wait("a", deleted, start))
 }
 

@@ -115,7 +115,7 @@ func (s *story) tell() {
 	// As in a cluster whose API server does not stream lists: these list first, then watch.
 	s.t.Setenv("KUBE_FEATURE_WatchListClient", "false")
 	s.start("watcher", "--head-start=0")
-	s.start("processor", "--retention=2s", "--protect=finalizer")
+	s.start("processor", "--retention=2s", "--protect=finalizer", "--save-delay=1s")
 
 	s.goWrong() // first: events are written a while after they are made
 	s.saved(name, labels)
