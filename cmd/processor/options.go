@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/service"
 )
 
@@ -79,7 +78,7 @@ func (o *options) cache() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}}},
-			&corev1.Node{}:      {Transform: processor.StripNode},
+			&corev1.Node{}:      {Transform: service.StripNode},
 		},
 	}
 }

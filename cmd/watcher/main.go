@@ -106,12 +106,7 @@ func cacheOptions(o *service.Options, listings *watcher.Listings) cache.Options 
 			Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}},
 			Transform:  watcher.Strip(o.TransactionNamespace),
 		}},
-		DefaultTransform: func(obj any) (any, error) {
-			if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
-				n.Annotations, n.OwnerReferences = nil, nil
-			}
-			return obj, nil
-		},
+		DefaultTransform: service.StripNode,
 	}
 }
 

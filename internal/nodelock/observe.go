@@ -30,17 +30,26 @@ func (l *Locker) Observe(ctx context.Context, isWaiting func() bool) {
 }
 
 func (l *Locker) observeOnce(ctx context.Context) error {
-	var list coordinationv1.LeaseList
-	if err := l.client.List(ctx, &list, client.InNamespace(l.namespace)); err != nil {
-		return fmt.Errorf("listing the locks of nodes: %w", err)
+	leases, err := l.list(ctx)
+	if err != nil {
+		return err
 	}
 	isThere := map[string]bool{}
-	for i := range list.Items {
-		if stored := &list.Items[i]; !isHeldBy(stored, l.identity) {
+	for i := range leases {
+		if stored := &leases[i]; !isHeldBy(stored, l.identity) {
 			isThere[stored.Name] = true
 			l.others.see(stored)
 		}
 	}
 	l.others.keepOnly(isThere)
 	return nil
+}
+
+// list returns the locks of all processes.
+func (l *Locker) list(ctx context.Context) ([]coordinationv1.Lease, error) {
+	var list coordinationv1.LeaseList
+	if err := l.client.List(ctx, &list, client.InNamespace(l.namespace)); err != nil {
+		return nil, fmt.Errorf("listing the locks of nodes: %w", err)
+	}
+	return list.Items, nil
 }

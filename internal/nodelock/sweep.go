@@ -3,14 +3,11 @@ package nodelock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -32,14 +29,14 @@ func (l *Locker) Sweep(ctx context.Context, isWanted func(ctx context.Context, n
 
 // sweepOnce deletes the locks that have not changed since before and returns the others.
 func (l *Locker) sweepOnce(ctx context.Context, before map[types.UID]string, isWanted func(context.Context, string) bool) (map[types.UID]string, error) {
-	var list coordinationv1.LeaseList
-	if err := l.client.List(ctx, &list, client.InNamespace(l.namespace)); err != nil {
-		return before, fmt.Errorf("listing the locks of nodes: %w", err)
+	leases, err := l.list(ctx)
+	if err != nil {
+		return before, err
 	}
 	seen := map[types.UID]string{}
 	var errs []error
-	for i := range list.Items {
-		stored := &list.Items[i]
+	for i := range leases {
+		stored := &leases[i]
 		if before[stored.UID] != stored.ResourceVersion || isWanted(ctx, stored.Name) {
 			seen[stored.UID] = stored.ResourceVersion
 			continue

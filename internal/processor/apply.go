@@ -44,12 +44,9 @@ type known struct {
 }
 
 // apply makes the effect of a transaction stored, if it is not. A nil error means that the
-// transaction can be removed. What is known already needs no read; nil: nothing is. isStill is asked when what is remembered is in
+// transaction can be removed. What is known already needs no read. isStill is asked when what is remembered is in
 // doubt: a fresh read that says whether there is what t was taken from.
 func (p *Processor) apply(ctx context.Context, t txn.Transaction, k *known, isStill func(context.Context) (bool, error)) error {
-	if k == nil {
-		k = &known{}
-	}
 	mustBeFresh := false
 	for range maxAttempts {
 		s, err := p.read(ctx, t, k, mustBeFresh)

@@ -252,6 +252,19 @@ func TestEditBetweenTheDecisionAndTheRestoreIsNotOverwritten(t *testing.T) {
 	assert.Equal(t, set{"rack": "r7", "example.com/team": "blue", zone: "b", labels.Marker: "9"}, c.node(t, n.Name).Labels)
 }
 
+// anotherRestores lets another processor restore the rack of a node from its record, and a user edit that, before this one does it.
+func (c *cluster) anotherRestores(t *testing.T, n *corev1.Node, saved record.Record, isNoted bool) *faults.Race {
+	t.Helper()
+	return race(func(ctx context.Context) {
+		c.edit(ctx, t, n, func(n *corev1.Node) { n.Labels = set{"rack": saved.Labels["rack"], labels.Marker: saved.Version} })
+		if isNoted {
+			saved.Node, saved.Restored = n.Name, record.Restoration{UID: n.UID, ResourceVersion: n.ResourceVersion}
+			assert.NoError(t, c.Update(ctx, saved.ConfigMap(c.records)))
+		}
+		c.edit(ctx, t, n, func(n *corev1.Node) { n.Labels["rack"] = "edited" })
+	})
+}
+
 func TestEditAfterTheRestoreOfAnotherProcessorIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	for name, isNoted := range map[string]bool{"noted in the record": true, "not noted yet": false} {
@@ -260,15 +273,7 @@ func TestEditAfterTheRestoreOfAnotherProcessorIsNotOverwritten(t *testing.T) {
 			c := newCluster(t)
 			n, added := c.returned(t, set{"new": "n"}, lastLife)
 			c.put(t, added)
-			f := race(func(ctx context.Context) {
-				c.edit(ctx, t, n, func(n *corev1.Node) { n.Labels = set{"rack": "r7", labels.Marker: "9"} })
-				if isNoted {
-					saved := lastLife
-					saved.Node, saved.Restored = n.Name, record.Restoration{UID: n.UID, ResourceVersion: n.ResourceVersion}
-					assert.NoError(t, c.Update(ctx, saved.ConfigMap(c.records)))
-				}
-				c.edit(ctx, t, n, func(n *corev1.Node) { n.Labels["rack"] = "edited" })
-			})
+			f := c.anotherRestores(t, n, lastLife, isNoted)
 			c.process(t, setup{faults: []faults.Fault{f}})
 			c.waitApplied(t, n.Name)
 			assert.Equal(t, 1, f.Hits())

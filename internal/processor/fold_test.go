@@ -1,7 +1,6 @@
 package processor_test
 
 import (
-	"context"
 	"strconv"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -79,15 +77,8 @@ func TestEditAfterTheRestoreOfAnotherAmidDeleteAndReturnIsNotOverwritten(t *test
 			c := newCluster(t)
 			back, deleted := c.deletedAndBack(t)
 			// This one has read the Node and saved what it had, and so knows the record.
-			f := race(func(ctx context.Context) {
-				c.edit(ctx, t, back, func(n *corev1.Node) { n.Labels = set{"rack": "r2", labels.Marker: deleted.ResourceVersion} })
-				if isNoted {
-					saved := c.record(t, back.Name)
-					saved.Restored = record.Restoration{UID: back.UID, ResourceVersion: back.ResourceVersion}
-					assert.NoError(t, c.Update(ctx, saved.ConfigMap(c.records)))
-				}
-				c.edit(ctx, t, back, func(n *corev1.Node) { n.Labels["rack"] = "edited" })
-			})
+			saved := record.Record{Labels: deleted.Labels, Version: deleted.ResourceVersion, Source: deleted.UID}
+			f := c.anotherRestores(t, back, saved, isNoted)
 			c.process(t, setup{faults: []faults.Fault{f}})
 			c.waitApplied(t, back.Name)
 			assert.Equal(t, 1, f.Hits())

@@ -90,7 +90,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.transactions: {}, c.records: {}}},
-				&corev1.Node{}:      {Transform: processor.StripNode},
+				&corev1.Node{}:      {Transform: service.StripNode},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},

@@ -77,7 +77,7 @@ func (p *Processor) saveLate(ctx context.Context, node string) error {
 		if !ok {
 			return nil
 		}
-		if err := p.apply(ctx, t, nil, func(ctx context.Context) (bool, error) { return true, p.queue.ConfirmEvent(ctx, t, p.history.Lost) }); err != nil {
+		if err := p.apply(ctx, t, &known{}, func(ctx context.Context) (bool, error) { return true, p.queue.ConfirmEvent(ctx, t, p.history.Lost) }); err != nil {
 			return err
 		}
 		p.late.removeOldest(node)

@@ -55,8 +55,8 @@ const (
 	// work: it can hang, and the process with it (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
 	usePriorityQueue = false
 
-	// turnStep is how long a processor leaves a transaction to each of those that come before it on the ring. It comes
-	// before the duration of a lock that one of them left behind: that counts from when it is first met.
+	// turnStep is how long a processor leaves a transaction to each of those that come before it on the ring. The
+	// duration of a lock that one of them left behind counts meanwhile, see [nodelock.Locker.Observe].
 	turnStep = 3 * time.Second
 	// turnLimit is how long it does so at most, where the owner is busy but not with this.
 	turnLimit = time.Minute
@@ -73,7 +73,7 @@ type Config struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
 	// Cache holds the ConfigMaps of both namespaces, with the index [txn.NodeHashIndex]; with Protect also the metadata of
-	// Nodes, which [StripNode] may have made smaller.
+	// Nodes, of which annotations and owner references may be missing.
 	Cache client.Reader
 	// Locks are the locks of the nodes.
 	Locks *nodelock.Locker

@@ -32,14 +32,6 @@ const Finalizer = "nodekeeper.dev/save-labels"
 // UnprotectCommand takes the finalizer off every Node, also when no processor runs. Other finalizers stay.
 const UnprotectCommand = `kubectl get nodes -o name | xargs kubectl patch -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + Finalizer + `"]}}'`
 
-// StripNode is a transform of a cache: it takes off the metadata of a Node what protection does not need.
-func StripNode(obj any) (any, error) {
-	if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
-		n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
-	}
-	return obj, nil
-}
-
 // addProtection makes the manager watch Nodes, metadata only, and keep the finalizer on each of them, if they are to be protected.
 func (p *Processor) addProtection(mgr manager.Manager) error {
 	if !p.isProtecting {
@@ -176,7 +168,7 @@ func (p *Processor) letGo(ctx context.Context, name string) error {
 		if err != nil || n == nil || !waitsForFinalizer(n) {
 			return err // another processor let it go, or it is another incarnation
 		}
-		if err := p.apply(ctx, txn.Of(txn.Deleted, n), nil, func(ctx context.Context) (bool, error) { return p.isUnchanged(ctx, n) }); err != nil {
+		if err := p.apply(ctx, txn.Of(txn.Deleted, n), &known{}, func(ctx context.Context) (bool, error) { return p.isUnchanged(ctx, n) }); err != nil {
 			return err
 		}
 		err = p.setFinalizers(ctx, n, []string{})

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
@@ -21,6 +22,14 @@ func saveMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+}
+
+// StripNode is a transform of a cache: it takes off the metadata of a Node what no service needs.
+func StripNode(obj any) (any, error) {
+	if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
+	}
+	return obj, nil
 }
 
 // compacted returns cache options whose transforms keep the keys of labels, annotations and data once, however many objects have them,

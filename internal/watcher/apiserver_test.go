@@ -21,6 +21,7 @@ import (
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
 	"nodekeeper.dev/test/controlplane"
@@ -66,13 +67,8 @@ func (c *cluster) watch(t *testing.T, fault ...faults.Fault) (stop func()) {
 	t.Helper()
 	listings := &watcher.Listings{}
 	informers, err := cache.New(api.Config, cache.Options{
-		NewInformer: listings.NewInformer,
-		DefaultTransform: func(obj any) (any, error) {
-			if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
-				n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
-			}
-			return obj, nil
-		},
+		NewInformer:      listings.NewInformer,
+		DefaultTransform: service.StripNode,
 	})
 	require.NoError(t, err)
 	node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}

@@ -17,29 +17,29 @@ import (
 )
 
 // bulk deletes all nodes and creates them again: first with the bare client, then with nodekeeper, on the same API server.
-// It leaves the programs running.
-func bulk(ctx context.Context, r *report, c *cluster, nodes, replicas int) error {
+// It leaves the programs running, and returns how long nodekeeper took.
+func bulk(ctx context.Context, r *report, c *cluster, nodes, replicas int) (time.Duration, error) {
 	if err := c.recruit(ctx, nodes); err != nil {
-		return err
+		return 0, err
 	}
 	r.heading("%d nodes are deleted and come back, %d of each program", nodes, replicas)
 	bare, err := c.timeBare(ctx, replicas)
 	if err != nil {
-		return fmt.Errorf("as the bare client: %w", err)
+		return 0, fmt.Errorf("as the bare client: %w", err)
 	}
 	if err := c.startAll(ctx, replicas); err != nil {
-		return err
+		return 0, err
 	}
 	m, err := c.cycle(ctx, c.members(), fmt.Sprintf("bulk-%d", replicas))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	r.scene = scene{name: "bulk", nodes: nodes, replicas: replicas}
-	r.add(allDrained, "s", m.took.Seconds())
+	r.add("nodekeeper, all restored and drained", "s", m.took.Seconds())
 	r.add("bare client", "s", bare.Seconds())
 	r.add("ratio", "", m.took.Seconds()/bare.Seconds())
 	r.addMeasured(m)
-	return nil
+	return m.took, nil
 }
 
 // cycle deletes nodes and creates them again, and returns what was measured until all are restored and all queues empty.
@@ -95,9 +95,6 @@ func (c *cluster) timeBare(ctx context.Context, replicas int) (time.Duration, er
 	}
 	return took, c.check(ctx)
 }
-
-// allDrained is the name of the time of a cycle.
-const allDrained = "nodekeeper, all restored and drained"
 
 // startAll starts the programs and returns when they have nothing to do.
 func (c *cluster) startAll(ctx context.Context, replicas int) error {
@@ -166,7 +163,7 @@ func (c *cluster) window(ctx context.Context) (*window, error) {
 	return &window{cluster: c, calls: before, usages: used, began: time.Now()}, err
 }
 
-// end ends the window when every lock is gone: what their removal costs belongs to it.
+// end ends the window when every lock is gone, if all can be: what their removal costs belongs to it.
 func (w *window) end(ctx context.Context, nodes int) (*measured, error) {
 	if !w.isMaimed {
 		if err := w.awaitUnlocked(ctx); err != nil {

@@ -122,17 +122,18 @@ func measure(ctx context.Context, r *report, o *options, replicas int) (err erro
 	if !o.ring {
 		c.programArgs = []string{"--ring=false"}
 	}
-	if err := bulk(ctx, r, c, o.nodes, replicas); err != nil || !isLast {
+	took, err := bulk(ctx, r, c, o.nodes, replicas)
+	if err != nil || !isLast {
 		return err
 	}
 	for _, more := range []struct {
 		isWanted bool
 		measure  func() error
 	}{
-		{o.half, func() error { return half(ctx, r, c) }},
+		{o.half, func() error { return half(ctx, r, c, took) }},
 		{o.churn > 0, func() error { return churn(ctx, r, c, o.churn, o.churnRate) }},
 		{o.quiet > 0, func() error { return quiet(ctx, r, c, o.quiet) }},
-		{o.kill, func() error { return kill(ctx, r, c) }},
+		{o.kill, func() error { return kill(ctx, r, c, took) }},
 	} {
 		if more.isWanted {
 			if err := more.measure(); err != nil {
