@@ -14,8 +14,21 @@ COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 VERSION_PACKAGE := nodekeeper.dev/internal/version
 # What a program is told of its build: no date and no path, so that the same commit gives the same bytes.
 STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$(COMMIT)
-MODULES := . hack/controlplane hack/plot test/monitoring tools
-TOOL := go tool -modfile=tools/go.mod
+
+# The product, with those of its tests that need no other dependencies, is the module at the root. What only tooling needs is in the
+# nested modules, which reach the product by a replace directive. A go.work of yours does not change what is built here.
+MODULES := . hack hack/controlplane test/monitoring test/robustness tools
+# Those that hold Go code, and those whose tests are part of make test.
+CODE_MODULES := . hack test/monitoring test/robustness
+TEST_MODULES := . hack test/robustness
+export GOWORK := off
+# $(call each,MODULES,COMMAND) runs the command in each $$module, and fails at the end if any failed.
+each = failed=; for module in $(1); do echo "--- module $$module"; (cd $$module && $(2)) || failed="$$failed $$module"; done; \
+	[ -z "$$failed" ] || { echo "failed in:$$failed" >&2; exit 1; }
+# $(call hack,NAME) is the program hack/NAME, which works in the root of the repository.
+hack = go -C hack build -o $(CURDIR)/bin/hack/ ./$(1) && bin/hack/$(1)
+
+TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 GO_TEST := go test -shuffle=on
 
 # The control plane of the tests: $KUBEBUILDER_ASSETS if that is set, else what hack/controlplane pins.
@@ -56,7 +69,7 @@ COMMIT_TIME := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 .PHONY: images
 images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, for linux on ARCH (that of this machine); needs no Docker
 	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ $(SERVICES:%=./cmd/%)
-	go run ./hack/images -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) \
+	$(call hack,images) -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) \
 		-o bin/images $(SERVICES:%=bin/images/linux_$(ARCH)/%)
 
 .PHONY: controlplane
@@ -77,13 +90,13 @@ $(CONTROLPLANE_DIR)/%: hack/controlplane/go.mod hack/controlplane/go.sum
 
 .PHONY: krew
 krew: ## pack the kubectl plugin for Krew into dist/; RELEASE=v1.2.3 URL=where the archives will be
-	go run ./hack/krew -version "$(RELEASE)" -url "$(URL)"
+	$(call hack,krew) -version "$(RELEASE)" -url "$(URL)"
 
 ##### Test
 
 .PHONY: test
 test: build controlplane ## run all tests
-	$(GO_TEST) -timeout=$(TIMEOUT) ./...
+	@$(call each,$(TEST_MODULES),$(GO_TEST) -timeout=$(TIMEOUT) ./...)
 
 .PHONY: monitoring
 monitoring: ## test the alerts and the dashboard with Prometheus' own parser and rule engine (builds it: a minute, once)
@@ -91,7 +104,7 @@ monitoring: ## test the alerts and the dashboard with Prometheus' own parser and
 
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake
-	$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|robustness|deploy|plugin|bench)$$')
+	@$(call each,. hack,$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|deploy|plugin|bench)$$'))
 
 SCHEDULES ?= 1000000
 .PHONY: simulate
@@ -118,7 +131,7 @@ SEEDS ?= 3
 DURATION ?= 45s
 .PHONY: robustness
 robustness: build controlplane ## let everything go wrong for DURATION (45s) in SEEDS (3) runs from SEED (0: a new one), and check every promise
-	go test -count=1 -v -timeout=0 -run=TestNoFaultBreaksAPromise ./test/robustness \
+	go -C test/robustness test -count=1 -v -timeout=0 -run=TestNoFaultBreaksAPromise . \
 		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)
 
 REPLICAS ?= 1,2,3
@@ -127,19 +140,20 @@ QUIET ?= 1m
 STARTUP ?= 5000
 HALF ?= true
 KILL ?= true
-RING ?= true
+CUT ?= 500ms
+REPLACE ?= 60
 PROFILES ?=
 FIGURES = $(CURDIR)/docs/performance/$(NODES)-nodes.csv
 .PHONY: bench
 bench: NODES ?= 1000
 bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/performance.md
 	go run ./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -half=$(HALF) -churn=$(CHURN) -quiet=$(QUIET) -kill=$(KILL) \
-		-startup=$(STARTUP) -ring=$(RING) -profiles=$(PROFILES) -csv=$(FIGURES)
-	go -C hack/plot run . $(FIGURES)
+		-cut=$(CUT) -replace=$(REPLACE) -startup=$(STARTUP) -profiles=$(PROFILES) -csv=$(FIGURES)
+	$(call hack,plot) $(FIGURES)
 
 .PHONY: microbench
 microbench: controlplane ## measure the encoding, the decision and the look-up of a node on the ring, with their allocations
-	go test -run='^$$' -bench=. ./internal/txn ./internal/preserve ./internal/ring
+	go test -run='^$$' -bench=. ./internal/txn ./internal/preserve ./internal/hashring
 
 .PHONY: deflake
 deflake: controlplane ## repeat the end-to-end tests COUNT times (20) with the race detector in all programs, until one fails
@@ -153,36 +167,38 @@ fuzz: controlplane ## run each fuzz target for FUZZTIME (30s)
 			END {if (!NR) {print "no fuzz target found" >"/dev/stderr"; exit 1}}' | \
 		while read -r package name; do \
 			echo "$$package $$name"; \
-			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
+			go -C "$$package" test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) . </dev/null; \
 		done
 
 .PHONY: demo
 demo: build controlplane ## show nodekeeper at work against a real API server; KEEP=1 leaves it running
-	go run ./hack/demo $(if $(filter 1,$(KEEP)),-keep)
+	$(call hack,demo) $(if $(filter 1,$(KEEP)),-keep)
 
 ##### Check
 
 .PHONY: lint
 lint: ## check code, formatting and import direction
-	$(TOOL) golangci-lint run
-	$(TOOL) staticcheck ./...
-	cd hack/plot && go tool -modfile=../../tools/go.mod golangci-lint run
+	@$(call each,$(CODE_MODULES),$(TOOL) golangci-lint run && $(TOOL) staticcheck ./...)
 
 .PHONY: fmt
-fmt: ## format the code
+fmt: ## format the code of every module
 	$(TOOL) golangci-lint fmt
+
+.PHONY: tidy
+tidy: ## make go.mod and go.sum of every module tidy
+	@$(call each,$(MODULES),go mod tidy)
 
 .PHONY: docs
 docs: ## make docs/cli from the commands of the plugin and their recorded sessions
-	go run ./hack/clidocs
+	$(call hack,clidocs)
 
 .PHONY: docs-check
 docs-check: ## check that docs/cli is fresh
-	go run ./hack/clidocs -check
+	$(call hack,clidocs) -check
 
 .PHONY: tidy-check
 tidy-check: ## check that go.mod and go.sum of every module are tidy
-	@for module in $(MODULES); do go -C $$module mod tidy -diff; done
+	@$(call each,$(MODULES),go mod tidy -diff)
 
 .PHONY: verify
 verify: tidy-check docs-check lint test monitoring race ## what has to pass before a change lands: tidy-check, docs-check, lint, test, monitoring, race

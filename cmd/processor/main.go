@@ -5,14 +5,15 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"nodekeeper.dev/internal/history"
-	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/processor"
+	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/version"
 )
@@ -38,42 +39,41 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	service.LogStart(ctx, fs)
 	metrics.Registry.MustRegister(version.Metric(program))
 
-	past := history.New()
+	detector := rewind.New(nil)
 	mgr, err := service.New(ctx, service.Config{
-		Program: program, Options: &opts.Options, Cache: opts.cache(), History: past, Permissions: opts.permissions(),
+		Program: program, Options: &opts.Options, Cache: opts.cache(), Rewind: detector, Permissions: opts.permissions(),
 	})
 	if err != nil {
-		return err
-	}
-	if err := processor.Index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	member, err := service.Join(mgr, program, &opts.Options)
 	if err != nil {
 		return err
 	}
-	p, err := processor.New(processor.Config{
-		Client:               mgr.GetClient(),
-		Cache:                mgr.GetCache(),
-		Locks:                nodelock.New(mgr.GetClient(), opts.TransactionNamespace, opts.Identity),
-		Turns:                processor.NewTurns(member),
-		Shuffled:             !opts.Ring,
-		SaveDelay:            opts.saveDelay,
-		History:              past,
-		Events:               mgr.GetEventRecorder("nodekeeper-" + program),
-		Metrics:              metrics.Registry,
-		TransactionNamespace: opts.TransactionNamespace,
-		MetadataNamespace:    opts.MetadataNamespace,
-		Policy:               policy,
-		Workers:              opts.workers,
-		Retention:            opts.retention,
-		Protect:              opts.isProtecting(),
-	})
+	detector.SetEvidence(member)
+	jobs, err := newJobs(mgr, &opts, policy)
 	if err != nil {
 		return err
 	}
-	if err := p.AddTo(mgr); err != nil {
+	p, err := processor.New(processor.Config{
+		Applier:   jobs.applier,
+		Records:   jobs.records,
+		Queue:     jobs.queue,
+		Index:     jobs.index,
+		Locks:     jobs.locks,
+		Observer:  jobs.observer,
+		Ring:      member,
+		SaveDelay: opts.saveDelay,
+		Rewind:    detector,
+		Workers:   opts.workers,
+	}, metrics.Registry)
+	if err != nil {
 		return err
+	}
+	for _, register := range []func(manager.Manager) error{jobs.watch(detector), p.Register, jobs.quarantine, jobs.protection(&opts, detector), jobs.retention(&opts)} {
+		if err := register(mgr); err != nil {
+			return fmt.Errorf("preparing the processor: %w", err)
+		}
 	}
 	return service.Run(ctx, mgr)
 }

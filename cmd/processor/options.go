@@ -33,22 +33,22 @@ const (
 
 func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
-	fs.IntVar(&o.workers, "workers", 16, "how many `nodes` are worked on at a time")
-	fs.StringVar(&o.restoreMode, "restore-mode", string(labels.Replace), "`replace`: a returned node's labels become the saved ones; merge: the saved ones are added")
-	fs.StringVar(&o.liveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose value on the returned node wins; empty for none")
-	fs.DurationVar(&o.retention, "retention", 0, "how `long` a record is kept after its node went away, 720h for instance; 0 for ever")
-	fs.DurationVar(&o.saveDelay, "save-delay", defaultSaveDelay, "how `long` a node's changes wait in the queue for others, to be saved together, and nine times as long while more than a hundred nodes wait; restores wait for nothing")
-	fs.StringVar(&o.protect, "protect", protectNone, "`none`, or finalizer: a Node that is deleted stays until its last labels are saved")
+	fs.IntVar(&o.workers, "workers", 16, "the `number` of nodes that are worked on at a time")
+	fs.StringVar(&o.restoreMode, "restore-mode", string(labels.Replace), "`mode`: replace: a returned node's labels become the saved ones; merge: the saved ones are added")
+	fs.StringVar(&o.liveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose values on the returned node win; empty for none")
+	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node went away, 720h for instance; 0 for ever")
+	fs.DurationVar(&o.saveDelay, "save-delay", defaultSaveDelay, "the `duration` for which changes of a node wait in the queue to be saved together; the end of a node waits nine times as long for its return; restores wait for nothing")
+	fs.StringVar(&o.protect, "protect", protectNone, "`mode`: none, or finalizer: a Node that is deleted stays until its last labels are saved")
 }
 
-// defaultSaveDelay is enough for what a kubelet and its like write on a node that has just returned, and for a node that is deleted and
-// made anew at once. Nobody waits for a save, and nothing is lost meanwhile: it is in the queue.
+// defaultSaveDelay covers what a kubelet and the controllers around it write on a node that has
+// just returned. Nobody waits for a save, and nothing is lost meanwhile: it is in the queue.
 const defaultSaveDelay = 5 * time.Second
 
-// isProtecting says whether Nodes get the finalizer.
-func (o *options) isProtecting() bool { return o.protect == protectFinalizer }
+// protecting reports whether Nodes get the finalizer.
+func (o *options) protecting() bool { return o.protect == protectFinalizer }
 
-// policy checks the processor's own settings and returns what they say about restores.
+// policy checks the processor's own settings and returns those of restores.
 func (o *options) policy() (labels.Policy, error) {
 	if o.protect != protectNone && o.protect != protectFinalizer {
 		return labels.Policy{}, fmt.Errorf("--protect: unknown value %q: use %q or %q", o.protect, protectNone, protectFinalizer)
@@ -73,11 +73,11 @@ func (o *options) policy() (labels.Policy, error) {
 	return labels.Policy{Mode: mode, Live: live}, nil
 }
 
-// cache holds the transactions and the records, and of Nodes, if they are protected, what that needs.
+// cache configures the cache: records, and the Nodes if they are protected.
 func (o *options) cache() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}}},
+			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{o.MetadataNamespace: {}}},
 			&corev1.Node{}:      {Transform: service.StripNode},
 		},
 	}
@@ -89,10 +89,10 @@ func (o *options) permissions() []service.Permission {
 	needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "get", "list", "watch", "create", "update")...)
 	needed = append(needed, service.Permissions("coordination.k8s.io", "leases", o.TransactionNamespace, "get", "list", "create", "update", "delete")...)
 	needed = append(needed, service.RingPermissions(&o.Options)...)
-	if o.isProtecting() || o.retention > 0 {
+	if o.protecting() || o.retention > 0 {
 		needed = append(needed, service.Permissions("", "nodes", "", "list")...)
 	}
-	if o.isProtecting() {
+	if o.protecting() {
 		needed = append(needed, service.Permissions("", "nodes", "", "watch")...)
 	}
 	if o.retention > 0 {

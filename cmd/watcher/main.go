@@ -7,16 +7,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"nodekeeper.dev/internal/history"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/version"
 	"nodekeeper.dev/internal/watcher"
@@ -32,26 +33,32 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	var opts service.Options
 	fs := flag.NewFlagSet(program, flag.ContinueOnError)
 	opts.AddFlags(fs)
-	headStart := fs.Duration("head-start", 5*time.Second, "how `long`, after it has listed the nodes anew, it leaves the recording to other watchers; 0 if it is the only one")
+	silence := fs.Duration("silence", watcher.DefaultSilence, "the `duration` of the wait for another watcher that neither renews its Lease nor answers whether it has stored all that it saw")
+	headStart := fs.Duration("head-start", 0, "deprecated and without effect: a watcher waits for what others have seen, and not for a time")
 	recordUpdates := fs.Bool("record-updates", true, "record changes of labels too, so that they survive even if no watcher sees the node's end")
 	if err := opts.Parse(fs, args, stderr); err != nil {
 		return err
 	}
-	if *headStart < 0 {
-		return fmt.Errorf("--head-start %s: give a positive duration, or 0 for none", *headStart)
+	if *silence <= 0 {
+		return fmt.Errorf("--silence %s: give a positive duration", *silence)
 	}
 	ctx = service.WithLogger(ctx, stderr, &opts)
 	service.LogStart(ctx, fs)
-	metrics.Registry.MustRegister(version.Metric(program))
+	if *headStart != 0 {
+		logf.FromContext(ctx).Info("Ignored a flag that is deprecated", "flag", "head-start", "value", *headStart)
+	}
+	metrics.Registry.MustRegister(version.Metric(program),
+		// controller-runtime registers these only for programs with controllers.
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	past, listings := history.New(), &watcher.Listings{}
+	past, stream := rewind.New(nil), &watcher.Stream{}
 	mgr, err := service.New(ctx, service.Config{
-		Program: program, Options: &opts, Cache: cacheOptions(&opts, listings), History: past, Permissions: permissions(&opts),
+		Program: program, Options: &opts, Cache: cacheOptions(&opts, stream), Rewind: past, Permissions: permissions(&opts),
 	})
 	if err != nil {
 		return err
 	}
-	nodes, err := mgr.GetCache().GetInformer(ctx, nodeMetadata(), cache.BlockUntilSynced(false))
+	informer, err := mgr.GetCache().GetInformer(ctx, nodes.Metadata(""), cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
@@ -59,18 +66,22 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("watching transactions and records: %w", err)
 	}
-	member, err := service.Join(mgr, program, &opts)
+	m, err := join(mgr, &opts)
 	if err != nil {
 		return err
 	}
-	w, err := watcher.New(watcher.Config{
+	stream.Joined = m.waitToJoin
+	past.SetEvidence(m.Member)
+	w, err := watcher.New(ctx, watcher.Config{
 		Client:               mgr.GetClient(),
-		Nodes:                nodes,
+		Nodes:                informer,
 		Stored:               watcher.Stored{Reader: mgr.GetCache(), Informer: stored},
-		Turns:                watcher.NewTurns(member),
-		Shuffled:             !opts.Ring,
-		Listings:             listings,
-		HeadStart:            *headStart,
+		Stream:               stream,
+		Name:                 opts.Identity,
+		Members:              m,
+		Lease:                m,
+		Ring:                 m,
+		Silence:              *silence,
 		History:              past,
 		Events:               mgr.GetEventRecorder("nodekeeper-" + program),
 		Metrics:              metrics.Registry,
@@ -87,21 +98,20 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := mgr.AddReadyzCheck("recording", w.Ready); err != nil {
 		return fmt.Errorf("adding the readiness probe: %w", err)
 	}
+	if err := mgr.Add(early{mgr.GetCache(), w.Converse}); err != nil {
+		return fmt.Errorf("adding the talks with other watchers: %w", err)
+	}
 	if err := mgr.Add(manager.RunnableFunc(w.Run)); err != nil {
 		return fmt.Errorf("adding the watcher: %w", err)
 	}
 	return service.Run(ctx, mgr)
 }
 
-func nodeMetadata() *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
-}
-
-// cacheOptions keeps of every Node what a transaction is made from: no status, no annotations. Of transactions and records it keeps
-// what tells that they are stored.
-func cacheOptions(o *service.Options, listings *watcher.Listings) cache.Options {
+// cacheOptions keeps of every Node what a transaction is made from: no status, no annotations. Of
+// transactions and records it keeps what tells that they are stored.
+func cacheOptions(o *service.Options, stream *watcher.Stream) cache.Options {
 	return cache.Options{
-		NewInformer: listings.NewInformer,
+		NewInformer: stream.NewInformer,
 		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
 			Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}},
 			Transform:  watcher.Strip(o.TransactionNamespace),
@@ -111,8 +121,8 @@ func cacheOptions(o *service.Options, listings *watcher.Listings) cache.Options 
 }
 
 func permissions(o *service.Options) []service.Permission {
-	needed := service.Permissions("", "nodes", "", "list", "watch")
-	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "create", "get", "list", "watch")...)
+	needed := service.Permissions("", "nodes", "", "get", "list", "watch")
+	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "create", "get", "list", "watch", "patch")...)
 	needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "list", "watch")...)
 	return append(needed, service.RingPermissions(o)...)
 }

@@ -13,10 +13,10 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// lookAgain is the time between two looks at the queue.
-const lookAgain = 50 * time.Millisecond
+// pollPeriod is the time between two checks of the queue.
+const pollPeriod = 50 * time.Millisecond
 
-// audit reads everything from the API server, and not from what was seen, when there is no more to do.
+// audit waits until the queue is empty, then checks everything by live reads and not by the events seen.
 func audit(ctx context.Context, s *stage) error {
 	if err := s.awaitEmptyQueue(ctx); err != nil {
 		return err
@@ -31,7 +31,7 @@ func audit(ctx context.Context, s *stage) error {
 	}
 	s.out.say(time.Now(), "demo", fmt.Sprintf("%d nodes, %d records, 0 transactions", len(list.Items), len(saved.Items)))
 	if len(list.Items) != len(s.want) || len(saved.Items) != len(s.want) {
-		return fmt.Errorf("there are to be %d nodes and as many records", len(s.want))
+		return fmt.Errorf("want %d nodes and as many records", len(s.want))
 	}
 	for i := range saved.Items {
 		if err := holds(&saved.Items[i], s.want[saved.Items[i].Name]); err != nil {
@@ -50,7 +50,7 @@ func audit(ctx context.Context, s *stage) error {
 // awaitEmptyQueue asks the API server for the transactions until there are none.
 func (s *stage) awaitEmptyQueue(ctx context.Context) error {
 	count := 0
-	err := wait.PollUntilContextTimeout(ctx, lookAgain, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollPeriod, patience, true, func(ctx context.Context) (bool, error) {
 		var list corev1.ConfigMapList
 		if err := s.api.List(ctx, &list, client.InNamespace(transactionNamespace)); err != nil {
 			return false, fmt.Errorf("listing the transactions: %w", err)
@@ -59,7 +59,7 @@ func (s *stage) awaitEmptyQueue(ctx context.Context) error {
 		return count == 0, nil
 	})
 	if wait.Interrupted(err) {
-		return fmt.Errorf("%w: %d transactions are in the queue", errPatience, count)
+		return fmt.Errorf("%w: %d transactions are still in the queue", errTimeout, count)
 	}
 	return err
 }

@@ -19,7 +19,7 @@ func returnNode(ctx context.Context, s *stage) error {
 	return s.tellReturn(ctx, worker1)
 }
 
-// keepEdits changes, adds and removes labels, and sees that it is so after the next return.
+// keepEdits changes, adds and removes labels, and checks that the edits survive the next return.
 func keepEdits(ctx context.Context, s *stage) error {
 	if err := s.tellEdit(ctx, worker1, "example.com/team=green", "example.com/owner=ops", "disk-"); err != nil {
 		return err

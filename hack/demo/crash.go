@@ -110,7 +110,7 @@ func (s *stage) killBusiest(ctx context.Context, before int) (victim string, at 
 			held[e.holder()]++
 		}
 		if len(held) == 0 || len(h.poolRestores()) < enough {
-			return errors.New("the processors were not seen at work")
+			return errors.New("no processor was seen at work")
 		}
 		victim = slices.MaxFunc(slices.Sorted(maps.Keys(held)), func(a, b string) int { return cmp.Compare(held[a], held[b]) })
 		return nil
@@ -128,10 +128,10 @@ func (s *stage) killBusiest(ctx context.Context, before int) (victim string, at 
 	if err != nil {
 		return victim, at, err
 	}
-	s.out.say(at, "demo", fmt.Sprintf("kill -9 %d: %s, when %d of %d nodes have their labels", pid, victim, restored, poolSize))
+	s.out.say(at, "demo", fmt.Sprintf("kill -9 %d: %s, after %d of %d nodes have their labels", pid, victim, restored, poolSize))
 	s.out.say(time.Now(), "lock", fmt.Sprintf("%s leaves the locks of %d nodes behind", victim, held))
 	if restored == poolSize {
-		return victim, at, errors.New("the work was done before the processor was dead")
+		return victim, at, errors.New("all nodes were restored before the processor was killed")
 	}
 	return victim, at, nil
 }
@@ -163,7 +163,7 @@ func (s *stage) locksOf(ctx context.Context, identity string) (int, error) {
 	return count, nil
 }
 
-// tellFinish tells how the work was finished without the victim.
+// tellFinish prints how the other processor finished the work of the victim.
 func (s *stage) tellFinish(before int, victim string, killedAt time.Time) {
 	h := s.see.history()[before:]
 	holders := map[string]string{} // of every lock
@@ -175,7 +175,7 @@ func (s *stage) tellFinish(before int, victim string, killedAt time.Time) {
 		if e.typ == watch.Modified && holders[e.obj.GetName()] == victim && e.holder() != victim {
 			takeovers++
 			if takeovers == 1 {
-				s.out.say(e.at, "lock", fmt.Sprintf("%s takes over the first of them, %s after the kill", e.holder(), inSeconds(e.at.Sub(killedAt))))
+				s.out.say(e.at, "lock", fmt.Sprintf("%s takes over the first of these locks, %s after the kill", e.holder(), inSeconds(e.at.Sub(killedAt))))
 			}
 		}
 		holders[e.obj.GetName()] = e.holder()
@@ -188,6 +188,6 @@ func (s *stage) tellFinish(before int, victim string, killedAt time.Time) {
 		}
 	}
 	last := restores[len(restores)-1]
-	s.out.say(last.restored.at, "node", fmt.Sprintf("all %d nodes have their labels, %s after the kill: %d since then",
+	s.out.say(last.restored.at, "node", fmt.Sprintf("all %d nodes have their labels, %s after the kill (%d restored since)",
 		len(restores), inSeconds(last.restored.at.Sub(killedAt)), late))
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// readyTimeout is for one program. A watcher takes more than five seconds: it gives others a head start.
+	// readyTimeout is for one program.
 	readyTimeout = 30 * time.Second
 	// stopTimeout is longer than the five seconds in which the programs are to end.
 	stopTimeout = 10 * time.Second

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -24,7 +25,7 @@ func nodeEvent(second int, typ watch.EventType, uid, resourceVersion string, lab
 }
 
 func transactionEvent(second int, typ watch.EventType, resourceVersion string) event {
-	t := txn.Transaction{Node: "n", ResourceVersion: resourceVersion}
+	t := txn.Transaction{Node: "n", Revision: revision.Of(resourceVersion)}
 	return event{at: time.Unix(int64(second), 0), kind: transactions, typ: typ, obj: t.ConfigMap("ns")}
 }
 
@@ -87,7 +88,7 @@ func TestPlayEndsAtTheFirstFailure(t *testing.T) {
 	require.NoError(t, results[0].err)
 	require.ErrorContains(t, results[1].err, "broken")
 	require.ErrorIs(t, results[2].err, errNotReached)
-	require.ErrorIs(t, failure(results), errNotAsTold)
+	require.ErrorIs(t, failure(results), errNotAsExpected)
 	require.NoError(t, failure(results[:1]))
 	assert.Equal(t, "\n1/3  good\n  ✓ is good\n\n2/3  bad\n  ✗ broken\n", printed.String())
 }

@@ -42,7 +42,7 @@ func shortName(name string) string {
 	if !ok {
 		return name
 	}
-	return hash[:8] + "…." + resourceVersion
+	return hash[:8] + "…." + resourceVersion.String()
 }
 
 // labelLines is labels as kubectl prints them.

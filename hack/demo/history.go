@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -44,7 +45,7 @@ func (e event) labels() map[string]string {
 	return own
 }
 
-// isRestore says whether a node got its labels back since the event before.
+// isRestore reports whether a node got its labels back since the event before.
 func (e event) isRestore(before event) bool {
 	marker := e.obj.GetLabels()[labels.Marker]
 	return marker != "" && marker != before.obj.GetLabels()[labels.Marker]
@@ -139,9 +140,9 @@ func (h history) node(name string) event {
 	return event{}
 }
 
-// applied returns how the transaction of a node's event came and went, or an error that says what was not seen of it.
+// applied returns the events that stored and removed the transaction of a node's event, or an error if one was not seen.
 func (h history) applied(e event) (came, went event, err error) {
-	name := txn.Transaction{Node: e.obj.GetName(), ResourceVersion: e.obj.GetResourceVersion()}.Name()
+	name := txn.Transaction{Node: e.obj.GetName(), Revision: revision.Of(e.obj.GetResourceVersion())}.Name()
 	for _, t := range h {
 		switch {
 		case !t.is(transactions, name):
@@ -157,8 +158,8 @@ func (h history) applied(e event) (came, went event, err error) {
 	return came, went, fmt.Errorf("transaction %s of node %s is in the queue", name, e.obj.GetName())
 }
 
-// recorded returns the events of a node that a transaction is owed for: every create, change of labels and delete. A restore is
-// none, as the processor notes it in the record itself; it may have one all the same.
+// recorded returns the events of a node that need a transaction: every create, change of labels and delete. A restore needs
+// none, as the processor notes it in the record itself, but may have one.
 func (h history) recorded(node string) history {
 	var owed history
 	var before event

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// guide is what to try while everything keeps running; %[1]s is the path of the kubeconfig, %[2]s a node.
+// guide lists commands to try while everything keeps running. %[1]s is the path of the kubeconfig, %[2]s a node.
 const guide = `
   export KUBECONFIG=%[1]s
   kubectl get nodes --show-labels
@@ -24,14 +24,14 @@ To lose a node and bring it back:
 To lose a process:
 `
 
-// keepOpen leaves everything running until ctx is done, and prints what is seen of nodes, transactions and records.
+// keepOpen keeps everything running until ctx is done, and prints the events of nodes, transactions and records.
 func (s *stage) keepOpen(ctx context.Context) {
 	s.out.heading("Everything keeps running until Ctrl-C. In another terminal:")
 	s.out.note(fmt.Sprintf(guide, s.plane.Kubeconfig, worker1))
 	for _, p := range s.crew.running {
 		s.out.note(fmt.Sprintf("  kill -9 %d   # %s", p.PID(), p.Identity))
 	}
-	s.out.heading("What is seen from now on")
+	s.out.heading("Events from now on")
 	shown := len(s.see.history())
 	for {
 		seen, more, err := s.see.now()
@@ -43,7 +43,7 @@ func (s *stage) keepOpen(ctx context.Context) {
 		shown = len(seen)
 		if err != nil {
 			s.out.note(err.Error())
-			more = nil // nothing more is seen, but all goes on
+			more = nil // no more events are printed, but everything keeps running
 		}
 		select {
 		case <-ctx.Done():

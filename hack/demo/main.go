@@ -1,12 +1,13 @@
 // Command demo shows on a terminal what nodekeeper does (make demo). It starts
 // etcd and kube-apiserver, two watchers and two processors, plays a user who
-// labels, deletes and re-creates nodes, and prints what is seen in the API. It
-// ends with 0 only if everything that it tells was seen.
+// labels, deletes and re-creates nodes, and prints the events that it sees in the
+// API. It exits with 0 only if every step had the expected result.
 //
-// stage.go is what runs: crew.go nodekeeper's processes, user.go who uses the
-// cluster. observer.go watches the API and history.go reads what it saw. steps.go
-// lists the story, whose steps are in remember.go, comeback.go, crash.go and
-// audit.go; summary.go and keep.go are its end, screen.go and describe.go how it looks.
+// stage.go holds everything that runs: crew.go starts and kills nodekeeper's
+// processes, user.go acts as the user of the cluster. observer.go watches the API,
+// and history.go evaluates the events. steps.go lists the steps, which are in
+// remember.go, comeback.go, crash.go and audit.go. summary.go and keep.go end the
+// demo; screen.go and describe.go format its output.
 package main
 
 import (
@@ -24,17 +25,17 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// storyLimit ends a story that hangs. One takes about 20 seconds; every wait in it has its own deadline.
+// storyLimit ends a demo that hangs. It normally takes about 20 seconds, and every wait has its own deadline.
 const storyLimit = 5 * time.Minute
 
 var (
-	errInterrupted = errors.New("interrupted")
-	errNotAsTold   = errors.New("not everything was as told")
+	errInterrupted   = errors.New("interrupted")
+	errNotAsExpected = errors.New("not everything happened as expected")
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A second signal ends this process at once; what it started ends with it.
+	// A second signal ends this process and its children at once.
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:])
 	switch {
@@ -47,16 +48,16 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	keep := flags.Bool("keep", false, "leave everything running after the story, until Ctrl-C")
+	keep := flags.Bool("keep", false, "keep everything running after the last step, until Ctrl-C")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	// What the libraries log would stand in the middle of the story.
+	// Logs of the libraries would interrupt the output.
 	logf.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 
 	out := newScreen(os.Stdout)
-	context.AfterFunc(ctx, func() { out.note("Ending everything ...") })
+	context.AfterFunc(ctx, func() { out.note("Shutting down ...") })
 	s, err := openStage(ctx, out)
 	if err != nil {
 		return interruptedOr(ctx, err)
@@ -65,7 +66,7 @@ func run(ctx context.Context, args []string) error {
 	return errors.Join(err, s.close())
 }
 
-// perform plays the story, and after it keeps the stage open if that is asked for.
+// perform runs the steps, and then keeps everything running if keep is set.
 func perform(ctx context.Context, s *stage, keep bool) error {
 	storyCtx, cancel := context.WithTimeout(ctx, storyLimit)
 	defer cancel()
@@ -79,7 +80,7 @@ func perform(ctx context.Context, s *stage, keep bool) error {
 		s.crew.saveLogs()
 	}
 	if keep {
-		s.keepOpen(ctx) // until Ctrl-C, which is how it is meant to end
+		s.keepOpen(ctx) // until Ctrl-C, which is no error
 	}
 	return err
 }

@@ -17,11 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patience is how long something that nodekeeper promises may take to be seen. What takes
-// longest is the takeover of a dead processor's locks: about six seconds.
+// patience bounds the wait for an expected event. The takeover of a dead processor's locks takes
+// longest: about six seconds.
 const patience = 45 * time.Second
 
-var errPatience = fmt.Errorf("waited %s in vain", patience)
+var errTimeout = fmt.Errorf("timed out after %s", patience)
 
 // observer watches the API and keeps what it saw. It is safe for concurrent use.
 type observer struct {
@@ -34,7 +34,7 @@ type observer struct {
 	failure error         // why a watch ended
 }
 
-// observe starts to watch. The cluster must be new: what is there already is not seen. The caller owes a stop.
+// observe starts to watch. The cluster must be new: existing objects are not seen. The caller must call stop.
 func observe(ctx context.Context, c client.WithWatch) (*observer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &observer{cancel: cancel, changed: make(chan struct{})}
@@ -58,7 +58,7 @@ func observe(ctx context.Context, c client.WithWatch) (*observer, error) {
 	return o, nil
 }
 
-// startWatch watches what comes after now. An interrupted watch goes on where it was, so no event is missed.
+// startWatch watches from now on. An interrupted watch resumes where it was, so no event is missed.
 func startWatch(ctx context.Context, c client.WithWatch, list client.ObjectList, namespace string) (watch.Interface, error) {
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, err
@@ -105,23 +105,23 @@ func (o *observer) announceLocked() {
 	o.changed = make(chan struct{})
 }
 
-// now returns what was seen so far, and a channel that is closed when there is more.
+// now returns the events so far, and a channel that is closed when there are more.
 func (o *observer) now() (seen history, more <-chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.seen, o.changed, o.failure
 }
 
-// history returns what was seen so far.
+// history returns the events so far.
 func (o *observer) history() history {
 	seen, _, _ := o.now()
 	return seen
 }
 
-// until returns when check is content with what was seen. If it is not in time, the error says
-// what it still missed.
+// until waits until check accepts the events so far. After patience it returns an error that wraps
+// the last one of check.
 func (o *observer) until(ctx context.Context, check func(history) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTimeout)
 	defer cancel()
 	for {
 		seen, more, err := o.now()

@@ -19,7 +19,7 @@ const (
 	worker3 = "worker-3"
 )
 
-// recordNodes creates nodes and sees that they are recorded.
+// recordNodes creates nodes and checks that they are recorded.
 func recordNodes(ctx context.Context, s *stage) error {
 	workers := []string{worker1, worker2, worker3}
 	for i, own := range []map[string]string{
@@ -134,8 +134,8 @@ func (s *stage) checkRecord(ctx context.Context, name string) (*corev1.ConfigMap
 	return cm, holds(cm, s.want[name])
 }
 
-// holds compares a record with labels. How a label key becomes a data key is told here once
-// more, in its simplest form: the story does not take the code's word for it.
+// holds compares a record with labels. It repeats the encoding of label keys in its simplest form,
+// so that the demo does not depend on the code that it checks.
 func holds(cm *corev1.ConfigMap, want map[string]string) error {
 	data := maps.Clone(cm.Data)
 	if data[labels.Marker] == "" {

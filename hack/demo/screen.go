@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// width is what a line of the story has at most; only a path or a long label can exceed it.
+	// width is the maximum length of a line; only a path or a long label exceeds it.
 	width = 96
-	// textColumn is where text begins, after the time and who did it.
+	// textColumn is the column of the text, after the time and the actor.
 	textColumn = 24
 )
 
@@ -26,9 +26,9 @@ const (
 	cyan  = "36"
 )
 
-// screen is where the story is printed. It is safe for concurrent use.
+// screen prints the output. It is safe for concurrent use.
 type screen struct {
-	start  time.Time // what times are relative to
+	start  time.Time // printed times are relative to it
 	colour bool
 
 	mu sync.Mutex
@@ -48,12 +48,12 @@ func isTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// heading begins a part of the story.
+// heading prints the title of a part.
 func (s *screen) heading(text string) { s.print("\n" + s.paint(bold, text) + "\n") }
 
-// say prints what someone did at a time, and details of it.
+// say prints an action of an actor at a time, with details.
 func (s *screen) say(at time.Time, who, text string, details ...string) {
-	// The name of who is padded before it is painted: a colour has no width.
+	// Pad before painting: the codes of a colour have no width.
 	s.print(fmt.Sprintf("%s  %s  %s\n", s.paint(dim, fmt.Sprintf("%7.3fs", at.Sub(s.start).Seconds())),
 		s.paint(cyan, fmt.Sprintf("%-12s", who)), text))
 	for _, line := range details {
@@ -61,7 +61,7 @@ func (s *screen) say(at time.Time, who, text string, details ...string) {
 	}
 }
 
-// show prints what was seen.
+// show prints events.
 func (s *screen) show(events ...event) {
 	for _, e := range inOrder(events...) {
 		text, details := describe(e)
@@ -69,7 +69,7 @@ func (s *screen) show(events ...event) {
 	}
 }
 
-// result prints whether something is as told.
+// result prints whether a step had the expected result.
 func (s *screen) result(ok bool, text string) {
 	sign := s.paint(green, "✓")
 	if !ok {
@@ -91,7 +91,7 @@ func (s *screen) paint(colour, text string) string {
 func (s *screen) print(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = io.WriteString(s.w, text) // there is nobody to tell that nobody listens
+	_, _ = io.WriteString(s.w, text) // if the output is closed, the error cannot be printed either
 }
 
 // wrap puts words into lines of at most max characters, two spaces apart. A longer word has its own line.

@@ -31,7 +31,7 @@ type stage struct {
 	want map[string]map[string]string
 }
 
-// openStage starts everything. The caller owes the stage a close.
+// openStage starts everything. The caller must close the stage.
 func openStage(ctx context.Context, out *screen) (*stage, error) {
 	s := &stage{out: out, want: map[string]map[string]string{}}
 	if err := s.open(ctx); err != nil {

@@ -10,11 +10,11 @@ import (
 // step is one part of the story.
 type step struct {
 	title   string
-	promise string // what is to be seen
+	promise string // the expected result
 	run     func(context.Context, *stage) error
 }
 
-// story is all steps, in order. Each begins with what the ones before it left.
+// story returns all steps, in order. Each starts from the state that the previous ones left.
 func story() []step {
 	return []step{
 		{"Nodes get labels", "every node has a record, which holds exactly that node's labels", recordNodes},
@@ -27,14 +27,14 @@ func story() []step {
 	}
 }
 
-// result is what became of a step.
+// result is the outcome of a step.
 type result struct {
 	step step
 	err  error
 	took time.Duration
 }
 
-// errNotReached is the result of the steps behind one that failed.
+// errNotReached is the result of the steps after one that failed.
 var errNotReached = errors.New("not reached")
 
 // play runs the steps until one fails.
@@ -67,11 +67,11 @@ func (s *stage) printResult(ctx context.Context, r result) {
 	}
 }
 
-// failure returns errNotAsTold if a step failed.
+// failure returns errNotAsExpected if a step failed.
 func failure(results []result) error {
 	for _, r := range results {
 		if r.err != nil {
-			return errNotAsTold
+			return errNotAsExpected
 		}
 	}
 	return nil

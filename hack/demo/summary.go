@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// printSummary tells what became of every step, and what was measured.
+// printSummary prints the outcome of every step, and the measured latencies.
 func (s *stage) printSummary(results []result) {
 	s.out.heading("Summary")
 	for i, r := range results {
@@ -41,7 +41,7 @@ func (s *stage) printSummary(results []result) {
 	s.out.note("    while a processor died   " + spread(crash))
 	s.out.note("  " + countTransactions(h))
 	if failure(results) == nil {
-		s.out.note(fmt.Sprintf("\n  All was as told, in %s.", inSeconds(time.Since(s.out.start))))
+		s.out.note(fmt.Sprintf("\n  Everything happened as expected, in %s.", inSeconds(time.Since(s.out.start))))
 	}
 }
 
@@ -55,7 +55,7 @@ func spread(latencies []time.Duration) string {
 		len(latencies), inMillis(latencies[(len(latencies)-1)/2]), inMillis(latencies[len(latencies)-1]))
 }
 
-// countTransactions tells how many transactions were seen.
+// countTransactions describes how many transactions were seen.
 func countTransactions(h history) string {
 	types := map[txn.Type]int{}
 	seen := map[string]bool{}
@@ -74,7 +74,7 @@ func countTransactions(h history) string {
 	text := fmt.Sprintf("Transactions: %d (%d added, %d updated, %d deleted), %d left",
 		len(seen), types[txn.Added], types[txn.Updated], types[txn.Deleted], len(h.present(transactions)))
 	if again > 0 {
-		text += fmt.Sprintf("; %d of them were put twice", again)
+		text += fmt.Sprintf("; %d of them were stored twice", again)
 	}
 	return text
 }

@@ -1,6 +1,4 @@
 // Command plot draws the figures of make bench: for each CSV file that it is given, an SVG file beside it.
-//
-// It is a module of its own: nothing else needs the plotting library.
 package main
 
 import (

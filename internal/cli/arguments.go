@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+
+	"nodekeeper.dev/internal/cli/output"
 )
 
 // noArgs is for commands that take no arguments.
@@ -51,13 +53,14 @@ func usage(cmd *cobra.Command) string {
 	return strings.TrimSuffix(cmd.UseLine(), " [flags]")
 }
 
-// nodeNames returns the names of nodes that the arguments give, each once. NAME is as good as node/NAME, which -o name prints.
+// nodeNames returns the names of nodes that the arguments give, each once. NAME is as good as
+// node/NAME, which -o name prints.
 func nodeNames(args []string) ([]string, error) {
 	var names []string
 	for _, arg := range args {
-		name := strings.TrimPrefix(arg, namePrefix)
+		name := strings.TrimPrefix(arg, output.NamePrefix)
 		if len(apivalidation.NameIsDNSSubdomain(name, false)) > 0 {
-			return nil, fmt.Errorf("%q is no name of a node", arg)
+			return nil, fmt.Errorf("%q is not the name of a node", arg)
 		}
 		if !slices.Contains(names, name) {
 			names = append(names, name)
@@ -65,9 +68,6 @@ func nodeNames(args []string) ([]string, error) {
 	}
 	return names, nil
 }
-
-// namePrefix is what -o name prints before the name of a node.
-const namePrefix = "node/"
 
 // oneOf returns an error unless value is among those that are allowed.
 func oneOf[T ~string](flag string, value T, allowed ...T) error {

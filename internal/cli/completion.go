@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/pages"
-	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/byhand"
+	"nodekeeper.dev/internal/cli/output"
 )
 
 // completionTimeout is how long a shell is kept waiting for names.
@@ -23,7 +23,8 @@ func completeFlag(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// names completes the names of objects that sources list. At most limit arguments are names; 0: all of them.
+// names completes the names of objects that sources list. At most limit arguments are names; 0: all
+// of them.
 func (p *plugin) names(limit int, sources ...func(context.Context, *cluster, func(string)) error) completion {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if limit > 0 && len(args) >= limit {
@@ -37,7 +38,7 @@ func (p *plugin) names(limit int, sources ...func(context.Context, *cluster, fun
 		defer cancel()
 		seen := map[string]bool{}
 		for _, given := range args {
-			seen[strings.TrimPrefix(given, namePrefix)] = true
+			seen[strings.TrimPrefix(given, output.NamePrefix)] = true
 		}
 		var found []cobra.Completion
 		add := func(name string) {
@@ -57,7 +58,7 @@ func (p *plugin) names(limit int, sources ...func(context.Context, *cluster, fun
 
 // liveNames lists the nodes that there are.
 func liveNames(ctx context.Context, c *cluster, add func(string)) error {
-	return pages.Each(ctx, c.client, pages.Metadata("Node"), "", func(n *metav1.PartialObjectMetadata) error {
+	return c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
 		add(n.Name)
 		return nil
 	})
@@ -65,18 +66,13 @@ func liveNames(ctx context.Context, c *cluster, add func(string)) error {
 
 // recordNames lists the nodes that have records.
 func recordNames(ctx context.Context, c *cluster, add func(string)) error {
-	return pages.Each(ctx, c.client, pages.Metadata("ConfigMap"), c.MetadataNamespace, func(cm *metav1.PartialObjectMetadata) error {
-		if cm.Name != record.RootCAName {
-			add(cm.Name)
-		}
-		return nil
-	})
+	return c.Records().EachName(ctx, add)
 }
 
-// transactionNames lists what is in the transaction namespace, by the names that retry and discard take.
+// transactionNames lists what is in the queue, by the names that retry and discard take.
 func transactionNames(ctx context.Context, c *cluster, add func(string)) error {
-	return c.eachTransaction(ctx, func(cm *corev1.ConfigMap) error {
-		add(shortName(cm))
+	return c.Queue().Each(ctx, func(cm *corev1.ConfigMap) error {
+		add(byhand.ShortName(cm))
 		return nil
 	})
 }

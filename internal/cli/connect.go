@@ -18,7 +18,6 @@ import (
 type cluster struct {
 	inspect.Cluster
 
-	client client.Client
 	config *rest.Config
 	mapper meta.RESTMapper
 }
@@ -35,11 +34,11 @@ func (p *plugin) connect() (*cluster, error) {
 	config.UserAgent = "kubectl-nodekeeper/" + version.Version
 	config.QPS = -1 // the API server's priority and fairness shares its capacity out
 	c := &cluster{config: config, mapper: newMapper()}
-	c.client, err = client.New(config, client.Options{Scheme: scheme.Scheme, Mapper: c.mapper})
+	direct, err := client.New(config, client.Options{Scheme: scheme.Scheme, Mapper: c.mapper})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
-	c.Cluster = inspect.Cluster{Client: c.client, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace}
+	c.Cluster = inspect.Cluster{Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace}
 	return c, nil
 }
 

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 
 	"github.com/spf13/cobra"
 
+	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/preserve"
 )
@@ -42,7 +42,7 @@ func (p *plugin) diff(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case n.Saved.Unreadable != nil:
-		return fmt.Errorf("the record of node %q: %w: mend it, or forget it", n.Name, n.Saved.Unreadable)
+		return fmt.Errorf("the record of node %q: %w: correct it, or forget it", n.Name, n.Saved.Unreadable)
 	case n.Live == nil:
 		return fmt.Errorf("node %q is away, so there is nothing to compare with: kubectl nodekeeper show %s shows what is saved", n.Name, n.Name)
 	case n.Saved.Record == nil:
@@ -57,53 +57,8 @@ func (p *plugin) diff(ctx context.Context, args []string) error {
 }
 
 func writeDiff(w io.Writer, n *inspect.Node, live map[string]string) {
-	d := newDiffWriter(w)
-	d.minus("-- saved of " + n.Name + ", version " + n.Saved.Record.Version)
-	d.plus("++ on " + n.Name + ", resourceVersion " + n.Live.ResourceVersion)
-	d.changes(n.Saved.Record.Labels, live)
-}
-
-// writeChanges tells which labels change.
-func writeChanges(w io.Writer, before, after map[string]string) {
-	newDiffWriter(w).changes(before, after)
-}
-
-// diffWriter writes what is taken away and what is added, in colours on a terminal.
-type diffWriter struct {
-	w                   io.Writer
-	removed, added, end string
-}
-
-func newDiffWriter(w io.Writer) *diffWriter {
-	if hasColors(w) {
-		return &diffWriter{w, red, green, plain}
-	}
-	return &diffWriter{w: w}
-}
-
-func (d *diffWriter) minus(text string) { _, _ = fmt.Fprintf(d.w, "%s-%s%s\n", d.removed, text, d.end) }
-
-func (d *diffWriter) plus(text string) { _, _ = fmt.Fprintf(d.w, "%s+%s%s\n", d.added, text, d.end) }
-
-func (d *diffWriter) changes(before, after map[string]string) {
-	for _, key := range sortedKeys(before, after) {
-		was, hadIt := before[key]
-		is, hasIt := after[key]
-		if hadIt && hasIt && was == is {
-			continue
-		}
-		if hadIt {
-			d.minus(key + "=" + was)
-		}
-		if hasIt {
-			d.plus(key + "=" + is)
-		}
-	}
-}
-
-// sortedKeys returns the keys of both maps.
-func sortedKeys(a, b map[string]string) []string {
-	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
-	slices.Sort(keys)
-	return slices.Compact(keys)
+	d := output.NewDiff(w)
+	d.Minus("-- saved of " + n.Name + ", version " + n.Saved.Record.Revision.String())
+	d.Plus("++ on " + n.Name + ", resourceVersion " + n.Live.ResourceVersion)
+	d.Changes(n.Saved.Record.Labels, live)
 }

@@ -8,14 +8,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// errTold says that a command has found what its exit code is to tell scripts, and has said all there is to say.
+// errTold says that a command has found what its exit code is to tell scripts, and has said all
+// there is to say.
 var errTold = errors.New("told")
 
 // The exit codes besides 0.
 const (
 	codeFound = 1
 	codeError = 1
-	// codeTrouble is for errors of commands that tell something by codeFound, as kubectl diff has it.
+	// codeTrouble is for errors of commands that tell something by codeFound, as kubectl diff has
+	// it.
 	codeTrouble = 2
 )
 
@@ -51,7 +53,7 @@ func withAdvice(err error) error {
 	_, isNetwork := errors.AsType[*net.OpError](err)
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w\nTo look needs the rights of nodekeeper-viewer, to act those of nodekeeper-editor: see deploy/users", err)
+		return fmt.Errorf("%w\nReading needs the rights of nodekeeper-viewer, writing those of nodekeeper-editor: see deploy/users", err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w\nThe API server refuses these credentials: check the kubeconfig, or --context", err)
 	case isNetwork:

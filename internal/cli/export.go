@@ -9,7 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/byhand"
+	"nodekeeper.dev/internal/cli/output"
+	"nodekeeper.dev/internal/inspect"
 )
 
 func newExportCommand(p *plugin) *cobra.Command {
@@ -35,35 +37,39 @@ func (p *plugin) export(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	uid, err := c.clusterUID(ctx)
+	uid, err := byhand.ClusterUID(ctx, c.Client)
 	if err != nil {
 		return err
 	}
-	isMissing := map[string]bool{}
+	missing := map[string]bool{}
 	for _, name := range names {
-		isMissing[name] = true
+		missing[name] = true
 	}
 	var errs []error
-	shown, n := newProgress(p.ErrOut), 0
+	shown, n := output.NewProgress(p.ErrOut), 0
 	var printer printers.YAMLPrinter
-	err = c.EachRecord(ctx, func(cm *corev1.ConfigMap) error {
-		if len(names) > 0 && !isMissing[cm.Name] {
+	err = c.Records().Each(ctx, func(cm *corev1.ConfigMap) error {
+		if len(names) > 0 && !missing[cm.Name] {
 			return nil
 		}
-		delete(isMissing, cm.Name)
-		if _, err := record.Parse(cm); err != nil {
+		saved := inspect.ParseSaved(cm)
+		if saved.Floor.Object != nil {
+			return nil // nothing is saved
+		}
+		delete(missing, cm.Name)
+		if err := saved.Unreadable; err != nil {
 			errs = append(errs, fmt.Errorf("%q is not exported: %w", cm.Name, err))
 			return nil
 		}
 		n++
-		if !isTerminal(p.Out) {
-			shown.show("Exported %s", count(n, "record"))
+		if !output.IsTerminal(p.Out) {
+			shown.Show("Exported %s", output.Count(n, "record"))
 		}
-		return printer.PrintObj(exported(cm, uid), p.Out)
+		return printer.PrintObj(byhand.Exported(cm, uid), p.Out)
 	})
-	shown.done()
+	shown.Done()
 	for _, name := range names {
-		if isMissing[name] {
+		if missing[name] {
 			errs = append(errs, fmt.Errorf("nothing is saved of node %q", name))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
 )
 
 // change is what a watch shows: before is nil for what is new, after for what is gone.
@@ -22,13 +23,15 @@ type change[O client.Object] struct {
 	isInitial bool
 }
 
-// followed is what becomes of the changes of each kind; nil: they are not watched. Calls come one at a time.
+// followed is what becomes of the changes of each kind; nil: they are not watched. Calls come one
+// at a time.
 type followed struct {
 	transaction, record func(change[*corev1.ConfigMap])
 	node                func(change[*metav1.PartialObjectMetadata])
 }
 
-// follow watches until ctx is cancelled, and tells people when it begins to. A watch that breaks is taken up again, and what was missed is shown then.
+// follow watches until ctx is cancelled, and tells people when it begins to. A watch that breaks is
+// taken up again, and what was missed is shown then.
 func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 	watched := cache.Options{
 		Scheme: scheme.Scheme,
@@ -49,10 +52,9 @@ func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 			cm = ch.before
 		}
 		switch {
-		case cm.Name == record.RootCAName:
-		case cm.Namespace == c.TransactionNamespace && do.transaction != nil:
+		case cm.Namespace == c.TransactionNamespace && do.transaction != nil && txn.Ours(cm):
 			do.transaction(ch)
-		case cm.Namespace == c.MetadataNamespace && do.record != nil:
+		case cm.Namespace == c.MetadataNamespace && do.record != nil && record.Ours(cm):
 			do.record(ch)
 		}
 	})

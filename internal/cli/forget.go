@@ -6,15 +6,14 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/byhand"
+	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 )
 
 type forgetOptions struct {
-	isYes         bool
+	yes           bool
 	ignorePending bool
 	dryRun        dryRun
 }
@@ -29,12 +28,13 @@ func newForgetCommand(p *plugin) *cobra.Command {
 A node that is away then returns as a new one: its labels are lost. To keep them
 elsewhere, export them before.
 
-A node that is there keeps the labels that it has, and they are saved anew: with
-its next change of labels, when it is deleted, or when a watcher starts. If it
-has not got its saved labels back, it does not get them any more.
+A node that is there keeps the labels that it has, and its record begins again
+with them. If it has not got its saved labels back, it does not get them any
+more.
 
-A node that has pending transactions is not forgotten: they may make its record
-anew. With --ignore-pending it is, and they may.`,
+Events of the node from before do not bring its record back, whenever they are
+recorded. So a node that has pending transactions is not forgotten, unless you
+give --ignore-pending: what they would save is lost.`,
 		Example: `  # a machine that is gone for good
   kubectl nodekeeper forget node-1
 
@@ -44,7 +44,7 @@ anew. With --ignore-pending it is, and they may.`,
 		ValidArgsFunction: p.names(0, recordNames),
 		RunE:              func(cmd *cobra.Command, args []string) error { return p.forget(cmd.Context(), &o, args) },
 	}
-	addYesFlag(cmd, &o.isYes)
+	addYesFlag(cmd, &o.yes)
 	cmd.Flags().BoolVar(&o.ignorePending, "ignore-pending", false, "Forget nodes that have pending transactions too.")
 	addDryRunFlag(cmd, &o.dryRun)
 	return cmd
@@ -58,26 +58,26 @@ func (p *plugin) forget(ctx context.Context, o *forgetOptions, args []string) er
 	if err != nil {
 		return err
 	}
-	nodes, err := c.nodesOf(ctx, names)
+	nodes, err := byhand.ReadNodes(ctx, &c.Cluster, names)
 	if err != nil {
 		return err
 	}
 	for _, name := range names { // nothing is removed if something is wrong
-		if err := o.check(nodes[name], name); err != nil {
+		if err := byhand.Forgettable(nodes[name], name, o.ignorePending); err != nil {
 			return err
 		}
 	}
 	for _, name := range names {
 		_, _ = fmt.Fprintf(p.ErrOut, "%s: %s\n", name, describeLoss(nodes[name]))
 	}
-	if !o.dryRun.isDry() {
-		if err := p.confirmed(o.isYes, "Remove "+count(len(names), "record")+"?"); err != nil {
+	if !o.dryRun.Dry() {
+		if err := p.confirmed(o.yes, "Remove "+output.Count(len(names), "record")+"?"); err != nil {
 			return err
 		}
 	}
 	var errs []error
 	for _, name := range names {
-		if err := c.removeRecord(ctx, o.dryRun, nodes[name].Saved.Object); err != nil {
+		if err := byhand.Forget(ctx, &c.Cluster, o.dryRun.DryRun, nodes[name]); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -86,44 +86,16 @@ func (p *plugin) forget(ctx context.Context, o *forgetOptions, args []string) er
 	return errors.Join(errs...)
 }
 
-func (o *forgetOptions) check(n *inspect.Node, name string) error {
-	switch {
-	case n == nil || n.Saved.Object == nil:
-		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper list shows what is", name)
-	case len(n.Pending) > 0 && !o.ignorePending:
-		return fmt.Errorf("node %q has %s, which may make its record anew: wait until nothing is pending (kubectl nodekeeper show %s), or give --ignore-pending",
-			name, count(len(n.Pending), "pending transaction"), name)
-	}
-	return nil
-}
-
 // describeLoss says what it means to remove a record.
 func describeLoss(n *inspect.Node) string {
 	switch n.State() {
 	case inspect.Away:
-		return count(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is away"
+		return output.Count(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is away"
 	case inspect.Restoring:
-		return count(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is there, and has not got them back"
+		return output.Count(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is there, and has not got them back"
 	case inspect.Unreadable:
 		return "its record cannot be read, and will be removed as it is"
 	case inspect.Live, inspect.NeverSeen:
 	}
-	return "the node is there: its labels are saved anew with its next change"
-}
-
-// removeRecord deletes a record, conditional on the one that was read.
-func (c *cluster) removeRecord(ctx context.Context, dry dryRun, cm *corev1.ConfigMap) error {
-	if dry == dryRunClient {
-		return nil
-	}
-	err := dry.writer(c).Delete(ctx, cm, client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion})
-	switch {
-	case apierrors.IsNotFound(err): // somebody else removed it, or the answer to our own delete was lost
-		return nil
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("node %q is not forgotten: %w", cm.Name, errChanged)
-	case err != nil:
-		return fmt.Errorf("removing the record of node %q: %w", cm.Name, err)
-	}
-	return nil
+	return "the node is there: its record begins again with the labels it has"
 }

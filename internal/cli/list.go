@@ -14,6 +14,7 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 )
 
@@ -34,7 +35,7 @@ var orders = map[string]func(a, b inspect.Summary) int{
 }
 
 type listOptions struct {
-	output
+	output.Flags
 
 	selector string
 	states   []string
@@ -54,7 +55,7 @@ The state of a node is one of
   restoring    it is back, and is to get its saved labels
   away         there is no such node, but its labels are saved
   never-seen   nothing is saved of it
-  unreadable   its record cannot be read: mend or forget it
+  unreadable   its record cannot be read: correct or forget it
 
 AWAY is for how long a node has not been heard of.`,
 		Example: `  # every node
@@ -68,7 +69,7 @@ AWAY is for how long a node has not been heard of.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) },
 	}
-	o.addFlags(cmd)
+	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&o.selector, "selector", "l", "", "Selector (label query) of the labels of the Node, or of the saved ones if it is away.")
 	flags.StringSliceVar(&o.states, "state", nil, "Show only nodes in these states.")
@@ -103,22 +104,22 @@ func (o *listOptions) run(ctx context.Context, p *plugin) error {
 		return len(o.states) > 0 && !slices.Contains(o.states, string(s.State))
 	})
 	slices.SortStableFunc(nodes, orders[o.sortBy])
-	if len(nodes) == 0 && o.isForPeople() {
+	if len(nodes) == 0 && o.ForPeople() {
 		_, _ = fmt.Fprintln(p.ErrOut, "No nodes found.")
 		return nil
 	}
-	return o.print(p.Out, listView(nodes, time.Now()))
+	return o.Print(p.Out, listView(nodes, time.Now()))
 }
 
-func listView(nodes []inspect.Summary, now time.Time) view {
-	v := view{kind: "NodeList", data: &nodeList{Items: listed(nodes)}}
-	v.table = &metav1.Table{ColumnDefinitions: columns(
+func listView(nodes []inspect.Summary, now time.Time) output.View {
+	v := output.View{Kind: "NodeList", Data: &nodeList{Items: output.Listed(nodes)}}
+	v.Table = &metav1.Table{ColumnDefinitions: output.Columns(
 		"Name", "State", "Labels", "Version", "Saved", "Away", "Pending", "+Restored", "+UID", "+Source")}
 	for _, s := range nodes {
-		v.names = append(v.names, s.Name)
-		v.table.Rows = append(v.table.Rows, metav1.TableRow{Cells: []any{
-			s.Name, string(s.State), s.Labels, orNone(s.Version), ageOf(s.SavedAt, now), ageOf(s.AwaySince, now), s.Pending,
-			ageOf(s.RestoredAt, now), orNone(s.UID), orNone(s.Source),
+		v.Names = append(v.Names, s.Name)
+		v.Table.Rows = append(v.Table.Rows, metav1.TableRow{Cells: []any{
+			s.Name, string(s.State), s.Labels, output.OrNone(s.Version), output.AgeOf(s.SavedAt, now), output.AgeOf(s.AwaySince, now), s.Pending,
+			output.AgeOf(s.RestoredAt, now), output.OrNone(s.UID), output.OrNone(s.Source),
 		}})
 	}
 	return v

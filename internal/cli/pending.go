@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/labels"
 )
 
@@ -18,14 +19,16 @@ type pendingList struct {
 }
 
 func newPendingCommand(p *plugin) *cobra.Command {
-	var out output
+	var out output.Flags
 	var policy policyFlags
-	isWatching := false
+	watching := false
 	cmd := &cobra.Command{
 		Use:   "pending [NODE]",
 		Short: "Show the transactions that are not applied yet, oldest first",
 		Long: `Show the transactions that have not taken effect yet, oldest first, with what
-each will do. They live for milliseconds: what stays waits for something.
+each will do. A transaction that restores labels lives for milliseconds, one that saves
+labels for --save-delay of the processor, and the end of a node for up to nine times as long. What stays longer waits
+for something.
 
 With --watch, each transaction is shown as it is recorded, and once more as it
 is applied.`,
@@ -42,19 +45,19 @@ is applied.`,
 		},
 		ValidArgsFunction: p.names(1, liveNames, recordNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if isWatching {
+			if watching {
 				return p.watchPending(cmd.Context(), &out, args)
 			}
 			return p.pending(cmd.Context(), &out, &policy, args)
 		},
 	}
-	out.addFlags(cmd)
+	out.AddFlags(cmd)
 	policy.addFlags(cmd)
-	cmd.Flags().BoolVarP(&isWatching, "watch", "w", false, "Go on and show what comes and goes.")
+	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "Go on and show what comes and goes.")
 	return cmd
 }
 
-func (p *plugin) pending(ctx context.Context, out *output, flags *policyFlags, args []string) error {
+func (p *plugin) pending(ctx context.Context, out *output.Flags, flags *policyFlags, args []string) error {
 	policy, err := flags.policy()
 	if err != nil {
 		return err
@@ -67,14 +70,15 @@ func (p *plugin) pending(ctx context.Context, out *output, flags *policyFlags, a
 	if err != nil {
 		return err
 	}
-	if len(shown) == 0 && out.isForPeople() {
+	if len(shown) == 0 && out.ForPeople() {
 		_, _ = fmt.Fprintln(p.ErrOut, "Nothing is pending.")
 		return nil
 	}
-	return out.print(p.Out, pendingView(shown, time.Now()))
+	return out.Print(p.Out, pendingView(shown, time.Now()))
 }
 
-// pendingOf returns what is pending of one node, or of all of them if none is named: the node that waits longest first.
+// pendingOf returns what is pending of one node, or of all of them if none is named: the node that
+// waits longest first.
 func (c *cluster) pendingOf(ctx context.Context, names []string, policy labels.Policy) ([]shownPending, error) {
 	if len(names) == 1 {
 		n, err := c.Node(ctx, names[0])
@@ -95,7 +99,7 @@ func (c *cluster) pendingOf(ctx context.Context, names []string, policy labels.P
 			order = append(order, t.Node)
 		}
 	}
-	nodes, err := c.Nodes(ctx, func(name string) bool { return isPending[name] })
+	nodes, err := c.Every(ctx, func(name string) bool { return isPending[name] })
 	if err != nil {
 		return nil, err
 	}
@@ -108,15 +112,15 @@ func (c *cluster) pendingOf(ctx context.Context, names []string, policy labels.P
 	return shown, nil
 }
 
-func pendingView(shown []shownPending, now time.Time) view {
-	v := view{kind: "PendingList", data: &pendingList{Items: listed(shown)}}
-	v.table = &metav1.Table{ColumnDefinitions: columns("Node", "Type", "Version", "Age", "Labels", "Will", "+Reason", "+UID")}
+func pendingView(shown []shownPending, now time.Time) output.View {
+	v := output.View{Kind: "PendingList", Data: &pendingList{Items: output.Listed(shown)}}
+	v.Table = &metav1.Table{ColumnDefinitions: output.Columns("Node", "Type", "Version", "Age", "Labels", "Will", "+Reason", "+UID")}
 	for _, t := range shown {
-		if !slices.Contains(v.names, t.Node) {
-			v.names = append(v.names, t.Node)
+		if !slices.Contains(v.Names, t.Node) {
+			v.Names = append(v.Names, t.Node)
 		}
-		v.table.Rows = append(v.table.Rows, metav1.TableRow{Cells: []any{
-			t.Node, t.Type, t.Version, ageOf(t.Created, now), t.Labels, t.Will, t.Reason, t.UID,
+		v.Table.Rows = append(v.Table.Rows, metav1.TableRow{Cells: []any{
+			t.Node, t.Type, t.Version, output.AgeOf(t.Created, now), t.Labels, t.Will, t.Reason, t.UID,
 		}})
 	}
 	return v

@@ -8,7 +8,8 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// policyFlags are the settings of the processors that say what a restore writes. The processors keep them nowhere in the cluster.
+// policyFlags are the settings of the processors that say what a restore writes. The processors
+// keep them nowhere in the cluster.
 type policyFlags struct{ restoreMode, liveLabels string }
 
 func (f *policyFlags) addFlags(cmd *cobra.Command) {

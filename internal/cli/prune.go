@@ -4,25 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apilabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/apimachinery/pkg/util/rand"
 
-	"nodekeeper.dev/internal/inspect"
-	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/byhand"
+	"nodekeeper.dev/internal/cli/output"
 )
 
 type pruneOptions struct {
 	olderThan age
-	isYes     bool
+	yes       bool
 	dryRun    dryRun
 }
 
@@ -46,9 +42,9 @@ record back. Processors do the same by themselves with --retention.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.prune(cmd.Context(), &o) },
 	}
-	cmd.Flags().Var(&o.olderThan, "older-than", "For how long a node has to be away: 30d, 12h, 90m for instance.")
+	cmd.Flags().Var(&o.olderThan, "older-than", "How long a node must have been away: 30d, 12h, 90m for instance.")
 	_ = cmd.MarkFlagRequired("older-than") // the flag is there
-	addYesFlag(cmd, &o.isYes)
+	addYesFlag(cmd, &o.yes)
 	addDryRunFlag(cmd, &o.dryRun)
 	return cmd
 }
@@ -66,104 +62,34 @@ func (p *plugin) prune(ctx context.Context, o *pruneOptions) error {
 		return err
 	}
 	now := time.Now()
-	var names []string
-	for _, s := range survey.Nodes {
-		if s.State == inspect.Away && s.Pending == 0 && s.AwaySince != nil && now.Sub(s.AwaySince.Time) >= time.Duration(o.olderThan) {
-			names = append(names, s.Name)
-			_, _ = fmt.Fprintf(p.ErrOut, "%s: away for %s, %s\n", s.Name, ageOf(s.AwaySince, now), count(s.Labels, "saved label"))
-		}
+	found := byhand.Prunable(survey, time.Duration(o.olderThan), now)
+	for _, s := range found {
+		_, _ = fmt.Fprintf(p.ErrOut, "%s: away for %s, %s\n", s.Name, output.AgeOf(s.AwaySince, now), output.Count(s.Labels, "saved label"))
 	}
-	if len(names) == 0 {
+	if len(found) == 0 {
 		_, _ = fmt.Fprintf(p.ErrOut, "No node has been away for longer than %s.\n", &o.olderThan)
 		return nil
 	}
-	if !o.dryRun.isDry() {
-		if err := p.confirmed(o.isYes, "Remove "+count(len(names), "record")+"?"); err != nil {
+	if !o.dryRun.Dry() {
+		if err := p.confirmed(o.yes, "Remove "+output.Count(len(found), "record")+"?"); err != nil {
 			return err
 		}
 	}
-	shown := newProgress(p.ErrOut)
-	defer shown.done()
-	locks := nodelock.New(c.client, c.TransactionNamespace, lockIdentity())
+	shown := output.NewProgress(p.ErrOut)
+	defer shown.Done()
+	prune := byhand.NewPrune(&c.Cluster, o.dryRun.DryRun, time.Duration(o.olderThan))
 	var errs []error
-	for i, name := range names {
-		shown.show("Removing records: %d of %d", i+1, len(names))
-		told, err := o.pruneOne(ctx, c, locks, name)
-		shown.done()
+	for i, s := range found {
+		shown.Show("Removing records: %d of %d", i+1, len(found))
+		told, err := prune.Remove(ctx, s.Name)
+		shown.Done()
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		_, _ = fmt.Fprintf(p.Out, "node/%s %s%s\n", name, told, o.dryRun.suffix())
+		_, _ = fmt.Fprintf(p.Out, "node/%s %s%s\n", s.Name, told, o.dryRun.suffix())
 	}
 	return errors.Join(errs...)
-}
-
-// pruneOne removes one record under the node's lock, as a processor with a retention time does, unless a fresh look shows that the node is not just away.
-func (o *pruneOptions) pruneOne(ctx context.Context, c *cluster, locks *nodelock.Locker, name string) (told string, err error) {
-	if o.dryRun.isDry() { // a lock is a write
-		return o.pruneLocked(ctx, c, name)
-	}
-	err = locks.Do(ctx, name, func(ctx context.Context) (err error) {
-		told, err = o.pruneLocked(ctx, c, name)
-		return err
-	})
-	if errors.Is(err, nodelock.ErrHeld) {
-		return "kept: a processor is at work for it", nil
-	}
-	return told, err
-}
-
-func (o *pruneOptions) pruneLocked(ctx context.Context, c *cluster, name string) (told string, err error) {
-	n, err := c.Node(ctx, name)
-	switch {
-	case err != nil:
-		return "", err
-	case n.Live != nil || len(n.Pending) > 0:
-		return "kept: it is back", nil
-	case n.Saved.Object == nil:
-		return "forgotten by somebody else", nil
-	case time.Since(inspect.LastHeard(n.Saved.Object)) < time.Duration(o.olderThan):
-		return "kept: it was heard of", nil
-	}
-	if err := c.removeRecord(ctx, o.dryRun, n.Saved.Object); err != nil {
-		return "", err
-	}
-	if o.dryRun.isDry() {
-		return "forgotten", nil
-	}
-	// No write can be conditional on there being no Node: look once more, while no processor can act on what came in between.
-	after, err := c.Node(ctx, name)
-	if err == nil && after.Live == nil && len(after.Pending) == 0 {
-		return "forgotten", nil
-	}
-	if putErr := c.putBack(ctx, n.Saved.Object); err != nil || putErr != nil {
-		return "", errors.Join(err, putErr)
-	}
-	return "kept: it came back just now", nil
-}
-
-// putBack makes a record anew that was removed.
-func (c *cluster) putBack(ctx context.Context, removed *corev1.ConfigMap) error {
-	again := removed.DeepCopy()
-	again.UID, again.ResourceVersion, again.ManagedFields = "", "", nil
-	err := c.client.Create(ctx, again)
-	if apierrors.IsAlreadyExists(err) {
-		return nil // the node's own event made one
-	}
-	if err != nil {
-		return fmt.Errorf("putting the record of node %q back: %w", removed.Name, err)
-	}
-	return nil
-}
-
-// lockIdentity names this process among those that take locks.
-func lockIdentity() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return "kubectl-nodekeeper-" + strings.ToLower(host) + "-" + rand.String(6)
 }
 
 // age is a flag: a duration that may be in days.
@@ -176,7 +102,7 @@ func (a *age) Set(text string) error {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.Atoi(days)
 		if err != nil || n < 0 || n > int(maxAge/day) {
-			return fmt.Errorf("%q is no number of days", days)
+			return fmt.Errorf("%q is not a number of days", days)
 		}
 		*a = age(n) * age(day)
 		return nil

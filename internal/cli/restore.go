@@ -5,11 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/txn"
 )
 
 func newRestoreCommand(p *plugin) *cobra.Command {
-	h := &byHand{typ: txn.Added, done: "restored"}
+	h := &requesting{Requests: byhand.Requests{Type: txn.Added, Done: "restored"}}
 	var policy policyFlags
 	cmd := &cobra.Command{
 		Use:   "restore NODE...",
@@ -17,14 +18,18 @@ func newRestoreCommand(p *plugin) *cobra.Command {
 		Long: `Put the saved labels back onto nodes that have not got them, and wait until that
 is done.
 
-Watchers see to that by themselves when a node returns. By hand it is for when
-none did.
+A node that returns is restored without this command. Use it if no watcher
+recorded the return.
 
 It puts the transaction that a watcher would record of a node that appeared, and
 the processors apply it by the same rules as any other. A node that has got its
-labels back is left alone, whatever became of them since: what people edit after
-a restore is theirs. To have a saved value on such a node, see what it is with
-kubectl nodekeeper diff, and put it there with kubectl label.`,
+labels back is left alone, even if they were edited since: edits after a restore
+win. To have a saved value on such a node, find it with kubectl nodekeeper diff,
+and set it with kubectl label.
+
+While a watcher runs, this waits until the end of the incarnation before is on
+record: the last change of its labels may be on the way. An end that no watcher
+saw is never recorded; give --ignore-missing-end then.`,
 		Example: `  # what would be put back
   kubectl nodekeeper restore node-1 --dry-run=client
 
@@ -35,21 +40,22 @@ kubectl nodekeeper diff, and put it there with kubectl label.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return p.restore(cmd.Context(), h, &policy, args) },
 	}
 	addDryRunFlag(cmd, &h.dryRun)
-	addTimeoutFlag(cmd, &h.timeout)
+	addMissingEndFlag(cmd, &h.IgnoreMissingEnd)
+	addTimeoutFlag(cmd, &h.Timeout)
 	policy.addFlags(cmd)
 	return cmd
 }
 
-func (p *plugin) restore(ctx context.Context, h *byHand, policy *policyFlags, args []string) (err error) {
+func (p *plugin) restore(ctx context.Context, h *requesting, policy *policyFlags, args []string) (err error) {
 	if err := h.dryRun.validate(); err != nil {
 		return err
 	}
-	if h.policy, err = policy.policy(); err != nil {
+	if h.Policy, err = policy.policy(); err != nil {
 		return err
 	}
 	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}
-	return h.apply(ctx, p, c, names)
+	return h.run(ctx, p, c, names)
 }

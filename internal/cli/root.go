@@ -25,7 +25,7 @@ type plugin struct {
 
 // Main runs the plugin with these arguments and returns its exit code.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	// What libraries log is told by the errors that come of it.
+	// Libraries also return the errors that they log.
 	logf.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	root := NewCommand(streams)

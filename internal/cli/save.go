@@ -7,13 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/txn"
 )
 
 func newSaveCommand(p *plugin) *cobra.Command {
-	h := &byHand{typ: txn.Updated, done: "saved", policy: labels.Policy{Mode: labels.Replace}}
-	isAll := false
+	h := &requesting{Requests: byhand.Requests{Type: txn.Updated, Done: "saved", Policy: labels.Policy{Mode: labels.Replace}}}
+	all := false
 	cmd := &cobra.Command{
 		Use:   "save NODE... | --all",
 		Short: "Save the labels that nodes have now",
@@ -32,7 +33,7 @@ kubectl nodekeeper forget.`,
   # what would be saved of all of them
   kubectl nodekeeper save --all --dry-run=client`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if isAll == (len(args) > 0) {
+			if all == (len(args) > 0) {
 				return errors.New("give the names of nodes, or --all: see kubectl nodekeeper save --help")
 			}
 			return nil
@@ -40,14 +41,14 @@ kubectl nodekeeper forget.`,
 		ValidArgsFunction: p.names(0, liveNames),
 		RunE:              func(cmd *cobra.Command, args []string) error { return p.save(cmd.Context(), h, args) },
 	}
-	cmd.Flags().BoolVar(&isAll, "all", false, "All nodes.")
+	cmd.Flags().BoolVar(&all, "all", false, "All nodes.")
 	addDryRunFlag(cmd, &h.dryRun)
-	addTimeoutFlag(cmd, &h.timeout)
+	addTimeoutFlag(cmd, &h.Timeout)
 	return cmd
 }
 
 // save saves the labels of the nodes in args, of all nodes if there are none.
-func (p *plugin) save(ctx context.Context, h *byHand, args []string) error {
+func (p *plugin) save(ctx context.Context, h *requesting, args []string) error {
 	if err := h.dryRun.validate(); err != nil {
 		return err
 	}
@@ -61,5 +62,5 @@ func (p *plugin) save(ctx context.Context, h *byHand, args []string) error {
 		}
 		slices.Sort(names)
 	}
-	return h.apply(ctx, p, c, names)
+	return h.run(ctx, p, c, names)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
@@ -59,7 +60,7 @@ type shownPending struct {
 }
 
 func newShowCommand(p *plugin) *cobra.Command {
-	var out output
+	var out output.Flags
 	var policy policyFlags
 	cmd := &cobra.Command{
 		Use:   "show NODE",
@@ -76,12 +77,12 @@ them will do if nothing else happens.`,
 		ValidArgsFunction: p.names(1, liveNames, recordNames),
 		RunE:              func(cmd *cobra.Command, args []string) error { return p.show(cmd.Context(), &out, &policy, args) },
 	}
-	out.addFlags(cmd)
+	out.AddFlags(cmd)
 	policy.addFlags(cmd)
 	return cmd
 }
 
-func (p *plugin) show(ctx context.Context, out *output, flags *policyFlags, args []string) error {
+func (p *plugin) show(ctx context.Context, out *output.Flags, flags *policyFlags, args []string) error {
 	policy, err := flags.policy()
 	if err != nil {
 		return err
@@ -95,7 +96,7 @@ func (p *plugin) show(ctx context.Context, out *output, flags *policyFlags, args
 		return err
 	}
 	shown := newShownNode(n, policy)
-	return out.print(p.Out, view{kind: "NodeDetail", data: shown, names: names, text: func(w io.Writer) { shown.write(w, time.Now()) }})
+	return out.Print(p.Out, output.View{Kind: "NodeDetail", Data: shown, Names: names, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
 }
 
 // knownNode reads all of one node, and returns an error if there is nothing of that name.
@@ -104,7 +105,7 @@ func (c *cluster) knownNode(ctx context.Context, name string) (*inspect.Node, er
 	if err != nil {
 		return nil, err
 	}
-	if !n.IsKnown() {
+	if !n.Known() {
 		return nil, fmt.Errorf("there is no node %q, and nothing is saved of one: kubectl nodekeeper list shows which there are", name)
 	}
 	return n, nil
@@ -114,7 +115,7 @@ func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
 	s := &shownNode{Name: n.Name, State: n.State(), Pending: newShownPending(n, policy)}
 	if n.Live != nil {
 		live := preserve.NodeOf(n.Live)
-		s.Node = &shownLive{UID: string(live.UID), ResourceVersion: live.ResourceVersion, Marker: live.Marker, RestoredAt: inspect.RestoredAt(n.Live)}
+		s.Node = &shownLive{UID: string(live.UID), ResourceVersion: live.Revision.String(), Marker: live.Marker, RestoredAt: inspect.RestoredAt(n.Live)}
 		s.Node.IsSame = n.Saved.Record != nil && maps.Equal(live.Labels, n.Saved.Record.Labels)
 	}
 	if n.Saved.Unreadable != nil {
@@ -125,8 +126,8 @@ func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
 	}
 	if r := n.Saved.Record; r != nil {
 		s.Record = &shownRecord{
-			Labels: r.Labels, Version: r.Version, Source: string(r.Source),
-			RestoredUID: string(r.Restored.UID), RestoredResourceVersion: r.Restored.ResourceVersion,
+			Labels: r.Labels, Version: r.Revision.String(), Source: string(r.Source),
+			RestoredUID: string(r.Restored.UID), RestoredResourceVersion: r.Restored.Revision.String(),
 		}
 		if !r.SavedAt.IsZero() {
 			s.Record.SavedAt = &metav1.Time{Time: r.SavedAt}
@@ -140,7 +141,7 @@ func newShownPending(n *inspect.Node, policy labels.Policy) []shownPending {
 	shown := make([]shownPending, len(n.Pending))
 	for i, t := range n.Pending {
 		shown[i] = shownPending{
-			Node: n.Name, Type: string(t.Type), Version: t.ResourceVersion, UID: string(t.UID), Labels: len(t.Labels),
+			Node: n.Name, Type: string(t.Type), Version: t.Revision.String(), UID: string(t.UID), Labels: len(t.Labels),
 			Created: &metav1.Time{Time: t.Created}, ObservedAt: &metav1.Time{Time: t.ObservedAt},
 			Will: "wait", Reason: "the record of the node cannot be read",
 		}
@@ -153,17 +154,21 @@ func newShownPending(n *inspect.Node, policy labels.Policy) []shownPending {
 
 // write writes it for people.
 func (s *shownNode) write(w io.Writer, now time.Time) {
-	line := lines(w)
+	line := output.Lines(w)
 	line("Name", "%s", s.Name)
 	state := string(s.State)
 	if s.AwaySince != nil {
-		state += " for " + ageOf(s.AwaySince, now)
+		state += " for " + output.AgeOf(s.AwaySince, now)
 	}
 	line("State", "%s", state)
 	if s.Node != nil {
 		line("Node", "uid %s, resourceVersion %s", s.Node.UID, s.Node.ResourceVersion)
 		if s.Node.Marker != "" {
-			line("  Restored", "%s ago, from version %s", ageOf(s.Node.RestoredAt, now), s.Node.Marker)
+			restored := ""
+			if s.Node.RestoredAt != nil {
+				restored = output.AgeOf(s.Node.RestoredAt, now) + " ago, "
+			}
+			line("  Restored", "%sfrom version %s", restored, s.Node.Marker)
 		}
 	}
 	switch {
@@ -187,9 +192,9 @@ func (s *shownNode) write(w io.Writer, now time.Time) {
 		line("Pending", "nothing")
 		return
 	}
-	line("Pending", "%s", count(len(s.Pending), "transaction"))
+	line("Pending", "%s", output.Count(len(s.Pending), "transaction"))
 	for _, t := range s.Pending {
-		_, _ = fmt.Fprintf(w, "  %s at version %s, %s ago\n    will %s: %s\n", t.Type, t.Version, ageOf(t.Created, now), t.willDo(), t.Reason)
+		_, _ = fmt.Fprintf(w, "  %s at version %s, %s ago\n    will %s: %s\n", t.Type, t.Version, output.AgeOf(t.Created, now), t.willDo(), t.Reason)
 	}
 }
 
@@ -201,8 +206,8 @@ func (t *shownPending) willDo() string {
 	return t.Will
 }
 
-func (r *shownRecord) write(line lineFunc, now time.Time) {
-	line("Record", "version %s, saved %s ago", r.Version, ageOf(r.SavedAt, now))
+func (r *shownRecord) write(line output.LineFunc, now time.Time) {
+	line("Record", "version %s, saved %s ago", r.Version, output.AgeOf(r.SavedAt, now))
 	source := "uid " + r.Source
 	if r.Source == "" {
 		source = "no incarnation: they were given by hand"

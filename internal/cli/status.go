@@ -13,11 +13,14 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"nodekeeper.dev/internal/byhand"
+	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 )
 
 const (
-	// shownRestores is how many of the last restores are shown, and shownStuck how much of what is stuck.
+	// shownRestores is how many of the last restores are shown, and shownStuck how much of what is
+	// stuck.
 	shownRestores = 5
 	shownStuck    = 20
 )
@@ -57,7 +60,7 @@ type problem struct {
 }
 
 func newStatusCommand(p *plugin) *cobra.Command {
-	var out output
+	var out output.Flags
 	stuckAfter := time.Minute
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -81,12 +84,12 @@ Stuck is
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return telling(p.status(cmd.Context(), &out, stuckAfter)) },
 	}
-	out.addFlags(cmd)
+	out.AddFlags(cmd)
 	cmd.Flags().DurationVar(&stuckAfter, "stuck-after", stuckAfter, "For how long a transaction may be pending.")
 	return cmd
 }
 
-func (p *plugin) status(ctx context.Context, out *output, stuckAfter time.Duration) error {
+func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.Duration) error {
 	c, err := p.connect()
 	if err != nil {
 		return err
@@ -97,7 +100,7 @@ func (p *plugin) status(ctx context.Context, out *output, stuckAfter time.Durati
 	}
 	now := time.Now()
 	s := newStatus(survey, now, stuckAfter)
-	if err := out.print(p.Out, view{kind: "Status", data: s, names: namesOf(survey.Nodes), text: func(w io.Writer) { s.write(w, now) }}); err != nil {
+	if err := out.Print(p.Out, output.View{Kind: "Status", Data: s, Names: namesOf(survey.Nodes), Text: func(w io.Writer) { s.write(w, now) }}); err != nil {
 		return err
 	}
 	if len(s.Stuck) > 0 {
@@ -108,7 +111,7 @@ func (p *plugin) status(ctx context.Context, out *output, stuckAfter time.Durati
 
 func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) *status {
 	s := &status{
-		Replicas: listed(survey.Replicas), Nodes: map[inspect.State]int{}, Locks: listed(survey.Locks), Malformed: len(survey.Malformed),
+		Replicas: output.Listed(survey.Replicas), Nodes: map[inspect.State]int{}, Locks: output.Listed(survey.Locks), Malformed: len(survey.Malformed),
 		Restored: []restoration{}, Stuck: []problem{},
 	}
 	restored := slices.Clone(survey.Nodes)
@@ -118,11 +121,11 @@ func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) 
 			s.Records++
 		}
 		if n.State == inspect.Unreadable {
-			s.Stuck = append(s.Stuck, problem{n.Name, n.Problem, "mend its record, or forget it: kubectl nodekeeper forget " + n.Name})
+			s.Stuck = append(s.Stuck, problem{n.Name, n.Problem, "correct its record, or forget it: kubectl nodekeeper forget " + n.Name})
 		}
 	}
 	for _, m := range survey.Malformed {
-		name := shortName(m.Object)
+		name := byhand.ShortName(m.Object)
 		s.Stuck = append(s.Stuck, problem{name, m.Reason.Error(), "kubectl nodekeeper discard " + name})
 	}
 	s.addPending(survey.Pending, now, stuckAfter)
@@ -155,7 +158,7 @@ func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter
 
 // write writes it for people.
 func (s *status) write(w io.Writer, now time.Time) {
-	line := lines(w)
+	line := output.Lines(w)
 	line("Replicas", "%s", s.describeReplicas())
 	var states []string
 	for _, state := range slices.Backward(inspect.States) {
@@ -167,22 +170,22 @@ func (s *status) write(w io.Writer, now time.Time) {
 	line("Records", "%d", s.Records)
 	pending := "nothing"
 	if s.Pending.Oldest != nil {
-		pending = fmt.Sprintf("%s of %s, the oldest for %s (%s)", count(s.Pending.Transactions, "transaction"), count(s.Pending.Nodes, "node"),
-			ageOf(s.Pending.Oldest, now), s.Pending.OldestNode)
+		pending = fmt.Sprintf("%s of %s, the oldest for %s (%s)", output.Count(s.Pending.Transactions, "transaction"), output.Count(s.Pending.Nodes, "node"),
+			output.AgeOf(s.Pending.Oldest, now), s.Pending.OldestNode)
 	}
 	line("Pending", "%s", pending)
 	line("Malformed", "%d", s.Malformed)
 	line("Locks", "%s", s.describeLocks())
 	restored := make([]string, len(s.Restored))
 	for i, r := range s.Restored {
-		restored[i] = fmt.Sprintf("%s %s ago", r.Node, ageOf(r.At, now))
+		restored[i] = fmt.Sprintf("%s %s ago", r.Node, output.AgeOf(r.At, now))
 	}
-	line("Last restored", "%s", orNone(strings.Join(restored, ", ")))
+	line("Last restored", "%s", output.OrNone(strings.Join(restored, ", ")))
 	if len(s.Stuck) == 0 {
 		line("Stuck", "nothing")
 		return
 	}
-	line("Stuck", "%s", count(len(s.Stuck), "thing"))
+	line("Stuck", "%s", output.Count(len(s.Stuck), "thing"))
 	for _, one := range s.Stuck[:min(len(s.Stuck), shownStuck)] {
 		_, _ = fmt.Fprintf(w, "  %s: %s\n    %s\n", one.Name, one.Reason, one.Advice)
 	}
@@ -203,7 +206,7 @@ func (s *status) describeReplicas() string {
 	for i, service := range inspect.Services {
 		texts[i] = "no " + service
 		if all[service] > 0 {
-			texts[i] = fmt.Sprintf("%d of %s alive", alive[service], count(all[service], service))
+			texts[i] = fmt.Sprintf("%d of %s alive", alive[service], output.Count(all[service], service))
 		}
 	}
 	return strings.Join(texts, ", ")
@@ -212,9 +215,9 @@ func (s *status) describeReplicas() string {
 func (s *status) describeLocks() string {
 	switch {
 	case len(s.Locks) == 0:
-		return none
+		return output.None
 	case len(s.Locks) > 1:
-		return fmt.Sprintf("%s, the first %s by %s", count(len(s.Locks), "node"), s.Locks[0].Node, s.Locks[0].Holder)
+		return fmt.Sprintf("%s, the first %s by %s", output.Count(len(s.Locks), "node"), s.Locks[0].Node, s.Locks[0].Holder)
 	}
 	return s.Locks[0].Node + " by " + s.Locks[0].Holder
 }

@@ -11,8 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/queue"
 )
 
 func newWatchCommand(p *plugin) *cobra.Command {
@@ -54,27 +56,35 @@ func (t *teller) transaction(c change[*corev1.ConfigMap]) {
 	if c.isInitial || c.after == nil || c.before != nil { // what comes of one that is gone shows elsewhere
 		return
 	}
-	pending, err := inspect.ParsePending(c.after)
+	pending, err := queue.Parse(c.after)
 	if err != nil {
 		t.tell("malformed", c.after.Name, "%v", err)
 		return
 	}
-	t.tell("recorded", pending.Node, "%s at version %s, %s", pending.Type, pending.ResourceVersion, count(len(pending.Labels), "label"))
+	t.tell("recorded", pending.Node, "%s at version %s, %s", pending.Type, pending.Revision, output.Count(len(pending.Labels), "label"))
 }
 
 func (t *teller) record(c change[*corev1.ConfigMap]) {
 	switch {
 	case c.isInitial:
-	case c.after == nil:
-		t.tell("forgotten", c.before.Name, "its record is removed")
+	case !saves(c.after):
+		if saves(c.before) { // else it was forgotten before
+			t.tell("forgotten", c.before.Name, "its record is removed")
+		}
 	case c.before == nil || c.before.Data[labels.Marker] != c.after.Data[labels.Marker]:
 		saved := inspect.ParseSaved(c.after)
 		if saved.Unreadable != nil {
 			t.tell("malformed", c.after.Name, "%v", saved.Unreadable)
 			return
 		}
-		t.tell("saved", c.after.Name, "%s, version %s", count(len(saved.Record.Labels), "label"), saved.Record.Version)
+		t.tell("saved", c.after.Name, "%s, version %s", output.Count(len(saved.Record.Labels), "label"), saved.Record.Revision)
 	}
+}
+
+// saves reports whether a ConfigMap, nil if there is none, is a record, readable or not. A floor
+// saves nothing.
+func saves(cm *corev1.ConfigMap) bool {
+	return cm != nil && inspect.ParseSaved(cm).Floor.Object == nil
 }
 
 func (t *teller) node(c change[*metav1.PartialObjectMetadata]) {
@@ -85,23 +95,23 @@ func (t *teller) node(c change[*metav1.PartialObjectMetadata]) {
 	if marker == "" || c.before != nil && c.before.UID == c.after.UID && c.before.Labels[labels.Marker] == marker {
 		return
 	}
-	t.tell("restored", c.after.Name, "%s, from version %s", count(len(c.after.Labels)-1, "label"), marker)
+	t.tell("restored", c.after.Name, "%s, from version %s", output.Count(len(c.after.Labels)-1, "label"), marker)
 }
 
 // watchPending shows the transactions that there are, and then those that come and go.
-func (p *plugin) watchPending(ctx context.Context, out *output, args []string) error {
+func (p *plugin) watchPending(ctx context.Context, out *output.Flags, args []string) error {
 	names, err := nodeNames(args)
 	if err != nil {
 		return err
 	}
-	if !out.isForPeople() {
-		return fmt.Errorf("--watch shows a table: give it without -o %s", *out.flags.OutputFormat)
+	if !out.ForPeople() {
+		return fmt.Errorf("--watch shows a table: give it without -o %s", out.Format())
 	}
 	c, err := p.connect()
 	if err != nil {
 		return err
 	}
-	printer, tabs := out.tablePrinter(), printers.GetNewTabWriter(p.Out)
+	printer, tabs := out.TablePrinter(), printers.GetNewTabWriter(p.Out)
 	return p.follow(ctx, c, followed{transaction: func(ch change[*corev1.ConfigMap]) {
 		event, cm := "recorded", ch.after
 		switch {
@@ -112,11 +122,12 @@ func (p *plugin) watchPending(ctx context.Context, out *output, args []string) e
 		case ch.before != nil:
 			return // somebody retries it
 		}
-		t, err := inspect.ParsePending(cm)
+		t, err := queue.Parse(cm)
 		if err != nil || len(names) > 0 && names[0] != t.Node {
 			return
 		}
-		// The writer is gone when the program that reads it is: then the next line ends this one too.
+		// The writer is gone when the program that reads it is: then the next line ends this one
+		// too.
 		_ = printer.PrintObj(watchedTable(event, t, time.Now()), tabs)
 		_ = tabs.Flush()
 	}})
@@ -124,9 +135,9 @@ func (p *plugin) watchPending(ctx context.Context, out *output, args []string) e
 
 func watchedTable(event string, t inspect.Pending, now time.Time) *metav1.Table {
 	return &metav1.Table{
-		ColumnDefinitions: columns("Event", "Node", "Type", "Version", "Labels", "Age", "+UID"),
+		ColumnDefinitions: output.Columns("Event", "Node", "Type", "Version", "Labels", "Age", "+UID"),
 		Rows: []metav1.TableRow{{Cells: []any{
-			event, t.Node, string(t.Type), t.ResourceVersion, len(t.Labels), ageOf(&metav1.Time{Time: t.Created}, now), string(t.UID),
+			event, t.Node, string(t.Type), t.Revision, len(t.Labels), output.AgeOf(&metav1.Time{Time: t.Created}, now), string(t.UID),
 		}}},
 	}
 }

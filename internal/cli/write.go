@@ -8,76 +8,60 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/byhand"
 )
 
 // dryRun is what --dry-run says.
-type dryRun string
-
-const (
-	dryRunNone   dryRun = "none"
-	dryRunClient dryRun = "client"
-	dryRunServer dryRun = "server"
-)
+type dryRun struct{ byhand.DryRun }
 
 // addDryRunFlag adds --dry-run.
 func addDryRunFlag(cmd *cobra.Command, value *dryRun) {
-	cmd.Flags().StringVar((*string)(value), "dry-run", string(dryRunNone),
+	cmd.Flags().StringVar((*string)(&value.DryRun), "dry-run", string(byhand.DryRunNone),
 		"none: do it. client: only say what would be done. server: have the API server check the writes too, and store nothing.")
-	completeFlag(cmd, "dry-run", string(dryRunNone), string(dryRunClient), string(dryRunServer))
+	completeFlag(cmd, "dry-run", string(byhand.DryRunNone), string(byhand.DryRunClient), string(byhand.DryRunServer))
 }
 
 func (d dryRun) validate() error {
-	return oneOf("--dry-run", d, dryRunNone, dryRunClient, dryRunServer)
+	return oneOf("--dry-run", d.DryRun, byhand.DryRunNone, byhand.DryRunClient, byhand.DryRunServer)
 }
 
-// isDry says whether nothing is to be stored.
-func (d dryRun) isDry() bool { return d != dryRunNone }
-
-// suffix is what is printed after what would have been done.
+// suffix returns the note that follows a line of a dry run.
 func (d dryRun) suffix() string {
-	switch d {
-	case dryRunClient:
+	switch d.DryRun {
+	case byhand.DryRunClient:
 		return " (dry run)"
-	case dryRunServer:
+	case byhand.DryRunServer:
 		return " (server dry run)"
-	case dryRunNone:
+	case byhand.DryRunNone:
 	}
 	return ""
 }
 
-// writer returns the client to write with. It is not to be used with --dry-run=client.
-func (d dryRun) writer(c *cluster) client.Client {
-	if d == dryRunServer {
-		return client.NewDryRunClient(c.client)
-	}
-	return c.client
-}
-
-// confirmed asks people, unless they have said yes already, and returns an error unless they agree.
-func (p *plugin) confirmed(isYes bool, question string) error {
-	if isYes {
+// confirmed asks the user to confirm, unless yes is set, and returns an error unless they do.
+func (p *plugin) confirmed(yes bool, question string) error {
+	if yes {
 		return nil
 	}
 	_, _ = fmt.Fprintf(p.ErrOut, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(p.In).ReadString('\n')
 	if err != nil && answer == "" {
 		_, _ = fmt.Fprintln(p.ErrOut)
-		return errors.New("nothing is done without a yes: answer y, or give --yes")
+		return errors.New("aborted: answer y, or give --yes")
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return nil
 	}
-	return errors.New("nothing is done, as you said")
+	return errors.New("aborted")
 }
 
 // addYesFlag adds --yes.
-func addYesFlag(cmd *cobra.Command, isYes *bool) {
-	cmd.Flags().BoolVarP(isYes, "yes", "y", false, "Do not ask.")
+func addYesFlag(cmd *cobra.Command, yes *bool) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "Do not ask.")
 }
 
 // addTimeoutFlag adds --timeout.
 func addTimeoutFlag(cmd *cobra.Command, timeout *time.Duration) {
-	cmd.Flags().DurationVar(timeout, "timeout", time.Minute, "For how long to wait until the processors have applied it.")
+	cmd.Flags().DurationVar(timeout, "timeout", time.Minute, "How long to wait until the processors have applied the change.")
 }

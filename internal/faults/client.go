@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// Verb is what a call does.
+// Verb is the verb of a call.
 type Verb string
 
 // The verbs of a client.
@@ -27,20 +27,20 @@ const (
 // Call is one call of a client.
 type Call struct {
 	Verb Verb
-	// Kind is that of the object: "Node" for one, and for a list of them too.
+	// Kind is the kind of the object; for a list, the kind of its items.
 	Kind string
-	// Namespace and Name are those of the object; Name is "" for a list.
+	// Namespace and Name identify the object. Name is empty for a list.
 	Namespace, Name string
 }
 
-// Fault lets calls go wrong.
+// Fault makes calls fail or changes when they happen.
 type Fault interface {
-	// Do answers a call: with what next answers, which goes on to the API server, or otherwise.
+	// Do handles a call. Next passes the call on to the API server.
 	Do(ctx context.Context, call Call, next func(context.Context) error) error
 }
 
-// Client returns a client whose calls meet the faults, the first of them first. It refuses a call whose ctx has
-// ended, as a real client does and the fake one does not.
+// Client returns a client whose calls meet the faults, the first of them first. It refuses a call
+// whose ctx has ended, as a real client does and the fake one does not.
 func Client(c client.WithWatch, faults ...Fault) client.WithWatch {
 	i := injector{client: c, faults: faults}
 	return interceptor.NewClient(c, interceptor.Funcs{
@@ -66,7 +66,7 @@ func Client(c client.WithWatch, faults ...Fault) client.WithWatch {
 	})
 }
 
-// injector leads the calls of a client through the faults.
+// injector passes the calls of a client through the faults.
 type injector struct {
 	client client.Client
 	faults []Fault
@@ -86,20 +86,21 @@ func (i injector) do(ctx context.Context, call Call, last func(context.Context) 
 
 func (i injector) call(verb Verb, obj runtime.Object, key client.ObjectKey) Call {
 	call := Call{Verb: verb, Namespace: key.Namespace, Name: key.Name}
-	if gvk, err := i.client.GroupVersionKindFor(obj); err == nil { // an unknown kind matches no fault; the client says what is wrong
+	if gvk, err := i.client.GroupVersionKindFor(obj); err == nil { // an unknown kind matches no fault; the client returns the error
 		call.Kind = strings.TrimSuffix(gvk.Kind, "List")
 	}
 	return call
 }
 
-// Calls says which calls a fault hits: those that have all that is given. The zero value: every call.
+// Calls selects the calls that a fault hits: those that match every field that is set. The zero
+// value selects every call.
 type Calls struct {
 	Verb            Verb
 	Kind            string
 	Namespace, Name string
-	// Skip is how many of them it lets pass first.
+	// Skip is the number of matching calls that pass first.
 	Skip int
-	// Times is how many of them it hits then; zero: all, until [Calls.End].
+	// Times is the number of calls that are hit then. Zero: all, until [Calls.End].
 	Times int
 
 	mu    sync.Mutex
@@ -125,7 +126,7 @@ func (c *Calls) End() {
 	c.ended = true
 }
 
-// hit says whether the fault hits a call, and counts it.
+// hit reports whether the fault hits a call, and counts the calls that match.
 func (c *Calls) hit(call Call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

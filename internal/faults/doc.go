@@ -1,9 +1,9 @@
-// Package faults lets the calls of a client go wrong as those to an API server can. It is for tests: they
-// inject a fault, run on, and then check every guarantee.
+// Package faults injects into a client the faults of a real API server. It is for tests: they
+// inject a fault, continue, and then check every guarantee.
 //
 //	lost := &faults.LostAnswer{Calls: faults.Calls{Verb: faults.Create, Kind: "ConfigMap", Times: 1}}
-//	queue := &txn.Queue{Client: faults.Client(c, lost), Namespace: ns}
+//	queue := &queue.Queue{Client: faults.Client(c, lost), Namespace: ns}
 //
-// There is one type a fault, and all are safe for concurrent use. Each is told by [Calls] which calls it
-// hits, and counts them: a test whose fault never happened has shown nothing.
+// There is one type per fault, and all are safe for concurrent use. [Calls] selects the calls that
+// a fault hits, and counts them: a test whose fault never happened has shown nothing.
 package faults

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Outage is an API server that cannot be reached.
+// Outage simulates an API server that cannot be reached.
 type Outage struct{ Calls }
 
 // Do refuses the connection.
@@ -24,10 +24,10 @@ func (o *Outage) Do(ctx context.Context, call Call, next func(context.Context) e
 	return fmt.Errorf("injected outage: %w", syscall.ECONNREFUSED)
 }
 
-// LostAnswer is a connection that breaks after the API server has done what it was asked.
+// LostAnswer simulates a connection that breaks after the API server has handled the request.
 type LostAnswer struct{ Calls }
 
-// Do makes the call and hides that it succeeded.
+// Do makes the call and returns an error although it succeeded.
 func (l *LostAnswer) Do(ctx context.Context, call Call, next func(context.Context) error) error {
 	if !l.hit(call) {
 		return next(ctx)
@@ -38,10 +38,10 @@ func (l *LostAnswer) Do(ctx context.Context, call Call, next func(context.Contex
 	return fmt.Errorf("injected loss of an answer: %w", io.ErrUnexpectedEOF)
 }
 
-// Conflict is another writer who always comes first.
+// Conflict simulates another writer that always writes first.
 type Conflict struct{ Calls }
 
-// Do answers 409 Conflict; nothing is written.
+// Do returns 409 Conflict and writes nothing.
 func (c *Conflict) Do(ctx context.Context, call Call, next func(context.Context) error) error {
 	if !c.hit(call) {
 		return next(ctx)
@@ -49,13 +49,13 @@ func (c *Conflict) Do(ctx context.Context, call Call, next func(context.Context)
 	return apierrors.NewConflict(schema.GroupResource{Resource: call.Kind}, call.Name, errors.New("injected conflict"))
 }
 
-// Slow is an API server, or a network, that takes its time.
+// Slow simulates a slow API server or network.
 type Slow struct {
 	Calls
 	Delay time.Duration
 }
 
-// Do makes the call after the delay, if the caller waits for so long.
+// Do makes the call after the delay. It returns the error of ctx if that is done before.
 func (s *Slow) Do(ctx context.Context, call Call, next func(context.Context) error) error {
 	if !s.hit(call) {
 		return next(ctx)
@@ -70,14 +70,14 @@ func (s *Slow) Do(ctx context.Context, call Call, next func(context.Context) err
 	}
 }
 
-// Race is something else that happens just before a call gets to the API server.
+// Race runs a function just before a call reaches the API server.
 type Race struct {
 	Calls
-	// First is what happens. It is not to make calls that the Race hits.
+	// First runs before the call. It must not make calls that the Race hits.
 	First func(ctx context.Context)
 }
 
-// Do lets the other thing happen, then makes the call.
+// Do runs First, then makes the call.
 func (r *Race) Do(ctx context.Context, call Call, next func(context.Context) error) error {
 	if r.hit(call) {
 		r.First(ctx)
@@ -85,7 +85,7 @@ func (r *Race) Do(ctx context.Context, call Call, next func(context.Context) err
 	return next(ctx)
 }
 
-// Log is no fault: it keeps what is called and answered.
+// Log injects no fault: it records calls and their answers.
 type Log struct {
 	Calls
 
@@ -99,7 +99,7 @@ type Entry struct {
 	Err error
 }
 
-// Do makes the call and keeps its answer.
+// Do makes the call and records its answer.
 func (l *Log) Do(ctx context.Context, call Call, next func(context.Context) error) error {
 	err := next(ctx)
 	if l.hit(call) {

@@ -11,27 +11,38 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/pages"
-	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/txn"
 )
 
 // Cluster reads what nodekeeper has in a cluster. It is safe for concurrent use.
 type Cluster struct {
-	// Client reads the API server itself, not a cache.
-	Client client.Reader
+	// Client goes to the API server itself, not to a cache.
+	Client client.Client
 	// TransactionNamespace and MetadataNamespace are where transactions and records are.
 	TransactionNamespace, MetadataNamespace string
 }
 
-// Pending is a transaction in the queue.
-type Pending struct {
-	txn.Queued
-	// Created is when it was stored, by the clock of the API server.
-	Created time.Time
+// Nodes returns the Nodes.
+func (c *Cluster) Nodes() *nodes.Nodes { return &nodes.Nodes{Client: c.Client} }
+
+// Records returns the records. They have no cache.
+func (c *Cluster) Records() *records.Records {
+	return &records.Records{Client: c.Client, Namespace: c.MetadataNamespace}
 }
 
-// Malformed is a ConfigMap in the transaction namespace that is no transaction.
+// Queue returns the transactions of all nodes.
+func (c *Cluster) Queue() *queue.Queue {
+	return &queue.Queue{Client: c.Client, Namespace: c.TransactionNamespace}
+}
+
+// Pending is a transaction in the queue.
+type Pending = queue.Queued
+
+// Malformed is a ConfigMap in the transaction namespace that is nodekeeper's and no transaction.
 type Malformed struct {
 	// Object is that ConfigMap.
 	Object *corev1.ConfigMap
@@ -39,12 +50,13 @@ type Malformed struct {
 	Reason error
 }
 
-// Transactions returns what is in the queues of all nodes: the node that waits longest first, its transactions in order.
+// Transactions returns what is in the queues of all nodes: the node that waits longest first, its
+// transactions in order.
 func (c *Cluster) Transactions(ctx context.Context) ([]Pending, []Malformed, error) {
 	var pending []Pending
 	var malformed []Malformed
-	err := c.eachConfigMap(ctx, c.TransactionNamespace, func(cm *corev1.ConfigMap) error {
-		if p, reason := ParsePending(cm); reason != nil {
+	err := c.Queue().Each(ctx, func(cm *corev1.ConfigMap) error {
+		if p, reason := queue.Parse(cm); reason != nil {
 			malformed = append(malformed, Malformed{Object: cm, Reason: reason})
 		} else {
 			pending = append(pending, p)
@@ -52,22 +64,14 @@ func (c *Cluster) Transactions(ctx context.Context) ([]Pending, []Malformed, err
 		return nil
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("listing the transactions in namespace %q: %w", c.TransactionNamespace, err)
+		return nil, nil, err
 	}
 	sortPending(pending)
 	return pending, malformed, nil
 }
 
-// ParsePending returns the transaction that a ConfigMap of the transaction namespace holds, or an error that wraps [txn.ErrMalformed].
-func ParsePending(cm *corev1.ConfigMap) (Pending, error) {
-	t, err := txn.Parse(cm)
-	if err != nil {
-		return Pending{}, err
-	}
-	return Pending{Queued: txn.Queued{Transaction: t, ObjectUID: cm.UID}, Created: cm.CreationTimestamp.Time}, nil
-}
-
-// sortPending puts the transactions of a node in their order, and the nodes with the one that waits longest first.
+// sortPending puts the transactions of a node in their order, and the nodes with the one that waits
+// longest first.
 func sortPending(pending []Pending) {
 	oldest := map[string]time.Time{}
 	for _, p := range pending {
@@ -80,25 +84,8 @@ func sortPending(pending []Pending) {
 	})
 }
 
-// EachRecord calls do with the ConfigMap of every record, in the order of their names, and stops at the first error.
-func (c *Cluster) EachRecord(ctx context.Context, do func(*corev1.ConfigMap) error) error {
-	if err := c.eachConfigMap(ctx, c.MetadataNamespace, do); err != nil {
-		return fmt.Errorf("listing the records in namespace %q: %w", c.MetadataNamespace, err)
-	}
-	return nil
-}
-
-// eachConfigMap leaves out the one that is in every namespace.
-func (c *Cluster) eachConfigMap(ctx context.Context, namespace string, do func(*corev1.ConfigMap) error) error {
-	return pages.Each(ctx, c.Client, func() client.ObjectList { return &corev1.ConfigMapList{} }, namespace, func(cm *corev1.ConfigMap) error {
-		if cm.Name == record.RootCAName {
-			return nil
-		}
-		return do(cm)
-	})
-}
-
-// leases returns the Leases in a namespace: in that of the transactions the locks of nodes, in that of the records the places on the rings.
+// leases returns the Leases in a namespace: in that of the transactions the locks of nodes, in that
+// of the records the places on the rings.
 func (c *Cluster) leases(ctx context.Context, namespace string) ([]*coordinationv1.Lease, error) {
 	var leases []*coordinationv1.Lease
 	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &coordinationv1.LeaseList{} }, namespace,

@@ -3,26 +3,28 @@ package inspect
 import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
-	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
-// Forecast says what transactions of one node will do, in this order, if nothing else happens: what [preserve.Decide] says of the
-// first, then of the second when the first has taken effect, and so on. now is the resourceVersion of all Nodes after all of
-// these transactions: what a restore leaves is later than every one of them.
-func Forecast(transactions []txn.Transaction, r *record.Record, n *preserve.Node, now string, policy labels.Policy) []preserve.Decision {
+// Forecast returns what the pending transactions will do, and then those in more, if nothing else
+// happens: the decisions of [preserve.Plan]. It returns nothing if the record cannot be read: they
+// wait.
+func (n *Node) Forecast(policy labels.Policy, more ...txn.Transaction) []preserve.Decision {
+	if n.Saved.Unreadable != nil {
+		return nil
+	}
+	transactions := make([]txn.Transaction, 0, len(n.Pending)+len(more))
+	for _, p := range n.Pending {
+		transactions = append(transactions, p.Transaction)
+	}
+	transactions = append(transactions, more...)
+	var live *preserve.Node
+	if n.Live != nil {
+		live = preserve.NodeOf(n.Live)
+	}
 	decisions := make([]preserve.Decision, 0, len(transactions))
-	for _, t := range transactions {
-		d := preserve.Decide(t, r, n, policy)
-		switch d.Action {
-		case preserve.Nothing:
-		case preserve.Save:
-			r = new(d.Record)
-		case preserve.Restore:
-			n = &preserve.Node{UID: n.UID, ResourceVersion: now, Labels: d.Labels, Marker: d.Marker}
-			r = new(preserve.Noted(*r, *n))
-		}
-		decisions = append(decisions, d)
+	for _, step := range preserve.Plan(transactions, n.Saved.decisive(), live, policy) {
+		decisions = append(decisions, step.Decisions...)
 	}
 	return decisions
 }

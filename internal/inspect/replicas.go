@@ -2,12 +2,15 @@ package inspect
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/internal/shardlease"
 )
 
 // Services are what a replica can be one of, and the names of their rings.
@@ -18,7 +21,8 @@ type Replica struct {
 	// Name is its identity, Service what it is one of.
 	Name    string `json:"name"`
 	Service string `json:"service"`
-	// IsAlive says whether it renews its Lease. One that does not has died, or does not reach the API server.
+	// IsAlive says whether it renews its Lease. One that does not has died, or does not reach the
+	// API server.
 	IsAlive bool `json:"alive"`
 }
 
@@ -30,47 +34,49 @@ type Lock struct {
 	IsExpired bool `json:"expired"`
 }
 
-// replicasOf returns the members of the rings, by service and name. Those that have ended, or whose end the others have found out, are
-// none.
+// Watched reports whether a watcher runs, as far as the places on the ring show.
+func (c *Cluster) Watched(ctx context.Context) (bool, error) {
+	places, err := c.leases(ctx, c.MetadataNamespace)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(replicasOf(places, time.Now()), func(r Replica) bool { return r.Service == Services[0] }), nil
+}
+
+// replicasOf returns the members of the rings, by service and name. Those that have ended, or whose
+// end the others have found out, are none.
 func replicasOf(leases []*coordinationv1.Lease, now time.Time) []Replica {
 	var replicas []Replica
 	for _, l := range leases {
 		// What is dead is not told from what is orphaned: neither is a member.
-		state := ring.StateOf(l, sinceRenewal(l, now), 0)
-		if service, ok := l.Labels[ring.Label]; ok && state.IsMember() {
-			replicas = append(replicas, Replica{Name: l.Name, Service: service, IsAlive: state == ring.Ready})
+		state := shardlease.StateOf(l, sinceRenewal(l, now), 0)
+		if service, ok := l.Labels[ring.Label]; ok && state.Member() {
+			replicas = append(replicas, Replica{Name: l.Name, Service: service, IsAlive: state == shardlease.Ready})
 		}
 	}
 	slices.SortFunc(replicas, func(a, b Replica) int { return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name)) })
 	return replicas
 }
 
-// locksOf returns the locks of nodes, by node.
+// locksOf returns the locks of nodes, by node. Other Leases of the namespace belong to somebody
+// else.
 func locksOf(leases []*coordinationv1.Lease, now time.Time) []Lock {
 	var locks []Lock
 	for _, l := range leases {
-		locks = append(locks, Lock{Node: l.Name, Holder: holder(l), IsExpired: isExpired(l, now)})
+		if nodelock.IsLock(l) {
+			locks = append(locks, Lock{Node: l.Name, Holder: shardlease.Holder(l), IsExpired: isExpired(l, now)})
+		}
 	}
 	slices.SortFunc(locks, func(a, b Lock) int { return cmp.Compare(a.Node, b.Node) })
 	return locks
 }
 
-func holder(l *coordinationv1.Lease) string {
-	if l.Spec.HolderIdentity == nil {
-		return ""
-	}
-	return *l.Spec.HolderIdentity
-}
-
 func isExpired(l *coordinationv1.Lease, now time.Time) bool {
-	if l.Spec.LeaseDurationSeconds == nil {
-		return true
-	}
-	return sinceRenewal(l, now) > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second
+	return sinceRenewal(l, now) > shardlease.Duration(l)
 }
 
-// sinceRenewal goes by this machine's clock against the holder's: good enough to tell people, not to take a lock or a place. A Lease that
-// was never renewed counts as very old.
+// sinceRenewal goes by this machine's clock against the holder's: good enough to tell people, not
+// to take a lock or a place. A Lease that was never renewed counts as very old.
 func sinceRenewal(l *coordinationv1.Lease, now time.Time) time.Duration {
 	if l.Spec.RenewTime == nil {
 		return now.Sub(time.Time{})

@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/record"
 )
 
@@ -23,7 +21,8 @@ import (
 type Survey struct {
 	// Nodes are in the order of their names.
 	Nodes []Summary
-	// Pending are the transactions of all nodes: the node that waits longest first, its transactions in order.
+	// Pending are the transactions of all nodes: the node that waits longest first, its
+	// transactions in order.
 	Pending   []Pending
 	Malformed []Malformed
 	Replicas  []Replica
@@ -38,7 +37,8 @@ type Summary struct {
 	UID string `json:"uid,omitempty"`
 	// Labels is how many are saved, without the marker.
 	Labels int `json:"labels"`
-	// Version is that of the record, SavedAt when its labels were saved, Source the incarnation that they came from.
+	// Version is that of the record, SavedAt when its labels were saved, Source the incarnation
+	// that they came from.
 	Version string       `json:"version,omitempty"`
 	SavedAt *metav1.Time `json:"savedAt,omitempty"`
 	Source  string       `json:"source,omitempty"`
@@ -52,7 +52,8 @@ type Summary struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// nodeSummary and savedSummary are what a survey keeps of a Node and of a record while it reads: no labels.
+// nodeSummary and savedSummary are what a survey keeps of a Node and of a record while it reads: no
+// labels.
 type nodeSummary struct {
 	live       liveNode
 	restoredAt *metav1.Time
@@ -66,7 +67,8 @@ type savedSummary struct {
 	isMatched bool
 }
 
-// Survey reads what there is of all nodes that match the selector: by the labels of the Node, or the saved ones if there is no Node.
+// Survey reads what there is of all nodes that match the selector: by the labels of the Node, or
+// the saved ones if there is no Node.
 func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Survey, error) {
 	var (
 		s       Survey
@@ -92,7 +94,7 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 
 func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selector) (map[string]nodeSummary, error) {
 	nodes := map[string]nodeSummary{}
-	err := pages.Each(ctx, c.Client, pages.Metadata("Node"), "", func(n *metav1.PartialObjectMetadata) error {
+	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
 		nodes[n.Name] = nodeSummary{
 			live:       liveNode{isThere: true, uid: n.UID, marker: n.Labels[labels.Marker]},
 			restoredAt: RestoredAt(n),
@@ -100,23 +102,23 @@ func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selecto
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listing the nodes: %w", err)
-	}
-	return nodes, nil
+	return nodes, err
 }
 
 func (c *Cluster) summarizeRecords(ctx context.Context, selector apilabels.Selector) (map[string]savedSummary, error) {
 	records := map[string]savedSummary{}
-	err := c.EachRecord(ctx, func(cm *corev1.ConfigMap) error {
+	err := c.Records().Each(ctx, func(cm *corev1.ConfigMap) error {
 		s := savedSummary{Saved: ParseSaved(cm), lastHeard: LastHeard(cm)}
+		if s.Floor.Object != nil {
+			return nil // nothing is saved
+		}
 		if s.Record != nil {
 			s.labels, s.isMatched = len(s.Record.Labels), selector.Matches(apilabels.Set(s.Record.Labels))
 			s.Record.Labels = nil
 		} else {
 			s.isMatched = selector.Empty()
 		}
-		s.Object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: cm.Labels}}
+		s.Object = nil
 		records[cm.Name] = s
 		return nil
 	})
@@ -137,17 +139,12 @@ func join(nodes map[string]nodeSummary, records map[string]savedSummary, pending
 		}
 	}
 	for name, saved := range records {
-		if _, isLive := nodes[name]; !isLive && saved.isMatched && saved.isOurs() {
+		if _, isLive := nodes[name]; !isLive && saved.isMatched {
 			summaries = append(summaries, summarize(name, nodeSummary{}, saved, transactions[name]))
 		}
 	}
 	slices.SortFunc(summaries, func(a, b Summary) int { return cmp.Compare(a.Name, b.Name) })
 	return summaries
-}
-
-// isOurs says whether a ConfigMap of a node that is away is a record: one that can be read, or was written by nodekeeper.
-func (s savedSummary) isOurs() bool {
-	return s.Record != nil || s.Object.Labels[record.ManagedByLabel] == record.ManagedBy
 }
 
 func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summary {
@@ -162,13 +159,14 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 		s.AwaySince = timeOf(saved.lastHeard)
 	}
 	if r := saved.Record; r != nil {
-		s.Version, s.Source, s.SavedAt = r.Version, string(r.Source), timeOf(r.SavedAt)
+		s.Version, s.Source, s.SavedAt = r.Revision.String(), string(r.Source), timeOf(r.SavedAt)
 	}
 	return s
 }
 
-// LastHeard returns when a node that is away was last heard of: since when a processor with a retention time found it missing, or else
-// when its record was last written. The end of an incarnation writes the record of every node that had its labels, changed or not.
+// LastHeard returns when a node that is away was last heard of: since when a processor with a
+// retention time found it missing, or else when its record was last written. The end of an
+// incarnation writes the record of every node that had its labels, changed or not.
 func LastHeard(cm *corev1.ConfigMap) time.Time {
 	if since, err := time.Parse(time.RFC3339, cm.Annotations[record.AwaySinceAnnotation]); err == nil {
 		return since
@@ -182,7 +180,8 @@ func LastHeard(cm *corev1.ConfigMap) time.Time {
 	return last
 }
 
-// RestoredAt returns when a Node got its labels back: when its marker was written. Nil: it never was, or it is not known.
+// RestoredAt returns when a Node got its labels back: when its marker was written. Nil: it never
+// was, or it is not known.
 func RestoredAt(n *metav1.PartialObjectMetadata) *metav1.Time {
 	if n.Labels[labels.Marker] == "" {
 		return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // Marker is the key of the label that a restore puts onto a Node. Its value is
-// the version of the record that the labels came from. It is never one of the
+// the revision of the record that the labels came from. It is never one of the
 // node's own labels: [Split] takes it out, and no comparison sees it.
 const Marker = "labels_restored"
 
@@ -28,7 +28,7 @@ const (
 	longPrefix    = "---LONG---"
 )
 
-// ErrUndecodable says that a data entry is not what [EncodeEntry] makes of any label.
+// ErrUndecodable means that no label encodes to a data entry.
 var ErrUndecodable = errors.New("not an encoded label")
 
 var (
@@ -110,13 +110,13 @@ func candidate(dataKey, dataValue string) (key, value string) {
 		return unescaper.Replace(escaped), dataValue
 	}
 	if strings.HasPrefix(dataKey, formPrefix) {
-		return "", "" // a form that is not known here: no label at all
+		return "", "" // an unknown form: no label at all
 	}
 	// The first token is the slash: a prefix is lower case, so it has no token of its own.
 	return strings.Replace(dataKey, slashToken, "/", 1), dataValue
 }
 
-// isReserved says whether nodekeeper keeps something of its own under this data key.
+// isReserved reports whether nodekeeper uses this data key itself.
 func isReserved(key string) bool {
 	return key == TypeKey || key == Marker
 }

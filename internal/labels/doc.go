@@ -24,6 +24,6 @@
 //
 //	<prefix of 253>/name: v   -> ---LONG---<64 hex digits>: <prefix of 253>/name=v
 //
-// That last form is not a matter of taste: there are about 2^1700 label keys
+// The last form is unavoidable: there are about 2^1700 label keys
 // and only 2^1524 ConfigMap keys, so no code can fit every key into a key.
 package labels

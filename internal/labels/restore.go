@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Mode says what becomes of the labels that only the live node has.
+// Mode is what happens to the labels that only the live node has.
 type Mode string
 
 const (
@@ -25,16 +25,16 @@ func ParseMode(name string) (Mode, error) {
 	return "", fmt.Errorf("unknown mode %q: use %q or %q", name, Replace, Merge)
 }
 
-// Policy says which labels a restore writes. The zero value is not valid: Mode must be set.
+// Policy determines which labels a restore writes. The zero value is not valid: Mode must be set.
 type Policy struct {
 	Mode Mode
-	// Live names the live labels: those that describe the machine itself. Where the
-	// new incarnation carries one, its value wins. Empty: there are none.
+	// Live selects the live labels: those that describe the machine itself. Where the
+	// new incarnation carries one, its value wins. Empty selects none.
 	Live Patterns
 }
 
-// Restored returns the labels that a node is to have after a restore, from
-// those it carries and those that were saved for it, all without the marker.
+// Restored returns the labels that a node gets by a restore, from those that it
+// carries and those that were saved for it, all without the marker.
 func (p Policy) Restored(live, saved map[string]string) map[string]string {
 	result := maps.Clone(saved)
 	if result == nil {
@@ -56,8 +56,8 @@ type Patterns struct {
 	subdomains []string // ".example.com/": the namespaces below example.com
 }
 
-// DefaultLive are the keys that a kubelet may set on its own Node:
-// k8s.io/kubelet/pkg/apis (well_known_labels.go), the list behind the admission plugin NodeRestriction.
+// DefaultLive are the keys that a kubelet may set on its own Node: k8s.io/kubelet/pkg/apis
+// (well_known_labels.go), the list behind the admission plugin NodeRestriction.
 var DefaultLive = strings.Join([]string{
 	"kubernetes.io/hostname",
 	"kubernetes.io/os",
@@ -110,7 +110,7 @@ func (p *Patterns) add(item string) error {
 	return nil
 }
 
-// Match says whether key is in the set.
+// Match reports whether key is in the set.
 func (p Patterns) Match(key string) bool {
 	if _, ok := p.exact[key]; ok {
 		return true

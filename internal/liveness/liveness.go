@@ -1,8 +1,9 @@
-// Package liveness tells a loop that hangs from one that has nothing to do, or whose work fails.
+// Package liveness distinguishes a loop that hangs from one that is idle, or whose work fails.
 //
-// A [Loop] knows what its workers are at. It hangs if one of them has been at the same item for [Limit] without any progress; or
-// if nothing has gone through it for that time, though it is given a beat each [Period]: an item that does nothing. Work
-// that fails, and is tried again, is progress: no loop hangs because the API server is away, or because of one node.
+// A [Loop] knows what its workers do. It hangs if one of them has worked on the same item for
+// [Limit] without progress, or if nothing has passed through it for that time, not even the
+// heartbeat of each [Period], an item without work. Work that fails and is retried is progress: no
+// loop hangs because the API server is away, or because of one node.
 package liveness
 
 import (
@@ -16,25 +17,27 @@ import (
 )
 
 const (
-	// Limit is far longer than one step can take: a few requests, each of which an API server that answers ends within a minute
-	// (its --request-timeout), and client-go gives up a connection that is dead after 45 seconds.
+	// Limit is far longer than one step can take: a few requests, each of which an API server that
+	// answers ends within a minute (its --request-timeout), and client-go gives up a connection
+	// that is dead after 45 seconds.
 	Limit = 5 * time.Minute
 
-	// Period is the time between two beats.
+	// Period is the time between two heartbeats.
 	Period = 10 * time.Second
 )
 
-// Loop is one loop with any number of workers. The zero value is one that has not begun. It is safe for concurrent use.
+// Loop is one loop with any number of workers. The zero value is one that has not begun. It is safe
+// for concurrent use.
 type Loop struct {
-	mu       sync.Mutex
-	hasBegun bool
-	// movedAt is when something last went through the loop; zero before the first beat.
+	mu    sync.Mutex
+	begun bool
+	// movedAt is when something last passed through the loop; zero before the first heartbeat.
 	movedAt time.Time
-	// underWay says of the items that workers are at since when there has been no progress.
+	// underWay is when the items under way last made progress.
 	underWay map[string]time.Time
 }
 
-// Begin notes that a worker takes up an item, which no other is at; end that it is done with it.
+// Begin notes that a worker starts an item, which no other works on; end notes that it is done.
 func (l *Loop) Begin(item string) (end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +54,7 @@ func (l *Loop) Begin(item string) (end func()) {
 	}
 }
 
-// Progress notes that the work on an item, which takes long, goes on.
+// Progress notes that the work on an item advances.
 func (l *Loop) Progress(item string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,15 +64,15 @@ func (l *Loop) Progress(item string) {
 	l.movedLocked()
 }
 
-// Beat notes that a beat has gone through the loop. From the first one on the loop is to move.
+// Beat notes a heartbeat. From the first one on the loop must move.
 func (l *Loop) Beat() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.hasBegun, l.movedAt = true, time.Now()
+	l.begun, l.movedAt = true, time.Now()
 }
 
 func (l *Loop) movedLocked() {
-	l.hasBegun = true
+	l.begun = true
 	if !l.movedAt.IsZero() {
 		l.movedAt = time.Now()
 	}
@@ -90,11 +93,11 @@ func (l *Loop) Live(*http.Request) error {
 	return nil
 }
 
-// Ready is a readiness check: it returns an error until the loop takes up work.
+// Ready is a readiness check: it returns an error until the loop has begun.
 func (l *Loop) Ready(*http.Request) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.hasBegun {
+	if !l.begun {
 		return errors.New("it does not run yet")
 	}
 	return nil

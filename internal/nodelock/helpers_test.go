@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/nodelock"
 )
 
 const (
@@ -40,10 +41,10 @@ func work(d time.Duration) func(context.Context) error {
 	}
 }
 
-// lease is a Lease of the node in the names of holder, who renewed it at that time.
+// lease is the lock of the node, which holder renewed at that time.
 func lease(ns, holder string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: node, UID: uuid.NewUUID()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: node, UID: uuid.NewUUID(), Labels: map[string]string{nodelock.Label: nodelock.LabelValue}},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity:       new(holder),
 			LeaseDurationSeconds: new(int32(5)),
@@ -65,7 +66,7 @@ func stored(t *testing.T, c client.Reader, ns string) *coordinationv1.Lease {
 	return l
 }
 
-// verbs are the calls in the log, reads left out.
+// writes returns the calls in the log that are no reads.
 func writes(log *faults.Log) []faults.Verb {
 	var verbs []faults.Verb
 	for _, entry := range log.Entries() {

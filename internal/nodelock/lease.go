@@ -3,6 +3,7 @@ package nodelock
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,21 +15,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/grace"
+	"nodekeeper.dev/internal/shardlease"
 )
 
+// errForeign means that the Lease with the name of the node is no lock.
+var errForeign = errors.New("the Lease belongs to somebody else")
+
 // lease is the Lease of one node as client-go's leader election sees it. It differs from
-// resourcelock.LeaseLock in what a lock that is held for milliseconds needs: it ends the
-// election after one attempt, it asks for a lock that is most likely free by creating it and not by a read, it leaves out a
-// renewal that follows at once on the last write, and it knows the stored object, so that it can be deleted with preconditions.
-// Its fields belong to the goroutine that runs the election.
+// resourcelock.LeaseLock in what a lock that is held for milliseconds needs: it ends the election
+// after one attempt, it creates a lock that is most likely free without a read before, it skips the
+// renewal that would follow at once on the last write, and it keeps the stored object, so that it
+// can be deleted with preconditions. Its fields belong to the goroutine that runs the election.
 type lease struct {
 	client    client.Client
 	namespace string
 	node      string
 	identity  string
-	others    *sightings
+	others    *shardlease.Sightings
 
-	stored    *coordinationv1.Lease // as last read or written
+	stored    *coordinationv1.Lease // as last written, or last read when it was nobody else's
 	writtenAt time.Time
 
 	held    bool   // whether the election took the lock
@@ -38,10 +43,11 @@ type lease struct {
 
 var _ resourcelock.Interface = (*lease)(nil)
 
-// Get reads the Lease, unless none is known of that this process does not hold: then [lease.Create] finds out. If another holds it, the
-// election ends: the elector would come to the same conclusion, and then wait.
+// Get reads the Lease, unless this process knows of none that another one holds: then
+// [lease.Create] finds out. If another one holds it, the election ends: the elector would come to
+// the same conclusion, and then wait.
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	if !l.held && !l.others.has(l.node) {
+	if !l.held && !l.others.Has(l.node) {
 		return nil, nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), l.node)
 	}
 	record, err := l.read(ctx)
@@ -52,36 +58,49 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	return record, raw, err
 }
 
-// read reads the Lease. One that its holder did not renew in time is returned as nobody's: the elector has not seen since when.
+// read reads the Lease. One that its holder did not renew in time is returned without a holder: the
+// elector has not seen since when.
 func (l *lease) read(ctx context.Context) (*resourcelock.LeaderElectionRecord, error) {
 	var stored coordinationv1.Lease
 	err := l.client.Get(ctx, types.NamespacedName{Namespace: l.namespace, Name: l.node}, &stored)
+	if err == nil && !IsLock(&stored) {
+		err = errForeign
+	}
 	if err != nil {
-		if apierrors.IsNotFound(err) { // which is how a free lock looks
-			l.others.forget(l.node)
-		} else {
+		switch {
+		case apierrors.IsNotFound(err): // which is how a free lock looks
+			l.others.Forget(l.node)
+		case errors.Is(err, errForeign):
+			l.others.Forget(l.node)
+			l.fail(err)
+		default:
 			l.fail(fmt.Errorf("reading the lock of node %q: %w", l.node, err))
 		}
 		return nil, err
 	}
-	l.stored = &stored
 	record := resourcelock.LeaseSpecToLeaderElectionRecord(&stored.Spec)
-	if record.HolderIdentity == "" || l.isOurs() {
-		return record, nil
-	}
-	if l.others.see(&stored) > 0 {
-		l.fail(ErrHeld)
-	} else {
+	if holder := record.HolderIdentity; holder != "" && holder != l.identity {
+		now := time.Now()
+		if see(l.others, &stored, now); l.others.Left(l.node, now) > 0 {
+			l.fail(ErrHeld)
+			return record, nil // stored stays: a former holder must not update the Lease of the next one
+		}
 		record.HolderIdentity = ""
 	}
+	l.stored = &stored
 	return record, nil
 }
 
-// Create makes the Lease, or takes it over. It is idempotent by its name: if the answer is lost, the next attempt finds it held by this
-// process.
+// see notes the lock of another process, with the age that the cluster knows of.
+func see(others *shardlease.Sightings, l *coordinationv1.Lease, now time.Time) {
+	others.See(l, shardlease.StoredSince(l, now))
+}
+
+// Create creates the Lease, or takes it over if it is nobody's. It is idempotent by its name: if
+// the answer is lost, the next attempt finds that this process holds it.
 func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	created := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: l.node},
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: l.node, Labels: map[string]string{Label: LabelValue}},
 		Spec:       resourcelock.LeaderElectionRecordToLeaseSpec(&record),
 	}
 	ctx, cancel := l.answered(ctx)
@@ -90,10 +109,12 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 	if !apierrors.IsAlreadyExists(err) {
 		return l.wrote(created, err)
 	}
-	if _, readErr := l.read(ctx); readErr != nil || l.failure != nil {
-		if apierrors.IsNotFound(readErr) {
-			l.fail(ErrHeld) // it was, a moment ago
-		}
+	existing, readErr := l.read(ctx)
+	if apierrors.IsNotFound(readErr) {
+		l.fail(ErrHeld) // it was held a moment ago
+	}
+	// Also for a former holder: its Lease was deleted, and this one belongs to the next.
+	if readErr != nil || existing.HolderIdentity != "" && existing.HolderIdentity != l.identity {
 		return err
 	}
 	return l.Update(ctx, record)
@@ -101,20 +122,25 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 
 // Update renews the Lease or takes it over, conditional on its resourceVersion.
 func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	// The elector renews at once after it has acquired. Half a retry period is far enough
-	// from the renew deadline and the lease duration to leave that write out.
+	// The elector renews at once after it has acquired. Half a retry period is far enough from the
+	// renew deadline and the lease duration to skip that write.
 	if l.held && time.Since(l.writtenAt) < retryPeriod/2 {
 		return nil
 	}
 	ctx, cancel := l.answered(ctx)
 	defer cancel()
 	updated := l.stored.DeepCopy()
+	if updated.Labels == nil { // that of a version before the label
+		updated.Labels = map[string]string{}
+	}
+	updated.Labels[Label] = LabelValue
 	updated.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
 	return l.wrote(updated, l.client.Update(ctx, updated))
 }
 
-// answered returns the context of a write. The write that takes the lock outlives a process that is
-// told to end by answerTimeout: nobody would release a lock if it is not known to be taken.
+// answered returns the context of a write. The write that takes the lock outlives ctx by
+// answerTimeout: a lock that is taken without this process knowing it would not be released at
+// shutdown.
 func (l *lease) answered(ctx context.Context) (context.Context, context.CancelFunc) {
 	if l.held || ctx.Err() != nil {
 		return context.WithCancel(ctx)
@@ -127,7 +153,7 @@ func (l *lease) wrote(written *coordinationv1.Lease, err error) error {
 	switch {
 	case err == nil:
 		l.stored, l.writtenAt, l.held = written, time.Now(), true
-		l.others.forget(l.node)
+		l.others.Forget(l.node)
 	case apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err):
 		l.fail(ErrHeld) // another was faster
 	default:
@@ -136,8 +162,8 @@ func (l *lease) wrote(written *coordinationv1.Lease, err error) error {
 	return err
 }
 
-// fail ends an election that has not taken the lock. One that has goes on: the elector
-// tries to renew until the renew deadline.
+// fail ends an election that has not taken the lock. One that has goes on: the elector retries
+// until the renew deadline.
 func (l *lease) fail(err error) {
 	if !l.held && l.failure == nil { // what the elector still tries after the first failure is cancelled
 		l.failure = err
@@ -170,11 +196,7 @@ func (l *lease) release(ctx context.Context) error {
 	return l.delete(ctx)
 }
 
-func (l *lease) isOurs() bool { return isHeldBy(l.stored, l.identity) }
-
-func isHeldBy(l *coordinationv1.Lease, identity string) bool {
-	return l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == identity
-}
+func (l *lease) isOurs() bool { return shardlease.Holder(l.stored) == l.identity }
 
 func (l *lease) delete(ctx context.Context) error {
 	err := l.client.Delete(ctx, l.stored, client.Preconditions{UID: &l.stored.UID, ResourceVersion: &l.stored.ResourceVersion})
@@ -184,7 +206,7 @@ func (l *lease) delete(ctx context.Context) error {
 	return nil
 }
 
-// RecordEvent does nothing: a lock that comes and goes in milliseconds is no event for people.
+// RecordEvent does nothing: a lock that lives for milliseconds deserves no events.
 func (l *lease) RecordEvent(string) {}
 
 // Identity returns the identity of this process.

@@ -3,7 +3,6 @@ package nodelock_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,63 +169,16 @@ func TestOnlyOneGoroutineOfAProcessHasTheLock(t *testing.T) {
 	})
 }
 
-func TestObservedLockOfADeadHolderIsTakenOverALeaseDurationAfterItWasSeen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFake()
-		l := nodelock.New(c, namespace, "me")
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go l.Observe(ctx, func() bool { return true })
-		synctest.Wait()
-		require.NoError(t, c.Create(t.Context(), lease(namespace, "dead", time.Now())))
-		left := time.Now()
-		time.Sleep(3 * time.Second) // in which the node is left to its holder
-		require.ErrorIs(t, l.Do(t.Context(), node, idle), nodelock.ErrHeld)
-		time.Sleep(l.HeldFor(node))
-		require.NoError(t, l.Do(t.Context(), node, idle))
-		assert.LessOrEqual(t, time.Since(left), nodelock.LeaseDuration+time.Second)
-		assert.GreaterOrEqual(t, time.Since(left), nodelock.LeaseDuration)
-		assert.Zero(t, l.HeldFor(node))
-	})
-}
-
-func TestObserveKeepsNothingOfLocksThatAreGoneAndReadsNothingWhileNobodyWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFake()
-		lists := &faults.Log{Calls: faults.Calls{Verb: faults.List}}
-		l := nodelock.New(faults.Client(c, lists), namespace, "me")
-		var isWaiting atomic.Bool
-		isWaiting.Store(true)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		held := lease(namespace, "other", time.Now())
-		require.NoError(t, c.Create(t.Context(), held))
-		go l.Observe(ctx, isWaiting.Load)
-		synctest.Wait()
-		assert.Equal(t, nodelock.LeaseDuration, l.HeldFor(node))
-		require.NoError(t, c.Delete(t.Context(), held))
-		time.Sleep(time.Second)
-		synctest.Wait()
-		assert.Zero(t, l.HeldFor(node))
-		before := lists.Hits()
-		isWaiting.Store(false)
-		time.Sleep(time.Minute)
-		assert.Equal(t, before, lists.Hits())
-	})
-}
-
 func TestLockThatIsRenewedIsNotTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		l := nodelock.New(c, namespace, "me")
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
 		require.NoError(t, c.Create(t.Context(), lease(namespace, "other", time.Now())))
-		go l.Observe(ctx, func() bool { return true })
+		require.ErrorIs(t, l.Do(t.Context(), node, idle), nodelock.ErrHeld)
 		time.Sleep(nodelock.LeaseDuration - time.Millisecond)
 		renewed := stored(t, c, namespace)
 		renewed.Spec.RenewTime = new(metav1.NewMicroTime(time.Now()))
-		require.NoError(t, c.Update(t.Context(), renewed)) // what the last look did not see
+		require.NoError(t, c.Update(t.Context(), renewed)) // what the last attempt did not see
 		time.Sleep(time.Millisecond)
 		require.ErrorIs(t, l.Do(t.Context(), node, idle), nodelock.ErrHeld)
 		assert.Equal(t, nodelock.LeaseDuration, l.HeldFor(node))

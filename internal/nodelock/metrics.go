@@ -23,7 +23,8 @@ func newMetrics() metrics {
 		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nodekeeper_lock_wait_seconds",
 			Help: "Seconds from the first attempt to take the lock of a node until it was taken.",
-			// From a write that is answered at once to a holder that died, whose LeaseDuration has to pass.
+			// From a write that is answered at once to a holder that died, whose LeaseDuration has
+			// to pass.
 			Buckets: []float64{0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
 		}),
 	}
@@ -42,7 +43,7 @@ func (l *Locker) Describe(ch chan<- *prometheus.Desc) {
 	l.metrics.wait.Describe(ch)
 }
 
-// Collect tells how often locks were held by others, and how long they were waited for.
+// Collect collects how often locks were held by others, and how long they were waited for.
 func (l *Locker) Collect(ch chan<- prometheus.Metric) {
 	l.metrics.contentions.Collect(ch)
 	l.metrics.wait.Collect(ch)

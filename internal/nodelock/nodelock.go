@@ -14,31 +14,34 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/grace"
+	"nodekeeper.dev/internal/shardlease"
 )
 
-// LeaseDuration is how long after the last renewal a lock is still its
-// holder's: what a processor that dies costs the nodes it was at.
+// LeaseDuration is how long a lock lasts after its last renewal: what a processor that dies costs
+// the nodes that it was working on.
 const LeaseDuration = 5 * time.Second
 
 const (
-	// renewDeadline is shorter than LeaseDuration, so that a holder that cannot renew stops before another takes over.
+	// renewDeadline is shorter than LeaseDuration, so that a holder that cannot renew stops before
+	// another takes over.
 	renewDeadline = 3 * time.Second
 	retryPeriod   = time.Second
 
-	// releaseTimeout is how long the release of a lock is tried when the service is told to end: short enough to release
-	// every lock within the five seconds that it has. A lock that was not released expires.
+	// releaseTimeout bounds the release of a lock at shutdown: short enough to release every lock
+	// within the five seconds that the service has. A lock that is not released expires.
 	releaseTimeout = 2 * time.Second
 
-	// maxRelease bounds it otherwise. A busy API server may take its time: a lock that is left behind costs whoever is next at
-	// the node a LeaseDuration. One that never answers is not to keep a worker.
+	// maxRelease bounds it otherwise. A busy API server may take its time: a lock that is left
+	// behind costs the next processor a LeaseDuration. An API server that never answers must not
+	// keep a worker.
 	maxRelease = 10 * time.Second
 
-	// answerTimeout is how long the write that takes a lock is waited for when the service is told to end. With
-	// releaseTimeout it stays within those five seconds.
+	// answerTimeout bounds the write that takes a lock at shutdown. With releaseTimeout it stays
+	// within those five seconds.
 	answerTimeout = time.Second
 )
 
-// ErrHeld says that another process holds the lock.
+// ErrHeld means that another process holds the lock, or other work of this one.
 var ErrHeld = errors.New("another process holds the lock of this node")
 
 // Locker takes the locks of nodes for one process. It is safe for concurrent use.
@@ -49,31 +52,32 @@ type Locker struct {
 	metrics   metrics
 
 	mu sync.Mutex
-	// busy are the nodes whose lock this process holds or asks for. The Lease cannot keep two
+	// busy holds the nodes whose lock this process holds or asks for. The Lease cannot keep two
 	// goroutines of one process apart: it holds the identity of the process.
 	busy map[string]bool
-	// asked is since when locks are wanted that others have.
+	// asked is since when this process wants a lock that another one has, by node.
 	asked map[string]time.Time
 
-	others *sightings
+	// others are the locks of other processes. They may be stale: a lock is taken over only after a
+	// live read that finds it unchanged.
+	others shardlease.Sightings
 }
 
-// New returns a Locker. The client must read the API server itself, not a cache. The
-// identity names the process in the Leases and must be unique: two processes of one
-// identity do not keep each other out (no data is at risk, only work is wasted).
+// New returns a Locker. The client must read the API server itself, not a cache. The identity names
+// the process in the Leases and must be unique: two processes with the same identity do not exclude
+// each other (no data is at risk, only work is wasted).
 func New(c client.Client, namespace, identity string) *Locker {
 	return &Locker{
 		client: c, namespace: namespace, identity: identity, metrics: newMetrics(),
-		busy: map[string]bool{}, asked: map[string]time.Time{}, others: newSightings(),
+		busy: map[string]bool{}, asked: map[string]time.Time{},
 	}
 }
 
-// Do takes the lock of a node, calls work and releases the lock; it returns
-// what work returned. The context of work is cancelled when the lock is lost. Do
-// tries once: if another process holds the lock it returns [ErrHeld] at once,
-// and the caller is to come again, after [Locker.HeldFor] or, if that is zero, a moment, as long
-// as it has work for the node, and to call [Locker.Forget] if it has none any more. The lock of a
-// process that died is taken over by a Do that comes LeaseDuration after the lock was first seen, see [Locker.Observe].
+// Do takes the lock of a node, calls work and releases the lock; it returns what work returned. The
+// context of work is cancelled when the lock is lost. Do tries once. If another process holds the
+// lock, it returns [ErrHeld] at once: call it again after [Locker.HeldFor], or a moment later if
+// that is zero, while there is work for the node, and call [Locker.Forget] when there is none any
+// more.
 func (l *Locker) Do(ctx context.Context, node string, work func(context.Context) error) error {
 	asked, err := l.begin(node)
 	if err != nil {
@@ -81,32 +85,19 @@ func (l *Locker) Do(ctx context.Context, node string, work func(context.Context)
 		return err
 	}
 	defer l.done(node)
-	runCtx, stop := context.WithCancel(ctx)
-	defer stop()
-	lock := &lease{client: l.client, namespace: l.namespace, node: node, identity: l.identity, others: l.others, stop: stop}
-	done := make(chan error, 1)
-	elector, err := newElector(lock, func(ctx context.Context) {
-		defer stop()
-		l.metrics.wait.Observe(time.Since(asked).Seconds())
-		l.Forget(node)
-		done <- work(logf.IntoContext(ctx, logf.FromContext(runCtx)))
-	})
-	if err != nil {
-		return fmt.Errorf("preparing the lock of node %q: %w", node, err)
+	lock := &lease{client: l.client, namespace: l.namespace, node: node, identity: l.identity, others: &l.others}
+	work = l.started(node, asked, work)
+	workErr, err := l.underLock(ctx, lock, work)
+	switch {
+	case errors.Is(err, errForeign):
+		logf.FromContext(ctx).Info("Working without a lock: a Lease of this name belongs to somebody else", "node", node)
+		return work(ctx)
+	case err != nil:
+		l.metrics.notTaken(err)
+		return err
+	case !lock.held:
+		return ctx.Err()
 	}
-
-	// The elector tells every attempt; what matters of it is told by the errors here.
-	elector.Run(klog.NewContext(runCtx, logr.Discard()))
-	if !lock.held {
-		l.metrics.notTaken(lock.failure)
-		if lock.failure == nil {
-			return ctx.Err()
-		}
-		return lock.failure
-	}
-
-	// The elector returns before work does if the lock was lost.
-	workErr := <-done
 	longer, stopRelease := grace.Context(ctx, releaseTimeout)
 	defer stopRelease()
 	releaseCtx, cancel := context.WithTimeout(longer, maxRelease)
@@ -114,10 +105,42 @@ func (l *Locker) Do(ctx context.Context, node string, work func(context.Context)
 	return errors.Join(workErr, lock.release(releaseCtx))
 }
 
-// HeldFor returns how much longer the lock of a node is another process's, as far as is known, if that does not renew it.
-func (l *Locker) HeldFor(node string) time.Duration { return l.others.left(node) }
+// started returns work that notes when it starts.
+func (l *Locker) started(node string, asked time.Time, work func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		l.metrics.wait.Observe(time.Since(asked).Seconds())
+		l.Forget(node)
+		return work(ctx)
+	}
+}
 
-// Forget says that the lock of a node is not wanted any more.
+// underLock calls work while the lock is held and returns its error, or why the lock was not taken.
+// If lock.held is false and there is no error, ctx was cancelled first.
+func (l *Locker) underLock(ctx context.Context, lock *lease, work func(context.Context) error) (workErr, err error) {
+	runCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	lock.stop = stop
+	done := make(chan error, 1)
+	elector, err := newElector(lock, func(ctx context.Context) {
+		defer stop()
+		done <- work(logf.IntoContext(ctx, logf.FromContext(runCtx)))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the lock of node %q: %w", lock.node, err)
+	}
+	// The elector logs every attempt; the errors here say all that matters.
+	elector.Run(klog.NewContext(runCtx, logr.Discard()))
+	if !lock.held {
+		return nil, lock.failure
+	}
+	return <-done, nil // the elector returns before work does if the lock was lost
+}
+
+// HeldFor returns how much longer another process holds the lock of a node if it does not renew it,
+// as far as this one knows.
+func (l *Locker) HeldFor(node string) time.Duration { return l.others.Left(node, time.Now()) }
+
+// Forget ends the wait for the lock of a node.
 func (l *Locker) Forget(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +155,7 @@ func (l *Locker) begin(node string) (asked time.Time, err error) {
 		return time.Time{}, ErrHeld
 	}
 	l.busy[node] = true
-	if _, wasAsked := l.asked[node]; !wasAsked {
+	if _, known := l.asked[node]; !known {
 		l.asked[node] = time.Now()
 	}
 	return l.asked[node], nil

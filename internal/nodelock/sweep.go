@@ -3,54 +3,68 @@ package nodelock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/shardlease"
 )
 
-// sweepPeriod is far longer than LeaseDuration: a Lease that did not change for so long has no holder.
+// sweepPeriod is far longer than LeaseDuration: a Lease that did not change for so long has no
+// holder.
 const sweepPeriod = time.Minute
 
-// Sweep deletes, until ctx is cancelled, the locks that processors left behind when they
-// died with nothing more to do for the node; isWanted says of a node whether there is. A
-// lock that is wanted is taken over by [Locker.Do] instead.
-func (l *Locker) Sweep(ctx context.Context, isWanted func(ctx context.Context, node string) bool) {
-	seen := map[types.UID]string{} // resourceVersions at the sweep before
+// Sweep deletes, until ctx is cancelled, the locks that processors left behind when they died with
+// nothing more to do for the node; wanted reports whether there is more to do. A lock that is
+// wanted is taken over by [Locker.Do] instead.
+func (l *Locker) Sweep(ctx context.Context, wanted func(ctx context.Context, node string) bool) {
+	var seen shardlease.Sightings
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		var err error
-		if seen, err = l.sweepOnce(ctx, seen, isWanted); err != nil && ctx.Err() == nil {
-			logf.FromContext(ctx).Error(err, "Sweeping the locks of nodes failed, trying again in the next round")
+		if err := l.sweepOnce(ctx, &seen, wanted); err != nil && ctx.Err() == nil {
+			logf.FromContext(ctx).Error(err, "Sweeping the locks of nodes failed, retrying in the next round")
 		}
 	}, sweepPeriod)
 }
 
-// sweepOnce deletes the locks that have not changed since before and returns the others.
-func (l *Locker) sweepOnce(ctx context.Context, before map[types.UID]string, isWanted func(context.Context, string) bool) (map[types.UID]string, error) {
+// sweepOnce deletes the locks that have been seen unchanged for a period.
+func (l *Locker) sweepOnce(ctx context.Context, seen *shardlease.Sightings, wanted func(context.Context, string) bool) error {
 	leases, err := l.list(ctx)
 	if err != nil {
-		return before, err
+		return err
 	}
-	seen := map[types.UID]string{}
+	now := time.Now()
+	listed := map[string]bool{}
 	var errs []error
 	for i := range leases {
 		stored := &leases[i]
-		if before[stored.UID] != stored.ResourceVersion || isWanted(ctx, stored.Name) {
-			seen[stored.UID] = stored.ResourceVersion
+		listed[stored.Name] = true
+		if now.Sub(seen.See(stored, now)) < sweepPeriod || wanted(ctx, stored.Name) {
 			continue
 		}
-		left := &lease{client: l.client, namespace: l.namespace, node: stored.Name, identity: l.identity, others: l.others, stored: stored}
-		err := left.delete(ctx)
-		if apierrors.IsConflict(err) {
-			continue // it was taken just now
-		}
-		if err != nil {
+		left := &lease{client: l.client, namespace: l.namespace, node: stored.Name, identity: l.identity, stored: stored}
+		switch err := left.delete(ctx); {
+		case apierrors.IsConflict(err):
+			// It was taken just now.
+		case err != nil:
 			errs = append(errs, err)
-			continue
+		default:
+			logf.FromContext(ctx).Info("Deleted a lock that was left behind", "node", stored.Name)
 		}
-		logf.FromContext(ctx).Info("Removed a lock that was left behind", "node", stored.Name)
 	}
-	return seen, errors.Join(errs...)
+	seen.Keep(listed)
+	return errors.Join(errs...)
+}
+
+// list returns the locks of all processes.
+func (l *Locker) list(ctx context.Context) ([]coordinationv1.Lease, error) {
+	var list coordinationv1.LeaseList
+	if err := l.client.List(ctx, &list, client.InNamespace(l.namespace), locks); err != nil {
+		return nil, fmt.Errorf("listing the locks of nodes: %w", err)
+	}
+	return list.Items, nil
 }

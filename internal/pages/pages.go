@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Each calls do with every object in a namespace, "" for all of them, and stops at the first error. newList returns an empty
-// list of that kind, of objects of type O. If the pages expire while they are read, the rest comes
-// with one list of all, and do may see an object twice.
+// Each calls do with every object in a namespace, "" for all of them, and stops at the first error.
+// newList returns an empty list of that kind, of objects of type O. If the pages expire while they
+// are read, the rest comes with one list of all, and do may see an object twice.
 func Each[O client.Object](ctx context.Context, from client.Reader, newList func() client.ObjectList, namespace string, do func(O) error) error {
 	pages := pager.New(func(ctx context.Context, page metav1.ListOptions) (runtime.Object, error) {
 		list := newList()
@@ -29,7 +29,8 @@ func Each[O client.Object](ctx context.Context, from client.Reader, newList func
 	})
 }
 
-// Metadata returns what makes empty lists of the metadata of a core kind, for [Each] of *metav1.PartialObjectMetadata.
+// Metadata returns a function that returns empty metadata lists of a core kind, for [Each] of
+// *metav1.PartialObjectMetadata.
 func Metadata(kind string) func() client.ObjectList {
 	return func() client.ObjectList {
 		return &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind + "List"}}

@@ -8,6 +8,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -22,14 +23,14 @@ func BenchmarkDecide(b *testing.B) {
 		saved["example.com/key-"+strconv.Itoa(i)] = "value"
 	}
 	policy := labels.Policy{Mode: labels.Replace, Live: live}
-	r := record.Record{Node: "node-1", Labels: saved, Version: "10", Source: "first"}
-	node := &preserve.Node{UID: "second", ResourceVersion: "21", Labels: own}
+	r := record.Record{Node: "node-1", Labels: saved, Revision: revision.MustParse("10"), Source: "first"}
+	node := &preserve.Node{UID: "second", Revision: revision.MustParse("21"), Labels: own}
 	for name, tc := range map[string]struct {
 		transaction txn.Transaction
 		want        preserve.Action
 	}{
-		"save":    {txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "first", ResourceVersion: "20", Labels: saved}, preserve.Save},
-		"restore": {txn.Transaction{Type: txn.Added, Node: "node-1", UID: "second", ResourceVersion: "21", Labels: own}, preserve.Restore},
+		"save":    {txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "first", Revision: revision.MustParse("20"), Labels: saved}, preserve.Save},
+		"restore": {txn.Transaction{Type: txn.Added, Node: "node-1", UID: "second", Revision: revision.MustParse("21"), Labels: own}, preserve.Restore},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -15,12 +16,12 @@ func TestDecideLeavesGivenLabelsAloneUntilTheNextIncarnation(t *testing.T) {
 	g := newGenerator(t)
 	given := set{"rack": "given"}
 	for range rounds {
-		r := preserve.Given("node-1", given, strconv.Itoa(12+1+g.IntN(2))) // the generator's resourceVersions and markers are before it
+		r := preserve.Given("node-1", given, revision.Of(strconv.Itoa(12+1+g.IntN(2)))) // the generator's resourceVersions and markers are before it
 		late := g.transaction()
 		require.Equal(t, preserve.Nothing, preserve.Decide(late, &r, nil, replaceAll).Action, "%+v", late)
 
-		next := preserve.Node{UID: "next", ResourceVersion: "20", Labels: set{}}
-		tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: next.UID, ResourceVersion: next.ResourceVersion, FoundsRecord: g.IntN(2) == 0}
+		next := preserve.Node{UID: "next", Revision: revision.MustParse("20"), Labels: set{}}
+		tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: next.UID, Revision: next.Revision, FoundsRecord: g.IntN(2) == 0}
 		d := preserve.Decide(tx, &r, &next, replaceAll)
 		require.Equal(t, preserve.Restore, d.Action)
 		require.Equal(t, given, d.Labels)

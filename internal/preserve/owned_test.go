@@ -8,6 +8,7 @@ import (
 
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 )
 
 func TestOwned(t *testing.T) {
@@ -37,16 +38,16 @@ func TestOwned(t *testing.T) {
 
 func TestNotedChangesTheRestoreAloneIfTheLabelsAreTheSaved(t *testing.T) {
 	r := saved()
-	got := preserve.Noted(*r, preserve.Node{UID: "stranger", ResourceVersion: "300", Labels: same, Marker: "100"})
+	got := preserve.Noted(*r, preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: same, Marker: "100"})
 	want := saved()
-	want.Restored = record.Restoration{UID: "stranger", ResourceVersion: "300"}
+	want.Restored = record.Restoration{UID: "stranger", Revision: revision.MustParse("300")}
 	assert.Equal(t, *want, got)
 	assert.Equal(t, saved(), r, "the argument stays as it is")
 }
 
 func TestNotedTakesTheLabelsOfTheNodeIfTheyDiffer(t *testing.T) {
-	got := preserve.Noted(*saved(), preserve.Node{UID: "stranger", ResourceVersion: "300", Labels: changed, Marker: "100"})
-	assert.Equal(t, record.Record{Node: "node-1", Labels: changed, Version: "300", Source: "stranger"}, got)
+	got := preserve.Noted(*saved(), preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: changed, Marker: "100"})
+	assert.Equal(t, record.Record{Node: "node-1", Labels: changed, Revision: revision.MustParse("300"), Source: "stranger"}, got)
 }
 
 func TestActionsHaveNames(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -46,18 +47,20 @@ func (g generator) marker() string { return []string{"", g.rv()}[g.IntN(2)] }
 func (g generator) transaction() txn.Transaction {
 	return txn.Transaction{
 		Type: []txn.Type{txn.Added, txn.Updated, txn.Deleted}[g.IntN(3)], Node: "node-1", UID: g.uid(),
-		ResourceVersion: g.rv(), Labels: g.labels(), Marker: g.marker(), FoundsRecord: g.IntN(2) == 0,
+		Revision: revision.Of(g.rv()), Labels: g.labels(), Marker: g.marker(), FoundsRecord: g.IntN(2) == 0,
 	}
 }
 
 func (g generator) record() *record.Record {
-	r := &record.Record{Node: "node-1", Labels: g.labels(), Version: g.rv(), Source: g.uid()}
-	return []*record.Record{nil, r, new(preserve.Noted(*r, preserve.Node{UID: g.uid(), ResourceVersion: g.rv(), Labels: r.Labels}))}[g.IntN(3)]
+	r := &record.Record{Node: "node-1", Labels: g.labels(), Revision: revision.Of(g.rv()), Source: g.uid()}
+	restored := preserve.Noted(*r, preserve.Node{UID: g.uid(), Revision: revision.Of(g.rv()), Labels: r.Labels})
+	floor := preserve.Forgotten("node-1", nil, r.Revision)
+	return []*record.Record{nil, r, &restored, &floor}[g.IntN(4)]
 }
 
 // node is as it is read after a transaction of one of its states was recorded.
 func (g generator) node() *preserve.Node {
-	n := &preserve.Node{UID: g.uid(), ResourceVersion: strconv.Itoa(g.IntN(12) + 12), Labels: g.labels(), Marker: g.marker()}
+	n := &preserve.Node{UID: g.uid(), Revision: revision.Of(strconv.Itoa(g.IntN(12) + 12)), Labels: g.labels(), Marker: g.marker()}
 	return []*preserve.Node{nil, n, n}[g.IntN(3)]
 }
 
@@ -95,8 +98,8 @@ func TestAppliedStaysApplied(t *testing.T) {
 		// Later events have later resourceVersions, a marker is of before, and a node of another incarnation is of a later one.
 		tx.Marker = ""
 		later := g.transaction()
-		later.ResourceVersion, later.Marker = "20", ""
-		live := &preserve.Node{UID: later.UID, ResourceVersion: "21", Labels: g.labels()}
+		later.Revision, later.Marker = revision.MustParse("20"), ""
+		live := &preserve.Node{UID: later.UID, Revision: revision.MustParse("21"), Labels: g.labels()}
 		after, live := apply(preserve.Decide(later, r, live, g.policy()), r, live)
 		d = preserve.Decide(tx, after, live, g.policy())
 		require.Equal(t, preserve.Nothing, d.Action, "%+v on %+v after %+v: %+v", tx, after, later, d)
@@ -104,73 +107,24 @@ func TestAppliedStaysApplied(t *testing.T) {
 	require.Greater(t, seen, rounds/100)
 }
 
-// What two transactions do together the second does alone, if they fold: the same labels are saved, of the same state of the same
-// incarnation, and nothing is left to do for the first.
-func TestSecondOfTwoThatFoldDoesAllThatBothDo(t *testing.T) {
-	g := newGenerator(t)
-	saves := 0
-	for range 10 * rounds {
-		first, second, r := g.transaction(), g.transaction(), g.record()
-		if !preserve.Folds(first, second) {
-			continue
-		}
-		one, _ := apply(preserve.Decide(first, r, nil, replaceAll), r, nil)
-		both, _ := apply(preserve.Decide(second, one, nil, replaceAll), one, nil)
-		alone, _ := apply(preserve.Decide(second, r, nil, replaceAll), r, nil)
-		require.Equal(t, state(both), state(alone), "%+v and %+v on %+v", first, second, r)
-		left := preserve.Decide(first, alone, nil, replaceAll)
-		require.Equal(t, preserve.Nothing, left.Action, "%+v after %+v on %+v: %+v", first, second, r, left)
-		if r != nil && state(alone) != state(r) {
-			saves++
-		}
-	}
-	require.Greater(t, saves, rounds/100)
-}
-
-func TestOnlySavesOfOneIncarnationInOrderFold(t *testing.T) {
-	first := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", ResourceVersion: "9", Marker: "5"}
-	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "b", ResourceVersion: "10", Marker: "5"}
-	require.True(t, preserve.Folds(first, end))
-	for name, change := range map[string]func(first, second *txn.Transaction){
-		"an add first":        func(first, _ *txn.Transaction) { first.Type = txn.Added },
-		"an add second":       func(_, second *txn.Transaction) { second.Type = txn.Added },
-		"another incarnation": func(_, second *txn.Transaction) { second.UID = "c" },
-		"another marker":      func(_, second *txn.Transaction) { second.Marker = "" },
-		"an older one":        func(_, second *txn.Transaction) { second.ResourceVersion = "8" },
-		"the same":            func(_, second *txn.Transaction) { second.ResourceVersion = "9" },
-	} {
-		one, other := first, end
-		change(&one, &other)
-		require.False(t, preserve.Folds(one, other), name)
-	}
-
-	// Why the marker counts: the record follows another incarnation, and the restore onto this one is not noted.
-	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Version: "5", Source: "a"}
-	end.Marker, end.Labels = "", set{"rack": "r2"}
-	alone, _ := apply(preserve.Decide(end, r, nil, replaceAll), r, nil)
-	one, _ := apply(preserve.Decide(first, r, nil, replaceAll), r, nil)
-	both, _ := apply(preserve.Decide(end, one, nil, replaceAll), one, nil)
-	require.NotEqual(t, both.Labels, alone.Labels)
-}
-
 // state is what a record says of a node: whose labels, and the latest state of that incarnation that had them.
 func state(r *record.Record) string {
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprint(r.Labels, cmp.Or(r.Restored.UID, r.Source), cmp.Or(r.Restored.ResourceVersion, r.Version))
+	return fmt.Sprint(r.Labels, cmp.Or(r.Restored.UID, r.Source), cmp.Or(r.Restored.Revision, r.Revision))
 }
 
 func TestRestoreIsUnnotedUntilItIsNoted(t *testing.T) {
-	r := record.Record{Node: "node-1", Version: "5", Source: "a"}
-	shown := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", ResourceVersion: "9", Marker: "5"}
+	r := record.Record{Node: "node-1", Revision: revision.MustParse("5"), Source: "a"}
+	shown := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", Revision: revision.MustParse("9"), Marker: "5"}
 	require.True(t, preserve.RestoredUnnoted(shown, r))
-	noted := preserve.Noted(r, preserve.Node{UID: "b", ResourceVersion: "9"})
+	noted := preserve.Noted(r, preserve.Node{UID: "b", Revision: revision.MustParse("9")})
 	require.False(t, preserve.RestoredUnnoted(shown, noted))
 	require.True(t, preserve.Applied(shown, noted))
 	for marker, isUnnoted := range map[string]bool{"": false, "no version": false, "1": false, "100": true} {
 		shown.Marker = marker
-		require.Equal(t, isUnnoted, preserve.RestoredUnnoted(shown, r), "marker %q, record version %s", marker, r.Version)
+		require.Equal(t, isUnnoted, preserve.RestoredUnnoted(shown, r), "marker %q, record version %s", marker, r.Revision)
 	}
 }
 
@@ -190,7 +144,7 @@ func TestDecideAgainAfterARestoreThatWasNotNotedDoesNotRestore(t *testing.T) {
 			noted++
 		} else {
 			replaced++
-			wantRecord = &record.Record{Node: r.Node, Labels: first.Labels, Version: afterNode.ResourceVersion, Source: afterNode.UID}
+			wantRecord = &record.Record{Node: r.Node, Labels: first.Labels, Revision: afterNode.Revision, Source: afterNode.UID}
 		}
 		again := preserve.Decide(tx, r, afterNode, policy)
 		require.Equal(t, preserve.Save, again.Action, "%+v on %+v and %+v", tx, r, n)
@@ -219,10 +173,10 @@ func TestDecideSavesTheNewestLabelsInWhateverOrder(t *testing.T) {
 	for range rounds / 20 {
 		follows := []*record.Record{
 			nil,
-			{Node: "node-1", Labels: set{"n": "0"}, Version: "5", Source: "a"},
-			{Node: "node-1", Labels: set{"n": "0"}, Version: "5", Source: "b", Restored: record.Restoration{UID: "a", ResourceVersion: "6"}},
-			{Node: "node-1", Labels: set{"n": "0"}, Version: "5", Source: "b"},                                                               // the restore is not noted
-			{Node: "node-1", Labels: set{"n": "0"}, Version: "5", Source: "b", Restored: record.Restoration{UID: "c", ResourceVersion: "6"}}, // nor here
+			{Node: "node-1", Labels: set{"n": "0"}, Revision: revision.MustParse("5"), Source: "a"},
+			{Node: "node-1", Labels: set{"n": "0"}, Revision: revision.MustParse("5"), Source: "b", Restored: record.Restoration{UID: "a", Revision: revision.MustParse("6")}},
+			{Node: "node-1", Labels: set{"n": "0"}, Revision: revision.MustParse("5"), Source: "b"},                                                                            // the restore is not noted
+			{Node: "node-1", Labels: set{"n": "0"}, Revision: revision.MustParse("5"), Source: "b", Restored: record.Restoration{UID: "c", Revision: revision.MustParse("6")}}, // nor here
 		}
 		for _, r := range follows {
 			events := g.events()
@@ -232,9 +186,9 @@ func TestDecideSavesTheNewestLabelsInWhateverOrder(t *testing.T) {
 			for _, tx := range events {
 				r, _ = apply(preserve.Decide(tx, r, nil, replaceAll), r, nil)
 			}
-			want := record.Record{Node: "node-1", Labels: newest.Labels, Version: r.Version, Source: "a", Restored: r.Restored}
+			want := record.Record{Node: "node-1", Labels: newest.Labels, Revision: r.Revision, Source: "a", Restored: r.Restored}
 			require.Equal(t, want, *r)
-			require.Equal(t, newest.ResourceVersion, cmp.Or(r.Restored.ResourceVersion, r.Version), "since then it has them")
+			require.Equal(t, newest.Revision, cmp.Or(r.Restored.Revision, r.Revision), "since then it has them")
 		}
 	}
 }
@@ -248,7 +202,7 @@ func (g generator) events() []txn.Transaction {
 			marker = "5"
 		}
 		events = append(events, txn.Transaction{
-			Type: txn.Updated, Node: "node-1", UID: "a", ResourceVersion: strconv.Itoa(rv), Marker: marker,
+			Type: txn.Updated, Node: "node-1", UID: "a", Revision: revision.Of(strconv.Itoa(rv)), Marker: marker,
 			Labels: set{"n": strconv.Itoa(g.IntN(3))},
 		})
 	}
@@ -263,7 +217,7 @@ func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Rec
 	case preserve.Save:
 		return &d.Record, n
 	case preserve.Restore:
-		after := preserve.Node{UID: n.UID, ResourceVersion: "99", Labels: d.Labels, Marker: d.Marker}
+		after := preserve.Node{UID: n.UID, Revision: revision.MustParse("99"), Labels: d.Labels, Marker: d.Marker}
 		return new(preserve.Noted(*r, after)), &after
 	}
 	panic("unknown action " + d.Action.String())

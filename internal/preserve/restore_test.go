@@ -9,6 +9,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -21,18 +22,18 @@ func live(uid types.UID, marker string) *preserve.Node {
 
 // marked is the stranger with the marker.
 func marked(rv string, nodeLabels set) *preserve.Node {
-	return &preserve.Node{UID: "stranger", ResourceVersion: rv, Labels: nodeLabels, Marker: "100"}
+	return &preserve.Node{UID: "stranger", Revision: revision.Of(rv), Labels: nodeLabels, Marker: "100"}
 }
 
 // noted is a Save of the record with nothing changed but the restore, which is the stranger's now.
 func noted(r *record.Record, rv string) preserve.Decision {
-	r.Restored = record.Restoration{UID: "stranger", ResourceVersion: rv}
+	r.Restored = record.Restoration{UID: "stranger", Revision: revision.Of(rv)}
 	return preserve.Decision{Action: preserve.Save, Record: *r}
 }
 
 func TestDecideRestore(t *testing.T) {
 	restored := preserve.Decision{Action: preserve.Restore, Labels: same, Marker: "100"}
-	longRestore := func(r *record.Record) { r.Restored.ResourceVersion = "9" }
+	longRestore := func(r *record.Record) { r.Restored.Revision = revision.MustParse("9") }
 	noLabels := func(r *record.Record) { r.Labels = nil }
 	for name, tc := range map[string]struct {
 		t    txn.Transaction
@@ -112,13 +113,13 @@ func TestDecideRestore(t *testing.T) {
 		"a marker of another save":         {event("stranger", "250", "", changed), saved(), live("stranger", "99"), restored},
 		"a marker of the restore":          {event("stranger", "250", "", changed), saved(), live("stranger", "200"), restored},
 		"no marker, before the restore": {
-			event("stranger", "150", "", changed), saved(), &preserve.Node{UID: "stranger", ResourceVersion: "199", Labels: changed}, restored,
+			event("stranger", "150", "", changed), saved(), &preserve.Node{UID: "stranger", Revision: revision.MustParse("199"), Labels: changed}, restored,
 		},
 		"no marker, with the labels": {
-			event("stranger", "250", "", changed), saved(), &preserve.Node{UID: "stranger", ResourceVersion: "300", Labels: same}, restored,
+			event("stranger", "250", "", changed), saved(), &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: same}, restored,
 		},
 		"made by hand": {
-			event("stranger", "250", "", changed), &record.Record{Node: "node-1", Labels: same, Version: "100"}, live("stranger", ""), restored,
+			event("stranger", "250", "", changed), &record.Record{Node: "node-1", Labels: same, Revision: revision.MustParse("100")}, live("stranger", ""), restored,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

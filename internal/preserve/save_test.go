@@ -10,6 +10,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -19,8 +20,8 @@ type set = map[string]string
 // "restored" at 200. "stranger" is any other incarnation.
 func saved() *record.Record {
 	return &record.Record{
-		Node: "node-1", Labels: set{"rack": "r7", "team": "blue"}, Version: "100", Source: "source",
-		Restored: record.Restoration{UID: "restored", ResourceVersion: "200"},
+		Node: "node-1", Labels: set{"rack": "r7", "team": "blue"}, Revision: revision.MustParse("100"), Source: "source",
+		Restored: record.Restoration{UID: "restored", Revision: revision.MustParse("200")},
 		SavedAt:  time.Date(2026, time.November, 21, 3, 14, 15, 0, time.UTC),
 	}
 }
@@ -39,7 +40,7 @@ func with(r *record.Record, change func(r *record.Record)) *record.Record {
 
 // event is a transaction of node-1, of a type that is set later.
 func event(uid types.UID, rv, marker string, nodeLabels set) txn.Transaction {
-	return txn.Transaction{Node: "node-1", UID: uid, ResourceVersion: rv, Marker: marker, Labels: nodeLabels}
+	return txn.Transaction{Node: "node-1", UID: uid, Revision: revision.Of(rv), Marker: marker, Labels: nodeLabels}
 }
 
 var (
@@ -52,20 +53,24 @@ func nothing() preserve.Decision { return preserve.Decision{Action: preserve.Not
 // replaced is a Save of the transaction's labels, with no restore noted.
 func replaced(uid types.UID, rv string, nodeLabels set) preserve.Decision {
 	return preserve.Decision{Action: preserve.Save, Record: record.Record{
-		Node: "node-1", Labels: nodeLabels, Version: rv, Source: uid,
+		Node: "node-1", Labels: nodeLabels, Revision: revision.Of(rv), Source: uid,
 	}}
 }
 
 // seenLater is a Save of the record with nothing changed but that its source was seen to have its labels still.
 func seenLater(r *record.Record, rv string) preserve.Decision {
-	r.Restored = record.Restoration{UID: r.Source, ResourceVersion: rv}
+	r.Restored = record.Restoration{UID: r.Source, Revision: revision.Of(rv)}
 	return preserve.Decision{Action: preserve.Save, Record: *r}
 }
 
 func TestDecideSave(t *testing.T) {
-	longRV := func(r *record.Record) { r.Version, r.Restored.ResourceVersion = "9", "9" }
+	longRV := func(r *record.Record) {
+		r.Revision, r.Restored.Revision = revision.MustParse("9"), revision.MustParse("9")
+	}
 	both := func(r *record.Record) { r.Restored.UID = r.Source }
-	bothEarly := func(r *record.Record) { r.Restored = record.Restoration{UID: r.Source, ResourceVersion: "50"} }
+	bothEarly := func(r *record.Record) {
+		r.Restored = record.Restoration{UID: r.Source, Revision: revision.MustParse("50")}
+	}
 	unknownSource := func(r *record.Record) { r.Source = "" }
 	noLabels := func(r *record.Record) { r.Labels = nil }
 	for name, tc := range map[string]struct {
@@ -239,6 +244,7 @@ func TestDecideSave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, tc.t.Type = range []txn.Type{txn.Updated, txn.Deleted} {
 				tc.t.FoundsRecord = !tc.t.FoundsRecord // says nothing here
+				tc.want.Record.Ended = tc.want.Action == preserve.Save && tc.t.Type == txn.Deleted
 				got := preserve.Decide(tc.t, tc.r, liveStranger(), replaceAll)
 				assertDecision(t, tc.want, got)
 			}
@@ -261,7 +267,9 @@ func TestDecideSaveDoesNotLookAtTheNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tx := event("stranger", "201", "100", changed)
 			tx.Type = txn.Deleted
-			assertDecision(t, replaced("stranger", "201", changed), preserve.Decide(tx, saved(), node, replaceAll))
+			want := replaced("stranger", "201", changed)
+			want.Record.Ended = true
+			assertDecision(t, want, preserve.Decide(tx, saved(), node, replaceAll))
 		})
 	}
 }
@@ -270,7 +278,7 @@ var replaceAll = labels.Policy{Mode: labels.Replace}
 
 // liveStranger is a Node whose labels a restore would replace.
 func liveStranger() *preserve.Node {
-	return &preserve.Node{UID: "stranger", ResourceVersion: "300", Labels: set{"rack": "r1", "zone": "b"}}
+	return &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"rack": "r1", "zone": "b"}}
 }
 
 // assertDecision compares decisions but for their reason, which is for people.

@@ -2,8 +2,10 @@ package processor_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,9 +34,40 @@ func (c *cluster) outcomeOf(t *testing.T, n *corev1.Node, all []txn.Transaction)
 	own, marker := labels.Split(after.Labels)
 	return outcome{
 		Live: own, Saved: saved.Labels, IsOwned: preserve.Owned(*saved, n.UID, ""),
-		Marker:    slices.IndexFunc(all, func(transaction txn.Transaction) bool { return transaction.ResourceVersion == marker }),
-		IsCurrent: after.ResourceVersion == cmp.Or(saved.Restored.ResourceVersion, saved.Version),
+		Marker:    slices.IndexFunc(all, func(transaction txn.Transaction) bool { return transaction.Revision.String() == marker }),
+		IsCurrent: after.ResourceVersion == cmp.Or(saved.Restored.Revision, saved.Revision).String(),
 	}
+}
+
+// rendezvous holds the creation of each record until a number of processors want to create it.
+type rendezvous struct {
+	namespace string
+	size      int
+
+	mu   sync.Mutex
+	here map[string]*sync.WaitGroup // by node
+}
+
+// Do makes the call.
+func (r *rendezvous) Do(ctx context.Context, call faults.Call, next func(context.Context) error) error {
+	if call.Verb == faults.Create && call.Kind == "ConfigMap" && call.Namespace == r.namespace {
+		r.at(call.Name).Wait()
+	}
+	return next(ctx)
+}
+
+func (r *rendezvous) at(node string) *sync.WaitGroup {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.here[node] == nil {
+		if r.here == nil {
+			r.here = map[string]*sync.WaitGroup{}
+		}
+		r.here[node] = &sync.WaitGroup{}
+		r.here[node].Add(r.size)
+	}
+	r.here[node].Done()
+	return r.here[node]
 }
 
 // outcomes plays histories to processors that do not keep each other out, and returns what they
@@ -51,9 +84,10 @@ func (c *cluster) outcomes(t *testing.T, processors int) (all []outcome, late in
 	log := &faults.Log{}
 	// Between reading and writing, all of them wait: so they do write at once.
 	slow := &faults.Slow{Calls: faults.Calls{Verb: faults.Get}, Delay: 10 * time.Millisecond}
+	together := &rendezvous{namespace: c.records, size: processors}
 	stops := []func(){}
 	for range processors {
-		stops = append(stops, c.process(t, setup{locks: fake.NewClientBuilder().Build(), faults: []faults.Fault{log, slow}}))
+		stops = append(stops, c.process(t, setup{locks: fake.NewClientBuilder().Build(), faults: []faults.Fault{log, slow, together}}))
 	}
 	for _, history := range histories {
 		c.put(t, history...)

@@ -12,33 +12,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/txn"
 )
 
-// haunted is a cache that holds a transaction of a lost future.
-type haunted struct {
-	client.Reader
-	ghost *corev1.ConfigMap
-}
-
-func (h haunted) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if err := h.Reader.List(ctx, list, opts...); err != nil {
-		return err
-	}
-	if cms, ok := list.(*corev1.ConfigMapList); ok && (&client.ListOptions{}).ApplyOptions(opts).Namespace == h.ghost.Namespace {
-		cms.Items = append(cms.Items, *h.ghost)
-	}
-	return nil
-}
-
 // doubtful is a history with an interrupted watch.
-func doubtful(t *testing.T) *history.History {
+func doubtful(t *testing.T) *rewind.Detector {
 	t.Helper()
-	h := history.New()
+	h := rewind.New(nil)
 	h.Informers(func(lw toolscache.ListerWatcher, _ runtime.Object, _ time.Duration, _ toolscache.Indexers) toolscache.SharedIndexInformer {
 		_, err := toolscache.ToListerWatcherWithContext(lw).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "9"})
 		require.Error(t, err)
@@ -46,21 +30,21 @@ func doubtful(t *testing.T) *history.History {
 	})(&toolscache.ListWatch{ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 		return nil, errors.New("the API server is down")
 	}}, nil, 0, nil)
-	require.True(t, h.InDoubt())
+	require.True(t, h.Unconfirmed(time.Now()))
 	return h
 }
 
 func TestTransactionOfALostFutureIsNotApplied(t *testing.T) {
 	t.Parallel()
-	saved := record.Record{Labels: set{"rack": "r1"}, Version: "9", Source: "a"}
+	saved := record.Record{Labels: set{"rack": "r1"}, Revision: revision.MustParse("9"), Source: "a"}
 	for name, tc := range map[string]struct {
 		saved *record.Record
 		ghost txn.Transaction
 		want  record.Record
 	}{
-		"onto a record":       {&saved, event(txn.Updated, "", "a", "9999", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Version: "500", Source: "a"}},
-		"of another":          {&saved, event(txn.Deleted, "", "b", "9999", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Version: "500", Source: "a"}},
-		"as the first record": {nil, event(txn.Added, "", "b", "400", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Version: "500", Source: "a"}},
+		"onto a record":       {&saved, event(txn.Updated, "", "a", "9999", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Revision: revision.MustParse("500"), Source: "a"}},
+		"of another":          {&saved, event(txn.Deleted, "", "b", "9999", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Revision: revision.MustParse("500"), Source: "a"}},
+		"as the first record": {nil, event(txn.Added, "", "b", "400", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Revision: revision.MustParse("500"), Source: "a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,7 +59,7 @@ func TestTransactionOfALostFutureIsNotApplied(t *testing.T) {
 			ghost := tc.ghost.ConfigMap(c.transactions)
 			ghost.UID = "lost"
 			c.put(t, event(txn.Updated, node, "a", "500", set{"rack": "r2"}))
-			c.process(t, setup{history: doubtful(t), cache: func(r client.Reader) client.Reader { return haunted{r, ghost} }})
+			c.process(t, setup{history: doubtful(t), ghosts: []*corev1.ConfigMap{ghost}})
 			c.waitApplied(t, node)
 			assert.Equal(t, &tc.want, c.record(t, node), "what is in the queue is applied, and nothing else")
 		})

@@ -16,6 +16,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -63,19 +64,19 @@ func (c *cluster) processBehind(t *testing.T, f *frozen) {
 
 func TestStaleCacheIsFoundOut(t *testing.T) {
 	t.Parallel()
-	older := record.Record{Labels: set{"rack": "r1"}, Version: "9", Source: "a"}
-	newer := record.Record{Labels: set{"rack": "r2"}, Version: "12", Source: "a"}
+	older := record.Record{Labels: set{"rack": "r1"}, Revision: revision.MustParse("9"), Source: "a"}
+	newer := record.Record{Labels: set{"rack": "r2"}, Revision: revision.MustParse("12"), Source: "a"}
 	for name, tc := range map[string]struct {
 		cached, stored *record.Record
 		transaction    txn.Transaction
 		want           record.Record
 	}{
 		"a save that would undo a newer one": {&older, &newer, event(txn.Updated, "", "a", "10", set{"rack": "r9"}), newer},
-		"a save onto newer labels":           {&older, &newer, event(txn.Updated, "", "a", "20", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Version: "20", Source: "a"}},
+		"a save onto newer labels":           {&older, &newer, event(txn.Updated, "", "a", "20", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Revision: revision.MustParse("20"), Source: "a"}},
 		"a first record that is not first":   {nil, &newer, event(txn.Updated, "", "a", "10", set{"rack": "r9"}), newer},
-		"a record that was removed":          {&older, nil, event(txn.Updated, "", "a", "10", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Version: "10", Source: "a"}},
-		"nothing to do, it says":             {&newer, &older, event(txn.Updated, "", "a", "10", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Version: "10", Source: "a"}},
-		"nothing to do for a stranger":       {&record.Record{Version: "9", Source: "b"}, &older, event(txn.Deleted, "", "a", "10", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Version: "10", Source: "a"}},
+		"a record that was removed":          {&older, nil, event(txn.Updated, "", "a", "10", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Revision: revision.MustParse("10"), Source: "a"}},
+		"nothing to do, it says":             {&newer, &older, event(txn.Updated, "", "a", "10", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Revision: revision.MustParse("10"), Source: "a"}},
+		"nothing to do for a stranger":       {&record.Record{Revision: revision.MustParse("9"), Source: "b"}, &older, event(txn.Deleted, "", "a", "10", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Revision: revision.MustParse("10"), Source: "a", Ended: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -139,7 +140,7 @@ func TestRestoreIsOfTheNewestLabels(t *testing.T) {
 	c := newCluster(t)
 	n, added := c.returned(t, nil, lastLife)
 	behind := c.freeze(t)
-	newer := record.Record{Node: n.Name, Labels: set{"rack": "r8"}, Version: "10", Source: lastLife.Source}
+	newer := record.Record{Node: n.Name, Labels: set{"rack": "r8"}, Revision: revision.MustParse("10"), Source: lastLife.Source}
 	require.NoError(t, c.Delete(t.Context(), newer.ConfigMap(c.records)))
 	c.save(t, newer)
 	c.put(t, added)
@@ -204,9 +205,9 @@ func TestFaultsLeaveOneEffect(t *testing.T) {
 			assert.Positive(t, f.Hits())
 
 			after := c.node(t, n.Name)
-			version := all[2].ResourceVersion
-			assert.Equal(t, set{"rack": "r3", zone: "b", labels.Marker: version}, after.Labels)
-			saved := record.Record{Labels: set{"rack": "r3"}, Version: version, Source: all[2].UID}
+			version := all[2].Revision
+			assert.Equal(t, set{"rack": "r3", zone: "b", labels.Marker: version.String()}, after.Labels)
+			saved := record.Record{Labels: set{"rack": "r3"}, Revision: version, Source: all[2].UID}
 			assert.Equal(t, noted(saved, after), c.record(t, n.Name), "the node was written once")
 		})
 	}
@@ -220,7 +221,8 @@ func TestConflictStormIsBackedOffFrom(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.name("node")
-	c.put(t, event(txn.Updated, node, "a", "9", set{"rack": "r1"}), apart(event(txn.Updated, node, "a", "10", set{"rack": "r2"})))
+	c.save(t, record.Record{Node: node, Labels: set{"rack": "r1"}, Revision: revision.MustParse("9"), Source: "a"})
+	c.put(t, event(txn.Updated, node, "a", "10", set{"rack": "r2"}))
 	storm := &faults.Conflict{Calls: faults.Calls{Verb: faults.Update, Kind: "ConfigMap"}}
 	other := c.name("other")
 	c.put(t, event(txn.Updated, other, "a", "9", set{"rack": "r1"}))
@@ -232,7 +234,7 @@ func TestConflictStormIsBackedOffFrom(t *testing.T) {
 	assert.Equal(t, []string{txn.NodeHash(node) + ".10"}, left)
 	storm.End()
 	c.waitApplied(t, node)
-	assert.Equal(t, "10", c.record(t, node).Version)
+	assert.Equal(t, "10", c.record(t, node).Revision.String())
 }
 
 // race is what happens between the decision to restore and its patch.
@@ -256,9 +258,11 @@ func TestEditBetweenTheDecisionAndTheRestoreIsNotOverwritten(t *testing.T) {
 func (c *cluster) anotherRestores(t *testing.T, n *corev1.Node, saved record.Record, isNoted bool) *faults.Race {
 	t.Helper()
 	return race(func(ctx context.Context) {
-		c.edit(ctx, t, n, func(n *corev1.Node) { n.Labels = set{"rack": saved.Labels["rack"], labels.Marker: saved.Version} })
+		c.edit(ctx, t, n, func(n *corev1.Node) {
+			n.Labels = set{"rack": saved.Labels["rack"], labels.Marker: saved.Revision.String()}
+		})
 		if isNoted {
-			saved.Node, saved.Restored = n.Name, record.Restoration{UID: n.UID, ResourceVersion: n.ResourceVersion}
+			saved.Node, saved.Restored = n.Name, record.Restoration{UID: n.UID, Revision: revision.Of(n.ResourceVersion)}
 			assert.NoError(t, c.Update(ctx, saved.ConfigMap(c.records)))
 		}
 		c.edit(ctx, t, n, func(n *corev1.Node) { n.Labels["rack"] = "edited" })
@@ -316,9 +320,9 @@ func TestNodeReplacedBetweenTheDecisionAndTheRestoreIsNotPatched(t *testing.T) {
 func TestRecordWrittenBetweenTheRestoreAndItsNoteIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	n, added := c.returned(t, nil, record.Record{Labels: set{"rack": "r7"}, Version: "9", Source: "the last life"})
+	n, added := c.returned(t, nil, record.Record{Labels: set{"rack": "r7"}, Revision: revision.MustParse("9"), Source: "the last life"})
 	c.put(t, added)
-	newer := record.Record{Node: n.Name, Labels: set{"rack": "r8"}, Version: "10", Source: "another life"}
+	newer := record.Record{Node: n.Name, Labels: set{"rack": "r8"}, Revision: revision.MustParse("10"), Source: "another life"}
 	f := &faults.Race{Calls: faults.Calls{Verb: faults.Update, Kind: "ConfigMap", Times: 1}, First: func(ctx context.Context) {
 		assert.NoError(t, c.Update(ctx, newer.ConfigMap(c.records)))
 	}}

@@ -3,9 +3,11 @@ package processor_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,15 +23,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"nodekeeper.dev/internal/apply"
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/history"
+	"nodekeeper.dev/internal/job"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/processor"
+	"nodekeeper.dev/internal/protection"
+	"nodekeeper.dev/internal/quarantine"
+	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
-	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/internal/telemetry"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/controlplane"
 )
@@ -64,11 +76,15 @@ type setup struct {
 	locks  client.Client                     // where its locks are
 	mode   labels.Mode
 	// history is what its informers would tell.
-	history *history.History
+	history *rewind.Detector
 	// metrics are where its metrics go.
 	metrics prometheus.Registerer
-	// turns are its place on a ring.
-	turns *ring.Turns
+	// rank is its rank on the ring for every node.
+	rank int
+	// ring replaces that ring.
+	ring processor.Ring
+	// ghosts are in its index, and not in the queue.
+	ghosts []*corev1.ConfigMap
 	// saveDelay is how long saves wait.
 	saveDelay time.Duration
 	// workers are how many nodes it works on at a time; 0: sixteen.
@@ -89,26 +105,14 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 		},
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
-				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.transactions: {}, c.records: {}}},
+				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.records: {}}},
 				&corev1.Node{}:      {Transform: service.StripNode},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},
 	})
 	require.NoError(t, err)
-	require.NoError(t, processor.Index(ctx, mgr.GetFieldIndexer()))
-	cfg := processor.Config{
-		Client: faults.Client(c.WithWatch, s.faults...), Cache: mgr.GetCache(), Events: mgr.GetEventRecorder("nodekeeper-processor"),
-		Metrics: cmp.Or[prometheus.Registerer](s.metrics, prometheus.NewRegistry()), TransactionNamespace: c.transactions, MetadataNamespace: c.records,
-		Policy: policy(t, s.mode), Workers: cmp.Or(s.workers, 16), Turns: s.turns, SaveDelay: s.saveDelay, History: s.history, Protect: s.protects,
-	}
-	cfg.Locks = nodelock.New(cmp.Or[client.Client](s.locks, cfg.Client), c.transactions, "processor-"+rand.String(6))
-	if s.cache != nil {
-		cfg.Cache = s.cache(cfg.Cache)
-	}
-	p, err := processor.New(cfg)
-	require.NoError(t, err)
-	require.NoError(t, p.AddTo(mgr))
+	index := c.register(t, mgr, s)
 	var wg sync.WaitGroup
 	wg.Go(func() { assert.NoError(t, service.Run(ctx, mgr)) })
 	stop = func() {
@@ -116,7 +120,83 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 		wg.Wait()
 	}
 	t.Cleanup(stop)
+	require.NoError(t, index.WaitForSync(t.Context()))
 	return stop
+}
+
+// register makes a manager run what a processor consists of, and returns its index.
+func (c *cluster) register(t *testing.T, mgr manager.Manager, s setup) *queue.Index {
+	t.Helper()
+	api := faults.Client(c.WithWatch, s.faults...)
+	registry := cmp.Or[prometheus.Registerer](s.metrics, prometheus.NewRegistry())
+	cached := client.Reader(mgr.GetCache())
+	if s.cache != nil {
+		cached = s.cache(cached)
+	}
+	observer, err := telemetry.NewObserver(mgr.GetEventRecorder("nodekeeper-processor"), registry)
+	require.NoError(t, err)
+	nodeDoor, saved := &nodes.Nodes{Client: api}, &records.Records{Client: api, Cache: cached, Namespace: c.records}
+	cfg := processor.Config{
+		Applier:   &apply.Applier{Nodes: nodeDoor, Records: saved, Policy: policy(t, s.mode), Observer: observer},
+		Records:   saved,
+		Queue:     &queue.Queue{Client: api, Namespace: c.transactions},
+		Index:     queue.NewIndex(),
+		Locks:     nodelock.New(cmp.Or[client.Client](s.locks, api), c.transactions, "processor-"+rand.String(6)),
+		Observer:  observer,
+		Ring:      cmp.Or[processor.Ring](s.ring, newSpot(s.rank)),
+		SaveDelay: s.saveDelay,
+		Rewind:    s.history,
+		Workers:   cmp.Or(s.workers, 16),
+	}
+	require.NoError(t, job.RunIndex(mgr, cfg.Index, c.transactions, nil))
+	require.NoError(t, mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		err := cfg.Index.WaitForSync(ctx)
+		for _, ghost := range s.ghosts {
+			err = errors.Join(err, cfg.Index.Add(ghost))
+		}
+		return err
+	})))
+	p, err := processor.New(cfg, registry)
+	require.NoError(t, err)
+	require.NoError(t, p.Register(mgr))
+	require.NoError(t, (&quarantine.Controller{Queue: cfg.Queue, Index: cfg.Index, Observer: observer}).Register(mgr))
+	if s.protects {
+		protect := &protection.Controller{
+			Nodes: nodeDoor, Records: saved, Queue: cfg.Queue, Index: cfg.Index, Applier: cfg.Applier, Observer: observer, Locks: cfg.Locks,
+			Cache: cached, Rewind: s.history, Workers: cfg.Workers,
+		}
+		require.NoError(t, protect.Register(mgr, registry))
+	}
+	return cfg.Index
+}
+
+// spot is a ring on which a processor has the same rank for every node.
+type spot struct {
+	rank    atomic.Int64
+	asked   atomic.Int64 // how often Place was called
+	changes chan struct{}
+}
+
+func newSpot(rank int) *spot {
+	s := &spot{changes: make(chan struct{}, 1)}
+	s.rank.Store(int64(rank))
+	return s
+}
+
+func (s *spot) Place(string) shardlease.Place {
+	s.asked.Add(1)
+	return shardlease.Place{Rank: int(s.rank.Load())}
+}
+
+func (s *spot) RingChanges() <-chan struct{} { return s.changes }
+
+// move gives the processor another rank.
+func (s *spot) move(rank int) {
+	s.rank.Store(int64(rank))
+	select {
+	case s.changes <- struct{}{}:
+	default: // told already
+	}
 }
 
 func policy(t *testing.T, mode labels.Mode) labels.Policy {
@@ -173,7 +253,7 @@ func (c *cluster) node(t *testing.T, name string) *corev1.Node {
 func seen(typ txn.Type, n *corev1.Node) txn.Transaction {
 	own, marker := labels.Split(n.Labels)
 	return txn.Transaction{
-		Type: typ, Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker,
+		Type: typ, Node: n.Name, UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Marker: marker,
 		ObservedAt: time.Now(), FoundsRecord: typ == txn.Added,
 	}
 }
@@ -181,9 +261,9 @@ func seen(typ txn.Type, n *corev1.Node) txn.Transaction {
 // put records transactions.
 func (c *cluster) put(t *testing.T, all ...txn.Transaction) {
 	t.Helper()
-	queue := &txn.Queue{Client: c, Namespace: c.transactions}
+	q := &queue.Queue{Client: c, Namespace: c.transactions}
 	for _, transaction := range all {
-		require.NoError(t, queue.Put(t.Context(), transaction))
+		require.NoError(t, q.Put(t.Context(), transaction))
 	}
 }
 
@@ -223,9 +303,9 @@ func (c *cluster) queued(ctx context.Context, node string) ([]string, error) {
 }
 
 // waitApplied returns when the queues of the nodes are empty and their locks released.
-func (c *cluster) waitApplied(t *testing.T, nodes ...string) {
+func (c *cluster) waitApplied(t *testing.T, names ...string) {
 	t.Helper()
-	for _, node := range nodes {
+	for _, node := range names {
 		require.EventuallyWithT(t, func(ct *assert.CollectT) {
 			left, err := c.queued(t.Context(), node)
 			assert.NoError(ct, err)

@@ -29,6 +29,7 @@ func TestEveryActionHasItsEvent(t *testing.T) {
 	c.edit(t.Context(), t, n, func(n *corev1.Node) { n.Labels["team"] = "blue" })
 	edited := *n
 	c.put(t, seen(txn.Updated, n))
+	c.waitApplied(t, n.Name) // or the next transaction saves for this one too
 	c.deleteNode(t.Context(), t, n)
 	c.put(t, seen(txn.Deleted, n)) // the same labels, seen later: a note, and no event
 	c.waitApplied(t, n.Name)
@@ -67,7 +68,9 @@ func TestFleetDoesNotFloodTheAPIServerWithEvents(t *testing.T) {
 		c.put(t, event(txn.Updated, nodes[i], "a", "9", set{"rack": "r1"}))
 	}
 	stuck := c.name("stuck")
-	require.NoError(t, c.Create(t.Context(), record.Record{Node: stuck, Version: "nonsense"}.ConfigMap(c.records)))
+	unreadable := record.Record{Node: stuck}.ConfigMap(c.records)
+	unreadable.Data["labels_restored"] = "nonsense"
+	require.NoError(t, c.Create(t.Context(), unreadable))
 	c.process(t, setup{metrics: registry})
 	c.waitApplied(t, nodes...)
 	leftOut := value(t, registry, `nodekeeper_events_left_out_total{reason="LabelsSaved"}`)

@@ -13,7 +13,6 @@ import (
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/metrics"
@@ -58,7 +57,7 @@ func TestMalformedTransactionsAreMarkedAndKeptAndBlockNobody(t *testing.T) {
 		assert.Contains(t, c.waitEvent(t, c.transactions, cm.Name, "TransactionMalformed"), reason)
 		after := &corev1.ConfigMap{}
 		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(cm), after))
-		assert.Equal(t, "true", after.Labels[processor.MalformedLabel], reason)
+		assert.Equal(t, "true", after.Labels[txn.MalformedLabel], reason)
 		assert.Equal(t, cm.Data, after.Data)
 	}
 	after := &corev1.ConfigMap{}
@@ -89,18 +88,17 @@ func TestMarkingIsTriedUntilItSucceeds(t *testing.T) {
 	for name, f := range map[string]fault{
 		"outage":                  &faults.Outage{Calls: faults.Calls{Verb: faults.Patch, Times: 3}},
 		"answer to the mark lost": &faults.LostAnswer{Calls: faults.Calls{Verb: faults.Patch, Times: 1}},
-		"answers to reads lost":   &faults.LostAnswer{Calls: faults.Calls{Verb: faults.Get, Times: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			cm := &corev1.ConfigMap{}
-			cm.Namespace, cm.Name = c.transactions, "notes"
+			cm.Namespace, cm.Name, cm.Labels = c.transactions, "notes", set{txn.TypeLabel: "updated"}
 			require.NoError(t, c.Create(t.Context(), cm))
 			c.process(t, setup{faults: []faults.Fault{f}})
 			require.EventuallyWithT(t, func(ct *assert.CollectT) {
 				assert.NoError(ct, c.Get(t.Context(), client.ObjectKeyFromObject(cm), cm))
-				assert.Contains(ct, cm.Labels, processor.MalformedLabel)
+				assert.Contains(ct, cm.Labels, txn.MalformedLabel)
 			}, patience, tick)
 			assert.Positive(t, f.Hits())
 		})

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/metrics"
 )
@@ -88,7 +88,7 @@ func TestMetricsTellWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	node := c.name("node")
-	nonsense := record.Record{Node: node, Version: "nonsense"}.ConfigMap(c.records)
+	nonsense := record.Record{Node: node, Revision: revision.Of("nonsense")}.ConfigMap(c.records)
 	require.NoError(t, c.Create(t.Context(), nonsense))
 	c.put(t, event(txn.Updated, node, "a", "8", set{"rack": "r1"}), event(txn.Deleted, node, "a", "9", set{"rack": "r1"}))
 	c.process(t, setup{metrics: registry})
@@ -152,14 +152,14 @@ func TestMetricsTellOfHeldLocks(t *testing.T) {
 	c.put(t, event(txn.Updated, node, "a", "8", set{"rack": "r1"}))
 	c.waitApplied(t, node)
 	assert.GreaterOrEqual(t, value(t, registry, "nodekeeper_lock_contentions_total"), 2.0)
-	assert.GreaterOrEqual(t, value(t, registry, "nodekeeper_lock_wait_seconds_sum"), 5.0)
+	assert.GreaterOrEqual(t, value(t, registry, "nodekeeper_lock_wait_seconds_sum"), 2.5, "most of the five seconds, less the start of the processor")
 }
 
 func TestMetricsTellOfWaitingDeletions(t *testing.T) {
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	c.process(t, setup{protects: true, metrics: registry})
 	n := c.protected(t, c.name("node"), set{"rack": "r1"})
-	nonsense := record.Record{Node: n.Name, Version: "nonsense"}.ConfigMap(c.records)
+	nonsense := record.Record{Node: n.Name, Revision: revision.Of("nonsense")}.ConfigMap(c.records)
 	require.NoError(t, c.Create(t.Context(), nonsense))
 	told(t, registry, metrics.Samples{"nodekeeper_deletions_waiting": 0})
 	c.delete(t, n.Name)
@@ -167,6 +167,18 @@ func TestMetricsTellOfWaitingDeletions(t *testing.T) {
 	require.NoError(t, c.Delete(t.Context(), nonsense))
 	c.waitGone(t, n.Name)
 	told(t, registry, metrics.Samples{"nodekeeper_deletions_waiting": 0})
+}
+
+func TestMetricsDoNotCountFloors(t *testing.T) {
+	t.Parallel()
+	c, registry := newCluster(t), prometheus.NewRegistry()
+	saved := record.Record{Node: c.name("saved"), Revision: revision.MustParse("8")}
+	forgotten := record.Record{Node: c.name("forgotten"), Revision: revision.MustParse("9"), Floor: true}
+	for _, r := range []record.Record{saved, forgotten} {
+		require.NoError(t, c.Create(t.Context(), r.ConfigMap(c.records)))
+	}
+	c.process(t, setup{metrics: registry})
+	told(t, registry, metrics.Samples{"nodekeeper_records": 1, "nodekeeper_unreadable_records": 0})
 }
 
 func TestMetricsOfNoNodeAreLeft(t *testing.T) {
@@ -188,18 +200,6 @@ func TestMetricsOfNoNodeAreLeft(t *testing.T) {
 	assert.NotContains(t, strings.Join(before, " "), name)
 }
 
-func TestReturnedAtIsHeldWithinTheSecondOfTheCreation(t *testing.T) {
-	created := time.Date(2026, 11, 21, 3, 14, 15, 0, time.UTC)
-	for name, tc := range map[string]struct{ seen, want time.Time }{
-		"seen in that second":          {created.Add(300 * time.Millisecond), created.Add(300 * time.Millisecond)},
-		"seen when no watcher had run": {created.Add(time.Hour), created.Add(time.Second)},
-		"by a clock that is behind":    {created.Add(-time.Minute), created},
-		"not known":                    {time.Time{}, created},
-	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tc.want, processor.ReturnedAt(created, tc.seen)) })
-	}
-}
-
 // unsynced is a cache that waits for what never comes.
 type unsynced struct{ client.Reader }
 
@@ -215,6 +215,5 @@ func TestMetricsDoNotTellWhatIsNotKnown(t *testing.T) {
 	got, err := metrics.Gather(registry)
 	require.NoError(t, err)
 	assert.NotContains(t, got, "nodekeeper_records", "0 would be wrong")
-	assert.NotContains(t, got, "nodekeeper_malformed_transactions")
 	assert.Contains(t, got, `nodekeeper_transactions_applied_total{action="saved",type="added"}`)
 }

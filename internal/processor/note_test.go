@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/processor"
+	"nodekeeper.dev/internal/telemetry"
 )
 
 // maxNote is the length in bytes that the API server takes.
@@ -31,7 +31,7 @@ func TestNoteIsCutToWhatTheAPIServerTakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := processor.Note("%s", tc.text)
+			got := telemetry.Note("%s", tc.text)
 			require.True(t, utf8.ValidString(got))
 			assert.Equal(t, tc.want, got)
 			event := &eventsv1.Event{

@@ -94,7 +94,7 @@ func TestUnreadableRecordIsWaitedForUntilItIsMended(t *testing.T) {
 	c.process(t, setup{})
 
 	note := c.waitEvent(t, c.records, n.Name, "RecordUnreadable")
-	assert.Contains(t, note, "Node "+n.Name+" waits for its labels until this record is mended or deleted")
+	assert.Contains(t, note, "Node "+n.Name+" waits for its labels until this record is corrected or deleted")
 	c.waitApplied(t, other)
 	left, err := c.queued(t.Context(), n.Name)
 	require.NoError(t, err)

@@ -2,354 +2,146 @@ package processor
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"nodekeeper.dev/internal/history"
-	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/liveness"
+	"nodekeeper.dev/internal/apply"
+	"nodekeeper.dev/internal/job"
 	"nodekeeper.dev/internal/nodelock"
-	"nodekeeper.dev/internal/preserve"
-	"nodekeeper.dev/internal/record"
-	"nodekeeper.dev/internal/ring"
-	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/schedule"
+	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/internal/telemetry"
 )
 
 const (
-	// A node whose transaction cannot be applied is tried again after minBackoff, doubling up to maxBackoff.
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 30 * time.Second
-
-	// contendedRetry is when to come again at the latest to a node whose lock another processor holds: it may be released.
-	contendedRetry = time.Second
-	// contendedPause is when to come again at the earliest.
-	contendedPause = 100 * time.Millisecond
-
-	// turn is how many transactions of a node are applied before those that wait have their turn: a node whose queue never gets
-	// empty is not to keep a worker for itself.
-	turn = 20
-	// nextTurn is when such a node is behind those that wait.
-	nextTurn = time.Millisecond
-
-	// nodeController is the name of the controller that drains the queues of nodes.
-	nodeController = "node"
-
-	// usePriorityQueue is false for what the priority queue of controller-runtime v0.24.1 does when it is shut down amid
-	// work: it can hang, and the process with it (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
-	usePriorityQueue = false
-
-	// turnStep is how long a processor leaves a transaction to each of those that come before it on the ring. The
-	// duration of a lock that one of them left behind counts meanwhile, see [nodelock.Locker.Observe].
-	turnStep = 3 * time.Second
-	// turnLimit is how long it does so at most, where the owner is busy but not with this.
-	turnLimit = time.Minute
+	// agePeriod is the time between two looks for nodes that restores have kept waiting, and oldAge
+	// is when a node is one of them.
+	agePeriod = 10 * time.Second
+	oldAge    = time.Minute
 )
 
-// NewTurns returns the turns of a processor on a ring.
-func NewTurns(r ring.Placed) *ring.Turns { return ring.NewTurns(r, turnStep, turnLimit) }
-
-// errTurnOver says that a node has more transactions than are applied in one turn.
-var errTurnOver = errors.New("there is more to do for this node")
-
-// Config is what a Processor is made from. All fields are required but Turns, Shuffled, SaveDelay, History, Retention and Protect.
+// Config is what a Processor is made from. All fields are required but Ring, SaveDelay and Rewind.
 type Config struct {
-	// Client reads and writes the API server itself.
-	Client client.Client
-	// Cache holds the ConfigMaps of both namespaces, with the index [txn.NodeHashIndex]; with Protect also the metadata of
-	// Nodes, of which annotations and owner references may be missing.
-	Cache client.Reader
+	// Applier applies transactions.
+	Applier *apply.Applier
+	// Records are those of the Applier.
+	Records *records.Records
+	// Queue removes transactions, and Index holds those of all nodes.
+	Queue *queue.Queue
+	Index *queue.Index
 	// Locks are the locks of the nodes.
 	Locks *nodelock.Locker
-	// Turns tells which nodes to leave to other processors for a while, see [NewTurns]; nil: none.
-	Turns *ring.Turns
-	// Shuffled says that nodes are taken in no order, see [ring.NewQueue].
-	Shuffled bool
-	// SaveDelay is how long transactions that only save wait for others of their node. A restore waits for nothing. Zero: not at all.
+	// Observer says what was done. It is that of the Applier.
+	Observer *telemetry.Observer
+	// Ring knows where this process stands for each node; nil: it is the owner of all.
+	Ring Ring
+	// SaveDelay is the batch period of saves, see [schedule.Due]. Zero means that they wait for
+	// nothing.
 	SaveDelay time.Duration
-	// History tells when what the cache holds is in doubt; nil: never.
-	History *history.History
-	// Events takes the events on Nodes, records and malformed transactions.
-	Events events.EventRecorder
-	// Metrics registers the metrics of the processor, of Locks and of History.
-	Metrics prometheus.Registerer
-	// TransactionNamespace and MetadataNamespace are where transactions and records are.
-	TransactionNamespace, MetadataNamespace string
-	// Policy says which labels a restore writes.
-	Policy labels.Policy
+	// Rewind reports which of the cached transactions are unconfirmed; nil: none.
+	Rewind *rewind.Detector
 	// Workers is how many nodes are worked on at a time.
 	Workers int
-	// Retention is how long a record is kept after its node went away; zero: for ever.
-	Retention time.Duration
-	// Protect says whether Nodes get the [Finalizer].
-	Protect bool
 }
+
+// Ring is that of the processors.
+type Ring interface {
+	// Place returns where this process stands for a node.
+	Place(node string) shardlease.Place
+	// RingChanges returns a channel that receives after Place may have changed.
+	RingChanges() <-chan struct{}
+}
+
+// alone is the Ring of a process that is the owner of all nodes.
+type alone struct{}
+
+// Place returns that of the owner.
+func (alone) Place(string) shardlease.Place { return shardlease.Place{} }
+
+// RingChanges returns a channel that never receives.
+func (alone) RingChanges() <-chan struct{} { return nil }
 
 // Processor applies the transactions of every node.
 type Processor struct {
-	client               client.Client
-	locks                *nodelock.Locker
-	turns                *ring.Turns
-	isShuffled           bool
-	saves                *patience
-	history              *history.History
-	events               events.EventRecorder
-	transactionNamespace string
-	policy               labels.Policy
-	workers              int
-	retention            time.Duration
-	isProtecting         bool
-	late                 lateEdits
-	queue                *txn.Queue
-	records              *store
-	metrics              metrics
-	informing            *rate.Limiter             // of Normal events
-	loops                map[string]*liveness.Loop // of the controllers, by name
+	Config
+
+	schedule schedule.Schedule
 }
 
-// New returns a Processor.
-func New(cfg Config) (*Processor, error) {
-	m := newMetrics()
-	p := &Processor{
-		client:               cfg.Client,
-		locks:                cfg.Locks,
-		turns:                cfg.Turns,
-		isShuffled:           cfg.Shuffled,
-		saves:                newPatience(cfg.SaveDelay),
-		history:              cfg.History,
-		events:               cfg.Events,
-		transactionNamespace: cfg.TransactionNamespace,
-		policy:               cfg.Policy,
-		workers:              cfg.Workers,
-		retention:            cfg.Retention,
-		isProtecting:         cfg.Protect,
-		queue:                &txn.Queue{Reader: cfg.Cache, Client: cfg.Client, Namespace: cfg.TransactionNamespace},
-		records: &store{
-			cache: cfg.Cache, client: cfg.Client, namespace: cfg.MetadataNamespace, conflicts: m.conflicts.WithLabelValues(recordObject),
-		},
-		metrics:   m,
-		informing: rate.NewLimiter(informRate, informBurst),
-		loops:     map[string]*liveness.Loop{},
+// New returns a Processor whose metrics are registered: its own, those of its locks and of its
+// detector.
+func New(cfg Config, metrics prometheus.Registerer) (*Processor, error) {
+	if cfg.Ring == nil {
+		cfg.Ring = alone{}
 	}
-	if err := p.register(cfg.Metrics); err != nil {
+	p := &Processor{Config: cfg, schedule: schedule.Schedule{Batch: cfg.SaveDelay}}
+	all := []prometheus.Collector{cfg.Locks, newStock(p)}
+	if cfg.Rewind != nil {
+		all = append(all, cfg.Rewind)
+	}
+	if err := telemetry.Register(metrics, all...); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// Index adds to a manager's cache the index that a Processor's Cache needs.
-func Index(ctx context.Context, indexer client.FieldIndexer) error {
-	if err := indexer.IndexField(ctx, &corev1.ConfigMap{}, txn.NodeHashIndex, txn.IndexNodeHash); err != nil {
-		return fmt.Errorf("indexing transactions: %w", err)
-	}
-	return nil
-}
-
-// AddTo makes the manager run the processor. The manager's cache is to be Config.Cache.
-func (p *Processor) AddTo(mgr manager.Manager) error {
-	nodes, err := p.controller(mgr, nodeController, p.reconcileNode)
+// Register makes the manager run the processor. Its cache must hold the ConfigMaps of the metadata
+// namespace, and the Index must run.
+func (p *Processor) Register(mgr manager.Manager) error {
+	c, err := job.NewController(mgr, "node", p.Workers, p.reconcile)
 	if err != nil {
 		return err
 	}
-	if err := nodes.Watch(source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(p.nodeOf))); err != nil {
-		return fmt.Errorf("watching transactions and records: %w", err)
+	if err := c.Watch(job.Transactions(p.Index, p.enqueue)); err != nil {
+		return fmt.Errorf("watching transactions: %w", err)
 	}
-	if err := p.addMalformed(mgr); err != nil {
-		return err
+	if err := c.Watch(source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, p.recordHandler())); err != nil {
+		return fmt.Errorf("watching records: %w", err)
 	}
-	if err := p.addProtection(mgr); err != nil {
-		return err
+	if err := c.Watch(source.Func(p.age)); err != nil {
+		return fmt.Errorf("looking for nodes that wait: %w", err)
 	}
-	return p.addSweeps(mgr)
-}
-
-// controller returns a controller whose requests are the names of nodes.
-func (p *Processor) controller(mgr manager.Manager, name string, do reconcile.Func) (controller.Controller, error) {
-	loop, err := addProbes(mgr, name)
-	if err != nil {
-		return nil, err
+	if err := c.Watch(source.Func(p.followRing)); err != nil {
+		return fmt.Errorf("following the ring: %w", err)
 	}
-	p.loops[name] = loop
-	c, err := controller.New(name, mgr, controller.Options{
-		MaxConcurrentReconciles: p.workers,
-		NeedLeaderElection:      new(false),
-		SkipNameValidation:      new(true), // more than one processor may run in one process
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
-		NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-			return ring.NewQueue(name, limiter, p.isShuffled) // and not the priority queue, see usePriorityQueue
-		},
-		Reconciler: probed(loop, do),
-		LogConstructor: func(req *reconcile.Request) logr.Logger {
-			if req == nil {
-				return mgr.GetLogger()
-			}
-			return mgr.GetLogger().WithValues("node", req.Name)
-		},
+	sweep := manager.RunnableFunc(func(ctx context.Context) error {
+		p.Locks.Sweep(ctx, func(_ context.Context, node string) bool { return len(p.Index.Pending(node)) > 0 })
+		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("making the controller %q: %w", name, err)
-	}
-	if err := c.Watch(beats()); err != nil {
-		return nil, fmt.Errorf("giving the controller %q its beats: %w", name, err)
-	}
-	return c, nil
-}
-
-// addSweeps makes the manager remove what is left behind.
-func (p *Processor) addSweeps(mgr manager.Manager) error {
-	if err := mgr.Add(manager.RunnableFunc(p.sweepLocks)); err != nil {
-		return fmt.Errorf("adding the sweep of locks: %w", err)
-	}
-	if err := mgr.Add(manager.RunnableFunc(p.observeLocks)); err != nil {
-		return fmt.Errorf("adding the look at the locks of others: %w", err)
-	}
-	if p.retention == 0 {
-		return nil
-	}
-	if err := mgr.Add(manager.RunnableFunc(p.sweepRecords)); err != nil {
-		return fmt.Errorf("adding the sweep of records: %w", err)
+	if err := mgr.Add(sweep); err != nil {
+		return fmt.Errorf("adding the garbage collection of locks: %w", err)
 	}
 	return nil
 }
 
-// nodeOf returns the node that a transaction or a record belongs to. A changed record
-// matters too: a node may wait for one to be mended.
-func (p *Processor) nodeOf(_ context.Context, cm *corev1.ConfigMap) []reconcile.Request {
-	node := cm.Name
-	switch {
-	case cm.Name == record.RootCAName:
-		return nil
-	case cm.Namespace == p.transactionNamespace:
-		// One that is malformed brings a node here for nothing, at worst.
-		if node = txn.NodeOf(cm); node == "" {
-			return nil
-		}
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: node}}}
-}
-
-// reconcileNode drains the queue of one node under its lock, if it is this processor's turn.
-func (p *Processor) reconcileNode(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+// reconcile drains the queue of one node under its lock when the node is due.
+func (p *Processor) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	node := req.Name
-	pending, err := p.queue.Pending(ctx, txn.NodeHash(node))
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	pending := p.Index.Pending(node)
 	if len(pending) == 0 {
-		p.locks.Forget(node)
-		p.saves.forget(node)
-		p.turns.Done(node, time.Now())
+		p.Locks.Forget(node)
+		p.schedule.Forget(node)
 		return reconcile.Result{}, nil
 	}
-	now := time.Now() // which is when it came to know of it, if it did not before
-	if wait := p.saves.wait(node, pending, now); wait > 0 && !p.isApplied(ctx, pending) {
-		return reconcile.Result{RequeueAfter: wait}, nil
+	what, place, now := schedule.Of(pending), p.Ring.Place(node), time.Now()
+	wait := p.schedule.Wait(node, what, place, now)
+	if wait > 0 && !what.Urgent && p.applied(ctx, node, pending) {
+		wait = p.schedule.Wait(node, what.AtOnce(), place, now) // nothing is left to coalesce
 	}
-	if wait := p.turns.Wait(node, string(pending[0].ObjectUID), now, now); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
+	if wait > 0 {
+		return reconcile.Result{RequeueAfter: wait, Priority: new(schedule.Priority(what.Urgent, place))}, nil
 	}
-	return p.underLock(ctx, node, func(ctx context.Context) error {
-		p.turns.Begin(node) // its owner is not waited for again after each turn, or before another attempt
-		if err := p.drain(ctx, node); err != nil {
-			return err
-		}
-		p.turns.Forget(node)
-		return nil
+	return job.UnderLock(ctx, p.Locks, node, func(ctx context.Context) error {
+		p.schedule.Begin(node)
+		return p.drain(ctx, node)
 	})
-}
-
-// isApplied says whether the cache shows that all of a node's transactions have had their effect: then they are only to be removed.
-func (p *Processor) isApplied(ctx context.Context, pending []txn.Queued) bool {
-	saved, err := p.records.cached(ctx, pending[0].Node)
-	return err == nil && saved.record != nil &&
-		!slices.ContainsFunc(pending, func(t txn.Queued) bool { return !preserve.Applied(t.Transaction, *saved.record) })
-}
-
-// underLock does work for a node under its lock, or says when to come again if another processor holds that.
-func (p *Processor) underLock(ctx context.Context, node string, work func(context.Context) error) (reconcile.Result, error) {
-	err := p.locks.Do(ctx, node, work)
-	switch {
-	case errors.Is(err, nodelock.ErrHeld):
-		return reconcile.Result{RequeueAfter: min(contendedRetry, max(contendedPause, p.locks.HeldFor(node)))}, nil
-	case errors.Is(err, errTurnOver):
-		return reconcile.Result{RequeueAfter: nextTurn}, nil
-	case ctx.Err() != nil:
-		return reconcile.Result{}, nil //nolint:nilerr // told to stop: what is left is for the next processor
-	}
-	return reconcile.Result{}, err
-}
-
-// hasPending says whether the cache has a transaction of the node. If the cache is behind, its
-// update brings the node here again.
-func (p *Processor) hasPending(ctx context.Context, node string) bool {
-	pending, err := p.queue.Pending(ctx, txn.NodeHash(node))
-	return err != nil || len(pending) > 0
-}
-
-// drain applies the transactions of a node, oldest first, those together that have their effect together, until there are none or its
-// turn is over, and stops at the first that cannot be applied.
-func (p *Processor) drain(ctx context.Context, node string) error {
-	done := map[types.UID]bool{} // removed, but perhaps in the cache for a moment
-	for {
-		pending, err := p.queue.Pending(ctx, txn.NodeHash(node))
-		if err != nil {
-			return err
-		}
-		pending = slices.DeleteFunc(pending, func(t txn.Queued) bool { return done[t.ObjectUID] })
-		if len(pending) == 0 {
-			return nil
-		}
-		if len(done) == turn {
-			return errTurnOver
-		}
-		applied, err := p.applyGroups(ctx, p.groups(pending[:min(len(pending), turn-len(done))]))
-		// Remove last: a crash before this repeats the steps, which then have no effect.
-		for _, t := range applied {
-			if err := p.queue.Remove(ctx, t); err != nil {
-				return err
-			}
-			done[t.ObjectUID] = true
-			p.loops[nodeController].Progress(node)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// isQueued says whether a transaction is in the queue and not only in the cache.
-func (p *Processor) isQueued(ctx context.Context, t txn.Queued) (bool, error) {
-	isQueued, err := p.queue.Has(ctx, t)
-	if err == nil && !isQueued {
-		logf.FromContext(ctx).Info("Skipped a transaction that is not in the queue any more", "type", t.Type, "resourceVersion", t.ResourceVersion, "uid", t.UID)
-	}
-	return isQueued, err
-}
-
-// sweepLocks removes locks that were left behind.
-func (p *Processor) sweepLocks(ctx context.Context) error {
-	p.locks.Sweep(ctx, p.hasPending)
-	return nil
-}
-
-// observeLocks looks at the locks of those that nodes are left to.
-func (p *Processor) observeLocks(ctx context.Context) error {
-	p.locks.Observe(ctx, p.turns.IsWaiting)
-	return nil
 }

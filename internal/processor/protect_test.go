@@ -14,8 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/processor"
+	"nodekeeper.dev/internal/protection"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -32,7 +33,7 @@ func (c *cluster) protected(t *testing.T, name string, own set) *corev1.Node {
 
 func (c *cluster) waitProtected(t *testing.T, name string) *corev1.Node {
 	t.Helper()
-	require.Eventually(t, func() bool { return slices.Contains(c.node(t, name).Finalizers, processor.Finalizer) }, patience, tick)
+	require.Eventually(t, func() bool { return slices.Contains(c.node(t, name).Finalizers, protection.Finalizer) }, patience, tick)
 	return c.node(t, name)
 }
 
@@ -105,7 +106,7 @@ func TestLabelsEditedWhileAProtectedNodeWaitsAreSaved(t *testing.T) {
 	r := c.record(t, n.Name)
 	require.NotNil(t, r)
 	assert.Equal(t, set{"rack": "r2"}, r.Labels)
-	assert.Equal(t, n.ResourceVersion, r.Version)
+	assert.Equal(t, n.ResourceVersion, r.Revision.String())
 }
 
 func TestOtherFinalizersComeFirst(t *testing.T) {
@@ -120,7 +121,7 @@ func TestOtherFinalizersComeFirst(t *testing.T) {
 	c.waitGone(t, other.Name)
 
 	n = c.node(t, n.Name)
-	assert.Contains(t, n.Finalizers, processor.Finalizer, "its labels may change yet")
+	assert.Contains(t, n.Finalizers, protection.Finalizer, "its labels may change yet")
 	assert.Nil(t, c.record(t, n.Name))
 	c.edit(t.Context(), t, n, func(n *corev1.Node) { n.Labels = set{"rack": "r2"} })
 	letGo()
@@ -146,7 +147,7 @@ func TestProtectedNodeWaitsForTheFirstProcessor(t *testing.T) {
 	c := newCluster(t)
 	name := c.name("node")
 	n := c.addNode(t, name, set{"rack": "r1"})
-	c.edit(t.Context(), t, n, func(n *corev1.Node) { n.Finalizers = []string{processor.Finalizer} }) // a policy of the cluster, for instance
+	c.edit(t.Context(), t, n, func(n *corev1.Node) { n.Finalizers = []string{protection.Finalizer} }) // a policy of the cluster, for instance
 	c.delete(t, name)
 	c.process(t, protecting)
 	c.waitGone(t, name)
@@ -157,7 +158,7 @@ func TestUnreadableRecordHoldsAProtectedNode(t *testing.T) {
 	c := newCluster(t)
 	c.process(t, protecting)
 	n := c.protected(t, c.name("node"), set{"rack": "r1"})
-	nonsense := record.Record{Node: n.Name, Labels: set{"rack": "r0"}, Version: "nonsense"}.ConfigMap(c.records)
+	nonsense := record.Record{Node: n.Name, Labels: set{"rack": "r0"}, Revision: revision.Of("nonsense")}.ConfigMap(c.records)
 	require.NoError(t, c.Create(t.Context(), nonsense))
 	c.delete(t, n.Name)
 	assert.Contains(t, c.waitEvent(t, metav1.NamespaceDefault, n.Name, "DeletionWaits"), "not a readable record")

@@ -10,28 +10,48 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/txn"
 )
 
 // turnStep is how long a processor leaves a node to each of those before it.
 const turnStep = 3 * time.Second
 
-// rank is the place of a processor on the ring for every node; another one is the owner if it is not 0.
-type rank int
-
-func (r rank) Place(string) (owner string, before int) { return "owner", int(r) }
-
 func TestNodeOfADeadOwnerIsTakenByTheNext(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	n := c.addNode(t, c.name("node"), set{"rack": "r7"})
-	c.process(t, setup{turns: processor.NewTurns(rank(1))})
+	c.process(t, setup{rank: 1})
 	began := time.Now()
 	c.put(t, seen(txn.Updated, n))
 	c.waitApplied(t, n.Name)
 	assert.Equal(t, set{"rack": "r7"}, c.record(t, n.Name).Labels)
 	assert.GreaterOrEqual(t, time.Since(began), turnStep-time.Second, "it leaves it to the owner at first")
+}
+
+// TestNodeOfAnOwnerThatLeavesWaitsForNobody: a rank of two is a wait of five seconds. The first
+// rounds may be late on a busy machine.
+func TestNodeOfAnOwnerThatLeavesWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	const rounds, limit = 5, 5 * time.Second
+	c := newCluster(t)
+	ring := newSpot(2)
+	c.process(t, setup{ring: ring})
+	for range rounds {
+		n := c.addNode(t, c.name("node"), set{"rack": "r7"})
+		asked := ring.asked.Load()
+		began := time.Now()
+		c.put(t, seen(txn.Updated, n))
+		// Once when it is delivered, and once more when it has to wait.
+		require.Eventually(t, func() bool { return ring.asked.Load() >= asked+2 }, patience, tick)
+		ring.move(0)
+		c.waitApplied(t, n.Name)
+		if time.Since(began) < limit {
+			return
+		}
+		require.NoError(t, c.Delete(t.Context(), n))
+		ring.move(2)
+	}
+	t.Errorf("the node has waited for %s in each of %d rounds, although this processor is its owner", limit, rounds)
 }
 
 // TestLongQueueOfADeadOwnerIsTakenAsAWhole: the owner is waited for once, and not again after each turn.
@@ -44,7 +64,7 @@ func TestLongQueueOfADeadOwnerIsTakenAsAWhole(t *testing.T) {
 		c.put(t, event(txn.Updated, name, "a", strconv.Itoa(1000+i), set{"rack": strconv.Itoa(i)}))
 	}
 	began := time.Now()
-	c.process(t, setup{turns: processor.NewTurns(rank(1))})
+	c.process(t, setup{rank: 1})
 	c.waitApplied(t, name)
 	assert.Equal(t, set{"rack": strconv.Itoa(turns*turn - 1)}, c.record(t, name).Labels)
 	assert.Less(t, time.Since(began), turns*turnStep)
@@ -54,8 +74,8 @@ func TestNodesAreWorkedOnByTheirOwners(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	log := &faults.Log{}
-	c.process(t, setup{turns: processor.NewTurns(rank(1)), faults: []faults.Fault{log}})
-	c.process(t, setup{turns: processor.NewTurns(rank(0))})
+	c.process(t, setup{rank: 1, faults: []faults.Fault{log}})
+	c.process(t, setup{rank: 0})
 	began := time.Now()
 	for range 5 {
 		n := c.addNode(t, c.name("node"), set{"rack": "r7"})

@@ -7,28 +7,36 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
-// stockTimeout is for a cache that is not synced. What is not known is left out, rather than told wrong.
+// stockTimeout bounds the wait for a cache that is not synced. Unknown values are left out.
 const stockTimeout = time.Second
 
-// stock tells by metrics what there is in the cache, counted when it is asked. Nothing is copied for it, and a record is parsed once.
+// stock computes metrics from the cache when they are collected. It copies nothing, and parses a
+// record once.
 type stock struct {
 	processor *Processor
 
-	pending, oldest, malformed, records, unreadable, waiting *prometheus.Desc
+	pending, oldest, malformed, records, unreadable *prometheus.Desc
 
 	mu sync.Mutex
-	// readable says of each record at the last count whether it can be read.
-	readable map[version]bool
+	// contents are those of the ConfigMaps at the last count.
+	contents map[version]content
 }
+
+// content is what a ConfigMap of the metadata namespace holds.
+type content int
+
+const (
+	unreadable content = iota
+	floor
+	labelsOfNode
+)
 
 // version is one state of one object.
 type version struct {
@@ -44,14 +52,12 @@ func newStock(p *Processor) *stock {
 	}
 	return &stock{
 		processor: p,
-		pending:   desc("transactions_pending", "Transactions in the queue, of all nodes, by type. Every processor tells the same.", "type"),
+		pending:   desc("transactions_pending", "Transactions in the queue, of all nodes, by type. Every processor exports the same value.", "type"),
 		oldest: desc("oldest_pending_transaction_age_seconds",
 			"Seconds since the oldest transaction in the queue was created, by the API server's clock and this processor's; 0 if there is none. Every processor tells the same."),
-		malformed:  desc("malformed_transactions", "ConfigMaps in the transaction namespace that are no readable transactions."),
-		records:    desc("records", "Nodes whose labels are saved. Every processor tells the same."),
-		unreadable: desc("unreadable_records", "ConfigMaps in the metadata namespace that are no readable records. A node of that name waits."),
-		waiting: desc("deletions_waiting",
-			"Nodes that are deleted and stay until their last labels are saved. Only with --protect=finalizer."),
+		malformed:  desc("malformed_transactions", "ConfigMaps in the transaction namespace that were meant as transactions and cannot be read."),
+		records:    desc("records", "Nodes whose labels are saved. Every processor exports the same value."),
+		unreadable: desc("unreadable_records", "Records that cannot be read. Their nodes wait."),
 	}
 }
 
@@ -60,103 +66,76 @@ func (s *stock) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{s.pending, s.oldest, s.malformed, s.records, s.unreadable} {
 		ch <- desc
 	}
-	if s.processor.isProtecting {
-		ch <- s.waiting
-	}
 }
 
 // Collect counts.
 func (s *stock) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), stockTimeout)
 	defer cancel()
-	s.collectTransactions(ctx, ch)
+	s.collectTransactions(ch)
 	s.collectRecords(ctx, ch)
-	s.collectNodes(ctx, ch)
 }
 
-func (s *stock) collectTransactions(ctx context.Context, ch chan<- prometheus.Metric) {
-	var list corev1.ConfigMapList
-	if s.list(ctx, &list, s.processor.transactionNamespace) != nil {
+func (s *stock) collectTransactions(ch chan<- prometheus.Metric) {
+	if !s.processor.Index.Synced() {
 		return
 	}
-	pending, malformed := map[txn.Type]int{}, 0
-	var age time.Duration
-	for i := range list.Items {
-		cm := &list.Items[i]
-		if isMarked(cm) {
-			malformed++
-		}
-		if _, _, ok := txn.SplitName(cm.Name); !ok || isMarked(cm) {
-			continue
-		}
-		pending[txn.Type(cm.Data[labels.TypeKey])]++ // not parsed: what is no transaction is marked in no time
-		age = max(age, time.Since(cm.CreationTimestamp.Time))
-	}
+	stock := s.processor.Index.Stock()
 	for _, typ := range txn.Types() {
-		ch <- gauge(s.pending, float64(pending[typ]), string(typ))
+		ch <- gauge(s.pending, float64(stock.Pending[typ]), string(typ))
+	}
+	age := time.Duration(0)
+	if !stock.Oldest.IsZero() {
+		age = time.Since(stock.Oldest)
 	}
 	ch <- gauge(s.oldest, age.Seconds())
-	ch <- gauge(s.malformed, float64(malformed))
+	ch <- gauge(s.malformed, float64(stock.Malformed))
 }
 
 func (s *stock) collectRecords(ctx context.Context, ch chan<- prometheus.Metric) {
 	var list corev1.ConfigMapList
-	if s.list(ctx, &list, s.processor.records.namespace) != nil {
+	// Without copies: the objects must not be changed.
+	if s.processor.Records.Cache.List(ctx, &list, client.InNamespace(s.processor.Records.Namespace), client.UnsafeDisableDeepCopy) != nil {
 		return
 	}
-	readable, unreadable := s.countRecords(list.Items)
-	ch <- gauge(s.records, float64(readable))
-	ch <- gauge(s.unreadable, float64(unreadable))
+	saved, broken := s.countRecords(list.Items)
+	ch <- gauge(s.records, float64(saved))
+	ch <- gauge(s.unreadable, float64(broken))
 }
 
-// countRecords parses only those that it has not seen in this version: to parse thousands of them takes most of a second.
-func (s *stock) countRecords(all []corev1.ConfigMap) (readable, unreadable int) {
+// countRecords parses only records that have changed since the last count: parsing thousands of
+// them takes most of a second.
+func (s *stock) countRecords(all []corev1.ConfigMap) (saved, broken int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := make(map[version]bool, len(all))
+	contents := make(map[version]content, len(all))
+	counts := map[content]int{}
 	for i := range all {
 		cm := &all[i]
-		if cm.Name == record.RootCAName {
-			continue // not ours
+		if !record.Ours(cm) {
+			continue
 		}
 		v := version{cm.UID, cm.ResourceVersion}
-		isReadable, ok := s.readable[v]
+		c, ok := s.contents[v]
 		if !ok {
-			_, err := record.Parse(cm)
-			isReadable = err == nil
+			c = contentOf(cm)
 		}
-		known[v] = isReadable
-		if isReadable {
-			readable++
-		} else {
-			unreadable++
-		}
+		contents[v] = c
+		counts[c]++
 	}
-	s.readable = known
-	return readable, unreadable
+	s.contents = contents
+	return counts[labelsOfNode], counts[unreadable]
 }
 
-// collectNodes asks for Nodes only where they are in the cache already.
-func (s *stock) collectNodes(ctx context.Context, ch chan<- prometheus.Metric) {
-	if !s.processor.isProtecting {
-		return
+func contentOf(cm *corev1.ConfigMap) content {
+	r, err := record.Parse(cm)
+	switch {
+	case err != nil:
+		return unreadable
+	case r.Floor:
+		return floor // nothing is saved of the node
 	}
-	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
-	if s.list(ctx, &list, "") != nil {
-		return
-	}
-	waiting := 0
-	for i := range list.Items {
-		if waitsForFinalizer(&list.Items[i]) {
-			waiting++
-		}
-	}
-	ch <- gauge(s.waiting, float64(waiting))
-}
-
-// list lists what is in the cache without copying it: it is not to be changed.
-func (s *stock) list(ctx context.Context, list client.ObjectList, namespace string) error {
-	return s.processor.records.cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
+	return labelsOfNode
 }
 
 func gauge(desc *prometheus.Desc, value float64, labelValues ...string) prometheus.Metric {

@@ -13,14 +13,27 @@
 //	    nodekeeper.dev/source-uid: 0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1
 //	    nodekeeper.dev/restored-uid: 41f0fb0a-6d24-43f1-9d29-2ed7a4b5b2f4
 //	    nodekeeper.dev/restored-rv: "2650"
+//	    nodekeeper.dev/ended: "true"
 //	    nodekeeper.dev/saved-at: "2026-11-21T03:14:15Z"
 //	data:
 //	  labels_restored: "2571"
 //	  rack: r7
 //	  example.com---SLASH---team: blue
 //
-// data.labels_restored is the version: the resourceVersion of the Node at
+// data.labels_restored is the revision: the resourceVersion of the Node at
 // which the labels were captured. source-uid is the incarnation that they came
 // from; restored-uid and restored-rv are the incarnation they were last put
-// onto, and that Node's resourceVersion when it was done.
+// onto, and that Node's resourceVersion when it was done. ended is set when the end of that
+// incarnation is on record.
+//
+// Where a record is removed, a floor takes its place: a ConfigMap without data, so that no event
+// from before the removal has any effect, however late it is recorded:
+//
+//	metadata:
+//	  name: node-1
+//	  labels:
+//	    app.kubernetes.io/managed-by: nodekeeper
+//	  annotations:
+//	    nodekeeper.dev/forgotten: "2801"
+//	    nodekeeper.dev/saved-at: "2026-11-21T03:14:15Z"
 package record

@@ -4,40 +4,50 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/revision"
 )
 
 const (
-	// ManagedByLabel is the label that says of a record whose it is: [ManagedBy].
+	// keyPrefix is that of every annotation of nodekeeper's own.
+	keyPrefix = "nodekeeper.dev/"
+
+	// ManagedByLabel is the label of every record, with the value [ManagedBy].
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 	// ManagedBy is the value of [ManagedByLabel].
 	ManagedBy = "nodekeeper"
 
 	// AwaySinceAnnotation is the time at which a processor with a retention time first
-	// found the node missing. Every write of the record takes it away again.
+	// found the node missing. Every write of the record removes it.
 	AwaySinceAnnotation = "nodekeeper.dev/away-since"
+
+	// ForgottenAnnotation is on the floor that is left where a record was removed: its value is the
+	// revision. A floor has no data, so that a release that does not know floors finds it
+	// unreadable and leaves the node alone, instead of restoring an empty set of labels.
+	ForgottenAnnotation = "nodekeeper.dev/forgotten"
 
 	sourceUIDAnnotation   = "nodekeeper.dev/source-uid"
 	restoredUIDAnnotation = "nodekeeper.dev/restored-uid"
 	restoredRVAnnotation  = "nodekeeper.dev/restored-rv"
+	endedAnnotation       = "nodekeeper.dev/ended"
 	savedAtAnnotation     = "nodekeeper.dev/saved-at"
 )
 
-// RootCAName is the name of the ConfigMap that kube-controller-manager keeps in
-// every namespace (RootCACertConfigMapName in k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher).
+// RootCAName is the name of the ConfigMap that kube-controller-manager keeps in every namespace
+// (RootCACertConfigMapName in k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher).
 // It is never a record, and a node of that name cannot have one.
 const RootCAName = "kube-root-ca.crt"
 
-// ErrUnreadable says that a ConfigMap is no record that can be read.
+// ErrUnreadable means that a ConfigMap is not a readable record.
 var ErrUnreadable = errors.New("not a readable record")
 
 // Record is the saved labels of one node.
@@ -46,64 +56,106 @@ type Record struct {
 	Node string
 	// Labels are the saved labels, without the marker.
 	Labels map[string]string
-	// Version is the Node resourceVersion at which the labels were captured.
-	Version string
+	// Revision is the Node resourceVersion at which the labels were captured.
+	Revision revision.Revision
 	// Source is the incarnation that the labels came from; "" if unknown (a record made by hand).
 	Source types.UID
-	// Restored is the last restore, or when the source was last seen with these labels. The zero value: neither since they were saved.
+	// Restored is the last restore, or when the source was last seen with these labels. Zero:
+	// neither has happened since they were saved.
 	Restored Restoration
+	// Ended reports that the end of the incarnation which the record follows is stored in it: no
+	// later state can come. Some ends are never recorded, and older releases did not note them. It
+	// decides nothing.
+	Ended bool
 	// SavedAt is when the labels were saved. It decides nothing.
 	SavedAt time.Time
+	// Floor reports that the record was removed: nothing is saved of the node, and no event up to
+	// Revision counts. A floor has only Node, Revision and SavedAt, the time of the removal.
+	Floor bool
 }
 
 // Restoration is one completed restore, or one later look at an incarnation that has its labels.
 type Restoration struct {
 	// UID is the incarnation that the labels were put onto.
 	UID types.UID
-	// ResourceVersion is that of its Node when it was done.
-	ResourceVersion string
+	// Revision is that of its Node when it was done.
+	Revision revision.Revision
 }
 
-// Equal says whether two records are stored alike, their SavedAt aside.
+// Equal reports whether two records are stored alike, SavedAt aside.
 func (r Record) Equal(other Record) bool {
-	return r.Node == other.Node && r.Version == other.Version && r.Source == other.Source &&
+	return r.Node == other.Node && r.Revision == other.Revision && r.Source == other.Source &&
+		r.Floor == other.Floor && r.Ended == other.Ended &&
 		r.Restored == other.Restored && maps.Equal(r.Labels, other.Labels)
 }
 
 // Parse returns the record that a ConfigMap holds, or an error that wraps [ErrUnreadable]
-// and says what is wrong with it. Parse never guesses: labels that cannot be
+// and names the fault. Parse never guesses: labels that cannot be
 // restored as they stand, after an edit by hand for instance, are an error.
 func Parse(cm *corev1.ConfigMap) (*Record, error) {
-	r := &Record{
-		Node:    cm.Name,
-		Version: cm.Data[labels.Marker],
-		Source:  types.UID(cm.Annotations[sourceUIDAnnotation]),
-		Restored: Restoration{
-			UID:             types.UID(cm.Annotations[restoredUIDAnnotation]),
-			ResourceVersion: cm.Annotations[restoredRVAnnotation],
-		},
-	}
-	if !wellFormed(r.Version) {
-		return nil, unreadable("data.%s is %q, not a resourceVersion", labels.Marker, r.Version)
-	}
-	if r.Restored != (Restoration{}) && (r.Restored.UID == "" || !wellFormed(r.Restored.ResourceVersion)) {
-		return nil, unreadable("annotations %s and %s are to be a uid and a resourceVersion, or both absent", restoredUIDAnnotation, restoredRVAnnotation)
-	}
-	if text, ok := cm.Annotations[savedAtAnnotation]; ok {
-		savedAt, err := time.Parse(time.RFC3339, text)
-		if err == nil {
-			// In UTC the year can be one that RFC 3339 cannot write.
-			savedAt = savedAt.UTC()
-			_, err = savedAt.MarshalText()
-		}
-		if err != nil {
-			return nil, unreadable("annotation %s is not a time: %v", savedAtAnnotation, err)
-		}
-		r.SavedAt = savedAt
+	r := &Record{Node: cm.Name, Source: types.UID(cm.Annotations[sourceUIDAnnotation])}
+	r.Ended = cm.Annotations[endedAnnotation] == "true"
+	var err error
+	if r.SavedAt, err = parseSavedAt(cm); err != nil {
+		return nil, err
 	}
 	if len(cm.BinaryData) > 0 {
 		return nil, unreadable("it has binaryData")
 	}
+	if forgotten, ok := cm.Annotations[ForgottenAnnotation]; ok {
+		return parseFloor(cm, forgotten, r.SavedAt)
+	}
+	if r.Revision, err = revision.Parse(cm.Data[labels.Marker]); err != nil {
+		return nil, unreadable("data.%s is %q, not a resourceVersion", labels.Marker, cm.Data[labels.Marker])
+	}
+	uid, restoredAt := cm.Annotations[restoredUIDAnnotation], cm.Annotations[restoredRVAnnotation]
+	if uid != "" || restoredAt != "" {
+		rev, err := revision.Parse(restoredAt)
+		if uid == "" || err != nil {
+			return nil, unreadable("annotations %s and %s must be a uid and a resourceVersion, or both absent", restoredUIDAnnotation, restoredRVAnnotation)
+		}
+		r.Restored = Restoration{UID: types.UID(uid), Revision: rev}
+	}
+	r.Labels, err = parseLabels(cm)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// parseFloor returns the floor that a ConfigMap holds.
+func parseFloor(cm *corev1.ConfigMap, forgotten string, at time.Time) (*Record, error) {
+	rev, err := revision.Parse(forgotten)
+	if err != nil {
+		return nil, unreadable("annotation %s is %q, not a resourceVersion", ForgottenAnnotation, forgotten)
+	}
+	for key, value := range cm.Data {
+		if key != labels.Marker || value != "" {
+			return nil, unreadable("it has labels, and annotation %s says that there are none: remove either", ForgottenAnnotation)
+		}
+	}
+	return &Record{Node: cm.Name, Revision: rev, SavedAt: at, Floor: true}, nil
+}
+
+// parseSavedAt returns when the record was saved, or zero if that is not stored.
+func parseSavedAt(cm *corev1.ConfigMap) (time.Time, error) {
+	text, ok := cm.Annotations[savedAtAnnotation]
+	if !ok {
+		return time.Time{}, nil
+	}
+	savedAt, err := time.Parse(time.RFC3339, text)
+	if err == nil {
+		// In UTC the year can be one that RFC 3339 cannot write.
+		savedAt = savedAt.UTC()
+		_, err = savedAt.MarshalText()
+	}
+	if err != nil {
+		return time.Time{}, unreadable("annotation %s is not a time: %v", savedAtAnnotation, err)
+	}
+	return savedAt, nil
+}
+
+func parseLabels(cm *corev1.ConfigMap) (map[string]string, error) {
 	data := maps.Clone(cm.Data)
 	delete(data, labels.Marker)
 	decoded, err := labels.Decode(data)
@@ -113,8 +165,26 @@ func Parse(cm *corev1.ConfigMap) (*Record, error) {
 	if errs := metav1validation.ValidateLabels(decoded, field.NewPath("labels")); len(errs) > 0 {
 		return nil, unreadable("%v", errs[0])
 	}
-	r.Labels = decoded
-	return r, nil
+	return decoded, nil
+}
+
+// Ours reports whether a ConfigMap in the metadata namespace is a record or was meant as one: its
+// metadata says so, or it has a revision. Other products put ConfigMaps into every namespace. These
+// must not be touched or counted.
+func Ours(cm *corev1.ConfigMap) bool {
+	if cm.Name == RootCAName {
+		return false
+	}
+	_, found := cm.Data[labels.Marker]
+	if found || cm.Labels[ManagedByLabel] == ManagedBy {
+		return true
+	}
+	for key := range cm.Annotations {
+		if strings.HasPrefix(key, keyPrefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // ConfigMap returns the record as it is stored in the namespace for the first time.
@@ -127,8 +197,12 @@ func (r Record) ConfigMap(namespace string) *corev1.ConfigMap {
 // Write makes cm hold the record. Labels and annotations of cm that are not
 // nodekeeper's stay, and so does its resourceVersion.
 func (r Record) Write(cm *corev1.ConfigMap) {
-	cm.Data = labels.Encode(r.Labels)
-	cm.Data[labels.Marker] = r.Version
+	cm.Data, cm.BinaryData = nil, nil
+	forgotten := r.Revision.String()
+	if !r.Floor {
+		cm.Data, forgotten = labels.Encode(r.Labels), ""
+		cm.Data[labels.Marker] = r.Revision.String()
+	}
 	if cm.Labels == nil {
 		cm.Labels = map[string]string{}
 	}
@@ -137,9 +211,15 @@ func (r Record) Write(cm *corev1.ConfigMap) {
 		cm.Annotations = map[string]string{}
 	}
 	delete(cm.Annotations, AwaySinceAnnotation)
+	setOrDelete(cm.Annotations, ForgottenAnnotation, forgotten)
+	ended := ""
+	if r.Ended {
+		ended = "true"
+	}
+	setOrDelete(cm.Annotations, endedAnnotation, ended)
 	setOrDelete(cm.Annotations, sourceUIDAnnotation, string(r.Source))
 	setOrDelete(cm.Annotations, restoredUIDAnnotation, string(r.Restored.UID))
-	setOrDelete(cm.Annotations, restoredRVAnnotation, r.Restored.ResourceVersion)
+	setOrDelete(cm.Annotations, restoredRVAnnotation, r.Restored.Revision.String())
 	savedAt := ""
 	if !r.SavedAt.IsZero() {
 		savedAt = r.SavedAt.UTC().Format(time.RFC3339)
@@ -153,11 +233,6 @@ func setOrDelete(annotations map[string]string, key, value string) {
 		return
 	}
 	annotations[key] = value
-}
-
-func wellFormed(rv string) bool {
-	_, err := resourceversion.CompareResourceVersion(rv, rv)
-	return err == nil
 }
 
 func unreadable(format string, args ...any) error {

@@ -13,6 +13,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 )
 
 var savedAt = time.Date(2026, time.November, 21, 3, 14, 15, 0, time.UTC)
@@ -20,13 +21,14 @@ var savedAt = time.Date(2026, time.November, 21, 3, 14, 15, 0, time.UTC)
 // saved is the record that doc.go shows.
 func saved() record.Record {
 	return record.Record{
-		Node:    "node-1",
-		Labels:  map[string]string{"rack": "r7", "example.com/team": "blue"},
-		Version: "2571",
-		Source:  "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1",
+		Node:     "node-1",
+		Labels:   map[string]string{"rack": "r7", "example.com/team": "blue"},
+		Revision: revision.MustParse("2571"),
+		Source:   "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1",
 		Restored: record.Restoration{
-			UID: "41f0fb0a-6d24-43f1-9d29-2ed7a4b5b2f4", ResourceVersion: "2650",
+			UID: "41f0fb0a-6d24-43f1-9d29-2ed7a4b5b2f4", Revision: revision.MustParse("2650"),
 		},
+		Ended:   true,
 		SavedAt: savedAt,
 	}
 }
@@ -41,6 +43,7 @@ func TestConfigMapIsAsTheDocumentationShowsIt(t *testing.T) {
 				"nodekeeper.dev/source-uid":   "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1",
 				"nodekeeper.dev/restored-uid": "41f0fb0a-6d24-43f1-9d29-2ed7a4b5b2f4",
 				"nodekeeper.dev/restored-rv":  "2650",
+				"nodekeeper.dev/ended":        "true",
 				"nodekeeper.dev/saved-at":     "2026-11-21T03:14:15Z",
 			},
 		},
@@ -51,18 +54,18 @@ func TestConfigMapIsAsTheDocumentationShowsIt(t *testing.T) {
 
 func TestParseIsTheInverseOfConfigMap(t *testing.T) {
 	longKey := strings.Repeat("p", 253) + "/" + strings.Repeat("N", 63)
-	restored := record.Restoration{UID: "r", ResourceVersion: "12"}
+	restored := record.Restoration{UID: "r", Revision: revision.MustParse("12")}
 	type set = map[string]string
 	for name, want := range map[string]record.Record{
 		"everything":     saved(),
-		"never restored": {Node: "node-1", Labels: set{"a": "b"}, Version: "9", Source: "u", SavedAt: savedAt},
-		"made by hand":   {Node: "node-1", Labels: set{"a": "b"}, Version: "9"},
-		"no source":      {Node: "node-1", Labels: set{"a": "b"}, Version: "9", Restored: restored, SavedAt: savedAt},
-		"no labels":      {Node: "node-1", Labels: set{}, Version: "9", Source: "u", Restored: restored, SavedAt: savedAt},
-		"long versions":  {Node: "node-1", Labels: set{}, Version: strings.Repeat("9", 40), Source: "u", Restored: record.Restoration{UID: "r", ResourceVersion: strings.Repeat("8", 41)}},
-		"reserved keys":  {Node: "node-1", Labels: set{"type": "gpu", "x/type": "", labels.Marker: "3"}, Version: "9", Source: "u", SavedAt: savedAt},
-		"tokens":         {Node: "node-1", Labels: set{"a/b": "1", "a---SLASH---b": "2"}, Version: "9", Source: "u", SavedAt: savedAt},
-		"a long key":     {Node: "node-1", Labels: set{longKey: strings.Repeat("v", 63)}, Version: "9", Source: "u", SavedAt: savedAt},
+		"never restored": {Node: "node-1", Labels: set{"a": "b"}, Revision: revision.MustParse("9"), Source: "u", SavedAt: savedAt},
+		"made by hand":   {Node: "node-1", Labels: set{"a": "b"}, Revision: revision.MustParse("9")},
+		"no source":      {Node: "node-1", Labels: set{"a": "b"}, Revision: revision.MustParse("9"), Restored: restored, SavedAt: savedAt},
+		"no labels":      {Node: "node-1", Labels: set{}, Revision: revision.MustParse("9"), Source: "u", Restored: restored, SavedAt: savedAt},
+		"long versions":  {Node: "node-1", Labels: set{}, Revision: revision.Of(strings.Repeat("9", 40)), Source: "u", Restored: record.Restoration{UID: "r", Revision: revision.Of(strings.Repeat("8", 41))}},
+		"reserved keys":  {Node: "node-1", Labels: set{"type": "gpu", "x/type": "", labels.Marker: "3"}, Revision: revision.MustParse("9"), Source: "u", SavedAt: savedAt},
+		"tokens":         {Node: "node-1", Labels: set{"a/b": "1", "a---SLASH---b": "2"}, Revision: revision.MustParse("9"), Source: "u", SavedAt: savedAt},
+		"a long key":     {Node: "node-1", Labels: set{longKey: strings.Repeat("v", 63)}, Revision: revision.MustParse("9"), Source: "u", SavedAt: savedAt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cm := want.ConfigMap("ns")
@@ -99,10 +102,10 @@ func TestEqualIgnoresSavedAtAndNothingElse(t *testing.T) {
 
 	for name, change := range map[string]func(r *record.Record){
 		"node":                     func(r *record.Record) { r.Node = "node-2" },
-		"version":                  func(r *record.Record) { r.Version = "2572" },
+		"version":                  func(r *record.Record) { r.Revision = revision.MustParse("2572") },
 		"source":                   func(r *record.Record) { r.Source = "other" },
 		"restored uid":             func(r *record.Record) { r.Restored.UID = "other" },
-		"restored resourceVersion": func(r *record.Record) { r.Restored.ResourceVersion = "2651" },
+		"restored resourceVersion": func(r *record.Record) { r.Restored.Revision = revision.MustParse("2651") },
 		"a label's value":          func(r *record.Record) { r.Labels["rack"] = "r8" },
 		"a label more":             func(r *record.Record) { r.Labels["more"] = "" },
 		"a label less":             func(r *record.Record) { delete(r.Labels, "rack") },

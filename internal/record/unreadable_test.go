@@ -17,7 +17,7 @@ func TestParseRefusesWhatIsNoRecord(t *testing.T) {
 		restoredUID = "nodekeeper.dev/restored-uid"
 		restoredRV  = "nodekeeper.dev/restored-rv"
 		savedAt     = "nodekeeper.dev/saved-at"
-		halfNoted   = "are to be a uid and a resourceVersion, or both absent"
+		halfNoted   = "must be a uid and a resourceVersion, or both absent"
 	)
 	for name, tc := range map[string]struct {
 		spoil func(cm *corev1.ConfigMap)

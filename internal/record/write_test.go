@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 )
 
 func TestWriteKeepsWhatIsNotNodekeepers(t *testing.T) {
@@ -41,7 +42,7 @@ func TestWriteTakesAwaySinceAway(t *testing.T) {
 
 func TestWriteReplacesWhatThePreviousRecordSaid(t *testing.T) {
 	cm := saved().ConfigMap("ns")
-	next := record.Record{Node: "node-1", Labels: map[string]string{"rack": "r8"}, Version: "3000"}
+	next := record.Record{Node: "node-1", Labels: map[string]string{"rack": "r8"}, Revision: revision.MustParse("3000")}
 	next.Write(cm)
 	assert.Equal(t, next.ConfigMap("ns"), cm, "no label, no uid, no time of it is left")
 }

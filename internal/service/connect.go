@@ -13,7 +13,8 @@ import (
 	"nodekeeper.dev/internal/version"
 )
 
-// restConfig says how to reach the cluster: by --kubeconfig, else by $KUBECONFIG, else as a pod in it.
+// restConfig returns the connection to the cluster: by --kubeconfig, else by $KUBECONFIG, else as a
+// pod in it.
 func restConfig(program string, o *Options) (*rest.Config, error) {
 	cfg, err := loadConfig(o.Kubeconfig)
 	if err != nil {
@@ -27,9 +28,10 @@ func restConfig(program string, o *Options) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// sendOnce lets no write be sent again by client-go, which does so up to ten times, after the time that an API server
-// asks for that shuts down or is overloaded. By then etcd can have been restored from a backup, and what the write was
-// decided from never happened. Who wrote tries again from what there is then, with a backoff of its own.
+// sendOnce keeps client-go from repeating a write, which it does up to ten times, after a delay
+// that an API server requests which shuts down or is overloaded. By then etcd can have been
+// restored from a backup, and what the write was decided from never happened. The caller decides
+// again from a live read, with a backoff of its own.
 type sendOnce struct{ next http.RoundTripper }
 
 // RoundTrip is safe for concurrent use.

@@ -31,15 +31,15 @@ func Main(program string, args []string, stderr io.Writer, run func(ctx context.
 	return 1
 }
 
-// output is a writer that can be ended: a manager that fails leaves goroutines that log for a moment, and
-// the last line of a program is to be why it ended.
+// output is a writer that can be closed: a manager that fails leaves goroutines that log for a
+// moment, and the last line of a program must say why it ended.
 type output struct {
 	mu    sync.Mutex
 	w     io.Writer
 	ended bool
 }
 
-// Write drops what comes after the end.
+// Write drops everything after the last line.
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -54,5 +54,5 @@ func (o *output) end(line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended = true
-	_, _ = io.WriteString(o.w, line) // there is nobody left to tell
+	_, _ = io.WriteString(o.w, line) // there is nowhere to report an error
 }

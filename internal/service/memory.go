@@ -11,10 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"nodekeeper.dev/internal/labels"
 )
 
-// gcPercent makes the garbage collector run when the heap has grown by half and not when it has doubled: what the services hold is their
-// caches, and what they make besides is garbage after milliseconds. It costs them a tenth to a seventh more CPU time.
+// gcPercent makes the garbage collector run when the heap has grown by half and not when it has
+// doubled: the services hold their caches, and everything else is garbage after milliseconds. It
+// costs a tenth to a seventh more CPU time.
 const gcPercent = 50
 
 // saveMemory sets the garbage collector, unless GOGC says otherwise.
@@ -24,7 +27,8 @@ func saveMemory() {
 	}
 }
 
-// StripNode is a transform of a cache: it takes off the metadata of a Node what no service needs.
+// StripNode is a transform of a cache: it removes from the metadata of a Node what no service
+// needs.
 func StripNode(obj any) (any, error) {
 	if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
@@ -32,8 +36,8 @@ func StripNode(obj any) (any, error) {
 	return obj, nil
 }
 
-// compacted returns cache options whose transforms keep the keys of labels, annotations and data once, however many objects have them,
-// and no managedFields.
+// compacted returns cache options whose transforms keep the keys of labels, annotations and data
+// once, however many objects have them, and no managedFields.
 func compacted(o cache.Options) cache.Options {
 	o.ByObject = maps.Clone(o.ByObject)
 	for obj, by := range o.ByObject {
@@ -61,23 +65,11 @@ func compacting(first toolscache.TransformFunc) toolscache.TransformFunc {
 		}
 		m.SetManagedFields(nil)
 		m.SetNamespace(unique.Make(m.GetNamespace()).Value())
-		m.SetLabels(withSharedKeys(m.GetLabels()))
-		m.SetAnnotations(withSharedKeys(m.GetAnnotations()))
+		m.SetLabels(labels.WithSharedKeys(m.GetLabels()))
+		m.SetAnnotations(labels.WithSharedKeys(m.GetAnnotations()))
 		if cm, ok := obj.(*corev1.ConfigMap); ok {
-			cm.Data = withSharedKeys(cm.Data)
+			cm.Data = labels.WithSharedKeys(cm.Data)
 		}
 		return obj, nil
 	}
-}
-
-// withSharedKeys returns the same map. Its values stay their own: most are of one node alone.
-func withSharedKeys(m map[string]string) map[string]string {
-	if len(m) == 0 {
-		return nil
-	}
-	shared := make(map[string]string, len(m))
-	for key, value := range m {
-		shared[unique.Make(key).Value()] = value
-	}
-	return shared
 }

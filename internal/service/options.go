@@ -21,39 +21,37 @@ type Options struct {
 	HealthProbeBindAddress string
 	PprofBindAddress       string
 	Identity               string
-	// Ring says whether replicas share the nodes out.
-	Ring bool
-	// WaitForCluster says whether to wait, not ready, for a cluster that cannot be worked with, instead of ending.
+	// WaitForCluster makes the service wait, not ready, until the cluster can be worked with,
+	// instead of ending.
 	WaitForCluster bool
 	Verbosity      int
 
-	// isVersionWanted says whether to tell the version and do no more.
-	isVersionWanted bool
+	// printVersion makes the program print its version and exit.
+	printVersion bool
 }
 
 // AddFlags adds the flags of the options to fs, with their defaults.
 func (o *Options) AddFlags(fs *flag.FlagSet) {
-	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the cluster (default $KUBECONFIG, else the service account of the pod)")
-	fs.StringVar(&o.TransactionNamespace, "transaction-namespace", "node-metadata-transactions", "`namespace` of transactions and node locks; made if it is missing")
-	fs.StringVar(&o.MetadataNamespace, "metadata-namespace", "node-metadata", "`namespace` of records; made if it is missing")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster (default $KUBECONFIG, else the service account of the pod)")
+	fs.StringVar(&o.TransactionNamespace, "transaction-namespace", "node-metadata-transactions", "`namespace` of transactions and node locks; created if it is missing")
+	fs.StringVar(&o.MetadataNamespace, "metadata-namespace", "node-metadata", "`namespace` of records; created if it is missing")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
-	fs.StringVar(&o.PprofBindAddress, "pprof-bind-address", "0", "`address` of /debug/pprof, which tells where time and memory go; 0 for none")
+	fs.StringVar(&o.PprofBindAddress, "pprof-bind-address", "0", "`address` of /debug/pprof, profiles of time and memory; 0 for none")
 	fs.StringVar(&o.Identity, "identity", "", "unique `name` of this process (default $POD_NAME, else host name and a random suffix)")
-	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "if the API server is away or too old, or namespaces or permissions are missing: say so, stay, not ready, and look again, instead of ending")
-	fs.BoolVar(&o.Ring, "ring", true, "leave each node to the replica whose it is on the ring; if false, each replica goes for every node, in an order of chance, which costs more calls the more there are")
+	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "if the API server is away or too old, or namespaces or permissions are missing: wait, not ready, and retry, instead of ending")
 	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 changes in the cluster, 1 decisions too, 2 steps too")
-	fs.BoolVar(&o.isVersionWanted, "version", false, "print the version and exit")
+	fs.BoolVar(&o.printVersion, "version", false, "print the version and exit")
 }
 
-// ErrHelp says that the arguments asked for help, which has been printed.
+// ErrHelp means that the arguments asked for help, which has been printed.
 var ErrHelp = flag.ErrHelp
 
-// ErrVersion says that the arguments ask for the version, which [Main] prints.
+// ErrVersion means that the arguments ask for the version, which [Main] prints.
 var ErrVersion = errors.New("asked for the version")
 
-// Parse reads the arguments into fs, prints help to stderr if that is asked for, and completes
-// and checks the options. Any error but [ErrHelp] and [ErrVersion] is one line that says what to do.
+// Parse reads the arguments into fs, prints help to stderr if that is asked for, and completes and
+// checks the options. Any error but [ErrHelp] and [ErrVersion] is one line that says what to do.
 func (o *Options) Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
 	fs.SetOutput(io.Discard) // the flag package would print every flag on every error
 	if err := fs.Parse(args); err != nil {
@@ -65,7 +63,7 @@ func (o *Options) Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error
 		}
 		return fmt.Errorf("%w: see %s --help", err, fs.Name())
 	}
-	if o.isVersionWanted {
+	if o.printVersion {
 		return ErrVersion
 	}
 	if fs.NArg() > 0 {
@@ -77,7 +75,7 @@ func (o *Options) Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error
 	return o.validate()
 }
 
-// complete fills in what has no fixed default.
+// complete sets the options that have no fixed default.
 func (o *Options) complete() error {
 	if o.Identity == "" {
 		o.Identity = os.Getenv("POD_NAME")
@@ -89,7 +87,7 @@ func (o *Options) complete() error {
 	if err != nil {
 		return fmt.Errorf("finding a name for this process: %w: set --identity", err)
 	}
-	// A host name may be in capitals; the identity is to be usable as an object's name.
+	// A host name may have capitals; the identity must be a valid name of an object.
 	o.Identity = strings.ToLower(host) + "-" + rand.String(6)
 	return nil
 }

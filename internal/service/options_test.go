@@ -25,7 +25,7 @@ func parse(stderr io.Writer, args ...string) (*service.Options, error) {
 func defaults() service.Options {
 	return service.Options{
 		TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata",
-		MetricsBindAddress: ":8080", HealthProbeBindAddress: ":8081", PprofBindAddress: "0", Ring: true, Identity: "watcher-0",
+		MetricsBindAddress: ":8080", HealthProbeBindAddress: ":8081", PprofBindAddress: "0", Identity: "watcher-0",
 	}
 }
 

@@ -27,22 +27,24 @@ const (
 	// connectTimeout is how long a service waits at the start for the API server to answer at all.
 	connectTimeout = 10 * time.Second
 
-	// waitPeriod is the time between two looks at a cluster that cannot be worked with.
+	// waitPeriod is the time between two checks of a cluster that cannot be worked with.
 	waitPeriod = 5 * time.Second
 )
 
-// oldest is the oldest Kubernetes that the services work with: there ConfigMaps that never change are stable. A server
-// before 1.19 would take the word immutable out of a transaction without a word, and has no events.k8s.io/v1.
+// oldest is the oldest Kubernetes that the services work with: there immutable ConfigMaps are
+// stable. A server before 1.19 would silently drop the field immutable of a transaction, and has no
+// events.k8s.io/v1.
 var oldest = utilversion.MustParseGeneric("1.21")
 
-// errStopped says that the service was told to end before it began.
-var errStopped = errors.New("told to end while waiting for the cluster")
+// errStopped means that the service was shut down before it began.
+var errStopped = errors.New("shut down while waiting for the cluster")
 
-// checkCluster returns when the service can work with the cluster. If it cannot, it returns the reason, or, with
-// [Options.WaitForCluster], says so in the log, once, and in the readiness probe, and looks again until it can or ctx is done.
+// checkCluster returns when the service can work with the cluster. If it cannot, it returns the
+// reason, or, with [Options.WaitForCluster], logs it once, reports it in the readiness probe, and
+// retries until it can or ctx is done.
 func checkCluster(ctx context.Context, rc *rest.Config, cfg Config, p *probes) error {
 	var state clusterState
-	state.set(errors.New("the cluster was not looked at yet"))
+	state.set(errors.New("the cluster is not checked yet"))
 	p.add(&p.ready, "cluster", state.check)
 	log, told := logf.FromContext(ctx), ""
 	for {
@@ -57,7 +59,7 @@ func checkCluster(ctx context.Context, rc *rest.Config, cfg Config, p *probes) e
 			return err
 		case err.Error() != told:
 			told = err.Error()
-			log.Error(err, "The cluster cannot be worked with, looking again", "period", waitPeriod.String())
+			log.Error(err, "The cluster cannot be worked with, retrying", "period", waitPeriod.String())
 		}
 		timer := time.NewTimer(waitPeriod)
 		select {
@@ -133,7 +135,8 @@ func Permissions(group, resource, namespace string, verbs ...string) []Permissio
 	return permissions
 }
 
-// checkServer returns an error if the API server does not answer, or not to these credentials, or is too old.
+// checkServer returns an error if the API server does not answer, or not to these credentials, or
+// is too old.
 func checkServer(ctx context.Context, cfg *rest.Config) error {
 	d, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
@@ -144,7 +147,7 @@ func checkServer(ctx context.Context, cfg *rest.Config) error {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the API server at %s refuses these credentials: check the kubeconfig or the service account", cfg.Host)
 	case apierrors.IsForbidden(err):
-		return nil // it answers: what is forbidden is for checkPermissions to say
+		return nil // it answers: checkPermissions reports what is forbidden
 	case err != nil:
 		return fmt.Errorf("cannot reach the API server at %s: check that it runs and that --kubeconfig or KUBECONFIG names it: %w", cfg.Host, err)
 	}
@@ -162,7 +165,7 @@ func checkServer(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// ensureNamespaces makes the namespaces that are missing.
+// ensureNamespaces creates the namespaces that are missing.
 func ensureNamespaces(ctx context.Context, c client.Client, names ...string) error {
 	for _, name := range names {
 		err := c.Get(ctx, types.NamespacedName{Name: name}, &corev1.Namespace{})

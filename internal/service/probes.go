@@ -15,15 +15,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// probes answers /healthz and /readyz from the moment a program starts. Those of controller-runtime are there only when the
-// manager runs, and withhold the reasons, which are all that tells people why a pod is not ready. It is safe for concurrent use.
+// probes answers /healthz and /readyz from the moment a program starts. Those of controller-runtime
+// are there only when the manager runs, and withhold the reasons, which show users why a pod is not
+// ready. It is safe for concurrent use.
 type probes struct {
 	mu          sync.Mutex
 	live, ready []check
-	isComplete  bool // nobody adds a check any more
+	sealed      bool // no check is added any more
 }
 
-// newProbes returns probes that are not ready before they are complete: what is to be asked is added one by one.
+// newProbes returns probes that are not ready until they are complete: checks are added one by one.
 func newProbes() *probes {
 	p := &probes{live: []check{{"ping", healthz.Ping}}}
 	p.ready = []check{{"start", p.started}}
@@ -33,19 +34,19 @@ func newProbes() *probes {
 func (p *probes) complete() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.isComplete = true
+	p.sealed = true
 }
 
 func (p *probes) started(*http.Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.isComplete {
+	if !p.sealed {
 		return errors.New("the program is starting")
 	}
 	return nil
 }
 
-// check is one thing that a probe asks.
+// check is one check of a probe.
 type check struct {
 	name string
 	ask  healthz.Checker
@@ -100,13 +101,13 @@ func (p *probes) serve(ctx context.Context, address string) error {
 	log.Info("Serving probes", "address", listener.Addr().String())
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error(err, "Serving probes failed") // whoever probes will notice
+			log.Error(err, "Failed to serve probes") // the kubelet will notice
 		}
 	}()
 	return nil
 }
 
-// answer asks every check and tells what each says: 200 if all are well, else 500, of which
+// answer runs every check and returns all results: with 200 if all succeed, else with 500, of which
 // kubectl get --raw shows the body (of 503 it does not).
 func (p *probes) answer(checks *[]check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -126,6 +127,6 @@ func (p *probes) answer(checks *[]check) http.HandlerFunc {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(status)
-		_, _ = fmt.Fprint(w, body.String()) // who asked is gone
+		_, _ = fmt.Fprint(w, body.String()) // the client is gone
 	}
 }

@@ -7,19 +7,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/internal/shardlease"
 )
 
-// Join makes the manager a member of the program's ring. The Leases of the members are in the metadata namespace: in that of the
-// transactions, Leases are the locks of nodes. It returns nil if the options want no ring.
-func Join(mgr manager.Manager, program string, o *Options) (ring.Placed, error) {
-	if !o.Ring {
-		return nil, nil //nolint:nilnil // to be no member is a choice, not an error
-	}
+// Join makes the manager a member of the program's ring. The Leases of the members are in the
+// metadata namespace: in that of the transactions, Leases are the locks of nodes.
+func Join(mgr manager.Manager, program string, o *Options) (*shardlease.Member, error) {
 	c, err := coordinationv1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("joining the ring: %w", err)
 	}
-	m := ring.New(ring.Config{Client: c, Namespace: o.MetadataNamespace, Ring: program, Identity: o.Identity})
+	m := shardlease.New(shardlease.Config{
+		Client: c, Namespace: o.MetadataNamespace, GroupLabel: ring.Label, Group: program, Name: o.Identity,
+	})
 	if err := mgr.Add(manager.RunnableFunc(m.Run)); err != nil {
 		return nil, fmt.Errorf("joining the ring: %w", err)
 	}

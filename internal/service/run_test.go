@@ -50,7 +50,7 @@ func TestRunWaitsForTheManagerToDrain(t *testing.T) {
 	})
 }
 
-// controller-runtime v0.24.1 does this if it is cancelled and its caches never sync.
+// controller-runtime v0.25.2 does this if it is cancelled and its caches never sync.
 func TestRunEndsThoughTheManagerDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -21,36 +21,37 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"nodekeeper.dev/internal/history"
+	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/version"
 )
 
 const (
-	// shutdownTimeout leaves the process a second of the five in which it is to end.
+	// shutdownTimeout leaves the process a second of the five in which it must end.
 	shutdownTimeout = 4 * time.Second
-	// abandonTimeout is when a manager is given up that should have ended by shutdownTimeout, see [Run].
+	// abandonTimeout is when to abandon a manager that should have ended by shutdownTimeout, see
+	// [Run].
 	abandonTimeout = shutdownTimeout + 500*time.Millisecond
 	// readyTimeout is shorter than the second that a probe waits by default.
 	readyTimeout = 500 * time.Millisecond
 )
 
-// Config is what a service is made from.
+// Config configures a service.
 type Config struct {
 	// Program is the name of the program.
 	Program string
 	// Options are complete and valid, see [Options.Parse].
 	Options *Options
-	// Cache says what the manager's cache holds.
+	// Cache configures the manager's cache.
 	Cache cache.Options
-	// History learns from the informers of that cache. When it went back the service ends. It is nil where
-	// that is of no concern.
-	History *history.History
+	// Rewind learns from the informers of that cache, and ends the service when the cluster was
+	// rewound. It may be nil.
+	Rewind *rewind.Detector
 	// Permissions are what the service must be allowed to do.
 	Permissions []Permission
 }
 
-// WithLogger returns ctx with the logger of the program, which writes JSON lines to w. It is to be
-// called once: it is the logger of the libraries too.
+// WithLogger returns ctx with the logger of the program, which writes JSON lines to w. Call it
+// once: it sets the logger of the libraries too.
 func WithLogger(ctx context.Context, w io.Writer, o *Options) context.Context {
 	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.Level(-o.Verbosity)})
 	log := logr.FromSlogHandler(handler).WithValues("identity", o.Identity)
@@ -63,13 +64,14 @@ func WithLogger(ctx context.Context, w io.Writer, o *Options) context.Context {
 func LogStart(ctx context.Context, fs *flag.FlagSet) {
 	settings := map[string]string{}
 	fs.VisitAll(func(f *flag.Flag) { settings[f.Name] = f.Value.String() })
-	delete(settings, "version") // no setting, and false here
+	delete(settings, "version") // not a setting
 	logf.FromContext(ctx).Info("Started", "program", fs.Name(), "version", version.Version, "commit", version.Commit(), "flags", settings)
 }
 
-// New connects to the cluster, checks that the service can work there, and returns a manager
-// whose client reads the API server itself and not the cache. With [Options.WaitForCluster] it returns when the service can work
-// there. An error is one line that says what to do. The probes answer from now on, until ctx is done.
+// New connects to the cluster, checks that the service can work there, and returns a manager whose
+// client reads the API server itself and not the cache. With [Options.WaitForCluster] it returns
+// when the service can work there. An error is one line that says what to do. The probes answer
+// from then on, until ctx is done.
 func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	rc, err := restConfig(cfg.Program, cfg.Options)
 	if err != nil {
@@ -82,8 +84,8 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	if err := checkCluster(ctx, rc, cfg, p); err != nil {
 		return nil, err
 	}
-	if cfg.History != nil {
-		cfg.Cache.NewInformer = cfg.History.Informers(cfg.Cache.NewInformer)
+	if cfg.Rewind != nil {
+		cfg.Cache.NewInformer = cfg.Rewind.Informers(cfg.Cache.NewInformer)
 	}
 	made, err := manager.New(rc, manager.Options{
 		Scheme: scheme.Scheme,
@@ -97,8 +99,9 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 		HealthProbeBindAddress:  "0", // see probes
 		PprofBindAddress:        cfg.Options.PprofBindAddress,
 		GracefulShutdownTimeout: new(shutdownTimeout),
-		// Without the cancellation: runnables that end before the manager ends them never get ready, and
-		// then its Start never returns. The manager ends them, in the right order, when it is told to.
+		// Without the cancellation: runnables that end before the manager ends them never get
+		// ready, and then its Start never returns. The manager ends them, in the right order, when
+		// it is stopped.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	})
 	if err != nil {
@@ -108,9 +111,9 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	if err := addProbes(mgr); err != nil {
 		return nil, err
 	}
-	if cfg.History != nil {
-		if err := mgr.Add(manager.RunnableFunc(cfg.History.Run)); err != nil {
-			return nil, fmt.Errorf("watching over the history of the cluster: %w", err)
+	if cfg.Rewind != nil {
+		if err := mgr.Add(manager.RunnableFunc(cfg.Rewind.Run)); err != nil {
+			return nil, fmt.Errorf("watching for a rewound etcd: %w", err)
 		}
 	}
 	return mgr, nil
@@ -122,7 +125,7 @@ func addProbes(mgr manager.Manager) error {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the cache is not synced: the log says if a list or a watch fails")
+			return errors.New("the cache is not synced: see the log for lists and watches that fail")
 		}
 		return nil
 	})
@@ -132,14 +135,15 @@ func addProbes(mgr manager.Manager) error {
 	return nil
 }
 
-// Run runs the manager until ctx is cancelled. It may return without the manager having ended: the caller is to exit.
+// Run runs the manager until ctx is cancelled. It may return before the manager has ended: the
+// caller must exit.
 func Run(ctx context.Context, mgr manager.Manager) error {
 	log := logf.FromContext(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	err := endOf(ctx, ended)
 	if errors.Is(err, errAbandoned) {
-		log.Info("Stopped without the end of what was starting")
+		log.Info("Stopped before the caches were synced")
 		return nil
 	}
 	if err != nil {
@@ -149,10 +153,12 @@ func Run(ctx context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-// errAbandoned says that the manager did not end. controller-runtime v0.24.1 has that fault: if it is cancelled
-// and its caches never sync, because the API server is away for instance, Start goes round and round for ever
-// (runnableGroup.Start, see https://github.com/kubernetes-sigs/controller-runtime/pull/3440). To exit then
-// is right: nothing that writes to the cluster has started, and that may be interrupted at any point anyway.
+// errAbandoned means that the manager did not end. controller-runtime v0.25.2 still has this fault:
+// if the manager is cancelled before its caches are synced, for instance because the API server is
+// away, Start spins forever in runnableGroup.Start
+// (https://github.com/kubernetes-sigs/controller-runtime/pull/3440). It is safe to exit then:
+// nothing that writes to the cluster has started, and every write may be interrupted at any point
+// anyway.
 var errAbandoned = errors.New("the manager did not end")
 
 // endOf waits for the manager's end, for ever while ctx lasts and then for abandonTimeout.

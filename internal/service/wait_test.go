@@ -185,7 +185,7 @@ func TestWaitingProgramEndsWhenItIsTold(t *testing.T) {
 	p := wait(t, write(t, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 		c.Server = "https://" + listener.Addr().String()
 	}))
-	p.says(t, "/readyz", http.StatusInternalServerError, "the cluster was not looked at yet")
+	p.says(t, "/readyz", http.StatusInternalServerError, "the cluster is not checked yet")
 	begin := time.Now()
 	p.cancel()
 	err = <-p.made

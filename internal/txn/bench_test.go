@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -18,7 +19,7 @@ func twelveLabels() map[string]string {
 
 func BenchmarkEncoding(b *testing.B) {
 	t := txn.Transaction{
-		Type: txn.Deleted, Node: "node-1", UID: "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1", ResourceVersion: "2571",
+		Type: txn.Deleted, Node: "node-1", UID: "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1", Revision: revision.MustParse("2571"),
 		Labels: twelveLabels(), ObservedAt: time.Unix(0, 0).UTC(),
 	}
 	b.Run("ConfigMap", func(b *testing.B) {

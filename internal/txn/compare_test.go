@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -26,22 +27,15 @@ func TestCompareOrdersByNumberOfAnyLength(t *testing.T) {
 			case i > j:
 				want = 1
 			}
-			assert.Equal(t, want, txn.Compare(txn.Transaction{ResourceVersion: a}, txn.Transaction{ResourceVersion: b}), "%s and %s", a, b)
+			assert.Equal(t, want, txn.Compare(txn.Transaction{Revision: revision.Of(a)}, txn.Transaction{Revision: revision.Of(b)}), "%s and %s", a, b)
 		}
 	}
 }
 
 func TestCompareLooksAtNothingButTheResourceVersion(t *testing.T) {
-	a := txn.Transaction{Type: txn.Deleted, Node: "z", UID: "z", ResourceVersion: "9", Marker: "100"}
-	b := txn.Transaction{Type: txn.Added, Node: "a", UID: "a", ResourceVersion: "10", Marker: "1"}
+	a := txn.Transaction{Type: txn.Deleted, Node: "z", UID: "z", Revision: revision.MustParse("9"), Marker: "100"}
+	b := txn.Transaction{Type: txn.Added, Node: "a", UID: "a", Revision: revision.MustParse("10"), Marker: "1"}
 	got := []txn.Transaction{b, a}
 	slices.SortFunc(got, txn.Compare)
 	assert.Equal(t, []txn.Transaction{a, b}, got)
-}
-
-func TestCompareOfWhatHasNoOrderIsZero(t *testing.T) {
-	for _, rv := range []string{"", "0", "x", "-1", "01"} {
-		assert.Zero(t, txn.Compare(txn.Transaction{ResourceVersion: rv}, txn.Transaction{ResourceVersion: "5"}), "%q", rv)
-		assert.Zero(t, txn.Compare(txn.Transaction{ResourceVersion: "5"}, txn.Transaction{ResourceVersion: rv}), "%q", rv)
-	}
 }

@@ -3,6 +3,9 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,28 +18,33 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// What a transaction's ConfigMap says besides data.
+// The labels and annotations of a transaction's ConfigMap.
 const (
+	// keyPrefix is that of every label and annotation of nodekeeper's own.
+	keyPrefix = "nodekeeper.dev/"
+
 	// TypeLabel repeats the type, for kubectl get -L and selectors.
 	TypeLabel = "nodekeeper.dev/type"
-	// NodeHashLabel holds the first 16 characters of the node hash: a label value cannot hold all 64.
+	// NodeHashLabel holds the first 16 characters of the node hash: a label value cannot hold all
+	// 64.
 	NodeHashLabel = "nodekeeper.dev/node-hash"
+
+	// MalformedLabel marks a ConfigMap that is quarantined, since it is not a readable transaction:
+	// kubectl get cm -l nodekeeper.dev/malformed lists them.
+	MalformedLabel = "nodekeeper.dev/malformed"
+	// AtOnceAnnotation marks a transaction that somebody waits for.
+	AtOnceAnnotation = "nodekeeper.dev/at-once"
 
 	nodeAnnotation         = "nodekeeper.dev/node"
 	uidAnnotation          = "nodekeeper.dev/uid"
 	markerAnnotation       = "nodekeeper.dev/marker"
 	observedAtAnnotation   = "nodekeeper.dev/observed-at"
 	foundsRecordAnnotation = "nodekeeper.dev/founds-record"
-	atOnceAnnotation       = "nodekeeper.dev/at-once"
 
 	shortHashLength = 16
 )
 
-// MaxDataBytes is the size in bytes that the values of a ConfigMap's data may have together, see
-// [DataBytes]: 1 MiB (MaxSecretSize in k8s.io/kubernetes/pkg/apis/core, the same for ConfigMaps).
-const MaxDataBytes = 1 << 20
-
-// ErrMalformed says that a ConfigMap is no transaction that can be read.
+// ErrMalformed means that a ConfigMap is not a readable transaction.
 var ErrMalformed = errors.New("not a readable transaction")
 
 // ConfigMap returns the transaction as it is stored in the namespace.
@@ -55,7 +63,7 @@ func (t Transaction) ConfigMap(namespace string) *corev1.ConfigMap {
 		annotations[foundsRecordAnnotation] = "true"
 	}
 	if t.AtOnce {
-		annotations[atOnceAnnotation] = "true"
+		annotations[AtOnceAnnotation] = "true"
 	}
 	transactionLabels := NodeLabels(t.Node)
 	transactionLabels[TypeLabel] = string(t.Type)
@@ -77,18 +85,8 @@ func NodeLabels(node string) map[string]string {
 	return map[string]string{NodeHashLabel: NodeHash(node)[:shortHashLength]}
 }
 
-// DataBytes returns the size in bytes of the values of data. The keys do not count: that is how
-// the API server measures a ConfigMap (ValidateConfigMap in k8s.io/kubernetes/pkg/apis/core/validation).
-func DataBytes(data map[string]string) int {
-	size := 0
-	for _, value := range data {
-		size += len(value)
-	}
-	return size
-}
-
 // Parse returns the transaction that a ConfigMap holds, or an error that wraps
-// [ErrMalformed] and says what is wrong with it. For every legal Transaction t,
+// [ErrMalformed] and names the fault. For every legal Transaction t,
 // Parse(t.ConfigMap(ns)) gives t again.
 func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 	t := Transaction{
@@ -96,9 +94,9 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 		UID:          types.UID(cm.Annotations[uidAnnotation]),
 		Marker:       cm.Annotations[markerAnnotation],
 		FoundsRecord: cm.Annotations[foundsRecordAnnotation] == "true",
-		AtOnce:       cm.Annotations[atOnceAnnotation] == "true",
+		AtOnce:       cm.Annotations[AtOnceAnnotation] == "true",
 	}
-	nodeHash, resourceVersion, ok := SplitName(cm.Name)
+	nodeHash, rev, ok := SplitName(cm.Name)
 	switch {
 	case !ok:
 		return Transaction{}, malformed("its name is not <sha256 of a node name>.<resourceVersion>")
@@ -111,7 +109,7 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 	case t.UID == "":
 		return Transaction{}, malformed("annotation %s is missing", uidAnnotation)
 	}
-	t.ResourceVersion = resourceVersion
+	t.Revision = rev
 
 	observedAt, err := time.Parse(time.RFC3339Nano, cm.Annotations[observedAtAnnotation])
 	if err == nil {
@@ -126,9 +124,21 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 	return t.withData(cm)
 }
 
-// NodeOf returns the name of the node that a ConfigMap says it is a transaction of, "" if it says none. It costs less than [Parse] and
-// does not say whether there is a transaction that can be read.
+// NodeOf returns the name of the node that a ConfigMap claims to be a transaction of, "" if it
+// claims none. It costs less than [Parse], and the ConfigMap may be malformed all the same.
 func NodeOf(cm *corev1.ConfigMap) string { return cm.Annotations[nodeAnnotation] }
+
+// Ours reports whether a ConfigMap in the transaction namespace is a transaction or was meant as
+// one: its name or its metadata says so. Other products put ConfigMaps into every namespace. These
+// must not be touched or counted.
+func Ours(cm *corev1.ConfigMap) bool {
+	if _, _, ok := SplitName(cm.Name); ok {
+		return true
+	}
+	own := func(key string) bool { return strings.HasPrefix(key, keyPrefix) }
+	return slices.ContainsFunc(slices.Collect(maps.Keys(cm.Labels)), own) ||
+		slices.ContainsFunc(slices.Collect(maps.Keys(cm.Annotations)), own)
+}
 
 // withData returns t with the type and the labels that are in the ConfigMap's data.
 func (t Transaction) withData(cm *corev1.ConfigMap) (Transaction, error) {

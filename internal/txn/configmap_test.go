@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -20,7 +21,7 @@ var observedAt = time.Date(2026, time.November, 21, 3, 14, 15, 926535000, time.U
 // deleted is the transaction that doc.go shows.
 func deleted() txn.Transaction {
 	return txn.Transaction{
-		Type: txn.Deleted, Node: "node-1", UID: "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1", ResourceVersion: "2571",
+		Type: txn.Deleted, Node: "node-1", UID: "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1", Revision: revision.MustParse("2571"),
 		Labels: map[string]string{"rack": "r7", "example.com/team": "blue"},
 		Marker: "2214", ObservedAt: observedAt,
 	}
@@ -50,14 +51,14 @@ func TestConfigMapIsAsTheDocumentationShowsIt(t *testing.T) {
 }
 
 func TestConfigMapSaysNothingOfWhatIsNot(t *testing.T) {
-	cm := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", ResourceVersion: "7"}.ConfigMap("ns")
+	cm := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("7")}.ConfigMap("ns")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/marker")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/founds-record")
 	assert.Equal(t, map[string]string{"type": "added"}, cm.Data)
 }
 
 func TestConfigMapSaysThatItFoundsTheRecord(t *testing.T) {
-	cm := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", ResourceVersion: "7", FoundsRecord: true}.ConfigMap("ns")
+	cm := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("7"), FoundsRecord: true}.ConfigMap("ns")
 	assert.Equal(t, "true", cm.Annotations["nodekeeper.dev/founds-record"])
 }
 
@@ -74,19 +75,19 @@ func TestParseIsTheInverseOfConfigMap(t *testing.T) {
 	type set = map[string]string
 	for name, tx := range map[string]txn.Transaction{
 		"deleted":       deleted(),
-		"updated":       {Type: txn.Updated, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{"a": "b"}, ObservedAt: observedAt},
-		"added":         {Type: txn.Added, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{"a": "b"}, ObservedAt: observedAt},
-		"founds record": {Type: txn.Added, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{}, ObservedAt: observedAt, FoundsRecord: true},
-		"at once":       {Type: txn.Updated, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{}, ObservedAt: observedAt, AtOnce: true},
-		"marker":        {Type: txn.Updated, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{}, Marker: "x", ObservedAt: observedAt},
-		"no labels":     {Type: txn.Deleted, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{}, ObservedAt: observedAt},
-		"no time":       {Type: txn.Deleted, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{}},
-		"reserved keys": {Type: txn.Deleted, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{"type": "gpu", "x/type": "", labels.Marker: "7"}, ObservedAt: observedAt},
-		"tokens":        {Type: txn.Deleted, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{"a/b": "1", "a---SLASH---b": "2"}, ObservedAt: observedAt},
-		"a long key":    {Type: txn.Deleted, Node: "node-1", UID: "u", ResourceVersion: "9", Labels: set{longKey: strings.Repeat("v", 63)}, ObservedAt: observedAt},
-		"a long node":   {Type: txn.Deleted, Node: strings.Repeat("n", 253), UID: "u", ResourceVersion: "9", Labels: set{}, ObservedAt: observedAt},
-		"a long rv":     {Type: txn.Deleted, Node: "node-1", UID: "u", ResourceVersion: strings.Repeat("9", 100), Labels: set{}, ObservedAt: observedAt},
-		"a dotted node": {Type: txn.Deleted, Node: "10.0.0.1.example.com", UID: "u", ResourceVersion: "9", Labels: set{}, ObservedAt: observedAt},
+		"updated":       {Type: txn.Updated, Node: "node-1", UID: "u", Revision: revision.MustParse("9"), Labels: set{"a": "b"}, ObservedAt: observedAt},
+		"added":         {Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("9"), Labels: set{"a": "b"}, ObservedAt: observedAt},
+		"founds record": {Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("9"), Labels: set{}, ObservedAt: observedAt, FoundsRecord: true},
+		"at once":       {Type: txn.Updated, Node: "node-1", UID: "u", Revision: revision.MustParse("9"), Labels: set{}, ObservedAt: observedAt, AtOnce: true},
+		"marker":        {Type: txn.Updated, Node: "node-1", UID: "u", Revision: revision.MustParse("9"), Labels: set{}, Marker: "x", ObservedAt: observedAt},
+		"no labels":     {Type: txn.Deleted, Node: "node-1", UID: "u", Revision: revision.MustParse("9"), Labels: set{}, ObservedAt: observedAt},
+		"no time":       {Type: txn.Deleted, Node: "node-1", UID: "u", Revision: revision.MustParse("9"), Labels: set{}},
+		"reserved keys": {Type: txn.Deleted, Node: "node-1", UID: "u", Revision: revision.MustParse("9"), Labels: set{"type": "gpu", "x/type": "", labels.Marker: "7"}, ObservedAt: observedAt},
+		"tokens":        {Type: txn.Deleted, Node: "node-1", UID: "u", Revision: revision.MustParse("9"), Labels: set{"a/b": "1", "a---SLASH---b": "2"}, ObservedAt: observedAt},
+		"a long key":    {Type: txn.Deleted, Node: "node-1", UID: "u", Revision: revision.MustParse("9"), Labels: set{longKey: strings.Repeat("v", 63)}, ObservedAt: observedAt},
+		"a long node":   {Type: txn.Deleted, Node: strings.Repeat("n", 253), UID: "u", Revision: revision.MustParse("9"), Labels: set{}, ObservedAt: observedAt},
+		"a long rv":     {Type: txn.Deleted, Node: "node-1", UID: "u", Revision: revision.Of(strings.Repeat("9", 100)), Labels: set{}, ObservedAt: observedAt},
+		"a dotted node": {Type: txn.Deleted, Node: "10.0.0.1.example.com", UID: "u", Revision: revision.MustParse("9"), Labels: set{}, ObservedAt: observedAt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cm := tx.ConfigMap("ns")
@@ -115,7 +116,7 @@ func TestParseReadsTimesOfAnyZone(t *testing.T) {
 }
 
 func TestParseOfNoLabelsGivesThemEmptyButNotNil(t *testing.T) {
-	got, err := txn.Parse(txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u", ResourceVersion: "9"}.ConfigMap("ns"))
+	got, err := txn.Parse(txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u", Revision: revision.MustParse("9")}.ConfigMap("ns"))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{}, got.Labels)
 }

@@ -27,6 +27,5 @@
 // Node in the recorded event. [Compare] orders the transactions of one node by
 // that resourceVersion; the ConfigMap's own says nothing about order.
 //
-// [Transaction] and its ConfigMap form are pure. [Queue] reads and writes the
-// API server.
+// The package is pure: [nodekeeper.dev/internal/queue] reads and writes the API server.
 package txn

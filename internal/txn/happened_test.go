@@ -7,12 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
 func TestHappened(t *testing.T) {
 	of := func(typ txn.Type) txn.Transaction {
-		return txn.Transaction{Type: typ, Node: "node-1", UID: "a", ResourceVersion: "100"}
+		return txn.Transaction{Type: typ, Node: "node-1", UID: "a", Revision: revision.MustParse("100")}
 	}
 	for name, tc := range map[string]struct {
 		transaction txn.Transaction
@@ -37,7 +38,7 @@ func TestHappened(t *testing.T) {
 		"of another that is older: who knows": {of(txn.Deleted), live("b", "90"), "130", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tc.want, txn.Happened(tc.transaction, tc.live, tc.now))
+			assert.Equal(t, tc.want, txn.Happened(tc.transaction, tc.live, revision.Of(tc.now)))
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -79,7 +80,7 @@ func TestParseOfAnEmptyConfigMapIsMalformed(t *testing.T) {
 // rename makes a ConfigMap the transaction of another node, name and all.
 func rename(node string) func(cm *corev1.ConfigMap) {
 	return func(cm *corev1.ConfigMap) {
-		cm.Name = txn.Transaction{Node: node, ResourceVersion: "2571"}.Name()
+		cm.Name = txn.Transaction{Node: node, Revision: revision.MustParse("2571")}.Name()
 		cm.Annotations["nodekeeper.dev/node"] = node
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -22,19 +23,19 @@ func TestNodeLabelsHoldTheStartOfTheNodeHash(t *testing.T) {
 }
 
 func TestNameIsTheNodeHashAndTheResourceVersion(t *testing.T) {
-	name := txn.Transaction{Node: "node-1", ResourceVersion: "2571"}.Name()
+	name := txn.Transaction{Node: "node-1", Revision: revision.MustParse("2571")}.Name()
 	assert.Equal(t, hashOfNode1+".2571", name)
 
-	longest := txn.Transaction{Node: strings.Repeat("n", 253), ResourceVersion: strings.Repeat("9", 100)}.Name()
+	longest := txn.Transaction{Node: strings.Repeat("n", 253), Revision: revision.Of(strings.Repeat("9", 100))}.Name()
 	assert.Empty(t, apivalidation.NameIsDNSSubdomain(longest, false), "a legal name for any node")
 }
 
 func TestSplitNameIsTheInverseOfName(t *testing.T) {
 	for _, rv := range []string{"1", "10", "2571", "18446744073709551616", strings.Repeat("9", 100)} {
-		nodeHash, resourceVersion, ok := txn.SplitName(txn.Transaction{Node: "node-1", ResourceVersion: rv}.Name())
+		nodeHash, resourceVersion, ok := txn.SplitName(txn.Transaction{Node: "node-1", Revision: revision.Of(rv)}.Name())
 		assert.True(t, ok, rv)
 		assert.Equal(t, hashOfNode1, nodeHash)
-		assert.Equal(t, rv, resourceVersion)
+		assert.Equal(t, rv, resourceVersion.String())
 	}
 }
 

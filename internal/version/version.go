@@ -1,4 +1,4 @@
-// Package version says which build of nodekeeper a program is.
+// Package version identifies the build of a program.
 package version
 
 import (
@@ -9,15 +9,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Version is the version of this build, as `git describe` names it. The linker sets it (see the Makefile); without
-// that, as with `go run` and in tests, it is "devel".
+// Version is the version of this build, as `git describe` names it. The linker sets it (see the
+// Makefile); without that, as with `go run` and in tests, it is "devel".
 var Version = "devel"
 
 // commit is what the linker sets.
 var commit string
 
-// Commit is what git calls the commit that this build is made from. The linker sets it; without that it is what the Go
-// toolchain recorded, with "+dirty" if there were changes on top, or "unknown".
+// Commit is what git calls the commit that this build is made from. The linker sets it; without
+// that it is what the Go toolchain recorded, with "+dirty" if there were changes on top, or
+// "unknown".
 func Commit() string {
 	if commit != "" {
 		return commit
@@ -38,14 +39,14 @@ func Line(program string) string {
 func Metric(program string) prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "nodekeeper_build_info",
-		Help:        "Always 1; the labels say which program and which build of it this is.",
+		Help:        "Always 1; the labels identify the program and its build.",
 		ConstLabels: prometheus.Labels{"program": program, "version": Version, "commit": Commit(), "goversion": runtime.Version()},
 	})
 	info.Set(1)
 	return info
 }
 
-// unknown is the commit of a build that nobody told it.
+// unknown is the commit of a build without one.
 const unknown = "unknown"
 
 func commitOf(settings []debug.BuildSetting) string {

@@ -21,6 +21,7 @@ import (
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
@@ -61,21 +62,21 @@ func (c *cluster) edit(t *testing.T, n *corev1.Node, change func(*corev1.Node)) 
 	return n.ResourceVersion
 }
 
-// watch runs a watcher as the program does, without a head start, until stop is called or the
+// watch runs a watcher as the program does, until stop is called or the
 // test is over. It returns when the watcher records.
 func (c *cluster) watch(t *testing.T, fault ...faults.Fault) (stop func()) {
 	t.Helper()
-	listings := &watcher.Listings{}
+	stream := &watcher.Stream{}
 	informers, err := cache.New(api.Config, cache.Options{
-		NewInformer:      listings.NewInformer,
+		NewInformer:      stream.NewInformer,
 		DefaultTransform: service.StripNode,
 	})
 	require.NoError(t, err)
 	node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	nodes, err := informers.GetInformer(t.Context(), node, cache.BlockUntilSynced(false))
 	require.NoError(t, err)
-	w, err := watcher.New(watcher.Config{
-		Client: faults.Client(c.WithWatch, fault...), Nodes: nodes, Listings: listings,
+	w, err := watcher.New(t.Context(), watcher.Config{
+		Client: faults.Client(c.WithWatch, fault...), Nodes: nodes, Stream: stream, Silence: watcher.DefaultSilence,
 		Events: events.NewFakeRecorder(1000), Metrics: prometheus.NewRegistry(),
 		TransactionNamespace: c.transactions, MetadataNamespace: c.records, RecordUpdates: true,
 	})
@@ -84,6 +85,7 @@ func (c *cluster) watch(t *testing.T, fault ...faults.Fault) (stop func()) {
 	informerCtx, stopInformers := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
 	wg.Go(func() { assert.NoError(t, informers.Start(informerCtx)) })
+	wg.Go(func() { assert.NoError(t, w.Converse(informerCtx)) })
 	wg.Go(func() {
 		defer stopInformers() // a manager ends its informers last
 		assert.NoError(t, w.Run(ctx))
@@ -104,6 +106,15 @@ func (c *cluster) waitQueued(t *testing.T, node string, want ...string) []txn.Tr
 		assert.Equal(ct, want, kinds(queued(t, c, c.transactions, node)))
 	}, 10*time.Second, 20*time.Millisecond)
 	return queued(t, c, c.transactions, node)
+}
+
+// waitLast waits until the last transactions of a node are of these types.
+func (c *cluster) waitLast(t *testing.T, node string, want ...string) {
+	t.Helper()
+	require.EventuallyWithT(t, func(ct *assert.CollectT) {
+		all := kinds(queued(t, c, c.transactions, node))
+		assert.Equal(ct, want, all[max(0, len(all)-len(want)):])
+	}, 10*time.Second, 20*time.Millisecond)
 }
 
 func kinds(all []txn.Transaction) []string {
@@ -132,9 +143,9 @@ func TestLifeOfANode(t *testing.T) {
 	assert.Equal(t, set{"rack": "r8", "example.com/team": "blue"}, all[2].Labels)
 	assert.Equal(t, "3", all[2].Marker)
 	for i, version := range versions {
-		assert.Equal(t, version, all[i].ResourceVersion)
+		assert.Equal(t, version, all[i].Revision.String())
 	}
-	order, err := resourceversion.CompareResourceVersion(all[2].ResourceVersion, last)
+	order, err := resourceversion.CompareResourceVersion(all[2].Revision.String(), last)
 	require.NoError(t, err)
 	assert.Positive(t, order, "a delete has a resourceVersion of its own")
 	for _, transaction := range all {
@@ -182,10 +193,10 @@ func TestStartComparesNodesWithTheirRecords(t *testing.T) {
 		{Node: quiet.Name, Source: quiet.UID},
 		{Node: changed.Name, Source: changed.UID},
 		{Node: foreign.Name, Source: "an earlier incarnation"},
-		{Node: restored.Name, Source: "an earlier incarnation", Restored: record.Restoration{UID: restored.UID, ResourceVersion: restored.ResourceVersion}},
+		{Node: restored.Name, Source: "an earlier incarnation", Restored: record.Restoration{UID: restored.UID, Revision: revision.Of(restored.ResourceVersion)}},
 		{Node: "node-that-is-away", Source: "gone"},
 	} {
-		r.Version, r.Labels = "3", saved
+		r.Revision, r.Labels = revision.MustParse("3"), saved
 		require.NoError(t, c.Create(t.Context(), r.ConfigMap(c.records)))
 	}
 	broken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.records, Name: unreadable.Name}}
@@ -204,15 +215,14 @@ func TestStartComparesNodesWithTheirRecords(t *testing.T) {
 	}, got)
 	assert.Empty(t, queued(t, c, c.transactions, "node-that-is-away"))
 	for _, transaction := range queued(t, c, c.transactions, changed.Name) {
-		assert.Equal(t, changed.ResourceVersion, transaction.ResourceVersion)
+		assert.Equal(t, changed.ResourceVersion, transaction.Revision.String())
 		assert.Equal(t, set{"rack": "r8"}, transaction.Labels)
 	}
 }
 
-// churn lets nodes live and die, and returns what is to be in their queues.
-func (c *cluster) churn(t *testing.T, nodes int) map[string][]string {
+// churn lets nodes live, die and return, and returns their names.
+func (c *cluster) churn(t *testing.T, nodes int) (names []string) {
 	t.Helper()
-	want := map[string][]string{}
 	for i := range nodes {
 		n := c.addNode(t, fmt.Sprint("node-", i), set{"rack": "r0"})
 		for range 3 {
@@ -220,22 +230,21 @@ func (c *cluster) churn(t *testing.T, nodes int) map[string][]string {
 			c.edit(t, n, func(n *corev1.Node) { n.Annotations = set{"heart": n.Labels["rack"]} })
 		}
 		require.NoError(t, c.Delete(t.Context(), n))
-		n = c.addNode(t, fmt.Sprint("node-", i), set{"rack": "r0"})
-		want[n.Name] = []string{"added", "updated", "updated", "updated", "deleted", "added"}
+		names = append(names, c.addNode(t, fmt.Sprint("node-", i), set{"rack": "r0"}).Name)
 	}
-	return want
+	return names
 }
 
-func TestTwoWatchersRecordEachEventOnce(t *testing.T) {
+func TestTwoWatchersRecordTheSame(t *testing.T) {
 	c := newCluster(t)
 	c.watch(t)
 	c.watch(t)
-	for node, want := range c.churn(t, 5) {
-		c.waitQueued(t, node, want...)
+	for _, node := range c.churn(t, 5) {
+		c.waitLast(t, node, "deleted", "added") // the end may supersede changes before it
 	}
 }
 
-func TestFaultsOfARealAPIServerDelayButKeepTheOrder(t *testing.T) {
+func TestFaultsOfARealAPIServerLoseNothing(t *testing.T) {
 	for name, fault := range map[string]interface {
 		faults.Fault
 		Hits() int
@@ -245,14 +254,9 @@ func TestFaultsOfARealAPIServerDelayButKeepTheOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
-			log := &faults.Log{Calls: faults.Calls{Verb: faults.Create}}
-			c.watch(t, log, fault)
-			for node, want := range c.churn(t, 3) {
-				names := []string{}
-				for _, transaction := range c.waitQueued(t, node, want...) {
-					names = append(names, transaction.Name())
-				}
-				require.NoError(t, checkOrder(log, names))
+			c.watch(t, fault)
+			for _, node := range c.churn(t, 3) {
+				c.waitLast(t, node, "deleted", "added") // the end may supersede changes before it
 			}
 			assert.Positive(t, fault.Hits())
 		})

@@ -17,11 +17,11 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// CatchUp returns what is to be recorded of a node that was there when the
-// watcher started: its events are not known, so the node is compared with its record, nil
-// if it has none that can be read. A node that has its labels gives nothing, so
-// that a restart of every watcher on a quiet cluster records nothing. hasPending says whether there are transactions
-// of the node that are not applied: these may be going to replace what the record has, even if it agrees with the node now.
+// CatchUp returns what is to be recorded of a node that was there when the watcher started: its
+// events are not known, so the node is compared with its record, nil if it has none that can be
+// read. A node that has its labels gives nothing, so that a restart of every watcher on a quiet
+// cluster records nothing. hasPending says whether there are transactions of the node that are not
+// applied: these may be going to replace what the record has, even if it agrees with the node now.
 func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, hasPending bool, now time.Time) []txn.Transaction {
 	own, marker := labels.Split(n.Labels)
 	switch {
@@ -33,17 +33,24 @@ func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, has
 	return nil
 }
 
-// catchUpAll compares every node in initial with its record. The records are read last: one that agrees with a node
-// which it was read after, and no transaction is left that was there before, has all that the node shows.
-func (w *Watcher) catchUpAll(ctx context.Context, initial map[string]*metav1.PartialObjectMetadata) (map[string][]txn.Transaction, error) {
-	now := time.Now()
-	hasPending, err := w.nodesWithTransactions(ctx)
+// catchUp compares the nodes that are there at the start with their records.
+type catchUp struct {
+	client                                  client.Client
+	observer                                Observer
+	transactionNamespace, metadataNamespace string
+}
+
+// All compares every node in initial, which were observed at a time, with its record. The records
+// are read last: one that agrees with a node which it was read after, and no transaction is left
+// that was there before, has all that the node shows.
+func (c *catchUp) All(ctx context.Context, initial map[string]*metav1.PartialObjectMetadata, at time.Time) (map[string][]txn.Transaction, error) {
+	hasPending, err := c.nodesWithTransactions(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found := make(map[string][]txn.Transaction)
 	compared := make(map[string]bool, len(initial))
-	err = w.eachRecord(ctx, func(cm *corev1.ConfigMap) error {
+	err = c.eachRecord(ctx, func(cm *corev1.ConfigMap) error {
 		n, ok := initial[cm.Name]
 		if !ok {
 			return nil
@@ -53,7 +60,7 @@ func (w *Watcher) catchUpAll(ctx context.Context, initial map[string]*metav1.Par
 			return nil //nolint:nilerr // as if there were none: the processor that gets the transaction reports it
 		}
 		compared[cm.Name] = true
-		found[cm.Name] = w.observer.CatchUp(n, r, hasPending[txn.NodeHash(n.Name)], now)
+		found[cm.Name] = c.observer.CatchUp(n, r, hasPending[txn.NodeHash(n.Name)], at)
 		return nil
 	})
 	if err != nil {
@@ -61,32 +68,33 @@ func (w *Watcher) catchUpAll(ctx context.Context, initial map[string]*metav1.Par
 	}
 	for name, n := range initial {
 		if !compared[name] {
-			found[name] = w.observer.CatchUp(n, nil, false, now)
+			found[name] = c.observer.CatchUp(n, nil, false, at)
 		}
 	}
 	return found, nil
 }
 
-// nodesWithTransactions returns the hashes of the nodes that have transactions which are not applied.
-func (w *Watcher) nodesWithTransactions(ctx context.Context) (map[string]bool, error) {
+// nodesWithTransactions returns the hashes of the nodes that have transactions which are not
+// applied.
+func (c *catchUp) nodesWithTransactions(ctx context.Context) (map[string]bool, error) {
 	hashes := map[string]bool{}
-	err := pages.Each(ctx, w.client, pages.Metadata("ConfigMap"), w.queue.Namespace, func(cm *metav1.PartialObjectMetadata) error {
+	err := pages.Each(ctx, c.client, pages.Metadata("ConfigMap"), c.transactionNamespace, func(cm *metav1.PartialObjectMetadata) error {
 		if hash, _, ok := txn.SplitName(cm.Name); ok {
 			hashes[hash] = true
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listing the transactions in namespace %q: %w", w.queue.Namespace, err)
+		return nil, fmt.Errorf("listing the transactions in namespace %q: %w", c.transactionNamespace, err)
 	}
 	return hashes, nil
 }
 
 // eachRecord calls do with the ConfigMaps in the metadata namespace.
-func (w *Watcher) eachRecord(ctx context.Context, do func(*corev1.ConfigMap) error) error {
-	err := pages.Each(ctx, w.client, func() client.ObjectList { return &corev1.ConfigMapList{} }, w.metadataNamespace, do)
+func (c *catchUp) eachRecord(ctx context.Context, do func(*corev1.ConfigMap) error) error {
+	err := pages.Each(ctx, c.client, func() client.ObjectList { return &corev1.ConfigMapList{} }, c.metadataNamespace, do)
 	if err != nil {
-		return fmt.Errorf("listing the records in namespace %q: %w", w.metadataNamespace, err)
+		return fmt.Errorf("listing the records in namespace %q: %w", c.metadataNamespace, err)
 	}
 	return nil
 }

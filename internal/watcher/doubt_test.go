@@ -19,16 +19,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"nodekeeper.dev/internal/history"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
 )
 
 // doubtful is a history with an interrupted watch.
-func doubtful(t *testing.T) *history.History {
+func doubtful(t *testing.T) *rewind.Detector {
 	t.Helper()
-	h := history.New()
+	h := rewind.New(nil)
 	h.Informers(func(lw toolscache.ListerWatcher, _ runtime.Object, _ time.Duration, _ toolscache.Indexers) toolscache.SharedIndexInformer {
 		_, err := toolscache.ToListerWatcherWithContext(lw).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "9"})
 		require.Error(t, err)
@@ -36,27 +36,29 @@ func doubtful(t *testing.T) *history.History {
 	})(&toolscache.ListWatch{ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 		return nil, errors.New("the API server is down")
 	}}, nil, 0, nil)
-	require.True(t, h.InDoubt())
+	require.True(t, h.Unconfirmed(time.Now()))
 	return h
 }
 
-// watchDoubtfully runs a watcher, whose events come from nodes, until stop is called or the test is over.
-func watchDoubtfully(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *history.History) (stop func()) {
+// watchDoubtfully runs a watcher, whose events come from nodes, until stop is called or the test is
+// over.
+func watchDoubtfully(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *rewind.Detector) (stop func()) {
 	t.Helper()
 	return watchKnowing(t, c, transactionNamespace, nodes, h, watcher.Stored{})
 }
 
 // watchKnowing does the same with a cache of what is stored.
-func watchKnowing(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *history.History, stored watcher.Stored) (stop func()) {
+func watchKnowing(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *rewind.Detector, stored watcher.Stored) (stop func()) {
 	t.Helper()
-	w, err := watcher.New(watcher.Config{
-		Client: c, Nodes: nodes, Stored: stored, Listings: &watcher.Listings{}, History: h, Events: events.NewFakeRecorder(100), Metrics: prometheus.NewRegistry(),
+	w, err := watcher.New(t.Context(), watcher.Config{
+		Client: c, Nodes: nodes, Stored: stored, Silence: watcher.DefaultSilence, History: h, Events: events.NewFakeRecorder(100), Metrics: prometheus.NewRegistry(),
 		TransactionNamespace: transactionNamespace, MetadataNamespace: transactionNamespace, RecordUpdates: true,
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
 	wg.Go(func() { assert.NoError(t, w.Run(ctx)) })
+	wg.Go(func() { assert.NoError(t, w.Converse(ctx)) })
 	stop = func() {
 		cancel()
 		wg.Wait()
@@ -88,7 +90,7 @@ func TestEventInDoubtIsConfirmedBeforeItIsRecorded(t *testing.T) {
 			if len(tc.want) == 0 {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				require.ErrorIs(t, h.Run(ctx), history.ErrWentBack)
+				require.ErrorIs(t, h.Run(ctx), rewind.ErrRewound)
 			}
 			c.waitQueued(t, n.Name, tc.want...)
 		})
@@ -99,13 +101,13 @@ func TestEventInDoubtIsConfirmedBeforeItIsRecorded(t *testing.T) {
 func TestNothingIsLeftOutInDoubt(t *testing.T) {
 	for name, stored := range map[string]func(t txn.Transaction, namespace string) *corev1.ConfigMap{
 		"by a record": func(t txn.Transaction, namespace string) *corev1.ConfigMap {
-			return record.Record{Node: t.Node, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID}.ConfigMap(namespace)
+			return record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID}.ConfigMap(namespace)
 		},
 		"by a transaction": txn.Transaction.ConfigMap,
 	} {
 		for isInDoubt, want := range map[bool][]string{false: {}, true: {"updated"}} {
 			t.Run(fmt.Sprintf("%s, in doubt: %v", name, isInDoubt), func(t *testing.T) {
-				c, nodes, h := newCluster(t), &informer{}, history.New()
+				c, nodes, h := newCluster(t), &informer{}, rewind.New(nil)
 				if isInDoubt {
 					h = doubtful(t)
 				}
@@ -123,17 +125,18 @@ func TestNothingIsLeftOutInDoubt(t *testing.T) {
 	}
 }
 
-// TestNothingIsRecordedWhenTheHistoryWentBack: what a watcher concludes then from a node that is not there can be of the
-// lost future, and no fresh look refutes it if the resourceVersions of other objects have gone on.
+// TestNothingIsRecordedWhenTheHistoryWentBack: what a watcher concludes then from a node that is
+// not there can be of the lost future, and no fresh look refutes it if the resourceVersions of
+// other objects have gone on.
 func TestNothingIsRecordedWhenTheHistoryWentBack(t *testing.T) {
-	c, nodes, h := newCluster(t), &informer{}, history.New()
+	c, nodes, h := newCluster(t), &informer{}, rewind.New(nil)
 	stop := watchDoubtfully(t, c.WithWatch, c.transactions, nodes, h)
 	nodes.OnUpdate(state("a", "9", nil), state("a", "10", set{"rack": "r7"}))
 	c.waitQueued(t, "node-1", "updated")
 
 	nodes.OnUpdate(state("a", "10", set{"rack": "r7"}), state("a", "9", nil))
 	nodes.OnDelete(state("a", "11", set{"rack": "lost"}))
-	require.True(t, h.WentBack())
+	require.True(t, h.Rewound())
 	for end := time.Now().Add(time.Second); time.Now().Before(end); { // time for some retries
 		require.Len(t, queued(t, c, c.transactions, "node-1"), 1)
 	}

@@ -1,98 +1,222 @@
 package watcher
 
 import (
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 
+	"nodekeeper.dev/internal/liveness"
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/txn"
 )
 
 // handling is what the loop calls the work of the handler. No node has such a name.
 const handling = "an event of the informer"
 
-// handler takes the events of the informer, which calls it from one goroutine.
-func (w *Watcher) handler(log logr.Logger) toolscache.ResourceEventHandler {
-	return toolscache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(obj any, isInInitialList bool) {
-			defer w.loop.Begin(handling)()
-			n := asNode(log, obj)
-			if isInInitialList && n != nil {
-				w.keepInitial(log, n)
-				return
-			}
-			w.seen(log, nil, n)
-		},
-		UpdateFunc: func(before, after any) {
-			defer w.loop.Begin(handling)()
-			w.changed(log, asNode(log, before), asNode(log, after))
-		},
-		DeleteFunc: func(obj any) {
-			defer w.loop.Begin(handling)()
-			w.seen(log, asNode(log, obj), nil)
-		},
-	}
+// handler takes the events of the informer, which calls it from one goroutine, and puts what they
+// mean into the outbox.
+type handler struct {
+	log      logr.Logger
+	observer Observer
+	stream   *Stream
+	outbox   *Outbox
+	history  *rewind.Detector
+	events   events.EventRecorder
+	loop     *liveness.Loop
+	added    func(node string) // is told of nodes with events in the outbox
+	doubted  func()            // is told that there are doubtful nodes
+
+	mu sync.Mutex
+	// initial are the nodes of the first list, until they are compared with their records.
+	initial map[string]*metav1.PartialObjectMetadata
+	// doubtful are nodes that may have changed in a gap, until they are compared with their
+	// records.
+	doubtful map[string]doubt
 }
 
-// asNode returns the metadata of a Node that an informer delivered. A tombstone stands for a
-// delete that the watch missed, and holds the last state that was seen.
-func asNode(log logr.Logger, obj any) *metav1.PartialObjectMetadata {
-	if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+// doubt is a node as a list has it.
+type doubt struct {
+	list int
+	node *metav1.PartialObjectMetadata
+}
+
+var _ toolscache.ResourceEventHandler = (*handler)(nil)
+
+// OnAdd takes a node that has appeared, or one of the first list.
+func (h *handler) OnAdd(obj any, inInitialList bool) {
+	defer h.loop.Begin(handling)()
+	n := h.node(obj)
+	if n == nil {
+		return
+	}
+	h.stream.Replace(n.Name, "", n.UID)
+	if inInitialList {
+		h.keep(n)
+		return
+	}
+	h.seen(nil, n, false)
+}
+
+// OnUpdate takes a node that has changed. After a restore of etcd that lets the resourceVersions of
+// all go on from a higher one (etcdutl snapshot restore --bump-revision) it is the nodes that are
+// older than they were.
+func (h *handler) OnUpdate(oldObj, newObj any) {
+	defer h.loop.Begin(handling)()
+	before, after := h.node(oldObj), h.node(newObj)
+	if before == nil || after == nil {
+		return
+	}
+	_ = h.history.Compare(before.ResourceVersion, after.ResourceVersion) // it tells those who have to know
+	h.stream.Replace(after.Name, before.UID, after.UID)
+	h.seen(before, after, false)
+}
+
+// OnDelete takes a node that is gone. A tombstone stands for a delete that the watch missed, and
+// holds the last state that was seen.
+func (h *handler) OnDelete(obj any) {
+	defer h.loop.Begin(handling)()
+	tombstone, missed := obj.(toolscache.DeletedFinalStateUnknown)
+	if missed {
 		obj = tombstone.Obj
 	}
+	n := h.node(obj)
+	if n == nil {
+		return
+	}
+	h.stream.Replace(n.Name, n.UID, "")
+	h.seen(n, nil, missed)
+}
+
+// node returns the metadata of a Node that an informer delivered.
+func (h *handler) node(obj any) *metav1.PartialObjectMetadata {
 	n, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
-		log.Info("Ignored an event of what is no Node", "object", obj)
+		h.log.Info("Ignored an event of an object that is not a Node", "object", obj)
 	}
 	return n
 }
 
-// keepInitial keeps a node of the initial list until it is compared with its record.
-func (w *Watcher) keepInitial(log logr.Logger, n *metav1.PartialObjectMetadata) {
+// keep keeps a node of the first list until it is compared with its record.
+func (h *handler) keep(n *metav1.PartialObjectMetadata) {
 	if n.Name == record.RootCAName {
-		w.reportNotKept(log, n)
+		h.reportNotKept(n)
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.initial[n.Name] = n
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.initial == nil {
+		h.initial = map[string]*metav1.PartialObjectMetadata{}
+	}
+	h.initial[n.Name] = n
 }
 
-// changed is for a node that was there before. After a restore of etcd that lets the resourceVersions of all go on from a
-// higher one (etcdutl snapshot restore --bump-revision) it is the nodes that are older than they were.
-func (w *Watcher) changed(log logr.Logger, before, after *metav1.PartialObjectMetadata) {
-	if before != nil && after != nil {
-		_ = w.history.Compare(before.ResourceVersion, after.ResourceVersion) // it tells those who have to know
-	}
-	w.seen(log, before, after)
+// takeInitial returns the nodes of the first list, once.
+func (h *handler) takeInitial() map[string]*metav1.PartialObjectMetadata {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	initial := h.initial
+	h.initial = nil
+	return initial
 }
 
-// seen puts the transactions of an event behind the node's pending ones.
-func (w *Watcher) seen(log logr.Logger, before, after *metav1.PartialObjectMetadata) {
-	transactions := w.observer.Observe(before, after, time.Now())
-	if len(transactions) == 0 {
-		return
+// seen puts the transactions of an event into the outbox, with the list that they build on, and
+// then tells the stream that it is handled.
+func (h *handler) seen(before, after *metav1.PartialObjectMetadata, missed bool) {
+	last := after
+	if last == nil {
+		last = before
 	}
-	node := transactions[0].Node
-	if node == record.RootCAName {
+	at := revision.Of(last.ResourceVersion)
+	list, observed := h.stream.Origin(at)
+	if missed {
+		list, observed = max(0, h.stream.Latest()), false
+	}
+	if last.Name == record.RootCAName {
 		if before == nil {
-			w.reportNotKept(log, after)
+			h.reportNotKept(after)
 		}
-		return
+	} else if transactions := h.observer.Observe(before, after, time.Now()); len(transactions) > 0 {
+		for _, t := range transactions {
+			h.outbox.Add(Event{Transaction: t, List: list, Observed: observed})
+		}
+		h.settle(last.Name)
+		h.added(last.Name)
+	} else if !observed && h.observer.Doubtful(before, after) {
+		h.doubt(doubt{list, after})
+		h.doubted()
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.pending[node] = append(w.pending[node], transactions...)
-	// Before the start is done nobody takes from the queue, so what is added waits.
-	w.work.Add(node)
+	if !missed {
+		h.stream.Handled(last.Name, at)
+	}
 }
 
-// reportNotKept tells people of a node that has the one name which no record can have.
-func (w *Watcher) reportNotKept(log logr.Logger, n *metav1.PartialObjectMetadata) {
-	log.Info("Ignored a node whose name is that of a ConfigMap in every namespace", "node", n.Name)
-	w.events.Eventf(nodeReference(n.Name, n.UID), nil, corev1.EventTypeWarning, "LabelsNotKept", "Record",
+// doubt keeps a node until it is compared with its record.
+func (h *handler) doubt(d doubt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.doubtful == nil {
+		h.doubtful = map[string]doubt{}
+	}
+	h.doubtful[d.node.Name] = d
+}
+
+// settle forgets a doubt about a node, of which the outbox has something later.
+func (h *handler) settle(node string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.doubtful, node)
+}
+
+// doubts returns the nodes that must be compared with their records, of lists whose barrier has
+// passed.
+func (h *handler) doubts() map[string]*metav1.PartialObjectMetadata {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	doubtful := map[string]*metav1.PartialObjectMetadata{}
+	for name, d := range h.doubtful {
+		if h.outbox.Gate.Passed(Event{List: d.list}) {
+			doubtful[name] = d.node
+		}
+	}
+	return doubtful
+}
+
+// resolve puts what the comparison of a node with its record gave into the outbox, unless there is
+// something later of it by now.
+func (h *handler) resolve(n *metav1.PartialObjectMetadata, transactions []txn.Transaction) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d, doubtful := h.doubtful[n.Name]
+	if !doubtful || d.node != n {
+		return
+	}
+	delete(h.doubtful, n.Name)
+	for _, t := range transactions {
+		h.outbox.Add(Event{Transaction: t, List: d.list})
+		h.added(n.Name)
+	}
+}
+
+// addFirst puts what was concluded from the first list before what was observed since.
+func (h *handler) addFirst(transactions []txn.Transaction) {
+	for _, t := range slices.Backward(transactions) {
+		h.outbox.AddFirst(Event{Transaction: t})
+		h.added(t.Node)
+	}
+}
+
+// reportNotKept reports a node that has the one name which no record can have.
+func (h *handler) reportNotKept(n *metav1.PartialObjectMetadata) {
+	h.log.Info("Ignored a node whose name is that of a ConfigMap in every namespace", "node", n.Name)
+	h.events.Eventf(nodes.Reference(n.Name, n.UID), nil, corev1.EventTypeWarning, "LabelsNotKept", "Record",
 		"The labels of this node are not kept: every namespace has a ConfigMap of its name already.")
 }

@@ -31,7 +31,8 @@ const (
 	records      = "records"
 )
 
-// informer is an Informer that a test drives by hand, synced from the start. The zero value has no nodes.
+// informer is an Informer that a test drives by hand, synced from the start. The zero value has no
+// nodes.
 type informer struct {
 	toolscache.ResourceEventHandler // the watcher's, after it was added
 	initial                         []any
@@ -56,8 +57,15 @@ func (i *informer) HasSynced() bool { return true }
 
 type synced struct{}
 
-func (synced) HasSynced() bool                          { return true }
-func (synced) HasSyncedChecker() toolscache.DoneChecker { return nil }
+func (synced) HasSynced() bool                            { return true }
+func (s synced) HasSyncedChecker() toolscache.DoneChecker { return s }
+func (synced) Name() string                               { return "nodes" }
+
+func (synced) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
 
 // running is a watcher at work in a synctest bubble.
 type running struct {
@@ -71,7 +79,8 @@ type running struct {
 	done     chan error
 }
 
-// start runs a watcher in an empty cluster. Its client meets the faults. It returns when it has done what it can without waiting.
+// start runs a watcher in an empty cluster. Its client meets the faults. It returns when it has
+// done what it can without waiting.
 func start(t *testing.T, nodes *informer, fault ...faults.Fault) *running {
 	t.Helper()
 	return startWith(t, fake.NewClientBuilder().Build(), nodes, fault...)
@@ -92,17 +101,28 @@ func startConfigured(t *testing.T, c client.WithWatch, nodes *informer, change f
 		done:     make(chan error, 1),
 	}
 	cfg := watcher.Config{
-		Client: faults.Client(r.client, fault...), Nodes: nodes, Listings: &watcher.Listings{}, Events: r.recorder, Metrics: r.registry,
+		Client: faults.Client(r.client, fault...), Nodes: nodes, Silence: watcher.DefaultSilence, Events: r.recorder, Metrics: r.registry,
 		TransactionNamespace: transactions, MetadataNamespace: records, RecordUpdates: true,
 	}
 	change(&cfg)
-	w, err := watcher.New(cfg)
+	r.run(t, &cfg)
+	synctest.Wait()
+	return r
+}
+
+// run runs the watcher, and until that has ended its talks with the others.
+func (r *running) run(t *testing.T, cfg *watcher.Config) {
+	t.Helper()
+	w, err := watcher.New(t.Context(), *cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel, r.ready, r.live = cancel, w.Ready, w.Live
-	go func() { r.done <- w.Run(ctx) }()
-	synctest.Wait()
-	return r
+	conversing, end := context.WithCancel(t.Context())
+	go func() { _ = w.Converse(conversing) }()
+	go func() {
+		defer end()
+		r.done <- w.Run(ctx)
+	}()
 }
 
 // stop tells the watcher to stop and returns how long that took.
@@ -136,7 +156,7 @@ func queued(t *testing.T, c client.Reader, ns, node string) []txn.Transaction {
 func summary(all []txn.Transaction) []string {
 	texts := []string{}
 	for _, transaction := range all {
-		texts = append(texts, string(transaction.Type)+" "+string(transaction.UID)+"@"+transaction.ResourceVersion)
+		texts = append(texts, string(transaction.Type)+" "+string(transaction.UID)+"@"+transaction.Revision.String())
 	}
 	return texts
 }
@@ -144,7 +164,8 @@ func summary(all []txn.Transaction) []string {
 // errBrokeOrder says that a transaction was tried before the one that comes before it was stored.
 var errBrokeOrder = errors.New("a transaction was written before the previous one was known to be stored")
 
-// checkOrder returns errBrokeOrder if the log of creates shows that; want are the names in their order.
+// checkOrder returns errBrokeOrder if the log of creates shows that; want are the names in their
+// order.
 func checkOrder(log *faults.Log, want []string) error {
 	known := 0 // how many are known to be stored
 	for _, entry := range log.Entries() {

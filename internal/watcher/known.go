@@ -8,27 +8,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/txn"
 )
 
-// noteTime is how long a watcher waits for a restore to be noted, before it records what it saw of it: the note says the same. It is
-// written milliseconds later, and may be seen seconds later where a whole fleet returns. As the turns, it counts from the event
-// and is shorter than the usual head start.
-const noteTime = 4 * time.Second
-
-// Stored is a cache of the transactions and the records, as [Strip] leaves them. It may be behind: what it shows is
-// enough to know that something was stored, and never that something was not.
+// Stored is a cache of the transactions and the records, as [Strip] leaves them. It may be behind:
+// what it shows is enough to know that something was stored, and never that something was not.
 type Stored struct {
 	Reader   client.Reader
 	Informer Informer
 }
 
-// Strip returns a transform of a cache: it takes off the ConfigMaps of both namespaces what says no more than that they are stored.
-// One that is no readable transaction or record stays such.
+// Strip returns a transform of a cache: it takes off the ConfigMaps of both namespaces what says no
+// more than that they are stored. One that is no readable transaction or record stays such.
 func Strip(transactionNamespace string) toolscache.TransformFunc {
 	return func(obj any) (any, error) {
 		cm, ok := obj.(*corev1.ConfigMap)
@@ -50,51 +47,41 @@ func Strip(transactionNamespace string) toolscache.TransformFunc {
 	}
 }
 
-// storedHandler lets a node with pending transactions be looked at again when something of it was stored.
-func (w *Watcher) storedHandler() toolscache.ResourceEventHandler {
-	tell := func(obj any) {
-		cm, ok := obj.(*corev1.ConfigMap)
-		if !ok {
-			return // the informer holds nothing else
-		}
-		node := cm.Name
-		if cm.Namespace == w.queue.Namespace {
-			t, err := txn.Parse(cm)
-			if err != nil {
-				return // no transaction: processors see to it
-			}
-			node = t.Node
-		}
-		if _, count := w.oldest(node); count > 0 {
-			w.work.Add(node)
-		}
-	}
-	return toolscache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, after any) { tell(after) }}
+// known knows from the cache what others have stored.
+type known struct {
+	stored                                  Stored
+	history                                 *rewind.Detector
+	transactionNamespace, metadataNamespace string
 }
 
-// leave says how long to leave the first of a node's pending transactions to others, and whether it is known to be stored, or to
-// have its effect stored.
-func (w *Watcher) leave(ctx context.Context, t txn.Transaction, pending int) (left time.Duration, isKnown bool) {
-	saved := w.cachedRecord(ctx, t.Node)
-	isStored := saved != nil && preserve.Applied(t, *saved) || w.isQueued(ctx, t)
-	// In doubt the cache may hold what never happened. What is in the queue all the same is found there by its name.
-	if isStored && !w.history.InDoubt() {
-		w.turns.Done(t.Node, time.Now())
-		return 0, true
+var _ Known = (*known)(nil)
+
+// Has reports whether a transaction was seen in the queue, or its effect in the record. While it is
+// unconfirmed that the cluster's history goes on, the cache may have what never happened. What is
+// in the queue all the same is found there by its name.
+func (k *known) Has(ctx context.Context, t txn.Transaction) bool {
+	if k.history.Unconfirmed(t.ObservedAt) {
+		return false
 	}
-	if w.isStopping.Load() {
-		return 0, false
+	saved := k.record(ctx, t.Node)
+	if (saved == nil || !preserve.Applied(t, *saved)) && !k.queued(ctx, t) {
+		return false
 	}
-	left = w.turns.Wait(t.Node, t.ResourceVersion+"/"+string(t.Type), t.ObservedAt, time.Now())
-	if saved != nil && pending == 1 && preserve.RestoredUnnoted(t, *saved) {
-		left = max(left, time.Until(t.ObservedAt.Add(noteTime)))
-	}
-	return left, false
+	logf.FromContext(ctx).V(1).Info("Skipped an event that is already stored",
+		"node", t.Node, "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
+	return true
 }
 
-// isQueued says whether the transaction was seen in the queue.
-func (w *Watcher) isQueued(ctx context.Context, t txn.Transaction) bool {
-	cm := w.cached(ctx, w.queue.Namespace, t.Name())
+// awaitsNote reports whether a transaction shows what a restore did that a processor has yet to
+// note in the record.
+func (k *known) awaitsNote(ctx context.Context, t txn.Transaction) bool {
+	saved := k.record(ctx, t.Node)
+	return saved != nil && preserve.RestoredUnnoted(t, *saved)
+}
+
+// queued reports whether the transaction was seen in the queue.
+func (k *known) queued(ctx context.Context, t txn.Transaction) bool {
+	cm := k.cached(ctx, k.transactionNamespace, t.Name())
 	if cm == nil {
 		return false
 	}
@@ -102,9 +89,9 @@ func (w *Watcher) isQueued(ctx context.Context, t txn.Transaction) bool {
 	return err == nil && existing.IsSameEvent(t)
 }
 
-// cachedRecord returns a record of the node without its labels, nil if none was seen that can be read.
-func (w *Watcher) cachedRecord(ctx context.Context, node string) *record.Record {
-	cm := w.cached(ctx, w.metadataNamespace, node)
+// record returns a record of the node without its labels, nil if none was seen that can be read.
+func (k *known) record(ctx context.Context, node string) *record.Record {
+	cm := k.cached(ctx, k.metadataNamespace, node)
 	if cm == nil {
 		return nil
 	}
@@ -116,13 +103,42 @@ func (w *Watcher) cachedRecord(ctx context.Context, node string) *record.Record 
 }
 
 // cached returns a ConfigMap from the cache, nil if it is not there.
-func (w *Watcher) cached(ctx context.Context, namespace, name string) *corev1.ConfigMap {
-	if w.known.Informer == nil || !w.known.Informer.HasSynced() {
+func (k *known) cached(ctx context.Context, namespace, name string) *corev1.ConfigMap {
+	if k.stored.Informer == nil || !k.stored.Informer.HasSynced() {
 		return nil
 	}
 	cm := &corev1.ConfigMap{}
-	if err := w.known.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, cm); err != nil {
+	if err := k.stored.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, cm); err != nil {
 		return nil // not seen yet: nothing is concluded from that
 	}
 	return cm
 }
+
+// watches reports whether handler is called with changes of what is stored.
+func (k *known) watches() bool { return k.stored.Informer != nil }
+
+// handler calls changed with each node of which something was stored or removed.
+func (k *known) handler(changed func(node string)) toolscache.ResourceEventHandler {
+	tell := func(obj any) {
+		if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+		cm, ok := obj.(*corev1.ConfigMap)
+		if !ok {
+			return // the informer holds nothing else
+		}
+		node := cm.Name
+		if cm.Namespace == k.transactionNamespace {
+			t, err := txn.Parse(cm)
+			if err != nil {
+				return // not a transaction: processors quarantine it
+			}
+			node = t.Node
+		}
+		changed(node)
+	}
+	return toolscache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, after any) { tell(after) }, DeleteFunc: tell}
+}
+
+// until returns how long it is until a time after another one.
+func until(since time.Time, d time.Duration) time.Duration { return max(0, time.Until(since.Add(d))) }

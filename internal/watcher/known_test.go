@@ -16,6 +16,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
 )
@@ -25,10 +26,11 @@ const (
 	noteTime = 4 * time.Second // as in the watcher
 )
 
-// rank is the place of a watcher among those that may record an event; another one is the owner if it is not 0.
+// rank is the place of a watcher among those that may record an event; another one is the owner if
+// it is not 0.
 type rank int
 
-func (r rank) Place(string) (owner string, before int) { return "owner", int(r) }
+func (r rank) Rank(string) (ready int, unready bool) { return int(r), false }
 
 // member is a watcher on a ring, with the cache of what is stored.
 type member struct {
@@ -38,11 +40,15 @@ type member struct {
 	stored *informer
 }
 
-func startMember(t *testing.T, r rank) *member {
+func startMember(t *testing.T, r rank, change ...func(*watcher.Config)) *member {
 	t.Helper()
 	m := &member{cache: fake.NewClientBuilder().Build(), stored: &informer{}}
-	m.running = startConfigured(t, fake.NewClientBuilder().Build(), &informer{}, func(cfg *watcher.Config) {
-		cfg.Stored, cfg.Turns = watcher.Stored{Reader: m.cache, Informer: m.stored}, watcher.NewTurns(r)
+	next := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "next", ResourceVersion: "999"}} // after all that is observed
+	m.running = startConfigured(t, fake.NewClientBuilder().WithObjects(next).Build(), &informer{}, func(cfg *watcher.Config) {
+		cfg.Stored, cfg.Ring = watcher.Stored{Reader: m.cache, Informer: m.stored}, r
+		for _, set := range change {
+			set(cfg)
+		}
 	})
 	return m
 }
@@ -92,6 +98,24 @@ func TestEventIsLeftToThoseBeforeOnTheRing(t *testing.T) {
 	}
 }
 
+// TestEventIsLeftToOthersForLongerInDoubt: the cache, which shows what others have stored, does not
+// count then.
+func TestEventIsLeftToOthersForLongerInDoubt(t *testing.T) {
+	for r, want := range map[rank]time.Duration{0: 0, 1: 4 * time.Second, 3: 4 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			m := startMember(t, r, func(cfg *watcher.Config) { cfg.History = doubtful(t) })
+			began := time.Now()
+			m.observeDelete("u1", "10")
+			for count(t, m.client) == 0 && time.Since(began) < time.Minute {
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+			}
+			assert.InDelta(t, want, time.Since(began), float64(2*time.Millisecond), "rank %d", r)
+			m.stop(t)
+		})
+	}
+}
+
 func TestEventsOfOneNodeWaitTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startMember(t, 2)
@@ -108,8 +132,8 @@ func TestEventsOfOneNodeWaitTogether(t *testing.T) {
 }
 
 func TestEventThatOthersStoredIsNotRecordedAgain(t *testing.T) {
-	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Version: "10", Source: "u1"}
-	observed := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u1", ResourceVersion: "10", Labels: set{"rack": "r7"}}
+	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("10"), Source: "u1"}
+	observed := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u1", Revision: revision.MustParse("10"), Labels: set{"rack": "r7"}}
 	for name, tc := range map[string]struct {
 		stored *corev1.ConfigMap
 		want   int // how many are recorded
@@ -118,9 +142,9 @@ func TestEventThatOthersStoredIsNotRecordedAgain(t *testing.T) {
 		"in the record":                          {r.ConfigMap(records), 0},
 		"another event of that name":             {change(observed, func(x *txn.Transaction) { x.UID = "u2" }).ConfigMap(transactions), 1},
 		"another type":                           {change(observed, func(x *txn.Transaction) { x.Type = txn.Updated }).ConfigMap(transactions), 1},
-		"an older event":                         {change(observed, func(x *txn.Transaction) { x.ResourceVersion = "9" }).ConfigMap(transactions), 1},
-		"an older record":                        {change(r, func(x *record.Record) { x.Version = "9" }).ConfigMap(records), 1},
-		"labels that people gave later":          {preserve.Given("node-1", set{"rack": "r8"}, "20").ConfigMap(records), 1},
+		"an older event":                         {change(observed, func(x *txn.Transaction) { x.Revision = revision.MustParse("9") }).ConfigMap(transactions), 1},
+		"an older record":                        {change(r, func(x *record.Record) { x.Revision = revision.MustParse("9") }).ConfigMap(records), 1},
+		"labels that people gave later":          {preserve.Given("node-1", set{"rack": "r8"}, revision.MustParse("20")).ConfigMap(records), 1},
 		"a record of another incarnation":        {change(r, func(x *record.Record) { x.Source = "u2" }).ConfigMap(records), 1},
 		"no readable transaction, of its name":   {spoilt(observed.ConfigMap(transactions)), 1},
 		"no readable record":                     {spoilt(r.ConfigMap(records)), 1},
@@ -159,15 +183,15 @@ func TestStopLeavesNothingToOthers(t *testing.T) {
 // restored lets the watcher see what a restore has left of a node whose record is not noted yet.
 func (m *member) restored(t *testing.T, shownVersion string) (noted record.Record) {
 	t.Helper()
-	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Version: shownVersion, Source: "u1"}
+	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.Of(shownVersion), Source: "u1"}
 	m.shows(t, r.ConfigMap(records))
-	r.Version = "10"
+	r.Revision = revision.MustParse("10")
 	before := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u2", ResourceVersion: "20"}}
 	after := before.DeepCopy()
 	after.ResourceVersion, after.Labels = "21", set{"rack": "r7", labels.Marker: "10"}
 	m.OnUpdate(before, after)
 	synctest.Wait()
-	r.Restored = record.Restoration{UID: "u2", ResourceVersion: "21"}
+	r.Restored = record.Restoration{UID: "u2", Revision: revision.MustParse("21")}
 	return r
 }
 

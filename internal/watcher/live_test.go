@@ -14,7 +14,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// hang is a call that does not come back, not even when its context ends: what a deadlock looks like.
+// hang is a call that does not come back, not even when its context ends: what a deadlock looks
+// like.
 func hang(until chan struct{}) func(context.Context) {
 	return func(context.Context) { <-until }
 }

@@ -19,14 +19,16 @@ import (
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
-// life returns the states of an incarnation of node-1, the last of them that of its end, and the names of their transactions.
+// life returns the states of an incarnation of node-1, the last of them that of its end, and the
+// names of their transactions. Each has another marker, so that none supersedes the one before it.
 func life(uid types.UID, firstVersion int) (states []*metav1.PartialObjectMetadata, names []string) {
 	for i := range 5 {
 		version := strconv.Itoa(firstVersion + i)
-		states = append(states, state(uid, version, set{"rack": fmt.Sprint("r", min(i, 3))}))
+		states = append(states, state(uid, version, set{"rack": fmt.Sprint("r", min(i, 3)), labels.Marker: version}))
 		names = append(names, txn.NodeHash("node-1")+"."+version)
 	}
 	return states, names
@@ -41,7 +43,8 @@ func goOn(nodes *informer, states []*metav1.PartialObjectMetadata) {
 	nodes.OnDelete(states[last])
 }
 
-// live lets the informer show the life of an incarnation of node-1 and returns the names of its transactions.
+// live lets the informer show the life of an incarnation of node-1 and returns the names of its
+// transactions.
 func live(nodes *informer, uid types.UID, firstVersion int) []string {
 	states, names := life(uid, firstVersion)
 	nodes.OnAdd(states[0], false)
@@ -166,7 +169,8 @@ func TestMissedReplacementIsADeleteAndAnAdd(t *testing.T) {
 	})
 }
 
-// TestTakenNameIsWaitedFor: the add of an incarnation and its missed delete have one name if nothing happened in between.
+// TestTakenNameIsWaitedFor: the add of an incarnation and its missed delete have one name if
+// nothing happened in between.
 func TestTakenNameIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{})
@@ -177,7 +181,7 @@ func TestTakenNameIsWaitedFor(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"added a@8"}, summary(queued(t, w.client, transactions, "node-1")), "what comes after it waits too")
 
-		applied := txn.Transaction{Node: "node-1", ResourceVersion: "8"}.ConfigMap(transactions)
+		applied := txn.Transaction{Node: "node-1", Revision: revision.MustParse("8")}.ConfigMap(transactions)
 		require.NoError(t, w.client.Delete(t.Context(), applied))
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, []string{"deleted a@8", "added b@15"}, summary(queued(t, w.client, transactions, "node-1")))
@@ -188,13 +192,34 @@ func TestTakenNameIsWaitedFor(t *testing.T) {
 func TestSameEventOfAnotherWatcherCountsAsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{})
-		theirs := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", ResourceVersion: "8", Labels: set{}, ObservedAt: time.Now().Add(-time.Second)}
+		theirs := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: revision.MustParse("8"), Labels: set{}, FoundsRecord: true, ObservedAt: time.Now().Add(-time.Second)}
 		require.NoError(t, w.client.Create(t.Context(), theirs.ConfigMap(transactions)))
 		live(w.informer, "a", 8)
 		synctest.Wait()
 		all := queued(t, w.client, transactions, "node-1")
 		require.Len(t, all, 5)
 		assert.Equal(t, theirs.ObservedAt.UTC(), all[0].ObservedAt)
+		w.stop(t)
+	})
+}
+
+// TestAddThatFoundsNoRecordIsNotTheSame: while --record-updates is turned on by a rolling update,
+// the watchers of before record adds that make no first record.
+func TestAddThatFoundsNoRecordIsNotTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, &informer{})
+		theirs := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: revision.MustParse("8"), Labels: set{}}
+		require.NoError(t, w.client.Create(t.Context(), theirs.ConfigMap(transactions)))
+		w.OnAdd(state("a", "8", nil), false)
+		time.Sleep(time.Minute)
+		all := queued(t, w.client, transactions, "node-1")
+		require.Len(t, all, 1)
+		require.False(t, all[0].FoundsRecord, "one name holds one transaction")
+		require.NoError(t, w.client.Delete(t.Context(), theirs.ConfigMap(transactions))) // it is applied
+		time.Sleep(10 * time.Second)
+		all = queued(t, w.client, transactions, "node-1")
+		require.Len(t, all, 1)
+		assert.True(t, all[0].FoundsRecord)
 		w.stop(t)
 	})
 }
@@ -207,6 +232,7 @@ func TestTooLargeIsReportedOnceAndHoldsUpNothing(t *testing.T) {
 			huge[fmt.Sprint("key-", i)] = strings.Repeat("v", 63)
 		}
 		w.OnUpdate(state("a", "7", nil), state("a", "8", huge))
+		synctest.Wait() // else the next one supersedes it before it is tried
 		trimmed := maps.Clone(huge)
 		for i := range 1000 {
 			delete(trimmed, fmt.Sprint("key-", i))
@@ -259,7 +285,7 @@ func TestStartIsTriedUntilTheRecordsAreRead(t *testing.T) {
 
 func TestQuietNodeIsNotRecordedAndDoesNotHoldUpTheStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		saved := record.Record{Node: "node-1", Version: "3", Source: "a", Labels: set{"rack": "r7"}}
+		saved := record.Record{Node: "node-1", Revision: revision.MustParse("3"), Source: "a", Labels: set{"rack": "r7"}}
 		c := fake.NewClientBuilder().WithObjects(saved.ConfigMap(records)).Build()
 		w := startWith(t, c, &informer{initial: []any{state("a", "8", saved.Labels)}})
 		assert.Zero(t, w.stop(t))
@@ -267,11 +293,12 @@ func TestQuietNodeIsNotRecordedAndDoesNotHoldUpTheStop(t *testing.T) {
 	})
 }
 
-// All watchers were down while the labels became again what is saved, and a change from before that is not applied yet.
+// All watchers were down while the labels became again what is saved, and a change from before that
+// is not applied yet.
 func TestStartRecordsANodeWhoseTransactionsAreNotApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		saved := record.Record{Node: "node-1", Version: "3", Source: "a", Labels: set{"rack": "r7"}}
-		change := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "a", ResourceVersion: "5", Labels: set{"rack": "r8"}}
+		saved := record.Record{Node: "node-1", Revision: revision.MustParse("3"), Source: "a", Labels: set{"rack": "r7"}}
+		change := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "a", Revision: revision.MustParse("5"), Labels: set{"rack": "r8"}}
 		c := fake.NewClientBuilder().WithObjects(saved.ConfigMap(records), change.ConfigMap(transactions)).Build()
 		w := startWith(t, c, &informer{initial: []any{state("a", "8", saved.Labels)}})
 		w.stop(t)

@@ -7,11 +7,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"nodekeeper.dev/internal/history"
+	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/txn"
 )
 
-// metrics are those that the watcher counts. What it has in memory is counted when it is asked for: see register.
+// metrics are those that the watcher counts. What it has in memory is counted when it is asked for:
+// see register.
 type metrics struct {
 	recorded *prometheus.CounterVec
 	tooLarge prometheus.Counter
@@ -35,7 +36,7 @@ func newMetrics() metrics {
 }
 
 // register registers the metrics of the watcher.
-func (w *Watcher) register(r prometheus.Registerer, h *history.History) error {
+func (w *Watcher) register(r prometheus.Registerer, h *rewind.Detector) error {
 	all := []prometheus.Collector{
 		w.metrics.recorded,
 		w.metrics.tooLarge,
@@ -61,13 +62,12 @@ func (w *Watcher) register(r prometheus.Registerer, h *history.History) error {
 	return nil
 }
 
-// unrecorded returns how many events are not known to be stored, and how long ago the oldest was seen.
+// unrecorded returns how many events are not known to be stored, and how long ago the oldest was
+// seen.
 func (w *Watcher) unrecorded() (count int, age time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, transactions := range w.pending {
-		count += len(transactions)
-		age = max(age, time.Since(transactions[0].ObservedAt))
+	count, since := w.outbox.Oldest()
+	if count == 0 {
+		return 0, 0
 	}
-	return count, age
+	return count, time.Since(since)
 }

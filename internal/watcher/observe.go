@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"maps"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +34,14 @@ func (o Observer) Observe(before, after *metav1.PartialObjectMetadata, now time.
 	return nil
 }
 
+// Doubtful reports whether two states of a node with a gap in the watch between them may hide a
+// change, although both have the same labels: a restore may have come between, and an edit that has
+// undone it. Then the node must be compared with its record, see [Observer.CatchUp].
+func (o Observer) Doubtful(before, after *metav1.PartialObjectMetadata) bool {
+	return o.RecordUpdates && before != nil && after != nil && before.UID == after.UID &&
+		before.ResourceVersion != after.ResourceVersion && sameLabels(before, after)
+}
+
 func (o Observer) transaction(typ txn.Type, n *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {
 	t := txn.Of(typ, n)
 	t.ObservedAt = now
@@ -44,7 +51,18 @@ func (o Observer) transaction(typ txn.Type, n *metav1.PartialObjectMetadata, now
 
 // sameLabels compares the labels of two states of a node; the marker does not take part.
 func sameLabels(a, b *metav1.PartialObjectMetadata) bool {
-	ownA, _ := labels.Split(a.Labels)
-	ownB, _ := labels.Split(b.Labels)
-	return maps.Equal(ownA, ownB)
+	own := len(b.Labels)
+	if _, marked := b.Labels[labels.Marker]; marked {
+		own--
+	}
+	for key, value := range a.Labels {
+		if key == labels.Marker {
+			continue
+		}
+		if other, ok := b.Labels[key]; !ok || other != value {
+			return false
+		}
+		own--
+	}
+	return own == 0
 }

@@ -11,6 +11,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
 )
@@ -30,10 +31,10 @@ func state(uid types.UID, resourceVersion string, own set) *metav1.PartialObject
 
 func TestObserve(t *testing.T) {
 	added := func(uid types.UID, rv string, own set, marker string) txn.Transaction {
-		return txn.Transaction{Type: txn.Added, Node: "node-1", UID: uid, ResourceVersion: rv, Labels: own, Marker: marker, ObservedAt: observed, FoundsRecord: true}
+		return txn.Transaction{Type: txn.Added, Node: "node-1", UID: uid, Revision: revision.Of(rv), Labels: own, Marker: marker, ObservedAt: observed, FoundsRecord: true}
 	}
 	of := func(typ txn.Type, uid types.UID, rv string, own set, marker string) txn.Transaction {
-		return txn.Transaction{Type: typ, Node: "node-1", UID: uid, ResourceVersion: rv, Labels: own, Marker: marker, ObservedAt: observed}
+		return txn.Transaction{Type: typ, Node: "node-1", UID: uid, Revision: revision.Of(rv), Labels: own, Marker: marker, ObservedAt: observed}
 	}
 	for name, tc := range map[string]struct {
 		before, after *metav1.PartialObjectMetadata
@@ -92,7 +93,7 @@ func TestObserveLeavesTheNodeAsItIs(t *testing.T) {
 }
 
 func TestCatchUp(t *testing.T) {
-	saved := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Version: "3", Source: "a", Restored: record.Restoration{UID: "b", ResourceVersion: "5"}}
+	saved := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("3"), Source: "a", Restored: record.Restoration{UID: "b", Revision: revision.MustParse("5")}}
 	for name, tc := range map[string]struct {
 		node         *metav1.PartialObjectMetadata
 		record       *record.Record
@@ -127,14 +128,14 @@ func transactionOf(n *metav1.PartialObjectMetadata, typ txn.Type, recordUpdates 
 	}
 	own, marker := labels.Split(n.Labels)
 	return []txn.Transaction{{
-		Type: typ, Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: own, Marker: marker,
+		Type: typ, Node: n.Name, UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Marker: marker,
 		ObservedAt: observed, FoundsRecord: typ == txn.Added && recordUpdates,
 	}}
 }
 
 // What is not applied yet may be going to replace labels with which the record agrees now.
 func TestCatchUpWhileTransactionsAreNotApplied(t *testing.T) {
-	saved := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Version: "3", Source: "a"}
+	saved := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("3"), Source: "a"}
 	owned, other := state("a", "9", set{"rack": "r7"}), state("c", "9", set{"rack": "r7"})
 	for _, o := range []watcher.Observer{{RecordUpdates: true}, {}} {
 		want := map[bool]txn.Type{true: txn.Updated}[o.RecordUpdates]

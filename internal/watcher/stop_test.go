@@ -81,6 +81,20 @@ func TestStopDoesNotWaitForABackoff(t *testing.T) {
 	})
 }
 
+// TestStopTriesRefusedWritesAFewAtATime: a roll while writes are refused must not be a storm.
+func TestStopTriesRefusedWritesAFewAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := &faults.Outage{Calls: faults.Calls{Verb: faults.Create}}
+		w := start(t, &informer{}, down)
+		addMany(w)
+		time.Sleep(time.Minute)
+		before := down.Hits()
+		w.stop(t)
+		assert.Positive(t, down.Hits()-before)
+		assert.LessOrEqual(t, down.Hits()-before, 150, "requests in three seconds, for 60 nodes")
+	})
+}
+
 func TestStopGivesUpOnAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault faults.Fault

@@ -17,6 +17,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -53,7 +54,7 @@ func (b *bareClient) found(ctx context.Context) error {
 	}
 	return b.each(ctx, b.members(), func(ctx context.Context, m *member) error {
 		r := b.records[m.name]
-		r.Record = record.Record{Node: m.name, Labels: m.labels, Version: m.resourceVersion, Source: m.uid, SavedAt: time.Now()}
+		r.Record = record.Record{Node: m.name, Labels: m.labels, Revision: revision.Of(m.resourceVersion), Source: m.uid, SavedAt: time.Now()}
 		r.object = r.ConfigMap(metadataNamespace)
 		if err := b.api.Create(ctx, r.object); err != nil {
 			return fmt.Errorf("founding the record of node %s: %w", m.name, err)
@@ -87,7 +88,7 @@ func (b *bareClient) cycle(ctx context.Context) error {
 
 func (b *bareClient) transaction(typ txn.Type, m *member, own map[string]string) txn.Transaction {
 	return txn.Transaction{
-		Type: typ, Node: m.name, UID: m.uid, ResourceVersion: m.resourceVersion, Labels: own,
+		Type: typ, Node: m.name, UID: m.uid, Revision: revision.Of(m.resourceVersion), Labels: own,
 		ObservedAt: time.Now(), FoundsRecord: typ == txn.Added,
 	}
 }
@@ -97,7 +98,7 @@ func (b *bareClient) save(ctx context.Context, t txn.Transaction) error {
 	defer close(b.records[t.Node].isSaved)
 	return b.apply(ctx, t, func() error {
 		r := b.records[t.Node]
-		r.Record = record.Record{Node: t.Node, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID, SavedAt: time.Now()}
+		r.Record = record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID, SavedAt: time.Now()}
 		return b.write(ctx, r)
 	})
 }
@@ -107,10 +108,10 @@ func (b *bareClient) restore(ctx context.Context, m *member) error {
 	t := b.transaction(txn.Added, m, kubelets(m.name))
 	return b.apply(ctx, t, func() error {
 		r := b.records[m.name]
-		if err := b.patch(ctx, m, r.Version); err != nil {
+		if err := b.patch(ctx, m, r.Revision.String()); err != nil {
 			return err
 		}
-		r.Record = preserve.Noted(r.Record, preserve.Node{UID: m.uid, ResourceVersion: m.resourceVersion, Labels: r.Labels})
+		r.Record = preserve.Noted(r.Record, preserve.Node{UID: m.uid, Revision: revision.Of(m.resourceVersion), Labels: r.Labels})
 		return b.write(ctx, r)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/test/programs"
 )
 
 // bulk deletes all nodes and creates them again: first with the bare client, then with nodekeeper, on the same API server.
@@ -96,12 +97,15 @@ func (c *cluster) timeBare(ctx context.Context, replicas int) (time.Duration, er
 	return took, c.check(ctx)
 }
 
-// startAll starts the programs and returns when they have nothing to do.
+// startAll starts as many of each program and returns when they have nothing to do.
 func (c *cluster) startAll(ctx context.Context, replicas int) error {
-	for _, program := range []string{"watcher", "processor"} {
-		if err := c.start(program, replicas, c.programArgs...); err != nil {
-			return err
-		}
+	return c.startSome(ctx, replicas, replicas)
+}
+
+// startSome starts programs and returns when they have nothing to do.
+func (c *cluster) startSome(ctx context.Context, watchers, processors int) error {
+	if err := errors.Join(c.start("watcher", watchers), c.start("processor", processors)); err != nil {
+		return err
 	}
 	if err := c.awaitReady(ctx); err != nil {
 		return err
@@ -141,7 +145,7 @@ type window struct {
 
 	began  time.Time
 	calls  calls
-	usages map[string]usage
+	usages map[string]programs.Usage
 }
 
 // measured is what was in a window.
@@ -151,7 +155,7 @@ type measured struct {
 	latencies []time.Duration
 	// calls are for each node, usages those of each process: the CPU time in the window, the peak since the process started.
 	calls  calls
-	usages map[string]usage
+	usages map[string]programs.Usage
 }
 
 func (c *cluster) window(ctx context.Context) (*window, error) {
@@ -179,7 +183,7 @@ func (w *window) end(ctx context.Context, nodes int) (*measured, error) {
 		return nil, err
 	}
 	for identity, u := range used {
-		u.cpuSeconds -= w.usages[identity].cpuSeconds
+		u.CPU -= w.usages[identity].CPU
 		used[identity] = u
 	}
 	return &measured{calls: after.since(w.calls).per(float64(nodes)), usages: used}, nil

@@ -23,7 +23,7 @@ const (
 )
 
 const (
-	// readyTimeout is for all programs together. A watcher takes more than five seconds: it gives others a head start.
+	// readyTimeout is for all programs together, on a machine that may be busy.
 	readyTimeout = time.Minute
 	// stopTimeout is longer than the five seconds in which the programs are to end.
 	stopTimeout = 10 * time.Second
@@ -35,11 +35,13 @@ type cluster struct {
 	api   client.WithWatch // reads and writes the API server itself
 	see   *observer
 
-	programs []*programs.Program
+	// kubeconfig is the way of the programs to the API server.
+	kubeconfig string
+	programs   []*programs.Program
+	// started counts the programs by name: each has an identity of its own.
+	started map[string]int
 	// isMaimed says that a program was killed, whose locks may stay for minutes.
 	isMaimed bool
-	// programArgs are more arguments for each of them.
-	programArgs []string
 
 	profiles profiles
 	// profiled are the addresses of the profiles of programs, by identity.
@@ -57,7 +59,10 @@ func openCluster(ctx context.Context) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{plane: plane, fleet: map[string]*member{}, profiled: map[string]string{}}
+	c := &cluster{
+		plane: plane, kubeconfig: plane.Kubeconfig, started: map[string]int{},
+		fleet: map[string]*member{}, profiled: map[string]string{},
+	}
 	if err := c.open(ctx); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -82,10 +87,11 @@ func (c *cluster) open(ctx context.Context) error {
 
 // start starts so many of a program, with more arguments perhaps.
 func (c *cluster) start(program string, count int, args ...string) error {
-	for i := range count {
-		identity := fmt.Sprintf("%s-%d", program, i+1)
+	for range count {
+		c.started[program]++
+		identity := fmt.Sprintf("%s-%d", program, c.started[program])
 		with := args
-		if i == 0 {
+		if c.started[program] == 1 {
 			tell, url, err := c.profiles.args()
 			if err != nil {
 				return err
@@ -94,11 +100,28 @@ func (c *cluster) start(program string, count int, args ...string) error {
 				c.profiled[identity] = url
 			}
 		}
-		p, err := programs.Start(program, identity, c.plane.Kubeconfig, with...)
+		p, err := programs.Start(program, identity, c.kubeconfig, with...)
 		if err != nil {
 			return err
 		}
 		c.programs = append(c.programs, p)
+	}
+	return nil
+}
+
+// replace kills programs (SIGKILL) and starts as many new ones with other identities.
+func (c *cluster) replace(victims ...*programs.Program) error {
+	c.isMaimed = true
+	for _, p := range victims {
+		if err := p.Kill(); err != nil {
+			return err
+		}
+	}
+	c.programs = slices.DeleteFunc(c.programs, func(p *programs.Program) bool { return slices.Contains(victims, p) })
+	for _, p := range victims {
+		if err := c.start(p.Name, 1); err != nil {
+			return err
+		}
 	}
 	return nil
 }

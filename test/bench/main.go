@@ -1,7 +1,7 @@
 // Command bench measures what nodekeeper costs and how fast it is (make bench): its built programs run as processes
 // against a real API server, beside a bare client that does the least writes which the design needs.
 //
-// bulk.go, half.go, kill.go, churn.go, quiet.go and startup.go are what is measured. cluster.go is where, with user.go, who deletes and
+// bulk.go, half.go, kill.go, churn.go, quiet.go, cut.go, replace.go and startup.go are what is measured. cluster.go is where, with user.go, who deletes and
 // creates nodes, and observer.go, which sees what becomes of them; bare.go is the yardstick. calls.go counts the requests
 // that the API server has answered, usage.go what processes have used. report.go is how it is told.
 package main
@@ -32,7 +32,8 @@ type options struct {
 	quiet     time.Duration
 	half      bool
 	kill      bool
-	ring      bool
+	cut       time.Duration
+	replace   int
 	startup   int
 	csv       string
 	profiles  profiles
@@ -65,6 +66,16 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("with %d of each: %w", replicas, err)
 		}
 	}
+	if o.cut > 0 {
+		if err := cut(ctx, r, o.nodes, o.replicas[len(o.replicas)-1], o.cut); err != nil {
+			return fmt.Errorf("cutting watches: %w", err)
+		}
+	}
+	if o.replace > 0 {
+		if err := errors.Join(replaceSteadily(ctx, r, o.replace), replaceAtOnce(ctx, r, o.replace)); err != nil {
+			return fmt.Errorf("replacing replicas: %w", err)
+		}
+	}
 	if o.startup > 0 {
 		if err := startup(ctx, r, o.startup); err != nil {
 			return fmt.Errorf("measuring the start: %w", err)
@@ -86,7 +97,8 @@ func parse(args []string) (*options, error) {
 	flags.DurationVar(&o.quiet, "quiet", time.Minute, "how `long` nothing happens after that; 0 for not at all")
 	flags.BoolVar(&o.half, "half", false, "do it with half of the nodes too, with the last of the replicas")
 	flags.BoolVar(&o.kill, "kill", false, "do it once more and kill a processor meanwhile, with the last of the replicas")
-	flags.BoolVar(&o.ring, "ring", true, "let the programs share the nodes out; false: each takes any of them by chance")
+	flags.DurationVar(&o.cut, "cut", 500*time.Millisecond, "the `time` between two cuts of all watches while nodes come back, with the last of the replicas; 0 for no such measurement")
+	flags.IntVar(&o.replace, "replace", 60, "how many `nodes` come back while replicas are killed and replaced; 0 for no such measurement")
 	flags.IntVar(&o.startup, "startup", 5000, "how many `nodes` there are when the time of a start is measured; 0 for no such measurement")
 	flags.StringVar(&o.profiles.dir, "profiles", "", "`directory` for profiles of the API server and the first of each program; empty for none")
 	flags.DurationVar(&o.profiles.length, "profile-length", 10*time.Second, "how `long` a CPU profile lasts")
@@ -104,8 +116,8 @@ func parse(args []string) (*options, error) {
 	if o.kill && o.replicas[len(o.replicas)-1] < 2 {
 		return nil, errors.New("-kill needs two replicas at least: nobody would be left")
 	}
-	if o.nodes < 1 || o.churnRate < 1 || o.startup < 0 {
-		return nil, errors.New("-nodes and -churn-rate are to be 1 or more, -startup 0 or more")
+	if o.nodes < 1 || o.churnRate < 1 || o.startup < 0 || o.replace < 0 {
+		return nil, errors.New("-nodes and -churn-rate must be 1 or more, -startup and -replace 0 or more")
 	}
 	return o, nil
 }
@@ -119,9 +131,6 @@ func measure(ctx context.Context, r *report, o *options, replicas int) (err erro
 	defer func() { err = errors.Join(err, c.close()) }()
 	c.profiles = o.profiles
 	isLast := replicas == o.replicas[len(o.replicas)-1]
-	if !o.ring {
-		c.programArgs = []string{"--ring=false"}
-	}
 	took, err := bulk(ctx, r, c, o.nodes, replicas)
 	if err != nil || !isLast {
 		return err

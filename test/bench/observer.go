@@ -179,6 +179,19 @@ func (o *observer) latencies(uids []types.UID) []time.Duration {
 	return all
 }
 
+// lastRestored returns when the last of the incarnations had its labels.
+func (o *observer) lastRestored(uids []types.UID) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var last time.Time
+	for _, uid := range uids {
+		if l := o.lives[uid]; l.restored.After(last) {
+			last = l.restored
+		}
+	}
+	return last
+}
+
 // stop ends the watches.
 func (o *observer) stop() {
 	o.cancel()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -43,13 +44,25 @@ func (r *report) add(what, unit string, value float64) {
 }
 
 // value returns the last figure of that name.
-func (r *report) value(what string) (value float64, ok bool) {
+func (r *report) value(what string) float64 {
 	for _, f := range slices.Backward(r.figures) {
 		if f.what == what {
-			return f.value, true
+			return f.value
 		}
 	}
-	return 0, false
+	return 0
+}
+
+// perNode returns the requests for each node that were added last.
+func (r *report) perNode() calls {
+	all := calls{}
+	for _, f := range r.figures {
+		if kind, ok := strings.CutSuffix(f.what, " per node"); ok && kind != "writes" && kind != "reads" {
+			resource, verb, _ := strings.Cut(kind, " ")
+			all[call{resource, verb}] = f.value
+		}
+	}
+	return all
 }
 
 // percentile returns the p-th percentile by the nearest rank.
@@ -68,8 +81,8 @@ func (r *report) addMeasured(m *measured) {
 		r.add(one.resource+" "+one.verb+" per node", "", m.calls[one])
 	}
 	for _, identity := range slices.Sorted(maps.Keys(m.usages)) {
-		r.add(identity+" CPU", "s", m.usages[identity].cpuSeconds)
-		r.add(identity+" memory", "MiB", m.usages[identity].peakMiB)
+		r.add(identity+" CPU", "s", m.usages[identity].CPU.Seconds())
+		r.add(identity+" memory", "MiB", m.usages[identity].PeakMiB())
 	}
 }
 

@@ -21,8 +21,7 @@ func startup(ctx context.Context, r *report, nodes int) (err error) {
 		return err
 	}
 	r.scene = scene{name: "startup", nodes: nodes, replicas: 1}
-	// Without the head start that it gives others, which is a wait and no work.
-	for program, args := range map[string][]string{"watcher": {"--head-start=0"}, "processor": nil} {
+	for program, args := range map[string][]string{"watcher": nil, "processor": nil} {
 		began := time.Now()
 		if err := c.start(program, 1, args...); err != nil {
 			return err
@@ -37,7 +36,7 @@ func startup(ctx context.Context, r *report, nodes int) (err error) {
 		return err
 	}
 	for _, p := range c.programs {
-		r.add(p.Identity+" memory", "MiB", used[p.Identity].peakMiB)
+		r.add(p.Identity+" memory", "MiB", used[p.Identity].PeakMiB())
 	}
 	return nil
 }

@@ -34,7 +34,18 @@ type churn struct {
 	mu      sync.Mutex
 	errs    []error
 	returns int
-	slowest time.Duration
+	slowest returned
+}
+
+// returned is how long it took until the labels of a node were back.
+type returned struct {
+	node    string
+	created time.Time
+	took    time.Duration
+}
+
+func (r returned) String() string {
+	return fmt.Sprintf("%s (%s, created at %s)", r.took.Round(time.Millisecond), r.node, r.created.UTC().Format("15:04:05.000"))
 }
 
 func startChurn(t *testing.T, cluster *realCluster) *churn {
@@ -57,7 +68,7 @@ func startChurn(t *testing.T, cluster *realCluster) *churn {
 // run lets a node come and go until ctx is cancelled, or its labels are lost.
 func (c *churn) run(ctx context.Context, n *churned) {
 	for round := 0; ctx.Err() == nil; round++ {
-		took, err := n.comeAndGo(context.WithoutCancel(ctx), round)
+		one, err := n.comeAndGo(context.WithoutCancel(ctx), round)
 		c.mu.Lock()
 		if err != nil {
 			c.errs = append(c.errs, fmt.Errorf("node %s, round %d: %w", n.name, round, err))
@@ -65,7 +76,9 @@ func (c *churn) run(ctx context.Context, n *churned) {
 			return
 		}
 		c.returns++
-		c.slowest = max(c.slowest, took)
+		if one.took > c.slowest.took {
+			c.slowest = one
+		}
 		c.mu.Unlock()
 	}
 }
@@ -77,7 +90,7 @@ func (c *churn) stop(t *testing.T) {
 	c.done.Wait()
 	require.NoError(t, errors.Join(c.errs...))
 	require.Greater(t, c.returns, churners, "returns: the nodes are to come and go more than once meanwhile")
-	t.Logf("%d returns of %d nodes, every label back; the slowest took %s", c.returns, churners, c.slowest.Round(time.Millisecond))
+	t.Logf("%d returns of %d nodes, every label back; the slowest took %s", c.returns, churners, c.slowest)
 }
 
 // churned is a node and the labels that it is to have.
@@ -89,20 +102,20 @@ type churned struct {
 
 // comeAndGo edits the labels, deletes the node right after that, creates it without them, and returns how long it took until they were
 // back. An edit of a node that is not restored yet would be overwritten, so the next round begins after that.
-func (n *churned) comeAndGo(ctx context.Context, round int) (time.Duration, error) {
+func (n *churned) comeAndGo(ctx context.Context, round int) (returned, error) {
 	n.labels = maps.Clone(n.labels)
 	n.labels["round"] = strconv.Itoa(round)
 	n.labels["example.com/drawn"] = rand.String(8)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
 	patch := fmt.Sprintf(`{"metadata":{"labels":{"round":%q,"example.com/drawn":%q}}}`, n.labels["round"], n.labels["example.com/drawn"])
 	if err := n.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		return 0, err
+		return returned{}, err
 	}
 	if err := n.client.Delete(ctx, node); err != nil {
-		return 0, err
+		return returned{}, err
 	}
 	if err := n.create(ctx, nil); err != nil {
-		return 0, err
+		return returned{}, err
 	}
 	created := time.Now()
 	err := wait.PollUntilContextTimeout(ctx, period, patience, true, func(ctx context.Context) (bool, error) {
@@ -113,9 +126,9 @@ func (n *churned) comeAndGo(ctx context.Context, round int) (time.Duration, erro
 		return isRestored && maps.Equal(withoutMarker(node.Labels), n.labels), nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("it has %v and not %v: %w", node.Labels, n.labels, err)
+		return returned{}, fmt.Errorf("it has %v and not %v: %w", node.Labels, n.labels, err)
 	}
-	return time.Since(created), nil
+	return returned{n.name, created, time.Since(created)}, nil
 }
 
 // create makes a node that no pod is put onto.

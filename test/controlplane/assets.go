@@ -1,12 +1,11 @@
 package controlplane
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+
+	"nodekeeper.dev/test/repository"
 )
 
 // assetsEnv names a directory with the servers' binaries. It is the variable that all tools around envtest know.
@@ -16,9 +15,9 @@ const assetsEnv = "KUBEBUILDER_ASSETS"
 func assets() (string, error) {
 	dir := os.Getenv(assetsEnv)
 	if dir == "" {
-		root, err := moduleRoot()
+		root, err := repository.Root()
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("looking for the control plane (set %s if it is elsewhere): %w", assetsEnv, err)
 		}
 		dir = filepath.Join(root, "bin", "controlplane")
 	}
@@ -28,23 +27,4 @@ func assets() (string, error) {
 		}
 	}
 	return dir, nil
-}
-
-// moduleRoot returns the nearest directory, from the working directory upwards, that is the root of this module.
-func moduleRoot() (string, error) {
-	wd, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("finding the module: %w", err)
-	}
-	for dir := wd; ; dir = filepath.Dir(dir) {
-		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		switch {
-		case err == nil && bytes.HasPrefix(mod, []byte("module nodekeeper.dev\n")):
-			return dir, nil
-		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return "", fmt.Errorf("finding the module: %w", err)
-		case dir == filepath.Dir(dir):
-			return "", fmt.Errorf("finding the module: %s is not inside module nodekeeper.dev: set %s", wd, assetsEnv)
-		}
-	}
 }

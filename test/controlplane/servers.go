@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Server is one of the two processes of a control plane.
@@ -35,10 +39,21 @@ func (c *ControlPlane) process(s Server) process {
 // StopServer asks a server to end and waits until it has. One that has ended already is no error. An API server without its
 // etcd does not end when it is asked to, so it is the first to be stopped, or is killed.
 func (c *ControlPlane) StopServer(s Server) error {
-	if err := c.process(s).Stop(); err != nil {
+	var err error
+	// A server that ends just then is gone before envtest knows, which it does in a moment.
+	_ = wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, time.Second, true, func(context.Context) (bool, error) {
+		err = c.process(s).Stop()
+		return !isGone(err), nil
+	})
+	if err != nil {
 		return fmt.Errorf("stopping %s: %w", s, err)
 	}
 	return nil
+}
+
+// isGone says whether a signal found no process.
+func isGone(err error) bool {
+	return errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH)
 }
 
 // KillServer ends a server at once, as kill -9 does, and waits until it is gone.

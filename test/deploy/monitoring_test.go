@@ -14,7 +14,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -43,10 +47,26 @@ func TestEveryMetricThatIsAskedForExists(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(asked), 20)
-	told := scrape(t, "watcher") + scrape(t, "processor", "--protect=finalizer")
+	queueSomething(t, "scraped-transactions")
+	watcher, processor := scrape(t, "watcher"), scrape(t, "processor", "--protect=finalizer")
+	tells := func(told, name string) bool { return regexp.MustCompile(`(?m)^` + name + `[{ ]`).MatchString(told) }
 	for name := range asked {
-		assert.Regexp(t, `(?m)^`+name+`[{ ]`, told)
+		assert.True(t, tells(watcher+processor, name), "%s exists", name)
 	}
+	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
+		assert.True(t, tells(watcher, name), "%s of a watcher", name)
+		assert.True(t, tells(processor, name), "%s of a processor", name)
+	}
+}
+
+// queueSomething puts what a processor has to quarantine: a work queue that was never used has no depth.
+func queueSomething(t *testing.T, namespace string) {
+	t.Helper()
+	c, err := client.New(api.Config, client.Options{})
+	require.NoError(t, err)
+	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})))
+	malformed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "malformed-", Labels: map[string]string{txn.TypeLabel: "updated"}}}
+	require.NoError(t, c.Create(t.Context(), malformed))
 }
 
 // scrape runs a program and returns its metrics when it is ready.
@@ -67,6 +87,9 @@ func scrape(t *testing.T, name string, args ...string) string {
 	require.EventuallyWithT(t, func(ct *assert.CollectT) { // the metrics have a listener of their own, which may come later
 		told, err = get(ctx, "http://"+address+"/metrics")
 		assert.NoError(ct, err)
+		if name == "processor" {
+			assert.Contains(ct, told, "workqueue_depth")
+		}
 	}, patience, 50*time.Millisecond)
 	return told
 }

@@ -99,12 +99,19 @@ type request struct {
 	ResponseStatus struct{ Code int }
 }
 
-// used returns what the service accounts have done by the audit log, and the requests that were forbidden.
-func used(t require.TestingT) (found rights, forbidden []string) {
+// auditLogSize returns how long the audit log is now, in bytes.
+func auditLogSize(t require.TestingT) int64 {
+	info, err := os.Stat(auditLog)
+	require.NoError(t, err)
+	return info.Size()
+}
+
+// used returns what the service accounts have done by the audit log from an offset on, and the requests that were forbidden.
+func used(t require.TestingT, from int64) (found rights, forbidden []string) {
 	content, err := os.ReadFile(auditLog)
 	require.NoError(t, err)
 	found = rights{}
-	lines := bufio.NewScanner(bytes.NewReader(content))
+	lines := bufio.NewScanner(bytes.NewReader(content[from:]))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var r request

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/test/programs"
 )
 
 // sizingNodes are 5000 for make sizing, which is what deploy/base is for.
@@ -34,7 +34,7 @@ func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 	nodes := &herd{story: s, prefix: "sized-"}
 	t.Cleanup(nodes.delete)
 	nodes.create(true)
-	s.start("watcher", "--head-start=0")
+	s.start("watcher")
 	s.start("processor")
 	nodes.areRecorded()
 	nodes.delete()
@@ -42,7 +42,7 @@ func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 	nodes.create(false)
 	nodes.areRestored()
 	t.Logf("%d nodes came back at once: all restored after %s", *sizingNodes, time.Since(begin).Round(time.Second))
-	s.start("watcher", "--head-start=0")
+	s.start("watcher")
 	s.start("processor")
 
 	requested := map[string]int64{}
@@ -51,9 +51,10 @@ func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 		requested[d.Name] = d.Spec.Template.Spec.Containers[0].Resources.Requests.Memory().Value()
 	}
 	for _, p := range s.programs {
-		peak, seconds := spent(t, p.PID())
-		t.Logf("%s took at most %.0f MiB, and %.1f s of CPU", p.Identity, float64(peak)/(1<<20), seconds)
-		assert.Less(t, peak, requested[p.Name], "the peak of the memory of %s, and what %s requests for it", p.Identity, dir)
+		used, err := programs.UsageOf(p.PID())
+		require.NoError(t, err)
+		t.Logf("%s took at most %.0f MiB, and %.1f s of CPU", p.Identity, used.PeakMiB(), used.CPU.Seconds())
+		assert.Less(t, used.PeakMemory, requested[p.Name], "the peak of the memory of %s, and what %s requests for it", p.Identity, dir)
 	}
 }
 
@@ -63,18 +64,6 @@ func sizedFor() string {
 		return minikube
 	}
 	return base
-}
-
-// spent returns the most bytes of memory that a process has had, with its program's text, and the CPU time that it has taken.
-func spent(t *testing.T, pid int) (peak int64, seconds float64) {
-	t.Helper()
-	proc, err := procfs.NewProc(pid)
-	require.NoError(t, err)
-	status, err := proc.NewStatus()
-	require.NoError(t, err)
-	stat, err := proc.Stat()
-	require.NoError(t, err)
-	return int64(status.VmHWM), stat.CPUTime()
 }
 
 // herd are sizingNodes nodes.

@@ -106,11 +106,10 @@ func (e *env) names(n int) []string {
 	return names
 }
 
-// watcher starts a watcher and returns it when it is ready. It leaves no other a head start, unless the args say so: when
-// it starts, none is at work.
+// watcher starts a watcher and returns it when it is ready.
 func (e *env) watcher(args ...string) *programs.Program {
 	e.t.Helper()
-	p := e.start("watcher", e.kubeconfig, append([]string{"--head-start=0"}, args...)...)
+	p := e.start("watcher", e.kubeconfig, args...)
 	e.ready(p)
 	return p
 }

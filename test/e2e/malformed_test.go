@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -34,7 +35,7 @@ type malformed struct {
 func (e *env) malformedOf(node string) []malformed {
 	like := func(rv string, spoil func(*corev1.ConfigMap)) *corev1.ConfigMap {
 		t := txn.Transaction{
-			Type: txn.Deleted, Node: node, UID: "a-uid", ResourceVersion: rv, Labels: labelSet{"rack": "wrong"}, ObservedAt: time.Now(),
+			Type: txn.Deleted, Node: node, UID: "a-uid", Revision: revision.Of(rv), Labels: labelSet{"rack": "wrong"}, ObservedAt: time.Now(),
 		}
 		cm := t.ConfigMap(e.transactions)
 		spoil(cm)

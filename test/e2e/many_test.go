@@ -23,7 +23,7 @@ func TestRapidCyclesBeforeAnyProcessorRuns(t *testing.T) {
 	}
 	last := e.node(t, name)
 	e.recorded(last.UID, txn.Added)
-	require.Greater(t, len(e.queue(t, name)), 40, "every event waits")
+	require.Greater(t, len(e.queue(t, name)), 20, "every incarnation waits")
 
 	e.processor()
 
@@ -50,7 +50,7 @@ func TestManyServicesWorkTogether(t *testing.T) {
 		want[name] = labelSet{"rack": strconv.Itoa(i), "edited": name}
 	}
 	e.replaceAll(names, want)
-	late := e.start("watcher", e.kubeconfig) // it leaves the others a head start
+	late := e.start("watcher", e.kubeconfig) // it waits until the others have stored what they saw
 	e.replaceAll(names, want)
 	e.ready(late)
 	for _, w := range e.running("watcher") {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/processor"
+	"nodekeeper.dev/internal/protection"
 )
 
 // ownCluster ends the test on a foreign cluster: what it does is felt by every node.
@@ -30,7 +30,7 @@ func (e *env) ownCluster() {
 func (e *env) protected(name string) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
-		assert.Contains(c, e.node(c, name).Finalizers, processor.Finalizer)
+		assert.Contains(c, e.node(c, name).Finalizers, protection.Finalizer)
 	}, "node %s has the finalizer", name)
 }
 
@@ -83,7 +83,7 @@ func (e *env) unprotect() {
 		e.stop(p)
 	}
 	for name := range e.nodes {
-		err := e.patchFinalizers(name, `"$deleteFromPrimitiveList/finalizers":["`+processor.Finalizer+`"]`)
+		err := e.patchFinalizers(name, `"$deleteFromPrimitiveList/finalizers":["`+protection.Finalizer+`"]`)
 		require.NoError(e.t, client.IgnoreNotFound(err))
 	}
 	e.processor()
@@ -101,7 +101,7 @@ func TestProtectionIsTurnedOffWithOneCommand(t *testing.T) {
 	e.ownCluster()
 	manual, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
-	require.Contains(t, string(manual), processor.UnprotectCommand)
+	require.Contains(t, string(manual), protection.UnprotectCommand)
 	stopped := e.processor("--protect=finalizer")
 	names := e.names(3)
 	for _, name := range names {
@@ -114,10 +114,10 @@ func TestProtectionIsTurnedOffWithOneCommand(t *testing.T) {
 
 	after := e.processor()
 	e.eventually(func(c *assert.CollectT) {
-		assert.Len(c, said(after, "Found nodes that wait for a processor with --protect=finalizer when they are deleted, which this one is not"), 1)
+		assert.Len(c, said(after, "Found protected nodes: their deletion waits for a processor with --protect=finalizer"), 1)
 	}, "a processor that protects no nodes says that there are some")
 	e.stop(after)
-	e.kubectl("sh", "-c", processor.UnprotectCommand)
+	e.kubectl("sh", "-c", protection.UnprotectCommand)
 
 	assert.Equal(t, []string{"example.com/theirs"}, e.node(t, names[0]).Finalizers)
 	e.gone(names[1])
@@ -136,7 +136,7 @@ func TestPolicyProtectsNodesThatNoServiceSees(t *testing.T) {
 		e.kubectl("kubectl", "delete", "-f", policy)
 		e.newNodesHave(nil) // or the cluster's next test gets nodes that wait for a processor
 	})
-	e.newNodesHave([]string{processor.Finalizer})
+	e.newNodesHave([]string{protection.Finalizer})
 	name := e.name("node")
 	e.create(name, labelSet{"rack": "r1"})
 	e.set(name, "rack", "r2")

@@ -137,7 +137,7 @@ func TestDeleteThatTheWatchMissedIsRecordedFromTheLastStateSeen(t *testing.T) {
 		t.Skip("it restarts the API server, which is not ours")
 	}
 	way := e.newProxy()
-	w := e.start("watcher", way.kubeconfig(e), "--head-start=0", "-v=1")
+	w := e.start("watcher", way.kubeconfig(e), "-v=1")
 	e.ready(w)
 	e.processor()
 	replaced, gone := e.name("replaced"), e.name("gone")
@@ -163,7 +163,7 @@ func TestDeleteThatTheWatchMissedIsRecordedFromTheLastStateSeen(t *testing.T) {
 	e.eventually(func(c *assert.CollectT) {
 		deletes := map[string]string{}
 		// What was seen last may be in the record already; then the delete has nothing to add.
-		for _, line := range slices.Concat(said(w, "Recorded transaction"), said(w, "Left out what is stored already")) {
+		for _, line := range slices.Concat(said(w, "Recorded transaction"), said(w, "Skipped an event that is already stored")) {
 			if line["type"] == string(txn.Deleted) {
 				deletes[fmt.Sprint(line["uid"])] = fmt.Sprint(line["resourceVersion"])
 			}

@@ -6,18 +6,21 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/retention"
 )
 
 func TestOnlyTheRecordOfANodeThatStaysAwayIsRemoved(t *testing.T) {
 	t.Parallel()
-	const retention = 15 * time.Second // long enough for a node that comes back on a busy machine
+	const after = 15 * time.Second // long enough for a node that comes back on a busy machine
 	e := newEnv(t)
 	e.watcher()
-	e.processor("--retention=" + retention.String())
+	e.processor("--retention=" + after.String())
 	live, back, away := e.name("live"), e.name("back"), e.name("away")
 	want := labelSet{"rack": "r7"}
 	for _, name := range []string{live, back, away} {
@@ -84,9 +87,14 @@ func TestRecordsAreKeptForEverUnlessARetentionTimeIsGiven(t *testing.T) {
 	}
 	e.stop(keeping)
 
+	// Nobody has looked for nodes that are away, so all of them count from now on.
+	removing := e.processor("--retention=720h")
+	e.awaySince(live, false)
+	e.stop(removing)
+	assert.Equal(t, versions[long], e.recordObject(t, long).ResourceVersion)
+	e.observedSince(time.Now().Add(-40 * day))
 	e.processor("--retention=720h")
 	e.eventually(func(c *assert.CollectT) { assert.Nil(c, e.record(c, long)) }, "the record of the node that is away for 31 days is removed")
-	e.awaySince(live, false)
 	assert.Equal(t, versions[short], e.recordObject(t, short).ResourceVersion)
 	e.watcher()
 	e.create(short, nil)
@@ -101,6 +109,15 @@ func (e *env) noteAway(name string, since time.Time) (resourceVersion string) {
 	cm.Annotations[record.AwaySinceAnnotation] = since.UTC().Format(time.RFC3339)
 	require.NoError(e.t, e.client.Update(e.t.Context(), cm))
 	return cm.ResourceVersion
+}
+
+// observedSince makes it so that processors have looked for nodes that are away since then.
+func (e *env) observedSince(since time.Time) {
+	e.t.Helper()
+	lease := &coordinationv1.Lease{}
+	require.NoError(e.t, e.client.Get(e.t.Context(), types.NamespacedName{Namespace: e.metadata, Name: retention.LeaseName}, lease))
+	lease.Spec.AcquireTime = new(metav1.NewMicroTime(since))
+	require.NoError(e.t, e.client.Update(e.t.Context(), lease))
 }
 
 // recordObject reads the ConfigMap of a node's record.

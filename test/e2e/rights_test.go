@@ -39,8 +39,8 @@ func (e *env) leastRights(program string) rights {
 	leases := rule("coordination.k8s.io", "leases", "get", "list", "watch", "create", "update", "delete")
 	all := map[string]rights{
 		"watcher": {
-			"":                      {e.seeNamespaces(), rule("", "nodes", "list", "watch")},
-			e.transactions:          {rule("", "configmaps", "create", "get", "list", "watch")},
+			"":                      {e.seeNamespaces(), rule("", "nodes", "get", "list", "watch")},
+			e.transactions:          {rule("", "configmaps", "create", "get", "list", "watch", "patch")},
 			e.metadata:              {rule("", "configmaps", "list", "watch"), leases},
 			metav1.NamespaceDefault: {events},
 		},
@@ -62,7 +62,7 @@ func TestLeastRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.createNamespaces()
-	watcher := e.start("watcher", e.kubeconfigOf(e.leastRights("watcher")), "--head-start=0")
+	watcher := e.start("watcher", e.kubeconfigOf(e.leastRights("watcher")))
 	processor := e.start("processor", e.kubeconfigOf(e.leastRights("processor")), "--retention=5s")
 	e.ready(watcher)
 	e.ready(processor)

@@ -40,7 +40,7 @@ func TestProgramsWithoutPermissionSayWhatIsMissing(t *testing.T) {
 	e.createNamespaces()
 	onlySee := e.kubeconfigOf(rights{"": {e.seeNamespaces()}})
 	for program, wants := range map[string][]string{
-		"watcher": {"may not list nodes, nor watch nodes", "create configmaps in namespace " + e.transactions, "Role"},
+		"watcher": {"may not get nodes, nor list nodes, nor watch nodes", "create configmaps in namespace " + e.transactions, "Role"},
 		"processor": {
 			"may not get nodes, nor patch nodes", "delete configmaps in namespace " + e.transactions,
 			"create leases.coordination.k8s.io in namespace " + e.transactions, "update configmaps in namespace " + e.metadata, "Role",
@@ -91,7 +91,7 @@ func badFlags(program string) map[string]badStart {
 	return map[string]map[string]badStart{
 		"watcher": {
 			"with a switch that is none":    {args: []string{"--record-updates=maybe"}, want: `"maybe"`},
-			"with a negative head start":    {args: []string{"--head-start=-1s"}, want: "--head-start -1s"},
+			"with a negative silence":       {args: []string{"--silence=-1s"}, want: "--silence -1s"},
 			"with a flag of the processors": {args: []string{"--workers=3"}, want: "-workers"},
 		},
 		"processor": {

@@ -60,7 +60,7 @@ func (e *env) locks(t require.TestingT) []coordinationv1.Lease {
 	return locks
 }
 
-// record reads the saved labels of a node; nil if there are none.
+// record reads the saved labels of a node; nil if there are none, or no more.
 func (e *env) record(t require.TestingT, name string) *record.Record {
 	cm := &corev1.ConfigMap{}
 	err := e.client.Get(e.t.Context(), types.NamespacedName{Namespace: e.metadata, Name: name}, cm)
@@ -70,6 +70,9 @@ func (e *env) record(t require.TestingT, name string) *record.Record {
 	require.NoError(t, err)
 	r, err := record.Parse(cm)
 	require.NoError(t, err)
+	if r.Floor {
+		return nil
+	}
 	return r
 }
 

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
@@ -50,7 +51,7 @@ func TestRestoredEtcd(t *testing.T) {
 			e.live()
 			before := e.state()
 			backup := e.backUp()
-			w, p := e.watcher("--head-start=5s"), e.processor()
+			w, p := e.watcher(), e.processor()
 			e.liveALostFuture(p)
 			if tc.hasPending {
 				e.leavePending(w)
@@ -62,9 +63,9 @@ func TestRestoredEtcd(t *testing.T) {
 				require.NoError(t, w.Stop(stopTimeout))
 				require.NoError(t, p.Stop(stopTimeout))
 			} else {
-				e.noticesThatHistoryWentBack(w)
+				e.noticesTheRewind(w)
 				if !tc.isBumped { // else it lists anew and goes on
-					e.noticesThatHistoryWentBack(p)
+					e.noticesTheRewind(p)
 				}
 			}
 			w = e.watcher()
@@ -230,9 +231,9 @@ func (e *env) restore(dir string, isBumped bool) {
 }
 
 // bump makes a revision the current one of etcd and the first that is not compacted.
-func (e *env) bump(revision int64) {
+func (e *env) bump(to int64) {
 	e.t.Helper()
-	for e.revision() < revision {
+	for e.revision() < to {
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() { assert.NoError(e.t, e.etcd("put", map[string]any{"key": []byte("bump")}, nil)) })
@@ -294,15 +295,15 @@ func (e *env) startPlane() {
 	require.NoError(e.t, e.plane.StartServer(controlplane.APIServer))
 }
 
-// noticesThatHistoryWentBack waits until a program has ended for that.
-func (e *env) noticesThatHistoryWentBack(p *programs.Program) {
+// noticesTheRewind waits until a program has ended for that.
+func (e *env) noticesTheRewind(p *programs.Program) {
 	e.t.Helper()
 	select {
 	case <-p.Done():
 		assert.Equal(e.t, 1, p.ExitCode())
-		assert.Contains(e.t, p.Output(), "the history of the cluster went back")
+		assert.Contains(e.t, p.Output(), "the cluster was rewound")
 	case <-time.After(patience):
-		require.Fail(e.t, p.Identity+" does not notice that the history went back")
+		require.Fail(e.t, p.Identity+" does not notice that the cluster was rewound")
 	}
 }
 
@@ -335,7 +336,7 @@ func (e *env) refuseTransactions(node string) {
 	}
 	require.NoError(e.t, e.client.Create(e.t.Context(), policy))
 	require.NoError(e.t, e.client.Create(e.t.Context(), binding))
-	probe := txn.Transaction{Type: txn.Updated, Node: node, UID: types.UID("probe"), ResourceVersion: "1"}.ConfigMap(e.transactions)
+	probe := txn.Transaction{Type: txn.Updated, Node: node, UID: types.UID("probe"), Revision: revision.MustParse("1")}.ConfigMap(e.transactions)
 	e.eventually(func(c *assert.CollectT) {
 		assert.Error(c, e.client.Create(e.t.Context(), probe.DeepCopy(), client.DryRunAll))
 	}, "the policy is in force")

@@ -31,7 +31,7 @@ func TestUnreadableRecordHoldsUpItsNodeOnlyUntilItIsMended(t *testing.T) {
 		e.recorded(first.UID, txn.Deleted)
 	}
 	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queued(c)) }, "both deletes are applied")
-	version := e.record(t, node).Version
+	version := e.record(t, node).Revision
 
 	broken := e.editRecord(node, map[string]string{"labels_restored": "nonsense"})
 	e.create(node, labelSet{"rack": "r9"})
@@ -48,7 +48,7 @@ func TestUnreadableRecordHoldsUpItsNodeOnlyUntilItIsMended(t *testing.T) {
 	assert.Empty(t, marker)
 	assert.NotEmpty(t, e.queue(t, node), "the restore is owed")
 
-	e.editRecord(node, map[string]string{"labels_restored": version})
+	e.editRecord(node, map[string]string{"labels_restored": version.String()})
 	require.EventuallyWithT(t, func(c *assert.CollectT) { e.hasRestored(c, node, want) }, prompt, period)
 	e.settle()
 }

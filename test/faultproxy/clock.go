@@ -18,7 +18,7 @@ import (
 // SkewClock makes the program's clock differ from that of the others in what it says of Leases: the times that it
 // writes are moved by By, and those that it reads are moved back. That is what it and the others would see if its wall
 // clock were ahead by By. It is not a clock that goes faster or slower, and times elsewhere, which decide nothing,
-// stay as they are. Leases that a watch brings are not moved: nobody here watches Leases.
+// stay as they are. Leases that a watch brings are not moved: members of a ring watch Leases, but count their own time of what they see.
 type SkewClock struct {
 	By time.Duration
 }
@@ -88,6 +88,11 @@ func move(l *coordinationv1.Lease, by time.Duration) {
 	for _, t := range []*metav1.MicroTime{l.Spec.AcquireTime, l.Spec.RenewTime} {
 		if t != nil {
 			t.Time = t.Add(by)
+		}
+	}
+	for _, f := range l.ManagedFields { // by which a program knows when a Lease was last written
+		if f.Time != nil {
+			f.Time.Time = f.Time.Add(by)
 		}
 	}
 }

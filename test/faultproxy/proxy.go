@@ -98,7 +98,11 @@ func (p *Proxy) Inject(f Fault) (heal func()) {
 }
 
 // CutWatches ends all watches that are open, in the middle of their answers.
-func (p *Proxy) CutWatches() { p.watches.cut() }
+func (p *Proxy) CutWatches() { p.watches.cut(true) }
+
+// EndWatches ends all watches that are open as the API server ends one that falls behind: its answer is
+// complete. It returns how many these were.
+func (p *Proxy) EndWatches() int { return p.watches.cut(false) }
 
 // Watching says whether a watch on a resource of the whole cluster, "nodes" for instance, is open.
 func (p *Proxy) Watching(resource string) bool { return p.watches.has("/api/v1/" + resource) }

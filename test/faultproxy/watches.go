@@ -2,6 +2,7 @@ package faultproxy
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -19,6 +20,8 @@ type openWatch struct {
 	path       string
 	cancel     context.CancelFunc
 	isAnswered bool
+	// ended reports whether the stream ends as if the API server had nothing more to say.
+	ended bool
 }
 
 // tracking returns a handler that has its requests in the watches while they last.
@@ -29,6 +32,15 @@ func (s *watches) tracking(next http.Handler) http.Handler {
 		one := &openWatch{path: r.URL.Path, cancel: cancel}
 		s.add(one)
 		defer s.remove(one)
+		defer func() {
+			failure := recover()
+			if err, ok := failure.(error); ok && errors.Is(err, http.ErrAbortHandler) && s.hasEnded(one) {
+				return // the proxy gives up what was cut
+			}
+			if failure != nil {
+				panic(failure)
+			}
+		}()
 		next.ServeHTTP(&noticing{ResponseWriter: w, notice: func(code int) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -52,13 +64,24 @@ func (s *watches) remove(one *openWatch) {
 	delete(s.open, one)
 }
 
-func (s *watches) cut() {
+// cut ends all watches, abruptly or as the API server ends one, and returns how many these were.
+func (s *watches) cut(abruptly bool) int {
 	s.mu.Lock()
 	open := slices.Collect(maps.Keys(s.open))
+	for _, one := range open {
+		one.ended = !abruptly
+	}
 	s.mu.Unlock()
 	for _, one := range open {
 		one.cancel()
 	}
+	return len(open)
+}
+
+func (s *watches) hasEnded(one *openWatch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return one.ended
 }
 
 func (s *watches) has(path string) bool {

@@ -11,6 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/txn"
 )
 
 // TestByHandGoesByTheDecision: what the decision refuses of a watcher it refuses of people.
@@ -65,7 +68,7 @@ func TestForgetAsksAndIsConditional(t *testing.T) {
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
-	for stdin, says := range map[string]string{"": "give --yes", "n\n": "nothing is done", "\n": "nothing is done"} {
+	for stdin, says := range map[string]string{"": "give --yes", "n\n": "aborted", "\n": "aborted"} {
 		r := e.runWith(stdin, "forget", "node-1")
 		assert.Equal(t, 1, r.code)
 		assert.Contains(t, r.stderr, says)
@@ -73,10 +76,11 @@ func TestForgetAsksAndIsConditional(t *testing.T) {
 	assert.Contains(t, e.fails("forget", "node-1", "node-2", "--yes"), `nothing is saved of node "node-2"`)
 	e.must("forget", "node-1", "--yes", "--dry-run=server")
 	require.NotNil(t, e.record(t, "node-1"))
+	e.label("node-1", "r2")
 	e.must("forget", "node-1", "--yes")
-	require.Nil(t, e.record(t, "node-1"))
 	own, _ := e.node(t, "node-1")
-	assert.Equal(t, of("node-1", "r1"), own, "the node keeps its labels")
+	assert.Equal(t, of("node-1", "r2"), own, "the node keeps its labels")
+	assert.Equal(t, of("node-1", "r2"), e.record(t, "node-1").Labels, "and its record begins again with them")
 }
 
 func TestPruneLeavesWhatIsNotJustAway(t *testing.T) {
@@ -94,7 +98,7 @@ func TestPruneLeavesWhatIsNotJustAway(t *testing.T) {
 	}
 	now := metav1.NewMicroTime(time.Now())
 	require.NoError(t, e.client.Create(t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: "locked"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: "locked", Labels: set{nodelock.Label: nodelock.LabelValue}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("processor"), LeaseDurationSeconds: new(int32(60)), AcquireTime: &now, RenewTime: &now},
 	}))
 	assert.Contains(t, e.fails("prune"), "older-than")
@@ -113,7 +117,7 @@ func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
-	broken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: "notes"}, Data: set{"type": "added"}}
+	broken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: "notes", Labels: set{txn.TypeLabel: "added"}}, Data: set{"type": "added"}}
 	require.NoError(t, e.client.Create(t.Context(), broken))
 	marked := func() {
 		e.eventually(func(c *assert.CollectT) {
@@ -141,7 +145,7 @@ func TestUnreadableRecord(t *testing.T) {
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "node-1"}}
-	require.NoError(t, e.client.Patch(t.Context(), cm, rawMerge(types.MergePatchType, `{"data":{"labels_restored":"none"}}`)))
+	require.NoError(t, e.client.Patch(t.Context(), cm, rawMerge(`{"data":{"labels_restored":"none"}}`)))
 
 	assert.Equal(t, 1, e.run("status").code)
 	assert.Contains(t, e.must("list"), "unreadable")
@@ -163,7 +167,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"--state=gone is not known: use unreadable, restoring":    {"list", "--state=gone"},
 		"--sort-by=size is not known":                             {"list", "--sort-by=size"},
 		"allowed formats are":                                     {"list", "-o", "xml"},
-		"is no name of a node":                                    {"show", "Node_1"},
+		"is not the name of a node":                               {"show", "Node_1"},
 		"give the names of nodes, or --all":                       {"save"},
 		"--dry-run=yes is not known: use none, client, server":    {"save", "--all", "--dry-run=yes"},
 		`no command "stat": did you mean status?`:                 {"stat"},

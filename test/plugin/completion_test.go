@@ -10,6 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
 )
 
 // TestCompletion asks as a shell does that completes kubectl nodekeeper.
@@ -20,9 +25,12 @@ func TestCompletion(t *testing.T) {
 	e.path = script + string(os.PathListSeparator) + e.path
 	e.create("node-there", nil)
 	require.NoError(t, e.client.Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "node-away"}, Data: set{"labels_restored": "1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "node-away", Labels: set{record.ManagedByLabel: record.ManagedBy}}, Data: set{"labels_restored": "1"},
 	}))
-	require.NoError(t, e.client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: "notes"}}))
+	require.NoError(t, e.client.Create(t.Context(), preserve.Forgotten("forgotten", nil, revision.MustParse("1")).ConfigMap(e.metadata)))
+	require.NoError(t, e.client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: e.transactions, Name: "notes", Labels: set{txn.MalformedLabel: "true"},
+	}}))
 	for line, want := range map[string][]string{
 		"show ":                   {"node-there", "node-away"},
 		"show node-t":             {"node-there"},

@@ -69,6 +69,6 @@ func (b *lineBuffer) String() string {
 	return b.buf.String()
 }
 
-func rawMerge(typ types.PatchType, patch string) client.Patch {
-	return client.RawPatch(typ, []byte(patch))
+func rawMerge(patch string) client.Patch {
+	return client.RawPatch(types.MergePatchType, []byte(patch))
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/test/controlplane"
 )
 
@@ -63,7 +64,7 @@ func (e *env) fill(n int) {
 			if err := e.client.Create(ctx, node); err != nil {
 				return err
 			}
-			saved := record.Record{Node: node.Name, Labels: node.Labels, Version: node.ResourceVersion, Source: node.UID, SavedAt: time.Now()}
+			saved := record.Record{Node: node.Name, Labels: node.Labels, Revision: revision.Of(node.ResourceVersion), Source: node.UID, SavedAt: time.Now()}
 			return e.client.Create(ctx, saved.ConfigMap(e.metadata))
 		})
 	}

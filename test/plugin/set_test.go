@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -24,8 +25,8 @@ func (e *env) live(name string) *metav1.PartialObjectMetadata {
 func (e *env) late(t txn.Transaction) {
 	e.t.Helper()
 	t.ObservedAt = time.Now()
-	queue := &txn.Queue{Client: e.client, Namespace: e.transactions}
-	require.NoError(e.t, queue.Put(e.t.Context(), t))
+	q := &queue.Queue{Client: e.client, Namespace: e.transactions}
+	require.NoError(e.t, q.Put(e.t.Context(), t))
 	e.settled()
 }
 
@@ -97,9 +98,9 @@ func TestSetChecksWhatItIsGiven(t *testing.T) {
 	e.delete("node-1")
 	for change, says := range map[string]string{
 		"rack":              "give key=value",
-		"rack=a b":          "no label value",
+		"rack=a b":          "not a label value",
 		"-x=y":              "see kubectl nodekeeper set --help", // a flag, to a shell
-		"a/b/c=d":           "no label key",
+		"a/b/c=d":           "not a label key",
 		"labels_restored=1": "nodekeeper's own label",
 		"rack=r2":           "give --overwrite",
 	} {

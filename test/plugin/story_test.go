@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/controlplane"
 )
 
@@ -149,7 +149,7 @@ func (s *story) lookWhileNoProcessorRuns() {
 	s.delete("worker-1")
 	s.create("worker-1", machine("worker-1"))
 	require.NoError(s.t, s.client.Create(s.t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.transactions, Name: "notes"}, Data: set{"by": "somebody"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.transactions, Name: "notes", Labels: set{txn.TypeLabel: "added"}}, Data: set{"by": "somebody"},
 	}))
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.queued(c), 4) }, "all is recorded")
 	s.stop(w)
@@ -195,7 +195,7 @@ func (s *story) removeAndMove() {
 func (s *story) age(name string) {
 	patch := `{"metadata":{"annotations":{"nodekeeper.dev/away-since":"` + metav1.Now().AddDate(0, 0, -45).UTC().Format("2006-01-02T15:04:05Z") + `"}}}`
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.metadata, Name: name}}
-	require.NoError(s.t, s.client.Patch(s.t.Context(), cm, rawMerge(types.MergePatchType, patch)))
+	require.NoError(s.t, s.client.Patch(s.t.Context(), cm, rawMerge(patch)))
 }
 
 // shell runs a command line in a shell and keeps it and what it prints as part of a session.

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"nodekeeper.dev/test/repository"
 )
 
 // readyPeriod is the time between two looks at the readiness probe.
@@ -79,7 +81,7 @@ const BinEnv = "NODEKEEPER_BIN"
 func Path(name string) (string, error) {
 	dir := os.Getenv(BinEnv)
 	if dir == "" {
-		root, err := moduleRoot()
+		root, err := repository.Root()
 		if err != nil {
 			return "", err
 		}
@@ -90,23 +92,6 @@ func Path(name string) (string, error) {
 		return "", fmt.Errorf("%s is not built: run \"make build\"", path)
 	}
 	return path, nil
-}
-
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("looking for go.mod: %w", err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("looking for go.mod: not inside a module")
-		}
-		dir = parent
-	}
 }
 
 // read keeps the output and looks in it for the address of the health probe.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
+	"time"
 )
 
 // downtime keeps processes down, and lets them be started again as the same containers or as new pods.
@@ -57,6 +59,44 @@ func (f *replaceProcess) inject(context.Context) error { return f.begin((*proces
 func (f *replaceProcess) heal(context.Context) error { f.end(); return nil }
 
 func (f *replaceProcess) String() string { return "SIGTERM of " + names(f.victims) }
+
+// shortLives replaces processes over and over by new pods, none of which lives for much longer than
+// a second: kill -9, and another identity.
+type shortLives struct {
+	victims []*process
+	end     context.CancelFunc
+	ended   sync.WaitGroup
+}
+
+// lifetime is the time between two ends: that in which a pod starts, and a second.
+const lifetime = minBackoff + time.Second
+
+func drawShortLives(w *world, r *rand.Rand) fault { return &shortLives{victims: some(r, w.victims())} }
+
+func (f *shortLives) inject(ctx context.Context) error {
+	ctx, f.end = context.WithCancel(context.WithoutCancel(ctx))
+	f.ended.Go(func() {
+		for {
+			for _, p := range f.victims {
+				if err := p.replace(); err != nil {
+					p.world.fail("replacing %s: %v", p.name, err)
+				}
+			}
+			if !wait(ctx, lifetime) {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (f *shortLives) heal(context.Context) error {
+	f.end()
+	f.ended.Wait()
+	return nil
+}
+
+func (f *shortLives) String() string { return "short lives of " + names(f.victims) }
 
 // freezeProcess is SIGSTOP and then SIGCONT: a process that is away for longer than its locks live, and
 // goes on as if nothing had been.

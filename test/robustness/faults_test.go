@@ -35,6 +35,7 @@ var kinds = []struct {
 }{
 	{4, drawKillProcess},
 	{2, drawReplaceProcess},
+	{3, drawShortLives},
 	{4, drawFreezeProcess},
 	{3, drawRestartServer},
 	{2, drawFreezeServer},

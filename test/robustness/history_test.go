@@ -197,9 +197,9 @@ func (n *node) applyRecord(now *record.Record) {
 	}
 	n.record = now
 	if now != nil {
-		n.versions[now.Version] = now.Labels
-		n.save(now.Source, now.Version)
-		n.save(now.Restored.UID, now.Restored.ResourceVersion)
+		n.versions[now.Revision.String()] = now.Labels
+		n.save(now.Source, now.Revision.String())
+		n.save(now.Restored.UID, now.Restored.Revision.String())
 	}
 }
 
@@ -222,7 +222,7 @@ func (n *node) applyTransaction(revision uint64, w *transactionWrite) {
 	if w.Type == txn.Added && i.addedAt == 0 {
 		i.addedAt = revision
 	}
-	i.recorded = append(i.recorded, storedTxn{storedAt: revision, resourceVersion: number(w.ResourceVersion), typ: w.Type})
+	i.recorded = append(i.recorded, storedTxn{storedAt: revision, resourceVersion: number(w.Revision.String()), typ: w.Type})
 }
 
 // number is a resourceVersion as etcd counts; 0 for none.

@@ -54,9 +54,9 @@ func (p *process) run(ctx context.Context) {
 			wait(ctx, period)
 			continue
 		}
-		began := time.Now()
+		began, identity := time.Now(), p.identity()
 		p.live(ctx)
-		if time.Since(began) > maxBackoff {
+		if time.Since(began) > maxBackoff || p.identity() != identity { // a new pod has no backoff
 			backoff = minBackoff
 		}
 		wait(ctx, backoff)
@@ -125,6 +125,18 @@ func (p *process) kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held++
+	p.isKilled = true
+	if p.running == nil {
+		return nil
+	}
+	return p.running.Kill()
+}
+
+// replace ends the program as kill -9 does. A new pod takes its place.
+func (p *process) replace() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pods++
 	p.isKilled = true
 	if p.running == nil {
 		return nil

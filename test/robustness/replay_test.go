@@ -144,7 +144,7 @@ func describeObject(n *node, e event) string {
 		if n.record != nil {
 			before = n.record.Labels
 		}
-		return fmt.Sprintf("record       version %s source %s restored %s@%s %s", now.Version, short(now.Source), short(now.Restored.UID), now.Restored.ResourceVersion, diff(before, now.Labels))
+		return fmt.Sprintf("record       version %s source %s restored %s@%s %s", now.Revision, short(now.Source), short(now.Restored.UID), now.Restored.Revision, diff(before, now.Labels))
 	case e.node.isDeleted:
 		return fmt.Sprintf("node %s    deleted with %v", short(e.node.uid), e.node.labels)
 	case n.live == nil:
@@ -164,7 +164,7 @@ func describeTransaction(t *transactionWrite) string {
 	} else if t.Type != txn.Added {
 		more = fmt.Sprint(t.Labels)
 	}
-	return fmt.Sprintf("  txn %s  %s %s@%s marker %q %s", short(t.UID), verb, t.Type, t.ResourceVersion, t.Marker, more)
+	return fmt.Sprintf("  txn %s  %s %s@%s marker %q %s", short(t.UID), verb, t.Type, t.Revision, t.Marker, more)
 }
 
 // diff tells what changed between two sets of labels.

@@ -101,7 +101,7 @@ func (w *world) history(t *testing.T, seed uint64) *ghost {
 	}
 	processors()
 	if w.scenario.isProtected {
-		return &ghost{policy: defaultPolicy()} // nothing is excused
+		return &ghost{policy: defaultPolicy(), protectorsEnd: true}
 	}
 	return &ghost{policy: defaultPolicy(), blind: w.blind}
 }

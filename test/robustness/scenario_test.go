@@ -11,7 +11,7 @@ type scenario struct {
 	// isBlind: all watchers may be down together. What they did not see is lost, if it was not recorded.
 	isBlind bool
 	// isProtected: the processors keep a Node by a finalizer until its labels are saved, and users
-	// delete only nodes that have it. So nothing is lost, whoever is down.
+	// delete only nodes that have it. So nothing is lost, whoever is down, but an edit in the moment in which a Node is let go.
 	isProtected bool
 }
 

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -26,6 +27,11 @@ func (s *story) node(uid types.UID, own labelSet, marker string) {
 	s.add(event{node: &nodeWrite{uid: uid, labels: own, marker: marker}})
 }
 
+// ending writes a Node that is being deleted.
+func (s *story) ending(uid types.UID, own labelSet) {
+	s.add(event{node: &nodeWrite{uid: uid, labels: own, isEnding: true}})
+}
+
 // overwrite writes the Node as a processor does.
 func (s *story) overwrite(uid types.UID, own labelSet, marker string) {
 	s.add(event{node: &nodeWrite{uid: uid, labels: own, marker: marker, isService: true}})
@@ -35,9 +41,9 @@ func (s *story) delete(uid types.UID, own labelSet) {
 	s.add(event{node: &nodeWrite{uid: uid, labels: own, isDeleted: true}})
 }
 
-func (s *story) transaction(typ txn.Type, uid types.UID, revision uint64, own labelSet, marker string) txn.Transaction {
+func (s *story) transaction(typ txn.Type, uid types.UID, rv uint64, own labelSet, marker string) txn.Transaction {
 	return txn.Transaction{
-		Type: typ, Node: storyNode, UID: uid, ResourceVersion: strconv.FormatUint(revision, 10), Labels: own, Marker: marker,
+		Type: typ, Node: storyNode, UID: uid, Revision: revision.Of(strconv.FormatUint(rv, 10)), Labels: own, Marker: marker,
 		FoundsRecord: typ == txn.Added,
 	}
 }
@@ -52,14 +58,14 @@ func (s *story) remove(t txn.Transaction) {
 
 // save writes the record of what a transaction holds.
 func (s *story) save(t txn.Transaction) {
-	s.add(event{record: &recordWrite{now: &record.Record{Node: storyNode, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID}}})
+	s.add(event{record: &recordWrite{now: &record.Record{Node: storyNode, Labels: t.Labels, Revision: t.Revision, Source: t.UID}}})
 }
 
 // note writes the record of what a transaction holds, with the note of a restore.
 func (s *story) note(t txn.Transaction, onto types.UID, at uint64) {
 	s.add(event{record: &recordWrite{now: &record.Record{
-		Node: storyNode, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID,
-		Restored: record.Restoration{UID: onto, ResourceVersion: strconv.FormatUint(at, 10)},
+		Node: storyNode, Labels: t.Labels, Revision: t.Revision, Source: t.UID,
+		Restored: record.Restoration{UID: onto, Revision: revision.Of(strconv.FormatUint(at, 10))},
 	}}})
 }
 
@@ -94,7 +100,7 @@ func restored() (*story, txn.Transaction, uint64) {
 	s, deleted := returned()
 	added := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
 	s.store(added)
-	s.overwrite("u2", labelSet{"a": "1"}, deleted.ResourceVersion)
+	s.overwrite("u2", labelSet{"a": "1"}, deleted.Revision.String())
 	at := s.revision()
 	s.note(deleted, "u2", at)
 	s.remove(added)

@@ -8,6 +8,7 @@ import (
 
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 )
 
 // seesDrop: the decision on a transaction that is removed, made once more of what is really there, is that nothing is to be
@@ -21,7 +22,7 @@ func (g *ghost) seesDrop(n *node, e event) error {
 	if d.Action == preserve.Nothing {
 		return nil
 	}
-	return fmt.Errorf("%s of incarnation %s at %s is removed, and what it asks for is to %s: %s", t.Type, short(t.UID), t.ResourceVersion, d.Action, d.Reason)
+	return fmt.Errorf("%s of incarnation %s at %s is removed, and what it asks for is to %s: %s", t.Type, short(t.UID), t.Revision, d.Action, d.Reason)
 }
 
 func liveNode(n *node) *preserve.Node {
@@ -29,7 +30,7 @@ func liveNode(n *node) *preserve.Node {
 		return nil
 	}
 	last := n.live.last()
-	return &preserve.Node{UID: n.live.uid, ResourceVersion: strconv.FormatUint(last.revision, 10), Labels: last.labels, Marker: last.marker}
+	return &preserve.Node{UID: n.live.uid, Revision: revision.Of(strconv.FormatUint(last.revision, 10)), Labels: last.labels, Marker: last.marker}
 }
 
 // seesWrite: what is written follows from what it replaces. What goes back in time is for seesAge.
@@ -46,7 +47,7 @@ func (g *ghost) seesWrite(n *node, e event) error {
 	}
 	if !isNote(n, before, after) && !isLater(n, before, after) {
 		return fmt.Errorf("version %s of %s replaces version %s of %s, restored onto %q at %s: it does not follow from that",
-			after.Version, short(after.Source), before.Version, short(before.Source), short(before.Restored.UID), before.Restored.ResourceVersion)
+			after.Revision, short(after.Source), before.Revision, short(before.Source), short(before.Restored.UID), before.Restored.Revision)
 	}
 	return nil
 }
@@ -55,12 +56,12 @@ func (g *ghost) seesWrite(n *node, e event) error {
 // with the same labels.
 func isNote(n *node, before, after record.Record) bool {
 	i := n.incarnations[after.Restored.UID]
-	if i == nil || before.Version != after.Version || before.Source != after.Source || !maps.Equal(before.Labels, after.Labels) {
+	if i == nil || before.Revision != after.Revision || before.Source != after.Source || !maps.Equal(before.Labels, after.Labels) {
 		return false
 	}
-	s, ok := i.at(number(after.Restored.ResourceVersion))
-	isOwn := i.uid == before.Source && number(after.Restored.ResourceVersion) > number(before.Version)
-	return ok && (isOwn || s.marker == before.Version) && maps.Equal(s.labels, after.Labels)
+	s, ok := i.at(number(after.Restored.Revision.String()))
+	isOwn := i.uid == before.Source && number(after.Restored.Revision.String()) > number(before.Revision.String())
+	return ok && (isOwn || s.marker == before.Revision.String()) && maps.Equal(s.labels, after.Labels)
 }
 
 // isLater says whether a record is of a later state of the incarnation that the one before follows.
@@ -69,15 +70,15 @@ func isLater(n *node, before, after record.Record) bool {
 	if source == nil {
 		return false
 	}
-	s, ok := source.at(number(after.Version))
-	isAfterRestore := number(after.Version) > number(before.Restored.ResourceVersion)
+	s, ok := source.at(number(after.Revision.String()))
+	isAfterRestore := number(after.Revision.String()) > number(before.Restored.Revision.String())
 	switch {
 	case !ok:
 		return false
 	case after.Source == before.Source:
-		return isAfterRestore && number(after.Version) > number(before.Version)
+		return isAfterRestore && number(after.Revision.String()) > number(before.Revision.String())
 	case after.Source == before.Restored.UID:
 		return isAfterRestore
 	}
-	return s.marker == before.Version && isAfterRestore
+	return s.marker == before.Revision.String() && isAfterRestore
 }

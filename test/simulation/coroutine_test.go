@@ -2,10 +2,30 @@ package simulation
 
 import "iter"
 
-// coroutine runs an actor between two pauses at a time. It is used for many runs, since one costs more than a run.
+// party has turns. A crash ends its present life.
+type party interface {
+	next()
+	crash()
+	end()
+}
+
+var (
+	_ party = (*coroutine)(nil)
+	_ party = stateless(nil)
+)
+
+// stateless is a party that remembers nothing from one turn to the next.
+type stateless func()
+
+func (f stateless) next()  { f() }
+func (f stateless) crash() {}
+func (f stateless) end()   {}
+
+// coroutine runs an actor between two pauses at a time. It is used for many runs, since one costs
+// more than a run.
 type coroutine struct {
 	step func() (struct{}, bool)
-	end  func()
+	stop func()
 
 	isEnding bool // the present life is to end
 	isNew    bool // the present life has not begun yet
@@ -14,10 +34,11 @@ type coroutine struct {
 // ended is what a life panics with to end at once, wherever it is.
 type ended struct{}
 
-// newCoroutine returns the coroutine of an actor that lives over and over. It stands before the first life.
+// newCoroutine returns the coroutine of an actor that lives over and over. It stands before the
+// first life.
 func newCoroutine(life func(pause func())) *coroutine {
 	c := &coroutine{}
-	c.step, c.end = iter.Pull(func(yield func(struct{}) bool) {
+	c.step, c.stop = iter.Pull(func(yield func(struct{}) bool) {
 		isOver := false
 		pause := func() {
 			isOver = !yield(struct{}{})
@@ -50,6 +71,9 @@ func (c *coroutine) live(life func()) {
 
 // next lets the actor go on to its next pause.
 func (c *coroutine) next() { c.step() }
+
+// end stops the coroutine for good.
+func (c *coroutine) end() { c.stop() }
 
 // crash ends the present life and stands before the next one.
 func (c *coroutine) crash() {

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -30,11 +30,13 @@ var (
 // the next incarnation is to get are the labels that the last owner had in the end. If all watchers were down,
 // nobody may know those: then any labels that it had will do that are not older than what was stored of it.
 type ghost struct {
-	variant        variant
+	strict         bool // whether nothing is ever to be lost
 	recordsUpdates bool
 
-	owner int    // the last incarnation that owned its labels; 0: none has yet
-	by    []life // the incarnations; the first one has the index 1
+	owner   int    // the last incarnation that owned its labels; 0: none has yet
+	founder int    // the last one that the first record may be of; 0: any
+	forgot  int    // up to where no event counts, since the record was removed
+	by      []life // the incarnations; the first one has the index 1
 }
 
 // life is what the ghost knows of one incarnation. All are resourceVersions; 0: not yet.
@@ -45,20 +47,47 @@ type life struct {
 	floor    int // what was stored of the last owner when it was first recorded that this incarnation was added
 	isAdded  bool
 	isEnded  bool // a watcher has stored its end
+	isLoose  bool // it was there while the record was removed: that may have overtaken what was stored of it
 }
 
-func (g *ghost) reset(v variant, recordsUpdates bool) {
-	*g = ghost{variant: v, recordsUpdates: recordsUpdates, by: append(g.by[:0], life{})}
+func (g *ghost) reset(strict, recordsUpdates bool) {
+	*g = ghost{strict: strict, recordsUpdates: recordsUpdates, by: append(g.by[:0], life{})}
 }
-
-// isStrict says whether nothing is ever to be lost.
-func (g *ghost) isStrict() bool { return g.variant != outage }
 
 // created is told after a Node was created.
 func (g *ghost) created(w *world) {
 	g.by = append(g.by, life{})
-	if g.isStrict() && g.owner == 0 {
+	switch {
+	case g.strict && g.owner == 0 && g.forgot == 0:
 		g.becomesOwner(w.incarnation, w.rv)
+	case g.strict && g.forgot > 0 && g.founder == 0 && !w.record.hasLabels():
+		g.founder = w.incarnation
+	case g.founder == 0 && !w.record.hasLabels() && slices.ContainsFunc(w.queue, g.founds):
+		g.founder = w.incarnation - 1 // what is stored is of before
+	}
+}
+
+// founds says whether a transaction makes a record if there is none.
+func (g *ghost) founds(t *storedTxn) bool {
+	return (t.Type != txn.Added || t.FoundsRecord) && number(t.Revision.String()) > g.forgot && !g.by[incarnationOf(t.UID)].isLoose
+}
+
+// released is told after a Node was deleted by the write that took its finalizer away: now its labels are stored, but for
+// an edit in the very moment, which is stored later.
+func (g *ghost) released(w *world, isEditedLate, isOvertaken bool) {
+	last := w.events[len(w.events)-1]
+	l := &g.by[last.incarnation]
+	if isOvertaken { // what the decision went by was removed after it
+		l.isLoose, g.founder = true, 0
+		return
+	}
+	l.stored = last.rv
+	own, _ := labels.Split(last.node.Labels)
+	switch {
+	case !w.record.hasLabels():
+		w.breaks(errBrokeP1, "%s is let go, and nothing is saved", last.node.UID)
+	case l.owns > 0 && g.owner == last.incarnation && !isEditedLate && !maps.Equal(own, w.record.Labels):
+		w.breaks(errBrokeP1, "%s is let go with %v, and saved are %v", last.node.UID, own, w.record.Labels)
 	}
 }
 
@@ -73,7 +102,7 @@ func (g *ghost) owns(w *world) bool { return g.by[w.incarnation].owns > 0 }
 // puts is told before a transaction is stored, and when one is left out that need not be.
 func (g *ghost) puts(t txn.Transaction) {
 	l := &g.by[incarnationOf(t.UID)]
-	l.stored = max(l.stored, number(t.ResourceVersion))
+	l.stored = max(l.stored, number(t.Revision.String()))
 	l.isEnded = l.isEnded || t.Type == txn.Deleted
 	if t.Type == txn.Added && !l.isAdded {
 		l.isAdded, l.floor = true, g.by[g.owner].stored
@@ -81,21 +110,23 @@ func (g *ghost) puts(t txn.Transaction) {
 }
 
 // restores is told before a restore.
-func (g *ghost) restores(w *world, read *preserve.Node, d preserve.Decision) {
+func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string) {
+	own, _ := labels.Split(read.Labels)
+	given, _ := labels.Split(wanted)
 	if g.owns(w) {
-		w.breaks(errBrokeP3, "%s has %v, and gets %v", read.UID, read.Labels, d.Labels)
+		w.breaks(errBrokeP3, "%s has %v, and gets %v", read.UID, own, given)
 		return
 	}
-	isRight := func(saved map[string]string) bool { return maps.Equal(d.Labels, policy.Restored(read.Labels, saved)) }
+	isRight := func(saved map[string]string) bool { return maps.Equal(given, policy.Restored(own, saved)) }
 	if !g.had(w, g.by[w.incarnation].floor, isRight) {
-		w.breaks(errBrokeP1, "%s gets %v, which u%d did not have in the end", read.UID, d.Labels, g.owner)
+		w.breaks(errBrokeP1, "%s gets %v, which u%d did not have in the end", read.UID, given, g.owner)
 	}
 }
 
 // restored is told after a restore.
 func (g *ghost) restored(w *world) {
 	g.by[w.incarnation].restored = w.rv
-	if g.isStrict() {
+	if g.strict {
 		g.becomesOwner(w.incarnation, w.rv)
 	}
 }
@@ -118,7 +149,7 @@ func (g *ghost) had(w *world, floor int, isRight func(map[string]string) bool) b
 		if e.rv < g.by[g.owner].owns || isRight(own) {
 			return e.rv >= g.by[g.owner].owns
 		}
-		if g.isStrict() || e.rv <= floor {
+		if g.strict && !g.by[g.owner].isLoose || e.rv <= floor {
 			return false
 		}
 	}
@@ -127,21 +158,28 @@ func (g *ghost) had(w *world, floor int, isRight func(map[string]string) bool) b
 
 // saves is told before a record is written.
 func (g *ghost) saves(w *world, r record.Record) {
-	version, source := number(r.Version), incarnationOf(r.Source)
-	if w.record == nil && !g.isStrict() {
+	version, source := number(r.Revision.String()), incarnationOf(r.Source)
+	isFirst := !w.record.hasLabels()
+	if version < g.forgot || version == g.forgot && isFirst {
+		w.breaks(errBrokeP2, "%s@%s is saved, and the record was removed at %d", r.Source, r.Revision, g.forgot)
+	}
+	if isFirst && g.founder > 0 && source > g.founder {
+		w.breaks(errBrokeP2, "the labels of %s are saved first, before those of an earlier incarnation", r.Source)
+	}
+	if isFirst && (!g.strict || g.forgot > 0) {
 		g.becomesOwner(source, w.firstRV(source))
 	}
 	g.noted(source)
 	if r.Restored.UID != "" {
 		g.noted(incarnationOf(r.Restored.UID))
 	}
-	if w.record == nil && !g.recordsUpdates && w.node != nil && incarnationOf(w.node.UID) == source && w.node.DeletionTimestamp == nil {
+	if isFirst && !g.recordsUpdates && w.node != nil && incarnationOf(w.node.UID) == source && w.node.DeletionTimestamp == nil {
 		w.breaks(errBrokeP1, "the first labels of %s are saved while it lives, and no changes are recorded", r.Source)
 	}
-	if r.Restored.UID != "" && number(r.Restored.ResourceVersion) < version {
+	if r.Restored.UID != "" && number(r.Restored.Revision.String()) < version {
 		w.breaks(errBrokeP2, "a note of %s is older than the labels", r.Restored.UID)
 	}
-	if w.record != nil && lastSeen(r) < lastSeen(w.record.Record) {
+	if !isFirst && lastSeen(r) < lastSeen(w.record.Record) {
 		w.breaks(errBrokeP2, "the record goes back from %d to %d", lastSeen(w.record.Record), lastSeen(r))
 	}
 	for _, e := range w.events {
@@ -151,15 +189,43 @@ func (g *ghost) saves(w *world, r record.Record) {
 		own, _ := labels.Split(e.node.Labels)
 		switch {
 		case e.incarnation != source || !maps.Equal(own, r.Labels):
-			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Version)
+			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
 		case g.by[source].owns == 0 || g.by[source].owns > version:
 			w.breaks(errBrokeP2, "%v is saved, and %s did not have its labels", r.Labels, r.Source)
 		}
 	}
 }
 
+// removed is told before the record is removed, by somebody who has read a Node, nil for none, when the resourceVersion was now.
+func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
+	for i := range g.by {
+		g.by[i].owns, g.by[i].restored = 0, 0
+	}
+	g.owner, g.founder, g.forgot = 0, 0, now
+	if n != nil {
+		g.forgot = number(n.ResourceVersion)
+		g.becomesOwner(incarnationOf(n.UID), g.forgot)
+		l := &g.by[g.owner]
+		if w.node != n {
+			l.stored, l.isLoose = g.forgot, true
+		}
+		l.stored = max(l.stored, g.forgot)
+		return
+	}
+	for i := 1; i < len(g.by); i++ {
+		if w.firstRV(i) > now {
+			g.by[i].stored, g.by[i].isLoose = 0, true
+		}
+	}
+	if g.strict && w.node != nil {
+		g.founder = w.incarnation
+	}
+}
+
 // lastSeen is when an incarnation was last known to have the labels of a record.
-func lastSeen(r record.Record) int { return max(number(r.Version), number(r.Restored.ResourceVersion)) }
+func lastSeen(r record.Record) int {
+	return max(number(r.Revision.String()), number(r.Restored.Revision.String()))
+}
 
 // firstRV returns the resourceVersion with which an incarnation was created.
 func (w *world) firstRV(incarnation int) int {
@@ -175,7 +241,7 @@ func (w *world) firstRV(incarnation int) int {
 func (g *ghost) check(w *world) {
 	switch {
 	case w.broken != nil:
-	case w.record == nil:
+	case !w.record.hasLabels():
 		g.checkNoRecord(w)
 	case w.node != nil && !g.owns(w):
 		w.breaks(errBrokeP4, "%s never got its labels", w.node.UID)
@@ -196,7 +262,11 @@ func (g *ghost) check(w *world) {
 func (g *ghost) checkNoRecord(w *world) {
 	switch {
 	case w.incarnation == 0:
-	case w.node != nil && g.recordsUpdates, w.node == nil && g.isStrict(), w.incarnation > 1 && g.isStrict():
+	case g.forgot > 0:
+		if w.node != nil && g.recordsUpdates || g.strict && g.founder > 0 && (w.node == nil || w.incarnation > g.founder) {
+			w.breaks(errBrokeP1, "nothing is saved of what came after the removal")
+		}
+	case w.node != nil && g.recordsUpdates, w.node == nil && g.strict, w.incarnation > 1 && g.strict:
 		w.breaks(errBrokeP1, "nothing is saved")
 	}
 }

@@ -15,9 +15,8 @@ import (
 type mutant struct {
 	// among narrows what schedules draw, for what matters only where many things come together; nil: nothing is narrowed.
 	narrow func(s *settings)
-	// known is a schedule in hexadecimal that is tried first, if not empty.
-	known string
-
+	// script is the schedule that shows the mutant, where random choice does not get there; nil: random schedules find it.
+	script func(s *script)
 	// decide and note are given what the real rules say.
 	decide func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision
 	note   func(t txn.Transaction, r record.Record, n preserve.Node, next record.Record) record.Record
@@ -26,13 +25,18 @@ type mutant struct {
 	catchUp func(a *watcherActor, listed *metav1.PartialObjectMetadata, r *record.Record, transactions []txn.Transaction) []txn.Transaction
 
 	// bad habits of a processor
-	dropsOnCache, restoresFromCache, recordFirst, savesThenReads, removesFirst, removesByName, newestFirst bool
-	patchesBlindly, savesBlindly, notesNothing                                                             bool
-	folds                                                                                                  func(first, second txn.Transaction) bool
-	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits                                             bool
+	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
+	patchesBlindly, savesBlindly, notesNothing, savesThenReads, seesParts                  bool
+	// plan is given the real plan.
+	plan                                                                                      func([]preserve.Step) []preserve.Step
+	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits, overtakesQueue, trustsRecords bool
+	// bad habits of those who remove records
+	looksFirst, leavesNoFloor bool
 	// bad habits of a watcher
-	noHeadStart, recordsFirst, trustsNames, ignoresQueue bool
-	leavesForGood                                        bool
+	recordsFirst, trustsNames, ignoresQueue, leavesForGood       bool
+	noBarrier, holdsConclusions, replacesBarrier                 bool
+	trustsDigests, answersEarly, forgetsProtectors, trustsLabels bool
+	knowsMembersFirst, keepsBarrier, staysAway                   bool
 	// knows is what a watcher takes for stored, besides what the real one does.
 	knows func(t txn.Transaction, r *record.Record, queue []*storedTxn) bool
 }
@@ -45,7 +49,7 @@ func (m mutant) among(narrow func(s *settings)) mutant {
 // saving is a mutant of the rows of Save where there is a record.
 func saving(f func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision) mutant {
 	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
-		if r == nil || t.Type == txn.Added {
+		if r == nil || r.Floor || t.Type == txn.Added {
 			return d
 		}
 		return f(t, *r, d)
@@ -72,18 +76,13 @@ func believing(isCase func(t txn.Transaction, r record.Record) bool) mutant {
 	})
 }
 
-// folding is a mutant of what is applied together: of the two transactions something does not count.
-func folding(alike func(first, second *txn.Transaction)) mutant {
-	return mutant{folds: func(first, second txn.Transaction) bool {
-		alike(&first, &second)
-		return preserve.Folds(first, second)
-	}}
-}
+// planning is a mutant of the plan.
+func planning(f func([]preserve.Step) []preserve.Step) mutant { return mutant{plan: f} }
 
 // founding is a mutant of the row where there is no record.
 func founding(f func(t txn.Transaction, d preserve.Decision) preserve.Decision) mutant {
 	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
-		if r != nil {
+		if r != nil && !r.Floor {
 			return d
 		}
 		return f(t, d)
@@ -93,7 +92,7 @@ func founding(f func(t txn.Transaction, d preserve.Decision) preserve.Decision) 
 // restoring is a mutant of the rows of Restore.
 func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
 	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
-		if r == nil || t.Type != txn.Added {
+		if r == nil || r.Floor || t.Type != txn.Added {
 			return d
 		}
 		return f(t, *r, n, d)
@@ -124,25 +123,25 @@ func saved(r record.Record) preserve.Decision {
 }
 
 func captured(t txn.Transaction) record.Record {
-	return record.Record{Node: t.Node, Labels: t.Labels, Version: t.ResourceVersion, Source: t.UID}
+	return record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID}
 }
 
 func restored(r record.Record, n *preserve.Node) preserve.Decision {
-	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(n.Labels, r.Labels), Marker: r.Version}
+	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(n.Labels, r.Labels), Marker: r.Revision.String()}
 }
 
 // onlyNoted is a note that takes no account of the Node's labels.
 func onlyNoted(r record.Record, n preserve.Node) record.Record {
-	r.Restored = record.Restoration{UID: n.UID, ResourceVersion: n.ResourceVersion}
+	r.Restored = record.Restoration{UID: n.UID, Revision: n.Revision}
 	return r
 }
 
 // atTransaction is a record that has the transaction's resourceVersion for that of the Node.
 func atTransaction(t txn.Transaction, next record.Record) record.Record {
 	if next.Restored.UID == t.UID {
-		next.Restored.ResourceVersion = t.ResourceVersion
+		next.Restored.Revision = t.Revision
 	} else {
-		next.Version = t.ResourceVersion
+		next.Revision = t.Revision
 	}
 	return next
 }
@@ -152,15 +151,15 @@ func isAfter(rv, other string) bool { return number(rv) > number(other) }
 // The rows of Save that store something.
 
 func isLaterOfSource(t txn.Transaction, r record.Record) bool {
-	return t.UID == r.Source && isAfter(t.ResourceVersion, r.Version) && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
+	return t.UID == r.Source && isAfter(t.Revision.String(), r.Revision.String()) && isAfter(t.Revision.String(), r.Restored.Revision.String())
 }
 
 func isLaterOfRestored(t txn.Transaction, r record.Record) bool {
-	return t.UID == r.Restored.UID && t.UID != r.Source && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
+	return t.UID == r.Restored.UID && t.UID != r.Source && isAfter(t.Revision.String(), r.Restored.Revision.String())
 }
 
 func isLaterByMarker(t txn.Transaction, r record.Record) bool {
-	return isStranger(t, r) && t.Marker == r.Version && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
+	return isStranger(t, r) && t.Marker == r.Revision.String() && isAfter(t.Revision.String(), r.Restored.Revision.String())
 }
 
 func isStranger(t txn.Transaction, r record.Record) bool {
@@ -171,5 +170,5 @@ func hasSameLabels(t txn.Transaction, r record.Record) bool { return maps.Equal(
 
 // replaces says whether a decision replaces what the record has.
 func replaces(d preserve.Decision, r record.Record) bool {
-	return d.Action == preserve.Save && d.Record.Version != r.Version
+	return d.Action == preserve.Save && d.Record.Revision != r.Revision
 }

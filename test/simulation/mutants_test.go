@@ -44,11 +44,14 @@ import (
 //	  conditional on uid and resourceVersion    processor: patches unconditionally
 //	  then store                                processor: does not note a restore, restore: only noted
 //
-// Transactions that are applied together by the last of them
+// A floor
 //
-//	of one incarnation                          fold: over the end of a node
-//	none is an add                              fold: over the add of a node
-//	with the same marker                        (a restore would have to be known to nobody; see the tests of preserve.Folds)
+//	t.rv is not after its revision              floor: an event from before counts, floor: none is left
+//	else as if there were no record             (the ghost: what comes after is saved; see the row "no record")
+//
+// The plan
+//
+//	the last save counts                      plan: the first of several saves is written
 var mutants = map[string]mutant{
 	"": {}, // the real thing
 
@@ -71,19 +74,19 @@ var mutants = map[string]mutant{
 		return d
 	}),
 	"save: what was before a restore counts, source": believing(func(t txn.Transaction, r record.Record) bool {
-		return t.UID == r.Source && isAfter(t.ResourceVersion, r.Version)
+		return t.UID == r.Source && isAfter(t.Revision.String(), r.Revision.String())
 	}),
 	"save: what was before a restore counts, restored": believing(func(t txn.Transaction, r record.Record) bool {
 		return t.UID == r.Restored.UID && t.UID != r.Source
 	}),
 	"save: what was before a restore counts, unnoted": believing(func(t txn.Transaction, r record.Record) bool {
-		return isStranger(t, r) && t.Marker == r.Version
+		return isStranger(t, r) && t.Marker == r.Revision.String()
 	}).among(quickSuccession),
 	"save: a change of the source is dropped": forgetting(func(t txn.Transaction, r record.Record) bool {
 		return isLaterOfSource(t, r) && !hasSameLabels(t, r)
 	}),
 	"save: an older change of the source counts": believing(func(t txn.Transaction, r record.Record) bool {
-		return t.UID == r.Source && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
+		return t.UID == r.Source && isAfter(t.Revision.String(), r.Restored.Revision.String())
 	}),
 	"save: the same labels of the source, seen later, are dropped": forgetting(func(t txn.Transaction, r record.Record) bool {
 		return isLaterOfSource(t, r) && hasSameLabels(t, r)
@@ -93,23 +96,23 @@ var mutants = map[string]mutant{
 			return saved(captured(t))
 		}
 		return d
-	}),
+	}).among(overtaken),
 	"save: the restored incarnation does not count": forgetting(isLaterOfRestored),
 	"save: the same labels of the restored incarnation are dropped": forgetting(func(t txn.Transaction, r record.Record) bool {
 		return isLaterOfRestored(t, r) && hasSameLabels(t, r)
 	}),
 	"save: the same labels of the restored incarnation do not move the version on": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
 		if isLaterOfRestored(t, r) && hasSameLabels(t, r) {
-			return saved(onlyNoted(r, preserve.Node{UID: t.UID, ResourceVersion: t.ResourceVersion}))
+			return saved(onlyNoted(r, preserve.Node{UID: t.UID, Revision: t.Revision}))
 		}
 		return d
 	}),
 	"save: a restore that is not noted does not count": forgetting(isLaterByMarker),
 	"save: any marker counts": believing(func(t txn.Transaction, r record.Record) bool {
-		return isStranger(t, r) && t.Marker != "" && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
+		return isStranger(t, r) && t.Marker != "" && isAfter(t.Revision.String(), r.Restored.Revision.String())
 	}),
 	"save: every incarnation counts": believing(func(t txn.Transaction, r record.Record) bool {
-		return isStranger(t, r) && isAfter(t.ResourceVersion, r.Version) && isAfter(t.ResourceVersion, r.Restored.ResourceVersion)
+		return isStranger(t, r) && isAfter(t.Revision.String(), r.Revision.String()) && isAfter(t.Revision.String(), r.Restored.Revision.String())
 	}),
 	"save: the restore is not forgotten": saving(func(_ txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
 		if replaces(d, r) {
@@ -125,12 +128,12 @@ var mutants = map[string]mutant{
 	}),
 	"save: the version stays": saving(func(_ txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
 		if replaces(d, r) {
-			d.Record.Version = r.Version
+			d.Record.Revision = r.Revision
 		}
 		return d
 	}),
-	"added: a later state is dropped": {decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
-		if r != nil && t.Type == txn.Added && d.Action == preserve.Save && !isStranger(t, *r) {
+	"added: a later state is dropped": {narrow: fewIncarnations, decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if r != nil && !r.Floor && t.Type == txn.Added && d.Action == preserve.Save && !isStranger(t, *r) {
 			return nothing
 		}
 		return d
@@ -155,13 +158,13 @@ var mutants = map[string]mutant{
 		return d
 	}),
 	"restore: onto the restored incarnation": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
-		if n != nil && n.UID == t.UID && n.UID == r.Restored.UID && n.Marker != r.Version {
+		if n != nil && n.UID == t.UID && n.UID == r.Restored.UID && n.Marker != r.Revision.String() {
 			return restored(r, n)
 		}
 		return d
 	}),
-	"restore: noted after a later incarnation's": {known: lateNote, decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
-		if r != nil && d.Action == preserve.Nothing && t.Type == txn.Added && n != nil && n.UID == t.UID && isStranger(t, *r) && n.Marker == r.Version {
+	"restore: noted after a later incarnation's": {narrow: outageOnly, script: notesLate, decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if r != nil && d.Action == preserve.Nothing && t.Type == txn.Added && n != nil && n.UID == t.UID && isStranger(t, *r) && n.Marker == r.Revision.String() {
 			return saved(preserve.Noted(*r, *n))
 		}
 		return d
@@ -241,25 +244,56 @@ var mutants = map[string]mutant{
 		return d
 	}),
 
-	"fold: over the add of a node": folding(func(first, second *txn.Transaction) { first.Type = second.Type }),
-	"fold: over the end of a node": folding(func(first, second *txn.Transaction) { first.UID = second.UID }),
+	"plan: the first of several saves is written": planning(func(steps []preserve.Step) []preserve.Step {
+		for i, step := range steps {
+			for _, d := range step.Decisions {
+				if step.Action == preserve.Save && d.Action == preserve.Save {
+					steps[i].Decision = d
+					break
+				}
+			}
+		}
+		return steps
+	}),
+
+	"floor: an event from before counts": {narrow: removals, decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if r != nil && r.Floor {
+			return preserve.Decide(t, nil, n, policy)
+		}
+		return d
+	}},
+	"floor: none is left":                       {leavesNoFloor: true, narrow: removals},
+	"removal: reads the node before the record": {looksFirst: true, narrow: removals},
 
 	"processor: drops on a cached read":                {dropsOnCache: true},
 	"processor: restores from a cached record":         {restoresFromCache: true},
 	"processor: reads the record before the node":      {recordFirst: true},
-	"processor: knows the record before the node":      {savesThenReads: true},
+	"processor: knows the record before the node":      {savesThenReads: true, narrow: markersRemoved},
+	"processor: sees a part of a list":                 {seesParts: true},
 	"processor: removes before the effect":             {removesFirst: true},
-	"processor: removes whatever has the name":         {removesByName: true},
+	"processor: removes whatever has the name":         {removesByName: true, narrow: tombstones},
 	"processor: takes the newest first":                {newestFirst: true},
 	"processor: patches unconditionally":               {patchesBlindly: true},
 	"processor: saves unconditionally":                 {savesBlindly: true},
 	"processor: does not note a restore":               {notesNothing: true},
 	"protection: lets go before the labels are stored": {letsGoFirst: true, narrow: protectedOnly},
 	"protection: ignores what its own watch shows":     {ignoresLateEdits: true, narrow: protectedOnly},
+	"protection: trusts a record in the cache":         {trustsRecords: true, narrow: removedThenUnprotected, script: letsGoAfterARemoval},
+	"protection: overtakes the queue":                  {overtakesQueue: true, narrow: unprotectedEnds},
 	"protection: lets go unconditionally":              {letsGoBlindly: true, narrow: protectedOnly},
 	"protection: lets go what it has in its cache":     {letsGoCached: true, letsGoBlindly: true, narrow: protectedOnly},
 
-	"watcher: no head start":                           {noHeadStart: true},
+	"watcher: trusts labels that are the same after a gap": {trustsLabels: true, narrow: standingStill},
+	"barrier: none":                                       {noBarrier: true},
+	"barrier: for conclusions only":                       {holdsConclusions: true},
+	"barrier: replaced by a later list":                   {replacesBarrier: true},
+	"barrier: asks those that were there before the list": {knowsMembersFirst: true, narrow: takingTurns, script: joinsDuringAList},
+	"barrier: goes on after a silence without a list":     {keepsBarrier: true, narrow: silences},
+	"barrier: goes on after a silence unknown to others":  {staysAway: true, narrow: silences},
+	"barrier: trusts those that know the same nodes":      {trustsDigests: true},
+	"barrier: passed before what was seen is stored":      {answersEarly: true},
+	"barrier: does not ask who protects":                  {forgetsProtectors: true, narrow: lateEdits},
+
 	"watcher: lists the records before the nodes":      {recordsFirst: true, narrow: backAndForth},
 	"watcher: takes every taken name for stored":       {trustsNames: true},
 	"watcher: ignores what is not applied":             {ignoresQueue: true, narrow: backAndForth},
@@ -271,10 +305,10 @@ var mutants = map[string]mutant{
 	"watcher: leaves out what has the labels of the record":          knowing(hasSameLabels),
 	"watcher: leaves out what follows a restore that is not noted":   knowing(preserve.RestoredUnnoted),
 	"watcher: leaves out what has the name of a transaction": knowingQueue(func(t, queued txn.Transaction) bool {
-		return queued.ResourceVersion == t.ResourceVersion
+		return queued.Revision == t.Revision
 	}),
 	"watcher: leaves out what is before a transaction": knowingQueue(func(t, queued txn.Transaction) bool {
-		return isAfter(queued.ResourceVersion, t.ResourceVersion)
+		return isAfter(queued.Revision.String(), t.Revision.String())
 	}),
 	"watcher: no tombstone after a gap": observing(func(_, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction {
 		if isRelist && after == nil {

@@ -1,21 +1,29 @@
 package simulation
 
 import (
+	"context"
 	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/apply"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/txn"
 )
 
-// maxAttempts is how often a processor begins anew at once after a conflict.
-const maxAttempts = 10
+// maxConflicts is how often the protection of a node begins again at once after a conflict.
+const maxConflicts = 10
 
-// processorActor is a processor without locks. Its methods are those of internal/processor, call by call.
+// processorActor is a processor without locks: the real [apply.Applier] on the API server of the simulation.
 type processorActor struct {
 	actor
+
+	applier *apply.Applier
 
 	// The caches are watches of their own: each may be behind the others, and all of them behind the API server.
 	queue    []*storedTxn
@@ -28,26 +36,23 @@ type processorActor struct {
 
 	done   []int // removed, but perhaps in the cache for a moment
 	isIdle bool
-}
 
-// known is what was read or written since transactions were taken up, the Node before its record.
-type known struct {
-	node        *preserve.Node
-	isNodeRead  bool
-	stored      *storedRecord
-	hasStored   bool // stored may be nil: there is no record
-	mustBeFresh bool
+	removals, began int // removals of the record, when it was read and when the work on the batch began
+
+	broken breaks // what the mutants among the doors to the API server need
 }
 
 // down forgets all that a process has in its memory.
 func (a *processorActor) down() {
-	a.done, a.late, a.isIdle = a.done[:0], a.late[:0], false
+	a.done, a.late, a.isIdle, a.removals = a.done[:0], a.late[:0], false, 0
 	a.position = 0
+	a.broken = breaks{}
 }
 
 // run is one life of a processor.
 func (a *processorActor) run() {
-	a.queue, a.record, a.node = a.world.queue, a.world.record, a.world.node
+	a.applier = &apply.Applier{Nodes: a, Records: recordsOf{a}, Policy: policy, Observer: a, Plan: a.mutantPlan()}
+	a.queue, a.record, a.node = a.mutantQueue(a.world.queue), a.world.record, a.world.node
 	a.position = len(a.world.events)
 	a.isEdited = a.node != nil && a.node.DeletionTimestamp != nil
 	for {
@@ -56,10 +61,10 @@ func (a *processorActor) run() {
 		if a.settings.variant == protected && a.protect() {
 			continue
 		}
-		groups := a.groups()
-		a.isIdle = len(groups) == 0
+		batch := a.batch()
+		a.isIdle = len(batch) == 0
 		if !a.isIdle {
-			a.drain(groups)
+			a.drain(batch)
 		}
 	}
 }
@@ -70,7 +75,7 @@ func (a *processorActor) refresh() {
 		a.record = a.world.record
 	}
 	if !a.choices.happens(a.settings.stale) {
-		a.queue = a.world.queue
+		a.queue = a.mutantQueue(a.world.queue)
 	}
 	if !a.choices.happens(a.settings.stale) {
 		a.watch()
@@ -95,37 +100,33 @@ func (a *processorActor) watch() {
 	}
 }
 
-// groups returns the transactions in the cache that are to be applied, oldest first, those together that have their effect together.
-func (a *processorActor) groups() [][]*storedTxn {
-	var groups [][]*storedTxn
-	var last *storedTxn
+// batch returns the transactions in the cache that are not applied, oldest first.
+func (a *processorActor) batch() []*storedTxn {
+	var batch []*storedTxn
 	for _, t := range a.queue {
-		switch {
-		case slices.Contains(a.done, t.uid):
-			continue
-		case last != nil && a.mutant.newestFirst:
-			groups = [][]*storedTxn{{t}}
-		case last != nil && a.folds(last.Transaction, t.Transaction):
-			groups[len(groups)-1] = append(groups[len(groups)-1], t)
-		default:
-			groups = append(groups, []*storedTxn{t})
+		if !slices.Contains(a.done, t.uid) {
+			batch = append(batch, t)
 		}
-		last = t
 	}
-	return groups
+	if a.mutant.newestFirst && len(batch) > 0 {
+		batch = batch[len(batch)-1:]
+	}
+	return batch
 }
 
-// folds is the real rule, or what a mutant makes of it.
-func (a *processorActor) folds(first, second txn.Transaction) bool {
-	if a.mutant.folds != nil {
-		return a.mutant.folds(first, second)
+// drain applies transactions and removes those that are settled. It stops at an error, to try again.
+func (a *processorActor) drain(batch []*storedTxn) {
+	transactions := make([]txn.Transaction, len(batch))
+	for i, t := range batch {
+		transactions[i] = t.Transaction
+		a.tell("takes %s %s@%s", t.Type, t.UID, t.Revision)
+		if a.mutant.removesFirst {
+			a.remove(t)
+		}
 	}
-	return preserve.Folds(first, second)
-}
-
-// drain applies groups of transactions, each by its last one, and removes them. It stops at an error, to try again.
-func (a *processorActor) drain(groups [][]*storedTxn) {
-	for _, t := range a.applied(groups) {
+	a.began = a.world.removals
+	settled, _ := a.apply(transactions)
+	for _, t := range batch[:settled] {
 		if !a.remove(t) {
 			return
 		}
@@ -133,30 +134,10 @@ func (a *processorActor) drain(groups [][]*storedTxn) {
 	}
 }
 
-// applied returns the transactions whose effect is stored.
-func (a *processorActor) applied(groups [][]*storedTxn) (applied []*storedTxn) {
-	var k known
-	for i, group := range groups {
-		last := group[len(group)-1]
-		a.tell("takes %s %s@%s", last.Type, last.UID, last.ResourceVersion)
-		isFollowed := i+1 < len(groups) && groups[i+1][0].Type == txn.Added
-		if isFollowed && !a.mutant.savesThenReads {
-			a.pause()
-			k = known{node: a.world.liveNode(), isNodeRead: true}
-		}
-		if a.mutant.removesFirst {
-			a.remove(last)
-		}
-		if !a.apply(last.Transaction, &k) {
-			return applied
-		}
-		if isFollowed && a.mutant.savesThenReads {
-			a.pause()
-			k.node, k.isNodeRead = a.world.liveNode(), true
-		}
-		applied = append(applied, group...)
-	}
-	return applied
+// apply is the real thing.
+func (a *processorActor) apply(transactions []txn.Transaction) (settled int, err error) {
+	a.broken = breaks{transactions: transactions}
+	return a.applier.Apply(context.Background(), transactions, func(context.Context, []txn.Transaction) error { return nil })
 }
 
 func (a *processorActor) remove(t *storedTxn) bool {
@@ -168,19 +149,22 @@ func (a *processorActor) remove(t *storedTxn) bool {
 	}
 	a.checkRemoval(t)
 	a.world.remove(t)
-	a.tell("removes %s %s@%s", t.Type, t.UID, t.ResourceVersion)
+	a.tell("removes %s %s@%s", t.Type, t.UID, t.Revision)
 	return !a.isLost()
 }
 
 // checkRemoval: a transaction leaves the queue only when its effect is stored, so by the same rules there is none left.
 func (a *processorActor) checkRemoval(t *storedTxn) {
-	if at, ok := a.world.find(t.Transaction); !ok || a.world.queue[at] != t {
-		return // another processor removed it
+	if at, ok := a.world.find(t.Transaction); !ok || a.world.queue[at] != t || a.began < a.world.removals {
+		return // another processor removed it, or it was decided about before a removal of the record
 	}
-	if d := a.decision(t.Transaction, a.world.record, a.world.liveNode()); d.Action != preserve.Nothing {
-		a.world.breaks(errBrokeP1, "%s %s@%s is removed, and its effect is not stored", t.Type, t.UID, t.ResourceVersion)
+	if d := a.decision(t.Transaction, a.world.record.get(), a.world.liveNode()); d.Action != preserve.Nothing {
+		a.world.breaks(errBrokeP1, "%s %s@%s is removed, and its effect is not stored", t.Type, t.UID, t.Revision)
 	}
 }
+
+// isOvertaken says whether the record was removed after the decision that is carried out now.
+func (a *processorActor) isOvertaken() bool { return a.removals < a.world.removals }
 
 // isLost says whether the answer to a write that was done does not come.
 func (a *processorActor) isLost() bool {
@@ -191,125 +175,88 @@ func (a *processorActor) isLost() bool {
 	return true
 }
 
-// outcome is that of a write.
-type outcome int
-
-const (
-	isDone  outcome = iota
-	isStale         // refused: what was read has changed since
-	hasFailed
+var (
+	_ apply.Nodes    = (*processorActor)(nil)
+	_ apply.Records  = (*recordsOf)(nil)
+	_ apply.Observer = (*processorActor)(nil)
 )
 
-// apply makes the effect of a transaction stored. False: an error, to be tried again later.
-func (a *processorActor) apply(t txn.Transaction, k *known) bool {
-	for range maxAttempts {
-		stored, node, isFresh := a.read(t, k)
-		d := a.decision(t, stored, node)
-		if d.Action == preserve.Nothing && !isFresh && !a.mutant.dropsOnCache {
-			k.mustBeFresh = true
-			continue
-		}
-		after, result := a.carryOut(t, stored, node, d)
-		k.stored, k.hasStored = after, result == isDone && (isFresh || d.Action != preserve.Nothing)
-		if t.Type == txn.Added {
-			k.node, k.isNodeRead = nil, false
-		}
-		switch result {
-		case isDone:
-			k.mustBeFresh = false
-			return true
-		case hasFailed:
-			return false
-		case isStale:
-			a.tell("  conflict")
-			*k = known{mustBeFresh: true}
-		}
-	}
-	return false
+// Applied implements [apply.Observer].
+func (a *processorActor) Applied(_ context.Context, t txn.Transaction, d preserve.Decision, _ *metav1.PartialObjectMetadata) {
+	a.tell("  %s %s@%s: %s, %s", t.Type, t.UID, t.Revision, d.Action, d.Reason)
 }
 
-// decision is the real one, or what a mutant makes of it.
-func (a *processorActor) decision(t txn.Transaction, stored *storedRecord, node *preserve.Node) preserve.Decision {
-	d := preserve.Decide(t, stored.get(), node, policy)
-	if a.mutant.decide != nil {
-		d = a.mutant.decide(t, stored.get(), node, d)
-	}
-	return d
+// Conflicted implements [apply.Observer].
+func (a *processorActor) Conflicted(error) {
+	a.tell("  conflict")
+	a.broken.conflicted = true
 }
 
-// read reads the Node before its record, unless they are known.
-func (a *processorActor) read(t txn.Transaction, k *known) (stored *storedRecord, node *preserve.Node, isFresh bool) {
-	if k.hasStored && (t.Type != txn.Added || k.isNodeRead) {
-		return k.stored, k.node, true
+// TooLarge implements [apply.Observer].
+func (a *processorActor) TooLarge(context.Context, txn.Transaction, error) {}
+
+// Get implements [apply.Nodes].
+func (a *processorActor) Get(context.Context, string) (*metav1.PartialObjectMetadata, error) {
+	a.broken.before = a.world.record
+	a.pause()
+	a.tell("  reads the Node: %s", nodeText(a.world.node))
+	return a.world.node, nil
+}
+
+// Relabel implements [apply.Nodes].
+func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error) {
+	a.pause()
+	wanted = a.mutantLabels(wanted)
+	if !a.world.restore(a.mutantRead(read, wanted), wanted, a.isOvertaken()) {
+		return nil, nodes.ErrStale
 	}
-	cached := a.record
-	if !k.mustBeFresh && (t.Type != txn.Added || cached == nil) {
-		return cached, nil, false
+	a.tell("  restores %s@%s: %v", read.UID, a.world.node.ResourceVersion, wanted)
+	a.broken.restored = a.world.node
+	if a.isLost() {
+		return nil, errLost
 	}
-	if a.mutant.recordFirst {
-		stored = a.world.record
-	}
-	if t.Type == txn.Added {
-		a.pause()
-		node = a.world.liveNode()
-	}
-	switch {
-	case a.mutant.restoresFromCache && !k.mustBeFresh:
-		return cached, node, true
-	case a.mutant.recordFirst:
-		return stored, node, true
+	return a.world.node, nil
+}
+
+// recordsOf is a processor's door to the records.
+type recordsOf struct{ *processorActor }
+
+// Cached implements [apply.Records].
+func (a recordsOf) Cached(context.Context, string) (records.Stored, error) {
+	return a.record.stored(), nil
+}
+
+// Get implements [apply.Records].
+func (a recordsOf) Get(context.Context, string) (records.Stored, error) {
+	if early, ok := a.mutantRecord(); ok {
+		return early.stored(), nil
 	}
 	a.pause()
-	return a.world.record, node, true
+	a.removals = a.world.removals
+	return a.world.record.stored(), nil
 }
 
-// carryOut returns the record as it is then.
-func (a *processorActor) carryOut(t txn.Transaction, stored *storedRecord, node *preserve.Node, d preserve.Decision) (*storedRecord, outcome) {
-	if d.Action == preserve.Nothing {
-		a.tell("  drops it: %s", d.Reason)
-		return stored, isDone
-	}
+// Write implements [apply.Records].
+func (a recordsOf) Write(_ context.Context, read records.Stored, next record.Record) (records.Stored, error) {
 	a.pause()
-	next := d.Record
-	if d.Action == preserve.Restore {
-		after, result := a.restore(t, node, d)
-		if result != isDone || a.mutant.notesNothing {
-			return stored, result
-		}
-		next = preserve.Noted(stored.Record, after)
-		if a.mutant.note != nil {
-			next = a.mutant.note(t, stored.Record, after, next)
-		}
-		a.pause()
+	if a.mutant.notesNothing && a.broken.restored != nil {
+		return read, nil
 	}
+	next = a.mutantNote(read, next)
 	if a.mutant.savesBlindly {
-		stored = a.world.record
+		read = a.world.record.stored()
 	}
-	if !a.world.writeRecord(stored, next) {
-		return nil, isStale
+	if !a.world.writeRecord(read.Object, next) {
+		return records.Stored{}, records.ErrStale
 	}
+	a.broken.restored, a.broken.saved = nil, true
+	a.removals = a.world.removals
 	written := a.world.record
-	a.tell("  stores %v version %s source %s restored %v", next.Labels, next.Version, next.Source, next.Restored)
+	a.tell("  stores %v version %s source %s restored %v", next.Labels, next.Revision, next.Source, next.Restored)
 	if a.isLost() {
-		return nil, hasFailed
+		return records.Stored{}, errLost
 	}
-	return written, isDone
-}
-
-// restore puts the labels onto the Node and returns how it left it.
-func (a *processorActor) restore(t txn.Transaction, node *preserve.Node, d preserve.Decision) (preserve.Node, outcome) {
-	if a.mutant.patchesBlindly && a.world.node != nil {
-		node = a.world.liveNode()
-	}
-	rv, isPatched := a.world.patchNode(node, d)
-	if !isPatched {
-		return preserve.Node{}, isStale
-	}
-	a.tell("  restores %s@%s: %v version %s", t.UID, rv, d.Labels, d.Marker)
-	if a.isLost() {
-		return preserve.Node{}, hasFailed
-	}
-	return preserve.Node{UID: t.UID, ResourceVersion: rv, Labels: d.Labels}, isDone
+	return written.stored(), nil
 }
 
 // protect gives the Node in the cache the finalizer, or lets one go that waits for it. False: there is nothing to do.
@@ -318,7 +265,7 @@ func (a *processorActor) protect() bool {
 	switch {
 	case len(a.late) > 0:
 		a.tell("saw the end of %s, which was edited late", a.late[0].UID)
-		if a.apply(a.late[0], &known{}) {
+		if _, err := a.apply(a.late[:1:1]); err == nil {
 			a.late = a.late[1:]
 		}
 		return true
@@ -337,7 +284,7 @@ func (a *processorActor) protect() bool {
 
 // letGo stores the last labels of a Node that waits for it, and takes the finalizer away.
 func (a *processorActor) letGo() {
-	for range maxAttempts {
+	for range maxConflicts {
 		a.pause()
 		n := a.world.node
 		if a.mutant.letsGoCached {
@@ -347,7 +294,7 @@ func (a *processorActor) letGo() {
 			return
 		}
 		a.tell("lets %s go", nodeText(n))
-		if !a.mutant.letsGoFirst && !a.apply(txn.Of(txn.Deleted, n), &known{}) {
+		if !a.mutant.letsGoFirst && !a.saveEnd(n) {
 			return
 		}
 		a.pause()
@@ -355,17 +302,43 @@ func (a *processorActor) letGo() {
 			a.tell("  conflict")
 			continue
 		}
-		if a.choices.happens(a.settings.lateEdit) { // between the API server's check and its delete
+		isEditedLate := a.choices.happens(a.settings.lateEdit)
+		if isEditedLate { // between the API server's check and its delete
 			a.world.editLate()
 			a.tell("  %s is edited in this moment: %v", nodeText(a.world.node), a.world.node.Labels)
 		}
 		a.world.setFinalizer(false)
+		a.world.ghost.released(a.world, isEditedLate, a.isOvertaken())
 		a.tell("  and takes the finalizer of %s away", nodeText(n))
 		if a.mutant.letsGoFirst {
-			a.apply(txn.Of(txn.Deleted, n), &known{})
+			a.saveEnd(n)
 		}
 		return
 	}
+}
+
+// saveEnd stores the labels of a Node that ends. Unless it is known to have its labels, what waits of earlier ones comes first.
+func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
+	end := txn.Of(txn.Deleted, n)
+	var all []txn.Transaction
+	if !a.knowsOwner(n) && !a.mutant.overtakesQueue {
+		a.pause()
+		for _, t := range a.world.queue {
+			if t.UID != end.UID && end.Revision.After(t.Revision) {
+				all = append(all, t.Transaction)
+			}
+		}
+	}
+	_, err := a.apply(append(all, end))
+	return err == nil
+}
+
+// knowsOwner says whether the cache shows that a Node has its labels. A mutant is content with any record.
+func (a *processorActor) knowsOwner(n *metav1.PartialObjectMetadata) bool {
+	if a.mutant.trustsRecords && a.record.hasLabels() {
+		return true
+	}
+	return a.record != nil && preserve.Owned(a.record.Record, n.UID, n.Labels[labels.Marker])
 }
 
 // mayLetGo says whether the Node is the one whose labels were stored.

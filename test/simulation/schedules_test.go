@@ -1,11 +1,14 @@
 package simulation
 
 import (
-	"encoding/hex"
 	"flag"
 	"maps"
+	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,19 +19,59 @@ import (
 
 var (
 	schedules  = flag.Int("schedules", 1_000_000, "how many schedules TestNoScheduleBreaksAPromise explores")
-	firstSeed  = flag.Uint64("seed", 0, "the seed of the first schedule; each next one has the next seed")
+	firstSeed  = flag.Uint64("seed", 0, "the seed of the first schedule, each next one has the next seed; 0: one that changes with the commit")
 	mutantName = flag.String("mutant", "", "the mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
 )
 
 // mutantSchedules is how many schedules a mutant may survive.
 const mutantSchedules = 200_000
 
+// fewCollections lets the garbage of some thousand schedules gather: next to nothing of it lives
+// on.
+const fewCollections = 3000
+
+// seedOf returns the seed that the flag names, or else one that changes with the commit, so that every commit explores other
+// schedules; 1 outside a git checkout.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	if *firstSeed != 0 {
+		return *firstSeed
+	}
+	commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short=8", "HEAD").Output()
+	if err != nil {
+		return 1
+	}
+	seed, err := strconv.ParseUint(strings.TrimSpace(string(commit)), 16, 64)
+	require.NoError(t, err)
+	return seed
+}
+
 func TestNoScheduleBreaksAPromise(t *testing.T) {
 	m, isKnown := mutants[*mutantName]
 	require.True(t, isKnown, "no mutant has the name %q", *mutantName)
-	t.Logf("%d schedules from seed %d", *schedules, *firstSeed)
-	if seed, err := explore(*firstSeed, *schedules, m); err != nil {
+	first := seedOf(t)
+	t.Logf("%d schedules from seed %d", *schedules, first)
+	if seed, err := explore(first, *schedules, m); err != nil {
 		t.Error(report(seed, m, *mutantName))
+	}
+}
+
+// narrowSchedules is how many schedules of each kind that finds a mutant the real rules must
+// survive.
+const narrowSchedules = 60_000
+
+func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {
+	for name, narrow := range map[string]func(*settings){
+		"protected only": protectedOnly, "back and forth": backAndForth, "quick succession": quickSuccession,
+		"taking turns": takingTurns, "late edits": lateEdits, "standing still": standingStill,
+		"late ends": lateEnds, "overtaken": overtaken, "markers removed": markersRemoved, "silences": silences,
+		"unprotected ends": unprotectedEnds, "removals": removals, "short lives": shortLives, "few incarnations": fewIncarnations, "tombstones": tombstones, "removed, then unprotected": removedThenUnprotected,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if seed, err := explore(seedOf(t), narrowSchedules, mutant{narrow: narrow}); err != nil {
+				t.Error(report(seed, mutant{narrow: narrow}, ""))
+			}
+		})
 	}
 }
 
@@ -39,8 +82,11 @@ func TestEveryMutantIsFound(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			if m.known != "" {
-				assert.Error(t, playKnown(t, m), "the known schedule finds this mutant no more: look for another one")
+			if m.script != nil {
+				broken, err := play(m, m.script)
+				assert.Error(t, err, "the script does not tell this mutant from the real thing:\n%s", strings.Join(broken, "\n"))
+				told, err := play(mutant{narrow: m.narrow}, m.script)
+				assert.NoError(t, err, "the real rules keep all promises there:\n%s", strings.Join(told, "\n"))
 				return
 			}
 			seed, err := explore(0, mutantSchedules, m)
@@ -51,19 +97,6 @@ func TestEveryMutantIsFound(t *testing.T) {
 	}
 }
 
-// playKnown runs the schedule that is known to find a mutant, which is to break no promise without it.
-func playKnown(t *testing.T, m mutant) error {
-	t.Helper()
-	bytes, err := hex.DecodeString(m.known)
-	require.NoError(t, err)
-	s := newSimulation(mutant{})
-	defer s.end()
-	require.NoError(t, s.run(bytes, false))
-	broken := newSimulation(m)
-	defer broken.end()
-	return broken.run(bytes, false)
-}
-
 // explore runs schedules side by side until one breaks a promise.
 func explore(first uint64, count int, m mutant) (seed uint64, broken error) {
 	var (
@@ -72,6 +105,7 @@ func explore(first uint64, count int, m mutant) (seed uint64, broken error) {
 		once sync.Once
 		wg   sync.WaitGroup
 	)
+	defer debug.SetGCPercent(debug.SetGCPercent(fewCollections))
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			s := newSimulation(m)

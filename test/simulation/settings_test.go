@@ -4,9 +4,10 @@ package simulation
 type variant int
 
 const (
-	// steady: one watcher never misses anything and never ends.
+	// steady: at any time there is a watcher that has not missed anything, nor ended, since it
+	// stored what it is to store.
 	steady variant = iota
-	// outage: both watchers miss events and are down, also at the same time.
+	// outage: all watchers miss events and are down, also at the same time.
 	outage
 	// protected: as outage, but Nodes have the finalizer of --protect=finalizer.
 	protected
@@ -14,8 +15,8 @@ const (
 
 func (v variant) String() string { return [...]string{"steady", "outage", "protected"}[v] }
 
-// settings say what there is in one schedule, and how often. Each schedule draws its own: what is rare among all faults
-// at once is common where only few exist.
+// settings say what there is in one schedule, and how often. Each schedule draws its own: what is
+// rare among all faults at once is common where only few exist.
 type settings struct {
 	variant       variant
 	recordUpdates bool
@@ -25,6 +26,8 @@ type settings struct {
 	template chance // that a node is created with a marker
 	unique   chance // that a value is one that no label had before, so that nothing is right by chance
 	bare     chance // that a node is created without the finalizer
+	unsafe   bool   // whether a node is also deleted without the finalizer: nothing is promised then but what outages leave
+	removals chance // that somebody removes the record
 	lateEdit chance // that a node is edited just when it loses the finalizer
 
 	crash, gap         chance
@@ -32,6 +35,14 @@ type settings struct {
 	stale              chance // that a cache is not brought up to date
 	newPace            chance
 	eager              chance // that a watcher stores before it has received all that there is
+
+	restart    bool // whether it ends with a restart of every watcher
+	watchers   int
+	relay      bool   // whether it is not always the first watcher that misses nothing
+	slow       chance // that a request takes some more time
+	deaf       chance // that nothing passes between the members
+	silence    chance // that the Lease of a watcher is taken over that lives
+	noBookmark chance // that a watcher is not told how far the API server is
 
 	knows  bool   // whether watchers leave out what their caches show to be stored
 	behind chance // that such a cache is not brought up to date
@@ -57,15 +68,26 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 	}
 	if s.variant == protected {
 		s.lateEdit = pick[chance](c, 0, 16, 48)
+		s.unsafe = s.bare > 0 && pick(c, false, true)
 	}
 	s.knows = pick(c, true, true, true, false)
 	s.behind, s.leaves = pick[chance](c, 0, 32, 56), pick[chance](c, 0, 32, 60)
+	s.watchers, s.relay = pick(c, 2, 3, 2, 4, 2), pick(c, false, false, true)
+	s.restart = pick(c, true, false, false, false)
+	s.slow, s.deaf = pick[chance](c, 0, 16, 0, 48), pick[chance](c, 0, 16, 0, 48)
+	s.removals = pick[chance](c, 0, 0, 0, 8)
+	s.silence, s.noBookmark = pick[chance](c, 0, 0, 0, 8), pick[chance](c, 63, 48, 0)
 	if narrow != nil {
 		narrow(s)
 	}
-	// Without updates the first record is made at the end of an incarnation. If all watchers may be down then, nothing is promised.
-	s.recordUpdates = s.recordUpdates || s.variant == outage
+	s.unsafe = s.unsafe && s.variant == protected
+	// Without updates the first record is made at the end of an incarnation. If all watchers may be
+	// down then, nothing is promised.
+	s.recordUpdates = s.recordUpdates || !s.isStrict()
 }
+
+// isStrict says whether nothing is ever to be lost.
+func (s *settings) isStrict() bool { return s.variant != outage && !s.unsafe }
 
 // drawActions returns every kind of the user's actions as often as it is to be met.
 func drawActions(c *choices, actions []userAction) []userAction {
@@ -78,10 +100,13 @@ func drawActions(c *choices, actions []userAction) []userAction {
 	return actions
 }
 
-// pace draws who gets turns how often: the more often an actor is in the list, the faster it is. Some stand still until
-// the next pace.
-func (s *settings) pace(c *choices, actors int, turns []int) []int {
-	for i := range actors {
+// pace draws who gets turns how often: the more often an actor is in the list, the faster it is.
+// Some stand still until the next pace.
+func (s *settings) pace(c *choices, turns []int) []int {
+	for i := range remover + 1 {
+		if s.watchers < i && i <= maxWatchers || i == remover && s.removals == 0 {
+			continue
+		}
 		for range pick(c, 1, 0, 3, 9) {
 			turns = append(turns, i)
 		}
@@ -93,19 +118,116 @@ func (s *settings) pace(c *choices, actors int, turns []int) []int {
 }
 
 // protectedOnly is for what does not exist elsewhere.
-func protectedOnly(s *settings) { s.variant = protected }
+func protectedOnly(s *settings) { s.variant, s.unsafe = protected, false }
 
-// backAndForth is for what matters only where a label becomes again what it was while no watcher runs.
+// removedThenUnprotected is for what matters only where an unprotected end follows the removal of a record.
+func removedThenUnprotected(s *settings) {
+	unprotectedEnds(s)
+	s.removals, s.stale = 8, 56
+}
+
+// removals is for what matters only where records are removed.
+func removals(s *settings) { s.removals = 32 }
+
+// shortLives is for replicas that live for a second: next to nothing that they begin is finished.
+func shortLives(s *settings) {
+	s.crash, s.newPace, s.watchers = 24, 2, 3
+	s.lostPut, s.lostWrite = 6, 6
+}
+
+// fewIncarnations is for what matters only where watchers record different things of one short life.
+func fewIncarnations(s *settings) {
+	s.removals, s.unsafe, s.silence, s.deaf, s.slow, s.knows = 0, false, 0, 0, 0, false
+	s.actions = append(s.actions[:0], deletes, edits, edits)
+	s.crash, s.watchers = max(s.crash, 2), 2
+}
+
+// tombstones is for what matters only where a watcher that was away takes an end to be at a revision that another event has.
+func tombstones(s *settings) {
+	s.removals, s.unsafe, s.silence, s.gap, s.stale = 0, false, 0, 32, 32
+	s.actions = append(s.actions[:0], deletes, edits, heartbeats)
+}
+
+// outageOnly is for what is shown by a script in which all watchers are down.
+func outageOnly(s *settings) { s.variant = outage }
+
+// markersRemoved is for what matters only where a node loses its marker just after its restore.
+func markersRemoved(s *settings) {
+	s.variant, s.unique, s.template, s.recordUpdates = steady, 60, 0, true
+	s.actions = append(s.actions[:0], deletes, removesMarker, removesMarker, edits)
+	s.crash, s.gap, s.lostPut, s.lostWrite, s.newPace, s.stale = 0, 0, 0, 0, 6, 0
+}
+
+// silences is for what matters only where the Leases of watchers that live are taken over, and no watcher lives for long.
+func silences(s *settings) {
+	s.variant, s.relay, s.watchers, s.recordUpdates = steady, true, 3, true
+	s.crash, s.slow, s.template, s.deaf, s.gap, s.silence, s.newPace = 3, 0, 0, 0, 0, 32, 6
+	s.unique, s.lostPut, s.lostWrite, s.stale, s.leaves = 60, 0, 0, 0, 32
+	s.actions = append(s.actions[:0], deletes, edits, edits)
+}
+
+// unprotectedEnds is for what matters only where the end of a Node without the finalizer comes before that of one which has it.
+func unprotectedEnds(s *settings) {
+	s.variant, s.bare, s.unsafe, s.recordUpdates = protected, 32, true, true
+	s.actions = append(s.actions[:0], deletes, deletes, edits)
+	s.unique, s.stale, s.template = 60, 32, 0
+}
+
+// backAndForth is for what matters only where a label becomes again what it was while no watcher
+// runs.
 func backAndForth(s *settings) {
 	s.variant, s.values, s.unique, s.template = outage, 1, 0, 0
 	s.actions = append(s.actions[:0], edits, removesLabel)
-	s.crash = max(s.crash, 2)
+	s.crash, s.removals, s.silence, s.deaf, s.watchers = max(s.crash, 2), 0, 0, 0, 2
 }
 
-// quickSuccession is for what matters only where an incarnation ends just after its restore, and no watcher sees that.
+// quickSuccession is for what matters only where an incarnation ends just after its restore, and no
+// watcher sees that.
 func quickSuccession(s *settings) {
 	s.variant, s.template = outage, 0
 	s.actions = append(s.actions[:0], deletes, heartbeats, edits, edits)
 	s.crash, s.lostPut, s.stale = 0, 0, 0
 	s.lostWrite, s.gap, s.newPace = 24, 40, 3
+}
+
+// takingTurns is for what matters only where no watcher lives for long.
+func takingTurns(s *settings) {
+	s.variant, s.relay, s.watchers = steady, true, 3
+	s.crash, s.slow, s.template, s.deaf, s.gap, s.silence = 3, 60, 0, 0, 0, 0
+	s.actions = append(s.actions[:0], deletes, edits, edits)
+}
+
+// lateEdits is for what matters only where a Node is edited when it is let go, and no watcher sees
+// that.
+func lateEdits(s *settings) {
+	s.variant, s.watchers, s.lateEdit, s.unsafe = protected, 1, 56, false
+	s.gap, s.stale, s.crash, s.unique = 40, 56, 0, 60
+	s.actions = append(s.actions[:0], deletes, deletes, heartbeats)
+}
+
+// lateEnds is for what matters only where an event of an incarnation is recorded while the next one gets its labels.
+func lateEnds(s *settings) {
+	s.variant, s.template, s.unique, s.values = outage, 0, 0, 1
+	s.actions = append(s.actions[:0], deletes, heartbeats, edits, removesLabel)
+	s.crash, s.lostPut, s.stale, s.lostWrite = 2, 0, 0, 0
+	s.gap, s.newPace, s.slow = 32, 6, 48
+	s.knows, s.leaves = false, 32
+}
+
+// standingStill is for what matters only where a processor stands still for long.
+func standingStill(s *settings) {
+	s.variant, s.recordUpdates, s.watchers, s.values, s.knows = outage, true, 2, 2, false
+	s.template, s.gap, s.lostWrite = 40, 32, 6
+	s.unique, s.bare, s.crash, s.lostPut, s.stale, s.newPace = 0, 0, 0, 0, 0, 2
+	s.slow, s.deaf, s.silence, s.leaves, s.noBookmark = 0, 0, 0, 0, 0
+}
+
+// overtaken is for what matters only where the end of an incarnation is recorded after its labels
+// were put back, by a watcher for which others have not waited.
+func overtaken(s *settings) {
+	s.variant, s.watchers, s.values, s.unique, s.template, s.lateEdit, s.bare = protected, 2, 1, 0, 0, 0, 0
+	s.unsafe = false
+	s.actions = append(s.actions[:0], deletes, heartbeats)
+	s.slow, s.deaf, s.silence, s.crash, s.gap, s.newPace, s.leaves, s.eager = 0, 0, 24, 2, 0, 6, 48, 60
+	s.lostWrite, s.lostPut, s.stale = 0, 0, 0
 }

@@ -24,16 +24,13 @@ const numActions = int(removesMarker) + 1
 // userActor creates, edits and deletes the node.
 type userActor struct{ actor }
 
-// run is the one life of the user.
-func (a *userActor) run() {
-	for {
-		a.pause()
-		if a.world.node == nil {
-			a.create()
-			continue
-		}
-		a.act(a.settings.actions[a.choices.next(len(a.settings.actions))])
+// next is one turn of the user.
+func (a *userActor) next() {
+	if a.world.node == nil {
+		a.create()
+		return
 	}
+	a.act(a.settings.actions[a.choices.next(len(a.settings.actions))])
 }
 
 func (a *userActor) create() {
@@ -61,7 +58,7 @@ func (a *userActor) act(action userAction) {
 	switch action {
 	case deletes:
 		// Where nothing is to be lost without a watcher, a Node must not be deleted before it is protected.
-		if a.settings.variant != protected || isProtected(w.node) {
+		if a.settings.variant != protected || a.settings.unsafe || isProtected(w.node) {
 			a.tell("deletes %s %v", nodeText(w.node), w.node.Labels)
 			w.deleteNode()
 		}
@@ -107,6 +104,9 @@ type nodeState metav1.PartialObjectMetadata
 func nodeText(n *metav1.PartialObjectMetadata) *nodeState { return (*nodeState)(n) }
 
 func (n *nodeState) String() string {
+	if n == nil {
+		return "none"
+	}
 	text := string(n.UID) + "@" + n.ResourceVersion
 	if n.DeletionTimestamp != nil {
 		text += " (terminating)"

@@ -6,12 +6,15 @@ import (
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -41,8 +44,15 @@ type event struct {
 // storedRecord is the record as the API server has it. What it points to is never changed.
 type storedRecord struct {
 	record.Record
-	rv int
+	object *corev1.ConfigMap // which stands for its resourceVersion
 }
+
+func newStoredRecord(r record.Record) *storedRecord {
+	return &storedRecord{Record: r, object: &corev1.ConfigMap{}}
+}
+
+// hasLabels says whether there is a record, and not only a floor.
+func (s *storedRecord) hasLabels() bool { return s != nil && !s.Floor }
 
 // get returns the record, nil if there is none.
 func (s *storedRecord) get() *record.Record {
@@ -50,6 +60,14 @@ func (s *storedRecord) get() *record.Record {
 		return nil
 	}
 	return &s.Record
+}
+
+// stored returns the record as the door to the records does.
+func (s *storedRecord) stored() records.Stored {
+	if s == nil {
+		return records.Stored{}
+	}
+	return records.Stored{Record: &s.Record, Object: s.object}
 }
 
 // storedTxn is a transaction as the API server has it. What it points to is never changed.
@@ -67,7 +85,12 @@ type world struct {
 	record      *storedRecord
 	queue       []*storedTxn // in order; a new slice with every change, so that caches can have the old one
 	puts        int
-	lateEdit    int // how many events there were at the last end of a Node that was edited while it was let go
+	removals    int               // of the record
+	members     []*member         // in the order in which they joined
+	late        []txn.Transaction // whose senders have crashed
+	lateEdit    int               // how many events there were at the last end of a Node that was edited while it was let go
+
+	leavesNoFloor bool // a mutant's
 
 	ghost  ghost
 	broken error    // the first promise that was broken
@@ -77,7 +100,7 @@ type world struct {
 
 func (w *world) reset(s *settings, tracks bool) {
 	*w = world{events: w.events[:0], tracks: tracks, ghost: w.ghost}
-	w.ghost.reset(s.variant, s.recordUpdates)
+	w.ghost.reset(s.isStrict(), s.recordUpdates)
 }
 
 func (w *world) tell(format string, args ...any) {
@@ -95,8 +118,19 @@ func (w *world) breaks(err error, format string, args ...any) {
 
 func (w *world) nextRV() string {
 	w.rv++
-	return strconv.Itoa(w.rv)
+	return rvText(w.rv)
 }
+
+// rvText returns the text of a resourceVersion.
+func rvText(rv int) string { return rvTexts[min(rv, len(rvTexts)-1)] }
+
+// rvTexts are those of a run, which ends long before.
+var rvTexts = func() (texts [20_000]string) {
+	for i := range texts {
+		texts[i] = strconv.Itoa(i)
+	}
+	return texts
+}()
 
 // show makes a state of the Node the present one and tells the watches.
 func (w *world) show(n *metav1.PartialObjectMetadata, isDelete bool) {
@@ -144,21 +178,23 @@ func (w *world) isNode(uid types.UID, rv string) bool {
 	return w.node != nil && w.node.UID == uid && w.node.ResourceVersion == rv
 }
 
-// patchNode is the restore. It returns the new resourceVersion, or false if the Node is not the one that was read.
-func (w *world) patchNode(read *preserve.Node, d preserve.Decision) (string, bool) {
+// restore gives the Node labels and a marker. It returns false if the Node is not the one that was read. Where a removal of
+// the record has overtaken it, it is as if it had been done just before that.
+func (w *world) restore(read *metav1.PartialObjectMetadata, wanted map[string]string, isOvertaken bool) bool {
 	if !w.isNode(read.UID, read.ResourceVersion) {
-		return "", false
+		return false
 	}
-	w.ghost.restores(w, read, d)
+	if !isOvertaken {
+		w.ghost.restores(w, read, wanted)
+	}
 	w.relabel(func(own map[string]string) {
 		clear(own)
-		maps.Copy(own, d.Labels)
-		if d.Marker != "" {
-			own[labels.Marker] = d.Marker
-		}
+		maps.Copy(own, wanted)
 	})
-	w.ghost.restored(w)
-	return w.node.ResourceVersion, true
+	if !isOvertaken {
+		w.ghost.restored(w)
+	}
+	return true
 }
 
 // setFinalizer gives the Node the finalizer or takes it away. A Node that is being deleted cannot get one, and goes with it.
@@ -199,17 +235,17 @@ func (w *world) liveNode() *preserve.Node {
 		return nil
 	}
 	own, marker := labels.Split(w.node.Labels)
-	return &preserve.Node{UID: w.node.UID, ResourceVersion: w.node.ResourceVersion, Labels: own, Marker: marker}
+	return &preserve.Node{UID: w.node.UID, Revision: revision.Of(w.node.ResourceVersion), Labels: own, Marker: marker}
 }
 
 // writeRecord is conditional on the record that was read, nil for none.
-func (w *world) writeRecord(read *storedRecord, r record.Record) bool {
-	if read != w.record {
+func (w *world) writeRecord(read *corev1.ConfigMap, r record.Record) bool {
+	if current := w.record.stored().Object; read != current {
 		return false
 	}
 	w.ghost.saves(w, r)
 	w.nextRV()
-	w.record = &storedRecord{Record: r, rv: w.rv}
+	w.record = newStoredRecord(r)
 	return true
 }
 

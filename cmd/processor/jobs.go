@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"nodekeeper.dev/internal/apply"
+	"nodekeeper.dev/internal/job"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/protection"
+	"nodekeeper.dev/internal/quarantine"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/retention"
+	"nodekeeper.dev/internal/retention/removal"
+	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/telemetry"
+)
+
+// jobs holds what the jobs of a processor share.
+type jobs struct {
+	client   client.Client
+	cache    client.Reader
+	nodes    *nodes.Nodes
+	records  *records.Records
+	queue    *queue.Queue
+	index    *queue.Index
+	locks    *nodelock.Locker
+	observer *telemetry.Observer
+	applier  *apply.Applier
+}
+
+func newJobs(mgr manager.Manager, o *options, policy labels.Policy) (*jobs, error) {
+	c := mgr.GetClient()
+	observer, err := telemetry.NewObserver(mgr.GetEventRecorder("nodekeeper-"+program), metrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	j := &jobs{
+		client:   c,
+		cache:    mgr.GetCache(),
+		nodes:    &nodes.Nodes{Client: c},
+		records:  &records.Records{Client: c, Cache: mgr.GetCache(), Namespace: o.MetadataNamespace},
+		queue:    &queue.Queue{Client: c, Namespace: o.TransactionNamespace},
+		index:    queue.NewIndex(),
+		locks:    nodelock.New(c, o.TransactionNamespace, o.Identity),
+		observer: observer,
+	}
+	j.applier = &apply.Applier{Nodes: j.nodes, Records: j.records, Policy: policy, Observer: observer}
+	return j, nil
+}
+
+// watch makes the manager keep the index up to date.
+func (j *jobs) watch(detector *rewind.Detector) func(manager.Manager) error {
+	return func(mgr manager.Manager) error { return job.RunIndex(mgr, j.index, j.queue.Namespace, detector) }
+}
+
+func (j *jobs) quarantine(mgr manager.Manager) error {
+	return (&quarantine.Controller{Queue: j.queue, Index: j.index, Observer: j.observer}).Register(mgr)
+}
+
+// protection returns the registration of the protection of Nodes, or of the look for protected ones
+// if it is off.
+func (j *jobs) protection(o *options, detector *rewind.Detector) func(manager.Manager) error {
+	return func(mgr manager.Manager) error {
+		if !o.protecting() {
+			return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return protection.WarnOfProtected(ctx, j.nodes) }))
+		}
+		c := &protection.Controller{
+			Nodes: j.nodes, Records: j.records, Queue: j.queue, Index: j.index, Applier: j.applier, Observer: j.observer,
+			Locks: j.locks, Cache: j.cache, Rewind: detector, Workers: o.workers,
+		}
+		return c.Register(mgr, metrics.Registry)
+	}
+}
+
+// retention returns the registration of the removal of records, which does nothing if they are kept
+// for ever.
+func (j *jobs) retention(o *options) func(manager.Manager) error {
+	return func(mgr manager.Manager) error {
+		if o.retention == 0 {
+			return nil
+		}
+		r := &retention.Retention{
+			Client: j.client, Nodes: j.nodes, Records: j.records, After: o.retention, Identity: o.Identity,
+			Remover: &removal.Remover{Nodes: j.nodes, Queue: j.queue, Records: j.records, Locks: j.locks},
+		}
+		return r.Register(mgr)
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/internal/watcher"
+)
+
+// members are the watchers, as the watcher sees them.
+type members struct{ *shardlease.Member }
+
+var (
+	_ watcher.Members = members{}
+	_ watcher.Lease   = members{}
+	_ watcher.Ring    = members{}
+)
+
+// Peers returns the other watchers.
+func (m members) Peers() []watcher.Peer {
+	all := m.Member.Peers()
+	peers := make([]watcher.Peer, 0, len(all))
+	for _, p := range all {
+		peers = append(peers, watcher.Peer{Name: p.Name, UID: p.UID, Gone: !p.State.Member(), Since: p.Since, Annotations: p.Annotations})
+	}
+	return peers
+}
+
+// waitToJoin returns when others know this watcher, or ctx is done.
+func (m members) waitToJoin(ctx context.Context) {
+	if m.Joined() {
+		return
+	}
+	changes := m.Changes()
+	for !m.Joined() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+		}
+	}
+}
+
+// Rank returns how many watchers that are ready come before this one, and whether others do that
+// are not.
+func (m members) Rank(node string) (ready int, unready bool) {
+	p := m.Place(node)
+	return p.Rank, p.Unready
+}
+
+// join makes the manager a member of the watchers. It does not serve yet.
+func join(mgr manager.Manager, o *service.Options) (members, error) {
+	c, err := coordinationv1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return members{}, fmt.Errorf("joining the ring: %w", err)
+	}
+	m := shardlease.New(shardlease.Config{
+		Client: c, Namespace: o.MetadataNamespace, GroupLabel: ring.Label, Group: program, Name: o.Identity, Standby: true,
+	})
+	if err := mgr.Add(early{mgr.GetCache(), m.Run}); err != nil {
+		return members{}, fmt.Errorf("joining the ring: %w", err)
+	}
+	return members{m}, nil
+}
+
+// early is what a manager runs together with its caches: it begins before these are filled, and
+// ends after everything else.
+type early struct {
+	cache cache.Cache
+	run   func(context.Context) error
+}
+
+// Start runs it.
+func (e early) Start(ctx context.Context) error { return e.run(ctx) }
+
+// GetCache makes the manager take it for a cache.
+func (e early) GetCache() cache.Cache { return e.cache }

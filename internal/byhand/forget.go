@@ -1,0 +1,51 @@
+package byhand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/records"
+)
+
+// Forgettable returns an error unless the record of a node may be removed. The effect of pending
+// transactions would be lost with it.
+func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
+	switch {
+	case n == nil || n.Saved.Object == nil:
+		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper list shows what is", name)
+	case len(n.Pending) > 0 && !ignorePending:
+		return fmt.Errorf("node %q has %s, whose effect would be lost: wait until nothing is pending (kubectl nodekeeper show %s), or give --ignore-pending",
+			name, count(len(n.Pending), "pending transaction"), name)
+	}
+	return nil
+}
+
+// Forget removes the record of a node, conditional on the one that was read. No event from before
+// brings it back: of a node that is away a floor is left in its place, of one that is there a
+// record of the labels that it has. See [preserve.Forgotten].
+//
+// The Node is read once more, after the record: n may be older than its record, or as old as the
+// user's answer to a question. A node that came back before the record was read must not get a
+// floor, by which its labels would be lost.
+func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node) error {
+	if dry == DryRunClient {
+		return nil
+	}
+	read, now, err := c.Nodes().At(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	var live *preserve.Node
+	if read != nil {
+		live = preserve.NodeOf(read)
+	}
+	door := &records.Records{Client: dry.Writer(c.Client), Namespace: c.MetadataNamespace}
+	_, err = door.Forget(ctx, n.Saved.Stored(), preserve.Forgotten(n.Name, live, now))
+	if errors.Is(err, records.ErrStale) {
+		return fmt.Errorf("node %q is not forgotten: %w", n.Name, ErrChanged)
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+// Package nodes is the door to the Nodes: metadata only, always from the API server itself, and
+// every write conditional on the Node that was read.
+package nodes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/pages"
+	"nodekeeper.dev/internal/revision"
+)
+
+// ErrStale means that a write was refused because the Node has changed since it was read, or is
+// gone.
+var ErrStale = errors.New("the node has changed since it was read")
+
+// Nodes reads and writes the metadata of Nodes. It is safe for concurrent use.
+type Nodes struct {
+	// Client reads and writes the API server itself.
+	Client client.Client
+}
+
+// Metadata returns empty metadata of a Node of that name, to read into or to watch.
+func Metadata(name string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}
+}
+
+// Reference returns one incarnation of a node as the object of an event.
+func Reference(node string, uid types.UID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}
+}
+
+// Get returns the metadata of a Node, nil if there is none.
+func (n *Nodes) Get(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+	node := Metadata(name)
+	err := n.Client.Get(ctx, types.NamespacedName{Name: name}, node)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // "no Node" is one of the decision's inputs, not an error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading node %q: %w", name, err)
+	}
+	return node, nil
+}
+
+// At returns the metadata of a Node, nil if there is none, and the revision of all Nodes then.
+func (n *Nodes) At(ctx context.Context, name string) (node *metav1.PartialObjectMetadata, now revision.Revision, err error) {
+	// A list and not a get: it returns the revision even if the Node is gone.
+	list := newList()
+	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
+		return nil, now, fmt.Errorf("reading node %q: %w", name, err)
+	}
+	if len(list.Items) > 0 {
+		node = &list.Items[0]
+	}
+	return node, revision.Of(list.ResourceVersion), nil
+}
+
+// Now returns the revision of all Nodes.
+func (n *Nodes) Now(ctx context.Context) (revision.Revision, error) {
+	list := newList()
+	if err := n.Client.List(ctx, list, client.Limit(1)); err != nil {
+		return revision.Revision{}, fmt.Errorf("reading the revision of the nodes: %w", err)
+	}
+	return revision.Of(list.ResourceVersion), nil
+}
+
+// Each calls do with every Node, in pages, and stops at the first error.
+func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata) error) error {
+	if err := pages.Each(ctx, n.Client, pages.Metadata("Node"), "", do); err != nil {
+		return fmt.Errorf("listing the nodes: %w", err)
+	}
+	return nil
+}
+
+// Patch changes the metadata of a Node by one merge patch (RFC 7396), conditional on the uid and
+// the revision that were read. It returns the Node that results, or [ErrStale].
+func (n *Nodes) Patch(ctx context.Context, name string, uid types.UID, read revision.Revision, changes map[string]any) (*metav1.PartialObjectMetadata, error) {
+	changes["uid"], changes["resourceVersion"] = uid, read.String()
+	body, err := json.Marshal(map[string]any{"metadata": changes})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch of node %q: %w", name, err)
+	}
+	node := Metadata(name)
+	err = n.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, body))
+	// Conflict: the Node has changed, or the answer to an earlier patch of this process was lost.
+	// NotFound: it is gone.
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil, ErrStale
+	}
+	if err != nil {
+		return nil, fmt.Errorf("changing node %q: %w", name, err)
+	}
+	return node, nil
+}
+
+// Relabel gives a Node exactly these labels by one patch, conditional on the uid and the revision
+// that were read. It returns the Node that results, or [ErrStale].
+func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, labels map[string]string) (*metav1.PartialObjectMetadata, error) {
+	changes := map[string]*string{}
+	for key := range read.Labels {
+		if _, ok := labels[key]; !ok {
+			changes[key] = nil
+		}
+	}
+	for key, value := range labels {
+		if before, ok := read.Labels[key]; !ok || before != value {
+			changes[key] = &value
+		}
+	}
+	return n.Patch(ctx, read.Name, read.UID, revision.Of(read.ResourceVersion), map[string]any{"labels": changes})
+}
+
+// Refused reports whether the API server or an admission plugin refused the content of a request: a
+// retry alone does not help.
+func Refused(err error) bool {
+	var status apierrors.APIStatus // an interface without Error, so errors.AsType does not take it
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
+}
+
+func newList() *metav1.PartialObjectMetadataList {
+	return &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+}

@@ -1,0 +1,240 @@
+package preserve
+
+import (
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// Action is what a decision writes.
+type Action int
+
+const (
+	// Nothing means: write nothing. The transaction has had its effect, or never has one.
+	Nothing Action = iota
+	// Save means: store Decision.Record. It is a new one, newer labels, or only a note.
+	Save
+	// Restore means: set the Node's labels to Decision.Labels and its marker to Decision.Marker
+	// in one write, with the Node that was read as precondition; then store [Noted].
+	Restore
+)
+
+// String returns the action's name in lower case.
+func (a Action) String() string {
+	switch a {
+	case Nothing:
+		return "nothing"
+	case Save:
+		return "save"
+	case Restore:
+		return "restore"
+	}
+	return "unknown"
+}
+
+// Superseded is the reason of a save that is not written because a later save of the plan replaces
+// it.
+const Superseded = "superseded by a later save"
+
+// Node is the live Node as the decision sees it.
+type Node struct {
+	UID      types.UID
+	Revision revision.Revision
+	// Labels are the node's labels without the marker.
+	Labels map[string]string
+	Marker string
+}
+
+// NodeOf returns a Node as the decision sees it.
+func NodeOf(n *metav1.PartialObjectMetadata) *Node {
+	own, marker := labels.Split(n.Labels)
+	return &Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Marker: marker}
+}
+
+// Decision is what to write, and why.
+type Decision struct {
+	Action Action
+	// Record is what to store if the action is Save.
+	Record record.Record
+	// Labels and Marker are what the Node must have if the action is Restore.
+	Labels map[string]string
+	Marker string
+	// Reason is a constant text for logs and users.
+	Reason string
+}
+
+// Owned reports whether an incarnation has its saved labels: they came from it or
+// were restored onto it, so its labels now are the ones to save.
+// A floor has no labels, so no incarnation owns them.
+func Owned(r record.Record, uid types.UID, marker string) bool {
+	return !r.Floor && (isSourceOrRestored(r, uid) || marker == r.Revision.String())
+}
+
+// Applied reports whether a record shows that a transaction has had its effect: the state of the
+// incarnation at that revision, or a later one, was saved, restored or noted. Then the decision is
+// [Nothing] for every Node, and stays so whatever is written to the record afterwards, so a record
+// that is behind can show it, too. If the result is false, the transaction may have had its effect
+// all the same.
+func Applied(t txn.Transaction, r record.Record) bool {
+	switch t.UID {
+	case r.Restored.UID:
+		return !t.Revision.After(r.Restored.Revision)
+	case r.Source:
+		return !t.Revision.After(r.Revision)
+	}
+	return false
+}
+
+// RestoredUnnoted reports whether a transaction shows an incarnation with the labels of a record
+// which does not note it yet. It may be a later revision of the record than this one, if this one
+// was read from a cache that is behind.
+func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
+	return (t.Marker == r.Revision.String() || revision.Of(t.Marker).After(r.Revision)) && !isSourceOrRestored(r, t.UID)
+}
+
+// Decide returns the effect of transaction t, given the node's record, nil if
+// there is none, and the live Node, nil if there is none. Only an Added
+// transaction of a node with a record looks at the Node. After a floor a node is new.
+func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
+	if r != nil && r.Floor {
+		if !t.Revision.After(r.Revision) {
+			return nothing("an event from before the node was forgotten")
+		}
+		r = nil
+	}
+	switch {
+	case r == nil && t.Type == txn.Added && !t.FoundsRecord:
+		return nothing("no labels are saved for this node")
+	case r == nil:
+		return save(captured(t), "first labels of this node")
+	case t.Type == txn.Added && !showsLater(t, *r):
+		return decideRestore(t, *r, n, policy)
+	}
+	return decideSave(t, *r)
+}
+
+func decideSave(t txn.Transaction, r record.Record) Decision {
+	switch {
+	case !isLater(t, r):
+		return nothing("an older event, or of an incarnation that never got its labels back")
+	case !maps.Equal(t.Labels, r.Labels):
+		return save(captured(t), "the labels changed")
+	case t.UID == r.Source:
+		// An event from between the two, recorded late, is older now. But the revision stays: a
+		// restore from it may be under way, if another watcher has recorded the next incarnation
+		// before this event.
+		seen := noted(r, t.UID, t.Revision)
+		seen.Ended = t.Type == txn.Deleted
+		return save(seen, "the same labels, seen later")
+	}
+	// The revision moves on, so that an earlier marker, copied with this node's labels onto the
+	// next incarnation, means nothing.
+	return save(captured(t), "the same labels, seen later")
+}
+
+// showsLater reports whether an Added transaction shows an incarnation that has its labels, in a
+// later state than the record does: a watcher that starts cannot know what others have recorded of
+// a node that has no record yet.
+func showsLater(t txn.Transaction, r record.Record) bool {
+	return t.FoundsRecord && isSourceOrRestored(r, t.UID) && isLater(t, r)
+}
+
+// isLater reports whether t shows a later state of the incarnation that the record follows than the
+// record does. No event from before a restore onto the next incarnation is later: that one has the
+// labels of the record, and may have been edited since.
+func isLater(t txn.Transaction, r record.Record) bool {
+	if !t.Revision.After(r.Restored.Revision) {
+		return false
+	}
+	switch t.UID {
+	case r.Source:
+		return t.Revision.After(r.Revision)
+	case r.Restored.UID:
+		return true
+	}
+	return t.Marker == r.Revision.String() // the restore onto this incarnation is done, and not noted yet
+}
+
+func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
+	switch {
+	case n == nil || n.UID != t.UID:
+		return nothing("that incarnation is gone")
+	case isSourceOrRestored(r, n.UID):
+		return nothing("this incarnation has its labels")
+	case n.Marker == r.Revision.String():
+		return decideNote(r, n)
+	}
+	return Decision{
+		Action: Restore,
+		Labels: policy.Restored(n.Labels, r.Labels),
+		Marker: r.Revision.String(),
+		Reason: "the node returned without its labels",
+	}
+}
+
+// decideNote decides about a restore that was done and not noted.
+func decideNote(r record.Record, n *Node) Decision {
+	if !n.Revision.After(r.Restored.Revision) {
+		return nothing("an incarnation after this one has its labels already")
+	}
+	return save(Noted(r, *n), "the restore was done but not noted")
+}
+
+// Noted returns the record after a restore onto n, which is the Node as the restore left it, or any
+// later state of that incarnation. If the Node has the saved labels, the record gets a note. If it
+// has others, by live labels or an edit since, these are saved. The Node's revision counts and not
+// the transaction's: edits between the add and the restore do not.
+func Noted(r record.Record, n Node) record.Record {
+	if !maps.Equal(n.Labels, r.Labels) {
+		return record.Record{Node: r.Node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
+	}
+	return noted(r, n.UID, n.Revision)
+}
+
+// Given returns the record of a node whose labels come from a user and not from an incarnation. now
+// is the revision of all Nodes at a moment when there was none of that name, or none that should
+// keep its own labels: no earlier event is later than the record, and no earlier marker agrees with
+// it. So the next incarnation that is seen to be added gets these labels, and late transactions of
+// former ones have no effect.
+func Given(node string, given map[string]string, now revision.Revision) record.Record {
+	return record.Record{Node: node, Labels: given, Revision: now}
+}
+
+// Forgotten returns what takes the place of a record that is removed, so that no event from before
+// has any effect, however late it is recorded. n is the live Node, nil if there was none at now,
+// the resourceVersion of all Nodes then. Of a live Node it is a record of what the Node has; of an
+// absent one it is a floor.
+func Forgotten(node string, n *Node, now revision.Revision) record.Record {
+	if n == nil {
+		return record.Record{Node: node, Revision: now, Floor: true}
+	}
+	return record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
+}
+
+// noted returns the record with a note of the last incarnation that was seen to have its labels.
+func noted(r record.Record, uid types.UID, rv revision.Revision) record.Record {
+	r.Restored, r.Ended = record.Restoration{UID: uid, Revision: rv}, false
+	return r
+}
+
+// captured returns the record of the labels in t. It notes no restore: the last one was of other
+// labels.
+func captured(t txn.Transaction) record.Record {
+	return record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID, Ended: t.Type == txn.Deleted}
+}
+
+func isSourceOrRestored(r record.Record, uid types.UID) bool {
+	return uid == r.Source || uid == r.Restored.UID
+}
+
+func nothing(reason string) Decision { return Decision{Action: Nothing, Reason: reason} }
+
+func save(r record.Record, reason string) Decision {
+	return Decision{Action: Save, Record: r, Reason: reason}
+}

@@ -1,0 +1,98 @@
+package preserve_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+func TestDecideAfterTheNodeWasForgotten(t *testing.T) {
+	founding := func(t txn.Transaction) txn.Transaction { t.FoundsRecord = true; return t }
+	for name, tc := range map[string]struct {
+		typ  txn.Type
+		t    txn.Transaction
+		want preserve.Decision
+	}{
+		"an end from before":          {txn.Deleted, event("source", "299", "100", same), nothing()},
+		"an end just then":            {txn.Deleted, event("source", "300", "100", same), nothing()},
+		"an update from before":       {txn.Updated, event("source", "99", "", changed), nothing()},
+		"an add from before":          {txn.Added, founding(event("restored", "200", "", changed)), nothing()},
+		"the next add":                {txn.Added, founding(event("next", "301", "", changed)), replaced("next", "301", changed)},
+		"the next add, founding none": {txn.Added, event("next", "301", "", changed), nothing()},
+		"the next update":             {txn.Updated, event("next", "302", "", changed), replaced("next", "302", changed)},
+		"the next end":                {txn.Deleted, event("next", "303", "", changed), replaced("next", "303", changed)},
+		"with the floor as marker":    {txn.Deleted, event("next", "303", "300", changed), replaced("next", "303", changed)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.t.Type = tc.typ
+			floor := preserve.Forgotten("node-1", nil, revision.MustParse("300"))
+			live := &preserve.Node{UID: tc.t.UID, Revision: revision.MustParse("400"), Labels: set{"own": "label"}}
+			got := preserve.Decide(tc.t, &floor, live, replaceAll)
+			got.Reason = ""
+			tc.want.Record.Ended = tc.want.Action == preserve.Save && tc.typ == txn.Deleted
+			assert.Equal(t, tc.want, got)
+		})
+	}
+}
+
+// No event from before has an effect, in whatever order, and those after it have the effect that they have on a node without a record.
+func TestFloorHidesAllThatWasBefore(t *testing.T) {
+	g := newGenerator(t)
+	before, after := 0, 0
+	for range rounds {
+		floor := preserve.Forgotten("node-1", nil, revision.Of(g.rv()))
+		tx, n, policy := g.transaction(), g.node(), g.policy()
+		require.False(t, preserve.Owned(floor, tx.UID, tx.Marker))
+		require.False(t, preserve.Applied(tx, floor))
+		d := preserve.Decide(tx, &floor, n, policy)
+		if !tx.Revision.After(floor.Revision) {
+			before++
+			require.Equal(t, preserve.Nothing, d.Action, "%+v on %+v", tx, floor)
+			continue
+		}
+		after++
+		require.Equal(t, preserve.Decide(tx, nil, n, policy), d, "%+v on %+v", tx, floor)
+	}
+	require.Positive(t, before)
+	require.Positive(t, after)
+}
+
+// A live Node that is forgotten keeps what it has: nothing from before changes the record that is left, or the Node.
+func TestForgottenNodeThatIsLiveKeepsItsLabels(t *testing.T) {
+	g := newGenerator(t)
+	for range rounds {
+		n := preserve.Node{UID: g.uid(), Revision: revision.MustParse("13"), Labels: g.labels(), Marker: g.marker()}
+		r := preserve.Forgotten("node-1", &n, revision.MustParse("14"))
+		require.Equal(t, record.Record{Node: "node-1", Labels: n.Labels, Revision: n.Revision, Source: n.UID}, r)
+		late := g.transaction()
+		d := preserve.Decide(late, &r, &n, g.policy())
+		require.Equal(t, preserve.Nothing, d.Action, "%+v on %+v and %+v", late, r, n)
+	}
+}
+
+// A record notes the end of the incarnation that it follows, until it follows the next one.
+func TestRecordNotesTheEndOfItsIncarnation(t *testing.T) {
+	g := newGenerator(t)
+	ended := 0
+	for range rounds {
+		tx, r, n := g.transaction(), g.record(), g.node()
+		d := preserve.Decide(tx, r, n, g.policy())
+		if d.Action != preserve.Save {
+			continue
+		}
+		require.Equal(t, tx.Type == txn.Deleted, d.Record.Ended, "%+v on %+v", tx, r)
+		if !d.Record.Ended {
+			continue
+		}
+		ended++
+		restored := preserve.Noted(d.Record, preserve.Node{UID: "next", Revision: revision.MustParse("99"), Labels: d.Record.Labels})
+		require.False(t, restored.Ended)
+	}
+	require.Positive(t, ended)
+}

@@ -1,0 +1,88 @@
+package processor
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nodekeeper.dev/internal/job"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/schedule"
+)
+
+// enqueue enqueues the node of a transaction. It runs with the index locked.
+func (p *Processor) enqueue(e *queue.Entry, work job.Requests) {
+	if e.Transaction != nil {
+		node := e.Transaction.Node
+		add(work, node, schedule.Priority(schedule.Urgent(*e.Transaction), p.Ring.Place(node)))
+	}
+}
+
+// recordHandler enqueues the node of a record if it has transactions: they may wait until the
+// record is corrected.
+func (p *Processor) recordHandler() handler.TypedEventHandler[*corev1.ConfigMap, reconcile.Request] {
+	enqueue := func(cm *corev1.ConfigMap, work job.Requests) {
+		if cm.Namespace == p.Records.Namespace && cm.Name != record.RootCAName && len(p.Index.Pending(cm.Name)) > 0 {
+			add(work, cm.Name, schedule.NormalPriority)
+		}
+	}
+	return handler.TypedFuncs[*corev1.ConfigMap, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.ConfigMap], work job.Requests) {
+			enqueue(e.Object, work)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.ConfigMap], work job.Requests) {
+			enqueue(e.ObjectNew, work)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.ConfigMap], work job.Requests) {
+			enqueue(e.Object, work)
+		},
+	}
+}
+
+func add(work job.Requests, node string, priority int) {
+	if ordered, ok := work.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		ordered.AddWithOpts(priorityqueue.AddOpts{Priority: new(priority)}, job.Request(node))
+		return
+	}
+	work.Add(job.Request(node))
+}
+
+// age gives nodes that have waited for long the highest priority, so that no preference starves
+// them.
+func (p *Processor) age(ctx context.Context, work job.Requests) error {
+	go wait.UntilWithContext(ctx, func(context.Context) {
+		old := time.Now().Add(-oldAge)
+		// If the API server's clock is ahead, only the time of the first sight shows the age.
+		for _, node := range append(p.Index.OlderThan(old), p.schedule.SeenBefore(old)...) {
+			add(work, node, schedule.OwnedPriority)
+		}
+	}, agePeriod)
+	return nil
+}
+
+// followRing looks again at the nodes that wait whenever the ring changes: a node that is left to a
+// processor which has gone waits for nobody.
+func (p *Processor) followRing(ctx context.Context, work job.Requests) error {
+	changes := p.Ring.RingChanges()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changes:
+			}
+			for _, node := range p.schedule.SeenBefore(time.Now()) {
+				what := schedule.Of(p.Index.Pending(node))
+				add(work, node, schedule.Priority(what.Urgent, p.Ring.Place(node)))
+			}
+		}
+	}()
+	return nil
+}

@@ -1,0 +1,128 @@
+package protection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// maxConflicts bounds the retries that follow a conflict at once.
+const maxConflicts = 10
+
+// errChanged means that a Node has changed since it was read.
+var errChanged = errors.New("the node has changed")
+
+// protect gives a Node the finalizer, conditional on the Node that is in the cache.
+func (c *Controller) protect(ctx context.Context, n *metav1.PartialObjectMetadata) error {
+	err := c.setFinalizers(ctx, n, append(slices.Clone(n.Finalizers), Finalizer))
+	if errors.Is(err, nodes.ErrStale) {
+		return nil // the change that came first enqueues the Node again
+	}
+	return err
+}
+
+// release stores the last labels of a Node that waits for that, and removes the finalizer.
+func (c *Controller) release(ctx context.Context, name string) error {
+	for range maxConflicts {
+		n, err := c.Nodes.Get(ctx, name)
+		if err != nil || n == nil || !waitsForFinalizer(n) {
+			return err // another process let it go, or it is another incarnation
+		}
+		unchanged := func(ctx context.Context, _ []txn.Transaction) error { return c.unchanged(ctx, n) }
+		err = c.save(ctx, txn.Of(txn.Deleted, n), unchanged)
+		if errors.Is(err, errChanged) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = c.setFinalizers(ctx, n, []string{})
+		if errors.Is(err, nodes.ErrStale) {
+			continue // there may be later labels
+		}
+		if err == nil {
+			logf.FromContext(ctx).Info("Released a node whose labels are saved", "uid", n.UID, "resourceVersion", n.ResourceVersion)
+		}
+		return err
+	}
+	return fmt.Errorf("releasing node %q: %d conflicts in a row", name, maxConflicts)
+}
+
+// save stores what a watcher would record of the end of a node. Unless the incarnation that ends is
+// known to have its labels, the transactions of earlier ones are applied first: if there is no
+// record, the first of them makes it. A cache that shows a record may be behind its removal.
+func (c *Controller) save(ctx context.Context, end txn.Transaction, confirm func(context.Context, []txn.Transaction) error) error {
+	transactions := []txn.Transaction{end}
+	stored, err := c.Records.Cached(ctx, end.Node)
+	if err != nil {
+		return err
+	}
+	if stored.Record == nil || !preserve.Owned(*stored.Record, end.UID, end.Marker) {
+		earlier, err := c.Queue.Of(ctx, end.Node)
+		if err != nil {
+			return err
+		}
+		transactions = nil
+		for _, t := range earlier {
+			// Those of this incarnation are left out: a restore, which may be refused, must not
+			// hold up its end.
+			if t.UID != end.UID && end.Revision.After(t.Revision) {
+				transactions = append(transactions, t.Transaction)
+			}
+		}
+		transactions = append(transactions, end)
+	}
+	_, err = c.Applier.Apply(ctx, transactions, confirm)
+	return err
+}
+
+// unchanged returns an error unless a Node is as it was read. Call it after all other reads, which
+// the client retries while the API server is away: they can outlast a restore of etcd.
+func (c *Controller) unchanged(ctx context.Context, read *metav1.PartialObjectMetadata) error {
+	if !c.Rewind.Unconfirmed(metav1.Now().Time) {
+		return nil
+	}
+	n, err := c.Nodes.Get(ctx, read.Name)
+	if err != nil {
+		return err
+	}
+	if n == nil || n.UID != read.UID || n.ResourceVersion != read.ResourceVersion {
+		return errChanged
+	}
+	return nil
+}
+
+// saveLate applies the late ends of a node as if a watcher had recorded them.
+func (c *Controller) saveLate(ctx context.Context, node string) error {
+	for {
+		t, ok := c.late.oldest(node)
+		if !ok {
+			return nil
+		}
+		confirm := func(ctx context.Context, _ []txn.Transaction) error {
+			if !c.Rewind.Unconfirmed(t.ObservedAt) {
+				return nil
+			}
+			return c.Queue.ConfirmEvent(ctx, t, c.Rewind.Lost)
+		}
+		if _, err := c.Applier.Apply(ctx, []txn.Transaction{t}, confirm); err != nil {
+			return err
+		}
+		c.late.removeOldest(node)
+	}
+}
+
+// setFinalizers is conditional on the uid and the revision of the Node that was read.
+func (c *Controller) setFinalizers(ctx context.Context, read *metav1.PartialObjectMetadata, finalizers []string) error {
+	_, err := c.Nodes.Patch(ctx, read.Name, read.UID, revision.Of(read.ResourceVersion), map[string]any{"finalizers": finalizers})
+	return err
+}

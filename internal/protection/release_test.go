@@ -1,0 +1,51 @@
+package protection_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"nodekeeper.dev/internal/apply"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/protection"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// silent is told what is applied, and says nothing.
+type silent struct{}
+
+func (silent) Applied(context.Context, txn.Transaction, preserve.Decision, *metav1.PartialObjectMetadata) {
+}
+func (silent) Conflicted(error)                                 {}
+func (silent) TooLarge(context.Context, txn.Transaction, error) {}
+
+// TestEndOfANodeDoesNotOvertakeItsQueue: the cache shows a record that was removed meanwhile. An unprotected incarnation came and
+// went since, and its end is in the queue.
+func TestEndOfANodeDoesNotOvertakeItsQueue(t *testing.T) {
+	const node = "node-1"
+	unprotected := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("20"), Labels: map[string]string{"rack": "r2"}}
+	protected := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u3", Revision: revision.MustParse("30"), Labels: map[string]string{"rack": "r3"}}
+	removed := record.Record{Node: node, Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("5"), Source: "u1"}
+	floor := preserve.Forgotten(node, nil, revision.MustParse("10"))
+	live := fake.NewClientBuilder().WithObjects(floor.ConfigMap("records"), unprotected.ConfigMap("queue")).Build()
+	behind := fake.NewClientBuilder().WithObjects(removed.ConfigMap("records")).Build()
+	saved := &records.Records{Client: live, Cache: behind, Namespace: "records"}
+	c := &protection.Controller{
+		Records: saved, Queue: &queue.Queue{Client: live, Namespace: "queue"},
+		Applier: &apply.Applier{Nodes: &nodes.Nodes{Client: live}, Records: saved, Observer: silent{}},
+	}
+	require.NoError(t, c.Save(t.Context(), protected))
+
+	stored, err := saved.Get(t.Context(), node)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"rack": "r2"}, stored.Record.Labels)
+}

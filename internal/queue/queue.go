@@ -1,0 +1,254 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/pages"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// ErrNameTaken means that another transaction, or a foreign object, has the name of the one to
+// store. Retry until that name is free.
+var ErrNameTaken = errors.New("another transaction has this name")
+
+// ErrTooLarge means that the labels do not fit a ConfigMap: the transaction can never be stored.
+var ErrTooLarge = fmt.Errorf("the labels do not fit a ConfigMap: their values may have %d bytes, and the whole object about 1.5 MiB", txn.MaxDataBytes)
+
+// Queue reads and writes transactions by the API server itself. It is safe for concurrent use.
+type Queue struct {
+	Client client.Client
+	// Namespace is the transaction namespace.
+	Namespace string
+}
+
+// Queued is a transaction as it stands in the queue.
+type Queued struct {
+	txn.Transaction
+	// ObjectUID is the metadata.uid of its ConfigMap.
+	ObjectUID types.UID
+	// Created is when it was stored, by the clock of the API server, which cuts it to the second.
+	Created time.Time
+	// Seen is when a list or a watch delivered it to this process. It is zero for a live read.
+	Seen time.Time
+}
+
+// Parse returns the transaction that a ConfigMap of the transaction namespace holds, or an error
+// that wraps [txn.ErrMalformed].
+func Parse(cm *corev1.ConfigMap) (Queued, error) {
+	t, err := txn.Parse(cm)
+	if err != nil {
+		return Queued{}, err
+	}
+	return Queued{Transaction: t, ObjectUID: cm.UID, Created: cm.CreationTimestamp.Time}, nil
+}
+
+// Of returns the transactions of one node, oldest first, by a live read. Malformed
+// transactions are left out: they block nobody.
+func (q *Queue) Of(ctx context.Context, node string) ([]Queued, error) {
+	var list corev1.ConfigMapList
+	err := q.Client.List(ctx, &list, client.InNamespace(q.Namespace), client.MatchingLabels(txn.NodeLabels(node)))
+	if err != nil {
+		return nil, fmt.Errorf("listing the transactions of node %q: %w", node, err)
+	}
+	var all []Queued
+	for i := range list.Items {
+		if t, err := Parse(&list.Items[i]); err == nil && t.Node == node { // the hash of another node may begin alike
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, byRevision)
+	return all, nil
+}
+
+// Empty reports whether a live read finds nothing in the queue of a node, neither transactions nor
+// what is malformed.
+func (q *Queue) Empty(ctx context.Context, node string) (bool, error) {
+	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
+	err := q.Client.List(ctx, list, client.InNamespace(q.Namespace), client.MatchingLabels(txn.NodeLabels(node)))
+	if err != nil {
+		return false, fmt.Errorf("listing the transactions of node %q: %w", node, err)
+	}
+	return len(list.Items) == 0, nil
+}
+
+// Hurry marks a transaction in the queue as one that somebody waits for, so that it is applied
+// without delay. One that is gone has been applied, and is no error.
+func (q *Queue) Hurry(ctx context.Context, t Queued) error {
+	if t.AtOnce {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": t.ObjectUID, "annotations": map[string]string{txn.AtOnceAnnotation: "true"},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the patch of transaction %s: %w", t.Name(), err)
+	}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: q.Namespace, Name: t.Name()}}
+	err = q.Client.Patch(ctx, cm, client.RawPatch(types.MergePatchType, body))
+	// NotFound: it is applied. Conflict: another object has the name now, so this one is applied,
+	// too.
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("marking transaction %s of node %q as urgent: %w", t.Name(), t.Node, err)
+	}
+	return nil
+}
+
+// Each calls do with every ConfigMap of the transaction namespace that is ours, readable or not,
+// by a live read in pages, and stops at the first error.
+func (q *Queue) Each(ctx context.Context, do func(*corev1.ConfigMap) error) error {
+	newList := func() client.ObjectList { return &corev1.ConfigMapList{} }
+	err := pages.Each(ctx, q.Client, newList, q.Namespace, func(cm *corev1.ConfigMap) error {
+		if !txn.Ours(cm) {
+			return nil
+		}
+		return do(cm)
+	})
+	if err != nil {
+		return fmt.Errorf("listing the transactions in namespace %q: %w", q.Namespace, err)
+	}
+	return nil
+}
+
+// EachName calls do with the metadata of every ConfigMap of the transaction namespace, ours or not,
+// by a live read in pages, and stops at the first error.
+func (q *Queue) EachName(ctx context.Context, do func(*metav1.PartialObjectMetadata) error) error {
+	if err := pages.Each(ctx, q.Client, pages.Metadata("ConfigMap"), q.Namespace, do); err != nil {
+		return fmt.Errorf("listing the transactions in namespace %q: %w", q.Namespace, err)
+	}
+	return nil
+}
+
+// Put stores a transaction. It is idempotent by its name: nil means that this event is in the queue
+// or has been, whoever put it there. [ErrNameTaken] and any error other than [ErrTooLarge] must be
+// retried. The transaction that has the name is marked as urgent if it is another one, which this
+// one waits for, or if somebody waits for this one: see [Queue.Hurry].
+func (q *Queue) Put(ctx context.Context, t txn.Transaction) error {
+	cm := t.ConfigMap(q.Namespace)
+	if txn.DataBytes(cm.Data) > txn.MaxDataBytes {
+		return ErrTooLarge
+	}
+	err := q.Client.Create(ctx, cm)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return q.confirm(ctx, t)
+	case txn.TooLarge(err):
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case err != nil:
+		return fmt.Errorf("storing transaction %s of node %q: %w", t.Name(), t.Node, err)
+	}
+	return nil
+}
+
+// confirm returns nil if the ConfigMap that has the name of t records the same event.
+func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
+	var cm corev1.ConfigMap
+	if err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: t.Name()}, &cm); err != nil {
+		// NotFound too: what had the name has just been applied, and whether that was t is
+		// unknown. Storing it again is right in either case.
+		return fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
+	}
+	existing, err := Parse(&cm)
+	taken := err != nil || !existing.IsSameEvent(t)
+	if err == nil && (t.AtOnce || taken) {
+		if err := q.Hurry(ctx, existing); err != nil {
+			return err
+		}
+	}
+	if taken {
+		return fmt.Errorf("storing transaction %s of node %q: %w", t.Name(), t.Node, ErrNameTaken)
+	}
+	return nil
+}
+
+// Holds reports whether a transaction is in the queue, by a live read.
+func (q *Queue) Holds(ctx context.Context, t Queued) (bool, error) {
+	var cm corev1.ConfigMap
+	err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: t.Name()}, &cm)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
+	}
+	return cm.UID == t.ObjectUID, nil
+}
+
+// ConfirmEvent returns an error unless a live read of the node shows that the cluster can have had
+// the event that t records, see [txn.Happened]. If it cannot, lost gets the proof that the cluster
+// was rewound, and returns the error.
+//
+// A Node that is there carries all the evidence: its own revision is not after that of all Nodes,
+// and the successor of an incarnation comes after everything of it. Only if the node is gone is a
+// list needed, which tells the revision of all Nodes also then.
+func (q *Queue) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(proof string) error) error {
+	live := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	err := q.Client.Get(ctx, types.NamespacedName{Name: t.Node}, live)
+	now := revision.Of(live.ResourceVersion)
+	if apierrors.IsNotFound(err) {
+		live, now, err = q.absent(ctx, t.Node)
+	}
+	if err != nil {
+		return fmt.Errorf("confirming an event of node %q: %w", t.Node, err)
+	}
+	if txn.Happened(t, live, now) {
+		return nil
+	}
+	return lost(fmt.Sprintf("node %q was seen %s at resourceVersion %s and was not", t.Node, t.Type, t.Revision))
+}
+
+// absent returns the revision of all Nodes, and the Node of that name if it is there again.
+func (q *Queue) absent(ctx context.Context, node string) (live *metav1.PartialObjectMetadata, now revision.Revision, err error) {
+	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+	if err := q.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: node}); err != nil {
+		return nil, now, err
+	}
+	if len(list.Items) > 0 {
+		live = &list.Items[0]
+	}
+	return live, revision.Of(list.ResourceVersion), nil
+}
+
+// Remove takes a transaction out of the queue. It is deleted by its uid, so that another
+// one that has taken its name since stays. One that is gone already is no error.
+func (q *Queue) Remove(ctx context.Context, t Queued) error {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: q.Namespace, Name: t.Name()}}
+	err := q.Client.Delete(ctx, cm, client.Preconditions{UID: &t.ObjectUID})
+	// NotFound: another processor has removed it, or the answer to our own delete was lost.
+	// Conflict: the name belongs to another object now, so this one is gone too.
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("removing transaction %s of node %q: %w", t.Name(), t.Node, err)
+	}
+	return nil
+}
+
+// Quarantine puts the label [txn.MalformedLabel] on a ConfigMap, conditional on the one that was
+// seen. It returns false if that has changed since, or is gone.
+func (q *Queue) Quarantine(ctx context.Context, seen *Entry) (marked bool, err error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": seen.UID, "resourceVersion": seen.ResourceVersion, "labels": map[string]string{txn.MalformedLabel: "true"},
+	}})
+	if err != nil {
+		return false, fmt.Errorf("encoding the patch of %q: %w", seen.Name, err)
+	}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: seen.Namespace, Name: seen.Name}}
+	err = q.Client.Patch(ctx, cm, client.RawPatch(types.MergePatchType, body))
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		return false, nil // the watch brings the change
+	case err != nil:
+		return false, fmt.Errorf("marking %q as malformed: %w", seen.Name, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,179 @@
+package rewind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// ErrRewound means that what this process remembers is of a lost future: only a new process is
+// without it.
+var ErrRewound = errors.New("the cluster was rewound, as by a restore of etcd from a backup (start this program again)")
+
+// Detector watches over the watches of one process. It is safe for concurrent use; the methods of a
+// nil Detector report that nothing was rewound.
+type Detector struct {
+	proof    chan error // holds the first proof
+	resumed  chan struct{}
+	restarts prometheus.Counter
+
+	mu          sync.Mutex
+	evidence    Evidence
+	rewound     bool
+	interrupted map[*stream]bool
+	// alive is when any watch has last delivered something.
+	alive  time.Time
+	doubts doubts
+}
+
+// New returns a Detector. Evidence may be nil, and set later.
+func New(evidence Evidence) *Detector {
+	return &Detector{
+		proof: make(chan error, 1), resumed: make(chan struct{}, 1), restarts: newRestarts(),
+		evidence: evidence, interrupted: map[*stream]bool{},
+	}
+}
+
+// SetEvidence sets the evidence. Call it before Run.
+func (d *Detector) SetEvidence(evidence Evidence) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.evidence = evidence
+}
+
+// NewInformer is the type of cache.Options.NewInformer.
+type NewInformer func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
+
+// Informers returns a function that makes the informers of next, nil for client-go's own, so that
+// the Detector learns from their watches.
+func (d *Detector) Informers(next NewInformer) NewInformer {
+	if next == nil {
+		next = toolscache.NewSharedIndexInformer
+	}
+	return func(lw toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		return next(d.Requests(lw), obj, resync, indexers)
+	}
+}
+
+// Requests returns the same requests, so that the Detector learns from them. They must be those of
+// one reflector or informer. A nil Detector learns nothing.
+func (d *Detector) Requests(lw toolscache.ListerWatcher) toolscache.ListerWatcher {
+	if d == nil {
+		return lw
+	}
+	return &stream{ListerWatcher: lw, lw: toolscache.ToListerWatcherWithContext(lw), detector: d}
+}
+
+// Run asks for evidence after each interruption. It returns an error when the cluster was rewound,
+// upon which the process must end, and nil when ctx is done.
+func (d *Detector) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { d.confirm(ctx) })
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-d.proof:
+		return err
+	}
+}
+
+// Rewound reports whether the cluster was: nothing that the process remembers may be written any
+// more.
+func (d *Detector) Rewound() bool {
+	if d == nil {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rewound
+}
+
+// Unconfirmed reports whether something that this process observed at that time may be of a lost
+// future: a live read must confirm it before it is written. While a watch is interrupted, that is
+// so for everything.
+func (d *Detector) Unconfirmed(observedAt time.Time) bool {
+	if d == nil {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rewound || len(d.interrupted) > 0 || d.doubts.cover(observedAt)
+}
+
+// Compare takes two resourceVersions of one object, or of one kind of objects, in the order in
+// which they were observed. It returns [ErrRewound] if the second is lower.
+func (d *Detector) Compare(before, after string) error {
+	order, err := resourceversion.CompareResourceVersion(after, before)
+	if d == nil || err != nil || order >= 0 {
+		return nil //nolint:nilerr // what is no resourceVersion of etcd's says nothing
+	}
+	return d.Lost(fmt.Sprintf("from resourceVersion %s to %s", before, after))
+}
+
+// Lost takes another proof that the cluster was rewound. It returns [ErrRewound] with the proof.
+func (d *Detector) Lost(proof string) error {
+	err := fmt.Errorf("%w: %s", ErrRewound, proof)
+	if d == nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.rewound {
+		d.rewound = true
+		d.proof <- err
+	}
+	return err
+}
+
+// delivered notes that a watch has delivered something.
+func (d *Detector) delivered() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.alive = time.Now()
+}
+
+// deliveredWithin reports whether a watch has delivered something in the last moment.
+func (d *Detector) deliveredWithin(moment time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.alive) < moment
+}
+
+// interrupt notes that a watch has ended before its time.
+func (d *Detector) interrupt(s *stream) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.interrupted) == 0 {
+		d.doubts.begin(d.alive)
+	}
+	d.interrupted[s] = true
+}
+
+// resume notes that a watch goes on.
+func (d *Detector) resume(s *stream) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.alive = time.Now()
+	if !d.interrupted[s] {
+		return
+	}
+	delete(d.interrupted, s)
+	if len(d.interrupted) > 0 {
+		return
+	}
+	d.doubts.resume(d.alive)
+	select {
+	case d.resumed <- struct{}{}:
+	default: // asked for already
+	}
+}

@@ -1,0 +1,82 @@
+// Package shortwatch keeps client-go's reflectors at work while watches are cut again and again.
+//
+// A reflector takes a watch that ends within a second without an event for the fault of a server
+// that is not well: it lists again after a pause of one or two seconds, and doubles that pause up
+// to a minute (client-go, tools/cache, VeryShortWatchError). An API server that restarts or a load
+// balancer that closes idle connections cuts watches as well, and then a cache that waits is a
+// cache that is behind.
+package shortwatch
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// minDuration is how long a watch must last for a reflector, if it has no events.
+const minDuration = time.Second
+
+// Hold returns a watch with the events of w. If w ends without any within a second, it ends only
+// after that second: the reflector then resumes at once, and opens one watch a second at most.
+// delivered is called before each event is passed on; it may be nil.
+func Hold(w watch.Interface, delivered func()) watch.Interface {
+	if delivered == nil {
+		delivered = func() {}
+	}
+	h := &held{Interface: w, events: make(chan watch.Event), stopped: make(chan struct{})}
+	go h.pass(w.ResultChan(), delivered)
+	return h
+}
+
+// held is a watch that does not end too early.
+type held struct {
+	watch.Interface
+
+	events  chan watch.Event
+	stopped chan struct{}
+	stop    sync.Once
+}
+
+// pass passes the events on until the watch ends or is stopped.
+func (h *held) pass(events <-chan watch.Event, delivered func()) {
+	defer close(h.events)
+	least := time.NewTimer(minDuration)
+	defer least.Stop()
+	for empty := true; ; empty = false {
+		select {
+		case <-h.stopped:
+			return
+		case event, ok := <-events:
+			if !ok {
+				if empty {
+					h.wait(least.C)
+				}
+				return
+			}
+			delivered()
+			select {
+			case h.events <- event:
+			case <-h.stopped:
+				return
+			}
+		}
+	}
+}
+
+// wait returns when a time has come or the watch is stopped.
+func (h *held) wait(until <-chan time.Time) {
+	select {
+	case <-until:
+	case <-h.stopped:
+	}
+}
+
+// ResultChan returns the events of the watch.
+func (h *held) ResultChan() <-chan watch.Event { return h.events }
+
+// Stop ends the watch.
+func (h *held) Stop() {
+	h.stop.Do(func() { close(h.stopped) })
+	h.Interface.Stop()
+}

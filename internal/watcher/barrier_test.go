@@ -1,0 +1,305 @@
+package watcher_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/watcher"
+)
+
+func TestWatcherThatRunsAloneRecordsAtOnce(t *testing.T) {
+	for name, seated := range map[string]bool{"in no company": false, "the only member": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s *seat
+				if seated {
+					one := newCompany().join("me")
+					s = &one
+				}
+				w := startIn(t, s, newAPIServer(state("a", "8", nil)), nil)
+				time.Sleep(latency)
+				synctest.Wait()
+				require.NoError(t, w.ready(nil))
+				assert.Equal(t, []string{"added a@8"}, summary(queued(t, w.client, transactions, "node-1")))
+				w.stop(t)
+			})
+		})
+	}
+}
+
+// TestWatcherInCompanyRecordsSoon: the others have stored everything, as they have nearly always,
+// and their answers take one write.
+func TestWatcherInCompanyRecordsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newCompany()
+		from := newAPIServer(state("a", "8", nil))
+		first, second := all.join("first"), all.join("second")
+		w1 := startIn(t, &first, from, nil)
+		w2 := startIn(t, &second, from, w1.client)
+		time.Sleep(time.Minute)
+		third := all.join("third")
+		w3 := startIn(t, &third, from, w1.client)
+		begin := time.Now()
+		for w3.ready(nil) != nil {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
+		assert.LessOrEqual(t, time.Since(begin), 200*time.Millisecond)
+		time.Sleep(10 * latency)
+		for _, name := range []string{"first", "second", "third"} {
+			assert.Empty(t, all.questions(t, name), "%s has nothing to ask any more", name)
+			assert.True(t, all.serves(name))
+		}
+		for _, w := range []*running{w1, w2, w3} {
+			w.stop(t)
+		}
+	})
+}
+
+// inCompany runs a watcher with one other member, who answers when the test says so.
+func inCompany(t *testing.T, from *apiServer, test func(all *company, w *running), fault ...faults.Fault) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		all := newCompany()
+		me := all.join("me")
+		all.join("other")
+		renewed, end := context.WithCancel(t.Context())
+		go func() {
+			for renewed.Err() == nil {
+				all.change("other", func(*watcher.Peer) {})
+				time.Sleep(5 * time.Second)
+			}
+		}()
+		all.change("other", func(p *watcher.Peer) { p.Annotations[watcher.AnswersKey] = "{}" })
+		w := startIn(t, &me, from, nil, fault...)
+		time.Sleep(2 * latency)
+		synctest.Wait()
+		defer func() {
+			w.stop(t)
+			end()
+			time.Sleep(5 * time.Second)
+		}()
+		test(all, w)
+	})
+}
+
+func TestWatcherThatStartsWaitsForAnotherOneAsLongAsItTakes(t *testing.T) {
+	from := newAPIServer(state("a", "8", nil))
+	inCompany(t, from, func(all *company, w *running) {
+		(<-from.watches).Delete(state("a", "109", nil)) // observed after the list, on which it builds all the same
+		time.Sleep(time.Hour)
+		require.Error(t, w.ready(nil))
+		assert.Empty(t, queued(t, w.client, transactions, "node-1"))
+		assert.False(t, all.serves("me"))
+
+		all.answer(t, watcher.Alike)
+		assert.Equal(t, []string{"added a@8"}, summary(queued(t, w.client, transactions, "node-1")),
+			"a node may have come and gone before the list: what comes after it waits until the other one has passed")
+		assert.True(t, all.serves("me"))
+
+		all.answer(t, watcher.Passed)
+		assert.Equal(t, []string{"added a@8", "deleted a@109"}, summary(queued(t, w.client, transactions, "node-1")))
+	})
+}
+
+func TestWatcherWaitsForNoneThatIsGone(t *testing.T) {
+	inCompany(t, newAPIServer(state("a", "8", nil)), func(all *company, w *running) {
+		require.Error(t, w.ready(nil))
+		all.change("other", func(p *watcher.Peer) { p.Gone = true })
+		synctest.Wait()
+		require.NoError(t, w.ready(nil))
+	})
+}
+
+func TestWatcherThatIsSilentIsNotWaitedForLong(t *testing.T) {
+	for name, tc := range map[string]struct {
+		renews, answers bool
+		want            bool // whether it is waited for
+	}{
+		"neither renews nor answers":        {renews: false, answers: true, want: false},
+		"of a version that does not answer": {renews: true, answers: false, want: false},
+		"slow":                              {renews: true, answers: true, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := newCompany()
+				me := all.join("me")
+				all.join("other")
+				if tc.answers {
+					all.change("other", func(p *watcher.Peer) { p.Annotations[watcher.AnswersKey] = "{}" })
+				}
+				w := startIn(t, &me, newAPIServer(state("a", "8", nil)), nil)
+				for range 10 {
+					if tc.renews {
+						all.change("other", func(*watcher.Peer) {})
+					}
+					time.Sleep(watcher.DefaultSilence)
+				}
+				synctest.Wait()
+				assert.Equal(t, tc.want, w.ready(nil) != nil)
+				w.stop(t)
+			})
+		})
+	}
+}
+
+// gap lets a watcher that has recorded everything list again, and see another incarnation.
+func gap(t *testing.T, from *apiServer, all *company, w *running) {
+	t.Helper()
+	all.answer(t, watcher.Passed)
+	first := <-from.watches
+	time.Sleep(time.Minute)
+	require.Equal(t, []string{"added a@8"}, summary(queued(t, w.client, transactions, "node-1")))
+	first.Modify(state("a", "110", nil)) // its last state is no transaction that is in the queue
+	synctest.Wait()
+	from.becomes(state("b", "115", nil))
+	expire(first)
+	<-from.watches // the list is answered
+	synctest.Wait()
+}
+
+// TestConclusionsFromASlowListWait: a list says how things were when it is answered, and not when
+// it was asked for.
+func TestConclusionsFromASlowListWait(t *testing.T) {
+	from := newAPIServer(state("a", "8", nil))
+	inCompany(t, from, func(all *company, w *running) {
+		from.slow = 6 * time.Second
+		gap(t, from, all, w)
+		time.Sleep(time.Hour)
+		assert.Len(t, queued(t, w.client, transactions, "node-1"), 1)
+		assert.False(t, all.serves("me"), "it gives its share up while it may not conclude")
+		all.answer(t, watcher.Alike)
+		assert.Equal(t, []string{"added a@8", "deleted a@110", "added b@115"}, summary(queued(t, w.client, transactions, "node-1")))
+		assert.True(t, all.serves("me"))
+	})
+}
+
+// TestFlushUnderWayWaitsForANewBarrier: the next event is looked at when its turn comes.
+func TestFlushUnderWayWaitsForANewBarrier(t *testing.T) {
+	from := newAPIServer(state("a", "8", nil))
+	slow := &faults.Slow{Calls: faults.Calls{Verb: faults.Create, Skip: 1, Times: 1}, Delay: 3 * time.Second}
+	inCompany(t, from, func(all *company, w *running) {
+		all.answer(t, watcher.Passed)
+		first := <-from.watches
+		time.Sleep(time.Minute)
+		first.Modify(state("a", "109", set{"rack": "r7"})) // its write takes three seconds
+		first.Modify(state("a", "110", set{"rack": "r7"}))
+		synctest.Wait()
+		from.becomes(state("b", "115", nil))
+		expire(first)
+		<-from.watches
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{"added a@8", "updated a@109"}, summary(queued(t, w.client, transactions, "node-1")))
+		all.answer(t, watcher.Passed)
+		assert.Len(t, queued(t, w.client, transactions, "node-1"), 4)
+	}, slow)
+}
+
+// TestShutdownStoresNoConclusionsBeforeTheirBarrier: those that go on may know better.
+func TestShutdownStoresNoConclusionsBeforeTheirBarrier(t *testing.T) {
+	from := newAPIServer(state("a", "8", nil))
+	inCompany(t, from, func(all *company, w *running) {
+		gap(t, from, all, w)
+		w.stop(t)
+		assert.Equal(t, []string{"added a@8"}, summary(queued(t, w.client, transactions, "node-1")))
+		w.done <- nil // for the end of the test
+	})
+}
+
+// TestSecondListDoesNotReplaceTheFirstBarrier: what was taken in before it goes when its own
+// barrier has passed.
+func TestSecondListDoesNotReplaceTheFirstBarrier(t *testing.T) {
+	from := newAPIServer(state("a", "8", nil))
+	inCompany(t, from, func(all *company, w *running) {
+		first := <-from.watches
+		first.Modify(state("a", "109", set{"rack": "r7"}))
+		first.Modify(state("a", "110", set{"rack": "r7"}))
+		synctest.Wait()
+		from.becomes(state("b", "115", nil))
+		expire(first)
+		<-from.watches
+		time.Sleep(time.Second)
+		asked := all.questions(t, "me")
+		require.Len(t, asked, 2)
+		assert.Equal(t, "100", asked[0].List.String())
+		assert.Equal(t, "120", asked[1].List.String())
+		all.answer(t, watcher.Passed)
+		assert.Equal(t, []string{"added a@8", "updated a@109", "deleted a@110", "added b@115"}, summary(queued(t, w.client, transactions, "node-1")))
+	})
+}
+
+// TestHiddenChangeIsFoundAfterAGap: a restore came in the gap, and a user has undone it.
+func TestHiddenChangeIsFoundAfterAGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := newAPIServer(state("b", "15", nil))
+		c := fake.NewClientBuilder().Build()
+		w := startIn(t, nil, from, c)
+		first := <-from.watches
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"added b@15"}, summary(queued(t, c, transactions, "node-1")))
+		saved := record.Record{
+			Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("8"), Source: "a",
+			Restored: record.Restoration{UID: "b", Revision: revision.MustParse("112")},
+		}
+		require.NoError(t, c.Create(t.Context(), saved.ConfigMap(records)))
+		from.becomes(state("b", "115", nil))
+		expire(first)
+		<-from.watches
+		time.Sleep(time.Second)
+		assert.Equal(t, []string{"added b@15", "updated b@115"}, summary(queued(t, c, transactions, "node-1")))
+		w.stop(t)
+	})
+}
+
+// TestWatcherThatWakesListsAgain: others have not waited for it while its machine was suspended.
+// The clock of the runtime stands still then.
+func TestWatcherThatWakesListsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := newAPIServer(state("a", "8", nil))
+		var suspended atomic.Int64
+		begin := time.Now()
+		w := startUptime(t, from, func() time.Duration { return time.Since(begin) + time.Duration(suspended.Load()) })
+		(<-from.watches).Modify(state("a", "110", nil))
+		time.Sleep(time.Minute)
+		require.Empty(t, from.watches)
+		suspended.Store(int64(time.Hour))
+		from.becomes(state("b", "115", nil))
+		time.Sleep(10 * time.Second)
+		assert.Len(t, from.watches, 1)
+		assert.Equal(t, []string{"added a@8", "deleted a@110", "added b@115"}, summary(queued(t, w.client, transactions, "node-1")))
+		w.stop(t)
+	})
+}
+
+// TestWatcherThatIsAskedLeavesNothingToOthers: the owner may be the one that asks.
+func TestWatcherThatIsAskedLeavesNothingToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newCompany()
+		me := all.join("me")
+		w := startConfigured(t, fake.NewClientBuilder().Build(), &informer{}, func(cfg *watcher.Config) {
+			cfg.Name, cfg.Members, cfg.Lease, cfg.Ring = "me", me, me, rank(3)
+		})
+		time.Sleep(2 * latency)
+		synctest.Wait()
+		w.OnAdd(state("a", "8", nil), false)
+		synctest.Wait()
+		require.Zero(t, count(t, w.client))
+		all.join("other")
+		all.change("other", func(p *watcher.Peer) {
+			p.Annotations[watcher.AsksKey] = `[{"number":7,"list":"9","newest":"8","digest":"00"}]`
+		})
+		synctest.Wait()
+		assert.Equal(t, 1, count(t, w.client))
+		w.stop(t)
+	})
+}

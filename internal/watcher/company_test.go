@@ -1,0 +1,252 @@
+package watcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/watcher"
+)
+
+// latency is how long a Lease that is written takes to be seen.
+const latency = 10 * time.Millisecond
+
+// company are the Leases of watchers in a synctest bubble.
+type company struct {
+	mu      sync.Mutex
+	leases  map[string]*watcher.Peer
+	changes map[string]chan struct{}
+	serving map[string]bool
+}
+
+func newCompany() *company {
+	return &company{leases: map[string]*watcher.Peer{}, changes: map[string]chan struct{}{}, serving: map[string]bool{}}
+}
+
+// seat is one member of a company.
+type seat struct {
+	*company
+	name string
+}
+
+var (
+	_ watcher.Members = seat{}
+	_ watcher.Lease   = seat{}
+)
+
+// join adds a member.
+func (c *company) join(name string) seat {
+	c.change(name, func(*watcher.Peer) {})
+	return seat{c, name}
+}
+
+// Heard returns now: it hears everybody.
+func (s seat) Heard() time.Time { return time.Now() }
+
+// Renew does nothing: it hears everybody.
+func (s seat) Renew() {}
+
+// change changes a Lease, and everybody sees it.
+func (c *company) change(name string, change func(*watcher.Peer)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leases[name] == nil {
+		c.leases[name] = &watcher.Peer{Name: name, UID: types.UID(name), Annotations: map[string]string{}}
+		c.changes[name] = make(chan struct{}, 1)
+	}
+	p := *c.leases[name]
+	p.Since, p.Annotations = time.Now(), maps.Clone(p.Annotations)
+	change(&p)
+	c.leases[name] = &p
+	for _, ch := range c.changes {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// annotation returns an annotation of a Lease.
+func (c *company) annotation(name, key string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leases[name].Annotations[key]
+}
+
+// questions returns what a member asks.
+func (c *company) questions(t *testing.T, name string) []watcher.Question {
+	t.Helper()
+	var all []watcher.Question
+	if text := c.annotation(name, watcher.AsksKey); text != "" {
+		require.NoError(t, json.Unmarshal([]byte(text), &all))
+	}
+	return all
+}
+
+// answer lets the other member answer all that this one asks, as one that stands at a position does.
+func (c *company) answer(t *testing.T, says watcher.Answer) {
+	t.Helper()
+	const name, asker = "other", "me"
+	byNumber := map[int]watcher.Answer{}
+	for _, q := range c.questions(t, asker) {
+		byNumber[q.Number] = says
+	}
+	text, err := json.Marshal(map[string]any{asker: byNumber})
+	require.NoError(t, err)
+	c.change(name, func(p *watcher.Peer) { p.Annotations[watcher.AnswersKey] = string(text) })
+	synctest.Wait()
+}
+
+func (s seat) Joined() bool { return true }
+
+func (s seat) Peers() []watcher.Peer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var peers []watcher.Peer
+	for name, p := range s.leases {
+		if name != s.name {
+			peers = append(peers, *p)
+		}
+	}
+	return peers
+}
+
+func (s seat) Changes() <-chan struct{} { return s.changes[s.name] }
+
+func (s seat) Annotate(key, value string) {
+	time.AfterFunc(latency, func() {
+		s.change(s.name, func(p *watcher.Peer) {
+			if p.Annotations[key] = value; value == "" {
+				delete(p.Annotations, key)
+			}
+		})
+	})
+}
+
+func (s seat) Annotation(key string) string { return s.annotation(s.name, key) }
+
+func (s seat) SetServing(serving bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving[s.name] = serving
+}
+
+func (c *company) serves(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.serving[name]
+}
+
+// apiServer is what lists and watches of Nodes show.
+type apiServer struct {
+	slow    time.Duration // how long a list takes
+	watches chan *watch.FakeWatcher
+
+	mu    sync.Mutex
+	nodes []metav1.PartialObjectMetadata
+	at    string // the resourceVersion of a list
+}
+
+func newAPIServer(nodes ...*metav1.PartialObjectMetadata) *apiServer {
+	a := &apiServer{at: "100"}
+	for _, n := range nodes {
+		a.nodes = append(a.nodes, *n)
+	}
+	return a
+}
+
+// becomes is what the next list shows.
+func (a *apiServer) becomes(nodes ...*metav1.PartialObjectMetadata) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at, a.nodes = "120", nil
+	for _, n := range nodes {
+		a.nodes = append(a.nodes, *n)
+	}
+}
+
+func (a *apiServer) listerWatcher() toolscache.ListerWatcher {
+	return &toolscache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			time.Sleep(a.slow)
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: a.at}, Items: a.nodes}, nil
+		},
+		WatchFuncWithContext: func(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			if options.SendInitialEvents != nil {
+				return nil, errors.New("this API server is older than lists by watch")
+			}
+			w := watch.NewFakeWithChanSize(10, false)
+			a.watches <- w
+			return w, nil
+		},
+	}
+}
+
+// expire ends a watch so that the informer lists again.
+func expire(w *watch.FakeWatcher) {
+	expired := apierrors.NewResourceExpired("too old resource version").Status()
+	w.Error(&expired)
+}
+
+// startIn runs a watcher as a member of a company, nil for none, with an informer that is a real
+// one.
+func startIn(t *testing.T, s *seat, from *apiServer, c client.WithWatch, fault ...faults.Fault) *running {
+	t.Helper()
+	return startListing(t, from, c, func(cfg *watcher.Config) {
+		if s != nil {
+			cfg.Name, cfg.Members, cfg.Lease = s.name, s, s
+		}
+	}, fault...)
+}
+
+// startUptime runs a watcher alone, with another clock.
+func startUptime(t *testing.T, from *apiServer, uptime func() time.Duration) *running {
+	t.Helper()
+	return startListing(t, from, nil, func(cfg *watcher.Config) { cfg.Uptime = uptime })
+}
+
+func startListing(t *testing.T, from *apiServer, c client.WithWatch, change func(*watcher.Config), fault ...faults.Fault) *running {
+	t.Helper()
+	if from.watches == nil {
+		from.watches = make(chan *watch.FakeWatcher, 10) // of this bubble
+	}
+	stream := &watcher.Stream{}
+	nodes := stream.NewInformer(from.listerWatcher(), &metav1.PartialObjectMetadata{}, 0, toolscache.Indexers{})
+	if c == nil {
+		c = fake.NewClientBuilder().Build()
+	}
+	r := &running{client: c, registry: prometheus.NewRegistry(), done: make(chan error, 1)}
+	cfg := watcher.Config{
+		Client: faults.Client(c, fault...), Nodes: nodes, Stream: stream, Silence: watcher.DefaultSilence,
+		Events: events.NewFakeRecorder(100), Metrics: r.registry,
+		TransactionNamespace: transactions, MetadataNamespace: records, RecordUpdates: true,
+	}
+	change(&cfg)
+	informerCtx, stopInformer := context.WithCancel(t.Context())
+	r.run(t, &cfg)
+	go nodes.RunWithContext(informerCtx)
+	stop := r.cancel
+	r.cancel = func() { stop(); stopInformer() }
+	synctest.Wait()
+	return r
+}

@@ -1,0 +1,70 @@
+package watcher
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// rankDelay is how long a watcher leaves an event to each of those that are ready and come
+	// before it, and once to all the others that may be gone: far longer than one that works takes.
+	rankDelay = time.Second
+	// maxRankDelay bounds the time that an event is left to others, whatever their number.
+	maxRankDelay = 4 * time.Second
+	// noteTime is how long a watcher waits for a restore to be noted, before it records what it saw
+	// of it: the note says the same. It is written milliseconds later, and may be seen seconds
+	// later where a whole fleet returns.
+	noteTime = 4 * time.Second
+)
+
+// Ring knows which watcher goes first at a node.
+type Ring interface {
+	// Rank returns how many watchers that are ready come before this one, and whether others do
+	// that are not.
+	Rank(node string) (ready int, unready bool)
+}
+
+// gate says which events wait, and for how long.
+type gate struct {
+	barrier *barrier
+	ring    Ring // nil: there are no others
+	known   *known
+	// hurried is set at shutdown: nothing is left to others then.
+	hurried atomic.Bool
+}
+
+var _ Gate = (*gate)(nil)
+
+// Passed reports whether the barrier of an event has passed.
+func (g *gate) Passed(e Event) bool { return g.barrier.Passed(e) }
+
+// Wait returns how much longer to leave an event to others. It leaves nothing to them that another
+// watcher waits for: the owner may be the one that does.
+func (g *gate) Wait(ctx context.Context, e Event, pending int) time.Duration {
+	if g.hurried.Load() || g.barrier.Owes(e.First) {
+		return 0
+	}
+	wait := until(e.Since, g.rankDelay(e))
+	if pending == 1 && g.known.awaitsNote(ctx, e.Transaction) {
+		wait = max(wait, until(e.ObservedAt, noteTime))
+	}
+	return wait
+}
+
+// rankDelay returns how long an event is left to others. It is the longest delay while the cache
+// that shows what they have stored is in doubt: most likely they have stored the event, and another
+// attempt would only find that out.
+func (g *gate) rankDelay(e Event) time.Duration {
+	if g.ring == nil {
+		return 0
+	}
+	ready, unready := g.ring.Rank(e.Node)
+	if unready {
+		ready++
+	}
+	if ready > 0 && g.known.history.Unconfirmed(e.ObservedAt) {
+		return maxRankDelay
+	}
+	return min(time.Duration(ready)*rankDelay, maxRankDelay)
+}

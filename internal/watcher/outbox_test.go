@@ -1,0 +1,174 @@
+package watcher_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher"
+)
+
+// outside is all that an outbox reaches. The zero value stores everything at once.
+type outside struct {
+	held   bool
+	fails  error
+	stored []txn.Transaction
+	during func() // a request
+}
+
+func (o *outside) Has(context.Context, txn.Transaction) bool                     { return false }
+func (o *outside) Passed(watcher.Event) bool                                     { return !o.held }
+func (o *outside) Wait(context.Context, watcher.Event, int) (left time.Duration) { return 0 }
+
+func (o *outside) Put(_ context.Context, t txn.Transaction) error {
+	if o.during != nil {
+		o.during()
+		o.during = nil
+	}
+	if o.fails == nil {
+		o.stored = append(o.stored, t)
+	}
+	return o.fails
+}
+
+func newOutbox() (*watcher.Outbox, *outside) {
+	o := &outside{}
+	return &watcher.Outbox{Known: o, Store: o, Gate: o}, o
+}
+
+// event returns one that was observed.
+func event(typ txn.Type, uid types.UID, rv, marker string) watcher.Event {
+	return watcher.Event{Observed: true, Transaction: txn.Transaction{
+		Type: typ, Node: "node-1", UID: uid, Revision: revision.MustParse(rv), Marker: marker,
+	}}
+}
+
+func TestOutboxSupersedes(t *testing.T) {
+	concluded := event(txn.Updated, "a", "10", "")
+	concluded.Observed = false
+	later := event(txn.Updated, "a", "10", "")
+	later.List = 1
+	for name, tc := range map[string]struct {
+		second watcher.Event
+		first  txn.Type
+		want   []string
+	}{
+		"a change by a later one":           {event(txn.Updated, "a", "10", ""), txn.Updated, []string{"updated a@10"}},
+		"a change by the end":               {event(txn.Deleted, "a", "10", ""), txn.Updated, []string{"deleted a@10"}},
+		"the start by the end":              {event(txn.Deleted, "a", "10", ""), txn.Added, []string{"deleted a@10"}},
+		"no start by a change":              {event(txn.Updated, "a", "10", ""), txn.Added, []string{"added a@9", "updated a@10"}},
+		"nothing across a restore":          {event(txn.Updated, "a", "10", "7"), txn.Updated, []string{"updated a@9", "updated a@10"}},
+		"nothing of another incarnation":    {event(txn.Deleted, "b", "10", ""), txn.Updated, []string{"updated a@9", "deleted b@10"}},
+		"nothing observed by a conclusion":  {concluded, txn.Updated, []string{"updated a@9", "updated a@10"}},
+		"nothing that has another barrier":  {later, txn.Updated, []string{"updated a@9", "updated a@10"}},
+		"the end of an incarnation is kept": {event(txn.Deleted, "a", "10", ""), txn.Deleted, []string{"deleted a@9", "deleted a@10"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			box, outside := newOutbox()
+			box.Add(event(tc.first, "a", "9", ""))
+			box.Add(tc.second)
+			_, err := box.Flush(t.Context(), "node-1")
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, summary(outside.stored))
+		})
+	}
+}
+
+func TestOutboxSupersedesNothingThatIsInFlight(t *testing.T) {
+	box, outside := newOutbox()
+	box.Add(event(txn.Updated, "a", "9", ""))
+	outside.during = func() { box.Add(event(txn.Updated, "a", "10", "")) }
+	_, err := box.Flush(t.Context(), "node-1")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"updated a@9", "updated a@10"}, summary(outside.stored))
+}
+
+func TestOutboxHoldsWhatAnEventSuperseded(t *testing.T) {
+	box, outside := newOutbox()
+	outside.held = true
+	for i := 9; i <= 12; i++ {
+		box.Add(event(txn.Updated, "a", strconv.Itoa(i), ""))
+	}
+	assert.False(t, box.Holds(revision.MustParse("8")))
+	assert.True(t, box.Holds(revision.MustParse("9")), "what was observed then is stored with what came later")
+	_, err := box.Flush(t.Context(), "node-1")
+	require.ErrorIs(t, err, watcher.ErrHeld)
+	outside.held = false
+	outside.fails = errors.New("refused")
+	_, err = box.Flush(t.Context(), "node-1")
+	require.ErrorIs(t, err, outside.fails)
+	assert.Equal(t, 1, box.Len("node-1"))
+	outside.fails = nil
+	_, err = box.Flush(t.Context(), "node-1")
+	require.NoError(t, err)
+	assert.False(t, box.Holds(revision.MustParse("100")))
+	assert.Equal(t, []string{"updated a@12"}, summary(outside.stored))
+}
+
+// refuses is an API server that allows nothing to be stored, for a quota or a missing right.
+type refuses struct{ faults.Outage }
+
+func (r *refuses) Do(ctx context.Context, call faults.Call, next func(context.Context) error) error {
+	err := r.Outage.Do(ctx, call, next)
+	if err == nil || call.Verb != faults.Create {
+		return err
+	}
+	return apierrors.NewForbidden(corev1.Resource("configmaps"), call.Name, nil)
+}
+
+func TestWhatIsRefusedDoesNotGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create}}}
+		w := start(t, &informer{}, refused)
+		before := state("a", "1", set{"x": "0"})
+		w.OnAdd(before, false)
+		for i := 2; i <= 1000; i++ {
+			after := state("a", strconv.Itoa(i), set{"x": strconv.Itoa(i)})
+			w.OnUpdate(before, after)
+			before = after
+		}
+		time.Sleep(time.Minute)
+		assert.LessOrEqual(t, metric(t, w.registry, "nodekeeper_unrecorded_events"), 3.0)
+		refused.End()
+		time.Sleep(5 * time.Second)
+		all := queued(t, w.client, transactions, "node-1")
+		assert.Equal(t, "updated a@1000", summary(all)[len(all)-1])
+		w.stop(t)
+	})
+}
+
+// TestWhatIsRefusedIsNotHammered: with one backoff for each node, thousands of nodes are thousands
+// of requests a second.
+func TestWhatIsRefusedIsNotHammered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 2000
+		refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create}}}
+		w := start(t, &informer{}, refused)
+		for i := range nodes {
+			n := state(types.UID("u"+strconv.Itoa(i)), strconv.Itoa(i+1), nil)
+			n.Name = "node-" + strconv.Itoa(i)
+			w.OnAdd(n, false)
+		}
+		time.Sleep(10 * time.Second)
+		before := refused.Hits()
+		time.Sleep(time.Minute)
+		assert.LessOrEqual(t, refused.Hits()-before, 3*60, "requests in a minute")
+		assert.Positive(t, refused.Hits()-before)
+		refused.End()
+		time.Sleep(3 * time.Second)
+		assert.Equal(t, nodes, count(t, w.client), "all of them, soon after the first success")
+		w.stop(t)
+	})
+}

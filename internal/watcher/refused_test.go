@@ -1,0 +1,59 @@
+package watcher_test
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher"
+)
+
+// TestWhatOthersHaveStoredClosesTheCircuit: all writes were refused for a while, as by a quota.
+// Then the other watcher is the first that succeeds, and stores everything. Nothing is left for
+// this one to write, but it lets go of its events four at a time, every two seconds: whoever lists
+// waits for it, and a node that is new waits behind what is stored already.
+func TestWhatOthersHaveStoredClosesTheCircuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 500
+		refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create}}}
+		m := &member{cache: fake.NewClientBuilder().Build(), stored: &informer{}}
+		m.running = startConfigured(t, fake.NewClientBuilder().Build(), &informer{}, func(cfg *watcher.Config) {
+			cfg.Stored = watcher.Stored{Reader: m.cache, Informer: m.stored}
+		}, refused)
+		var all []txn.Transaction
+		for i := range nodes {
+			n := state(types.UID("u"+strconv.Itoa(i)), strconv.Itoa(i+1), nil)
+			n.Name = "node-" + strconv.Itoa(i)
+			m.OnAdd(n, false)
+			seen := txn.Of(txn.Added, n)
+			seen.ObservedAt, seen.FoundsRecord = time.Now(), true
+			all = append(all, seen)
+		}
+		time.Sleep(10 * time.Second)
+		for _, seen := range all { // by the other watcher, within a moment
+			m.shows(t, seen.ConfigMap(transactions))
+		}
+		refused.End() // for this one, too
+		time.Sleep(10 * time.Second)
+		assert.Zero(t, metric(t, m.registry, "nodekeeper_unrecorded_events"), "all of it is stored, and seen to be")
+
+		returned := state("late", "9000", nil)
+		returned.Name = "late"
+		m.OnAdd(returned, false)
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, []string{"added late@9000"}, summary(queued(t, m.client, transactions, "late")), "every write succeeds now")
+		begin := time.Now()
+		for metric(t, m.registry, "nodekeeper_unrecorded_events") > 0 {
+			time.Sleep(time.Second)
+		}
+		t.Logf("the outbox was empty %s later", time.Since(begin))
+		m.stop(t)
+	})
+}

@@ -1,0 +1,231 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/liveness"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/txn"
+)
+
+const (
+	// writers is how many nodes are written for at a time. A write waits for the API server
+	// most of its time, and the API server's priority and fairness queues what is too much.
+	writers = 16
+
+	// A failed write is retried after minBackoff, doubling up to maxBackoff.
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 2 * time.Second
+
+	// drainTimeout bounds how long a watcher goes on to write what it has seen at its shutdown. It
+	// may be the only one that has.
+	drainTimeout = 3 * time.Second
+	// drainRetry is the time between two attempts at everything then.
+	drainRetry = 200 * time.Millisecond
+
+	// takenRetry is the time after which a transaction whose name is taken is retried, if the watch
+	// does not show before that the name is free.
+	takenRetry = time.Minute
+
+	// heartbeat is the work that does nothing. No node has no name.
+	heartbeat = ""
+)
+
+// errParked means that the circuit is open. It returns the node later.
+var errParked = errors.New("writes fail for many nodes: a few are retried at a time")
+
+// writer flushes the outbox.
+type writer struct {
+	outbox  *Outbox
+	gate    *gate
+	history *rewind.Detector
+	circuit circuit
+	work    workqueue.TypedRateLimitingInterface[string] // names of nodes with events
+	loop    liveness.Loop                                // of the writers and of the informer's handler
+	stored  func()                                       // called after each event that is stored
+}
+
+func newWriter(o *Outbox, g *gate, h *rewind.Detector, stored func()) *writer {
+	return &writer{
+		outbox: o, gate: g, history: h, stored: stored,
+		work: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff)),
+	}
+}
+
+// Run stores the events in the outbox until ctx is cancelled, and then those that are left in it.
+func (w *writer) Run(ctx context.Context) {
+	writeCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for w.next(writeCtx) {
+			}
+		})
+	}
+	wg.Go(func() {
+		wait.UntilWithContext(writeCtx, func(context.Context) { w.work.Add(heartbeat) }, liveness.Period)
+	})
+	wg.Go(func() {
+		wait.UntilWithContext(writeCtx, func(context.Context) { w.add(w.circuit.Probe(time.Now())) }, minBackoff)
+	})
+	<-ctx.Done()
+	w.drain(writeCtx)
+	cancel()
+	wg.Wait()
+	if left := len(w.outbox.Nodes()); left > 0 {
+		logf.FromContext(ctx).Info("Stopped before every event was stored", "nodes", left)
+	}
+}
+
+func (w *writer) add(names []string) {
+	for _, node := range names {
+		w.work.Add(node)
+	}
+}
+
+// retryAll retries every node with events at once.
+func (w *writer) retryAll() { w.add(w.outbox.Nodes()) }
+
+// changed retries a node of which something was stored or removed.
+func (w *writer) changed(node string) {
+	if w.outbox.Len(node) > 0 {
+		w.work.Add(node)
+	}
+}
+
+// drain waits until all events are stored that wait for no barrier, for drainTimeout at most, and
+// ends the queue. An event that waits was only concluded from a list, or comes after that: the next
+// watcher concludes it, too, and those that run may know better.
+func (w *writer) drain(ctx context.Context) {
+	defer w.work.ShutDown()
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	w.gate.hurried.Store(true)
+	w.circuit.Hurry(time.Now())
+	var tried time.Time
+	// The error says that the time is over: Run logs what is left.
+	_ = wait.PollUntilContextCancel(ctx, minBackoff, true, func(context.Context) (bool, error) {
+		if time.Since(tried) >= drainRetry {
+			tried = time.Now()
+			w.retryAll()
+		}
+		return w.outbox.Free() == 0 || w.history.Rewound(), nil
+	})
+}
+
+// next takes a node and stores its events. It returns false after the shutdown of the queue.
+func (w *writer) next(ctx context.Context) bool {
+	node, shutdown := w.work.Get()
+	if shutdown {
+		return false
+	}
+	defer w.work.Done(node)
+	if node == heartbeat {
+		w.loop.Beat()
+		return true
+	}
+	defer w.loop.Begin(node)()
+	left, err := w.outbox.Flush(ctx, node)
+	switch {
+	case errors.Is(err, ErrHeld):
+		// The barrier calls retryAll.
+	case errors.Is(err, errParked):
+		// The circuit returns the node.
+	case err != nil:
+		w.failed(ctx, node, err)
+	default:
+		w.work.Forget(node)
+		if left > 0 {
+			w.work.AddAfter(node, left)
+		} else if w.outbox.Len(node) == 0 {
+			w.add(w.circuit.Settle(node))
+		}
+	}
+	return true
+}
+
+// mayWrite reports whether a node may write now. If not, the circuit returns it later.
+func (w *writer) mayWrite(node string) bool { return w.circuit.Enter(node, time.Now()) }
+
+// failed retries a node later.
+func (w *writer) failed(ctx context.Context, node string, err error) {
+	log := logf.FromContext(ctx)
+	if errors.Is(err, queue.ErrNameTaken) && w.gate.known.watches() {
+		log.Info("Waiting until the name of a transaction is free", "node", node, "reason", err.Error())
+		w.work.AddAfter(node, takenRetry)
+		return
+	}
+	if !errors.Is(err, queue.ErrNameTaken) && w.circuit.Fail(node, time.Now()) {
+		log.V(1).Info("Failed to record: writes fail for many nodes, retrying a few at a time", "node", node, "reason", err.Error())
+		return
+	}
+	log.Error(err, "Failed to record, retrying", "node", node)
+	w.work.AddRateLimited(node)
+}
+
+// succeeded notes that an event of a node is stored.
+func (w *writer) succeeded(node string) {
+	w.loop.Progress(node)
+	w.add(w.circuit.Close())
+	w.stored()
+}
+
+// store puts transactions into the queue.
+type store struct {
+	queue   *queue.Queue
+	history *rewind.Detector
+	events  events.EventRecorder
+	metrics *metrics
+	allowed func(node string) bool // whether to send a request now
+	stored  func(node string)
+}
+
+var _ Store = (*store)(nil)
+
+// Put stores a transaction, after a live read if it is unconfirmed. One that can never be stored
+// counts as stored: it must not hold up what comes after it.
+func (s *store) Put(ctx context.Context, t txn.Transaction) error {
+	if !s.allowed(t.Node) {
+		return errParked
+	}
+	log := logf.FromContext(ctx).WithValues("node", t.Node, "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
+	err := s.put(ctx, t)
+	switch {
+	case errors.Is(err, queue.ErrTooLarge):
+		s.metrics.tooLarge.Inc()
+		log.Error(err, "Lost an event: its labels cannot be stored")
+		s.events.Eventf(nodes.Reference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsTooLarge", "Record",
+			"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
+	case err != nil:
+		return err
+	default:
+		s.metrics.recorded.WithLabelValues(string(t.Type)).Inc()
+		log.Info("Recorded transaction")
+	}
+	s.stored(t.Node)
+	return nil
+}
+
+func (s *store) put(ctx context.Context, t txn.Transaction) error {
+	if s.history.Rewound() {
+		return rewind.ErrRewound // what there is now is recorded by the process that starts next
+	}
+	if s.history.Unconfirmed(t.ObservedAt) {
+		if err := s.queue.ConfirmEvent(ctx, t, s.history.Lost); err != nil {
+			return err
+		}
+	}
+	return s.queue.Put(ctx, t)
+}

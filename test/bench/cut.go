@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"nodekeeper.dev/test/faultproxy"
+)
+
+// cut measures nodes that are deleted and come back while all watches of all programs end again and again, as the API server ends
+// those that fall behind. It has a control plane of its own, where all programs go through one proxy.
+func cut(ctx context.Context, r *report, nodes, replicas int, period time.Duration) (err error) {
+	r.heading("%d nodes are deleted and come back, %d of each program, and all watches are cut every %s", nodes, replicas, period)
+	c, err := openCluster(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	way, err := c.divert()
+	if err != nil {
+		return err
+	}
+	defer way.Close()
+	if err := c.populate(ctx, nodes, replicas, replicas); err != nil {
+		return err
+	}
+	scissors := repeat(ctx, period, func() (int, error) { return way.EndWatches(), nil })
+	m, err := c.cycle(ctx, c.members(), "cut")
+	cuts, cutErr := scissors()
+	if err := errors.Join(err, cutErr); err != nil {
+		return err
+	}
+	r.scene = scene{name: "cut", nodes: nodes, replicas: replicas}
+	r.add("watches cut", "", float64(cuts))
+	r.add("with cut watches, all restored and drained", "s", m.took.Seconds())
+	r.addMeasured(m)
+	return nil
+}
+
+// divert makes the programs that are started from now on go through a proxy. The caller owes it a Close.
+func (c *cluster) divert() (*faultproxy.Proxy, error) {
+	way, err := faultproxy.Start(c.plane.Config)
+	if err != nil {
+		return nil, err
+	}
+	c.kubeconfig = filepath.Join(c.plane.Dir, "kubeconfig-proxy")
+	if err := clientcmd.WriteToFile(way.Kubeconfig(), c.kubeconfig); err != nil {
+		way.Close()
+		return nil, fmt.Errorf("writing the kubeconfig of the proxy: %w", err)
+	}
+	return way, nil
+}
+
+// populate makes a fleet with a record of each node, and starts programs, which find that nothing is missing.
+func (c *cluster) populate(ctx context.Context, nodes, watchers, processors int) error {
+	if err := c.recruit(ctx, nodes); err != nil {
+		return err
+	}
+	if err := newBareClient(c, 1).found(ctx); err != nil {
+		return err
+	}
+	return c.startSome(ctx, watchers, processors)
+}
+
+// repeat does something once in a period, until the returned function is called. That returns the sum of what was done.
+func repeat(ctx context.Context, period time.Duration, do func() (int, error)) (end func() (int, error)) {
+	ctx, cancel := context.WithCancel(ctx)
+	sum, beside := 0, errgroup.Group{}
+	beside.Go(func() error {
+		for pause(ctx, period) == nil {
+			n, err := do()
+			sum += n
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return func() (int, error) {
+		cancel()
+		err := beside.Wait()
+		return sum, err
+	}
+}

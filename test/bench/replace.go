@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"nodekeeper.dev/test/programs"
+)
+
+const (
+	// replacePeriod is the time between two kills: with three processors each lives for two seconds, of which it needs one to start.
+	replacePeriod = 700 * time.Millisecond
+	// starved is when nodes have waited too long for a measurement to go on.
+	starved = 4 * time.Minute
+
+	replacedWatchers, replacedProcessors = 2, 3
+)
+
+// replaceSteadily measures nodes that come back while one processor after the other is killed and replaced by a new one with another
+// identity, and first one of the watchers; and before that the same without a kill.
+func replaceSteadily(ctx context.Context, r *report, nodes int) (err error) {
+	r.heading("%d nodes are deleted and come back while a processor is replaced every %s", nodes, replacePeriod)
+	c, err := openCluster(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err := c.populate(ctx, nodes, replacedWatchers, replacedProcessors); err != nil {
+		return err
+	}
+	undisturbed, err := c.timeReturn(ctx, c.leave)
+	if err != nil {
+		return err
+	}
+	r.scene = scene{name: "replace", nodes: nodes, replicas: replacedProcessors}
+	r.addReturn("no replica is replaced", undisturbed)
+
+	if err := c.replace(c.running("watcher")[0]); err != nil {
+		return err
+	}
+	killer := repeat(ctx, replacePeriod, func() (int, error) { return 1, c.replace(c.running("processor")[0]) })
+	disturbed, err := c.timeReturn(ctx, c.leave)
+	kills, killErr := killer()
+	if err := errors.Join(err, killErr); err != nil {
+		return fmt.Errorf("after %d kills: %w", kills, err)
+	}
+	r.addReturn("a processor is replaced every 0.7 s", disturbed)
+	r.add("processors replaced", "", float64(kills))
+	r.add("longer than twice the time without", "s", (disturbed.drained - 2*undisturbed.drained).Seconds())
+	return c.check(ctx)
+}
+
+// replaceAtOnce measures nodes that come back just when all replicas are killed and replaced by new ones with other identities.
+func replaceAtOnce(ctx context.Context, r *report, nodes int) (err error) {
+	r.heading("%d nodes come back just when all replicas are replaced", nodes)
+	c, err := openCluster(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err := c.populate(ctx, nodes, replacedWatchers, replacedProcessors); err != nil {
+		return err
+	}
+	returned, err := c.timeReturn(ctx, func(ctx context.Context) error {
+		return errors.Join(c.leave(ctx), c.replace(slices.Clone(c.programs)...))
+	})
+	if err != nil {
+		return err
+	}
+	r.scene = scene{name: "replace all", nodes: nodes, replicas: replacedProcessors}
+	r.addReturn("all replicas are replaced", returned)
+	return c.check(ctx)
+}
+
+// returned is how long it took from the creation of the first node.
+type returned struct {
+	// restored is when the last node had its labels, drained when the last transaction was gone as well.
+	restored, drained time.Duration
+}
+
+func (r *report) addReturn(what string, took returned) {
+	r.add(what+", last node restored", "s", took.restored.Seconds())
+	r.add(what+", all drained", "s", took.drained.Seconds())
+}
+
+// timeReturn does what comes before, creates all nodes again, and returns how long all took from there.
+func (c *cluster) timeReturn(ctx context.Context, before func(context.Context) error) (returned, error) {
+	ctx, cancel := context.WithTimeout(ctx, starved)
+	defer cancel()
+	if err := before(ctx); err != nil {
+		return returned{}, err
+	}
+	began := time.Now()
+	if err := c.each(ctx, c.members(), c.comeBack); err != nil {
+		return returned{}, err
+	}
+	last, err := c.see.awaitQuiet(ctx, uids(c.members()))
+	if err != nil {
+		return returned{}, err
+	}
+	return returned{restored: c.see.lastRestored(uids(c.members())).Sub(began), drained: last.Sub(began)}, nil
+}
+
+// leave deletes every node.
+func (c *cluster) leave(ctx context.Context) error { return c.each(ctx, c.members(), c.delete) }
+
+// running returns the programs of a name, the oldest first.
+func (c *cluster) running(name string) []*programs.Program {
+	return slices.DeleteFunc(slices.Clone(c.programs), func(p *programs.Program) bool { return p.Name != name })
+}

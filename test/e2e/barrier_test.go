@@ -1,0 +1,121 @@
+package e2e_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"nodekeeper.dev/test/faultproxy"
+)
+
+// hold keeps requests back before they are forwarded, as a queue of priority and fairness does.
+type hold struct {
+	which func(*http.Request) bool
+	by    time.Duration
+}
+
+func (h hold) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{}) {
+	if h.which(r) {
+		select {
+		case <-time.After(h.by):
+		case <-healed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	next.ServeHTTP(w, r)
+}
+
+// through returns a kubeconfig whose requests meet a fault.
+func (e *env) through(fault faultproxy.Fault) string {
+	e.t.Helper()
+	p, err := faultproxy.Start(e.plane.Config)
+	require.NoError(e.t, err)
+	e.t.Cleanup(p.Close)
+	p.Inject(fault)
+	path := filepath.Join(e.t.TempDir(), "kubeconfig")
+	require.NoError(e.t, clientcmd.WriteToFile(p.Kubeconfig(), path))
+	return path
+}
+
+func listsNodes(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/api/v1/nodes")
+}
+
+func listsRecords(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "-metadata/configmaps") && r.URL.Query().Get("sendInitialEvents") == "true"
+}
+
+func writesTransactions(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "-transactions/configmaps")
+}
+
+// TestSlowWatcherLosesNothingToOneThatStarts: one watcher runs all the time, and its writes are
+// slow. Another one starts, and lists slowly. In that time a node is edited, deleted, and comes
+// back.
+func TestSlowWatcherLosesNothingToOneThatStarts(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		slow   func(*http.Request) bool
+		writes time.Duration
+	}{
+		"slow list of nodes":           {listsNodes, time.Second},
+		"slow cache of what is stored": {listsRecords, 2 * time.Second},
+		"writes slower than silence":   {listsNodes, 7 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const listTakes = 4 * time.Second
+			e := newEnv(t)
+			if e.plane == nil {
+				t.Skip("it needs a proxy to the API server")
+			}
+			e.processor()
+			steady := e.start("watcher", e.through(hold{writesTransactions, tc.writes}))
+			e.ready(steady)
+			node := e.name("node")
+			e.create(node, labelSet{"team": "blue"})
+			e.saved(node, labelSet{"team": "blue"})
+
+			begin := time.Now()
+			e.start("watcher", e.through(hold{tc.slow, listTakes}))
+			time.Sleep(time.Until(begin.Add(listTakes - 700*time.Millisecond)))
+			e.set(node, "team", "red")
+			e.delete(node)
+			e.create(node, labelSet{})
+			e.restored(node, labelSet{"team": "red"})
+			e.settle()
+			e.hasRestored(t, node, labelSet{"team": "red"})
+		})
+	}
+}
+
+// TestWatcherWithCompanyRecordsSoon measures the program from its first line to when it records.
+func TestWatcherWithCompanyRecordsSoon(t *testing.T) {
+	e := newEnv(t)
+	e.watcher()
+	e.watcher()
+	e.create(e.name("node"), labelSet{"team": "blue"})
+	third := e.watcher()
+	began, recorded := said(third, "Started"), said(third, "Compared nodes with their records")
+	require.Len(t, began, 1)
+	require.Len(t, recorded, 1)
+	took := timeOf(t, recorded[0]).Sub(timeOf(t, began[0]))
+	t.Logf("recorded %s after the start of the process", took)
+	assert.Less(t, took, 2*time.Second, "far less, but the machine may be busy; the watcher's own part is tested in its package")
+}
+
+func timeOf(t *testing.T, line map[string]any) time.Time {
+	t.Helper()
+	text, ok := line["time"].(string)
+	require.True(t, ok)
+	at, err := time.Parse(time.RFC3339Nano, text)
+	require.NoError(t, err)
+	return at
+}

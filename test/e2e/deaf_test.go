@@ -1,0 +1,106 @@
+package e2e_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/test/faultproxy"
+)
+
+// forbids refuses what a program must not write for a while.
+type forbids struct{ which func(*http.Request) bool }
+
+func (f forbids) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
+	if !f.which(r) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusForbidden)
+	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"exceeded quota"}`))
+}
+
+func (e *env) asks(t require.TestingT, identity string) string {
+	var lease coordinationv1.Lease
+	err := e.client.Get(e.t.Context(), client.ObjectKey{Namespace: e.metadata, Name: identity}, &lease)
+	if client.IgnoreNotFound(err) != nil {
+		require.NoError(t, err)
+	}
+	return lease.Annotations[watcher.AsksKey]
+}
+
+// TestWatcherThatIsDeafTakesNobodyForSilent: a watcher has listed and asked. The other one is there:
+// it renews its Lease, and answers that it holds something older. Then the one that asks is cut off
+// (or stopped) for ten seconds, hears nothing, and takes the other one for silent.
+func TestWatcherThatIsDeafTakesNobodyForSilent(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ cut, stop bool }{
+		"control: it hears": {},
+		"cut off":           {cut: true},
+		"stopped":           {stop: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			if e.plane == nil {
+				t.Skip("it needs a proxy to the API server")
+			}
+			e.processor()
+			p, err := faultproxy.Start(e.plane.Config)
+			require.NoError(t, err)
+			t.Cleanup(p.Close)
+			path := filepath.Join(t.TempDir(), "kubeconfig")
+			require.NoError(t, clientcmd.WriteToFile(p.Kubeconfig(), path))
+			steady := e.start("watcher", path)
+			e.ready(steady)
+			node := e.name("node")
+			e.create(node, labelSet{"team": "blue"})
+			e.saved(node, labelSet{"team": "blue"})
+
+			heal := p.Inject(forbids{writesTransactions})
+			e.set(node, "team", "red")
+			time.Sleep(300 * time.Millisecond) // it is seen
+			e.delete(node)
+			e.create(node, labelSet{})
+			time.Sleep(300 * time.Millisecond)
+
+			way := e.newProxy()
+			starts := e.start("watcher", way.kubeconfig(e))
+			e.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, e.asks(c, starts.Identity)) }, "it asks")
+			time.Sleep(8 * time.Second)
+			require.Empty(t, e.queued(t), "the other one is waited for as long as it takes")
+
+			const deaf = 10 * time.Second
+			switch {
+			case tc.cut:
+				way.setCut(true)
+			case tc.stop:
+				require.NoError(t, syscall.Kill(starts.PID(), syscall.SIGSTOP))
+			}
+			time.Sleep(deaf)
+			switch {
+			case tc.cut:
+				way.setCut(false)
+			case tc.stop:
+				require.NoError(t, syscall.Kill(starts.PID(), syscall.SIGCONT))
+			}
+			time.Sleep(8 * time.Second)
+			assert.Empty(t, e.queued(t))
+			own, marker := e.labels(t, node)
+			assert.Empty(t, marker, "restored before what the other watcher holds: %v", own)
+			heal()
+			e.settle()
+			e.hasRestored(t, node, labelSet{"team": "red"})
+		})
+	}
+}

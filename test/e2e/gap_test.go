@@ -1,0 +1,80 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"nodekeeper.dev/test/faultproxy"
+)
+
+// gap makes a watcher miss what happens to nodes: a watch that resumes is too old, and the list that follows waits for the end of
+// the gap.
+type gap struct {
+	once   sync.Once
+	listed chan struct{} // is closed when the watcher has to list
+}
+
+func (g *gap) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{}) {
+	query := r.URL.Query()
+	resumes := query.Get("watch") == "true" && query.Get("sendInitialEvents") != "true"
+	switch {
+	case !listsNodes(r) || query.Get("limit") == "1" || query.Get("fieldSelector") != "":
+	case resumes:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusGone)
+		_ = json.NewEncoder(w).Encode(apierrors.NewResourceExpired("too old resource version").Status())
+		return
+	default:
+		g.once.Do(func() { close(g.listed) })
+		select {
+		case <-healed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	next.ServeHTTP(w, r)
+}
+
+// TestRestoreAfterAGapWaitsForNoSave: the watcher that missed the end of an incarnation records it under the resourceVersion that it
+// saw last. That name belongs to a save that waits for its batch period.
+func TestRestoreAfterAGapWaitsForNoSave(t *testing.T) {
+	t.Parallel()
+	const batchPeriod = time.Hour
+	e := newEnv(t)
+	if e.plane == nil {
+		t.Skip("it needs a proxy to the API server")
+	}
+	p, err := faultproxy.Start(e.plane.Config)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(p.Kubeconfig(), path))
+	e.ready(e.start("watcher", path))
+	saves := e.processor()
+	name := e.name("node")
+	e.create(name, labelSet{"team": "blue"})
+	e.saved(name, labelSet{"team": "blue"})
+	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queued(c)) }, "the queue is empty")
+	e.stop(saves)
+	e.processor("--save-delay=" + batchPeriod.String())
+
+	e.set(name, "team", "red")
+	e.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, e.queued(c)) }, "the update is recorded")
+	missed := &gap{listed: make(chan struct{})}
+	heal := p.Inject(missed)
+	p.CutWatches()
+	<-missed.listed
+	e.delete(name)
+	e.create(name, labelSet{})
+	heal()
+	e.restored(name, labelSet{"team": "red"})
+}

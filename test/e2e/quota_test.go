@@ -1,0 +1,52 @@
+package e2e_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"nodekeeper.dev/test/faultproxy"
+)
+
+// TestWritesThatWereRefusedHoldNobodyUp: the writes of both watchers were refused for a while,
+// as by a quota. One of
+// them is the first that may write again, and stores everything. A moment later the other one may, too. A third watcher starts,
+// as in a rolled upgrade.
+func TestWritesThatWereRefusedHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	if e.plane == nil {
+		t.Skip("it needs a proxy to the API server")
+	}
+	var heal []func()
+	for range 2 {
+		p, err := faultproxy.Start(e.plane.Config)
+		require.NoError(t, err)
+		t.Cleanup(p.Close)
+		path := filepath.Join(t.TempDir(), "kubeconfig")
+		require.NoError(t, clientcmd.WriteToFile(p.Kubeconfig(), path))
+		e.ready(e.start("watcher", path))
+		heal = append(heal, p.Inject(forbids{writesTransactions}))
+	}
+	const nodes = 400
+	for _, name := range e.names(nodes) {
+		e.create(name, labelSet{"team": "blue"})
+	}
+	time.Sleep(5 * time.Second)
+	require.Empty(t, e.queued(t))
+	healed := time.Now()
+	heal[0]()
+	e.eventually(func(c *assert.CollectT) { assert.Len(c, e.queued(c), nodes) }, "all is stored")
+	t.Logf("all was stored %s after writes were possible again", time.Since(healed))
+	heal[1]()
+	time.Sleep(5 * time.Second)
+	begin := time.Now()
+	third := e.start("watcher", e.kubeconfig)
+	e.ready(third)
+	t.Logf("the third was ready after %s", time.Since(begin))
+	assert.Less(t, time.Since(begin), 15*time.Second)
+}

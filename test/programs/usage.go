@@ -1,0 +1,69 @@
+package programs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+)
+
+// clockTick is the unit of the CPU times in /proc. The kernel exports 100 ticks a second on every architecture.
+const clockTick = time.Second / 100
+
+// Usage is what a process has used since it started.
+type Usage struct {
+	// CPU is the time in user and kernel mode, of all threads.
+	CPU time.Duration
+	// PeakMemory is the peak of the resident memory in bytes, with the text of the program.
+	PeakMemory int64
+}
+
+// PeakMiB returns PeakMemory in MiB.
+func (u Usage) PeakMiB() float64 { return float64(u.PeakMemory) / (1 << 20) }
+
+// UsageOf returns what the process with this id has used. It reads /proc, which only Linux has.
+func UsageOf(pid int) (Usage, error) {
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	stat, err := os.ReadFile(dir + "stat")
+	if err != nil {
+		return Usage{}, fmt.Errorf("reading the CPU time of process %d: %w", pid, err)
+	}
+	status, err := os.ReadFile(dir + "status")
+	if err != nil {
+		return Usage{}, fmt.Errorf("reading the memory of process %d: %w", pid, err)
+	}
+	cpu, cpuErr := cpuTime(stat)
+	peak, peakErr := peakMemory(status)
+	if err := errors.Join(cpuErr, peakErr); err != nil {
+		return Usage{}, fmt.Errorf("reading the usage of process %d: %w", pid, err)
+	}
+	return Usage{CPU: cpu, PeakMemory: peak}, nil
+}
+
+// cpuTime reads /proc/PID/stat: "PID (NAME) STATE ...", where NAME can hold spaces and parentheses. utime and stime are the fields
+// 14 and 15 of proc_pid_stat(5), which counts from one.
+func cpuTime(stat []byte) (time.Duration, error) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	const utime, stime = 14 - 3, 15 - 3 // the first field here is the third there
+	if len(fields) <= stime {
+		return 0, fmt.Errorf("stat has %d fields after the name", len(fields))
+	}
+	user, userErr := strconv.ParseInt(string(fields[utime]), 10, 64)
+	system, systemErr := strconv.ParseInt(string(fields[stime]), 10, 64)
+	return time.Duration(user+system) * clockTick, errors.Join(userErr, systemErr)
+}
+
+// peakMemory reads /proc/PID/status, which has a line like "VmHWM:     1234 kB".
+func peakMemory(status []byte) (int64, error) {
+	for line := range bytes.Lines(status) {
+		value, ok := bytes.CutPrefix(line, []byte("VmHWM:"))
+		if !ok {
+			continue
+		}
+		kib, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))), 10, 64)
+		return kib << 10, err
+	}
+	return 0, errors.New("status has no VmHWM")
+}

@@ -1,0 +1,99 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/txn"
+)
+
+// breaks is what the bad habits of a processor need to know of the transactions that it applies now.
+type breaks struct {
+	transactions []txn.Transaction
+	before       *storedRecord                 // as it was when the Node was last read
+	restored     *metav1.PartialObjectMetadata // the Node as a restore left it, until the record is written
+	conflicted   bool
+	saved        bool // a record was written
+}
+
+// decision is the real one, or what a mutant makes of it.
+func (a *processorActor) decision(t txn.Transaction, r *record.Record, n *preserve.Node) preserve.Decision {
+	d := preserve.Decide(t, r, n, policy)
+	if a.mutant.decide != nil {
+		d = a.mutant.decide(t, r, n, d)
+	}
+	return d
+}
+
+// mutantPlan returns the plan of a mutant, nil for the real one.
+func (a *processorActor) mutantPlan() func([]txn.Transaction, *record.Record, *preserve.Node) []preserve.Step {
+	if a.mutant.decide == nil && a.mutant.plan == nil {
+		return nil
+	}
+	return func(queue []txn.Transaction, r *record.Record, n *preserve.Node) []preserve.Step {
+		steps := preserve.PlanBy(a.decision, queue, r, n)
+		if a.mutant.plan != nil {
+			steps = a.mutant.plan(steps)
+		}
+		return steps
+	}
+}
+
+// mutantRecord is what a mutant takes for a live read of the record.
+func (a *processorActor) mutantRecord() (*storedRecord, bool) {
+	restores := slices.ContainsFunc(a.broken.transactions, func(t txn.Transaction) bool { return t.Type == txn.Added })
+	switch {
+	case a.mutant.dropsOnCache && !a.broken.conflicted, a.mutant.restoresFromCache && restores && !a.broken.conflicted:
+		return a.record, true
+	case a.mutant.recordFirst && restores:
+		return a.broken.before, true
+	}
+	return nil, false
+}
+
+// mutantRead is the Node that a restore is conditional on.
+func (a *processorActor) mutantRead(read *metav1.PartialObjectMetadata, wanted map[string]string) *metav1.PartialObjectMetadata {
+	now := a.world.node
+	switch {
+	case now == nil:
+	case a.mutant.patchesBlindly:
+		return now
+	case a.mutant.savesThenReads && a.broken.saved && now.UID == read.UID && now.Labels[labels.Marker] != wanted[labels.Marker]:
+		return now // the Node as it is read after the save, without its record
+	}
+	return read
+}
+
+// mutantQueue is what a mutant has of the queue in its cache: for a moment, a part of the list that it got.
+func (a *processorActor) mutantQueue(all []*storedTxn) []*storedTxn {
+	if !a.mutant.seesParts || !a.choices.happens(16) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(*storedTxn) bool { return a.choices.happens(32) })
+}
+
+// mutantLabels are the labels that a restore writes: a mutant may have no marker.
+func (a *processorActor) mutantLabels(wanted map[string]string) map[string]string {
+	if wanted[labels.Marker] != "" {
+		return wanted
+	}
+	wanted = maps.Clone(wanted)
+	delete(wanted, labels.Marker)
+	return wanted
+}
+
+// mutantNote is the record that is written after a restore.
+func (a *processorActor) mutantNote(read records.Stored, next record.Record) record.Record {
+	n := a.broken.restored
+	if n == nil || a.mutant.note == nil {
+		return next
+	}
+	i := slices.IndexFunc(a.broken.transactions, func(t txn.Transaction) bool { return t.Type == txn.Added && t.UID == n.UID })
+	return a.mutant.note(a.broken.transactions[i], *read.Record, *preserve.NodeOf(n), next)
+}

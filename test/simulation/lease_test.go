@@ -1,0 +1,200 @@
+package simulation
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/watcher"
+)
+
+// member is the Lease of one life of a watcher, which others go on to see when that life is over.
+type member struct {
+	dead     bool // the life is over
+	released bool // taken over, or its end was seen
+	silent   bool // taken over, and the watcher lives
+	answers  []answer
+}
+
+// answer is what a watcher has written into its Lease. It is never withdrawn.
+type answer struct {
+	to   *list
+	says watcher.Answer
+}
+
+func (m *member) says(l *list) *answer {
+	for i := range m.answers {
+		if m.answers[i].to == l {
+			return &m.answers[i]
+		}
+	}
+	m.answers = append(m.answers, answer{to: l})
+	return &m.answers[len(m.answers)-1]
+}
+
+// list is one list of the Nodes, and how the watcher asks the others about it.
+type list struct {
+	question      watcher.Question
+	position      int // of the event that follows
+	asked         bool
+	peers         []*member
+	alike, passed bool
+}
+
+// join returns the Lease of a new member.
+func (w *world) join() *member {
+	m := &member{}
+	w.members = append(w.members, m)
+	return m
+}
+
+// list is one request, which may take long. It returns the Node as it was at some moment between.
+func (a *watcherActor) list() *metav1.PartialObjectMetadata {
+	w := a.world
+	a.passTimeIdle()
+	l := &list{position: len(w.events)}
+	if a.mutant.knowsMembersFirst {
+		l.asked, l.peers = true, a.early
+	}
+	l.question.List = rev(w.rv)
+	listed := w.node
+	if listed != nil {
+		l.question.Newest = revision.Of(listed.ResourceVersion)
+		l.question.Digest = l.question.Digest.Add(nodeName, listed.UID)
+	}
+	reached := w.rv
+	a.passTimeIdle()
+	l.question.Number = len(a.lists)
+	a.lists = append(a.lists, l)
+	a.position, a.reached = l.position, reached
+	a.last, a.digest = listed, l.question.Digest
+	a.cutOff = false
+	return listed
+}
+
+// passTimeIdle is the time that a list takes. The watcher still answers others, by what it has seen
+// before.
+func (a *watcherActor) passTimeIdle() {
+	for a.choices.happens(a.settings.slow) {
+		a.pause()
+		if len(a.lists) > 0 {
+			a.converse()
+		}
+	}
+}
+
+// peers returns the members that are not known to be gone, but this one.
+func (a *watcherActor) peers() (peers []*member) {
+	for _, m := range a.world.members {
+		if m != a.member && !m.released {
+			peers = append(peers, m)
+		}
+	}
+	return peers
+}
+
+// lookEarly is when a mutant looks who the others are: before it lists.
+func (a *watcherActor) lookEarly() {
+	if a.mutant.knowsMembersFirst {
+		a.early = a.peers()
+	}
+}
+
+// converse is what passes between watchers by their Leases.
+func (a *watcherActor) converse() {
+	if a.choices.happens(a.settings.deaf) {
+		return
+	}
+	a.answer()
+	for _, l := range a.lists {
+		if l.passed {
+			continue
+		}
+		if !l.asked {
+			l.asked, l.peers = true, a.peers()
+		}
+		least := watcher.Passed
+		for _, m := range l.peers {
+			if !m.released {
+				least = min(least, m.says(l).says)
+			}
+		}
+		if a.settings.variant == protected && !a.mutant.forgetsProtectors {
+			for _, p := range a.processors {
+				if p.position < l.position || len(p.late) > 0 {
+					least = watcher.NotYet
+				}
+			}
+		}
+		l.alike, l.passed = least >= watcher.Alike, least == watcher.Passed
+	}
+}
+
+// answer answers the questions of the others.
+func (a *watcherActor) answer() {
+	if a.member.silent {
+		return
+	}
+	for _, other := range a.watchers {
+		if other == a {
+			continue
+		}
+		for _, l := range other.lists {
+			if l.passed || !l.asked {
+				continue
+			}
+			says := a.member.says(l)
+			if says.says != watcher.Passed {
+				says.says = max(says.says, l.question.Answer(rev(a.reached), a.digest, a.holds))
+			}
+		}
+	}
+}
+
+func (a *watcherActor) holds(upTo revision.Revision) bool {
+	return !a.mutant.answersEarly && a.outbox.Holds(upTo)
+}
+
+// networkActor is what happens to others, some time: Leases are taken over, and requests come to
+// the API server whose sender is gone.
+type networkActor struct{ actor }
+
+// next is one turn of the network.
+func (a *networkActor) next() {
+	a.takeOver()
+	a.deliver()
+	if a.choices.happens(a.settings.silence) {
+		a.silence()
+	}
+}
+
+// takeOver releases the Leases of members that are gone.
+func (a *networkActor) takeOver() {
+	for _, m := range a.world.members {
+		if m.dead && !m.released && !a.choices.happens(a.settings.deaf) {
+			m.released = true
+		}
+	}
+}
+
+// deliver lets a late request have its effect.
+func (a *networkActor) deliver() {
+	w := a.world
+	if len(w.late) == 0 || a.choices.happens(a.settings.deaf) {
+		return
+	}
+	t := w.late[0]
+	w.late = w.late[1:]
+	if w.put(t) == nil {
+		a.tell("records %s %s@%s %v marker %q", t.Type, t.UID, t.Revision, t.Labels, t.Marker)
+	}
+}
+
+// silence takes the Lease of a watcher over that lives.
+func (a *networkActor) silence() {
+	w := a.watchers[a.choices.next(a.settings.watchers)]
+	if w.member == nil || len(w.lists) == 0 || w.member.silent || !a.mayMiss(w) {
+		return
+	}
+	a.tell("takes the Lease of %s over", w.name)
+	w.member.released, w.member.silent = true, true
+}

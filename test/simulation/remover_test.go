@@ -1,0 +1,72 @@
+package simulation
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/preserve"
+)
+
+// removerActor removes the record of the node at any time, as a user does with kubectl nodekeeper forget. It does not care what
+// is pending.
+type removerActor struct {
+	actor
+	busy bool
+}
+
+func (a *removerActor) down() { a.busy = false }
+
+// run is one life of a remover.
+func (a *removerActor) run() {
+	for {
+		a.pause()
+		if a.choices.happens(a.settings.removals) {
+			a.busy = true
+			a.remove()
+			a.busy = false
+		}
+	}
+}
+
+// remove replaces the record, conditional on the one that was read. That is read before the Node: so it is not the record of a
+// Node that has come since.
+func (a *removerActor) remove() {
+	var n *metav1.PartialObjectMetadata
+	var now int
+	if a.mutant.looksFirst {
+		n, now = a.world.node, a.world.rv
+		a.pause()
+	}
+	read := a.world.record
+	if !read.hasLabels() {
+		return
+	}
+	if !a.mutant.looksFirst {
+		a.pause()
+		n, now = a.world.node, a.world.rv
+	}
+	a.tell("is to remove version %s, with the Node: %s", read.Revision, nodeText(n))
+	a.pause()
+	if a.world.removeRecord(read, n, now) {
+		a.tell("removes the record")
+	}
+}
+
+// removeRecord leaves what is to be there in place of a record.
+func (w *world) removeRecord(read *storedRecord, n *metav1.PartialObjectMetadata, now int) bool {
+	if w.record != read {
+		return false
+	}
+	var live *preserve.Node
+	if n != nil {
+		live = preserve.NodeOf(n)
+	}
+	next := preserve.Forgotten(nodeName, live, rev(now))
+	w.nextRV()
+	w.removals++
+	w.ghost.removed(w, n, now)
+	w.record = newStoredRecord(next)
+	if next.Floor && w.leavesNoFloor {
+		w.record = nil
+	}
+	return true
+}

@@ -1,0 +1,71 @@
+package simulation
+
+// creates stands for the create of a node that is not there.
+const creates = deletes
+
+// notesLate: a processor reads a Node whose restore is noted by another one, and then stands still until the next incarnation has its
+// labels, too. The labels are those of the same version, since no watcher saw the end between.
+func notesLate(s *script) {
+	s.user(creates)
+	s.until("W1", "records added u1")
+	s.until("P1", "removes added u1")
+	s.user(deletes)
+	s.until("W1", "records deleted u1")
+	s.until("P1", "removes deleted u1")
+	s.user(creates)
+	s.until("W1", "records added u2")
+	s.crashes("W1")
+	s.turns("N", 1) // takes its Lease over
+	s.until("P1", "reads the Node: u2")
+	s.turns("P1", 1) // reads the record
+	s.until("P2", "restores u2")
+	s.until("P2", "stores")
+	s.until("P1", "conflict")
+	s.until("P1", "reads the Node: u2")
+	s.user(deletes, creates)
+	s.until("W1", "records added u3")
+	s.until("P2", "restores u3")
+	s.until("P2", "stores")
+	s.turns("P1", 1)
+}
+
+// joinsDuringAList: a watcher joins while another one waits for the answer to its list. When the one that was there before is gone,
+// only the one that has joined knows the end of the last incarnation.
+func joinsDuringAList(s *script) {
+	s.user(creates)
+	s.until("W1", "records added u1")
+	s.until("P1", "removes added u1")
+	s.turns("W2", 1) // joins
+	s.until("W3", "lists u1")
+	s.turns("W1", 1) // is told how far the API server is
+	s.user(edits, deletes, creates)
+	s.until("W2", "lists u2")
+	s.turns("W3", 3) // asks, and takes in the edit, the end and the next incarnation
+	s.turns("W1", 1) // answers, and stores nothing
+	s.turns("W2", 1) // answers
+	s.until("W3", "starts")
+	s.crashes("W1")
+	s.turns("N", 1) // takes its Lease over
+	s.turns("W2", 4)
+	s.turns("P1", 10)
+}
+
+// letsGoAfterARemoval: a processor stands still while it is to let a Node go. Meanwhile the record is removed, a Node without the
+// finalizer comes and goes, and the Node that is let go then is of the incarnation after that.
+func letsGoAfterARemoval(s *script) {
+	s.user(creates)
+	s.turns("P1", 2) // a watcher waits for those that protect nodes, too
+	s.turns("P2", 2)
+	s.until("W1", "records added u1")
+	s.until("P1", "removes added u1")
+	s.user(deletes)
+	s.turns("P1", 1)
+	s.until("P2", "takes the finalizer of u1")
+	s.world.removeRecord(s.world.record, s.world.node, s.world.rv)
+	s.world.createNode(map[string]string{"bare": "1"}, nil)
+	s.world.deleteNode()
+	s.until("W1", "records deleted u2")
+	s.user(creates, deletes)
+	s.until("P1", "lets u3")
+	s.turns("P1", 10)
+}
