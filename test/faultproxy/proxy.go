@@ -1,9 +1,11 @@
 package faultproxy
 
 import (
+	"context"
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -19,6 +21,7 @@ import (
 // Proxy forwards the requests of one program to the API server. It is safe for concurrent use.
 type Proxy struct {
 	server  *httptest.Server
+	cancel  context.CancelFunc // ends every request, also those that come later
 	forward http.Handler
 	watches watches
 
@@ -51,7 +54,8 @@ func Start(cfg *rest.Config) (*Proxy, error) {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
 	silent := slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // programs that are killed are no news
-	p := &Proxy{forward: &httputil.ReverseProxy{
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Proxy{cancel: cancel, forward: &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		// An API server that is away gives no answer at all, and not one of a proxy.
@@ -61,13 +65,14 @@ func Start(cfg *rest.Config) (*Proxy, error) {
 	p.server = httptest.NewUnstartedServer(p)
 	p.server.EnableHTTP2 = true
 	p.server.Config.ErrorLog = silent
+	p.server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
 	p.server.StartTLS()
 	return p, nil
 }
 
-// Close ends the proxy and all of its connections.
+// Close ends the proxy and all of its connections. Programs that run on may try to come back meanwhile.
 func (p *Proxy) Close() {
-	p.CutWatches()
+	p.cancel()
 	p.server.CloseClientConnections()
 	p.server.Close()
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/pem"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,10 +73,17 @@ func start(t *testing.T) (*apiServer, *faultproxy.Proxy, kubernetes.Interface) {
 	proxy, err := faultproxy.Start(cfg)
 	require.NoError(t, err)
 	t.Cleanup(proxy.Close)
+	return s, proxy, clientOf(t, proxy)
+}
+
+// clientOf returns a client that goes through a proxy, with a connection of its own.
+func clientOf(t *testing.T, proxy *faultproxy.Proxy) kubernetes.Interface {
+	t.Helper()
 	through, err := clientcmd.NewDefaultClientConfig(proxy.Kubeconfig(), nil).ClientConfig()
 	require.NoError(t, err)
 	through.Timeout = 10 * time.Second
-	return s, proxy, kubernetes.NewForConfigOrDie(through)
+	through.Dial = (&net.Dialer{}).DialContext // a connection is shared by those that dial alike
+	return kubernetes.NewForConfigOrDie(through)
 }
 
 func read(t *testing.T, c kubernetes.Interface) error {
@@ -200,5 +209,39 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 	case <-ctx.Done():
 		require.Fail(t, "the watch tells nothing")
 		return watch.Event{}
+	}
+}
+
+// TestCloseEndsWatchesThatAreOpenedMeanwhile: programs that run on open their watches again until the proxy is gone.
+func TestCloseEndsWatchesThatAreOpenedMeanwhile(t *testing.T) {
+	for range 50 {
+		_, proxy, _ := start(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var programs sync.WaitGroup
+		for range 8 {
+			c := clientOf(t, proxy)
+			programs.Go(func() {
+				for ctx.Err() == nil {
+					if w, err := c.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{}); err == nil {
+						for range w.ResultChan() { //nolint:revive // until it ends
+						}
+					}
+				}
+			})
+		}
+		require.Eventually(t, func() bool { return proxy.Watching("nodes") }, 10*time.Second, time.Millisecond)
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			proxy.Close()
+		}()
+		select {
+		case <-closed:
+		case <-time.After(10 * time.Second):
+			assert.Fail(t, "a watch is open, and nobody ends it")
+		}
+		cancel()
+		programs.Wait()
+		<-closed
 	}
 }
