@@ -26,13 +26,14 @@
 // for its duration. A process knows that in two ways, and either is enough:
 //
 //   - It has seen the Lease unchanged for the duration, by its own clock.
-//   - The cluster says so: the newest time in the Lease's managedFields, which the API server sets
-//     with whole seconds, is more than the duration and a second ago.
+//   - The cluster says so: the last write of the Lease was more than the duration ago. The newest
+//     time in its managedFields, which the API server sets, has whole seconds; the renew time, which
+//     the holder sets, says when in that second.
 //
 // The second way lets a process that has just started inherit the age of what it finds. Without it,
 // processors that are replaced faster than the duration would all wait from the start, and nobody
 // would ever take a dead one's lock. A live holder is not overtaken while the clocks of API server
-// and processor agree within three seconds, as its last renewal is never older than two. If they do
+// and processor agree within two seconds, as its last renewal is never older than two. If they do
 // not, two processors may work on one node, which wastes work and loses nothing.
 //
 // # Other people's Leases

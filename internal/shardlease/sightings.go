@@ -74,20 +74,25 @@ func (s *Sightings) Keep(names map[string]bool) {
 // truncation is what the times in managedFields lack: they have whole seconds.
 const truncation = time.Second
 
-// LastWrite returns the time by which a Lease was last written, by the clock of the API server, or
-// zero if the Lease does not say. The cluster stores it with whole seconds, so the result is up to
-// a second late and never early.
+// LastWrite returns when a Lease was last written, or zero if the Lease does not say. The API server
+// stores the whole second, by its clock. The renew time, which is the holder's, says when in that
+// second; if it is of another one, the holder's clock differs, and the result is the second's end.
+// If it is of the same by accident, the result is early by a second at most.
 func LastWrite(l *coordinationv1.Lease) time.Time {
-	var last time.Time
+	var second time.Time
 	for _, f := range l.ManagedFields {
-		if f.Time != nil && f.Time.After(last) {
-			last = f.Time.Time
+		if f.Time != nil && f.Time.After(second) {
+			second = f.Time.Time
 		}
 	}
-	if last.IsZero() {
-		return last
+	if second.IsZero() {
+		return second
 	}
-	return last.Add(truncation)
+	end := second.Add(truncation)
+	if r := l.Spec.RenewTime; r != nil && !r.Time.Before(second) && r.Time.Before(end) {
+		return r.Time
+	}
+	return end
 }
 
 // StoredSince returns the time from which to count how long a Lease is unchanged if it was not seen
