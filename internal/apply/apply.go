@@ -128,6 +128,9 @@ func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm fu
 		}
 		n, err := a.execute(ctx, rest, steps, &k)
 		settled += n
+		if n > 0 {
+			conflicts = 0
+		}
 		switch {
 		case err == nil:
 			continue
@@ -175,6 +178,9 @@ func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 // its record, or before the save that shows the cached record to be the current one: so a restore
 // by another process either shows in the record or makes the write to the Node fail.
 func (a *Applier) plan(ctx context.Context, queue []txn.Transaction, k *known, fromCache bool) ([]preserve.Step, error) {
+	if k.current && !k.nodeRead && preserve.NeedsNode(queue, k.stored.Record) {
+		*k = known{} // the transactions before these needed only the record
+	}
 	if !k.current && fromCache {
 		steps, err := a.planFromCache(ctx, queue, k)
 		if err != nil || len(steps) > 0 {

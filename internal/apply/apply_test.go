@@ -306,3 +306,17 @@ func TestTransactionWhoseRecordDoesNotFitHoldsUpNobody(t *testing.T) {
 		})
 	}
 }
+
+// TestReturnAfterASaveThatWasPlannedAloneReadsTheNode: alone, the edit is saved from the cache without a look at the Node, which the
+// return needs. Together with the labels that are too large it is none of this record's.
+func TestReturnAfterASaveThatWasPlannedAloneReadsTheNode(t *testing.T) {
+	t.Parallel()
+	c := returned()
+	c.tooLarge = set{"huge": "h"}
+	between := event(txn.Updated, "between", "80", set{"rack": "r4"})
+	between.Marker = "50" // restored from the record, which does not say so yet
+	c.mustApply(t, event(txn.Updated, "a", "60", c.tooLarge), between, added)
+	assert.Equal(t, []string{"80: save", "100: restore"}, c.applied)
+	assert.Len(t, c.oversize, 1)
+	assert.Equal(t, "r4", c.node.Labels["rack"])
+}

@@ -22,7 +22,7 @@ import (
 const exportedFromAnnotation = "nodekeeper.dev/exported-from"
 
 // Exported returns a record as it is exported: without what a server sets, and without the time
-// that the node was found missing, which counts anew.
+// at which the node was found missing: that count restarts.
 func Exported(cm *corev1.ConfigMap, cluster types.UID) *corev1.ConfigMap {
 	annotations := map[string]string{exportedFromAnnotation: string(cluster)}
 	for key, value := range cm.Annotations {

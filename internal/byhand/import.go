@@ -67,7 +67,7 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 		}
 	}
 	if len(taken) > 0 && !overwrite {
-		return nil, fmt.Errorf("there are other records already of %s: nothing is done; give --overwrite to replace them", Abbreviate(taken))
+		return nil, fmt.Errorf("records of %s already exist, nothing imported: use --overwrite to replace them", Abbreviate(taken))
 	}
 	return all, nil
 }

@@ -121,7 +121,7 @@ func DescribeDiscard(ctx context.Context, c *inspect.Cluster, cm *corev1.ConfigM
 // DescribeRetry says what will come of it.
 func DescribeRetry(cm *corev1.ConfigMap) string {
 	if _, err := queue.Parse(cm); err != nil {
-		return fmt.Sprintf("looked at again; unless it is mended it is marked again: %v", err)
+		return fmt.Sprintf("retried; if it is still malformed, it is quarantined again: %v", err)
 	}
 	return "tried again"
 }

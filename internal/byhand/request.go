@@ -147,14 +147,8 @@ func (h *Requests) Wait(ctx context.Context, requests []Request) error {
 	}
 	var left []string
 	applied, err := poll(ctx, h.Timeout, func() (bool, error) {
-		left = nil
-		err := h.Cluster.Queue().EachName(ctx, func(cm *metav1.PartialObjectMetadata) error {
-			if node, ok := names[cm.Name]; ok {
-				left = append(left, node)
-			}
-			return nil
-		})
-		if err != nil {
+		var err error
+		if left, err = h.pending(ctx, names); err != nil {
 			return false, fmt.Errorf("waiting for the processors: %w", err)
 		}
 		if len(left) > 0 {
@@ -168,6 +162,31 @@ func (h *Requests) Wait(ctx context.Context, requests []Request) error {
 			count(len(left), "transaction"), h.Timeout, Abbreviate(left), left[0])
 	}
 	return err
+}
+
+// pending returns the nodes of those transactions that are still in the queue. A few of them are
+// read one by one: a list of a large queue several times a second is a needless load.
+func (h *Requests) pending(ctx context.Context, names map[string]string) (nodes []string, err error) {
+	q := h.Cluster.Queue()
+	if len(names) > fewNodes {
+		err := q.EachName(ctx, func(cm *metav1.PartialObjectMetadata) error {
+			if node, ok := names[cm.Name]; ok {
+				nodes = append(nodes, node)
+			}
+			return nil
+		})
+		return nodes, err
+	}
+	for name, node := range names {
+		cm, err := q.Read(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if cm != nil {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes, nil
 }
 
 // Abbreviate returns the first few names.

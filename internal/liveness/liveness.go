@@ -7,7 +7,6 @@
 package liveness
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -29,8 +28,7 @@ const (
 // Loop is one loop with any number of workers. The zero value is one that has not begun. It is safe
 // for concurrent use.
 type Loop struct {
-	mu    sync.Mutex
-	begun bool
+	mu sync.Mutex
 	// movedAt is when something last passed through the loop; zero before the first heartbeat.
 	movedAt time.Time
 	// underWay is when the items under way last made progress.
@@ -68,11 +66,10 @@ func (l *Loop) Progress(item string) {
 func (l *Loop) Beat() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begun, l.movedAt = true, time.Now()
+	l.movedAt = time.Now()
 }
 
 func (l *Loop) movedLocked() {
-	l.begun = true
 	if !l.movedAt.IsZero() {
 		l.movedAt = time.Now()
 	}
@@ -89,16 +86,6 @@ func (l *Loop) Live(*http.Request) error {
 	}
 	if since := time.Since(l.movedAt); !l.movedAt.IsZero() && since > Limit {
 		return fmt.Errorf("nothing has moved for %s", since.Round(time.Second))
-	}
-	return nil
-}
-
-// Ready is a readiness check: it returns an error until the loop has begun.
-func (l *Loop) Ready(*http.Request) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.begun {
-		return errors.New("it does not run yet")
 	}
 	return nil
 }

@@ -11,20 +11,6 @@ import (
 	"nodekeeper.dev/internal/liveness"
 )
 
-func TestLoopIsReadyWhenItTakesUpWork(t *testing.T) {
-	for name, begin := range map[string]func(*liveness.Loop){
-		"an item": func(l *liveness.Loop) { l.Begin("node-1") },
-		"a beat":  (*liveness.Loop).Beat,
-	} {
-		t.Run(name, func(t *testing.T) {
-			var l liveness.Loop
-			require.EqualError(t, l.Ready(nil), "it does not run yet")
-			begin(&l)
-			assert.NoError(t, l.Ready(nil))
-		})
-	}
-}
-
 func TestLoopThatHasNotBegunIsLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l liveness.Loop

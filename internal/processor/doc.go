@@ -3,6 +3,6 @@
 //
 // Any number of processors may work on the same node at once: the lock only saves wasted work.
 //
-// processor.go is the controller, drain.go the work on one node. observer.go reports what was done,
-// by logs, events and metrics; stock.go counts what is in the cache.
+// processor.go is the controller, events.go what enqueues a node, drain.go the work on one node, and
+// stock.go the metrics that are computed from the cache.
 package processor

@@ -61,10 +61,18 @@ func (p *Processor) age(ctx context.Context, work job.Requests) error {
 		old := time.Now().Add(-oldAge)
 		// If the API server's clock is ahead, only the time of the first sight shows the age.
 		for _, node := range append(p.Index.OlderThan(old), p.schedule.SeenBefore(old)...) {
-			add(work, node, schedule.OwnedPriority)
+			raise(work, node)
 		}
 	}, agePeriod)
 	return nil
+}
+
+// raise gives a node the highest priority. When it is due stays as it is, since that is sooner than
+// oldAge: a node whose Node or record is refused keeps its backoff.
+func raise(work job.Requests, node string) {
+	if ordered, ok := work.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		ordered.AddWithOpts(priorityqueue.AddOpts{Priority: new(schedule.OwnedPriority), After: oldAge}, job.Request(node))
+	}
 }
 
 // followRing looks again at the nodes that wait whenever the ring changes: a node that is left to a

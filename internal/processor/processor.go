@@ -142,6 +142,11 @@ func (p *Processor) reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	return job.UnderLock(ctx, p.Locks, node, func(ctx context.Context) error {
 		p.schedule.Begin(node)
-		return p.drain(ctx, node)
+		err := p.drain(ctx, node)
+		if err == nil {
+			// Nothing is pending, and nobody may tell: a watch that was cut need not show deletes.
+			p.schedule.Forget(node)
+		}
+		return err
 	})
 }

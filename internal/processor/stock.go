@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -54,7 +53,7 @@ func newStock(p *Processor) *stock {
 		processor: p,
 		pending:   desc("transactions_pending", "Transactions in the queue, of all nodes, by type. Every processor exports the same value.", "type"),
 		oldest: desc("oldest_pending_transaction_age_seconds",
-			"Seconds since the oldest transaction in the queue was created, by the API server's clock and this processor's; 0 if there is none. Every processor tells the same."),
+			"Seconds since the oldest transaction in the queue was created, by the API server's clock and this processor's; 0 if there is none. Every processor exports the same value."),
 		malformed:  desc("malformed_transactions", "ConfigMaps in the transaction namespace that were meant as transactions and cannot be read."),
 		records:    desc("records", "Nodes whose labels are saved. Every processor exports the same value."),
 		unreadable: desc("unreadable_records", "Records that cannot be read. Their nodes wait."),
@@ -93,28 +92,23 @@ func (s *stock) collectTransactions(ch chan<- prometheus.Metric) {
 }
 
 func (s *stock) collectRecords(ctx context.Context, ch chan<- prometheus.Metric) {
-	var list corev1.ConfigMapList
-	// Without copies: the objects must not be changed.
-	if s.processor.Records.Cache.List(ctx, &list, client.InNamespace(s.processor.Records.Namespace), client.UnsafeDisableDeepCopy) != nil {
+	var all []*corev1.ConfigMap
+	if s.processor.Records.EachCached(ctx, func(cm *corev1.ConfigMap) { all = append(all, cm) }) != nil {
 		return
 	}
-	saved, broken := s.countRecords(list.Items)
+	saved, broken := s.countRecords(all)
 	ch <- gauge(s.records, float64(saved))
 	ch <- gauge(s.unreadable, float64(broken))
 }
 
 // countRecords parses only records that have changed since the last count: parsing thousands of
 // them takes most of a second.
-func (s *stock) countRecords(all []corev1.ConfigMap) (saved, broken int) {
+func (s *stock) countRecords(all []*corev1.ConfigMap) (saved, broken int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	contents := make(map[version]content, len(all))
 	counts := map[content]int{}
-	for i := range all {
-		cm := &all[i]
-		if !record.Ours(cm) {
-			continue
-		}
+	for _, cm := range all {
 		v := version{cm.UID, cm.ResourceVersion}
 		c, ok := s.contents[v]
 		if !ok {

@@ -84,7 +84,7 @@ func TestImportRefusesWhatItWouldOverwrite(t *testing.T) {
 	e.label("node-1", "r2")
 	e.must("save", "node-1")
 
-	assert.Contains(t, e.fails("import", old), "there are other records already of node-1: nothing is done; give --overwrite")
+	assert.Contains(t, e.fails("import", old), "records of node-1 already exist, nothing imported: use --overwrite")
 	assert.Nil(t, e.record(t, "node-2"), "nothing is done")
 	e.must("import", old, "--overwrite", "--dry-run=server")
 	assert.Equal(t, "r2", e.record(t, "node-1").Labels["rack"])

@@ -34,6 +34,8 @@ const (
 type Locks interface {
 	// Do calls work under the lock of a node, or returns [nodelock.ErrHeld].
 	Do(ctx context.Context, node string, work func(context.Context) error) error
+	// Forget ends the wait for the lock of a node.
+	Forget(node string)
 }
 
 // Remover removes records. All fields are required. It is safe for concurrent use.
@@ -72,6 +74,7 @@ func (r *Remover) Remove(ctx context.Context, cm *corev1.ConfigMap) (outcome Out
 		return err
 	})
 	if errors.Is(err, nodelock.ErrHeld) {
+		r.Locks.Forget(cm.Name)
 		return Busy, nil // somebody works for this node, so it is not just away
 	}
 	return outcome, err
