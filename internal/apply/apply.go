@@ -274,17 +274,18 @@ func (a *Applier) execute(ctx context.Context, queue []txn.Transaction, steps []
 	return settled, nil
 }
 
-// tell passes the transactions of a step without a restore to the observer.
+// tell passes the transactions of a step without a restore to the observer. Of the saves, which are
+// one write, it passes on the one that has changed the labels, if any has.
 func (a *Applier) tell(ctx context.Context, transactions []txn.Transaction, step preserve.Step) {
-	last := -1 // the save that was written
+	told := -1
 	for i, d := range step.Decisions {
-		if d.Action == preserve.Save {
-			last = i
+		if d.Action == preserve.Save && (told < 0 || !d.IsNote() || step.Decisions[told].IsNote()) {
+			told = i
 		}
 	}
 	for i, t := range transactions {
 		d := step.Decisions[i]
-		if d.Action == preserve.Save && i != last {
+		if d.Action == preserve.Save && i != told {
 			d = preserve.Decision{Reason: preserve.Superseded}
 		}
 		a.Observer.Applied(ctx, t, d, nil)

@@ -87,6 +87,16 @@ func TestReadsAndWritesPerPlan(t *testing.T) {
 	}
 }
 
+// TestSaveOfAnEditAndTheEndAfterItIsToldAsTheEdit: the end has the same labels, so it alone would be no change.
+func TestSaveOfAnEditAndTheEndAfterItIsToldAsTheEdit(t *testing.T) {
+	t.Parallel()
+	c := returned()
+	c.mustApply(t, edited, event(txn.Deleted, "a", "70", edited.Labels))
+	assert.Equal(t, []string{"60: save", "70: nothing"}, c.applied)
+	assert.Equal(t, []string{"cached", "write"}, c.calls)
+	assert.True(t, c.stored.Record.Ended)
+}
+
 func TestFirstLabelsOfANodeCostOneWrite(t *testing.T) {
 	t.Parallel()
 	c := &cluster{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,7 @@ import (
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -102,6 +104,9 @@ func (h *requesting) preview(p *plugin, r *byhand.Request) {
 	case r.Blocked:
 		_, _ = fmt.Fprintf(p.Out, "node/%s would wait: %v%s\n", name, r.Before.Saved.Unreadable, h.dryRun.suffix())
 		return
+	case r.Decision.Action == preserve.Nothing && isQueued(r):
+		_, _ = fmt.Fprintf(p.Out, "node/%s would be %s: a watcher has recorded this, and it would be applied at once%s\n", name, h.Done, h.dryRun.suffix())
+		return
 	case r.Decision.Action == preserve.Nothing:
 		_, _ = fmt.Fprintf(p.Out, "node/%s would not be %s: %s%s\n", name, h.Done, h.why(r), h.dryRun.suffix())
 		return
@@ -117,6 +122,17 @@ func (h *requesting) preview(p *plugin, r *byhand.Request) {
 		before, _ = labels.Split(r.Before.Live.Labels)
 	}
 	output.WriteChanges(p.Out, before, after)
+}
+
+// isQueued reports whether a watcher has recorded the very event: the request makes it go at once.
+func isQueued(r *byhand.Request) bool {
+	return slices.ContainsFunc(r.Before.Pending, func(t queue.Queued) bool { return t.IsSameEvent(r.Transaction) })
+}
+
+// isSaved reports whether the labels of a request to save are on record now. What was pending
+// before it may have saved them.
+func isSaved(r *byhand.Request, now *inspect.Node) bool {
+	return r.Transaction.Type == txn.Updated && maps.Equal(r.Transaction.Labels, now.Saved.Record.Labels)
 }
 
 // addMissingEndFlag adds --ignore-missing-end.
@@ -141,7 +157,7 @@ func (h *requesting) report(ctx context.Context, p *plugin, requests []byhand.Re
 		switch {
 		case n == nil || n.Live == nil || n.Saved.Record == nil || n.State() != inspect.Live:
 			_, _ = fmt.Fprintf(p.Out, "node/%s: its transaction is applied, but it is not %s; see kubectl nodekeeper show %s\n", name, h.Done, name)
-		case requests[i].Decision.Action == preserve.Nothing:
+		case requests[i].Decision.Action == preserve.Nothing && !isSaved(&requests[i], n):
 			_, _ = fmt.Fprintf(p.Out, "node/%s not %s: %s\n", name, h.Done, h.why(&requests[i]))
 		default:
 			_, _ = fmt.Fprintf(p.Out, "node/%s %s: %s, version %s\n", name, h.Done, output.Count(len(n.Saved.Record.Labels), "label"), n.Saved.Record.Revision)

@@ -69,6 +69,10 @@ type Decision struct {
 	Reason string
 }
 
+// IsNote reports whether d saves labels that are saved already, to note of which incarnation they
+// are, or that they were seen later.
+func (d Decision) IsNote() bool { return d.Action == Save && d.Record.Restored.UID != "" }
+
 // Owned reports whether an incarnation has its saved labels: they came from it or
 // were restored onto it, so its labels now are the ones to save.
 // A floor has no labels, so no incarnation owns them.

@@ -101,10 +101,11 @@ func lookAtCluster(ctx context.Context, rc *rest.Config, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", rc.Host, err)
 	}
-	if err := ensureNamespaces(ctx, c, cfg.Options.TransactionNamespace, cfg.Options.MetadataNamespace); err != nil {
+	missing, err := ensureNamespaces(ctx, c, cfg.Options.TransactionNamespace, cfg.Options.MetadataNamespace)
+	if err != nil {
 		return err
 	}
-	return checkPermissions(ctx, c, cfg.Permissions)
+	return checkPermissions(ctx, c, missing, cfg.Permissions)
 }
 
 // Permission is one thing that a service must be allowed to do.
@@ -165,26 +166,34 @@ func checkServer(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// ensureNamespaces creates the namespaces that are missing.
-func ensureNamespaces(ctx context.Context, c client.Client, names ...string) error {
+// ensureNamespaces creates the namespaces that are missing. It returns the permissions that it
+// lacks to see whether they are.
+func ensureNamespaces(ctx context.Context, c client.Client, names ...string) (lacking []Permission, err error) {
 	for _, name := range names {
 		err := c.Get(ctx, types.NamespacedName{Name: name}, &corev1.Namespace{})
+		if apierrors.IsForbidden(err) {
+			return Permissions("", "namespaces", "", "get"), nil
+		}
 		if apierrors.IsNotFound(err) {
 			err = client.IgnoreAlreadyExists(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 		}
 		if apierrors.IsForbidden(err) {
-			return fmt.Errorf("namespace %s is missing or cannot be seen: run kubectl create namespace %s, or let this identity get and create namespaces: %w", name, name, err)
+			return nil, fmt.Errorf("namespace %s is missing: run kubectl create namespace %s, or let this identity create namespaces: %w", name, name, err)
 		}
 		if err != nil {
-			return fmt.Errorf("looking for namespace %s: %w", name, err)
+			return nil, fmt.Errorf("looking for namespace %s: %w", name, err)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-// checkPermissions returns an error that names every permission that is missing.
-func checkPermissions(ctx context.Context, c client.Client, needed []Permission) error {
+// checkPermissions returns an error that names every permission that is missing: those that are
+// known to be, and those that are needed and not granted.
+func checkPermissions(ctx context.Context, c client.Client, known, needed []Permission) error {
 	var missing []string
+	for _, permission := range known {
+		missing = append(missing, permission.String())
+	}
 	for _, permission := range needed {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -199,7 +208,7 @@ func checkPermissions(ctx context.Context, c client.Client, needed []Permission)
 		}
 	}
 	if len(missing) > 0 {
-		return errors.New("this identity may not " + strings.Join(missing, ", nor ") + ": grant it by a Role or ClusterRole and start again")
+		return errors.New("this identity may not " + strings.Join(missing, ", nor ") + ": grant it by a Role or ClusterRole")
 	}
 	return nil
 }

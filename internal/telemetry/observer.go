@@ -63,7 +63,7 @@ func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.De
 		log.V(1).Info("Dropped transaction")
 	case preserve.Save:
 		log.Info("Saved labels", "count", len(d.Record.Labels), "version", d.Record.Revision)
-		if d.Record.Restored.UID == "" { // else it is only a note
+		if !d.IsNote() {
 			o.informSaved(t, d)
 		}
 	case preserve.Restore:

@@ -78,7 +78,7 @@ func (e *env) badStarts() map[string]badStart {
 		"with an unusable identity":  {args: []string{"--identity=A_B"}, want: `--identity "A_B"`},
 		"without its kubeconfig":     {kubeconfig: filepath.Join(e.t.TempDir(), "missing"), want: "reading the kubeconfig"},
 		"without an API server":      {kubeconfig: nobodyListens, want: "cannot reach the API server at https://127.0.0.1"},
-		"without any right":          {kubeconfig: e.kubeconfigOf(nil), want: "is missing or cannot be seen"},
+		"without any right":          {kubeconfig: e.kubeconfigOf(nil), want: "may not get namespaces, nor get nodes"},
 		"without its namespaces":     {kubeconfig: mayNotCreate, args: []string{"--transaction-namespace=" + e.name("absent")}, want: "kubectl create namespace " + e.name("absent")},
 		"on a busy metrics address":  {args: []string{"--metrics-bind-address=" + address}, want: "address already in use"},
 		"on a busy probe address":    {args: []string{"--health-probe-bind-address=" + address}, want: "address already in use"},

@@ -26,10 +26,10 @@ func TestProgramsWaitForTheirCluster(t *testing.T) {
 			e.answers(p, "/healthz", http.StatusOK, "[+]")
 		}
 	}
-	missing("namespace " + e.transactions + " is missing or cannot be seen: run kubectl create namespace " + e.transactions)
+	missing("this identity may not get namespaces, nor get nodes")
 	e.createNamespaces()
 	e.grant(user, rights{"": {e.seeNamespaces()}})
-	missing("this identity may not ")
+	missing("this identity may not get nodes")
 	e.grant(user, e.leastRights("watcher"))
 	e.grant(user, e.leastRights("processor"))
 
@@ -52,7 +52,7 @@ func TestProgramThatWaitsEndsWhenItIsTold(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.start("processor", e.kubeconfigAs(e.prefix+"nobody"), "--wait-for-cluster")
-	e.answers(p, "/readyz", http.StatusInternalServerError, "is missing or cannot be seen")
+	e.answers(p, "/readyz", http.StatusInternalServerError, "this identity may not get namespaces")
 	e.stop(p)
 }
 

@@ -130,7 +130,7 @@ func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 	r := e.run("status")
 	assert.Equal(t, 1, r.code)
 	assert.Contains(t, r.stdout, "kubectl nodekeeper discard notes")
-	assert.Contains(t, e.must("retry", "notes"), "unless it is mended it is marked again")
+	assert.Contains(t, e.must("retry", "notes"), "if it is still malformed, it is quarantined again")
 	marked()
 	assert.Contains(t, e.fails("retry", "nothing"), "kubectl nodekeeper pending")
 	e.must("discard", "notes", "--yes")

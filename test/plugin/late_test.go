@@ -96,7 +96,8 @@ func TestSaveDoesNotWaitForTheBatchPeriod(t *testing.T) {
 	seen := txn.Of(txn.Updated, e.live("node-1"))
 	seen.ObservedAt = time.Now()
 	require.NoError(t, e.queue().Put(t.Context(), seen))
-	e.must("save", "node-1")
+	assert.Contains(t, e.must("save", "node-1", "--dry-run=client"), "node/node-1 would be saved: a watcher has recorded this")
+	assert.Contains(t, e.must("save", "node-1"), "node/node-1 saved: ")
 	e.saved("node-1", of("node-1", "r1"))
 }
 
