@@ -137,7 +137,10 @@ func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm fu
 		case errors.Is(err, records.ErrTooLarge) && len(rest) > 1:
 			// One of the transactions can never be stored, and those that its save supersedes must
 			// be.
-			k, alone = known{}, len(queue)
+			k, alone, fromCache = known{}, len(queue), false
+			continue
+		case errors.Is(err, records.ErrTooLarge) && !k.current:
+			k, fromCache = known{}, false // nothing is dropped on a cached read
 			continue
 		case errors.Is(err, records.ErrTooLarge):
 			// It must not hold up the rest. What is saved of this node stays as it is.

@@ -330,3 +330,14 @@ func TestReturnAfterASaveThatWasPlannedAloneReadsTheNode(t *testing.T) {
 	assert.Len(t, c.oversize, 1)
 	assert.Equal(t, "r4", c.node.Labels["rack"])
 }
+
+// TestNothingTooLargeIsDroppedOnACachedRead: the cache does not show the record yet, so the labels that the node came with look as if
+// they were to be saved.
+func TestNothingTooLargeIsDroppedOnACachedRead(t *testing.T) {
+	t.Parallel()
+	c := returned()
+	c.cached, c.tooLarge = &records.Stored{}, set{"new": "n"}
+	c.mustApply(t, added)
+	assert.Empty(t, c.oversize)
+	assert.Equal(t, "r1", c.node.Labels["rack"])
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,9 @@ type Import struct {
 	before *inspect.Node
 }
 
+// maxLooks is how often a node that came back between two reads is read again.
+const maxLooks = 3
+
 // PrepareImports returns what to store for these records, or an error if any of it cannot be
 // stored.
 func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.ConfigMap, overwrite bool) ([]Import, error) {
@@ -54,11 +58,9 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 	all := make([]Import, len(exported))
 	var taken []string
 	for i, cm := range exported {
-		before := found[cm.Name]
-		if before != nil && cameBack(before) {
-			if before, err = c.Node(ctx, cm.Name); err != nil {
-				return nil, err
-			}
+		before, err := settled(ctx, c, found[cm.Name])
+		if err != nil {
+			return nil, err
 		}
 		all[i] = newImport(cm, before, here, now)
 		all[i].wanted.Namespace = c.MetadataNamespace
@@ -97,18 +99,34 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	return i
 }
 
-// cameBack reports whether a node has got its labels back, as its record says, after it was looked
-// for: it may be there, and is not known to be.
+// settled returns a node as one read shows it. If it has come back between the reads, it is read
+// again, a few times at most.
+func settled(ctx context.Context, c *inspect.Cluster, n *inspect.Node) (_ *inspect.Node, err error) {
+	for attempt := 0; n != nil && cameBack(n) && attempt < maxLooks; attempt++ {
+		if n, err = c.Node(ctx, n.Name); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// cameBack reports whether the record of a node follows an incarnation that came after the node was
+// looked for: it may be there, and is not known to be.
 func cameBack(n *inspect.Node) bool {
 	r := n.Saved.Record
-	return r != nil && r.Restored.Revision.After(n.Now) && (n.Live == nil || n.Live.UID != r.Restored.UID)
+	if r == nil {
+		return false
+	}
+	isLive := func(uid types.UID) bool { return n.Live != nil && n.Live.UID == uid }
+	return r.Restored.Revision.After(n.Now) && !isLive(r.Restored.UID) ||
+		r.Source != "" && r.Revision.After(n.Now) && !isLive(r.Source)
 }
 
 // isEarlier reports whether a record replaces one of a later state, or a floor. An event of that
 // state, or from before that floor, may be recorded once more, and must not count.
 func isEarlier(r *record.Record, n *inspect.Node) bool {
 	there := n.Saved.Stored().Record
-	return there != nil && there.Revision.After(r.Revision)
+	return there != nil && (there.Revision.After(r.Revision) || there.Restored.Revision.After(r.Restored.Revision))
 }
 
 // disowned reports whether a Node that is there would own the labels of a record, and has others.
@@ -118,6 +136,30 @@ func disowned(r *record.Record, n *inspect.Node) bool {
 	}
 	live := preserve.NodeOf(n.Live)
 	return preserve.Owned(*r, live.UID, live.Marker) && !maps.Equal(live.Labels, r.Labels)
+}
+
+// Appeared returns the nodes of imports that were away when these were prepared, are there now, and
+// must get the labels. Nothing else may restore them: what a watcher recorded of such a node before
+// its record was stored can have had no effect.
+func Appeared(ctx context.Context, c *inspect.Cluster, all []Import) ([]string, error) {
+	var away []string
+	for i := range all {
+		if all[i].before.Live == nil {
+			away = append(away, all[i].Name)
+		}
+	}
+	if len(away) == 0 {
+		return nil, nil
+	}
+	now, err := ReadNodes(ctx, c, away)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(away, func(name string) bool {
+		n := now[name]
+		return n == nil || n.Live == nil || n.Saved.Record == nil ||
+			preserve.Owned(*n.Saved.Record, n.Live.UID, n.Live.Labels[labels.Marker])
+	}), nil
 }
 
 // Stored reports whether the record is in the cluster already: just so, or, if only the labels

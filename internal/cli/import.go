@@ -89,7 +89,14 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 			owed = append(owed, all[i].Name)
 		}
 	}
-	if len(owed) == 0 || o.dryRun.Dry() {
+	if o.dryRun.Dry() {
+		return nil
+	}
+	appeared, err := byhand.Appeared(ctx, &c.Cluster, all)
+	if err != nil {
+		return err
+	}
+	if owed = append(owed, appeared...); len(owed) == 0 {
 		return nil
 	}
 	restore := requesting{dryRun: o.dryRun, Requests: byhand.Requests{

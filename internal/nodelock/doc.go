@@ -32,10 +32,10 @@
 //
 // The second way lets a process that has just started inherit the age of what it finds. Without it,
 // processors that are replaced faster than the duration would all wait from the start, and nobody
-// would ever take a dead one's lock. A holder that renews is not overtaken while the clocks of API
-// server and processor agree within two seconds. If they do not, two processors may work on one
-// node, which wastes work and loses nothing. A holder whose renewals fail stops up to four seconds
-// after its last one.
+// would ever take a dead one's lock. A holder is not overtaken while the clocks of API server and
+// processor agree within two seconds and its renewals are answered within one. If they are not, two
+// processors may work on one node for a moment, which wastes work and loses nothing. A holder whose
+// renewals fail stops up to four seconds after its last one.
 //
 // # Other people's Leases
 //

@@ -23,7 +23,7 @@ const LeaseDuration = 5 * time.Second
 
 const (
 	// renewDeadline is shorter than LeaseDuration, so that a holder that cannot renew stops before
-	// another takes over.
+	// another takes over, unless its last renewal was answered late.
 	renewDeadline = 3 * time.Second
 	retryPeriod   = time.Second
 

@@ -134,6 +134,11 @@ func (p *Processor) reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	what, place, now := schedule.Of(pending), p.Ring.Place(node), time.Now()
 	wait := p.schedule.Wait(node, what, place, now)
+	if wait > 0 {
+		// followRing did not know of this node before: the ring may have changed just now.
+		place = p.Ring.Place(node)
+		wait = p.schedule.Wait(node, what, place, now)
+	}
 	if wait > 0 && !what.Urgent && p.applied(ctx, node, pending) {
 		wait = p.schedule.Wait(node, what.AtOnce(), place, now) // nothing is left to coalesce
 	}

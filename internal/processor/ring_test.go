@@ -3,6 +3,7 @@ package processor_test
 import (
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/shardlease"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -87,4 +89,30 @@ func TestNodesAreWorkedOnByTheirOwners(t *testing.T) {
 		asked := slices.DeleteFunc(log.Entries(), func(e faults.Entry) bool { return e.Verb == faults.List }) // as at every start
 		assert.Empty(t, asked, "the other one leaves them alone")
 	}
+}
+
+// turning is a ring that changes just after a node's place was asked for the first time to see whether it must wait.
+type turning struct {
+	*spot
+	calls atomic.Int64
+}
+
+func (r *turning) Place(node string) shardlease.Place {
+	p := r.spot.Place(node)
+	if r.calls.Add(1) == 2 { // the first call is when the transaction is delivered
+		r.move(0)
+		<-time.After(300 * time.Millisecond) // in which the processor sees the change, and does not know the node yet
+	}
+	return p
+}
+
+func TestRingChangeJustBeforeANodeWaitsIsNotMissed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.process(t, setup{ring: &turning{spot: newSpot(2)}})
+	n := c.addNode(t, c.name("node"), set{"rack": "r7"})
+	began := time.Now()
+	c.put(t, seen(txn.Updated, n))
+	c.waitApplied(t, n.Name)
+	assert.Less(t, time.Since(began), 5*time.Second, "this processor is the owner")
 }

@@ -11,14 +11,22 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// minDuration is how long a watch must last for a reflector, if it has no events.
-const minDuration = time.Second
+const (
+	// minDuration is how long a watch must last for a reflector, if it has no events.
+	minDuration = time.Second
+	// storing is how long a reflector may take to store a streamed list. It begins to count a watch
+	// only then.
+	storing = time.Second
+)
 
 // Hold returns a watch with the events of w. If w ends without any within a second, it ends only
-// after that second: the reflector then resumes at once, and opens one watch a second at most.
+// after that second: the reflector then resumes at once, and opens one watch a second at most. A
+// watch that begins with a streamed list counts from its end, as for the reflector.
 // delivered is called before each event is passed on; it may be nil.
 func Hold(w watch.Interface, delivered func()) watch.Interface {
 	if delivered == nil {
@@ -43,7 +51,7 @@ func (h *held) pass(events <-chan watch.Event, delivered func()) {
 	defer close(h.events)
 	least := time.NewTimer(minDuration)
 	defer least.Stop()
-	for empty := true; ; empty = false {
+	for empty := true; ; {
 		select {
 		case <-h.stopped:
 			return
@@ -57,11 +65,23 @@ func (h *held) pass(events <-chan watch.Event, delivered func()) {
 			delivered()
 			select {
 			case h.events <- event:
+				if empty = endsList(event); empty {
+					least.Reset(minDuration + storing)
+				}
 			case <-h.stopped:
 				return
 			}
 		}
 	}
+}
+
+// endsList reports whether an event is the last one of a streamed list.
+func endsList(e watch.Event) bool {
+	if e.Type != watch.Bookmark {
+		return false
+	}
+	m, err := meta.Accessor(e.Object)
+	return err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 // wait returns when a time has come or the watch is stopped.

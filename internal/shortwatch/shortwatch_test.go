@@ -78,9 +78,16 @@ func (s *server) requests(hold bool) *toolscache.ListWatch {
 			s.lists++
 			return &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
 		},
-		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-			s.watches++
-			w := watch.NewFake()
+		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w := watch.NewFakeWithChanSize(1, false)
+			if o.SendInitialEvents != nil && *o.SendInitialEvents {
+				s.lists++
+				w.Action(watch.Bookmark, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+					ResourceVersion: "7", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+				}})
+			} else {
+				s.watches++
+			}
 			time.AfterFunc(500*time.Millisecond, w.Stop)
 			if !hold {
 				return w, nil
@@ -90,26 +97,30 @@ func (s *server) requests(hold bool) *toolscache.ListWatch {
 	}
 }
 
-// TestReflectorResumesWatchesThatAreCut: for two minutes. Without [shortwatch.Hold] it soon waits
-// for most of a minute.
+// TestReflectorResumesWatchesThatAreCut: for two minutes, whether the list is streamed by the first
+// watch or not. Without [shortwatch.Hold] it soon waits for most of a minute.
 func TestReflectorResumesWatchesThatAreCut(t *testing.T) {
-	run := func(hold bool) *server {
-		s := &server{}
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-			defer cancel()
-			requests := toolscache.ToListWatcherWithWatchListSemantics(s.requests(hold), notStreaming{})
-			toolscache.NewReflector(requests, &corev1.Node{}, toolscache.NewStore(toolscache.MetaNamespaceKeyFunc), 0).RunWithContext(ctx)
-		})
-		return s
-	}
-	held := run(true)
-	require.Equal(t, 1, held.lists)
-	require.GreaterOrEqual(t, held.watches, 115)
+	for name, semantics := range map[string]any{"a list": notStreaming{}, "a streamed list": struct{}{}} {
+		t.Run(name, func(t *testing.T) {
+			run := func(hold bool) *server {
+				s := &server{}
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+					defer cancel()
+					requests := toolscache.ToListWatcherWithWatchListSemantics(s.requests(hold), semantics)
+					toolscache.NewReflector(requests, &corev1.Node{}, toolscache.NewStore(toolscache.MetaNamespaceKeyFunc), 0).RunWithContext(ctx)
+				})
+				return s
+			}
+			held := run(true)
+			require.Equal(t, 1, held.lists)
+			require.GreaterOrEqual(t, held.watches, 115)
 
-	bare := run(false)
-	assert.Greater(t, bare.lists, 1, "client-go has changed: is this package still needed?")
-	assert.Less(t, bare.watches, 20, "client-go has changed: is this package still needed?")
+			bare := run(false)
+			assert.Greater(t, bare.lists, 1, "client-go has changed: is this package still needed?")
+			assert.Less(t, bare.watches, 20, "client-go has changed: is this package still needed?")
+		})
+	}
 }
 
 // notStreaming is a client that cannot stream lists.

@@ -47,7 +47,7 @@ func (g *gate) Wait(ctx context.Context, e Event, pending int) time.Duration {
 	}
 	wait := until(e.Since, g.rankDelay(e))
 	if pending == 1 && g.known.awaitsNote(ctx, e.Transaction) {
-		wait = max(wait, until(e.ObservedAt, noteTime))
+		wait = max(wait, until(e.Since, noteTime))
 	}
 	return wait
 }

@@ -1,6 +1,7 @@
 package watcher_test
 
 import (
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -248,4 +249,26 @@ func change[T any](x T, do func(*T)) T {
 func spoilt(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	cm.Data["---"] = "nonsense"
 	return cm
+}
+
+// TestEditsOfARestoredNodeAreNotPutOffForLong: the note of the restore is not seen, as no processor runs or the watch of records is
+// behind, and the node is edited more often than a note is waited for.
+func TestEditsOfARestoredNodeAreNotPutOffForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMember(t, 0)
+		m.restored(t, "10")
+		state := func(i int) *metav1.PartialObjectMetadata {
+			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Name: "node-1", UID: "u2", ResourceVersion: strconv.Itoa(21 + i),
+				Labels: set{"rack": "r7", "edit": strconv.Itoa(i), labels.Marker: "10"},
+			}}
+		}
+		for i := 1; i <= 4; i++ {
+			time.Sleep(3 * time.Second)
+			m.OnUpdate(state(i-1), state(i))
+			synctest.Wait()
+		}
+		assert.NotZero(t, count(t, m.client))
+		m.stop(t)
+	})
 }
