@@ -57,7 +57,11 @@ func TestNodeIsSettledWhenEveryTransactionCameAndWent(t *testing.T) {
 		{nodeEvent(5, watch.Modified, "a", "3", map[string]string{"labels_restored": "1", "x": "y"}), "no transaction was seen of MODIFIED node n"},
 		{transactionEvent(6, watch.Added, "3"), "is in the queue"},
 		{transactionEvent(7, watch.Deleted, "3"), ""},
-		{transactionEvent(8, watch.Added, "1"), "is in the queue again"},
+		{nodeEvent(8, watch.Modified, "a", "5", map[string]string{"labels_restored": "1"}), "no transaction was seen of MODIFIED node n"},
+		{nodeEvent(9, watch.Deleted, "a", "7", nil), "no transaction was seen of MODIFIED node n"},
+		{transactionEvent(10, watch.Added, "7"), "no transaction was seen of MODIFIED node n"},
+		{transactionEvent(11, watch.Deleted, "7"), ""}, // it took the place of the one before it
+		{transactionEvent(12, watch.Added, "1"), "is in the queue again"},
 	} {
 		h = append(h, step.e)
 		if err := h.settled("n"); step.want == "" {

@@ -175,10 +175,17 @@ func (h history) recorded(node string) history {
 	return owed
 }
 
-// settled returns nil if a transaction of every event of the node came and went, and none is there now.
+// settled returns nil if a transaction of every event of the node came and went, or that of a later one of the same
+// incarnation, and none is there now: an event that comes before a watcher has written the one before it takes its place.
 func (h history) settled(node string) error {
-	for _, e := range h.recorded(node) {
-		if _, _, err := h.applied(e); err != nil {
+	owed := h.recorded(node)
+	for i, e := range owed {
+		came, _, err := h.applied(e)
+		isSuperseded := !came.happened() && slices.ContainsFunc(owed[i+1:], func(later event) bool {
+			_, _, err := h.applied(later)
+			return later.obj.GetUID() == e.obj.GetUID() && err == nil
+		})
+		if err != nil && !isSuperseded {
 			return err
 		}
 	}

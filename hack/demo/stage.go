@@ -54,7 +54,7 @@ func (s *stage) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.say(time.Now(), "demo", "kube-apiserver "+version+" serves; starting nodekeeper, about 5 s")
+	s.out.say(time.Now(), "demo", "kube-apiserver "+version+" serves; starting nodekeeper")
 	if s.see, err = observe(ctx, s.api); err != nil {
 		return err
 	}
