@@ -36,6 +36,8 @@ type cluster struct {
 	watches  map[chan watch.Event]bool
 	events   []watch.Event // all since the start
 	clock    time.Duration // how far its clock is ahead
+	// admit changes a Lease that a member writes, as an admission plugin does. It may be nil.
+	admit func(*coordinationv1.Lease)
 }
 
 func newCluster() *cluster {
@@ -58,6 +60,16 @@ func (c *cluster) store(typ watch.EventType, l *coordinationv1.Lease) *coordinat
 		ch <- event
 	}
 	return l.DeepCopy()
+}
+
+// admitted returns a Lease as admission lets it through. The caller holds the mutex.
+func (c *cluster) admitted(l *coordinationv1.Lease) *coordinationv1.Lease {
+	if c.admit == nil {
+		return l
+	}
+	l = l.DeepCopy()
+	c.admit(l)
+	return l
 }
 
 // get returns a Lease, nil if there is none.
@@ -141,7 +153,7 @@ func (l *link) Create(ctx context.Context, lease *coordinationv1.Lease, _ metav1
 			return nil, apierrors.NewAlreadyExists(leases, lease.Name)
 		}
 		lease.UID = types.UID("uid-" + strconv.Itoa(c.revision))
-		return c.store(watch.Added, lease), nil
+		return c.store(watch.Added, c.admitted(lease)), nil
 	})
 }
 
@@ -154,7 +166,7 @@ func (l *link) Update(ctx context.Context, lease *coordinationv1.Lease, _ metav1
 		if stored.ResourceVersion != lease.ResourceVersion || stored.UID != lease.UID {
 			return nil, apierrors.NewConflict(leases, lease.Name, errors.New("written since"))
 		}
-		return c.store(watch.Modified, lease), nil
+		return c.store(watch.Modified, c.admitted(lease)), nil
 	})
 }
 

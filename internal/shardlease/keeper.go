@@ -41,6 +41,9 @@ type keeper struct {
 	first atomic.Pointer[coordinationv1.Lease]
 
 	stored *coordinationv1.Lease // as last read or written; nil if none is known
+	// annotations are those that the last renewal of the chain sent. What is stored may differ: an
+	// admission plugin can add annotations to every write.
+	annotations map[string]string
 	// chain holds when the renewals were sent, oldest first, of which each had the one before as
 	// its condition. It is empty unless the Lease is stored as this process has written it.
 	chain []time.Time
@@ -48,7 +51,7 @@ type keeper struct {
 	breaks int
 	// attempts are the writes whose outcome is unknown. All have the same condition, so at most one
 	// of them was successful.
-	attempts []time.Time
+	attempts []attempt
 	// takeovers are sightings of the own Lease while a peer holds it.
 	takeovers Sightings
 
@@ -56,6 +59,12 @@ type keeper struct {
 	// sent holds when the latest renewals were sent, by the resourceVersion of the stored Lease.
 	// Any goroutine may read it.
 	sent map[string]time.Time
+}
+
+// attempt is a renewal as it was sent.
+type attempt struct {
+	at          time.Time
+	annotations map[string]string
 }
 
 // confirmation is a request to confirm what was observed before a time.
@@ -126,7 +135,7 @@ func (k *keeper) pause(ctx context.Context, err error) time.Duration {
 
 // isCurrent reports whether the Lease is known to be stored as it must be, but for its age.
 func (k *keeper) isCurrent() bool {
-	return len(k.chain) > 0 && len(k.attempts) == 0 && maps.Equal(k.stored.Annotations, k.desired())
+	return len(k.chain) > 0 && len(k.attempts) == 0 && maps.Equal(k.annotations, k.desired())
 }
 
 // confirm asks the goroutine that owns the Lease for [Member.Confirm].
@@ -189,7 +198,7 @@ func (k *keeper) attempt(ctx context.Context) error {
 			return err
 		}
 	}
-	sent := time.Now()
+	sent := attempt{time.Now(), k.desired()}
 	written, err := k.write(ctx, k.renewed(sent))
 	switch {
 	case err == nil:
@@ -217,15 +226,15 @@ func (k *keeper) write(ctx context.Context, l *coordinationv1.Lease) (*coordinat
 }
 
 // extend notes a renewal that is stored and had the last one as its condition, or is the first one.
-func (k *keeper) extend(stored *coordinationv1.Lease, sent time.Time) {
-	k.stored, k.attempts, k.chain = stored, nil, append(k.chain, sent)
+func (k *keeper) extend(stored *coordinationv1.Lease, sent attempt) {
+	k.stored, k.annotations, k.attempts, k.chain = stored, sent.annotations, nil, append(k.chain, sent.at)
 	if len(k.chain) == 1 {
 		k.first.Store(stored)
 	}
 	if len(k.chain) > maxChain {
 		k.chain = k.chain[1:]
 	}
-	k.remember(stored, sent)
+	k.remember(stored, sent.at)
 	k.extended()
 }
 
@@ -300,27 +309,27 @@ func (k *keeper) read(ctx context.Context) error {
 	return nil
 }
 
-// attempted returns when the stored Lease was sent, if it is that of an attempt whose answer was
-// lost. Its renewTime, in microseconds, is what tells one attempt from another.
-func (k *keeper) attempted(stored *coordinationv1.Lease) (sent time.Time, ok bool) {
+// attempted returns the attempt that stored the Lease, if it is one whose answer was lost. Its
+// renewTime, in microseconds, is what tells one attempt from another.
+func (k *keeper) attempted(stored *coordinationv1.Lease) (sent attempt, ok bool) {
 	if Holder(stored) != k.config.Name || stored.Spec.RenewTime == nil || k.stored != nil && k.stored.UID != stored.UID {
-		return time.Time{}, false
+		return attempt{}, false
 	}
 	for _, sent := range k.attempts {
-		if sent.UnixMicro() == stored.Spec.RenewTime.UnixMicro() {
+		if sent.at.UnixMicro() == stored.Spec.RenewTime.UnixMicro() {
 			return sent, true
 		}
 	}
-	return time.Time{}, false
+	return attempt{}, false
 }
 
 // renewed returns the Lease as it must be stored next.
-func (k *keeper) renewed(now time.Time) *coordinationv1.Lease {
+func (k *keeper) renewed(send attempt) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{}
 	if k.stored != nil {
 		l = k.stored.DeepCopy()
 	}
-	l.Name, l.Namespace, l.Annotations = k.config.Name, k.config.Namespace, k.desired()
+	l.Name, l.Namespace, l.Annotations = k.config.Name, k.config.Namespace, maps.Clone(send.annotations)
 	if l.Labels == nil {
 		l.Labels = map[string]string{}
 	}
@@ -330,9 +339,9 @@ func (k *keeper) renewed(now time.Time) *coordinationv1.Lease {
 			l.Spec.LeaseTransitions = new(int32(-1))
 		}
 		*l.Spec.LeaseTransitions++
-		l.Spec.AcquireTime = new(metav1.NewMicroTime(now))
+		l.Spec.AcquireTime = new(metav1.NewMicroTime(send.at))
 	}
-	hold(l, k.config.Name, k.config.Duration, now)
+	hold(l, k.config.Name, k.config.Duration, send.at)
 	return l
 }
 

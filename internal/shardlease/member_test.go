@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/shardlease"
 )
@@ -33,6 +35,29 @@ func TestQuietMemberWritesEveryFiveSeconds(t *testing.T) {
 		pass(time.Minute)
 		assert.Equal(t, []int{13, 13}, []int{a.count(), b.count()})
 		assert.Equal(t, []string{"a", "b"}, a.View().Ready())
+	})
+}
+
+// TestMemberWritesNoMoreOftenIfAdmissionAddsAnAnnotation: what is stored always differs then from
+// what the member sends.
+func TestMemberWritesNoMoreOftenIfAdmissionAddsAnAnnotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		c.admit = func(l *coordinationv1.Lease) {
+			if c.revision < 1000 { // a member that writes without a pause would hang the test
+				metav1.SetMetaDataAnnotation(&l.ObjectMeta, "policy.example.com/checked", "true")
+			}
+		}
+		a := c.join(t, "a")
+		pass(time.Minute)
+		assert.Equal(t, 13, a.count())
+		a.set(false, true) // the answer is lost, and the Lease is read
+		a.Annotate("x", "1")
+		pass(time.Millisecond)
+		a.set(false, false)
+		pass(time.Minute)
+		assert.LessOrEqual(t, a.count(), 30)
+		assert.Equal(t, map[string]string{"policy.example.com/checked": "true", "x": "1"}, c.get("a").Annotations)
 	})
 }
 
