@@ -302,7 +302,7 @@ func (k *keeper) read(ctx context.Context) error {
 		return nil
 	}
 	now := time.Now()
-	k.takeovers.See(stored, now)
+	k.takeovers.See(stored, StoredSince(stored, now)) // a process that has just started has seen nothing of it
 	if k.takeovers.Left(k.config.Name, now) > 0 {
 		return errTaken
 	}

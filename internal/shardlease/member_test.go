@@ -109,6 +109,28 @@ func TestNewMemberInheritsTheAgeOfWhatItFinds(t *testing.T) {
 	})
 }
 
+// TestNewProcessWaitsOnlyForWhatIsLeftOfATakeover: as a container does that starts again, with its
+// name of before, after its Lease was taken over.
+func TestNewProcessWaitsOnlyForWhatIsLeftOfATakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		a, b := c.join(t, "a"), c.join(t, "b")
+		pass(time.Second)
+		b.die()
+		for *c.get("b").Spec.HolderIdentity != "a" {
+			pass(time.Second)
+		}
+		pass(20 * time.Second)
+		b = c.join(t, "b")
+		pass(8 * time.Second)
+		require.Equal(t, []string{"a"}, a.View().Ready(), "a takeover lasts 30 seconds")
+		pass(4 * time.Second)
+		assert.Equal(t, "b", *c.get("b").Spec.HolderIdentity)
+		assert.Equal(t, []string{"a", "b"}, a.View().Ready())
+		assert.True(t, b.Joined())
+	})
+}
+
 // TestClockThatIsOffEndsNoPlace: what is stored of times counts only for what was there before,
 // until its next renewal.
 func TestClockThatIsOffEndsNoPlace(t *testing.T) {
