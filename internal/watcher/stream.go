@@ -32,7 +32,8 @@ type Stream struct {
 	open      []delivery        // given to the informer and not handled
 	digest    Digest            // of the nodes that are handled
 	watch     watch.Interface
-	expired   bool
+	forced    int    // how often Relist was called
+	listedFor int    // the value of forced when the latest list was requested
 	changed   func() // is told of lists
 	moved     func() // is told of everything else
 }
@@ -43,6 +44,7 @@ type listing struct {
 	at     revision.Revision // its resourceVersion
 	newest revision.Revision // that of the Node that changed last
 	digest Digest
+	forced int // how often Relist was called before it was requested
 }
 
 // delivery is an event that the informer was given.
@@ -74,26 +76,36 @@ var _ toolscache.ListerWatcherWithContext = (*followed)(nil)
 // ListWithContext lists by pages.
 func (f *followed) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	f.stream.waitToJoin(ctx)
+	if options.Continue == "" {
+		f.stream.beginPages()
+	}
 	list, err := f.lw.ListWithContext(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	return list, f.stream.page(list, options.Continue == "")
+	return list, f.stream.page(list)
 }
 
 // WatchWithContext watches, or lists by a watch that begins with what is there (KEP-3157).
 func (f *followed) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	f.stream.waitToJoin(ctx)
 	lists := options.SendInitialEvents != nil && *options.SendInitialEvents
-	if !lists && f.stream.mustRelist() {
-		return nil, apierrors.NewResourceExpired("the watcher was silent for too long")
+	forced, expired := f.stream.beginWatch()
+	if expired && !lists {
+		return nil, errExpired()
 	}
 	w, err := f.lw.WatchWithContext(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	return f.stream.follow(w, lists), nil
+	if w = f.stream.follow(w, lists, forced); w == nil {
+		return nil, errExpired()
+	}
+	return w, nil
 }
+
+// errExpired is the answer that makes an informer list again.
+func errExpired() error { return apierrors.NewResourceExpired("the watcher was silent for too long") }
 
 func (s *Stream) waitToJoin(ctx context.Context) {
 	if s.Joined != nil {
@@ -101,17 +113,28 @@ func (s *Stream) waitToJoin(ctx context.Context) {
 	}
 }
 
+// beginPages prepares for the pages of another list, which is about to be requested.
+func (s *Stream) beginPages() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paged = listing{forced: s.forced}
+}
+
+// beginWatch returns how often Relist was called, for follow, and whether there was no list since.
+func (s *Stream) beginWatch() (forced int, expired bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forced, s.listedFor < s.forced
+}
+
 // page takes a page of a list.
-func (s *Stream) page(list runtime.Object, first bool) error {
+func (s *Stream) page(list runtime.Object) error {
 	m, err := meta.ListAccessor(list)
 	if err != nil {
 		return err //nolint:wrapcheck // the informer says what it was doing
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if first {
-		s.paged = listing{}
-	}
 	err = meta.EachListItem(list, func(obj runtime.Object) error {
 		if n, ok := obj.(metav1.Object); ok {
 			s.paged.add(n)
@@ -138,16 +161,23 @@ func (s *Stream) listed(l listing) {
 	l.after = s.delivered
 	s.lists = append(s.lists, l)
 	s.delivered = revision.Max(s.delivered, l.at)
-	s.expired = false
+	s.listedFor = l.forced // if Relist was called since the request, the list is too old already
 	s.settle()
 	if s.changed != nil {
 		s.changed()
 	}
 }
 
-// follow returns a watch that tells the Stream of its events before it delivers them.
-func (s *Stream) follow(w watch.Interface, lists bool) watch.Interface {
-	var initial listing
+// follow returns a watch that tells the Stream of its events before it delivers them. It stops w and
+// returns nil if Relist was called since the request, when there was nothing yet to stop.
+func (s *Stream) follow(w watch.Interface, lists bool, forced int) watch.Interface {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forced != forced {
+		w.Stop()
+		return nil
+	}
+	initial := listing{forced: forced}
 	followed := watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
 		n, ok := e.Object.(metav1.Object)
 		if !ok {
@@ -167,8 +197,6 @@ func (s *Stream) follow(w watch.Interface, lists bool) watch.Interface {
 		}
 		return e, true
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.watch = followed
 	return followed
 }
@@ -268,17 +296,13 @@ func (s *Stream) Question(list int) Question {
 	return Question{Number: list, List: l.at, Newest: l.newest, Digest: l.digest}
 }
 
-// Relist ends the watch and lets the informer list the Nodes again.
+// Relist ends the watch and lets the informer list the Nodes again. A request that is under way does
+// not count as later.
 func (s *Stream) Relist() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.expired = len(s.lists) > 0; s.expired && s.watch != nil {
+	s.forced++
+	if s.watch != nil {
 		s.watch.Stop()
 	}
-}
-
-func (s *Stream) mustRelist() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.expired
 }
