@@ -28,7 +28,7 @@ type Detector struct {
 	evidence    Evidence
 	rewound     bool
 	interrupted map[*stream]bool
-	// alive is when any watch has last delivered something.
+	// alive is when any watch has last delivered something, or went on without an interruption.
 	alive  time.Time
 	doubts doubts
 }
@@ -163,15 +163,18 @@ func (d *Detector) interrupt(s *stream) {
 func (d *Detector) resume(s *stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.alive = time.Now()
+	now := time.Now()
 	if !d.interrupted[s] {
+		d.alive = now
 		return
 	}
+	// A watch that was only opened again shows nothing of before: etcd may be a restored one, and
+	// other watches must find that out for themselves.
 	delete(d.interrupted, s)
 	if len(d.interrupted) > 0 {
 		return
 	}
-	d.doubts.resume(d.alive)
+	d.doubts.resume(now)
 	select {
 	case d.resumed <- struct{}{}:
 	default: // asked for already

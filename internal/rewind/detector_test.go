@@ -143,6 +143,21 @@ func TestWatchThatResumesAMomentAfterADeliveryIsNotInterrupted(t *testing.T) {
 	})
 }
 
+// The restored etcd is past what the first watch has seen, and not what the other one has.
+func TestWatchThatResumesAfterAnInterruptionVouchesForNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := &cluster{resourceVersion: "500"}, rewind.New(nil)
+		lw, other := c.through(d), c.through(d)
+		require.NoError(t, goOn(t, lw, ""))
+		require.NoError(t, goOn(t, other, ""))
+		time.Sleep(30 * time.Second)
+		c.resourceVersion = "400"
+		require.NoError(t, goOn(t, lw, "300"))
+		time.Sleep(time.Second)
+		require.ErrorIs(t, goOn(t, other, "500"), rewind.ErrRewound)
+	})
+}
+
 // An API server that has lost its etcd may answer when etcd is back, as it was before.
 func TestWatchThatOpensLateIsCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
