@@ -261,6 +261,33 @@ func TestHiddenChangeIsFoundAfterAGap(t *testing.T) {
 	})
 }
 
+// TestHiddenChangeIsOfTheTimeOfTheList: the barrier passes seconds later, and the watch may have
+// been interrupted in between.
+func TestHiddenChangeIsOfTheTimeOfTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newCompany()
+		me := all.join("me")
+		from := newAPIServer(state("b", "15", nil))
+		w := startIn(t, &me, from, nil)
+		first := <-from.watches
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"added b@15"}, summary(queued(t, w.client, transactions, "node-1")))
+		all.join("other")
+		from.becomes(state("b", "115", nil))
+		expire(first)
+		<-from.watches
+		synctest.Wait()
+		listed := time.Now()
+		time.Sleep(3 * time.Second)
+		require.Len(t, queued(t, w.client, transactions, "node-1"), 1, "it waits for the other one")
+		all.answer(t, watcher.Passed)
+		found := queued(t, w.client, transactions, "node-1")
+		require.Equal(t, []string{"added b@15", "added b@115"}, summary(found), "there is no record")
+		assert.WithinDuration(t, listed, found[1].ObservedAt, time.Millisecond)
+		w.stop(t)
+	})
+}
+
 // TestWatcherThatWakesListsAgain: others have not waited for it while its machine was suspended.
 // The clock of the runtime stands still then.
 func TestWatcherThatWakesListsAgain(t *testing.T) {

@@ -40,18 +40,18 @@ type catchUp struct {
 	transactionNamespace, metadataNamespace string
 }
 
-// All compares every node in initial, which were observed at a time, with its record. The records
-// are read last: one that agrees with a node which it was read after, and no transaction is left
-// that was there before, has all that the node shows.
-func (c *catchUp) All(ctx context.Context, initial map[string]*metav1.PartialObjectMetadata, at time.Time) (map[string][]txn.Transaction, error) {
+// All compares every node in doubts with its record, and returns transactions of when the node was
+// observed. The records are read last: one that agrees with a node which it was read after, and no
+// transaction is left that was there before, has all that the node shows.
+func (c *catchUp) All(ctx context.Context, doubts map[string]doubt) (map[string][]txn.Transaction, error) {
 	hasPending, err := c.nodesWithTransactions(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found := make(map[string][]txn.Transaction)
-	compared := make(map[string]bool, len(initial))
+	compared := make(map[string]bool, len(doubts))
 	err = c.eachRecord(ctx, func(cm *corev1.ConfigMap) error {
-		n, ok := initial[cm.Name]
+		d, ok := doubts[cm.Name]
 		if !ok {
 			return nil
 		}
@@ -60,15 +60,15 @@ func (c *catchUp) All(ctx context.Context, initial map[string]*metav1.PartialObj
 			return nil //nolint:nilerr // as if there were none: the processor that gets the transaction reports it
 		}
 		compared[cm.Name] = true
-		found[cm.Name] = c.observer.CatchUp(n, r, hasPending[txn.NodeHash(n.Name)], at)
+		found[cm.Name] = c.observer.CatchUp(d.node, r, hasPending[txn.NodeHash(cm.Name)], d.at)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	for name, n := range initial {
+	for name, d := range doubts {
 		if !compared[name] {
-			found[name] = c.observer.CatchUp(n, nil, false, at)
+			found[name] = c.observer.CatchUp(d.node, nil, false, d.at)
 		}
 	}
 	return found, nil

@@ -47,6 +47,7 @@ type handler struct {
 type doubt struct {
 	list int
 	node *metav1.PartialObjectMetadata
+	at   time.Time // when it was observed
 }
 
 var _ toolscache.ResourceEventHandler = (*handler)(nil)
@@ -119,11 +120,14 @@ func (h *handler) keep(n *metav1.PartialObjectMetadata) {
 	h.initial[n.Name] = n
 }
 
-// takeInitial returns the nodes of the first list, once.
-func (h *handler) takeInitial() map[string]*metav1.PartialObjectMetadata {
+// takeInitial returns the nodes of the first list, which was observed at a time, once.
+func (h *handler) takeInitial(at time.Time) map[string]doubt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	initial := h.initial
+	initial := make(map[string]doubt, len(h.initial))
+	for name, n := range h.initial {
+		initial[name] = doubt{node: n, at: at}
+	}
 	h.initial = nil
 	return initial
 }
@@ -135,7 +139,7 @@ func (h *handler) seen(before, after *metav1.PartialObjectMetadata, missed bool)
 	if last == nil {
 		last = before
 	}
-	at := revision.Of(last.ResourceVersion)
+	at, now := revision.Of(last.ResourceVersion), time.Now()
 	list, observed := h.stream.Origin(at)
 	if missed {
 		list, observed = max(0, h.stream.Latest()), false
@@ -144,14 +148,14 @@ func (h *handler) seen(before, after *metav1.PartialObjectMetadata, missed bool)
 		if before == nil {
 			h.reportNotKept(after)
 		}
-	} else if transactions := h.observer.Observe(before, after, time.Now()); len(transactions) > 0 {
+	} else if transactions := h.observer.Observe(before, after, now); len(transactions) > 0 {
 		for _, t := range transactions {
 			h.outbox.Add(Event{Transaction: t, List: list, Observed: observed})
 		}
 		h.settle(last.Name)
 		h.added(last.Name)
 	} else if !observed && h.observer.Doubtful(before, after) {
-		h.doubt(doubt{list, after})
+		h.doubt(doubt{list, after, now})
 		h.doubted()
 	}
 	if !missed {
@@ -178,13 +182,13 @@ func (h *handler) settle(node string) {
 
 // doubts returns the nodes that must be compared with their records, of lists whose barrier has
 // passed.
-func (h *handler) doubts() map[string]*metav1.PartialObjectMetadata {
+func (h *handler) doubts() map[string]doubt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	doubtful := map[string]*metav1.PartialObjectMetadata{}
+	doubtful := map[string]doubt{}
 	for name, d := range h.doubtful {
 		if h.outbox.Gate.Passed(Event{List: d.list}) {
-			doubtful[name] = d.node
+			doubtful[name] = d
 		}
 	}
 	return doubtful
@@ -192,17 +196,17 @@ func (h *handler) doubts() map[string]*metav1.PartialObjectMetadata {
 
 // resolve puts what the comparison of a node with its record gave into the outbox, unless there is
 // something later of it by now.
-func (h *handler) resolve(n *metav1.PartialObjectMetadata, transactions []txn.Transaction) {
+func (h *handler) resolve(d doubt, transactions []txn.Transaction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	d, doubtful := h.doubtful[n.Name]
-	if !doubtful || d.node != n {
+	name := d.node.Name
+	if h.doubtful[name].node != d.node {
 		return
 	}
-	delete(h.doubtful, n.Name)
+	delete(h.doubtful, name)
 	for _, t := range transactions {
 		h.outbox.Add(Event{Transaction: t, List: d.list})
-		h.added(n.Name)
+		h.added(name)
 	}
 }
 

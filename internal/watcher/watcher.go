@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -190,26 +189,25 @@ func (w *Watcher) resolveDoubts(ctx context.Context) {
 			return
 		case <-w.concluding:
 		}
-		nodes := w.handler.doubts()
-		if len(nodes) == 0 {
+		doubts := w.handler.doubts()
+		if len(doubts) == 0 {
 			continue
 		}
-		found, err := w.compare(ctx, nodes, time.Now())
+		found, err := w.compare(ctx, doubts)
 		if err != nil {
 			return // only ctx ends the attempts
 		}
-		for name, n := range nodes {
-			w.handler.resolve(n, found[name])
+		for name, d := range doubts {
+			w.handler.resolve(d, found[name])
 		}
 	}
 }
 
-// compare compares nodes that were observed at a time with their records. It tries until ctx is
-// cancelled.
-func (w *Watcher) compare(ctx context.Context, nodes map[string]*metav1.PartialObjectMetadata, at time.Time) (found map[string][]txn.Transaction, err error) {
+// compare compares nodes with their records. It tries until ctx is cancelled.
+func (w *Watcher) compare(ctx context.Context, doubts map[string]doubt) (found map[string][]txn.Transaction, err error) {
 	err = wait.PollUntilContextCancel(ctx, startRetryPeriod, true, func(ctx context.Context) (bool, error) {
 		var err error
-		if found, err = w.catchUp.All(ctx, nodes, at); err != nil {
+		if found, err = w.catchUp.All(ctx, doubts); err != nil {
 			logf.FromContext(ctx).Error(err, "Failed to compare nodes with their records, retrying")
 			return false, nil
 		}
@@ -237,8 +235,8 @@ func (w *Watcher) start(ctx context.Context) {
 		return
 	case <-w.barrier.first:
 	}
-	initial := w.handler.takeInitial()
-	found, err := w.compare(ctx, initial, listed)
+	initial := w.handler.takeInitial(listed)
+	found, err := w.compare(ctx, initial)
 	if err != nil {
 		return // only ctx ends the attempts
 	}
