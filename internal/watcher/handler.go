@@ -149,10 +149,7 @@ func (h *handler) seen(before, after *metav1.PartialObjectMetadata, missed bool)
 			h.reportNotKept(after)
 		}
 	} else if transactions := h.observer.Observe(before, after, now); len(transactions) > 0 {
-		for _, t := range transactions {
-			h.outbox.Add(Event{Transaction: t, List: list, Observed: observed})
-		}
-		h.settle(last.Name)
+		h.put(transactions, list, observed)
 		h.added(last.Name)
 	} else if !observed && h.observer.Doubtful(before, after) {
 		h.doubt(doubt{list, after, now})
@@ -173,11 +170,15 @@ func (h *handler) doubt(d doubt) {
 	h.doubtful[d.node.Name] = d
 }
 
-// settle forgets a doubt about a node, of which the outbox has something later.
-func (h *handler) settle(node string) {
+// put puts the transactions of an event into the outbox, and forgets a doubt about their node. It
+// does both in one step: resolve, in between, would put the earlier state behind the later one.
+func (h *handler) put(transactions []txn.Transaction, list int, observed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.doubtful, node)
+	for _, t := range transactions {
+		h.outbox.Add(Event{Transaction: t, List: list, Observed: observed})
+		delete(h.doubtful, t.Node)
+	}
 }
 
 // doubts returns the nodes that must be compared with their records, of lists whose barrier has
