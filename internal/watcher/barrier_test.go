@@ -184,6 +184,36 @@ func TestConclusionsFromASlowListWait(t *testing.T) {
 	})
 }
 
+// slowSeat is a member that takes a while to say that it serves.
+type slowSeat struct{ seat }
+
+func (s slowSeat) SetServing(serving bool) {
+	if serving {
+		time.Sleep(3 * time.Second)
+	}
+	s.seat.SetServing(serving)
+}
+
+// TestWatcherThatListsAgainWhileItTakesItsShareGivesItUp: the later of two changes counts.
+func TestWatcherThatListsAgainWhileItTakesItsShareGivesItUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newCompany()
+		me := slowSeat{all.join("me")}
+		from := newAPIServer(state("a", "8", nil))
+		w := startListing(t, from, nil, func(cfg *watcher.Config) { cfg.Name, cfg.Members, cfg.Lease = "me", me, me })
+		time.Sleep(time.Second)
+		all.join("other")
+		from.becomes(state("a", "115", nil))
+		expire(<-from.watches)
+		time.Sleep(4 * time.Second)
+		assert.False(t, all.serves("me"), "the other one has not answered")
+		all.answer(t, watcher.Passed)
+		time.Sleep(4 * time.Second)
+		assert.True(t, all.serves("me"))
+		w.stop(t)
+	})
+}
+
 // TestFlushUnderWayWaitsForANewBarrier: the next event is looked at when its turn comes.
 func TestFlushUnderWayWaitsForANewBarrier(t *testing.T) {
 	from := newAPIServer(state("a", "8", nil))

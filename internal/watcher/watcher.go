@@ -87,7 +87,7 @@ type Watcher struct {
 
 	concluding chan struct{} // receives when doubts may be resolved
 	recording  atomic.Bool   // whether the start is done
-	serving    atomic.Bool   // what the Lease says
+	serving    bool          // what the Lease says; belongs to the goroutine of Converse
 }
 
 // New returns a Watcher. From now on it takes in what the informer of Nodes delivers.
@@ -217,12 +217,14 @@ func (w *Watcher) compare(ctx context.Context, doubts map[string]doubt) (found m
 }
 
 // serve takes this watcher's share of the nodes while it records what it concludes, and gives it up
-// otherwise: others record at once what they see of them then.
+// otherwise: others record at once what they see of them then. Only the barrier calls it, so that of
+// two changes the later one is also written later.
 func (w *Watcher) serve() {
 	serving := w.recording.Load() && w.barrier.Concludes()
-	if w.serving.Swap(serving) != serving && w.config.Lease != nil {
+	if w.serving != serving && w.config.Lease != nil {
 		w.config.Lease.SetServing(serving)
 	}
+	w.serving = serving
 }
 
 // start waits for the barrier of the first list, compares the nodes in it with their records and
@@ -247,5 +249,5 @@ func (w *Watcher) start(ctx context.Context) {
 	}
 	log.Info("Compared nodes with their records", "nodes", len(initial), "changed", count)
 	w.recording.Store(true)
-	w.serve()
+	w.barrier.poke() // it calls serve
 }
