@@ -168,8 +168,8 @@ func (s *Stream) listed(l listing) {
 	}
 }
 
-// follow returns a watch that tells the Stream of its events before it delivers them. It stops w and
-// returns nil if Relist was called since the request, when there was nothing yet to stop.
+// follow returns a watch that tells the Stream of its events before it delivers them. It stops w
+// and returns nil if Relist was called since the request, when there was nothing yet to stop.
 func (s *Stream) follow(w watch.Interface, lists bool, forced int) watch.Interface {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,8 +296,8 @@ func (s *Stream) Question(list int) Question {
 	return Question{Number: list, List: l.at, Newest: l.newest, Digest: l.digest}
 }
 
-// Relist ends the watch and lets the informer list the Nodes again. A request that is under way does
-// not count as later.
+// Relist ends the watch and lets the informer list the Nodes again. A request that is under way
+// does not count as later.
 func (s *Stream) Relist() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

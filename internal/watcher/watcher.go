@@ -217,8 +217,8 @@ func (w *Watcher) compare(ctx context.Context, doubts map[string]doubt) (found m
 }
 
 // serve takes this watcher's share of the nodes while it records what it concludes, and gives it up
-// otherwise: others record at once what they see of them then. Only the barrier calls it, so that of
-// two changes the later one is also written later.
+// otherwise: others record at once what they see of them then. Only the barrier calls it, so that
+// of two changes the later one is also written later.
 func (w *Watcher) serve() {
 	serving := w.recording.Load() && w.barrier.Concludes()
 	if w.serving != serving && w.config.Lease != nil {
