@@ -22,7 +22,7 @@ func cut(ctx context.Context, r *report, nodes, replicas int, period time.Durati
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	way, err := c.divert()
+	way, err := c.divert() //nolint:contextcheck // a proxy lives until it is closed
 	if err != nil {
 		return err
 	}

@@ -223,7 +223,7 @@ func TestCloseEndsWatchesThatAreOpenedMeanwhile(t *testing.T) {
 			programs.Go(func() {
 				for ctx.Err() == nil {
 					if w, err := c.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{}); err == nil {
-						for range w.ResultChan() { //nolint:revive // until it ends
+						for range w.ResultChan() {
 						}
 					}
 				}
