@@ -17,6 +17,7 @@ import (
 
 	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
 )
 
 // ErrStale means that a write was refused because the Node has changed since it was read, or is
@@ -75,6 +76,30 @@ func (n *Nodes) Now(ctx context.Context) (revision.Revision, error) {
 		return revision.Revision{}, fmt.Errorf("reading the revision of the nodes: %w", err)
 	}
 	return revision.Of(list.ResourceVersion), nil
+}
+
+// ConfirmEvent returns an error unless a live read of the node shows that the cluster can have had
+// the event that t records, see [txn.Happened]. If it cannot, lost gets the proof that the cluster
+// was rewound, and returns the error.
+//
+// A Node that is there carries all the evidence: its own revision is not after that of all Nodes,
+// and the successor of an incarnation comes after everything of it. Only if the node is gone is a
+// list needed, which tells the revision of all Nodes also then.
+func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(proof string) error) error {
+	var now revision.Revision
+	live, err := n.Get(ctx, t.Node)
+	if live != nil {
+		now = revision.Of(live.ResourceVersion)
+	} else if err == nil {
+		live, now, err = n.At(ctx, t.Node)
+	}
+	if err != nil {
+		return fmt.Errorf("confirming an event: %w", err)
+	}
+	if txn.Happened(t, live, now) {
+		return nil
+	}
+	return lost(fmt.Sprintf("node %q was seen %s at resourceVersion %s and was not", t.Node, t.Type, t.Revision))
 }
 
 // Each calls do with every Node, in pages, and stops at the first error.

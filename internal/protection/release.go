@@ -112,7 +112,7 @@ func (c *Controller) saveLate(ctx context.Context, node string) error {
 			if !c.Rewind.Unconfirmed(t.ObservedAt) {
 				return nil
 			}
-			return c.Queue.ConfirmEvent(ctx, t, c.Rewind.Lost)
+			return c.Nodes.ConfirmEvent(ctx, t, c.Rewind.Lost)
 		}
 		if _, err := c.Applier.Apply(ctx, []txn.Transaction{t}, confirm); err != nil {
 			return err

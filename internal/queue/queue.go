@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/pages"
-	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -183,41 +182,6 @@ func (q *Queue) Holds(ctx context.Context, t Queued) (bool, error) {
 		return false, fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
 	}
 	return cm.UID == t.ObjectUID, nil
-}
-
-// ConfirmEvent returns an error unless a live read of the node shows that the cluster can have had
-// the event that t records, see [txn.Happened]. If it cannot, lost gets the proof that the cluster
-// was rewound, and returns the error.
-//
-// A Node that is there carries all the evidence: its own revision is not after that of all Nodes,
-// and the successor of an incarnation comes after everything of it. Only if the node is gone is a
-// list needed, which tells the revision of all Nodes also then.
-func (q *Queue) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(proof string) error) error {
-	live := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
-	err := q.Client.Get(ctx, types.NamespacedName{Name: t.Node}, live)
-	now := revision.Of(live.ResourceVersion)
-	if apierrors.IsNotFound(err) {
-		live, now, err = q.absent(ctx, t.Node)
-	}
-	if err != nil {
-		return fmt.Errorf("confirming an event of node %q: %w", t.Node, err)
-	}
-	if txn.Happened(t, live, now) {
-		return nil
-	}
-	return lost(fmt.Sprintf("node %q was seen %s at resourceVersion %s and was not", t.Node, t.Type, t.Revision))
-}
-
-// absent returns the revision of all Nodes, and the Node of that name if it is there again.
-func (q *Queue) absent(ctx context.Context, node string) (live *metav1.PartialObjectMetadata, now revision.Revision, err error) {
-	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
-	if err := q.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: node}); err != nil {
-		return nil, now, err
-	}
-	if len(list.Items) > 0 {
-		live = &list.Items[0]
-	}
-	return live, revision.Of(list.ResourceVersion), nil
 }
 
 // Remove takes a transaction out of the queue. It is deleted by its uid, so that another

@@ -2,18 +2,17 @@ package watcher
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -35,9 +34,9 @@ func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, has
 
 // catchUp compares the nodes that are there at the start with their records.
 type catchUp struct {
-	client                                  client.Client
-	observer                                Observer
-	transactionNamespace, metadataNamespace string
+	observer     Observer
+	transactions *queue.Queue
+	records      *records.Records
 }
 
 // All compares every node in doubts with its record, and returns transactions of when the node was
@@ -50,7 +49,7 @@ func (c *catchUp) All(ctx context.Context, doubts map[string]doubt) (map[string]
 	}
 	found := make(map[string][]txn.Transaction)
 	compared := make(map[string]bool, len(doubts))
-	err = c.eachRecord(ctx, func(cm *corev1.ConfigMap) error {
+	err = c.records.Each(ctx, func(cm *corev1.ConfigMap) error {
 		d, ok := doubts[cm.Name]
 		if !ok {
 			return nil
@@ -78,23 +77,11 @@ func (c *catchUp) All(ctx context.Context, doubts map[string]doubt) (map[string]
 // applied.
 func (c *catchUp) nodesWithTransactions(ctx context.Context) (map[string]bool, error) {
 	hashes := map[string]bool{}
-	err := pages.Each(ctx, c.client, pages.Metadata("ConfigMap"), c.transactionNamespace, func(cm *metav1.PartialObjectMetadata) error {
+	err := c.transactions.EachName(ctx, func(cm *metav1.PartialObjectMetadata) error {
 		if hash, _, ok := txn.SplitName(cm.Name); ok {
 			hashes[hash] = true
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listing the transactions in namespace %q: %w", c.transactionNamespace, err)
-	}
-	return hashes, nil
-}
-
-// eachRecord calls do with the ConfigMaps in the metadata namespace.
-func (c *catchUp) eachRecord(ctx context.Context, do func(*corev1.ConfigMap) error) error {
-	err := pages.Each(ctx, c.client, func() client.ObjectList { return &corev1.ConfigMapList{} }, c.metadataNamespace, do)
-	if err != nil {
-		return fmt.Errorf("listing the records in namespace %q: %w", c.metadataNamespace, err)
-	}
-	return nil
+	return hashes, err
 }

@@ -16,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/txn"
@@ -103,11 +105,11 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 	transactions := &queue.Queue{Client: cfg.Client, Namespace: cfg.TransactionNamespace}
 	w.outbox.Known, w.outbox.Gate = w.known, g
 	w.outbox.Store = &store{
-		queue: transactions, history: cfg.History, events: cfg.Events, metrics: &w.metrics, allowed: w.writer.mayWrite, stored: w.writer.succeeded,
+		queue: transactions, nodes: &nodes.Nodes{Client: cfg.Client}, history: cfg.History, events: cfg.Events, metrics: &w.metrics, allowed: w.writer.mayWrite, stored: w.writer.succeeded,
 	}
 	w.barrier.looked, w.barrier.passed, w.barrier.asked = w.serve, w.passed, w.writer.retryAll
 	observer := Observer{RecordUpdates: cfg.RecordUpdates}
-	w.catchUp = &catchUp{cfg.Client, observer, cfg.TransactionNamespace, cfg.MetadataNamespace}
+	w.catchUp = &catchUp{observer, transactions, &records.Records{Client: cfg.Client, Namespace: cfg.MetadataNamespace}}
 	w.handler = &handler{
 		log: logf.FromContext(ctx), observer: observer, stream: cfg.Stream, outbox: w.outbox, history: cfg.History, events: cfg.Events,
 		loop: &w.writer.loop, added: w.writer.work.Add, doubted: w.conclude,

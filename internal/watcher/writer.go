@@ -185,6 +185,7 @@ func (w *writer) succeeded(node string) {
 // store puts transactions into the queue.
 type store struct {
 	queue   *queue.Queue
+	nodes   *nodes.Nodes
 	history *rewind.Detector
 	events  events.EventRecorder
 	metrics *metrics
@@ -223,7 +224,7 @@ func (s *store) put(ctx context.Context, t txn.Transaction) error {
 		return rewind.ErrRewound // what there is now is recorded by the process that starts next
 	}
 	if s.history.Unconfirmed(t.ObservedAt) {
-		if err := s.queue.ConfirmEvent(ctx, t, s.history.Lost); err != nil {
+		if err := s.nodes.ConfirmEvent(ctx, t, s.history.Lost); err != nil {
 			return err
 		}
 	}
