@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	service.LogStart(ctx, fs)
 	metrics.Registry.MustRegister(version.Metric(program))
 
-	detector := rewind.New(nil)
+	detector := rewind.New()
 	mgr, err := service.New(ctx, service.Config{
 		Program: program, Options: &opts.Options, Cache: opts.cache(), Rewind: detector, Permissions: opts.permissions(),
 	})

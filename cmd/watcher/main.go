@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		// controller-runtime registers these only for programs with controllers.
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	past, stream := rewind.New(nil), &watcher.Stream{}
+	past, stream := rewind.New(), &watcher.Stream{}
 	mgr, err := service.New(ctx, service.Config{
 		Program: program, Options: &opts, Cache: cacheOptions(&opts, stream), Rewind: past, Permissions: permissions(&opts),
 	})

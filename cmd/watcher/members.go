@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/shardlease"
 	"nodekeeper.dev/internal/watcher"
@@ -57,17 +54,10 @@ func (m members) Rank(node string) (ready int, unready bool) {
 
 // join makes the manager a member of the watchers. It does not serve yet.
 func join(mgr manager.Manager, o *service.Options) (members, error) {
-	c, err := coordinationv1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
-	if err != nil {
-		return members{}, fmt.Errorf("joining the ring: %w", err)
-	}
-	m := shardlease.New(shardlease.Config{
-		Client: c, Namespace: o.MetadataNamespace, GroupLabel: ring.Label, Group: program, Name: o.Identity, Standby: true,
+	m, err := service.JoinAs(mgr, shardlease.Config{Group: program, Standby: true}, o, func(run manager.RunnableFunc) manager.Runnable {
+		return early{mgr.GetCache(), run}
 	})
-	if err := mgr.Add(early{mgr.GetCache(), m.Run}); err != nil {
-		return members{}, fmt.Errorf("joining the ring: %w", err)
-	}
-	return members{m}, nil
+	return members{m}, err
 }
 
 // early is what a manager runs together with its caches: it begins before these are filled, and

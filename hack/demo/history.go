@@ -140,7 +140,8 @@ func (h history) node(name string) event {
 	return event{}
 }
 
-// applied returns the events that stored and removed the transaction of a node's event, or an error if one was not seen.
+// applied returns the events that stored and removed the transaction of a node's event, or an error
+// if one was not seen.
 func (h history) applied(e event) (came, went event, err error) {
 	name := txn.Transaction{Node: e.obj.GetName(), Revision: revision.Of(e.obj.GetResourceVersion())}.Name()
 	for _, t := range h {
@@ -158,8 +159,8 @@ func (h history) applied(e event) (came, went event, err error) {
 	return came, went, fmt.Errorf("transaction %s of node %s is in the queue", name, e.obj.GetName())
 }
 
-// recorded returns the events of a node that need a transaction: every create, change of labels and delete. A restore needs
-// none, as the processor notes it in the record itself, but may have one.
+// recorded returns the events of a node that need a transaction: every create, change of labels and
+// delete. A restore needs none, as the processor notes it in the record itself, but may have one.
 func (h history) recorded(node string) history {
 	var owed history
 	var before event
@@ -175,8 +176,9 @@ func (h history) recorded(node string) history {
 	return owed
 }
 
-// settled returns nil if a transaction of every event of the node came and went, or that of a later one of the same
-// incarnation, and none is there now: an event that comes before a watcher has written the one before it takes its place.
+// settled returns nil if a transaction of every event of the node came and went, or that of a later
+// one of the same incarnation, and none is there now: an event that comes before a watcher has
+// written the one before it takes its place.
 func (h history) settled(node string) error {
 	owed := h.recorded(node)
 	for i, e := range owed {

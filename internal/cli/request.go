@@ -129,8 +129,8 @@ func isQueued(r *byhand.Request) bool {
 	return slices.ContainsFunc(r.Before.Pending, func(t queue.Queued) bool { return t.IsSameEvent(r.Transaction) })
 }
 
-// isSaved reports whether the labels of a request to save are on record now. What was pending
-// before it may have saved them.
+// isSaved reports whether the labels of a request to save are on record now. A transaction that was
+// pending before it may have saved them.
 func isSaved(r *byhand.Request, now *inspect.Node) bool {
 	return r.Transaction.Type == txn.Updated && maps.Equal(r.Transaction.Labels, now.Saved.Record.Labels)
 }

@@ -22,7 +22,7 @@ import (
 // doubtful is a history with an interrupted watch.
 func doubtful(t *testing.T) *rewind.Detector {
 	t.Helper()
-	h := rewind.New(nil)
+	h := rewind.New()
 	h.Informers(func(lw toolscache.ListerWatcher, _ runtime.Object, _ time.Duration, _ toolscache.Indexers) toolscache.SharedIndexInformer {
 		_, err := toolscache.ToListerWatcherWithContext(lw).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "9"})
 		require.Error(t, err)

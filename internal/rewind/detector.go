@@ -33,11 +33,11 @@ type Detector struct {
 	doubts doubts
 }
 
-// New returns a Detector. Evidence may be nil, and set later.
-func New(evidence Evidence) *Detector {
+// New returns a Detector without evidence: [Detector.SetEvidence] sets it.
+func New() *Detector {
 	return &Detector{
 		proof: make(chan error, 1), resumed: make(chan struct{}, 1), restarts: newRestarts(),
-		evidence: evidence, interrupted: map[*stream]bool{},
+		interrupted: map[*stream]bool{},
 	}
 }
 

@@ -76,7 +76,7 @@ func goOn(t *testing.T, lw toolscache.ListerWatcherWithContext, from string) err
 
 func TestWatchThatFailsInItsTurnIsInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, d := &cluster{resourceVersion: "300"}, rewind.New(nil)
+		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw := c.through(d)
 		require.NoError(t, goOn(t, lw, ""))
 		time.Sleep(time.Minute)
@@ -99,7 +99,7 @@ func TestWatchThatIsNotInterruptedAsksForNothing(t *testing.T) {
 	for name, hasListed := range map[string]bool{"a watch that begins with what there is": false, "a list and a watch": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, d := &cluster{resourceVersion: "300"}, rewind.New(nil)
+				c, d := &cluster{resourceVersion: "300"}, rewind.New()
 				lw := c.through(d)
 				from := ""
 				if hasListed {
@@ -122,7 +122,7 @@ func TestWatchThatIsNotInterruptedAsksForNothing(t *testing.T) {
 
 func TestWatchThatResumesAMomentAfterADeliveryIsNotInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, d := &cluster{resourceVersion: "300"}, rewind.New(nil)
+		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw := c.through(d)
 		require.NoError(t, goOn(t, lw, ""))
 		for range 100 { // as an API server ends the watches of a client that falls behind
@@ -146,7 +146,7 @@ func TestWatchThatResumesAMomentAfterADeliveryIsNotInterrupted(t *testing.T) {
 // The restored etcd is past what the first watch has seen, and not what the other one has.
 func TestWatchThatResumesAfterAnInterruptionVouchesForNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, d := &cluster{resourceVersion: "500"}, rewind.New(nil)
+		c, d := &cluster{resourceVersion: "500"}, rewind.New()
 		lw, other := c.through(d), c.through(d)
 		require.NoError(t, goOn(t, lw, ""))
 		require.NoError(t, goOn(t, other, ""))
@@ -161,7 +161,7 @@ func TestWatchThatResumesAfterAnInterruptionVouchesForNoOther(t *testing.T) {
 // An API server that has lost its etcd may answer when etcd is back, as it was before.
 func TestWatchThatOpensLateIsCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, d := &cluster{resourceVersion: "300"}, rewind.New(nil)
+		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw := c.through(d)
 		require.NoError(t, goOn(t, lw, ""))
 		time.Sleep(time.Second)
@@ -177,7 +177,7 @@ func TestWatchThatOpensLateIsCompared(t *testing.T) {
 func TestWatchThatOpensLateAfterTheComparisonIsComparedAgain(t *testing.T) {
 	for reopened, want := range map[string]error{"299": rewind.ErrRewound, "300": nil} {
 		synctest.Test(t, func(t *testing.T) {
-			c, d := &cluster{resourceVersion: "300"}, rewind.New(nil)
+			c, d := &cluster{resourceVersion: "300"}, rewind.New()
 			lw := c.through(d)
 			require.NoError(t, goOn(t, lw, ""))
 			time.Sleep(10 * time.Second)
@@ -207,7 +207,7 @@ func TestInterruptedWatchIsComparedBeforeItResumes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, d := &cluster{resourceVersion: tc.now}, rewind.New(nil)
+				c, d := &cluster{resourceVersion: tc.now}, rewind.New()
 				lw := c.through(d)
 				require.NoError(t, goOn(t, lw, ""))
 				time.Sleep(tc.after)
@@ -222,7 +222,7 @@ func TestInterruptedWatchIsComparedBeforeItResumes(t *testing.T) {
 
 func TestAllIsUnconfirmedWhileAWatchIsInterruptedAndWhatWasBeforeFromThenOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, d := &cluster{resourceVersion: "300"}, rewind.New(nil)
+		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw, other := c.through(d), c.through(d)
 		require.NoError(t, goOn(t, lw, ""))
 		require.NoError(t, goOn(t, other, ""))
@@ -252,7 +252,7 @@ func TestAllIsUnconfirmedWhileAWatchIsInterruptedAndWhatWasBeforeFromThenOn(t *t
 
 func TestRunReturnsWhenTheClusterWasRewound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := rewind.New(nil)
+		d := rewind.New()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.NoError(t, d.Run(ctx))
@@ -276,7 +276,7 @@ func TestNilDetectorReportsNothing(t *testing.T) {
 }
 
 func ExampleDetector_Compare() {
-	err := rewind.New(nil).Compare("4400", "3000")
+	err := rewind.New().Compare("4400", "3000")
 	fmt.Println(errors.Is(err, rewind.ErrRewound))
 	// Output: true
 }

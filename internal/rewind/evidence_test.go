@@ -61,7 +61,7 @@ func (r *renewals) count() int {
 // run runs a Detector of the evidence, with one watch of the cluster.
 func run(t *testing.T, c *cluster, r *renewals) (*rewind.Detector, toolscache.ListerWatcherWithContext) {
 	t.Helper()
-	d := rewind.New(nil)
+	d := rewind.New()
 	d.SetEvidence(r)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -14,7 +14,7 @@ import (
 
 func TestMetricCountsWatchesThatEndBeforeTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, d := &cluster{resourceVersion: "300"}, rewind.New(nil)
+		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw := c.through(d)
 		restarts := func() float64 { return testutil.ToFloat64(d) }
 		require.NoError(t, listFrom(t, lw, "0"))

@@ -13,14 +13,19 @@ import (
 // Join makes the manager a member of the program's ring. The Leases of the members are in the
 // metadata namespace: in that of the transactions, Leases are the locks of nodes.
 func Join(mgr manager.Manager, program string, o *Options) (*shardlease.Member, error) {
+	return JoinAs(mgr, shardlease.Config{Group: program}, o, func(run manager.RunnableFunc) manager.Runnable { return run })
+}
+
+// JoinAs is Join as cfg says, which needs a Group only. The manager runs the member as what as
+// makes of it.
+func JoinAs(mgr manager.Manager, cfg shardlease.Config, o *Options, as func(manager.RunnableFunc) manager.Runnable) (*shardlease.Member, error) {
 	c, err := coordinationv1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("joining the ring: %w", err)
 	}
-	m := shardlease.New(shardlease.Config{
-		Client: c, Namespace: o.MetadataNamespace, GroupLabel: ring.Label, Group: program, Name: o.Identity,
-	})
-	if err := mgr.Add(manager.RunnableFunc(m.Run)); err != nil {
+	cfg.Client, cfg.Namespace, cfg.GroupLabel, cfg.Name = c, o.MetadataNamespace, ring.Label, o.Identity
+	m := shardlease.New(cfg)
+	if err := mgr.Add(as(m.Run)); err != nil {
 		return nil, fmt.Errorf("joining the ring: %w", err)
 	}
 	return m, nil

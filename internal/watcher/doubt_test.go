@@ -28,7 +28,7 @@ import (
 // doubtful is a history with an interrupted watch.
 func doubtful(t *testing.T) *rewind.Detector {
 	t.Helper()
-	h := rewind.New(nil)
+	h := rewind.New()
 	h.Informers(func(lw toolscache.ListerWatcher, _ runtime.Object, _ time.Duration, _ toolscache.Indexers) toolscache.SharedIndexInformer {
 		_, err := toolscache.ToListerWatcherWithContext(lw).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "9"})
 		require.Error(t, err)
@@ -107,7 +107,7 @@ func TestNothingIsLeftOutInDoubt(t *testing.T) {
 	} {
 		for isInDoubt, want := range map[bool][]string{false: {}, true: {"updated"}} {
 			t.Run(fmt.Sprintf("%s, in doubt: %v", name, isInDoubt), func(t *testing.T) {
-				c, nodes, h := newCluster(t), &informer{}, rewind.New(nil)
+				c, nodes, h := newCluster(t), &informer{}, rewind.New()
 				if isInDoubt {
 					h = doubtful(t)
 				}
@@ -129,7 +129,7 @@ func TestNothingIsLeftOutInDoubt(t *testing.T) {
 // not there can be of the lost future, and no fresh look refutes it if the resourceVersions of
 // other objects have gone on.
 func TestNothingIsRecordedWhenTheHistoryWentBack(t *testing.T) {
-	c, nodes, h := newCluster(t), &informer{}, rewind.New(nil)
+	c, nodes, h := newCluster(t), &informer{}, rewind.New()
 	stop := watchDoubtfully(t, c.WithWatch, c.transactions, nodes, h)
 	nodes.OnUpdate(state("a", "9", nil), state("a", "10", set{"rack": "r7"}))
 	c.waitQueued(t, "node-1", "updated")
