@@ -150,6 +150,16 @@ func (q *Queue) Put(ctx context.Context, t txn.Transaction) error {
 	return nil
 }
 
+// Has reports whether a transaction is in the queue, by a live read. An error says nothing, but for
+// [ErrNameTaken]: see [Queue.Put], which does the same at the price of a write.
+func (q *Queue) Has(ctx context.Context, t txn.Transaction) (bool, error) {
+	err := q.confirm(ctx, t)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // confirm returns nil if the ConfigMap that has the name of t records the same event.
 func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
 	var cm corev1.ConfigMap

@@ -127,6 +127,31 @@ func TestPutHurriesTheSameEventOnlyIfSomebodyWaitsForIt(t *testing.T) {
 	assert.Equal(t, asked, queued(t, onlyConfigMap(t, q)).Transaction)
 }
 
+func TestHasFindsTheEventAndNoOther(t *testing.T) {
+	q := newQueue(t)
+	has := func() (bool, error) { return q.Has(t.Context(), deleted()) }
+	found, err := has()
+	require.NoError(t, err)
+	assert.False(t, found)
+
+	require.NoError(t, q.Put(t.Context(), deleted()))
+	found, err = has()
+	require.NoError(t, err)
+	assert.True(t, found)
+
+	require.NoError(t, q.Remove(t.Context(), queued(t, onlyConfigMap(t, q))))
+	found, err = has()
+	require.NoError(t, err)
+	assert.False(t, found)
+
+	other := deleted()
+	other.Type = txn.Updated
+	require.NoError(t, q.Put(t.Context(), other))
+	found, err = has()
+	require.ErrorIs(t, err, queue.ErrNameTaken)
+	assert.False(t, found)
+}
+
 func TestPutDoesNotTakeASquatterForTheTransaction(t *testing.T) {
 	q := newQueue(t)
 	squatter := &corev1.ConfigMap{

@@ -29,7 +29,9 @@ type Detector struct {
 	rewound     bool
 	interrupted map[*stream]bool
 	// alive is when any watch has last delivered something, or went on without an interruption.
-	alive  time.Time
+	alive time.Time
+	// cut is when any watch last went on that had ended before its time, interruption or not.
+	cut    time.Time
 	doubts doubts
 }
 
@@ -110,6 +112,17 @@ func (d *Detector) Unconfirmed(observedAt time.Time) bool {
 	return d.rewound || len(d.interrupted) > 0 || d.doubts.cover(observedAt)
 }
 
+// LastCut returns when a watch last went on that had ended before its time, the zero time if none
+// has. What depends on it may be behind for a moment longer.
+func (d *Detector) LastCut() time.Time {
+	if d == nil {
+		return time.Time{}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cut
+}
+
 // Compare takes two resourceVersions of one object, or of one kind of objects, in the order in
 // which they were observed. It returns [ErrRewound] if the second is lower.
 func (d *Detector) Compare(before, after string) error {
@@ -159,11 +172,14 @@ func (d *Detector) interrupt(s *stream) {
 	d.interrupted[s] = true
 }
 
-// resume notes that a watch goes on.
-func (d *Detector) resume(s *stream) {
+// resume notes that a watch goes on, and whether the one before it was cut just now.
+func (d *Detector) resume(s *stream, wasCut bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
+	if wasCut || d.interrupted[s] {
+		d.cut = now
+	}
 	if !d.interrupted[s] {
 		d.alive = now
 		return

@@ -143,6 +143,31 @@ func TestWatchThatResumesAMomentAfterADeliveryIsNotInterrupted(t *testing.T) {
 	})
 }
 
+func TestLastCutIsThatOfAWatchWhichEndedBeforeItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := &cluster{resourceVersion: "300"}, rewind.New()
+		lw := c.through(d)
+		require.NoError(t, goOn(t, lw, ""))
+		time.Sleep(time.Minute)
+		require.NoError(t, goOn(t, lw, "300"))
+		assert.Zero(t, d.LastCut(), "it ended in its time")
+		for _, after := range []time.Duration{time.Second, 10 * time.Second} { // without an interruption, and with one
+			time.Sleep(after)
+			require.NoError(t, goOn(t, lw, "300"))
+			assert.Equal(t, time.Now(), d.LastCut())
+		}
+		time.Sleep(10 * time.Second)
+		c.isDown = true
+		last := d.LastCut()
+		require.ErrorIs(t, goOn(t, lw, "300"), errDown)
+		assert.Equal(t, last, d.LastCut(), "it does not go on")
+		time.Sleep(10 * time.Second)
+		c.isDown = false
+		require.NoError(t, goOn(t, lw, "300"))
+		assert.Equal(t, time.Now(), d.LastCut())
+	})
+}
+
 // The restored etcd is past what the first watch has seen, and not what the other one has.
 func TestWatchThatResumesAfterAnInterruptionVouchesForNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -272,6 +297,7 @@ func TestNilDetectorReportsNothing(t *testing.T) {
 	var d *rewind.Detector
 	assert.False(t, d.Unconfirmed(time.Now()))
 	assert.False(t, d.Rewound())
+	assert.Zero(t, d.LastCut())
 	require.NoError(t, d.Compare("10", "9"))
 }
 

@@ -74,7 +74,7 @@ func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOption
 	if options.TimeoutSeconds != nil {
 		s.ends = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
 	}
-	s.detector.resume(s)
+	s.detector.resume(s, !ends.IsZero() && time.Since(ends).Abs() >= slack)
 	return shortwatch.Hold(opened, s.detector.delivered), nil
 }
 

@@ -7,6 +7,7 @@
 package schedule
 
 import (
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -29,7 +30,8 @@ const (
 	returns = 9
 )
 
-// The priorities of nodes, see [Priority].
+// The priorities of nodes, see [Priority]. Nodes of other owners have one from UrgentPriority to
+// below OwnedPriority.
 const (
 	NormalPriority = 0
 	UrgentPriority = 50
@@ -103,12 +105,14 @@ func Due(p Pending, place shardlease.Place, batch time.Duration, seen time.Time)
 // Priority orders the nodes that are due: those with an urgent transaction go first, and of these
 // the ones that this process owns. Under load every node is free for everybody before its owner
 // gets to it; the order keeps the others from racing for it while they have nodes of their own.
+// Those of other owners come in random order: the owners take the oldest first, and a helper that
+// did the same would always meet them at the same node.
 func Priority(urgent bool, place shardlease.Place) int {
 	switch {
 	case !urgent:
 		return NormalPriority
 	case place.Rank > 0:
-		return UrgentPriority
+		return UrgentPriority + rand.IntN(OwnedPriority-UrgentPriority) //nolint:gosec // nothing depends on it
 	}
 	return OwnedPriority
 }

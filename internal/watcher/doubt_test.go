@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,6 +39,24 @@ func doubtful(t *testing.T) *rewind.Detector {
 	}}, nil, 0, nil)
 	require.True(t, h.Unconfirmed(time.Now()))
 	return h
+}
+
+// cuttable is a history without an interrupted watch. cut ends a watch before its time, which goes
+// on at once.
+func cuttable(t *testing.T) (h *rewind.Detector, cut func()) {
+	t.Helper()
+	h = rewind.New()
+	stream := toolscache.ToListerWatcherWithContext(h.Requests(&toolscache.ListWatch{
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil },
+	}))
+	open := func() {
+		w, err := stream.WatchWithContext(t.Context(), metav1.ListOptions{TimeoutSeconds: new(int64(600))})
+		require.NoError(t, err)
+		w.Stop()
+		require.False(t, h.Unconfirmed(time.Now()))
+	}
+	open()
+	return h, open
 }
 
 // watchDoubtfully runs a watcher, whose events come from nodes, until stop is called or the test is

@@ -45,26 +45,44 @@ func (g *gate) Wait(ctx context.Context, e Event, pending int) time.Duration {
 	if g.hurried.Load() || g.barrier.Owes(e.First) {
 		return 0
 	}
-	wait := until(e.Since, g.rankDelay(e))
+	wait := g.rankWait(e)
 	if pending == 1 && g.known.awaitsNote(ctx, e.Transaction) {
 		wait = max(wait, until(e.Since, noteTime))
 	}
 	return wait
 }
 
-// rankDelay returns how long an event is left to others. It is the longest delay while the cache
-// that shows what they have stored is in doubt: most likely they have stored the event, and another
-// attempt would only find that out.
-func (g *gate) rankDelay(e Event) time.Duration {
+// rankWait returns how much longer to leave an event to those that come first. What they have
+// stored may be missing from a cache whose watches are cut, so the delay counts from the last cut.
+// It is the longest one while the event is in doubt: most likely it is stored, and another attempt
+// would only find that out.
+func (g *gate) rankWait(e Event) time.Duration {
+	before := g.before(e.Node)
+	if before == 0 {
+		return 0
+	}
+	longest := until(e.Since, maxRankDelay)
+	if g.known.history.Unconfirmed(e.ObservedAt) {
+		return longest
+	}
+	since := e.Since
+	if cut := g.known.history.LastCut(); cut.After(since) {
+		since = cut
+	}
+	return min(until(since, time.Duration(before)*rankDelay), longest)
+}
+
+// first reports whether no other watcher comes before this one.
+func (g *gate) first(node string) bool { return g.before(node) == 0 }
+
+// before returns how many come before this one. Those that are not ready count as one.
+func (g *gate) before(node string) int {
 	if g.ring == nil {
 		return 0
 	}
-	ready, unready := g.ring.Rank(e.Node)
+	ready, unready := g.ring.Rank(node)
 	if unready {
 		ready++
 	}
-	if ready > 0 && g.known.history.Unconfirmed(e.ObservedAt) {
-		return maxRankDelay
-	}
-	return min(time.Duration(ready)*rankDelay, maxRankDelay)
+	return ready
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -112,6 +113,64 @@ func TestEventIsLeftToOthersForLongerInDoubt(t *testing.T) {
 				synctest.Wait()
 			}
 			assert.InDelta(t, want, time.Since(began), float64(2*time.Millisecond), "rank %d", r)
+			m.stop(t)
+		})
+	}
+}
+
+// TestEventIsLeftToOthersFromTheLastCut: the cache may be behind after a cut. Cuts without end delay
+// it for four seconds.
+func TestEventIsLeftToOthersFromTheLastCut(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cuts   int // one each 900 ms
+		before int
+		want   time.Duration
+	}{
+		"no cut":            {0, 1, turnStep},
+		"the owner":         {9, 0, 0},
+		"one":               {1, 1, 900*time.Millisecond + turnStep},
+		"two":               {2, 1, 1800*time.Millisecond + turnStep},
+		"cuts without end":  {9, 1, 4 * time.Second},
+		"one, for the last": {1, 3, 900*time.Millisecond + 3*turnStep},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, cut := cuttable(t)
+				m := startMember(t, rank(tc.before), func(cfg *watcher.Config) { cfg.History = h })
+				began, cuts := time.Now(), 0
+				m.observeDelete("u1", "10")
+				for count(t, m.client) == 0 && time.Since(began) < time.Minute {
+					time.Sleep(time.Millisecond)
+					if at := time.Since(began); cuts < tc.cuts && at%(900*time.Millisecond) == 0 {
+						cuts++
+						cut()
+					}
+					synctest.Wait()
+				}
+				assert.InDelta(t, tc.want, time.Since(began), float64(2*time.Millisecond))
+				m.stop(t)
+			})
+		})
+	}
+}
+
+// TestEventThatOthersStoredIsNotWrittenAgain: also when the cache does not show it.
+func TestEventThatOthersStoredIsNotWrittenAgain(t *testing.T) {
+	stored := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u1", Revision: revision.MustParse("10"), Labels: set{"rack": "r7"}}
+	for r, want := range map[rank]int{0: 1, 1: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			creates := &faults.Log{Calls: faults.Calls{Verb: faults.Create}}
+			m := startMember(t, r, func(cfg *watcher.Config) {
+				require.NoError(t, cfg.Client.Create(t.Context(), stored.ConfigMap(transactions)))
+				c, ok := cfg.Client.(client.WithWatch)
+				require.True(t, ok)
+				cfg.Client = faults.Client(c, creates)
+			})
+			m.observeDelete("u1", "10")
+			time.Sleep(turnStep + time.Millisecond)
+			synctest.Wait()
+			assert.Len(t, creates.Entries(), want, "rank %d", r)
+			assert.Zero(t, metric(t, m.registry, "nodekeeper_unrecorded_events"))
 			m.stop(t)
 		})
 	}

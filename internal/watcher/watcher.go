@@ -105,7 +105,8 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 	transactions := &queue.Queue{Client: cfg.Client, Namespace: cfg.TransactionNamespace}
 	w.outbox.Known, w.outbox.Gate = w.known, g
 	w.outbox.Store = &store{
-		queue: transactions, nodes: &nodes.Nodes{Client: cfg.Client}, history: cfg.History, events: cfg.Events, metrics: &w.metrics, allowed: w.writer.mayWrite, stored: w.writer.succeeded,
+		queue: transactions, nodes: &nodes.Nodes{Client: cfg.Client}, history: cfg.History, events: cfg.Events, metrics: &w.metrics,
+		allowed: w.writer.mayWrite, first: g.first, stored: w.writer.succeeded,
 	}
 	w.barrier.looked, w.barrier.passed, w.barrier.asked = w.serve, w.passed, w.writer.retryAll
 	observer := Observer{RecordUpdates: cfg.RecordUpdates}

@@ -190,6 +190,7 @@ type store struct {
 	events  events.EventRecorder
 	metrics *metrics
 	allowed func(node string) bool // whether to send a request now
+	first   func(node string) bool // whether no other watcher comes before this one
 	stored  func(node string)
 }
 
@@ -222,6 +223,13 @@ func (s *store) Put(ctx context.Context, t txn.Transaction) error {
 func (s *store) put(ctx context.Context, t txn.Transaction) error {
 	if s.history.Rewound() {
 		return rewind.ErrRewound // what there is now is recorded by the process that starts next
+	}
+	if !s.first(t.Node) {
+		// Most likely the owner has stored it, and the cache is behind. Reading that costs less
+		// than a write that is refused, just when the API server is busy.
+		if found, err := s.queue.Has(ctx, t); found || err != nil {
+			return err
+		}
 	}
 	if s.history.Unconfirmed(t.ObservedAt) {
 		if err := s.nodes.ConfirmEvent(ctx, t, s.history.Lost); err != nil {
