@@ -33,7 +33,7 @@ const (
 
 func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
-	fs.IntVar(&o.workers, "workers", 16, "the `number` of nodes that are worked on at a time")
+	fs.IntVar(&o.workers, "workers", 12, "the `number` of nodes that are worked on at a time")
 	fs.StringVar(&o.restoreMode, "restore-mode", string(labels.Replace), "`mode`: replace: a returned node's labels become the saved ones; merge: the saved ones are added")
 	fs.StringVar(&o.liveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose values on the returned node win; empty for none")
 	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node went away, 720h for instance; 0 for ever")
