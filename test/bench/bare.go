@@ -27,7 +27,7 @@ import (
 type bareClient struct {
 	*cluster
 
-	// writers and workers are as many as the watchers and the processors have together.
+	// writers are as many as the watchers have together, and workers a few more than the processors have.
 	writers, workers *semaphore.Weighted
 	records          map[string]*bareRecord
 }

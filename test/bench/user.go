@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hands is how many requests the user has under way at a time. It is what a watcher and a processor have, too.
+// hands is how many requests the user has under way at a time. It is what a watcher has, too.
 const hands = 16
 
 // member is one node of the fleet. It belongs to one goroutine at a time.

@@ -62,6 +62,10 @@ func (w *world) removeRecord(read *storedRecord, n *metav1.PartialObjectMetadata
 	}
 	next := preserve.Forgotten(nodeName, live, rev(now))
 	w.nextRV()
+	if next.Equal(read.Record) { // nothing is decided otherwise than before, whatever was on the way
+		w.record = newStoredRecord(next)
+		return true
+	}
 	w.removals++
 	w.ghost.removed(w, n, now)
 	w.record = newStoredRecord(next)
