@@ -150,14 +150,19 @@ func (q *Queue) Put(ctx context.Context, t txn.Transaction) error {
 	return nil
 }
 
-// Has reports whether a transaction is in the queue, by a live read. An error says nothing, but for
-// [ErrNameTaken]: see [Queue.Put], which does the same at the price of a write.
-func (q *Queue) Has(ctx context.Context, t txn.Transaction) (bool, error) {
-	err := q.confirm(ctx, t)
+// HasEvent reports whether the queue holds the event that t records, by a live read. Unlike
+// [Queue.Put], it marks no transaction as urgent.
+func (q *Queue) HasEvent(ctx context.Context, t txn.Transaction) (bool, error) {
+	var cm corev1.ConfigMap
+	err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: t.Name()}, &cm)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	return err == nil, err
+	if err != nil {
+		return false, fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
+	}
+	existing, err := Parse(&cm)
+	return err == nil && existing.IsSameEvent(t), nil
 }
 
 // confirm returns nil if the ConfigMap that has the name of t records the same event.

@@ -127,29 +127,32 @@ func TestPutHurriesTheSameEventOnlyIfSomebodyWaitsForIt(t *testing.T) {
 	assert.Equal(t, asked, queued(t, onlyConfigMap(t, q)).Transaction)
 }
 
-func TestHasFindsTheEventAndNoOther(t *testing.T) {
+func TestHasEventFindsTheEventAndNoOther(t *testing.T) {
 	q := newQueue(t)
-	has := func() (bool, error) { return q.Has(t.Context(), deleted()) }
-	found, err := has()
-	require.NoError(t, err)
-	assert.False(t, found)
-
+	has := func() bool {
+		found, err := q.HasEvent(t.Context(), deleted())
+		require.NoError(t, err)
+		return found
+	}
+	assert.False(t, has())
 	require.NoError(t, q.Put(t.Context(), deleted()))
-	found, err = has()
-	require.NoError(t, err)
-	assert.True(t, found)
-
+	assert.True(t, has())
 	require.NoError(t, q.Remove(t.Context(), queued(t, onlyConfigMap(t, q))))
-	found, err = has()
-	require.NoError(t, err)
-	assert.False(t, found)
+	assert.False(t, has())
 
 	other := deleted()
 	other.Type = txn.Updated
 	require.NoError(t, q.Put(t.Context(), other))
-	found, err = has()
-	require.ErrorIs(t, err, queue.ErrNameTaken)
-	assert.False(t, found)
+	assert.False(t, has())
+	assert.False(t, queued(t, onlyConfigMap(t, q)).AtOnce, "it is only a read")
+
+	down := &queue.Queue{Namespace: q.Namespace, Client: intercept(t, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errAnswerLost
+		},
+	})}
+	_, err := down.HasEvent(t.Context(), deleted())
+	require.ErrorIs(t, err, errAnswerLost)
 }
 
 func TestPutDoesNotTakeASquatterForTheTransaction(t *testing.T) {

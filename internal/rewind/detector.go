@@ -30,9 +30,9 @@ type Detector struct {
 	interrupted map[*stream]bool
 	// alive is when any watch has last delivered something, or went on without an interruption.
 	alive time.Time
-	// cut is when any watch last went on that had ended before its time, interruption or not.
-	cut    time.Time
-	doubts doubts
+	// resumedAt is when any watch last went on that had ended before its time, interruption or not.
+	resumedAt time.Time
+	doubts    doubts
 }
 
 // New returns a Detector without evidence: [Detector.SetEvidence] sets it.
@@ -112,15 +112,16 @@ func (d *Detector) Unconfirmed(observedAt time.Time) bool {
 	return d.rewound || len(d.interrupted) > 0 || d.doubts.cover(observedAt)
 }
 
-// LastCut returns when a watch last went on that had ended before its time, the zero time if none
-// has. What depends on it may be behind for a moment longer.
-func (d *Detector) LastCut() time.Time {
+// LastResumed returns when a watch last went on that had ended before its time, or zero if none has.
+// A cache that depends on that watch may be behind for a moment longer. A list in between makes up
+// for what the watch has missed, and counts as no such time.
+func (d *Detector) LastResumed() time.Time {
 	if d == nil {
 		return time.Time{}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.cut
+	return d.resumedAt
 }
 
 // Compare takes two resourceVersions of one object, or of one kind of objects, in the order in
@@ -172,13 +173,13 @@ func (d *Detector) interrupt(s *stream) {
 	d.interrupted[s] = true
 }
 
-// resume notes that a watch goes on, and whether the one before it was cut just now.
+// resume notes that a watch goes on, and whether the one before it had ended before its time.
 func (d *Detector) resume(s *stream, wasCut bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
 	if wasCut || d.interrupted[s] {
-		d.cut = now
+		d.resumedAt = now
 	}
 	if !d.interrupted[s] {
 		d.alive = now

@@ -143,28 +143,42 @@ func TestWatchThatResumesAMomentAfterADeliveryIsNotInterrupted(t *testing.T) {
 	})
 }
 
-func TestLastCutIsThatOfAWatchWhichEndedBeforeItsTime(t *testing.T) {
+func TestLastResumedIsThatOfAWatchWhichEndedBeforeItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw := c.through(d)
 		require.NoError(t, goOn(t, lw, ""))
 		time.Sleep(time.Minute)
 		require.NoError(t, goOn(t, lw, "300"))
-		assert.Zero(t, d.LastCut(), "it ended in its time")
+		assert.Zero(t, d.LastResumed(), "it ended in its time")
 		for _, after := range []time.Duration{time.Second, 10 * time.Second} { // without an interruption, and with one
 			time.Sleep(after)
 			require.NoError(t, goOn(t, lw, "300"))
-			assert.Equal(t, time.Now(), d.LastCut())
+			assert.Equal(t, time.Now(), d.LastResumed())
 		}
 		time.Sleep(10 * time.Second)
 		c.isDown = true
-		last := d.LastCut()
+		last := d.LastResumed()
 		require.ErrorIs(t, goOn(t, lw, "300"), errDown)
-		assert.Equal(t, last, d.LastCut(), "it does not go on")
+		assert.Equal(t, last, d.LastResumed(), "it does not go on")
 		time.Sleep(10 * time.Second)
 		c.isDown = false
 		require.NoError(t, goOn(t, lw, "300"))
-		assert.Equal(t, time.Now(), d.LastCut())
+		assert.Equal(t, time.Now(), d.LastResumed())
+	})
+}
+
+// Cut six seconds before its time, the watch takes two seconds to open.
+func TestWatchThatIsCutShortBeforeItsTimeAndOpensLateHasResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := &cluster{resourceVersion: "300"}, rewind.New()
+		lw, other := c.through(d), c.through(d)
+		require.NoError(t, goOn(t, lw, ""))
+		time.Sleep(54 * time.Second)
+		require.NoError(t, goOn(t, other, "")) // delivers
+		c.opens = 2 * time.Second
+		require.NoError(t, goOn(t, lw, "300"))
+		assert.Equal(t, time.Now(), d.LastResumed())
 	})
 }
 
@@ -297,7 +311,7 @@ func TestNilDetectorReportsNothing(t *testing.T) {
 	var d *rewind.Detector
 	assert.False(t, d.Unconfirmed(time.Now()))
 	assert.False(t, d.Rewound())
-	assert.Zero(t, d.LastCut())
+	assert.Zero(t, d.LastResumed())
 	require.NoError(t, d.Compare("10", "9"))
 }
 

@@ -54,6 +54,7 @@ func (s *stream) ListWithContext(ctx context.Context, options metav1.ListOptions
 func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	began, ends := time.Now(), s.ends
 	trusted := s.isInTime(ends)
+	wasCut := !ends.IsZero() && began.Sub(ends).Abs() >= slack
 	if err := s.check(ctx, options.ResourceVersion, trusted); err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOption
 	if options.TimeoutSeconds != nil {
 		s.ends = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
 	}
-	s.detector.resume(s, !ends.IsZero() && time.Since(ends).Abs() >= slack)
+	s.detector.resume(s, wasCut)
 	return shortwatch.Hold(opened, s.detector.delivered), nil
 }
 

@@ -30,8 +30,13 @@ const (
 	returns = 9
 )
 
-// The priorities of nodes, see [Priority]. Nodes of other owners have one from UrgentPriority to
-// below OwnedPriority.
+// foreignPriorities is how many different priorities the nodes of other owners have. The metric
+// workqueue_depth of controller-runtime tells 25 priorities of a queue from each other, and is wrong
+// with more.
+const foreignPriorities = 20
+
+// The priorities of nodes, see [Priority]. Urgent nodes of other owners have UrgentPriority or up to
+// foreignPriorities more.
 const (
 	NormalPriority = 0
 	UrgentPriority = 50
@@ -105,14 +110,14 @@ func Due(p Pending, place shardlease.Place, batch time.Duration, seen time.Time)
 // Priority orders the nodes that are due: those with an urgent transaction go first, and of these
 // the ones that this process owns. Under load every node is free for everybody before its owner
 // gets to it; the order keeps the others from racing for it while they have nodes of their own.
-// Those of other owners come in random order: the owners take the oldest first, and a helper that
-// did the same would always meet them at the same node.
+// Those of other owners come in random order: their owners take the oldest first, and would compete
+// with a helper that did the same for the same locks.
 func Priority(urgent bool, place shardlease.Place) int {
 	switch {
 	case !urgent:
 		return NormalPriority
 	case place.Rank > 0:
-		return UrgentPriority + rand.IntN(OwnedPriority-UrgentPriority) //nolint:gosec // nothing depends on it
+		return UrgentPriority + rand.IntN(foreignPriorities) //nolint:gosec // no secret
 	}
 	return OwnedPriority
 }

@@ -2,11 +2,16 @@ package schedule_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	_ "sigs.k8s.io/controller-runtime/pkg/controller" // it registers the metrics of queues
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/schedule"
@@ -151,6 +156,29 @@ func TestHelpersTakeNodesInAnotherOrderThanTheirOwners(t *testing.T) {
 		seen[schedule.Priority(true, shardlease.Place{Rank: 1})] = true
 	}
 	assert.Greater(t, len(seen), 10)
+}
+
+// TestDepthOfTheQueueIsRight: controller-runtime counts what waits by priority, and stops to tell
+// them apart if there are many.
+func TestDepthOfTheQueueIsRight(t *testing.T) {
+	q := priorityqueue.New[int](t.Name())
+	defer q.ShutDown()
+	const nodes = 200
+	for i := range nodes {
+		priority := schedule.Priority(i%3 > 0, shardlease.Place{Rank: i % 2})
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, i)
+	}
+	for range nodes {
+		i, _, _ := q.GetWithPriority()
+		q.Done(i)
+	}
+	families, err := metrics.Registry.Gather()
+	require.NoError(t, err)
+	at := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "workqueue_depth" })
+	require.GreaterOrEqual(t, at, 0)
+	for _, depth := range families[at].GetMetric() {
+		assert.Zero(t, depth.GetGauge().GetValue(), "%v", depth.GetLabel())
+	}
 }
 
 // The time that the API server gives a transaction says nothing about this process's clock.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
@@ -41,7 +44,7 @@ func doubtful(t *testing.T) *rewind.Detector {
 	return h
 }
 
-// cuttable is a history without an interrupted watch. cut ends a watch before its time, which goes
+// cuttable is a history without an interrupted watch. cut ends a watch before its time, and it goes
 // on at once.
 func cuttable(t *testing.T) (h *rewind.Detector, cut func()) {
 	t.Helper()
@@ -161,4 +164,27 @@ func TestNothingIsRecordedWhenTheHistoryWentBack(t *testing.T) {
 	}
 	stop()
 	c.waitQueued(t, "node-1", "updated")
+}
+
+// TestLostEventIsProvenAlsoIfItsNameIsTaken: a restored etcd has assigned the resourceVersion again,
+// to an update of the node that this watcher saw deleted. Only a read of the Node proves that.
+func TestLostEventIsProvenAlsoIfItsNameIsTaken(t *testing.T) {
+	for r := range rank(2) {
+		synctest.Test(t, func(t *testing.T) {
+			h := doubtful(t)
+			patches := &faults.Log{Calls: faults.Calls{Verb: faults.Patch}}
+			other := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "u1", Revision: revision.MustParse("10"), Labels: set{"rack": "r8"}}
+			live := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u1", ResourceVersion: "12"}}
+			m := startMember(t, r, func(cfg *watcher.Config) {
+				cfg.History = h
+				cfg.Client = faults.Client(fake.NewClientBuilder().WithObjects(other.ConfigMap(transactions), live).Build(), patches)
+			})
+			m.observeDelete("u1", "10")
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			assert.True(t, h.Rewound(), "rank %d", r)
+			assert.Zero(t, patches.Hits(), "rank %d: what never happened changes nothing", r)
+			m.stop(t)
+		})
+	}
 }

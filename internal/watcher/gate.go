@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"nodekeeper.dev/internal/txn"
 )
 
 const (
@@ -52,13 +54,13 @@ func (g *gate) Wait(ctx context.Context, e Event, pending int) time.Duration {
 	return wait
 }
 
-// rankWait returns how much longer to leave an event to those that come first. What they have
-// stored may be missing from a cache whose watches are cut, so the delay counts from the last cut.
-// It is the longest one while the event is in doubt: most likely it is stored, and another attempt
-// would only find that out.
+// rankWait returns how much longer to leave an event to the watchers before this one. A cache whose
+// watches are cut may not show yet what they have stored, so the delay counts from when a watch last
+// went on after a cut. It is the longest one while the event is in doubt: most likely it is stored,
+// and another attempt would only find that out.
 func (g *gate) rankWait(e Event) time.Duration {
-	before := g.before(e.Node)
-	if before == 0 {
+	predecessors := g.predecessors(e.Node)
+	if predecessors == 0 {
 		return 0
 	}
 	longest := until(e.Since, maxRankDelay)
@@ -66,17 +68,22 @@ func (g *gate) rankWait(e Event) time.Duration {
 		return longest
 	}
 	since := e.Since
-	if cut := g.known.history.LastCut(); cut.After(since) {
-		since = cut
+	if resumed := g.known.history.LastResumed(); resumed.After(since) {
+		since = resumed
 	}
-	return min(until(since, time.Duration(before)*rankDelay), longest)
+	return min(until(since, time.Duration(predecessors)*rankDelay), longest)
 }
 
-// first reports whether no other watcher comes before this one.
-func (g *gate) first(node string) bool { return g.before(node) == 0 }
+// storedByOthers reports whether another watcher has most likely stored a transaction when this one
+// comes to it. Not during a shutdown, nor if another watcher waits for it: then nothing was left to
+// others.
+func (g *gate) storedByOthers(t txn.Transaction) bool {
+	return !g.hurried.Load() && !g.barrier.Owes(t.Revision) && g.predecessors(t.Node) > 0
+}
 
-// before returns how many come before this one. Those that are not ready count as one.
-func (g *gate) before(node string) int {
+// predecessors returns how many watchers come before this one. Those that are not ready count as
+// one.
+func (g *gate) predecessors(node string) int {
 	if g.ring == nil {
 		return 0
 	}

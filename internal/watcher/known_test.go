@@ -42,6 +42,16 @@ type member struct {
 	stored *informer
 }
 
+// throughFaults puts faults between a watcher and its cluster.
+func throughFaults(t *testing.T, fault ...faults.Fault) func(*watcher.Config) {
+	t.Helper()
+	return func(cfg *watcher.Config) {
+		c, ok := cfg.Client.(client.WithWatch)
+		require.True(t, ok)
+		cfg.Client = faults.Client(c, fault...)
+	}
+}
+
 func startMember(t *testing.T, r rank, change ...func(*watcher.Config)) *member {
 	t.Helper()
 	m := &member{cache: fake.NewClientBuilder().Build(), stored: &informer{}}
@@ -119,7 +129,7 @@ func TestEventIsLeftToOthersForLongerInDoubt(t *testing.T) {
 }
 
 // TestEventIsLeftToOthersFromTheLastCut: the cache may be behind after a cut. Cuts without end delay
-// it for four seconds.
+// the event for four seconds.
 func TestEventIsLeftToOthersFromTheLastCut(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cuts   int // one each 900 ms
@@ -162,10 +172,7 @@ func TestEventThatOthersStoredIsNotWrittenAgain(t *testing.T) {
 			creates := &faults.Log{Calls: faults.Calls{Verb: faults.Create}}
 			m := startMember(t, r, func(cfg *watcher.Config) {
 				require.NoError(t, cfg.Client.Create(t.Context(), stored.ConfigMap(transactions)))
-				c, ok := cfg.Client.(client.WithWatch)
-				require.True(t, ok)
-				cfg.Client = faults.Client(c, creates)
-			})
+			}, throughFaults(t, creates))
 			m.observeDelete("u1", "10")
 			time.Sleep(turnStep + time.Millisecond)
 			synctest.Wait()
@@ -174,6 +181,21 @@ func TestEventThatOthersStoredIsNotWrittenAgain(t *testing.T) {
 			m.stop(t)
 		})
 	}
+}
+
+// TestEventIsWrittenIfNobodyAnswersWhetherItIsStored: client-go repeats a read that an API server
+// refuses because it is overloaded, and the writers are few.
+func TestEventIsWrittenIfNobodyAnswersWhetherItIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := &faults.Slow{Calls: faults.Calls{Verb: faults.Get}, Delay: time.Hour}
+		m := startMember(t, 1, throughFaults(t, stuck))
+		m.observeDelete("u1", "10")
+		time.Sleep(turnStep + time.Second + time.Millisecond)
+		synctest.Wait()
+		assert.Equal(t, 1, stuck.Hits())
+		assert.Equal(t, 1, count(t, m.client))
+		m.stop(t)
+	})
 }
 
 func TestEventsOfOneNodeWaitTogether(t *testing.T) {
@@ -237,6 +259,23 @@ func TestStopLeavesNothingToOthers(t *testing.T) {
 		m.observeDelete("u1", "10")
 		assert.Less(t, m.stop(t), turnStep)
 		assert.Equal(t, 1, count(t, m.client))
+	})
+}
+
+// TestStopStoresAsMuchAsThatOfAnOwner: this watcher may be the only one that saw the events, and has
+// three seconds.
+func TestStopStoresAsMuchAsThatOfAnOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 80 // 16 are written at a time
+		m := startMember(t, 1, throughFaults(t, &faults.Slow{Delay: 500 * time.Millisecond}))
+		time.Sleep(time.Second)
+		for i := range nodes {
+			n := state(types.UID("u"+strconv.Itoa(i)), strconv.Itoa(i+1), nil)
+			n.Name = "node-" + strconv.Itoa(i)
+			m.OnAdd(n, false)
+		}
+		m.stop(t)
+		assert.Equal(t, nodes, count(t, m.client))
 	})
 }
 

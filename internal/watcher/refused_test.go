@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -54,6 +55,37 @@ func TestWhatOthersHaveStoredClosesTheCircuit(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		t.Logf("the outbox was empty %s later", time.Since(begin))
+		m.stop(t)
+	})
+}
+
+// TestEventThatIsFoundDoesNotCloseTheCircuit: all writes are refused, and the owner has stored one
+// event a second before that. That a read finds them says nothing about writes.
+func TestEventThatIsFoundDoesNotCloseTheCircuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes, stored = 200, 60
+		refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create}}}
+		creates := &faults.Log{Calls: faults.Calls{Verb: faults.Create}}
+		m := startMember(t, 1, throughFaults(t, creates, refused))
+		for i := range nodes {
+			n := state(types.UID("u"+strconv.Itoa(i)), strconv.Itoa(i+1), nil)
+			n.Name = "node-" + strconv.Itoa(i)
+			m.OnAdd(n, false)
+		}
+		time.Sleep(20 * time.Second)
+		before := creates.Hits()
+		for i := range stored { // the cache of this one is behind
+			n := state(types.UID("s"+strconv.Itoa(i)), strconv.Itoa(i+1000), nil)
+			n.Name = "stored-" + strconv.Itoa(i)
+			seen := txn.Of(txn.Added, n)
+			seen.ObservedAt, seen.FoundsRecord = time.Now(), true
+			require.NoError(t, m.client.Create(t.Context(), seen.ConfigMap(transactions)))
+			m.OnAdd(n, false)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		assert.Less(t, creates.Hits()-before, 200, "four nodes try every two seconds")
+		refused.End()
 		m.stop(t)
 	})
 }

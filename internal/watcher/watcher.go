@@ -106,7 +106,7 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 	w.outbox.Known, w.outbox.Gate = w.known, g
 	w.outbox.Store = &store{
 		queue: transactions, nodes: &nodes.Nodes{Client: cfg.Client}, history: cfg.History, events: cfg.Events, metrics: &w.metrics,
-		allowed: w.writer.mayWrite, first: g.first, stored: w.writer.succeeded,
+		allowed: w.writer.mayWrite, storedByOthers: g.storedByOthers, stored: w.writer.succeeded, found: w.writer.found,
 	}
 	w.barrier.looked, w.barrier.passed, w.barrier.asked = w.serve, w.passed, w.writer.retryAll
 	observer := Observer{RecordUpdates: cfg.RecordUpdates}

@@ -38,6 +38,10 @@ const (
 	// does not show before that the name is free.
 	takenRetry = time.Minute
 
+	// lookTimeout bounds the read that may save a write. client-go repeats a read that an API server
+	// refuses because it is overloaded.
+	lookTimeout = time.Second
+
 	// heartbeat is the work that does nothing. No node has no name.
 	heartbeat = ""
 )
@@ -177,8 +181,13 @@ func (w *writer) failed(ctx context.Context, node string, err error) {
 
 // succeeded notes that an event of a node is stored.
 func (w *writer) succeeded(node string) {
-	w.loop.Progress(node)
 	w.add(w.circuit.Close())
+	w.found(node)
+}
+
+// found notes that an event of a node is stored, which says nothing about writes.
+func (w *writer) found(node string) {
+	w.loop.Progress(node)
 	w.stored()
 }
 
@@ -190,8 +199,11 @@ type store struct {
 	events  events.EventRecorder
 	metrics *metrics
 	allowed func(node string) bool // whether to send a request now
-	first   func(node string) bool // whether no other watcher comes before this one
 	stored  func(node string)
+	// storedByOthers reports whether another watcher has most likely stored a transaction, and found
+	// is told if that is so.
+	storedByOthers func(txn.Transaction) bool
+	found          func(node string)
 }
 
 var _ Store = (*store)(nil)
@@ -203,6 +215,12 @@ func (s *store) Put(ctx context.Context, t txn.Transaction) error {
 		return errParked
 	}
 	log := logf.FromContext(ctx).WithValues("node", t.Node, "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
+	if s.storedByOthers(t) && s.isFound(ctx, t) {
+		s.metrics.recorded.WithLabelValues(string(t.Type)).Inc()
+		log.V(1).Info("Found that another watcher has recorded the transaction")
+		s.found(t.Node) // it says nothing about writes
+		return nil
+	}
 	err := s.put(ctx, t)
 	switch {
 	case errors.Is(err, queue.ErrTooLarge):
@@ -220,16 +238,18 @@ func (s *store) Put(ctx context.Context, t txn.Transaction) error {
 	return nil
 }
 
+// isFound reports whether a read finds the transaction in the queue, which costs less than a write
+// that is refused because it is. Without an answer it is written.
+func (s *store) isFound(ctx context.Context, t txn.Transaction) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	found, err := s.queue.HasEvent(ctx, t)
+	return err == nil && found && !s.history.Rewound()
+}
+
 func (s *store) put(ctx context.Context, t txn.Transaction) error {
 	if s.history.Rewound() {
 		return rewind.ErrRewound // what there is now is recorded by the process that starts next
-	}
-	if !s.first(t.Node) {
-		// Most likely the owner has stored it, and the cache is behind. Reading that costs less
-		// than a write that is refused, just when the API server is busy.
-		if found, err := s.queue.Has(ctx, t); found || err != nil {
-			return err
-		}
 	}
 	if s.history.Unconfirmed(t.ObservedAt) {
 		if err := s.nodes.ConfirmEvent(ctx, t, s.history.Lost); err != nil {

@@ -62,7 +62,7 @@ func (w *world) removeRecord(read *storedRecord, n *metav1.PartialObjectMetadata
 	}
 	next := preserve.Forgotten(nodeName, live, rev(now))
 	w.nextRV()
-	if next.Equal(read.Record) { // nothing is decided otherwise than before, whatever was on the way
+	if next.Equal(read.Record) { // the record stays the same, so no decision changes
 		w.record = newStoredRecord(next)
 		return true
 	}
