@@ -60,7 +60,7 @@ func nodeNames(args []string) ([]string, error) {
 	for _, arg := range args {
 		name := strings.TrimPrefix(arg, output.NamePrefix)
 		if len(apivalidation.NameIsDNSSubdomain(name, false)) > 0 {
-			return nil, fmt.Errorf("%q is not the name of a node", arg)
+			return nil, misused(fmt.Errorf("%q is not the name of a node", arg))
 		}
 		if !slices.Contains(names, name) {
 			names = append(names, name)
@@ -78,5 +78,5 @@ func oneOf[T ~string](flag string, value T, allowed ...T) error {
 	for i, one := range allowed {
 		texts[i] = string(one)
 	}
-	return errors.New(flag + "=" + string(value) + " is not known: use " + strings.Join(texts, ", "))
+	return misused(errors.New(flag + "=" + string(value) + " is not known: use " + strings.Join(texts, ", ")))
 }

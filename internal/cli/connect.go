@@ -25,7 +25,7 @@ type cluster struct {
 // connect returns the cluster that the flags name. It sends no request.
 func (p *plugin) connect() (*cluster, error) {
 	if p.transactionNamespace == p.metadataNamespace {
-		return nil, fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace)
+		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
 	}
 	config, err := p.config.ToRESTConfig()
 	if err != nil {

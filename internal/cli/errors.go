@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -16,18 +17,39 @@ var errTold = errors.New("told")
 const (
 	codeFound = 1
 	codeError = 1
-	// codeTrouble is for errors of commands that tell something by codeFound, as kubectl diff has
-	// it.
+	// codeTrouble is for a command line that is wrong, and for errors of commands that tell
+	// something by codeFound, as kubectl diff has it.
 	codeTrouble = 2
 )
 
-// trouble is the error of a command that tells something by its exit code.
+// trouble is an error with the exit code codeTrouble.
 type trouble struct{ error }
 
 // Unwrap returns what went wrong.
 func (t trouble) Unwrap() error { return t.error }
 
-// telling marks the errors of such a command.
+// begun is the error of a command that has begun. An error from before that is one of the command
+// line.
+type begun struct{ error }
+
+// Unwrap returns what went wrong.
+func (b begun) Unwrap() error { return b.error }
+
+// marksBegin makes a command mark its errors as those of a command that has begun.
+func marksBegin(cmd *cobra.Command) {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := run(cmd, args); err != nil {
+			return begun{err}
+		}
+		return nil
+	}
+}
+
+// misused marks an error of a command that has begun as one of the command line.
+func misused(err error) error { return trouble{err} }
+
+// telling marks the errors of a command that tells something by codeFound.
 func telling(err error) error {
 	if err == nil || errors.Is(err, errTold) {
 		return err
@@ -42,7 +64,8 @@ func codeOf(err error) int {
 	if errors.Is(err, errTold) {
 		return codeFound
 	}
-	if _, ok := errors.AsType[trouble](err); ok {
+	_, isTrouble := errors.AsType[trouble](err)
+	if _, hasBegun := errors.AsType[begun](err); isTrouble || !hasBegun {
 		return codeTrouble
 	}
 	return codeError

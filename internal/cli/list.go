@@ -82,7 +82,7 @@ AWAY is for how long a node has not been heard of.`,
 func (o *listOptions) run(ctx context.Context, p *plugin) error {
 	selector, err := apilabels.Parse(o.selector)
 	if err != nil {
-		return fmt.Errorf("--selector: %w", err)
+		return misused(fmt.Errorf("--selector: %w", err))
 	}
 	if err := oneOf("--sort-by", o.sortBy, slices.Sorted(maps.Keys(orders))...); err != nil {
 		return err

@@ -22,11 +22,11 @@ func (f *policyFlags) addFlags(cmd *cobra.Command) {
 func (f *policyFlags) policy() (labels.Policy, error) {
 	mode, err := labels.ParseMode(f.restoreMode)
 	if err != nil {
-		return labels.Policy{}, fmt.Errorf("--restore-mode: %w", err)
+		return labels.Policy{}, misused(fmt.Errorf("--restore-mode: %w", err))
 	}
 	live, err := labels.ParsePatterns(f.liveLabels)
 	if err != nil {
-		return labels.Policy{}, fmt.Errorf("--live-labels: %w", err)
+		return labels.Policy{}, misused(fmt.Errorf("--live-labels: %w", err))
 	}
 	return labels.Policy{Mode: mode, Live: live}, nil
 }

@@ -51,7 +51,9 @@ puts them back when a node of that name returns.
 
 This plugin shows what is saved, what is pending, and what will happen when a
 node comes back; and it saves, restores, edits and moves saved labels by hand,
-in the way nodekeeper itself does.`,
+in the way nodekeeper itself does.
+
+The exit code is 2 if the command line is wrong; nothing was done then.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl nodekeeper"},
 		Version:       version.Line("kubectl-nodekeeper"),
 		SilenceErrors: true,
@@ -75,19 +77,21 @@ in the way nodekeeper itself does.`,
 	for _, command := range []func(*plugin) *cobra.Command{
 		newStatusCommand, newListCommand, newShowCommand, newDiffCommand, newPendingCommand, newWatchCommand,
 	} {
-		cmd := command(p)
-		cmd.GroupID = groupLook
-		root.AddCommand(cmd)
+		addTo(root, groupLook, command(p))
 	}
 	for _, command := range []func(*plugin) *cobra.Command{
 		newSaveCommand, newRestoreCommand, newSetCommand, newForgetCommand, newPruneCommand,
 		newExportCommand, newImportCommand, newRetryCommand, newDiscardCommand,
 	} {
-		cmd := command(p)
-		cmd.GroupID = groupAct
-		root.AddCommand(cmd)
+		addTo(root, groupAct, command(p))
 	}
 	return root
+}
+
+func addTo(root *cobra.Command, group string, cmd *cobra.Command) {
+	cmd.GroupID = group
+	marksBegin(cmd)
+	root.AddCommand(cmd)
 }
 
 // The groups that help lists the commands in.

@@ -105,7 +105,7 @@ func (p *plugin) watchPending(ctx context.Context, out *output.Flags, args []str
 		return err
 	}
 	if !out.ForPeople() {
-		return fmt.Errorf("--watch shows a table: give it without -o %s", out.Format())
+		return misused(fmt.Errorf("--watch shows a table: give it without -o %s", out.Format()))
 	}
 	c, err := p.connect()
 	if err != nil {

@@ -131,8 +131,19 @@ func (e *env) must(args ...string) string {
 // fails runs kubectl nodekeeper, which is to fail, and returns what it said of that.
 func (e *env) fails(args ...string) string {
 	e.t.Helper()
+	return e.endsWith(1, args...)
+}
+
+// refuses is fails for a command line that is wrong.
+func (e *env) refuses(args ...string) string {
+	e.t.Helper()
+	return e.endsWith(2, args...)
+}
+
+func (e *env) endsWith(code int, args ...string) string {
+	e.t.Helper()
 	r := e.run(args...)
-	require.Equal(e.t, 1, r.code, "kubectl nodekeeper %s: %s%s", strings.Join(args, " "), r.stdout, r.stderr)
+	require.Equal(e.t, code, r.code, "kubectl nodekeeper %s: %s%s", strings.Join(args, " "), r.stdout, r.stderr)
 	require.Contains(e.t, r.stderr, "error: ")
 	return r.stderr
 }

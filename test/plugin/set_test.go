@@ -102,12 +102,12 @@ func TestSetChecksWhatItIsGiven(t *testing.T) {
 		"-x=y":              "see kubectl nodekeeper set --help", // a flag, to a shell
 		"a/b/c=d":           "not a label key",
 		"labels_restored=1": "nodekeeper's own label",
-		"rack=r2":           "give --overwrite",
 	} {
-		assert.Contains(t, e.fails("set", "node-1", change), says, change)
+		assert.Contains(t, e.refuses("set", "node-1", change), says, change)
 	}
-	assert.Contains(t, e.fails("set", "node-1"), "give what to change")
-	assert.Contains(t, e.fails("set", "node-1", "rack-", "rack=r2"), "both set and removed")
+	assert.Contains(t, e.refuses("set", "node-1"), "give what to change")
+	assert.Contains(t, e.refuses("set", "node-1", "rack-", "rack=r2"), "both set and removed")
+	assert.Contains(t, e.fails("set", "node-1", "rack=r2"), "give --overwrite")
 	assert.Contains(t, e.fails("set", "node-2", "a=b"), "kubectl nodekeeper list")
 	assert.Equal(t, before, e.record(t, "node-1"))
 	e.must("set", "node-1", "rack=r2", "--overwrite", "--dry-run=server")

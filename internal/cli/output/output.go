@@ -24,10 +24,11 @@ const Version = "cli.nodekeeper.dev/v1alpha1"
 // NamePrefix is what -o name prints before the name of a node.
 const NamePrefix = "node/"
 
-// The formats that are for people.
+// The formats that are not data: those for people, and the names of the nodes.
 const (
 	formatTable = "table"
 	formatWide  = "wide"
+	formatName  = "name"
 )
 
 // Flags are the flags that say how to print, and what prints. Use AddFlags first.
@@ -48,16 +49,26 @@ type View struct {
 	Text  func(io.Writer)
 }
 
-// AddFlags adds the flags to a command.
+// AddFlags adds the flags to a command, which does not begin with a format that there is not.
 func (o *Flags) AddFlags(cmd *cobra.Command) {
 	o.flags = genericclioptions.NewPrintFlags("")
 	o.flags.AddFlags(cmd)
 	formats := slices.Concat([]string{formatTable, formatWide}, o.flags.AllowedFormats())
 	cmd.Flag("output").Usage = "Output format. One of: (" + strings.Join(formats, ", ") + ")."
+	cmd.PreRunE = func(*cobra.Command, []string) error { return o.validate() }
 	cmd.Flag("template").Hidden = true            // its short way is -o go-template=…
 	cmd.Flag("show-managed-fields").Hidden = true // there are none
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Print no headers above a table.")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+}
+
+// validate returns an error if there is no format as the flags say.
+func (o *Flags) validate() error {
+	if o.ForPeople() || *o.flags.OutputFormat == formatName {
+		return nil
+	}
+	_, err := o.flags.ToPrinter()
+	return err
 }
 
 // ForPeople reports whether the format is no data.
@@ -71,7 +82,7 @@ func (o *Flags) Format() string { return *o.flags.OutputFormat }
 // Print prints a view in the format that the flags say.
 func (o *Flags) Print(w io.Writer, v View) error {
 	switch {
-	case *o.flags.OutputFormat == "name":
+	case *o.flags.OutputFormat == formatName:
 		for _, name := range v.Names {
 			_, _ = fmt.Fprintln(w, NamePrefix+name)
 		}
