@@ -14,6 +14,17 @@ import (
 // auditPolicy has the API server note who does what to which object, once for each request.
 const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]}`
 
+// limitedPriority has the API server admit critical pods only where a quota allows them, as GKE does.
+const limitedPriority = `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [{
+	"name": "ResourceQuota", "configuration": {
+		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration", "limitedResources": [{
+			"resource": "pods", "matchScopes": [{
+				"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical", "system-cluster-critical"]
+			}]
+		}]
+	}
+}]}`
+
 var (
 	api *controlplane.ControlPlane
 	// auditLog is the path of what the API server has noted.
@@ -39,14 +50,17 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	policy := filepath.Join(dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
-		return 1, err
+	policy, admission := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "admission.yaml")
+	for path, content := range map[string]string{policy: auditPolicy, admission: limitedPriority} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			return 1, err
+		}
 	}
 	auditLog = filepath.Join(dir, "audit.log")
 	api, err = controlplane.Start(controlplane.Options{Dir: dir, APIServerArgs: map[string][]string{
-		"audit-policy-file": {policy},
-		"audit-log-path":    {auditLog},
+		"audit-policy-file":             {policy},
+		"audit-log-path":                {auditLog},
+		"admission-control-config-file": {admission},
 	}})
 	if err != nil {
 		return 1, err

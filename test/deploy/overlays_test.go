@@ -14,10 +14,12 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -31,7 +33,11 @@ func TestOverlaysRenderWhatTheySay(t *testing.T) {
 				assert.Equal(t, new(replicas), d.Spec.Replicas, "replicas of %s", d.Name)
 				args[d.Name] = d.Spec.Template.Spec.Containers[0].Args
 			}
-			assert.Equal(t, map[string][]string{"watcher": common, "processor": common}, args)
+			want := map[string][]string{"watcher": common, "processor": common}
+			if dir == ha {
+				want["processor"] = append(slices.Clone(common), "--retention=720h")
+			}
+			assert.Equal(t, want, args)
 			for _, budget := range all[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget") {
 				assert.Nil(t, budget.Spec.MinAvailable, "with it a single replica would stop a drain")
 				assert.Equal(t, 1, budget.Spec.MaxUnavailable.IntValue())
@@ -140,10 +146,16 @@ func TestPodsAreHardened(t *testing.T) {
 	}
 }
 
+// TestPodsAreAdmitted: by the Pod Security Standard, and where critical pods need a quota, as on GKE.
 func TestPodsAreAdmitted(t *testing.T) {
 	var said warnings
 	c := newClient(t, &said)
 	install(t, c)
+	grantQuotas(t, c)
+	withoutQuota := controlplane.Namespace(t, c)
+	for _, name := range []string{"watcher", "processor"} {
+		require.NoError(t, c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: withoutQuota, Name: name}}))
+	}
 	for _, dir := range []string{base, minikube, ha} {
 		for _, d := range all[appsv1.Deployment](t, render(t, dir), "Deployment") {
 			assert.NoError(t, c.Create(t.Context(), podOf(&d)), "%s: the pod of %s", dir, d.Name)
@@ -153,7 +165,28 @@ func TestPodsAreAdmitted(t *testing.T) {
 			lax.Spec.SecurityContext.RunAsNonRoot = new(false)
 			assert.True(t, apierrors.IsForbidden(c.Create(t.Context(), lax)), "only restricted pods are admitted")
 			said = nil
+
+			elsewhere := podOf(&d)
+			elsewhere.Namespace = withoutQuota
+			assert.ErrorContains(t, c.Create(t.Context(), elsewhere), "insufficient quota")
+			said = nil
 		}
+	}
+}
+
+// grantQuotas makes the quotas known to be kept, as kube-controller-manager does.
+func grantQuotas(t *testing.T, c client.Client) {
+	t.Helper()
+	var quotas corev1.ResourceQuotaList
+	require.NoError(t, c.List(t.Context(), &quotas))
+	require.NotEmpty(t, quotas.Items)
+	for i := range quotas.Items {
+		q := &quotas.Items[i]
+		q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{}
+		for name := range q.Spec.Hard {
+			q.Status.Used[name] = resource.Quantity{}
+		}
+		require.NoError(t, c.Status().Update(t.Context(), q))
 	}
 }
 

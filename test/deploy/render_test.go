@@ -98,12 +98,12 @@ func newClient(t *testing.T, warnings rest.WarningHandler) client.Client {
 	return c
 }
 
-// install applies the namespaces, service accounts, roles and bindings of the base.
+// install applies the namespaces, service accounts, roles, bindings and quotas of the base.
 func install(t *testing.T, c client.Client) {
 	t.Helper()
 	for _, obj := range render(t, base) {
 		switch obj.GetKind() {
-		case "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding":
+		case "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ResourceQuota":
 			require.NoError(t, apply(t, c, obj), "applying %s %s", obj.GetKind(), obj.GetName())
 		}
 	}
