@@ -153,27 +153,26 @@ func (q *Queue) Put(ctx context.Context, t txn.Transaction) error {
 // HasEvent reports whether the queue holds the event that t records, by a live read. Unlike
 // [Queue.Put], it marks no transaction as urgent.
 func (q *Queue) HasEvent(ctx context.Context, t txn.Transaction) (bool, error) {
-	var cm corev1.ConfigMap
-	err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: t.Name()}, &cm)
+	cm, err := q.read(ctx, t)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
+		return false, err
 	}
-	existing, err := Parse(&cm)
+	existing, err := Parse(cm)
 	return err == nil && existing.IsSameEvent(t), nil
 }
 
 // confirm returns nil if the ConfigMap that has the name of t records the same event.
 func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
-	var cm corev1.ConfigMap
-	if err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: t.Name()}, &cm); err != nil {
+	cm, err := q.read(ctx, t)
+	if err != nil {
 		// NotFound too: what had the name has just been applied, and whether that was t is
 		// unknown. Storing it again is right in either case.
-		return fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
+		return err
 	}
-	existing, err := Parse(&cm)
+	existing, err := Parse(cm)
 	taken := err != nil || !existing.IsSameEvent(t)
 	if err == nil && (t.AtOnce || taken) {
 		if err := q.Hurry(ctx, existing); err != nil {
@@ -188,15 +187,23 @@ func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
 
 // Holds reports whether a transaction is in the queue, by a live read.
 func (q *Queue) Holds(ctx context.Context, t Queued) (bool, error) {
-	var cm corev1.ConfigMap
-	err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: t.Name()}, &cm)
+	cm, err := q.read(ctx, t.Transaction)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
+		return false, err
 	}
 	return cm.UID == t.ObjectUID, nil
+}
+
+// read returns the ConfigMap that has the name of a transaction, by a live read.
+func (q *Queue) read(ctx context.Context, t txn.Transaction) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{}
+	if err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: t.Name()}, cm); err != nil {
+		return nil, fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
+	}
+	return cm, nil
 }
 
 // Remove takes a transaction out of the queue. It is deleted by its uid, so that another
