@@ -20,7 +20,8 @@ contexts: [{name: gone, context: {cluster: gone}}]
 clusters: [{name: gone, cluster: {server: "http://127.0.0.1:1"}}]
 `
 
-// TestExitCodes: a command line that is wrong is told before any request, so it makes no difference that the cluster does not answer.
+// TestExitCodes: a command line that is wrong is told before any request, so it makes no difference
+// that the cluster does not answer.
 func TestExitCodes(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(config, []byte(kubeconfig), 0o600))

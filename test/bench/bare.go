@@ -27,7 +27,8 @@ import (
 type bareClient struct {
 	*cluster
 
-	// writers are as many as the watchers have together, and workers a few more than the processors have.
+	// writers are as many as the watchers have together, and workers a few more than the
+	// processors have.
 	writers, workers *semaphore.Weighted
 	records          map[string]*bareRecord
 }

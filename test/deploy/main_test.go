@@ -14,7 +14,8 @@ import (
 // auditPolicy has the API server note who does what to which object, once for each request.
 const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]}`
 
-// limitedPriority has the API server admit critical pods only where a quota allows them, as GKE does.
+// limitedPriority has the API server admit critical pods only where a quota allows them, as GKE
+// does.
 const limitedPriority = `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [{
 	"name": "ResourceQuota", "configuration": {
 		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration", "limitedResources": [{

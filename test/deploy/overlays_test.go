@@ -146,7 +146,8 @@ func TestPodsAreHardened(t *testing.T) {
 	}
 }
 
-// TestPodsAreAdmitted: by the Pod Security Standard, and where critical pods need a quota, as on GKE.
+// TestPodsAreAdmitted: by the Pod Security Standard, and where critical pods need a quota, as on
+// GKE.
 func TestPodsAreAdmitted(t *testing.T) {
 	var said warnings
 	c := newClient(t, &said)
