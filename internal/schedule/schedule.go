@@ -22,6 +22,9 @@ import (
 const (
 	// step is the failover delay per rank.
 	step = 3 * time.Second
+	// unreadyStep is the failover delay for all that are not ready together. Most of them are gone;
+	// one that is not has missed two renewals and is late with nodes, too.
+	unreadyStep = time.Second
 	// limit bounds the failover delay, whatever the number of replicas, dead or alive.
 	limit = 5 * time.Second
 	// returns is how many batch periods the end of an incarnation waits for the node to return.
@@ -124,14 +127,14 @@ func Priority(urgent bool, place shardlease.Place) int {
 
 // failover returns how long a node is left to those that come before this process.
 func failover(place shardlease.Place) time.Duration {
-	steps := place.Rank
-	if place.Unready {
-		steps++
-	}
-	if steps > int(limit/step) {
+	if place.Rank > int(limit/step) { // it may be large
 		return limit
 	}
-	return time.Duration(steps) * step
+	delay := time.Duration(place.Rank) * step
+	if place.Unready {
+		delay += unreadyStep
+	}
+	return min(delay, limit)
 }
 
 func earlier(a, b time.Time) time.Time {

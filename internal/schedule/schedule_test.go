@@ -31,7 +31,7 @@ func at(typ txn.Type, age time.Duration) queue.Queued {
 
 func TestDue(t *testing.T) {
 	owner, second, last := shardlease.Place{}, shardlease.Place{Rank: 1}, shardlease.Place{Rank: 20}
-	behindDead := shardlease.Place{Unready: true}
+	behindDead, behindBoth := shardlease.Place{Unready: true}, shardlease.Place{Rank: 1, Unready: true}
 	asked := at(txn.Updated, 0)
 	asked.AtOnce = true
 	ahead := at(txn.Updated, -time.Hour) // the watcher's clock is ahead, and so is the API server's
@@ -45,7 +45,8 @@ func TestDue(t *testing.T) {
 	}{
 		"a restore, the owner":                          {[]queue.Queued{at(txn.Added, 0)}, owner, 0},
 		"a restore, the next":                           {[]queue.Queued{at(txn.Added, 0)}, second, 3 * time.Second},
-		"a restore, after silent members":               {[]queue.Queued{at(txn.Added, 0)}, behindDead, 3 * time.Second},
+		"a restore, after silent members":               {[]queue.Queued{at(txn.Added, 0)}, behindDead, time.Second},
+		"a restore, after those and a ready one":        {[]queue.Queued{at(txn.Added, 0)}, behindBoth, 4 * time.Second},
 		"a restore, the last of many":                   {[]queue.Queued{at(txn.Added, 0)}, last, 5 * time.Second},
 		"a restore that was recorded before this start": {[]queue.Queued{at(txn.Added, 5*time.Second)}, last, 0},
 		"a change":                                       {[]queue.Queued{at(txn.Updated, 0)}, owner, batch},
