@@ -21,12 +21,12 @@ import (
 
 const (
 	// step is the failover delay per rank.
-	step = 2 * time.Second
+	step = 3 * time.Second
 	// unreadyStep is the failover delay for all that are not ready together. Most of them are gone;
 	// one that is not has missed two renewals and is late with nodes, too.
 	unreadyStep = time.Second
 	// limit bounds the failover delay, whatever the number of replicas, dead or alive.
-	limit = 3 * time.Second
+	limit = 5 * time.Second
 	// returns is how many batch periods the end of an incarnation waits for the node to return.
 	// Nobody needs the save meanwhile, and together with the return it costs one lock instead of
 	// two. With 5,000 nodes that are deleted and come back it saves one lock in six.

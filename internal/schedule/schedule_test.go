@@ -44,18 +44,18 @@ func TestDue(t *testing.T) {
 		want    time.Duration // from the time at which the process first sees it
 	}{
 		"a restore, the owner":                          {[]queue.Queued{at(txn.Added, 0)}, owner, 0},
-		"a restore, the next":                           {[]queue.Queued{at(txn.Added, 0)}, second, 2 * time.Second},
+		"a restore, the next":                           {[]queue.Queued{at(txn.Added, 0)}, second, 3 * time.Second},
 		"a restore, after silent members":               {[]queue.Queued{at(txn.Added, 0)}, behindDead, time.Second},
-		"a restore, after those and a ready one":        {[]queue.Queued{at(txn.Added, 0)}, behindBoth, 3 * time.Second},
-		"a restore, the last of many":                   {[]queue.Queued{at(txn.Added, 0)}, last, 3 * time.Second},
-		"a restore that was recorded before this start": {[]queue.Queued{at(txn.Added, 3*time.Second)}, last, 0},
+		"a restore, after those and a ready one":        {[]queue.Queued{at(txn.Added, 0)}, behindBoth, 4 * time.Second},
+		"a restore, the last of many":                   {[]queue.Queued{at(txn.Added, 0)}, last, 5 * time.Second},
+		"a restore that was recorded before this start": {[]queue.Queued{at(txn.Added, 5*time.Second)}, last, 0},
 		"a change":                                       {[]queue.Queued{at(txn.Updated, 0)}, owner, batch},
-		"a change, the next":                             {[]queue.Queued{at(txn.Updated, 0)}, second, batch + 2*time.Second},
+		"a change, the next":                             {[]queue.Queued{at(txn.Updated, 0)}, second, batch + 3*time.Second},
 		"a change that somebody waits for":               {[]queue.Queued{asked}, owner, 0},
 		"a change that has waited":                       {[]queue.Queued{at(txn.Updated, 3*time.Second)}, owner, 2 * time.Second},
 		"the end of a node":                              {[]queue.Queued{at(txn.Deleted, 0)}, owner, 9 * batch},
 		"the end of a node that has returned":            {[]queue.Queued{at(txn.Deleted, time.Second), at(txn.Added, 0)}, owner, 0},
-		"the same, the next counts from the return":      {[]queue.Queued{at(txn.Deleted, 4*time.Second), at(txn.Added, 0)}, second, 2 * time.Second},
+		"the same, the next counts from the return":      {[]queue.Queued{at(txn.Deleted, 4*time.Second), at(txn.Added, 0)}, second, 3 * time.Second},
 		"an urgent one after a change that is due first": {[]queue.Queued{at(txn.Updated, time.Minute), at(txn.Added, 0)}, owner, batch - time.Minute},
 		"all clocks are ahead":                           {[]queue.Queued{ahead}, owner, batch},
 		"the watcher's clock is ahead":                   {[]queue.Queued{watcherAhead}, owner, 0},
@@ -81,14 +81,14 @@ func TestWorkThatIsOldIsFreeForEverybody(t *testing.T) {
 		for i := range pending {
 			typ := txn.Types()[g.IntN(3)]
 			restores = restores || typ == txn.Added
-			pending[i] = at(typ, 3*time.Second+time.Duration(g.Int64N(int64(time.Minute))))
+			pending[i] = at(typ, 5*time.Second+time.Duration(g.Int64N(int64(time.Minute))))
 		}
-		oldest := 3 * time.Second
+		oldest := 5 * time.Second
 		if !restores { // then saves wait, too
 			for i := range pending {
-				pending[i] = at(pending[i].Type, 48*time.Second+time.Duration(g.Int64N(int64(time.Minute))))
+				pending[i] = at(pending[i].Type, 50*time.Second+time.Duration(g.Int64N(int64(time.Minute))))
 			}
-			oldest = 48 * time.Second
+			oldest = 50 * time.Second
 		}
 		place := shardlease.Place{Rank: g.IntN(1000), Unready: g.IntN(2) == 0}
 		s := schedule.Schedule{Batch: batch}
@@ -113,7 +113,7 @@ func TestNoPlaceAndNoClockDelaysWorkForLong(t *testing.T) {
 			}
 			waited += min(wait, time.Second)
 		}
-		bound := 3 * time.Second
+		bound := 5 * time.Second
 		if typ != txn.Added {
 			bound += 9 * batch
 		}
@@ -128,17 +128,17 @@ func TestNodeThatIsBegunIsLeftToNobodyUntilNothingIsPending(t *testing.T) {
 	s.Begin("node-1")
 	assert.Zero(t, s.Wait("node-1", pending, place, start))
 	s.Forget("node-1")
-	assert.Equal(t, batch+2*time.Second, s.Wait("node-1", pending, place, start))
+	assert.Equal(t, batch+3*time.Second, s.Wait("node-1", pending, place, start))
 }
 
 func TestAnotherTransactionCountsFromWhenItIsSeen(t *testing.T) {
 	s := schedule.Schedule{Batch: batch}
 	place := shardlease.Place{Rank: 1}
 	first := at(txn.Added, 0)
-	assert.Equal(t, 2*time.Second, s.Wait("node-1", schedule.Of([]queue.Queued{first}), place, start))
+	assert.Equal(t, 3*time.Second, s.Wait("node-1", schedule.Of([]queue.Queued{first}), place, start))
 	next := at(txn.Added, -time.Minute)
 	next.ObjectUID = "next"
-	assert.Equal(t, 2*time.Second, s.Wait("node-1", schedule.Of([]queue.Queued{next}), place, start.Add(time.Minute)))
+	assert.Equal(t, 3*time.Second, s.Wait("node-1", schedule.Of([]queue.Queued{next}), place, start.Add(time.Minute)))
 }
 
 func TestOwnerWorksOnItsNodesFirst(t *testing.T) {
