@@ -22,8 +22,8 @@ import (
 const (
 	// step is the failover delay per rank.
 	step = 3 * time.Second
-	// unreadyStep is the failover delay for all that are not ready together. Most of them are gone;
-	// one that is not has missed two renewals and is late with nodes, too.
+	// unreadyStep is the failover delay for all members that are not ready together. Most of them are
+	// gone. One that still runs has missed two renewals, and is most likely late with its nodes, too.
 	unreadyStep = time.Second
 	// limit bounds the failover delay, whatever the number of replicas, dead or alive.
 	limit = 5 * time.Second
@@ -127,9 +127,6 @@ func Priority(urgent bool, place shardlease.Place) int {
 
 // failover returns how long a node is left to those that come before this process.
 func failover(place shardlease.Place) time.Duration {
-	if place.Rank > int(limit/step) { // it may be large
-		return limit
-	}
 	delay := time.Duration(place.Rank) * step
 	if place.Unready {
 		delay += unreadyStep
