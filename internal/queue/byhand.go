@@ -24,15 +24,11 @@ const retriedAtAnnotation = "nodekeeper.dev/retried-at"
 // Read returns a ConfigMap of the transaction namespace that is ours, readable or not, by a live
 // read; nil if there is none.
 func (q *Queue) Read(ctx context.Context, name string) (*corev1.ConfigMap, error) {
-	cm := &corev1.ConfigMap{}
-	err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: name}, cm)
+	cm, err := q.read(ctx, name)
 	if apierrors.IsNotFound(err) || err == nil && !txn.Ours(cm) {
 		return nil, nil //nolint:nilnil // "there is none" is an answer, not an error
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading transaction %q: %w", name, err)
-	}
-	return cm, nil
+	return cm, err
 }
 
 // Touch changes a ConfigMap so that the processors retry it, and releases it from quarantine,

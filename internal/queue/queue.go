@@ -153,7 +153,7 @@ func (q *Queue) Put(ctx context.Context, t txn.Transaction) error {
 // HasEvent reports whether the queue holds the event that t records, by a live read. Unlike
 // [Queue.Put], it marks no transaction as urgent.
 func (q *Queue) HasEvent(ctx context.Context, t txn.Transaction) (bool, error) {
-	cm, err := q.read(ctx, t)
+	cm, err := q.read(ctx, t.Name())
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -166,7 +166,7 @@ func (q *Queue) HasEvent(ctx context.Context, t txn.Transaction) (bool, error) {
 
 // confirm returns nil if the ConfigMap that has the name of t records the same event.
 func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
-	cm, err := q.read(ctx, t)
+	cm, err := q.read(ctx, t.Name())
 	if err != nil {
 		// NotFound too: what had the name has just been applied, and whether that was t is
 		// unknown. Storing it again is right in either case.
@@ -187,7 +187,7 @@ func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
 
 // Holds reports whether a transaction is in the queue, by a live read.
 func (q *Queue) Holds(ctx context.Context, t Queued) (bool, error) {
-	cm, err := q.read(ctx, t.Transaction)
+	cm, err := q.read(ctx, t.Name())
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -197,11 +197,12 @@ func (q *Queue) Holds(ctx context.Context, t Queued) (bool, error) {
 	return cm.UID == t.ObjectUID, nil
 }
 
-// read returns the ConfigMap that has the name of a transaction, by a live read.
-func (q *Queue) read(ctx context.Context, t txn.Transaction) (*corev1.ConfigMap, error) {
+// read returns a ConfigMap of the transaction namespace, by a live read. If there is none, the error
+// is of the kind that apierrors.IsNotFound reports.
+func (q *Queue) read(ctx context.Context, name string) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
-	if err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: t.Name()}, cm); err != nil {
-		return nil, fmt.Errorf("reading transaction %s of node %q: %w", t.Name(), t.Node, err)
+	if err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: name}, cm); err != nil {
+		return nil, fmt.Errorf("reading transaction %q: %w", name, err)
 	}
 	return cm, nil
 }
