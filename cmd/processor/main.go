@@ -36,6 +36,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	ctx = service.WithLogger(ctx, stderr, &opts.Options)
+	service.ShareLogger(ctx)
 	service.LogStart(ctx, fs)
 	metrics.Registry.MustRegister(version.Metric(program))
 

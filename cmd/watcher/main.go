@@ -43,6 +43,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return fmt.Errorf("--silence %s: give a positive duration", *silence)
 	}
 	ctx = service.WithLogger(ctx, stderr, &opts)
+	service.ShareLogger(ctx)
 	service.LogStart(ctx, fs)
 	if *headStart != 0 {
 		logf.FromContext(ctx).Info("Ignored a flag that is deprecated", "flag", "head-start", "value", *headStart)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/klog/v2"
 
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/version"
@@ -71,7 +70,6 @@ func TestStartIsLoggedWithEverySetting(t *testing.T) {
 	fs := flag.NewFlagSet("watcher", flag.ContinueOnError)
 	o.AddFlags(fs)
 	require.NoError(t, o.Parse(fs, []string{"--identity=me", "--metadata-namespace=records"}, io.Discard))
-	t.Cleanup(klog.ClearLogger)
 	service.LogStart(service.WithLogger(t.Context(), &stderr, o), fs)
 	var line struct {
 		Msg, Program, Identity, Version, Commit string

@@ -50,14 +50,19 @@ type Config struct {
 	Permissions []Permission
 }
 
-// WithLogger returns ctx with the logger of the program, which writes JSON lines to w. Call it
-// once: it sets the logger of the libraries too.
+// WithLogger returns ctx with the logger of the program, which writes JSON lines to w.
 func WithLogger(ctx context.Context, w io.Writer, o *Options) context.Context {
 	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.Level(-o.Verbosity)})
 	log := logr.FromSlogHandler(handler).WithValues("identity", o.Identity)
+	return logf.IntoContext(ctx, log)
+}
+
+// ShareLogger gives the logger of ctx to the libraries that log without a context. It is not safe
+// for concurrent use with anything that logs: call it when a program starts.
+func ShareLogger(ctx context.Context) {
+	log := logf.FromContext(ctx)
 	logf.SetLogger(log)
 	klog.SetLogger(log)
-	return logf.IntoContext(ctx, log)
 }
 
 // LogStart logs the program's version and all of its settings.

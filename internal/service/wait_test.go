@@ -21,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/klog/v2"
 
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/test/controlplane"
@@ -66,7 +65,6 @@ func wait(t *testing.T, kubeconfig string, needed ...service.Permission) *progra
 	ctx, cancel := context.WithCancel(t.Context())
 	p.cancel = cancel
 	t.Cleanup(cancel)
-	t.Cleanup(klog.ClearLogger)
 	ctx = service.WithLogger(ctx, &p.log, o)
 	go func() {
 		_, err := service.New(ctx, service.Config{Program: "watcher", Options: o, Permissions: needed})
