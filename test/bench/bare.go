@@ -77,7 +77,7 @@ func (b *bareClient) cycle(ctx context.Context) error {
 	})
 	if err == nil {
 		err = b.each(ctx, b.members(), func(ctx context.Context, m *member) error {
-			if err := b.comeBack(ctx, m); err != nil {
+			if err := b.register(ctx, m); err != nil {
 				return err
 			}
 			rest.Go(func() error { return b.restore(restCtx, m) })

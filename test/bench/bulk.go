@@ -53,7 +53,7 @@ func (c *cluster) cycle(ctx context.Context, members []*member, name string) (*m
 	if err := c.each(ctx, members, c.delete); err != nil {
 		return nil, err
 	}
-	if err := c.each(ctx, members, c.comeBack); err != nil {
+	if err := c.each(ctx, members, c.register); err != nil {
 		return nil, err
 	}
 	last, err := c.see.awaitQuiet(ctx, uids(members))

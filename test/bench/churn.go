@@ -45,7 +45,7 @@ func churn(ctx context.Context, r *report, c *cluster, duration time.Duration, r
 			if err := pause(allCtx, absence); err != nil {
 				return err
 			}
-			if err := c.comeBack(allCtx, m); err != nil {
+			if err := c.register(allCtx, m); err != nil {
 				return err
 			}
 			returned[i] = m.uid

@@ -94,7 +94,7 @@ func (c *cluster) timeReturn(ctx context.Context, before func(context.Context) e
 		return returned{}, err
 	}
 	began := time.Now()
-	if err := c.each(ctx, c.members(), c.comeBack); err != nil {
+	if err := c.each(ctx, c.members(), c.register); err != nil {
 		return returned{}, err
 	}
 	last, err := c.see.awaitQuiet(ctx, uids(c.members()))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // hands is how many requests the user has under way at a time. It is what a watcher has, too.
@@ -51,7 +53,12 @@ func (c *cluster) recruit(ctx context.Context, count int) error {
 		m := newMember(i)
 		c.fleet[m.name] = m
 	}
-	return c.each(ctx, c.members(), func(ctx context.Context, m *member) error { return c.create(ctx, m, m.labels) })
+	return c.each(ctx, c.members(), func(ctx context.Context, m *member) error {
+		if err := c.register(ctx, m); err != nil {
+			return err
+		}
+		return c.label(ctx, m)
+	})
 }
 
 // members returns the fleet in no order.
@@ -84,16 +91,26 @@ func (c *cluster) delete(ctx context.Context, m *member) error {
 	return nil
 }
 
-// comeBack creates a node again, as its kubelet does: without the labels that a user gave it.
-func (c *cluster) comeBack(ctx context.Context, m *member) error {
-	return c.create(ctx, m, kubelets(m.name))
-}
-
-func (c *cluster) create(ctx context.Context, m *member, own map[string]string) error {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: own}}
-	if err := c.api.Create(ctx, n); err != nil {
+// register creates a node as its kubelet does: without the labels that a user gives it.
+func (c *cluster) register(ctx context.Context, m *member) error {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: kubelets(m.name)}}
+	if err := c.api.Create(ctx, n, client.FieldOwner("kubelet")); err != nil {
 		return fmt.Errorf("creating node %s: %w", m.name, err)
 	}
 	m.uid, m.resourceVersion = n.UID, n.ResourceVersion
+	return nil
+}
+
+// label gives a node the labels of a user.
+func (c *cluster) label(ctx context.Context, m *member) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": m.labels}})
+	if err != nil {
+		return fmt.Errorf("encoding the labels of node %s: %w", m.name, err)
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}
+	if err := c.api.Patch(ctx, n, client.RawPatch(types.MergePatchType, body), client.FieldOwner("kubectl-label")); err != nil {
+		return fmt.Errorf("labelling node %s: %w", m.name, err)
+	}
+	m.resourceVersion = n.ResourceVersion
 	return nil
 }
