@@ -327,7 +327,8 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 		return err
 	}
 	a.Observer.Applied(ctx, t, step.Decision, node)
+	read := k.node
 	k.node = node
 	// The answer, and not the request: admission plugins may add and remove labels.
-	return a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(node)), k)
+	return a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(node)), k)
 }

@@ -62,7 +62,7 @@ func elsewhere() []*corev1.ConfigMap {
 func TestImportSeesANodeThatComesBackMeanwhile(t *testing.T) {
 	for name, more := range map[string]set{"with its labels": {}, "with another zone": {"topology.kubernetes.io/zone": "z2"}} {
 		t.Run(name, func(t *testing.T) {
-			own := preserve.Given("node-1", set{"rack": "r1"}, revision.MustParse("100"))
+			own := preserve.Given("node-1", labels.Side{Labels: set{"rack": "r1"}}, revision.MustParse("100"))
 			own.Source, own.Ended = "source", true
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: own.Node, UID: "next", Labels: set{"rack": "r1", labels.Marker: "100"}}}
 			maps.Copy(n.Labels, more)
@@ -70,7 +70,7 @@ func TestImportSeesANodeThatComesBackMeanwhile(t *testing.T) {
 				require.NoError(t, c.Create(ctx, n))
 				live := nodes.Metadata(own.Node)
 				live.UID, live.ResourceVersion, live.Labels = n.UID, "350", n.Labels
-				noted := preserve.Noted(own, *preserve.NodeOf(live))
+				noted := preserve.Noted(own, preserve.Node{}, *preserve.NodeOf(live))
 				var cm corev1.ConfigMap
 				require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: "records", Name: own.Node}, &cm))
 				noted.Write(&cm)

@@ -53,6 +53,11 @@ func ParseLabelEdit(args []string) (LabelEdit, error) {
 	return e, nil
 }
 
+// keys are those that the edit names.
+func (e LabelEdit) keys() labels.Keys {
+	return labels.KeysOf(maps.Keys(e.set)).Union(labels.KeysOf(slices.Values(e.remove)))
+}
+
 // Of returns labels after the edit. It changes no value that is there, unless overwrite is set.
 func (e LabelEdit) Of(before map[string]string, overwrite bool) (map[string]string, error) {
 	after := maps.Clone(before)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +106,9 @@ func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 	}
 	t := txn.Of(h.Type, n.Live)
 	t.ObservedAt, t.AtOnce = time.Now(), true
+	// Only the servers know for certain which managers are agents. What they have stored still
+	// holds.
+	t.Machine, t.Unclear = "", labels.KeysOf(maps.Keys(t.Labels))
 	r := Request{Transaction: t, Before: n, Blocked: n.Saved.Unreadable != nil}
 	if decisions := n.Forecast(h.Policy, t); len(decisions) > 0 {
 		r.Decision = decisions[len(decisions)-1]

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"nodekeeper.dev/internal/inspect"
@@ -30,10 +29,10 @@ type Edit struct {
 	Progress         Progress
 }
 
-// Apply edits the record of a node and returns its labels before and after. It waits first until
+// Apply edits the record of a node and returns it as it was before and after. It waits first until
 // nothing is pending of the node: what is pending may hold labels that the record must have first.
-// Labels that are so already are not written.
-func (e *Edit) Apply(ctx context.Context, name string) (before map[string]string, after record.Record, err error) {
+// What is so already, see [Changes], is not written.
+func (e *Edit) Apply(ctx context.Context, name string) (before, after record.Record, err error) {
 	n, err := e.settled(ctx, name)
 	if err == nil && !e.IgnoreMissingEnd && !e.DryRun.Dry() && endMissing(n) {
 		if _, err = awaitEnd(ctx, e.Cluster, n, e.Timeout, e.Progress); err == nil {
@@ -41,11 +40,11 @@ func (e *Edit) Apply(ctx context.Context, name string) (before map[string]string
 		}
 	}
 	if err != nil {
-		return nil, record.Record{}, err
+		return record.Record{}, record.Record{}, err
 	}
-	before = n.Saved.Record.Labels
+	before = *n.Saved.Record
 	after, err = e.edited(n)
-	if err != nil || maps.Equal(before, after.Labels) || e.DryRun == DryRunClient {
+	if err != nil || !Changes(before, after) || e.DryRun == DryRunClient {
 		return before, after, err
 	}
 	door := &records.Records{Client: e.DryRun.Writer(e.Cluster.Client), Namespace: e.Cluster.MetadataNamespace}
@@ -54,6 +53,11 @@ func (e *Edit) Apply(ctx context.Context, name string) (before map[string]string
 		err = ErrChanged
 	}
 	return before, after, err
+}
+
+// Changes reports whether an edit changes the labels of a record, or whose they are.
+func Changes(before, after record.Record) bool {
+	return !preserve.Saved(before).Equal(preserve.Saved(after))
 }
 
 // settled reads a node that is away and has a record, when nothing is pending of it.
@@ -107,7 +111,7 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 	if err != nil {
 		return record.Record{}, err
 	}
-	edited := preserve.Given(n.Name, after, n.Now)
+	edited := preserve.Given(n.Name, preserve.Edited(preserve.Saved(*n.Saved.Record), after, e.Labels.keys()), n.Now)
 	if size := txn.DataBytes(edited.ConfigMap("").Data); size > txn.MaxDataBytes {
 		return record.Record{}, fmt.Errorf("the labels would have %d bytes: a record has room for %d", size, txn.MaxDataBytes)
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/version"
 )
@@ -27,6 +28,10 @@ func (p *plugin) connect() (*cluster, error) {
 	if p.transactionNamespace == p.metadataNamespace {
 		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
 	}
+	managers, err := agents.Parse(p.machineManagers)
+	if err != nil {
+		return nil, misused(fmt.Errorf("--machine-managers: %w", err))
+	}
 	config, err := p.config.ToRESTConfig()
 	if err != nil {
 		return nil, err
@@ -38,7 +43,9 @@ func (p *plugin) connect() (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
-	c.Cluster = inspect.Cluster{Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace}
+	c.Cluster = inspect.Cluster{
+		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, Agents: managers,
+	}
 	return c, nil
 }
 

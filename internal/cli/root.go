@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/version"
 )
 
@@ -21,6 +22,7 @@ type plugin struct {
 
 	config                                  *genericclioptions.ConfigFlags
 	transactionNamespace, metadataNamespace string
+	machineManagers                         string
 }
 
 // Main runs the plugin with these arguments and returns its exit code.
@@ -72,6 +74,8 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&p.transactionNamespace, "transaction-namespace", "node-metadata-transactions", "Namespace of transactions and node locks.")
 	flags.StringVar(&p.metadataNamespace, "metadata-namespace", "node-metadata", "Namespace of records.")
+	flags.StringVar(&p.machineManagers, "machine-managers", agents.Default, "Field managers of the machines' agents: use the value of the watchers and processors.")
+	flags.Lookup("machine-managers").DefValue = "their default"
 	p.config.AddFlags(flags)
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look and understand:"}, &cobra.Group{ID: groupAct, Title: "Act:"})
 	for _, command := range []func(*plugin) *cobra.Command{

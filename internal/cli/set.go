@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	"github.com/spf13/cobra"
 
@@ -64,11 +63,11 @@ func (p *plugin) set(ctx context.Context, o *setOptions, args []string) error {
 	switch {
 	case err != nil:
 		return err
-	case maps.Equal(before, after.Labels):
+	case !byhand.Changes(before, after):
 		_, _ = fmt.Fprintf(p.Out, "node/%s not changed: its saved labels are so already\n", names[0])
 		return nil
 	}
 	_, _ = fmt.Fprintf(p.Out, "node/%s changed, version %s%s\n", names[0], after.Revision, o.dryRun.suffix())
-	output.WriteChanges(p.Out, before, after.Labels)
+	output.WriteChanges(p.Out, before.Labels, after.Labels)
 	return nil
 }

@@ -33,16 +33,51 @@ type Policy struct {
 	Live Patterns
 }
 
-// Restored returns the labels that a node gets by a restore, from those that it
-// carries and those that were saved for it, all without the marker.
-func (p Policy) Restored(live, saved map[string]string) map[string]string {
-	result := maps.Clone(saved)
-	if result == nil {
-		result = map[string]string{}
+// Side is what a restore knows of the labels on one of its sides: the returned node, or what is
+// saved of it. No map has the marker.
+type Side struct {
+	Labels map[string]string
+	// Machine are the keys that the machine's agents set, and nobody else.
+	Machine Keys
+	// Unclear are the keys of labels of which nobody knows who had set them. No key of Machine is
+	// among them.
+	Unclear Keys
+	// Overruled are keys that agents had set and that a person has changed or removed. Only what is
+	// saved has them.
+	Overruled Keys
+}
+
+// Equal reports whether two sides are the same.
+func (s Side) Equal(other Side) bool {
+	return s.Machine == other.Machine && s.Unclear == other.Unclear && s.Overruled == other.Overruled && maps.Equal(s.Labels, other.Labels)
+}
+
+// Restored returns the labels that a node gets by a restore, from those that it carries and those
+// that were saved of it. The order of the rules is that of docs/design.md:
+//
+//  1. A live label that the node carries stays.
+//  2. What people had set is restored. So are labels of unknown origin, unless the node's agents have
+//     set them.
+//  3. What the node's agents have set stays, and what those of the former machine had set stays as
+//     the node has it, unless a person had removed it from the former node.
+//  4. What only agents had set on the former node is not put back.
+//  5. Anything else that the node carries goes, or stays in mode merge.
+func (p Policy) Restored(live, saved Side) map[string]string {
+	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
+	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()
+	for key, value := range saved.Labels {
+		if !former[key] {
+			result[key] = value
+		}
 	}
-	for key, value := range live {
-		_, isSaved := saved[key]
-		if p.Live.Match(key) || (p.Mode == Merge && !isSaved) {
+	machine, claimed := live.Machine.Set(), live.Machine.Union(live.Unclear).Set()
+	for key, value := range live.Labels {
+		_, wished := result[key]
+		switch {
+		case p.Live.Match(key), machine[key] && unclear[key] && !overruled[key]:
+			result[key] = value
+		case wished:
+		case (claimed[key] || former[key]) && !overruled[key], p.Mode == Merge:
 			result[key] = value
 		}
 	}

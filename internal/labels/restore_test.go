@@ -38,10 +38,10 @@ func TestPolicyRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy := labels.Policy{Mode: tc.mode, Live: parse(t, zone)}
 			live, saved := maps.Clone(tc.live), maps.Clone(tc.saved)
-			got := policy.Restored(live, saved)
+			got := policy.Restored(labels.Side{Labels: live}, labels.Side{Labels: saved})
 			assert.Equal(t, tc.want, got)
 
-			assert.Equal(t, got, policy.Restored(got, saved), "to restore again changes nothing")
+			assert.Equal(t, got, policy.Restored(labels.Side{Labels: got}, labels.Side{Labels: saved}), "to restore again changes nothing")
 			got["other"] = "v"
 			assert.Equal(t, tc.live, live, "the arguments stay as they are")
 			assert.Equal(t, tc.saved, saved, "the arguments stay as they are")
@@ -51,7 +51,8 @@ func TestPolicyRestored(t *testing.T) {
 
 func TestPolicyWithoutLivePatternsReplacesEverything(t *testing.T) {
 	policy := labels.Policy{Mode: labels.Replace, Live: parse(t, "")}
-	got := policy.Restored(map[string]string{"kubernetes.io/hostname": "new", "x": "y"}, map[string]string{"kubernetes.io/hostname": "old"})
+	live := labels.Side{Labels: map[string]string{"kubernetes.io/hostname": "new", "x": "y"}}
+	got := policy.Restored(live, labels.Side{Labels: map[string]string{"kubernetes.io/hostname": "old"}})
 	assert.Equal(t, map[string]string{"kubernetes.io/hostname": "old"}, got)
 }
 

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -48,13 +49,24 @@ type Node struct {
 	Revision revision.Revision
 	// Labels are the node's labels without the marker.
 	Labels map[string]string
-	Marker string
+	// Machine are the keys of those that only the machine's agents have set, Unclear of those of
+	// which nobody knows any more who did.
+	Machine, Unclear labels.Keys
+	Marker           string
 }
 
-// NodeOf returns a Node as the decision sees it.
+// NodeOf returns a Node, which was stamped, as the decision sees it.
 func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	own, marker := labels.Split(n.Labels)
-	return &Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Marker: marker}
+	return &Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker}
+}
+
+// left returns those of some keys whose labels a restore leaves as they are.
+func (n *Node) left(d Decision, keys labels.Keys) labels.Keys {
+	return keys.Where(func(key string) bool {
+		value, ok := d.Labels[key]
+		return ok && value == n.Labels[key]
+	})
 }
 
 // Decision is what to write, and why.
@@ -116,7 +128,7 @@ func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) 
 	case r == nil && t.Type == txn.Added && !t.FoundsRecord:
 		return nothing("no labels are saved for this node")
 	case r == nil:
-		return save(captured(t), "first labels of this node")
+		return save(captured(t, nil), "first labels of this node")
 	case t.Type == txn.Added && !showsLater(t, *r):
 		return decideRestore(t, *r, n, policy)
 	}
@@ -128,18 +140,19 @@ func decideSave(t txn.Transaction, r record.Record) Decision {
 	case !isLater(t, r):
 		return nothing("an older event, or of an incarnation that never got its labels back")
 	case !maps.Equal(t.Labels, r.Labels):
-		return save(captured(t), "the labels changed")
+		return save(captured(t, &r), "the labels changed")
 	case t.UID == r.Source:
 		// An event from between the two, recorded late, is older now. But the revision stays: a
 		// restore from it may be under way, if another watcher has recorded the next incarnation
 		// before this event.
 		seen := noted(r, t.UID, t.Revision)
+		heed(&seen, whose(Saved(r), sideOf(t), t.Withdrawn))
 		seen.Ended = t.Type == txn.Deleted
 		return save(seen, "the same labels, seen later")
 	}
 	// The revision moves on, so that an earlier marker, copied with this node's labels onto the
 	// next incarnation, means nothing.
-	return save(captured(t), "the same labels, seen later")
+	return save(captured(t, &r), "the same labels, seen later")
 }
 
 // showsLater reports whether an Added transaction shows an incarnation that has its labels, in a
@@ -172,42 +185,90 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 	case isSourceOrRestored(r, n.UID):
 		return nothing("this incarnation has its labels")
 	case n.Marker == r.Revision.String():
-		return decideNote(r, n)
+		return decideNote(t, r, n)
 	}
 	return Decision{
 		Action: Restore,
-		Labels: policy.Restored(n.Labels, r.Labels),
+		Labels: policy.Restored(n.side(), Saved(r)),
 		Marker: r.Revision.String(),
 		Reason: "the node returned without its labels",
 	}
 }
 
 // decideNote decides about a restore that was done and not noted.
-func decideNote(r record.Record, n *Node) Decision {
+func decideNote(t txn.Transaction, r record.Record, n *Node) Decision {
 	if !n.Revision.After(r.Restored.Revision) {
 		return nothing("an incarnation after this one has its labels already")
 	}
-	return save(Noted(r, *n), "the restore was done but not noted")
+	return save(notedLate(t, r, *n), "the restore was done but not noted")
 }
 
-// Noted returns the record after a restore onto n, which is the Node as the restore left it, or any
-// later state of that incarnation. If the Node has the saved labels, the record gets a note. If it
-// has others, by live labels or an edit since, these are saved. The Node's revision counts and not
-// the transaction's: edits between the add and the restore do not.
-func Noted(r record.Record, n Node) record.Record {
+// Saved returns what a restore takes from a record.
+func Saved(r record.Record) labels.Side {
+	return labels.Side{Labels: r.Labels, Machine: r.Machine, Unclear: r.Unclear, Overruled: r.Overruled}
+}
+
+// heed gives a record what is known of whose its labels are.
+func heed(r *record.Record, known labels.Side) {
+	r.Machine, r.Unclear, r.Overruled = known.Machine, known.Unclear, known.Overruled
+}
+
+func sideOf(t txn.Transaction) labels.Side {
+	return labels.Side{Labels: t.Labels, Machine: t.Machine, Unclear: t.Unclear, Overruled: t.Overruled}
+}
+
+func (n *Node) side() labels.Side {
+	return labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}
+}
+
+// Noted returns the record after a restore: the Node was read before it, and left by it. If it has
+// the saved labels then, the record gets a note. If it has others, by live labels for instance,
+// these are saved.
+func Noted(r record.Record, read, left Node) record.Record {
+	return notedSince(read.side(), r, left, gone(read.Machine, left.side()))
+}
+
+// notedLate returns the record after a restore onto the incarnation whose start t records; n is any
+// later state of it. What was edited since is saved. The Node's revision counts and not the
+// transaction's: edits between the add and the restore do not.
+func notedLate(t txn.Transaction, r record.Record, n Node) record.Record {
+	return notedSince(sideOf(t), r, n, "")
+}
+
+// notedSince returns the record after a restore onto n, which had some labels before. Agents have
+// withdrawn some of these since. What was unclear and was put back stays unclear.
+func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Keys) record.Record {
+	next := noted(r, n.UID, n.Revision)
 	if !maps.Equal(n.Labels, r.Labels) {
-		return record.Record{Node: r.Node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
+		next = record.Record{Node: r.Node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
 	}
-	return noted(r, n.UID, n.Revision)
+	known := whose(before, n.side(), withdrawn)
+	known.Overruled = known.Overruled.Union(r.Overruled).Without(known.Machine)
+	known.Unclear = known.Unclear.Union(r.Unclear.Where(func(key string) bool {
+		value, isThere := n.Labels[key]
+		return isThere && value == r.Labels[key]
+	})).Without(known.Machine)
+	heed(&next, known)
+	return next
 }
 
 // Given returns the record of a node whose labels come from a user and not from an incarnation. now
 // is the revision of all Nodes at a moment when there was none of that name, or none that should
 // keep its own labels: no earlier event is later than the record, and no earlier marker agrees with
 // it. So the next incarnation that is seen to be added gets these labels, and late transactions of
-// former ones have no effect.
-func Given(node string, given map[string]string, now revision.Revision) record.Record {
-	return record.Record{Node: node, Labels: given, Revision: now}
+// former ones have no effect. What agents of a former machine had set is not given.
+func Given(node string, given labels.Side, now revision.Revision) record.Record {
+	r := record.Record{Node: node, Labels: given.Labels, Revision: now}
+	heed(&r, given)
+	return r
+}
+
+// Edited returns what is saved after a person has given it these labels. The person has named some
+// keys: what agents had said on these is overruled, and what agents say on those that were removed.
+func Edited(saved labels.Side, edited map[string]string, named labels.Keys) labels.Side {
+	after := labels.Side{Labels: edited, Machine: saved.Machine.Without(named), Unclear: saved.Unclear.Without(named)}
+	after.Overruled = saved.Overruled.Union(saved.Machine.Without(after.Machine)).Union(gone(named, after))
+	return after
 }
 
 // Forgotten returns what takes the place of a record that is removed, so that no event from before
@@ -218,7 +279,9 @@ func Forgotten(node string, n *Node, now revision.Revision) record.Record {
 	if n == nil {
 		return record.Record{Node: node, Revision: now, Floor: true}
 	}
-	return record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
+	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
+	heed(&r, n.side())
+	return r
 }
 
 // noted returns the record with a note of the last incarnation that was seen to have its labels.
@@ -227,10 +290,20 @@ func noted(r record.Record, uid types.UID, rv revision.Revision) record.Record {
 	return r
 }
 
-// captured returns the record of the labels in t. It notes no restore: the last one was of other
-// labels.
-func captured(t txn.Transaction) record.Record {
-	return record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID, Ended: t.Type == txn.Deleted}
+// captured returns the record of the labels in t, which replaces r, nil if there is none. It notes
+// no restore: the last one was of other labels.
+func captured(t txn.Transaction, r *record.Record) record.Record {
+	next := record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID, Ended: t.Type == txn.Deleted}
+	var before labels.Side
+	switch {
+	case r == nil:
+	case isSourceOrRestored(*r, t.UID):
+		before = Saved(*r)
+	default: // a former machine's labels say nothing about this one
+		before.Overruled = r.Overruled
+	}
+	heed(&next, whose(before, sideOf(t), t.Withdrawn))
+	return next
 }
 
 func isSourceOrRestored(r record.Record, uid types.UID) bool {

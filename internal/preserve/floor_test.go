@@ -91,7 +91,7 @@ func TestRecordNotesTheEndOfItsIncarnation(t *testing.T) {
 			continue
 		}
 		ended++
-		restored := preserve.Noted(d.Record, preserve.Node{UID: "next", Revision: revision.MustParse("99"), Labels: d.Record.Labels})
+		restored := preserve.Noted(d.Record, preserve.Node{}, preserve.Node{UID: "next", Revision: revision.MustParse("99"), Labels: d.Record.Labels})
 		require.False(t, restored.Ended)
 	}
 	require.Positive(t, ended)

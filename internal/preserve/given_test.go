@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -16,7 +17,7 @@ func TestDecideLeavesGivenLabelsAloneUntilTheNextIncarnation(t *testing.T) {
 	g := newGenerator(t)
 	given := set{"rack": "given"}
 	for range rounds {
-		r := preserve.Given("node-1", given, revision.Of(strconv.Itoa(12+1+g.IntN(2)))) // the generator's resourceVersions and markers are before it
+		r := preserve.Given("node-1", labels.Side{Labels: given}, revision.Of(strconv.Itoa(12+1+g.IntN(2)))) // the generator's resourceVersions and markers are before it
 		late := g.transaction()
 		require.Equal(t, preserve.Nothing, preserve.Decide(late, &r, nil, replaceAll).Action, "%+v", late)
 

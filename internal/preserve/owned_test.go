@@ -38,7 +38,7 @@ func TestOwned(t *testing.T) {
 
 func TestNotedChangesTheRestoreAloneIfTheLabelsAreTheSaved(t *testing.T) {
 	r := saved()
-	got := preserve.Noted(*r, preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: same, Marker: "100"})
+	got := preserve.Noted(*r, preserve.Node{}, preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: same, Marker: "100"})
 	want := saved()
 	want.Restored = record.Restoration{UID: "stranger", Revision: revision.MustParse("300")}
 	assert.Equal(t, *want, got)
@@ -46,7 +46,7 @@ func TestNotedChangesTheRestoreAloneIfTheLabelsAreTheSaved(t *testing.T) {
 }
 
 func TestNotedTakesTheLabelsOfTheNodeIfTheyDiffer(t *testing.T) {
-	got := preserve.Noted(*saved(), preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: changed, Marker: "100"})
+	got := preserve.Noted(*saved(), preserve.Node{}, preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: changed, Marker: "100"})
 	assert.Equal(t, record.Record{Node: "node-1", Labels: changed, Revision: revision.MustParse("300"), Source: "stranger"}, got)
 }
 

@@ -45,8 +45,8 @@ func PlanBy(decide func(txn.Transaction, *record.Record, *Node) Decision, queue 
 		case Save:
 			r = new(d.Record)
 		case Restore:
-			n = restored(queue, n, d)
-			r = new(Noted(*r, *n))
+			left := restored(queue, n, d)
+			r, n = new(Noted(*r, *n, *left)), left
 		}
 		steps = extend(steps, d)
 	}
@@ -76,7 +76,9 @@ func restored(queue []txn.Transaction, n *Node, d Decision) *Node {
 	for _, t := range queue {
 		latest = revision.Max(latest, t.Revision)
 	}
-	return &Node{UID: n.UID, Revision: latest, Labels: d.Labels, Marker: d.Marker}
+	return &Node{
+		UID: n.UID, Revision: latest, Labels: d.Labels, Machine: n.left(d, n.Machine), Unclear: n.left(d, n.Unclear), Marker: d.Marker,
+	}
 }
 
 // NeedsNode reports whether a plan for these transactions may depend on the Node.

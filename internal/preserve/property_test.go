@@ -42,26 +42,66 @@ func (g generator) labels() set {
 	return l
 }
 
+// keys are any of some labels.
+func (g generator) keys(of set) labels.Keys {
+	if g.IntN(3) == 0 {
+		return ""
+	}
+	return labels.KeysOf(maps.Keys(of)).Where(func(string) bool { return g.IntN(2) == 0 })
+}
+
+// whose are the keys of some labels that agents have set, and others of which nobody knows.
+func (g generator) whose(own set) (machine, unclear labels.Keys) {
+	machine = g.keys(own)
+	return machine, g.keys(own).Without(machine)
+}
+
+// overruled are keys that are no labels.
+func (g generator) overruled(own set) labels.Keys {
+	return g.keys(set{"zone": "", "gone": ""}).Without(labels.KeysOf(maps.Keys(own)))
+}
+
 func (g generator) marker() string { return []string{"", g.rv()}[g.IntN(2)] }
 
 func (g generator) transaction() txn.Transaction {
+	own := g.labels()
+	machine, unclear := g.whose(own)
 	return txn.Transaction{
 		Type: []txn.Type{txn.Added, txn.Updated, txn.Deleted}[g.IntN(3)], Node: "node-1", UID: g.uid(),
-		Revision: revision.Of(g.rv()), Labels: g.labels(), Marker: g.marker(), FoundsRecord: g.IntN(2) == 0,
+		Revision: revision.Of(g.rv()), Labels: own, Machine: machine, Unclear: unclear, Withdrawn: g.overruled(own), Overruled: g.overruled(own), Marker: g.marker(), FoundsRecord: g.IntN(2) == 0,
 	}
 }
 
 func (g generator) record() *record.Record {
-	r := &record.Record{Node: "node-1", Labels: g.labels(), Revision: revision.Of(g.rv()), Source: g.uid()}
-	restored := preserve.Noted(*r, preserve.Node{UID: g.uid(), Revision: revision.Of(g.rv()), Labels: r.Labels})
+	own := g.labels()
+	machine, unclear := g.whose(own)
+	r := &record.Record{
+		Node: "node-1", Labels: own, Machine: machine, Unclear: unclear, Overruled: g.keys(set{"zone": "", "gone": ""}).Without(machine),
+		Revision: revision.Of(g.rv()), Source: g.uid(),
+	}
+	n := preserve.Node{UID: g.uid(), Revision: revision.Of(g.rv()), Labels: r.Labels, Machine: machine, Unclear: unclear}
+	restored := preserve.Noted(*r, *g.returned(), n)
 	floor := preserve.Forgotten("node-1", nil, r.Revision)
 	return []*record.Record{nil, r, &restored, &floor}[g.IntN(4)]
 }
 
 // node is as it is read after a transaction of one of its states was recorded.
 func (g generator) node() *preserve.Node {
-	n := &preserve.Node{UID: g.uid(), Revision: revision.Of(strconv.Itoa(g.IntN(12) + 12)), Labels: g.labels(), Marker: g.marker()}
+	own := g.labels()
+	machine, unclear := g.whose(own)
+	n := &preserve.Node{
+		UID: g.uid(), Revision: revision.Of(strconv.Itoa(g.IntN(12) + 12)), Labels: own, Machine: machine, Unclear: unclear, Marker: g.marker(),
+	}
 	return []*preserve.Node{nil, n, n}[g.IntN(3)]
+}
+
+// returned is a Node that is there.
+func (g generator) returned() *preserve.Node {
+	for {
+		if n := g.node(); n != nil {
+			return n
+		}
+	}
 }
 
 func (g generator) policy() labels.Policy {
@@ -112,14 +152,14 @@ func state(r *record.Record) string {
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprint(r.Labels, cmp.Or(r.Restored.UID, r.Source), cmp.Or(r.Restored.Revision, r.Revision))
+	return fmt.Sprint(r.Labels, r.Machine, r.Unclear, r.Overruled, cmp.Or(r.Restored.UID, r.Source), cmp.Or(r.Restored.Revision, r.Revision))
 }
 
 func TestRestoreIsUnnotedUntilItIsNoted(t *testing.T) {
 	r := record.Record{Node: "node-1", Revision: revision.MustParse("5"), Source: "a"}
 	shown := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", Revision: revision.MustParse("9"), Marker: "5"}
 	require.True(t, preserve.RestoredUnnoted(shown, r))
-	noted := preserve.Noted(r, preserve.Node{UID: "b", Revision: revision.MustParse("9")})
+	noted := preserve.Noted(r, preserve.Node{}, preserve.Node{UID: "b", Revision: revision.MustParse("9")})
 	require.False(t, preserve.RestoredUnnoted(shown, noted))
 	require.True(t, preserve.Applied(shown, noted))
 	for marker, isUnnoted := range map[string]bool{"": false, "no version": false, "1": false, "100": true} {
@@ -135,6 +175,9 @@ func TestDecideAgainAfterARestoreThatWasNotNotedDoesNotRestore(t *testing.T) {
 	noted, replaced := 0, 0
 	for range rounds {
 		tx, r, n, policy := g.transaction(), g.record(), g.node(), g.policy()
+		if n != nil { // as it registered: what was edited before the restore is not told from what was edited since
+			tx.Labels, tx.Machine, tx.Unclear, tx.Overruled = n.Labels, n.Machine, n.Unclear, ""
+		}
 		first := preserve.Decide(tx, r, n, policy)
 		if first.Action != preserve.Restore {
 			continue
@@ -144,7 +187,10 @@ func TestDecideAgainAfterARestoreThatWasNotNotedDoesNotRestore(t *testing.T) {
 			noted++
 		} else {
 			replaced++
-			wantRecord = &record.Record{Node: r.Node, Labels: first.Labels, Revision: afterNode.Revision, Source: afterNode.UID}
+			wantRecord = &record.Record{
+				Node: r.Node, Labels: first.Labels, Machine: wantRecord.Machine, Unclear: wantRecord.Unclear, Overruled: wantRecord.Overruled,
+				Revision: afterNode.Revision, Source: afterNode.UID,
+			}
 		}
 		again := preserve.Decide(tx, r, afterNode, policy)
 		require.Equal(t, preserve.Save, again.Action, "%+v on %+v and %+v", tx, r, n)
@@ -217,10 +263,17 @@ func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Rec
 	case preserve.Save:
 		return &d.Record, n
 	case preserve.Restore:
-		after := preserve.Node{UID: n.UID, Revision: revision.MustParse("99"), Labels: d.Labels, Marker: d.Marker}
-		return new(preserve.Noted(*r, after)), &after
+		after := preserve.Node{
+			UID: n.UID, Revision: revision.MustParse("99"), Labels: d.Labels, Machine: left(n, d, n.Machine), Unclear: left(n, d, n.Unclear), Marker: d.Marker,
+		}
+		return new(preserve.Noted(*r, *n, after)), &after
 	}
 	panic("unknown action " + d.Action.String())
+}
+
+// left returns those of some keys whose labels a restore leaves as they are.
+func left(n *preserve.Node, d preserve.Decision, keys labels.Keys) labels.Keys {
+	return keys.Where(func(key string) bool { value, ok := d.Labels[key]; return ok && value == n.Labels[key] })
 }
 
 func cloneRecord(r *record.Record) *record.Record {

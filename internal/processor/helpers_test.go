@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/apply"
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/job"
@@ -106,7 +107,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.records: {}}},
-				&corev1.Node{}:      {Transform: service.StripNode},
+				&corev1.Node{}:      {Transform: service.StripNode(agents.Managers{})},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},
@@ -212,7 +213,8 @@ func (c *cluster) name(name string) string { return name + "-" + c.transactions 
 // addNode creates a node, which is gone when the test is over.
 func (c *cluster) addNode(t *testing.T, name string, own set) *corev1.Node {
 	t.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: own}}
+	// The API server keeps no managedFields of an object that is made without any field.
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: own, Annotations: set{"example.com/made-by": "a test"}}}
 	require.NoError(t, c.Create(t.Context(), n))
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())

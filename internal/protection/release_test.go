@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/apply"
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/protection"
@@ -48,4 +49,29 @@ func TestEndOfANodeDoesNotOvertakeItsQueue(t *testing.T) {
 	stored, err := saved.Get(t.Context(), node)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"rack": "r2"}, stored.Record.Labels)
+}
+
+// TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue: a person has removed a label of the agents, no processor has applied that, and
+// the node is deleted.
+func TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue(t *testing.T) {
+	const node = "node-1"
+	kept := map[string]string{"rack": "r1"}
+	saved := record.Record{
+		Node: node, Labels: map[string]string{"pool": "a", "rack": "r1"}, Machine: "pool", Revision: revision.MustParse("5"), Source: "u1",
+	}
+	removal := txn.Transaction{Type: txn.Updated, Node: node, UID: "u1", Revision: revision.MustParse("10"), Labels: kept}
+	end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u1", Revision: revision.MustParse("11"), Labels: kept}
+	live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), removal.ConfigMap("queue")).Build()
+	all := &records.Records{Client: live, Cache: live, Namespace: "records"}
+	c := &protection.Controller{
+		Records: all, Queue: &queue.Queue{Client: live, Namespace: "queue"},
+		Applier: &apply.Applier{Nodes: &nodes.Nodes{Client: live}, Records: all, Observer: silent{}},
+	}
+	require.NoError(t, c.Save(t.Context(), end))
+
+	stored, err := all.Get(t.Context(), node)
+	require.NoError(t, err)
+	assert.Equal(t, kept, stored.Record.Labels)
+	assert.Equal(t, labels.Keys("pool"), stored.Record.Overruled)
+	assert.True(t, stored.Record.Ended)
 }

@@ -40,6 +40,10 @@ const (
 	restoredRVAnnotation  = "nodekeeper.dev/restored-rv"
 	endedAnnotation       = "nodekeeper.dev/ended"
 	savedAtAnnotation     = "nodekeeper.dev/saved-at"
+	unclearAnnotation     = "nodekeeper.dev/unclear-labels"
+	overruledAnnotation   = "nodekeeper.dev/overruled-labels"
+	machineAnnotation     = "nodekeeper.dev/machine-labels"
+	machineRVAnnotation   = "nodekeeper.dev/machine-labels-rv"
 )
 
 // RootCAName is the name of the ConfigMap that kube-controller-manager keeps in every namespace
@@ -56,6 +60,16 @@ type Record struct {
 	Node string
 	// Labels are the saved labels, without the marker.
 	Labels map[string]string
+	// Machine are the keys of those that only agents of the machine had set which the record
+	// follows.
+	Machine labels.Keys
+	// Unclear are the keys of those of which nobody knows who had set them. A release that stored
+	// nothing about that leaves all of them unclear, unless the record has no source: then people set
+	// them all.
+	Unclear labels.Keys
+	// Overruled are keys that agents of this machine or a former one had set and that a person has
+	// changed or removed since.
+	Overruled labels.Keys
 	// Revision is the Node resourceVersion at which the labels were captured.
 	Revision revision.Revision
 	// Source is the incarnation that the labels came from; "" if unknown (a record made by hand).
@@ -86,7 +100,8 @@ type Restoration struct {
 func (r Record) Equal(other Record) bool {
 	return r.Node == other.Node && r.Revision == other.Revision && r.Source == other.Source &&
 		r.Floor == other.Floor && r.Ended == other.Ended &&
-		r.Restored == other.Restored && maps.Equal(r.Labels, other.Labels)
+		r.Restored == other.Restored && maps.Equal(r.Labels, other.Labels) &&
+		r.Machine == other.Machine && r.Unclear == other.Unclear && r.Overruled == other.Overruled
 }
 
 // Parse returns the record that a ConfigMap holds, or an error that wraps [ErrUnreadable]
@@ -116,11 +131,43 @@ func Parse(cm *corev1.ConfigMap) (*Record, error) {
 		}
 		r.Restored = Restoration{UID: types.UID(uid), Revision: rev}
 	}
-	r.Labels, err = parseLabels(cm)
-	if err != nil {
+	if r.Labels, err = parseLabels(cm); err != nil {
+		return nil, err
+	}
+	if err := r.parseKeys(cm); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// seenAt is the revision of the last state of an incarnation that the record shows.
+func (r *Record) seenAt() revision.Revision {
+	if r.Restored.UID != "" {
+		return r.Restored.Revision
+	}
+	return r.Revision
+}
+
+// parseKeys reads whose the labels are. A release that knows nothing of that leaves it as it was
+// when it replaces the labels, or notes a restore: then it does not count.
+func (r *Record) parseKeys(cm *corev1.ConfigMap) (err error) {
+	switch {
+	case cm.Annotations[machineRVAnnotation] == r.seenAt().String():
+	case r.Source == "":
+		return nil // by hand
+	default:
+		r.Unclear = labels.KeysOf(maps.Keys(r.Labels))
+		return nil
+	}
+	for _, keys := range []struct {
+		annotation string
+		to         *labels.Keys
+	}{{machineAnnotation, &r.Machine}, {unclearAnnotation, &r.Unclear}, {overruledAnnotation, &r.Overruled}} {
+		if *keys.to, err = labels.ParseKeys(cm.Annotations[keys.annotation]); err != nil {
+			return unreadable("annotation %s: %v", keys.annotation, err)
+		}
+	}
+	return nil
 }
 
 // parseFloor returns the floor that a ConfigMap holds.
@@ -217,6 +264,14 @@ func (r Record) Write(cm *corev1.ConfigMap) {
 		ended = "true"
 	}
 	setOrDelete(cm.Annotations, endedAnnotation, ended)
+	machineRV := ""
+	if !r.Floor {
+		machineRV = r.seenAt().String()
+	}
+	setOrDelete(cm.Annotations, machineRVAnnotation, machineRV)
+	setOrDelete(cm.Annotations, machineAnnotation, string(r.Machine))
+	setOrDelete(cm.Annotations, unclearAnnotation, string(r.Unclear))
+	setOrDelete(cm.Annotations, overruledAnnotation, string(r.Overruled))
 	setOrDelete(cm.Annotations, sourceUIDAnnotation, string(r.Source))
 	setOrDelete(cm.Annotations, restoredUIDAnnotation, string(r.Restored.UID))
 	setOrDelete(cm.Annotations, restoredRVAnnotation, r.Restored.Revision.String())

@@ -1,6 +1,7 @@
 package record_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +29,10 @@ func saved() record.Record {
 		Restored: record.Restoration{
 			UID: "41f0fb0a-6d24-43f1-9d29-2ed7a4b5b2f4", Revision: revision.MustParse("2650"),
 		},
-		Ended:   true,
-		SavedAt: savedAt,
+		Machine:   "kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os",
+		Overruled: "example.com/pool",
+		Ended:     true,
+		SavedAt:   savedAt,
 	}
 }
 
@@ -45,6 +48,10 @@ func TestConfigMapIsAsTheDocumentationShowsIt(t *testing.T) {
 				"nodekeeper.dev/restored-rv":  "2650",
 				"nodekeeper.dev/ended":        "true",
 				"nodekeeper.dev/saved-at":     "2026-11-21T03:14:15Z",
+
+				"nodekeeper.dev/machine-labels":    "kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os",
+				"nodekeeper.dev/machine-labels-rv": "2650",
+				"nodekeeper.dev/overruled-labels":  "example.com/pool",
 			},
 		},
 		Data: map[string]string{"labels_restored": "2571", "rack": "r7", "example.com---SLASH---team": "blue"},
@@ -117,4 +124,54 @@ func TestEqualIgnoresSavedAtAndNothingElse(t *testing.T) {
 			assert.False(t, other.Equal(saved()))
 		})
 	}
+}
+
+// A release that does not know whose a label is leaves the annotations behind when it saves other labels or notes a restore.
+func TestParseTakesNoMachineLabelsOfAnotherState(t *testing.T) {
+	for name, write := range map[string]func(*record.Record){
+		"saved": func(r *record.Record) { r.Revision, r.Restored = revision.MustParse("2700"), record.Restoration{} },
+		"noted": func(r *record.Record) {
+			r.Restored = record.Restoration{UID: "next", Revision: revision.MustParse("2700")}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cm, next := saved().ConfigMap("ns"), saved()
+			before := maps.Clone(cm.Annotations)
+			write(&next)
+			next.Write(cm)
+			for key, value := range before {
+				if strings.Contains(key, "-labels") {
+					cm.Annotations[key] = value
+				}
+			}
+			got, err := record.Parse(cm)
+			require.NoError(t, err)
+			assert.Empty(t, got.Machine)
+			assert.Empty(t, got.Overruled)
+			assert.Equal(t, labels.KeysOf(maps.Keys(got.Labels)), got.Unclear)
+		})
+	}
+}
+
+func TestWriteTakesFormerMachineLabelsOff(t *testing.T) {
+	cm := saved().ConfigMap("ns")
+	next := saved()
+	next.Machine, next.Overruled = "", ""
+	next.Write(cm)
+	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/machine-labels")
+	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/overruled-labels")
+	assert.Equal(t, "2650", cm.Annotations["nodekeeper.dev/machine-labels-rv"], "nobody's, and not unclear")
+}
+
+// Nobody made the labels of a record that somebody wrote by hand but this person.
+func TestLabelsOfARecordByHandAreThePersons(t *testing.T) {
+	cm := saved().ConfigMap("ns")
+	for key := range cm.Annotations {
+		delete(cm.Annotations, key)
+	}
+	got, err := record.Parse(cm)
+	require.NoError(t, err)
+	assert.Equal(t, saved().Labels, got.Labels)
+	assert.Empty(t, got.Machine)
+	assert.Empty(t, got.Unclear)
 }

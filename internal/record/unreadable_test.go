@@ -43,6 +43,8 @@ func TestParseRefusesWhatIsNoRecord(t *testing.T) {
 		"an illegal label key":      {func(cm *corev1.ConfigMap) { cm.Data["_x"] = "v" }, "labels: "},
 		"an illegal prefix":         {func(cm *corev1.ConfigMap) { cm.Data["A_b---SLASH---c"] = "v" }, "labels: "},
 		"an illegal value":          {func(cm *corev1.ConfigMap) { cm.Data["x"] = "no value" }, "labels: "},
+		"no label key":              {func(cm *corev1.ConfigMap) { cm.Annotations["nodekeeper.dev/machine-labels"] = "a b" }, `nodekeeper.dev/machine-labels: "a b" is not a label key`},
+		"no overruled label key":    {func(cm *corev1.ConfigMap) { cm.Annotations["nodekeeper.dev/overruled-labels"] = "a," }, `nodekeeper.dev/overruled-labels: "" is not a label key`},
 		"a value too long":          {func(cm *corev1.ConfigMap) { cm.Data["x"] = strings.Repeat("v", 64) }, "labels: "},
 	} {
 		t.Run(name, func(t *testing.T) {

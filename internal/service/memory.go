@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"runtime/debug"
+	"strings"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
 )
 
@@ -27,17 +29,22 @@ func saveMemory() {
 	}
 }
 
-// StripNode is a transform of a cache: it removes from the metadata of a Node what no service
-// needs.
-func StripNode(obj any) (any, error) {
-	if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
-		n.ManagedFields, n.Annotations, n.OwnerReferences = nil, nil, nil
+// StripNode returns a transform of a cache: it removes from the metadata of a Node what no service
+// needs, and stamps it with the keys of the labels that its machine's agents set. It must be called
+// once for each object that was read, as client-go does: what it strips says whose the labels are.
+func StripNode(managers agents.Managers) toolscache.TransformFunc {
+	return func(obj any) (any, error) {
+		if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
+			n.Annotations = nil
+			managers.Stamp(n)
+			n.ManagedFields, n.OwnerReferences = nil, nil
+		}
+		return obj, nil
 	}
-	return obj, nil
 }
 
-// compacted returns cache options whose transforms keep the keys of labels, annotations and data
-// once, however many objects have them, and no managedFields.
+// compacted returns cache options whose transforms keep the keys of labels, annotations and data,
+// and lists of such keys, once, however many objects have them, and no managedFields.
 func compacted(o cache.Options) cache.Options {
 	o.ByObject = maps.Clone(o.ByObject)
 	for obj, by := range o.ByObject {
@@ -49,6 +56,17 @@ func compacted(o cache.Options) cache.Options {
 	}
 	o.DefaultTransform = compacting(o.DefaultTransform)
 	return o
+}
+
+// withSharedLists changes annotations so that lists of label keys share memory with those of all
+// other objects: most nodes have the same. It returns them.
+func withSharedLists(annotations map[string]string) map[string]string {
+	for key, value := range annotations {
+		if strings.HasSuffix(key, "-labels") {
+			annotations[key] = unique.Make(value).Value()
+		}
+	}
+	return annotations
 }
 
 func compacting(first toolscache.TransformFunc) toolscache.TransformFunc {
@@ -66,7 +84,7 @@ func compacting(first toolscache.TransformFunc) toolscache.TransformFunc {
 		m.SetManagedFields(nil)
 		m.SetNamespace(unique.Make(m.GetNamespace()).Value())
 		m.SetLabels(labels.WithSharedKeys(m.GetLabels()))
-		m.SetAnnotations(labels.WithSharedKeys(m.GetAnnotations()))
+		m.SetAnnotations(withSharedLists(labels.WithSharedKeys(m.GetAnnotations())))
 		if cm, ok := obj.(*corev1.ConfigMap); ok {
 			cm.Data = labels.WithSharedKeys(cm.Data)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/service"
 )
 
@@ -23,7 +24,9 @@ func parse(stderr io.Writer, args ...string) (*service.Options, error) {
 
 // defaults are the options of a pod named watcher-0 without arguments.
 func defaults() service.Options {
+	known, _ := agents.Parse(agents.Default)
 	return service.Options{
+		MachineManagers: agents.Default, Agents: known,
 		TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata",
 		MetricsBindAddress: ":8080", HealthProbeBindAddress: ":8081", PprofBindAddress: "0", Identity: "watcher-0",
 	}
@@ -35,13 +38,21 @@ func TestGoodOptions(t *testing.T) {
 		args []string
 		want func(*service.Options)
 	}{
-		"none":            {nil, func(*service.Options) {}},
-		"one dash":        {[]string{"-v=1"}, func(o *service.Options) { o.Verbosity = 1 }},
-		"two dashes":      {[]string{"--v", "2"}, func(o *service.Options) { o.Verbosity = 2 }},
-		"identity":        {[]string{"--identity=me.example.com"}, func(o *service.Options) { o.Identity = "me.example.com" }},
-		"kubeconfig":      {[]string{"--kubeconfig=some file"}, func(o *service.Options) { o.Kubeconfig = "some file" }},
-		"no endpoints":    {[]string{"--metrics-bind-address=0", "--health-probe-bind-address=0"}, func(o *service.Options) { o.MetricsBindAddress, o.HealthProbeBindAddress = "0", "0" }},
-		"namespaces":      {[]string{"--transaction-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.TransactionNamespace, o.MetadataNamespace = "a", "b" }},
+		"none":         {nil, func(*service.Options) {}},
+		"one dash":     {[]string{"-v=1"}, func(o *service.Options) { o.Verbosity = 1 }},
+		"two dashes":   {[]string{"--v", "2"}, func(o *service.Options) { o.Verbosity = 2 }},
+		"identity":     {[]string{"--identity=me.example.com"}, func(o *service.Options) { o.Identity = "me.example.com" }},
+		"kubeconfig":   {[]string{"--kubeconfig=some file"}, func(o *service.Options) { o.Kubeconfig = "some file" }},
+		"no endpoints": {[]string{"--metrics-bind-address=0", "--health-probe-bind-address=0"}, func(o *service.Options) { o.MetricsBindAddress, o.HealthProbeBindAddress = "0", "0" }},
+		"namespaces":   {[]string{"--transaction-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.TransactionNamespace, o.MetadataNamespace = "a", "b" }},
+		"agents": {[]string{"--machine-managers=kubelet, my-*"}, func(o *service.Options) {
+			o.MachineManagers = "kubelet, my-*"
+			o.Agents, _ = agents.Parse("kubelet,my-*")
+		}},
+		"no agents": {[]string{"--machine-managers="}, func(o *service.Options) {
+			o.MachineManagers = ""
+			o.Agents, _ = agents.Parse("")
+		}},
 		"the last counts": {[]string{"--metadata-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.MetadataNamespace = "b" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,6 +78,7 @@ func TestBadOptions(t *testing.T) {
 		"argument after flags":   {"-v=1 run now", `unexpected argument "run"`},
 		"no number":              {"-v=high", `invalid value "high" for flag -v`},
 		"verbosity below zero":   {"-v=-1", "-v -1: give 0 or more"},
+		"everybody an agent":     {"--machine-managers=*", "--machine-managers: "},
 		"no value":               {"--identity", "flag needs an argument: -identity"},
 		"transaction namespace":  {"--transaction-namespace=Transactions", `--transaction-namespace "Transactions" is no namespace name: `},
 		"empty namespace":        {"--metadata-namespace=", `--metadata-namespace "" is no namespace name: `},

@@ -41,6 +41,11 @@ const (
 	observedAtAnnotation   = "nodekeeper.dev/observed-at"
 	foundsRecordAnnotation = "nodekeeper.dev/founds-record"
 
+	machineAnnotation   = "nodekeeper.dev/machine-labels"
+	unclearAnnotation   = "nodekeeper.dev/unclear-labels"
+	withdrawnAnnotation = "nodekeeper.dev/withdrawn-labels"
+	overruledAnnotation = "nodekeeper.dev/overruled-labels"
+
 	shortHashLength = 16
 )
 
@@ -55,9 +60,17 @@ func (t Transaction) ConfigMap(namespace string) *corev1.ConfigMap {
 		nodeAnnotation:       t.Node,
 		uidAnnotation:        string(t.UID),
 		observedAtAnnotation: t.ObservedAt.UTC().Format(time.RFC3339Nano),
+		machineAnnotation:    string(t.Machine), // there even if it is empty: see parseKeys
 	}
 	if t.Marker != "" {
 		annotations[markerAnnotation] = t.Marker
+	}
+	for annotation, keys := range map[string]labels.Keys{
+		unclearAnnotation: t.Unclear, withdrawnAnnotation: t.Withdrawn, overruledAnnotation: t.Overruled,
+	} {
+		if keys != "" {
+			annotations[annotation] = string(keys)
+		}
 	}
 	if t.FoundsRecord {
 		annotations[foundsRecordAnnotation] = "true"
@@ -110,7 +123,6 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 		return Transaction{}, malformed("annotation %s is missing", uidAnnotation)
 	}
 	t.Revision = rev
-
 	observedAt, err := time.Parse(time.RFC3339Nano, cm.Annotations[observedAtAnnotation])
 	if err == nil {
 		// In UTC the year can be one that RFC 3339 cannot write.
@@ -122,6 +134,23 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 	}
 	t.ObservedAt = observedAt
 	return t.withData(cm)
+}
+
+// parseKeys reads whose the labels are. A watcher that knows nothing of that does not say: then it
+// is unclear.
+func (t *Transaction) parseKeys(cm *corev1.ConfigMap) (err error) {
+	if _, isSaid := cm.Annotations[machineAnnotation]; !isSaid {
+		t.Unclear = labels.KeysOf(maps.Keys(t.Labels))
+		return nil
+	}
+	for key, to := range map[string]*labels.Keys{
+		machineAnnotation: &t.Machine, unclearAnnotation: &t.Unclear, withdrawnAnnotation: &t.Withdrawn, overruledAnnotation: &t.Overruled,
+	} {
+		if *to, err = labels.ParseKeys(cm.Annotations[key]); err != nil {
+			return malformed("annotation %s: %v", key, err)
+		}
+	}
+	return nil
 }
 
 // NodeOf returns the name of the node that a ConfigMap claims to be a transaction of, "" if it
@@ -140,7 +169,8 @@ func Ours(cm *corev1.ConfigMap) bool {
 		slices.ContainsFunc(slices.Collect(maps.Keys(cm.Annotations)), own)
 }
 
-// withData returns t with the type and the labels that are in the ConfigMap's data.
+// withData returns t with the type and the labels that are in the ConfigMap's data, and whose they
+// are.
 func (t Transaction) withData(cm *corev1.ConfigMap) (Transaction, error) {
 	switch t.Type = Type(cm.Data[labels.TypeKey]); t.Type {
 	case Added, Updated, Deleted:
@@ -163,6 +193,9 @@ func (t Transaction) withData(cm *corev1.ConfigMap) (Transaction, error) {
 	}
 	if errs := metav1validation.ValidateLabels(t.Labels, field.NewPath("labels")); len(errs) > 0 {
 		return Transaction{}, malformed("%v", errs[0])
+	}
+	if err := t.parseKeys(cm); err != nil {
+		return Transaction{}, err
 	}
 	return t, nil
 }

@@ -22,7 +22,9 @@ var observedAt = time.Date(2026, time.November, 21, 3, 14, 15, 926535000, time.U
 func deleted() txn.Transaction {
 	return txn.Transaction{
 		Type: txn.Deleted, Node: "node-1", UID: "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1", Revision: revision.MustParse("2571"),
-		Labels: map[string]string{"rack": "r7", "example.com/team": "blue"},
+		Labels:  map[string]string{"rack": "r7", "example.com/team": "blue"},
+		Machine: "kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os",
+		Unclear: "rack", Withdrawn: "example.com/gone", Overruled: "example.com/pool",
 		Marker: "2214", ObservedAt: observedAt,
 	}
 }
@@ -42,6 +44,11 @@ func TestConfigMapIsAsTheDocumentationShowsIt(t *testing.T) {
 				"nodekeeper.dev/uid":         "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1",
 				"nodekeeper.dev/marker":      "2214",
 				"nodekeeper.dev/observed-at": "2026-11-21T03:14:15.926535Z",
+
+				"nodekeeper.dev/machine-labels":   "kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os",
+				"nodekeeper.dev/unclear-labels":   "rack",
+				"nodekeeper.dev/withdrawn-labels": "example.com/gone",
+				"nodekeeper.dev/overruled-labels": "example.com/pool",
 			},
 		},
 		Immutable: &immutable,
@@ -54,12 +61,27 @@ func TestConfigMapSaysNothingOfWhatIsNot(t *testing.T) {
 	cm := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("7")}.ConfigMap("ns")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/marker")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/founds-record")
+	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/withdrawn-labels")
+	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/overruled-labels")
+	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/unclear-labels")
 	assert.Equal(t, map[string]string{"type": "added"}, cm.Data)
 }
 
 func TestConfigMapSaysThatItFoundsTheRecord(t *testing.T) {
 	cm := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("7"), FoundsRecord: true}.ConfigMap("ns")
 	assert.Equal(t, "true", cm.Annotations["nodekeeper.dev/founds-record"])
+}
+
+// A watcher that knows nothing of managers does not say whose the labels are.
+func TestLabelsAreUnclearIfTheTransactionDoesNotSayWhoseTheyAre(t *testing.T) {
+	cm := deleted().ConfigMap("ns")
+	for _, key := range []string{"machine-labels", "unclear-labels", "withdrawn-labels", "overruled-labels"} {
+		delete(cm.Annotations, "nodekeeper.dev/"+key)
+	}
+	got, err := txn.Parse(cm)
+	require.NoError(t, err)
+	assert.Empty(t, got.Machine)
+	assert.Equal(t, labels.Keys("example.com/team,rack"), got.Unclear)
 }
 
 func TestConfigMapLeavesTheTransactionAlone(t *testing.T) {

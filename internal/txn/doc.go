@@ -16,6 +16,10 @@
 //	    nodekeeper.dev/node: node-1
 //	    nodekeeper.dev/uid: 0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1
 //	    nodekeeper.dev/marker: "2214"
+//	    nodekeeper.dev/machine-labels: kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os
+//	    nodekeeper.dev/unclear-labels: rack
+//	    nodekeeper.dev/withdrawn-labels: example.com/gone
+//	    nodekeeper.dev/overruled-labels: example.com/pool
 //	    nodekeeper.dev/observed-at: "2026-11-21T03:14:15.926535Z"
 //	immutable: true
 //	data:

@@ -37,6 +37,7 @@ func TestParseRefusesWhatIsNoTransaction(t *testing.T) {
 		"no annotations":        {func(cm *corev1.ConfigMap) { cm.Annotations = nil }, node + " is missing"},
 		"no node":               {func(cm *corev1.ConfigMap) { delete(cm.Annotations, node) }, node + " is missing"},
 		"an empty node":         {func(cm *corev1.ConfigMap) { cm.Annotations[node] = "" }, node + " is missing"},
+		"no label key":          {func(cm *corev1.ConfigMap) { cm.Annotations["nodekeeper.dev/machine-labels"] = "a b" }, `nodekeeper.dev/machine-labels: "a b" is not a label key`},
 		"another node":          {func(cm *corev1.ConfigMap) { cm.Annotations[node] = "node-2" }, "does not begin with the SHA-256 of node"},
 		"an illegal node":       {rename("Node_1"), `"Node_1", not a node name`},
 		"a node that is a path": {rename("../node"), "not a node name"},

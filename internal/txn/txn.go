@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/revision"
 )
@@ -40,6 +41,15 @@ type Transaction struct {
 	Revision revision.Revision
 	// Labels are the node's labels at that resourceVersion, without the marker.
 	Labels map[string]string
+	// Machine are the keys of those that only the machine's agents had set then, Unclear the keys
+	// of those of which nobody knows any more who did.
+	Machine, Unclear labels.Keys
+	// Withdrawn are the keys of labels that are gone since the state before, and that agents may
+	// have removed themselves, see [agents.Withdrawn].
+	Withdrawn labels.Keys
+	// Overruled are the keys that people are known to have overruled in the states which this
+	// transaction stands for, because it superseded theirs.
+	Overruled labels.Keys
 	// Marker is the value of the marker at that resourceVersion, "" if there was none.
 	Marker string
 	// ObservedAt is when the watcher saw the event. It decides nothing.
@@ -53,11 +63,14 @@ type Transaction struct {
 	AtOnce bool
 }
 
-// Of returns the transaction of an event that left a Node in this state. ObservedAt and
-// FoundsRecord are not set.
+// Of returns the transaction of an event that left a Node in this state, which was stamped, see
+// [agents.Managers.Stamp]. ObservedAt and FoundsRecord are not set.
 func Of(typ Type, n *metav1.PartialObjectMetadata) Transaction {
 	own, marker := labels.Split(n.Labels)
-	return Transaction{Type: typ, Node: n.Name, UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Marker: marker}
+	return Transaction{
+		Type: typ, Node: n.Name, UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Marker: marker,
+		Machine: agents.Machine(n), Unclear: agents.Unclear(n),
+	}
 }
 
 // hashLength is the length in characters of a node hash: SHA-256 in hexadecimal.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
@@ -69,7 +70,7 @@ func (c *cluster) watch(t *testing.T, fault ...faults.Fault) (stop func()) {
 	stream := &watcher.Stream{}
 	informers, err := cache.New(api.Config, cache.Options{
 		NewInformer:      stream.NewInformer,
-		DefaultTransform: service.StripNode,
+		DefaultTransform: service.StripNode(agents.Managers{}),
 	})
 	require.NoError(t, err)
 	node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}

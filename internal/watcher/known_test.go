@@ -226,7 +226,7 @@ func TestEventThatOthersStoredIsNotRecordedAgain(t *testing.T) {
 		"another type":                           {change(observed, func(x *txn.Transaction) { x.Type = txn.Updated }).ConfigMap(transactions), 1},
 		"an older event":                         {change(observed, func(x *txn.Transaction) { x.Revision = revision.MustParse("9") }).ConfigMap(transactions), 1},
 		"an older record":                        {change(r, func(x *record.Record) { x.Revision = revision.MustParse("9") }).ConfigMap(records), 1},
-		"labels that people gave later":          {preserve.Given("node-1", set{"rack": "r8"}, revision.MustParse("20")).ConfigMap(records), 1},
+		"labels that people gave later":          {preserve.Given("node-1", labels.Side{Labels: set{"rack": "r8"}}, revision.MustParse("20")).ConfigMap(records), 1},
 		"a record of another incarnation":        {change(r, func(x *record.Record) { x.Source = "u2" }).ConfigMap(records), 1},
 		"no readable transaction, of its name":   {spoilt(observed.ConfigMap(transactions)), 1},
 		"no readable record":                     {spoilt(r.ConfigMap(records)), 1},

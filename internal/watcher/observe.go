@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/txn"
 )
@@ -29,7 +30,9 @@ func (o Observer) Observe(before, after *metav1.PartialObjectMetadata, now time.
 		// The watch missed the end of one incarnation and the start of the next.
 		return []txn.Transaction{o.transaction(txn.Deleted, before, now), o.transaction(txn.Added, after, now)}
 	case o.RecordUpdates && !sameLabels(before, after):
-		return []txn.Transaction{o.transaction(txn.Updated, after, now)}
+		t := o.transaction(txn.Updated, after, now)
+		t.Withdrawn, t.Overruled = agents.Withdrawn(before, after), agents.Removed(before, after)
+		return []txn.Transaction{t}
 	}
 	return nil
 }

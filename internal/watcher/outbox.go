@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
@@ -81,10 +82,14 @@ type Outbox struct {
 func (o *Outbox) Add(e Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !e.Observed {
+		e.Withdrawn = "" // what lies between may have been done by people, too
+	}
 	added := o.entry(e)
 	entries := o.byNode[e.Node]
 	for last := len(entries) - 1; last >= 0 && supersedes(added, entries[last]); last-- {
 		added.First, added.Since = entries[last].First, entries[last].Since
+		added.Transaction = preserve.Merged(entries[last].Transaction, added.Transaction)
 		entries = entries[:last]
 	}
 	o.set(e.Node, append(entries, added))

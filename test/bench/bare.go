@@ -21,9 +21,10 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// bareClient does the least writes that the design needs for nodes that are deleted and come back: for each node two
-// transactions created and deleted, one record saved and noted, one patch. It reads nothing and watches nothing, since it
-// knows what it has written; it takes no lock. It writes the very objects that nodekeeper writes.
+// bareClient does the least writes that the design needs for nodes that are deleted and come back:
+// for each node two transactions created and deleted, one record saved and noted, one patch. It
+// reads nothing and watches nothing, since it knows what it has written; it takes no lock. It
+// writes the very objects that nodekeeper writes.
 type bareClient struct {
 	*cluster
 
@@ -112,7 +113,7 @@ func (b *bareClient) restore(ctx context.Context, m *member) error {
 		if err := b.patch(ctx, m, r.Revision.String()); err != nil {
 			return err
 		}
-		r.Record = preserve.Noted(r.Record, preserve.Node{UID: m.uid, Revision: revision.Of(m.resourceVersion), Labels: r.Labels})
+		r.Record = preserve.Noted(r.Record, preserve.Node{}, preserve.Node{UID: m.uid, Revision: revision.Of(m.resourceVersion), Labels: r.Labels})
 		return b.write(ctx, r)
 	})
 }

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ func TestWalk(t *testing.T) {
 	}{
 		{"the minikube overlay is ready within a minute", (*walk).applyMinikube},
 		{"a node that its kubelet registers anew has its labels back", (*walk).registerAnew},
+		{"another machine of that name keeps its own kubelet's labels", (*walk).becomeAnotherMachine},
 		{"labels come back to the nodes of the services' own pods", (*walk).deleteEveryNode},
 		{"labels come back to a node whose pods had to move", (*walk).loseNodeOfWatcher},
 		{"no label is lost while the only replicas are rolled", (*walk).rollMinikube},
@@ -76,6 +78,29 @@ func (w *walk) registerAnew() {
 	record := w.recordOf(w.t, name)
 	assert.Equal(w.t, "r7", record.Data["rack"])
 	assert.Equal(w.t, "blue", record.Data["example.com---SLASH---team"])
+}
+
+// becomeAnotherMachine lets a node come back twice with other labels of its kubelet. In between, a person removes one of these and
+// changes another.
+func (w *walk) becomeAnotherMachine() {
+	name := w.nodes[len(w.nodes)-1]
+	zone := corev1.LabelTopologyZone + "=b"
+	comeBack := func(want map[string]string, own ...string) {
+		old := w.uidOf(w.t, name)
+		w.kubectl(w.t, "delete", "node", name)
+		w.kubelet(w.t, "restart", name, append(own, zone)...)
+		w.hasReturned(w.t, name, old, want)
+	}
+	people := w.labelsOf(w.t, name)
+	want := func(own map[string]string) map[string]string {
+		maps.Copy(own, people)
+		return own
+	}
+	comeBack(want(map[string]string{"example.com/group": "blue", "example.com/image": "v1", "example.com/tier": "bronze", "example.com/pool": "a"}),
+		"example.com/group=blue", "example.com/image=v1", "example.com/tier=bronze", "example.com/pool=a")
+	w.kubectl(w.t, "label", "node", name, "example.com/tier-", "example.com/pool=mine", "--overwrite")
+	comeBack(want(map[string]string{"example.com/group": "green", "example.com/size": "xl", "example.com/pool": "mine"}),
+		"example.com/group=green", "example.com/size=xl", "example.com/tier=bronze", "example.com/pool=b")
 }
 
 // deleteEveryNode deletes all nodes at once, so also those of the pods of the services. One was edited after its restore.

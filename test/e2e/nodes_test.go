@@ -45,10 +45,14 @@ func (e *env) remove(name, key string) {
 // edit changes labels of a node in one write; nil removes one.
 func (e *env) edit(name string, changes map[string]*string) {
 	e.t.Helper()
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": changes}})
-	require.NoError(e.t, err)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	require.NoError(e.t, e.client.Patch(e.t.Context(), node, client.RawPatch(types.MergePatchType, body)))
+	require.NoError(e.t, e.client.Patch(e.t.Context(), node, mergeLabels(e.t, changes)))
+}
+
+func mergeLabels(t require.TestingT, changes map[string]*string) client.Patch {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": changes}})
+	require.NoError(t, err)
+	return client.RawPatch(types.MergePatchType, body)
 }
 
 // delete ends the incarnation of a node.

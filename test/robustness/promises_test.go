@@ -87,7 +87,7 @@ func (g *ghost) seesRestore(n *node, e event) error {
 	if !ok {
 		return fmt.Errorf("restored from version %s, which the record never had", e.node.marker)
 	}
-	if want := g.policy.Restored(n.live.last().labels, saved); !maps.Equal(want, e.node.labels) {
+	if want := g.policy.Restored(labels.Side{Labels: n.live.last().labels}, labels.Side{Labels: saved}); !maps.Equal(want, e.node.labels) {
 		return fmt.Errorf("restored %v: version %s gives %v", e.node.labels, e.node.marker, want)
 	}
 	owner := n.lastOwned

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -19,6 +20,7 @@ var (
 	errBrokeP1 = errors.New("P1: a node gets the labels that it had when it was deleted")
 	errBrokeP2 = errors.New("P2: the result is as if each transaction had been applied once, in order")
 	errBrokeP3 = errors.New("P3: what was edited after a restore is never overwritten by an older event")
+	errBrokeP7 = errors.New("P7: the machine's word about itself is never overwritten, and never outlives it")
 	errBrokeP4 = errors.New("P4: a restore is owed until it is done")
 	errStuck   = errors.New("the queue gets empty")
 	errNoisy   = errors.New("a restart of every watcher on a quiet cluster records nothing")
@@ -32,11 +34,15 @@ var (
 type ghost struct {
 	strict         bool // whether nothing is ever to be lost
 	recordsUpdates bool
+	protects       bool // whether processors save the end of a Node before what waits of it in the queue
+	watched        bool // whether the effect of each event is that of a watcher which has seen the one before
 
-	owner   int    // the last incarnation that owned its labels; 0: none has yet
-	founder int    // the last one that the first record may be of; 0: any
-	forgot  int    // up to where no event counts, since the record was removed
-	by      []life // the incarnations; the first one has the index 1
+	owner     int    // the last incarnation that owned its labels; 0: none has yet
+	founder   int    // the last one that the first record may be of; 0: any
+	overruled bool   // whether a person has ever written on the key of the agents
+	withdrawn bool   // whether agents have ever taken their label back, so that it may look as if a person had
+	forgot    int    // up to where no event counts, since the record was removed
+	by        []life // the incarnations; the first one has the index 1
 }
 
 // life is what the ghost knows of one incarnation. All are resourceVersions; 0: not yet.
@@ -45,13 +51,15 @@ type life struct {
 	owns     int // since when it owns its labels
 	stored   int // the newest of its states that a watcher has stored
 	floor    int // what was stored of the last owner when it was first recorded that this incarnation was added
+	removed  int // since when it is stored that a person has removed the key of the agents; 0: it is not
 	isAdded  bool
 	isEnded  bool // a watcher has stored its end
 	isLoose  bool // it was there while the record was removed: that may have overtaken what was stored of it
 }
 
-func (g *ghost) reset(strict, recordsUpdates bool) {
-	*g = ghost{strict: strict, recordsUpdates: recordsUpdates, by: append(g.by[:0], life{})}
+func (g *ghost) reset(s *settings) {
+	watched := s.variant == steady && s.recordUpdates
+	*g = ghost{strict: s.isStrict(), protects: s.variant == protected, recordsUpdates: s.recordUpdates, watched: watched, by: append(g.by[:0], life{})}
 }
 
 // created is told after a Node was created.
@@ -117,9 +125,52 @@ func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted ma
 		w.breaks(errBrokeP3, "%s has %v, and gets %v", read.UID, own, given)
 		return
 	}
-	isRight := func(saved map[string]string) bool { return maps.Equal(given, policy.Restored(own, saved)) }
+	live := labels.Side{Labels: own, Machine: agents.Machine(read)}
+	g.checkMachinesWord(w, read.UID, live, given)
+	isRight := func(n *metav1.PartialObjectMetadata, saved map[string]string) bool {
+		side := labels.Side{Labels: saved, Machine: agents.Machine(n)}
+		if !g.knowsRemoval(w, number(n.ResourceVersion)) && maps.Equal(given, policy.Restored(live, side)) {
+			return true
+		}
+		side.Overruled = agentKey // unknown if no watcher saw what the agents had said before
+		return (g.overruled || g.withdrawn) && side.Machine == "" && maps.Equal(given, policy.Restored(live, side))
+	}
 	if !g.had(w, g.by[w.incarnation].floor, isRight) {
 		w.breaks(errBrokeP1, "%s gets %v, which u%d did not have in the end", read.UID, given, g.owner)
+	}
+}
+
+// hearsOfRemoval is told before a transaction is stored. It counts what must have its effect: no later state is stored.
+func (g *ghost) hearsOfRemoval(w *world, t txn.Transaction) {
+	l, rv := &g.by[incarnationOf(t.UID)], number(t.Revision.String())
+	_, isThere := t.Labels[agentKey]
+	if !g.recordsUpdates || isThere || t.Withdrawn != "" || (g.protects || t.Overruled == "") && w.lastStored(t.UID).Machine == "" {
+		return
+	}
+	isLate := w.record.hasLabels() && lastSeen(w.record.Record) >= rv ||
+		slices.ContainsFunc(w.queue, func(other *storedTxn) bool { return other.Revision.After(t.Revision) })
+	if !isLate {
+		l.removed = rv
+	}
+}
+
+// knowsRemoval says whether it must be known that a person has removed the key of the agents from a state of the owner.
+func (g *ghost) knowsRemoval(w *world, rv int) bool {
+	l := g.by[g.owner]
+	if l.removed == 0 || l.owns == 0 || l.removed <= l.owns || rv < l.removed || l.isLoose {
+		return false
+	}
+	return !slices.ContainsFunc(w.events, func(e event) bool { // they say it again
+		return e.incarnation == g.owner && e.rv > l.removed && e.rv <= rv && agents.Machine(e.node) != ""
+	})
+}
+
+// checkMachinesWord is for where no person has ever written on the key of the agents.
+func (g *ghost) checkMachinesWord(w *world, uid types.UID, live labels.Side, given map[string]string) {
+	before, isThere := live.Labels[agentKey]
+	after, isGiven := given[agentKey]
+	if !g.overruled && !g.withdrawn && (isThere != isGiven || before != after) {
+		w.breaks(errBrokeP7, "%s has %v, and gets %v", uid, live.Labels, given)
 	}
 }
 
@@ -140,13 +191,13 @@ func (g *ghost) noted(incarnation int) {
 }
 
 // had says whether the owner had labels that may be what the next incarnation gets.
-func (g *ghost) had(w *world, floor int, isRight func(map[string]string) bool) bool {
+func (g *ghost) had(w *world, floor int, isRight func(n *metav1.PartialObjectMetadata, own map[string]string) bool) bool {
 	for _, e := range slices.Backward(w.events) {
 		if e.incarnation != g.owner {
 			continue
 		}
 		own, _ := labels.Split(e.node.Labels)
-		if e.rv < g.by[g.owner].owns || isRight(own) {
+		if e.rv < g.by[g.owner].owns || isRight(e.node, own) {
 			return e.rv >= g.by[g.owner].owns
 		}
 		if g.strict && !g.by[g.owner].isLoose || e.rv <= floor {
@@ -190,6 +241,8 @@ func (g *ghost) saves(w *world, r record.Record) {
 		switch {
 		case e.incarnation != source || !maps.Equal(own, r.Labels):
 			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
+		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node):
+			w.breaks(errBrokeP2, "%v are not the keys of the agents of %s at %s", r.Machine, r.Source, r.Revision)
 		case g.by[source].owns == 0 || g.by[source].owns > version:
 			w.breaks(errBrokeP2, "%v is saved, and %s did not have its labels", r.Labels, r.Source)
 		}
@@ -199,7 +252,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 // removed is told before the record is removed, by somebody who has read a Node, nil for none, when the resourceVersion was now.
 func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
 	for i := range g.by {
-		g.by[i].owns, g.by[i].restored = 0, 0
+		g.by[i].owns, g.by[i].restored, g.by[i].removed = 0, 0, 0
 	}
 	g.owner, g.founder, g.forgot = 0, 0, now
 	if n != nil {
@@ -253,7 +306,9 @@ func (g *ghost) check(w *world) {
 		if !maps.Equal(own, w.record.Labels) {
 			w.breaks(errBrokeP1, "saved are %v, the node has %v (marker %q)", w.record.Labels, own, marker)
 		}
-	case !g.had(w, g.by[g.owner].stored, func(own map[string]string) bool { return maps.Equal(own, w.record.Labels) }):
+	case !g.had(w, g.by[g.owner].stored, func(_ *metav1.PartialObjectMetadata, own map[string]string) bool {
+		return maps.Equal(own, w.record.Labels)
+	}):
 		w.breaks(errBrokeP1, "saved are %v, which u%d did not have in the end", w.record.Labels, g.owner)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -99,6 +100,16 @@ func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d pr
 	}}
 }
 
+// restoringLabels is a mutant of what a restore makes of what it knows of the two sides.
+func restoringLabels(f func(live, saved labels.Side) (labels.Side, labels.Side)) mutant {
+	return restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Restore {
+			d.Labels = policy.Restored(f(labels.Side{Labels: n.Labels, Machine: n.Machine}, preserve.Saved(r)))
+		}
+		return d
+	})
+}
+
 // observing is a mutant of what a watcher makes of an event.
 func observing(f func(before, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction) mutant {
 	return mutant{observe: f}
@@ -123,11 +134,11 @@ func saved(r record.Record) preserve.Decision {
 }
 
 func captured(t txn.Transaction) record.Record {
-	return record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID}
+	return record.Record{Node: t.Node, Labels: t.Labels, Machine: t.Machine, Revision: t.Revision, Source: t.UID}
 }
 
 func restored(r record.Record, n *preserve.Node) preserve.Decision {
-	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(n.Labels, r.Labels), Marker: r.Revision.String()}
+	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(labels.Side{Labels: n.Labels, Machine: n.Machine}, preserve.Saved(r)), Marker: r.Revision.String()}
 }
 
 // onlyNoted is a note that takes no account of the Node's labels.

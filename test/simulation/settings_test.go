@@ -1,5 +1,7 @@
 package simulation
 
+import "slices"
+
 // variant is which parts of the service are there to be relied on, and so what it promises.
 type variant int
 
@@ -24,6 +26,7 @@ type settings struct {
 	actions  []userAction
 	values   int    // how many label values users choose from; fewer than there are edits, so that labels become again what they were
 	template chance // that a node is created with a marker
+	agents   chance // that a node is registered with a label of its agents
 	unique   chance // that a value is one that no label had before, so that nothing is right by chance
 	bare     chance // that a node is created without the finalizer
 	unsafe   bool   // whether a node is also deleted without the finalizer: nothing is promised then but what outages leave
@@ -56,6 +59,7 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 		actions:       drawActions(c, s.actions[:0]),
 		values:        pick(c, 2, 1, 3),
 		template:      pick[chance](c, 0, 8, 40),
+		agents:        pick[chance](c, 0, 32, 60),
 		unique:        pick[chance](c, 0, 32, 60),
 		bare:          pick[chance](c, 0, 32),
 		crash:         pick[chance](c, 0, 2, 6),
@@ -137,6 +141,7 @@ func shortLives(s *settings) {
 
 // fewIncarnations is for what matters only where watchers record different things of one short life.
 func fewIncarnations(s *settings) {
+	s.agents = 0
 	s.removals, s.unsafe, s.silence, s.deaf, s.slow, s.knows = 0, false, 0, 0, 0, false
 	s.actions = append(s.actions[:0], deletes, edits, edits)
 	s.crash, s.watchers = max(s.crash, 2), 2
@@ -144,6 +149,7 @@ func fewIncarnations(s *settings) {
 
 // tombstones is for what matters only where a watcher that was away takes an end to be at a revision that another event has.
 func tombstones(s *settings) {
+	s.agents = 0
 	s.removals, s.unsafe, s.silence, s.gap, s.stale = 0, false, 0, 32, 32
 	s.actions = append(s.actions[:0], deletes, edits, heartbeats)
 }
@@ -153,6 +159,7 @@ func outageOnly(s *settings) { s.variant = outage }
 
 // markersRemoved is for what matters only where a node loses its marker just after its restore.
 func markersRemoved(s *settings) {
+	s.agents = 0
 	s.variant, s.unique, s.template, s.recordUpdates = steady, 60, 0, true
 	s.actions = append(s.actions[:0], deletes, removesMarker, removesMarker, edits)
 	s.crash, s.gap, s.lostPut, s.lostWrite, s.newPace, s.stale = 0, 0, 0, 0, 6, 0
@@ -160,6 +167,7 @@ func markersRemoved(s *settings) {
 
 // silences is for what matters only where the Leases of watchers that live are taken over, and no watcher lives for long.
 func silences(s *settings) {
+	s.agents = 0
 	s.variant, s.relay, s.watchers, s.recordUpdates = steady, true, 3, true
 	s.crash, s.slow, s.template, s.deaf, s.gap, s.silence, s.newPace = 3, 0, 0, 0, 0, 32, 6
 	s.unique, s.lostPut, s.lostWrite, s.stale, s.leaves = 60, 0, 0, 0, 32
@@ -168,6 +176,7 @@ func silences(s *settings) {
 
 // unprotectedEnds is for what matters only where the end of a Node without the finalizer comes before that of one which has it.
 func unprotectedEnds(s *settings) {
+	s.agents = 0
 	s.variant, s.bare, s.unsafe, s.recordUpdates = protected, 32, true, true
 	s.actions = append(s.actions[:0], deletes, deletes, edits)
 	s.unique, s.stale, s.template = 60, 32, 0
@@ -176,6 +185,7 @@ func unprotectedEnds(s *settings) {
 // backAndForth is for what matters only where a label becomes again what it was while no watcher
 // runs.
 func backAndForth(s *settings) {
+	s.agents = 0
 	s.variant, s.values, s.unique, s.template = outage, 1, 0, 0
 	s.actions = append(s.actions[:0], edits, removesLabel)
 	s.crash, s.removals, s.silence, s.deaf, s.watchers = max(s.crash, 2), 0, 0, 0, 2
@@ -184,7 +194,7 @@ func backAndForth(s *settings) {
 // quickSuccession is for what matters only where an incarnation ends just after its restore, and no
 // watcher sees that.
 func quickSuccession(s *settings) {
-	s.variant, s.template = outage, 0
+	s.variant, s.template, s.agents = outage, 0, 0
 	s.actions = append(s.actions[:0], deletes, heartbeats, edits, edits)
 	s.crash, s.lostPut, s.stale = 0, 0, 0
 	s.lostWrite, s.gap, s.newPace = 24, 40, 3
@@ -192,6 +202,7 @@ func quickSuccession(s *settings) {
 
 // takingTurns is for what matters only where no watcher lives for long.
 func takingTurns(s *settings) {
+	s.agents = 0
 	s.variant, s.relay, s.watchers = steady, true, 3
 	s.crash, s.slow, s.template, s.deaf, s.gap, s.silence = 3, 60, 0, 0, 0, 0
 	s.actions = append(s.actions[:0], deletes, edits, edits)
@@ -200,6 +211,7 @@ func takingTurns(s *settings) {
 // lateEdits is for what matters only where a Node is edited when it is let go, and no watcher sees
 // that.
 func lateEdits(s *settings) {
+	s.agents = 0
 	s.variant, s.watchers, s.lateEdit, s.unsafe = protected, 1, 56, false
 	s.gap, s.stale, s.crash, s.unique = 40, 56, 0, 60
 	s.actions = append(s.actions[:0], deletes, deletes, heartbeats)
@@ -207,6 +219,7 @@ func lateEdits(s *settings) {
 
 // lateEnds is for what matters only where an event of an incarnation is recorded while the next one gets its labels.
 func lateEnds(s *settings) {
+	s.agents = 0
 	s.variant, s.template, s.unique, s.values = outage, 0, 0, 1
 	s.actions = append(s.actions[:0], deletes, heartbeats, edits, removesLabel)
 	s.crash, s.lostPut, s.stale, s.lostWrite = 2, 0, 0, 0
@@ -216,15 +229,18 @@ func lateEnds(s *settings) {
 
 // standingStill is for what matters only where a processor stands still for long.
 func standingStill(s *settings) {
+	s.agents = 0
 	s.variant, s.recordUpdates, s.watchers, s.values, s.knows = outage, true, 2, 2, false
 	s.template, s.gap, s.lostWrite = 40, 32, 6
 	s.unique, s.bare, s.crash, s.lostPut, s.stale, s.newPace = 0, 0, 0, 0, 0, 2
 	s.slow, s.deaf, s.silence, s.leaves, s.noBookmark = 0, 0, 0, 0, 0
+	s.actions = slices.DeleteFunc(s.actions, func(a userAction) bool { return a > removesMarker })
 }
 
 // overtaken is for what matters only where the end of an incarnation is recorded after its labels
 // were put back, by a watcher for which others have not waited.
 func overtaken(s *settings) {
+	s.agents = 0
 	s.variant, s.watchers, s.values, s.unique, s.template, s.lateEdit, s.bare = protected, 2, 1, 0, 0, 0, 0
 	s.unsafe = false
 	s.actions = append(s.actions[:0], deletes, heartbeats)

@@ -17,9 +17,12 @@ const (
 	heartbeats
 	removesLabel
 	removesMarker
+	agentSets
+	agentRemoves
+	overrules
 )
 
-const numActions = int(removesMarker) + 1
+const numActions = int(overrules) + 1
 
 // userActor creates, edits and deletes the node.
 type userActor struct{ actor }
@@ -42,6 +45,9 @@ func (a *userActor) create() {
 	if a.choices.next(2) == 1 {
 		own["a"] = a.value()
 	}
+	if a.choices.happens(a.settings.agents) {
+		own[agentKey] = a.value()
+	}
 	if a.choices.happens(a.settings.template) {
 		own[labels.Marker] = a.marker()
 	}
@@ -63,7 +69,11 @@ func (a *userActor) act(action userAction) {
 			w.deleteNode()
 		}
 	case heartbeats:
-		w.relabel(nil)
+		if w.acted != "" && a.choices.next(2) == 0 {
+			w.actElsewhere()
+		} else {
+			w.relabel(nil)
+		}
 		a.tell("heartbeat, %s", nodeText(w.node))
 	case removesLabel:
 		w.relabel(func(own map[string]string) { delete(own, "a") })
@@ -74,6 +84,23 @@ func (a *userActor) act(action userAction) {
 			w.relabel(func(own map[string]string) { delete(own, labels.Marker) })
 			a.tell("removes the marker, %s", nodeText(w.node))
 		}
+	case agentSets, agentRemoves:
+		if value := a.value(); action == agentSets {
+			w.act(value)
+		} else {
+			w.act("")
+			w.ghost.withdrawn = w.ghost.withdrawn || !w.ghost.watched || !w.follows(w.node.UID)
+		}
+		a.tell("an agent acts, %s %v", nodeText(w.node), w.node.Labels)
+	case overrules:
+		value, removes := a.value(), a.choices.next(2) == 0
+		w.ghost.overruled = true
+		w.relabel(func(own map[string]string) {
+			if delete(own, agentKey); !removes {
+				own[agentKey] = value
+			}
+		})
+		a.tell("overrules the agents, %s %v", nodeText(w.node), w.node.Labels)
 	case edits:
 		w.relabel(func(own map[string]string) { own["a"] = a.value() })
 		a.tell("edits %s %v", nodeText(w.node), w.node.Labels)

@@ -10,17 +10,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
-	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
 const (
 	nodeName  = "n"
 	liveKey   = "live"
+	agentKey  = "agent" // which agents set, and people, too
 	finalizer = "nodekeeper.dev/save-labels"
 )
 
@@ -82,6 +83,7 @@ type world struct {
 	incarnation int // of the live Node, or of the last one
 	node        *metav1.PartialObjectMetadata
 	events      []event
+	acted       string // when the agents of the machine last set anything
 	record      *storedRecord
 	queue       []*storedTxn // in order; a new slice with every change, so that caches can have the old one
 	puts        int
@@ -100,7 +102,7 @@ type world struct {
 
 func (w *world) reset(s *settings, tracks bool) {
 	*w = world{events: w.events[:0], tracks: tracks, ghost: w.ghost}
-	w.ghost.reset(s.isStrict(), s.recordUpdates)
+	w.ghost.reset(s)
 }
 
 func (w *world) tell(format string, args ...any) {
@@ -142,21 +144,75 @@ func (w *world) show(n *metav1.PartialObjectMetadata, isDelete bool) {
 	}
 }
 
-// relabel changes the labels of the Node; nil: nothing but its resourceVersion.
+// relabel changes the labels of the Node, as people or a processor; nil: nothing but its resourceVersion.
 func (w *world) relabel(change func(own map[string]string)) {
 	n := *w.node
 	if change != nil {
 		n.Labels = maps.Clone(n.Labels)
 		change(n.Labels)
 	}
+	if value, ok := n.Labels[agentKey]; !ok || value != w.node.Labels[agentKey] {
+		n.Annotations = maps.Clone(n.Annotations)
+		agents.Note(&n, "", "", w.acted)
+	}
+	w.show(&n, false)
+}
+
+// act changes what the agents of the machine say of it: another value, or "" to take it back.
+func (w *world) act(value string) {
+	n := *w.node
+	n.Labels, n.Annotations = maps.Clone(n.Labels), nil
+	w.acted = fmt.Sprintf("%09d", w.rv)
+	machine := labels.Keys("")
+	if delete(n.Labels, agentKey); value != "" {
+		n.Labels[agentKey], machine = value, agentKey
+	}
+	agents.Note(&n, machine, "", w.acted)
+	w.show(&n, false)
+}
+
+// follows says whether the record is of an incarnation.
+func (w *world) follows(uid types.UID) bool {
+	return w.record.hasLabels() && (w.record.Source == uid || w.record.Restored.UID == uid)
+}
+
+// lastStored is the newest state of an incarnation in the queue or in the record. It is none if the end may overtake the queue.
+func (w *world) lastStored(uid types.UID) labels.Side {
+	var saved labels.Side
+	seen := 0
+	if w.follows(uid) {
+		saved, seen = preserve.Saved(w.record.Record), lastSeen(w.record.Record)
+	}
+	for _, t := range slices.Backward(w.queue) {
+		switch isNewer := t.UID == uid && number(t.Revision.String()) > seen; {
+		case isNewer && w.ghost.protects:
+			return labels.Side{}
+		case isNewer:
+			return labels.Side{Labels: t.Labels, Machine: t.Machine}
+		}
+	}
+	return saved
+}
+
+// actElsewhere is something that agents set on the Node which is no label.
+func (w *world) actElsewhere() {
+	n := *w.node
+	n.Annotations = nil
+	w.acted = fmt.Sprintf("%09d", w.rv)
+	agents.Note(&n, agents.Machine(w.node), "", w.acted)
 	w.show(&n, false)
 }
 
 func (w *world) createNode(own map[string]string, finalizers []string) {
 	w.incarnation++
-	w.show(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Name: nodeName, UID: types.UID("u" + strconv.Itoa(w.incarnation)), Labels: own, Finalizers: finalizers,
-	}}, false)
+	}}
+	if _, ok := own[agentKey]; ok { // the kubelet registers with it
+		w.acted = fmt.Sprintf("%09d", w.rv)
+		agents.Note(n, agentKey, "", w.acted)
+	}
+	w.show(n, false)
 	w.ghost.created(w)
 }
 
@@ -234,8 +290,7 @@ func (w *world) liveNode() *preserve.Node {
 	if w.node == nil {
 		return nil
 	}
-	own, marker := labels.Split(w.node.Labels)
-	return &preserve.Node{UID: w.node.UID, Revision: revision.Of(w.node.ResourceVersion), Labels: own, Marker: marker}
+	return preserve.NodeOf(w.node)
 }
 
 // writeRecord is conditional on the record that was read, nil for none.
@@ -261,6 +316,7 @@ func (w *world) put(t txn.Transaction) (other *storedTxn) {
 		return w.queue[at]
 	}
 	w.ghost.puts(t)
+	w.ghost.hearsOfRemoval(w, t)
 	w.nextRV()
 	w.puts++
 	w.queue = slices.Insert(slices.Clone(w.queue), at, &storedTxn{Transaction: t, uid: w.rv})

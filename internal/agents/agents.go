@@ -1,0 +1,220 @@
+// Package agents reports which labels of a Node the machine's own agents set: the kubelet, a cloud
+// controller manager and others that describe the machine by themselves, and do so again when
+// another machine takes the name. Kubernetes says who set a label, in metadata.managedFields. The
+// package is pure.
+package agents
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// Managers are the names of the field managers by which agents write. The zero value has none: then
+// people set every label. It is immutable and safe for concurrent use.
+type Managers struct {
+	exact    map[string]bool
+	prefixes []string
+}
+
+// Parse reads a list of names of field managers, separated by commas: exact ones, or prefixes with
+// a * behind them. Space around a name is ignored, and so is an empty one: "" has none.
+func Parse(list string) (Managers, error) {
+	m := Managers{exact: map[string]bool{}}
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		prefix, isPrefix := strings.CutSuffix(name, "*")
+		switch {
+		case name == "":
+		case strings.ContainsAny(prefix, "* \t="):
+			return Managers{}, fmt.Errorf("unreadable name %q: use the name of a field manager, or a prefix and *", name)
+		case prefix == "":
+			return Managers{}, fmt.Errorf("%q would make every label the machine's, including those that people set, so nothing would be restored", name)
+		case isPrefix:
+			m.prefixes = append(m.prefixes, prefix)
+		default:
+			m.exact[name] = true
+		}
+	}
+	return m, nil
+}
+
+// match reports whether a field manager is an agent.
+func (m Managers) match(name string) bool {
+	if m.exact[name] {
+		return true
+	}
+	for _, prefix := range m.prefixes {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// The annotations by which a Node in memory keeps what managedFields says.
+const (
+	machineAnnotation = "nodekeeper.dev/machine-labels"
+	unclearAnnotation = "nodekeeper.dev/unclear-labels"
+	actedAtAnnotation = "nodekeeper.dev/machine-acted-at"
+)
+
+// Stamp notes in a Node's annotations, in memory only, which of its labels agents set, and when
+// these last set anything: [Machine], [Unclear], [Withdrawn] and [Removed] read that. What the
+// annotations said of it before does not count.
+func (m Managers) Stamp(n *metav1.PartialObjectMetadata) {
+	machine, unclear, actedAt := m.whose(n)
+	Note(n, machine, unclear, actedAt)
+}
+
+// Note does what [Managers.Stamp] does, with what the caller knows without managedFields.
+func Note(n *metav1.PartialObjectMetadata, machine, unclear labels.Keys, actedAt string) {
+	for key, value := range map[string]string{
+		machineAnnotation: string(machine), unclearAnnotation: string(unclear), actedAtAnnotation: actedAt,
+	} {
+		if delete(n.Annotations, key); value == "" {
+			continue
+		}
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[key] = value
+	}
+}
+
+// Machine returns the keys of the labels of a stamped Node that agents set, and nobody else.
+func Machine(n *metav1.PartialObjectMetadata) labels.Keys {
+	return labels.Keys(n.Annotations[machineAnnotation])
+}
+
+// Unclear returns the keys of the labels of a stamped Node of which the API server does not say any
+// more who set them.
+func Unclear(n *metav1.PartialObjectMetadata) labels.Keys {
+	return labels.Keys(n.Annotations[unclearAnnotation])
+}
+
+// Withdrawn returns the keys of the labels that are gone between two consecutive states of a
+// stamped Node in which agents have written to it, so that these may have taken their labels back
+// themselves. The API server does not say who removed a label, and its times are whole seconds. If
+// nothing shows that an agent wrote, the result is empty: then a person removed what is gone.
+func Withdrawn(before, after *metav1.PartialObjectMetadata) labels.Keys {
+	if !haveWritten(before, after) {
+		return ""
+	}
+	return Machine(before).Union(Unclear(before)).Where(func(key string) bool { return isGone(key, after) })
+}
+
+// Removed returns the keys of the labels of the machine that are gone between two consecutive
+// states of a stamped Node, but for those that agents may have withdrawn: a person removed them.
+func Removed(before, after *metav1.PartialObjectMetadata) labels.Keys {
+	return Machine(before).Where(func(key string) bool { return isGone(key, after) }).Without(Withdrawn(before, after))
+}
+
+func isGone(key string, n *metav1.PartialObjectMetadata) bool {
+	_, isThere := n.Labels[key]
+	return !isThere
+}
+
+// keysOf returns the keys of some labels, without the marker, for which isKept is true.
+func keysOf(of map[string]string, isKept func(key string) bool) labels.Keys {
+	return labels.KeysOf(func(yield func(string) bool) {
+		for key := range of {
+			if key != labels.Marker && isKept(key) && !yield(key) {
+				return
+			}
+		}
+	})
+}
+
+// haveWritten reports whether agents have written to a Node between two states of it. Times that
+// become earlier mean that the API server has forgotten a manager.
+func haveWritten(before, after *metav1.PartialObjectMetadata) bool {
+	if after.Annotations[actedAtAnnotation] > before.Annotations[actedAtAnnotation] { // RFC 3339, in UTC
+		return true
+	}
+	for key := range Machine(after).All() { // in the same second
+		if value, wasThere := before.Labels[key]; !wasThere || value != after.Labels[key] {
+			return true
+		}
+	}
+	return false
+}
+
+// nobody are the field managers by which the API server owns what others have set: the oldest of
+// more than ten (capmanagers.go in k8s.io/apimachinery/pkg/util/managedfields/internal), and those
+// of before managedFields was there (buildmanagerinfo.go and skipnonapplied.go there).
+var nobody = map[string]bool{"ancient-changes": true, "before-first-apply": true}
+
+// trusted is the namespace of the labels that no kubelet may set on its own Node (the admission
+// plugin NodeRestriction). But it may write into managedFields that it has.
+const trusted = "node-restriction.kubernetes.io"
+
+// whose returns the keys of a Node's labels that agents set, and nobody else, those of which it is
+// unclear who did, and when agents last set anything of it but its status. A label that no manager
+// owns is unclear: somebody has reset managedFields. So is every label if an entry cannot be read,
+// as one of a format to come.
+func (m Managers) whose(n *metav1.PartialObjectMetadata) (machine, unclear labels.Keys, actedAt string) {
+	mine, theirs, latest, isReadable := map[string]bool{}, map[string]bool{}, time.Time{}, true
+	for _, entry := range n.ManagedFields {
+		var owned map[string]bool
+		switch {
+		case nobody[entry.Manager]:
+			continue
+		case !m.match(entry.Manager):
+			owned = theirs
+		default:
+			owned = mine
+			if entry.Subresource == "" && entry.Time != nil && entry.Time.After(latest) {
+				latest = entry.Time.Time
+			}
+		}
+		isReadable = isReadable && collect(entry, owned) == nil
+	}
+	// Not the keys that are only in managedFields, which whoever may patch the Node can write.
+	here := func(isKept func(key string) bool) labels.Keys { return keysOf(n.Labels, isKept) }
+	if !latest.IsZero() {
+		actedAt = latest.UTC().Format(time.RFC3339)
+	}
+	if !isReadable {
+		return "", here(func(string) bool { return true }), actedAt
+	}
+	isTheirs := func(key string) bool { return theirs[key] || isTrusted(key) }
+	machine = here(func(key string) bool { return mine[key] && !isTheirs(key) })
+	unclear = here(func(key string) bool { return !mine[key] && !isTheirs(key) })
+	return machine, unclear, actedAt
+}
+
+func isTrusted(key string) bool {
+	namespace, _, _ := strings.Cut(key, "/")
+	return namespace == trusted || strings.HasSuffix(namespace, "."+trusted)
+}
+
+// labelFields is what an entry of managedFields says of labels: of each that the manager owns there
+// is a member "f:" and its key, and "." stands for the labels as such.
+type labelFields struct {
+	Metadata struct {
+		Labels map[string]struct{} `json:"f:labels"`
+	} `json:"f:metadata"`
+}
+
+// collect adds the keys of the labels that an entry is about.
+func collect(entry metav1.ManagedFieldsEntry, keys map[string]bool) error {
+	if entry.FieldsV1 == nil || !strings.Contains(entry.FieldsV1.GetRawString(), `"f:labels"`) {
+		return nil // most entries have none, and need not be read
+	}
+	var fields labelFields
+	if err := json.Unmarshal([]byte(entry.FieldsV1.GetRawString()), &fields); err != nil {
+		return fmt.Errorf("reading the fields of manager %q: %w", entry.Manager, err)
+	}
+	for field := range fields.Metadata.Labels {
+		if key, ok := strings.CutPrefix(field, "f:"); ok {
+			keys[key] = true
+		}
+	}
+	return nil
+}

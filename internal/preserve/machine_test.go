@@ -1,0 +1,229 @@
+package preserve_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// life is a node and its record, whose transactions are applied as they come.
+type life struct {
+	t      *testing.T
+	rv     int
+	record *record.Record
+	node   *preserve.Node
+}
+
+// has is the state of a Node: agents have set some labels, others the rest, and agents have just taken some back.
+type has struct {
+	labels             set
+	machine, withdrawn labels.Keys
+	unclear            labels.Keys
+}
+
+func (l *life) event(typ txn.Type, uid types.UID, now has) preserve.Decision {
+	l.t.Helper()
+	l.rv++
+	tx := txn.Transaction{
+		Type: typ, Node: "node-1", UID: uid, Revision: revision.MustParse(strconv.Itoa(l.rv)), Labels: now.labels,
+		Machine: now.machine, Withdrawn: now.withdrawn, Unclear: now.unclear, FoundsRecord: typ == txn.Added,
+	}
+	if l.node == nil || l.node.UID != uid {
+		l.node = &preserve.Node{UID: uid}
+	}
+	l.node.Revision, l.node.Labels, l.node.Machine, l.node.Unclear = tx.Revision, tx.Labels, tx.Machine, tx.Unclear
+	if typ == txn.Deleted {
+		l.node = nil
+	}
+	d := preserve.Decide(tx, l.record, l.node, replaceAll)
+	switch d.Action {
+	case preserve.Nothing:
+	case preserve.Restore:
+		l.rv++
+		after := &preserve.Node{UID: uid, Revision: revision.MustParse(strconv.Itoa(l.rv)), Labels: d.Labels, Machine: left(l.node, d, l.node.Machine), Unclear: left(l.node, d, l.node.Unclear), Marker: d.Marker}
+		again := preserve.Decide(tx, l.record, after, replaceAll) // if the answer is lost
+		noted := preserve.Noted(*l.record, *l.node, *after)
+		require.Equal(l.t, noted, again.Record)
+		l.node, l.record = after, &noted
+	case preserve.Save:
+		l.record = &d.Record
+	}
+	return d
+}
+
+func TestWhatAPersonDidToAnAgentsLabelIsKept(t *testing.T) {
+	registered := has{set{"pool": "default", "zone": "a"}, "pool,zone", "", ""}
+	for name, tc := range map[string]struct {
+		story []has
+		want  set // the labels of the next incarnation
+	}{
+		"nothing":                      {nil, set{"pool": "default", "zone": "b"}},
+		"changed":                      {[]has{{set{"pool": "mine", "zone": "a"}, "zone", "", ""}}, set{"pool": "mine", "zone": "b"}},
+		"removed":                      {[]has{{set{"zone": "a"}, "zone", "", ""}}, set{"zone": "b"}},
+		"changed, then removed":        {[]has{{set{"pool": "mine", "zone": "a"}, "zone", "", ""}, {set{"zone": "a"}, "zone", "", ""}}, set{"zone": "b"}},
+		"removed, and set by an agent": {[]has{{set{"zone": "a"}, "zone", "", ""}, registered}, set{"pool": "default", "zone": "b"}},
+		"removed, and set by a person": {[]has{{set{"zone": "a"}, "zone", "", ""}, {set{"pool": "mine", "zone": "a"}, "zone", "", ""}}, set{"pool": "mine", "zone": "b"}},
+		"taken back by an agent":       {[]has{{set{"zone": "a"}, "zone", "pool", ""}}, set{"pool": "default", "zone": "b"}},
+		"changed by an agent":          {[]has{{set{"pool": "other", "zone": "a"}, "pool,zone", "", ""}}, set{"pool": "default", "zone": "b"}},
+		"its manager is forgotten": {
+			[]has{{labels: set{"pool": "default", "zone": "a", "rack": "r1"}, machine: "zone", unclear: "pool"}},
+			set{"pool": "default", "zone": "b", "rack": "r1"},
+		},
+		"all managers are forgotten": {
+			[]has{{labels: set{"pool": "default", "zone": "a", "rack": "r1"}, unclear: "pool,zone"}},
+			set{"pool": "default", "zone": "b", "rack": "r1"},
+		},
+		"changed, and then forgotten": {
+			[]has{{labels: set{"pool": "mine", "zone": "a"}, machine: "zone", unclear: "pool"}},
+			set{"pool": "mine", "zone": "b"},
+		},
+		"a person applies it, too": {
+			[]has{{labels: set{"pool": "default", "zone": "a", "rack": "r1"}, machine: "pool"}},
+			set{"pool": "default", "zone": "a", "rack": "r1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &life{t: t}
+			l.event(txn.Added, "first", registered)
+			last := registered
+			for _, now := range tc.story {
+				l.event(txn.Updated, "first", now)
+				last = now
+			}
+			back := has{set{"pool": "default", "zone": "b"}, "pool,zone", "", ""}
+			incarnations := []types.UID{"first", "second", "third", "fourth"}
+			for i, next := range incarnations[1:] { // after the first return there is nothing but restores
+				l.event(txn.Deleted, incarnations[i], last)
+				d := l.event(txn.Added, next, back)
+				require.Equal(t, preserve.Restore, d.Action)
+				assert.Equal(t, tc.want, d.Labels, "%s", next)
+				last = has{l.node.Labels, l.node.Machine, "", ""}
+			}
+		})
+	}
+}
+
+// TestPersonWhoRemovesWhatARestoreHadSetAgainstAnAgent: only the restore shows that the machine brings it.
+func TestPersonWhoRemovesWhatARestoreHadSetAgainstAnAgent(t *testing.T) {
+	l := &life{t: t}
+	l.event(txn.Added, "first", has{labels: set{"pool": "mine"}})
+	l.event(txn.Deleted, "first", has{labels: set{"pool": "mine"}})
+	back := has{set{"pool": "default"}, "pool", "", ""}
+	require.Equal(t, set{"pool": "mine"}, l.event(txn.Added, "second", back).Labels)
+	assert.Equal(t, labels.Keys("pool"), l.record.Overruled)
+	l.event(txn.Updated, "second", has{labels: set{}})
+	l.event(txn.Deleted, "second", has{labels: set{}})
+	assert.Empty(t, l.event(txn.Added, "third", back).Labels)
+}
+
+// TestFormerDamage: what the restore did to the nodes of clouds before it knew whose a label is.
+func TestFormerDamage(t *testing.T) {
+	l := &life{t: t}
+	first := has{
+		set{"eks.amazonaws.com/nodegroup": "blue", "karpenter.sh/initialized": "true", "node-image-version": "v1", "rack": "r7"},
+		"eks.amazonaws.com/nodegroup,karpenter.sh/initialized,node-image-version", "", "",
+	}
+	l.event(txn.Added, "first", first)
+	l.event(txn.Deleted, "first", first)
+	d := l.event(txn.Added, "second", has{
+		set{"eks.amazonaws.com/nodegroup": "green", "karpenter.sh/nodepool": "p", "node-image-version": "v2"},
+		"eks.amazonaws.com/nodegroup,karpenter.sh/nodepool,node-image-version", "", "",
+	})
+	assert.Equal(t, set{"eks.amazonaws.com/nodegroup": "green", "karpenter.sh/nodepool": "p", "node-image-version": "v2", "rack": "r7"}, d.Labels)
+}
+
+func TestRecordOfTheSameLabelsSaysWhoseTheyAreNow(t *testing.T) {
+	l := &life{t: t}
+	l.event(txn.Added, "first", has{labels: set{"pool": "a"}}) // by a release that did not know whose a label is
+	l.event(txn.Deleted, "first", has{set{"pool": "a"}, "pool", "", ""})
+	assert.Equal(t, labels.Keys("pool"), l.record.Machine)
+}
+
+func TestWhatAPersonNamesInARecordIsThePersons(t *testing.T) {
+	saved := labels.Side{Labels: set{"pool": "a", "zone": "a", "tier": "x", "same": "s", "rack": "r1"}, Machine: "pool,same,tier,zone", Overruled: "other"}
+	edited := preserve.Edited(saved, set{"pool": "mine", "zone": "a", "same": "s", "rack": "r2"}, "pool,rack,same,tier")
+	assert.Equal(t, labels.Side{Labels: set{"pool": "mine", "zone": "a", "same": "s", "rack": "r2"}, Machine: "zone", Overruled: "other,pool,same,tier"}, edited)
+	given := preserve.Given("node-1", edited, revision.MustParse("7"))
+	live := labels.Side{Labels: set{"pool": "b", "zone": "b", "tier": "y", "same": "t"}, Machine: "pool,same,tier,zone"}
+	assert.Equal(t, set{"pool": "mine", "zone": "b", "same": "s", "rack": "r2"}, replaceAll.Restored(live, preserve.Saved(given)))
+}
+
+// TestRemovalBeforeALateNote: the restore is noted when a person has removed a label since, so the update is older than the note.
+func TestRemovalBeforeALateNote(t *testing.T) {
+	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("5"), Source: "u1"}
+	queue := []txn.Transaction{
+		{Type: txn.Added, Node: "node-1", UID: "u2", Revision: revision.MustParse("10"), Labels: set{"pool": "a"}, Machine: "pool"},
+		{Type: txn.Updated, Node: "node-1", UID: "u2", Revision: revision.MustParse("12"), Marker: "5", Labels: set{"rack": "r1"}},
+	}
+	live := &preserve.Node{UID: "u2", Revision: revision.MustParse("12"), Labels: set{"rack": "r1"}, Marker: "5"}
+	for _, tx := range queue {
+		if d := preserve.Decide(tx, r, live, replaceAll); d.Action == preserve.Save {
+			r = &d.Record
+		}
+	}
+	assert.Equal(t, labels.Keys("pool"), r.Overruled)
+}
+
+// TestLabelsThatAreUnclear: a release that stored nothing of managers saved them, or the API server had forgotten these before a
+// watcher saw the node. No label is lost for that, and none that agents set again is overwritten.
+func TestLabelsThatAreUnclear(t *testing.T) {
+	unclear := has{labels: set{"pool": "old", "rack": "r1", "zone": "a"}, unclear: "pool,rack,zone"}
+	back := has{set{"pool": "new", "zone": "b"}, "pool,zone", "", ""}
+	want := set{"pool": "new", "rack": "r1", "zone": "b"}
+
+	l := &life{t: t}
+	l.event(txn.Added, "first", unclear)
+	l.event(txn.Deleted, "first", unclear)
+	assert.Equal(t, want, l.event(txn.Added, "second", back).Labels)
+	assert.Empty(t, l.record.Overruled)
+	l.event(txn.Deleted, "second", has{want, "pool,zone", "", ""})
+	assert.Equal(t, labels.Keys("rack"), l.record.Unclear, "still nobody knows")
+	back.labels = set{"pool": "newer", "zone": "c"}
+	assert.Equal(t, set{"pool": "newer", "rack": "r1", "zone": "c"}, l.event(txn.Added, "third", back).Labels)
+}
+
+// TestWatcherThatKnowsNothingOfManagers records between others that do, while they are rolled.
+func TestWatcherThatKnowsNothingOfManagers(t *testing.T) {
+	l := &life{t: t}
+	l.event(txn.Added, "first", has{set{"pool": "a", "zone": "a", "rack": "r1"}, "pool,zone", "", ""})
+	l.event(txn.Updated, "first", has{labels: set{"pool": "mine", "zone": "a", "rack": "r1", "new": "n"}, unclear: "new,pool,rack,zone"})
+	assert.Equal(t, labels.Keys("zone"), l.record.Machine, "as it was")
+	assert.Equal(t, labels.Keys("new"), l.record.Unclear)
+	l.event(txn.Deleted, "first", has{labels: set{"pool": "mine", "zone": "a", "rack": "r1", "new": "n"}, unclear: "new,pool,rack,zone"})
+	d := l.event(txn.Added, "second", has{set{"pool": "b", "zone": "b", "new": "m"}, "new,pool,zone", "", ""})
+	assert.Equal(t, set{"pool": "mine", "zone": "b", "rack": "r1", "new": "m"}, d.Labels)
+}
+
+// TestUnclearLabelThatIsRestoredIsNotThePersons: the agents find their own value, and write nothing.
+func TestUnclearLabelThatIsRestoredIsNotThePersons(t *testing.T) {
+	saved := record.Record{
+		Node: "node-1", Labels: set{"gpu": "A100", "rack": "r1"}, Unclear: "gpu,rack", Revision: revision.MustParse("5"), Source: "first", Ended: true,
+	}
+	l := &life{t: t, rv: 10, record: &saved}
+	l.event(txn.Added, "second", has{labels: set{}})
+	assert.Equal(t, labels.Keys("gpu,rack"), l.record.Unclear)
+	l.event(txn.Updated, "second", has{labels: set{"gpu": "A100", "rack": "r1", "tier": "x"}})
+	l.event(txn.Deleted, "second", has{labels: set{"gpu": "A100", "rack": "r1", "tier": "x"}})
+	d := l.event(txn.Added, "third", has{labels: set{"gpu": "H100"}, machine: "gpu"})
+	assert.Equal(t, set{"gpu": "H100", "rack": "r1", "tier": "x"}, d.Labels)
+}
+
+// TestRestoreByHandKnowsWhatItOverrules: the request does not say whose the labels are, and the processor has read the Node.
+func TestRestoreByHandKnowsWhatItOverrules(t *testing.T) {
+	r := record.Record{Node: "node-1", Labels: set{"pool": "mine"}, Revision: revision.MustParse("5"), Source: "u1", Ended: true}
+	n := &preserve.Node{UID: "u2", Revision: revision.MustParse("10"), Labels: set{"pool": "default"}, Machine: "pool"}
+	request := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u2", Revision: n.Revision, Labels: n.Labels, Unclear: "pool"}
+	d := preserve.Decide(request, &r, n, replaceAll)
+	require.Equal(t, set{"pool": "mine"}, d.Labels)
+	after, _ := apply(d, &r, n)
+	assert.Equal(t, labels.Keys("pool"), after.Overruled)
+}

@@ -1,0 +1,269 @@
+package e2e_test
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/txn"
+)
+
+// machine is what the agents of one machine say of it.
+type machine struct {
+	registered labelSet // by its kubelet, when it registers the Node
+	later      labelSet // by another agent
+}
+
+// sources are those of docs/labels.md: labels with values of real clusters, of a node and of the machine that takes its name.
+var sources = map[string]struct {
+	kubelet, agent string // field managers
+	first, second  machine
+}{
+	"EKS managed node groups": {
+		kubelet: "kubelet", agent: "aws-cloud-controller-manager",
+		first: machine{
+			labelSet{
+				"eks.amazonaws.com/nodegroup": "batch-2024", "eks.amazonaws.com/capacityType": "ON_DEMAND",
+				"eks.amazonaws.com/nodegroup-image": "ami-0d02aa4e6c1a7f2b1", "alpha.eksctl.io/nodegroup-name": "batch",
+			},
+			labelSet{"topology.k8s.aws/zone-id": "use1-az5", "k8s.io/cloud-provider-aws": "d573a2d478e0c5b3d7b1e6a2c84f9e10"},
+		},
+		second: machine{
+			labelSet{
+				"eks.amazonaws.com/nodegroup": "batch-2026", "eks.amazonaws.com/capacityType": "SPOT",
+				"eks.amazonaws.com/nodegroup-image": "ami-0f7b3c9d2e4a5b6c7", "eks.amazonaws.com/sourceLaunchTemplateVersion": "2",
+			},
+			labelSet{"topology.k8s.aws/zone-id": "use1-az2"},
+		},
+	},
+	"GKE": {
+		kubelet: "kubelet", agent: "gcp-controller-manager",
+		first: machine{
+			labelSet{"cloud.google.com/gke-nodepool": "default-pool", "cloud.google.com/gke-boot-disk": "pd-balanced", "cloud.google.com/machine-family": "e2"},
+			labelSet{"cloud.google.com/gke-os-distribution": "cos"},
+		},
+		second: machine{
+			labelSet{"cloud.google.com/gke-nodepool": "pool-2", "cloud.google.com/gke-boot-disk": "pd-ssd", "cloud.google.com/machine-family": "n2"},
+			labelSet{"cloud.google.com/gke-container-runtime": "containerd"},
+		},
+	},
+	"AKS": {
+		kubelet: "kubelet", agent: "cloud-node-manager",
+		first: machine{
+			labelSet{
+				"agentpool": "nodepool1", "kubernetes.azure.com/node-image-version": "AKSUbuntu-2204gen2containerd-202401.09.0",
+				"kubernetes.azure.com/mode": "system", "storageprofile": "managed", "storagetier": "Premium_LRS",
+			},
+			labelSet{"topology.kubernetes.azure.com/sub-fault-domain": "0"},
+		},
+		second: machine{
+			labelSet{
+				"agentpool": "nodepool2", "kubernetes.azure.com/node-image-version": "AKSUbuntu-2204gen2containerd-202610.15.0",
+				"kubernetes.azure.com/mode": "user",
+			},
+			labelSet{"topology.kubernetes.azure.com/sub-fault-domain": "3"},
+		},
+	},
+	"Karpenter": {
+		kubelet: "kubelet", agent: "karpenter",
+		first: machine{
+			labelSet{"karpenter.sh/capacity-type": "on-demand"},
+			labelSet{
+				"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
+				"karpenter.k8s.aws/instance-family": "c5a", "karpenter.k8s.aws/instance-size": "2xlarge",
+			},
+		},
+		second: machine{
+			labelSet{"karpenter.sh/capacity-type": "spot"},
+			labelSet{"karpenter.sh/nodepool": "spot", "karpenter.sh/registered": "true", "karpenter.k8s.aws/instance-family": "m7g"},
+		},
+	},
+	"Cluster API": { // its manager has the name of every program that is made with kubebuilder, so its labels are kept as those of people
+		kubelet: "kubelet", agent: "",
+		first:  machine{registered: labelSet{"node.cluster.x-k8s.io/image": "ubuntu-2204-kube-v1.35.1"}},
+		second: machine{registered: labelSet{"node.cluster.x-k8s.io/image": "ubuntu-2404-kube-v1.36.0"}},
+	},
+	"kOps": {
+		kubelet: "kubelet", agent: "kops-controller",
+		first:  machine{labelSet{"topology.ebs.csi.aws.com/zone": "us-east-1f"}, labelSet{"kops.k8s.io/instancegroup": "nodes-us-east-1f", "node-role.kubernetes.io/node": ""}},
+		second: machine{labelSet{"topology.ebs.csi.aws.com/zone": "us-east-1a"}, labelSet{"kops.k8s.io/instancegroup": "nodes-us-east-1a", "node-role.kubernetes.io/node": ""}},
+	},
+	"k3s": {
+		kubelet: "k3s", agent: "k3s",
+		first:  machine{labelSet{"node.kubernetes.io/instance-type": "k3s", "egress.k3s.io/cluster": "true", "p2p.k3s.cattle.io/enabled": "true"}, nil},
+		second: machine{labelSet{"node.kubernetes.io/instance-type": "k3s", "egress.k3s.io/cluster": "false"}, nil},
+	},
+	"Node Feature Discovery": {
+		kubelet: "kubelet", agent: "nfd-master",
+		first:  machine{later: labelSet{"feature.node.kubernetes.io/pci-10de.present": "true", "feature.node.kubernetes.io/kernel-version.full": "5.15.0-91-generic"}},
+		second: machine{later: labelSet{"feature.node.kubernetes.io/kernel-version.full": "6.8.0-47-generic"}},
+	},
+	"NVIDIA GPU operator": {
+		kubelet: "kubelet", agent: "gpu-operator",
+		first:  machine{later: labelSet{"nvidia.com/gpu.present": "true", "nvidia.com/gpu.deploy.driver": "true", "nvidia.com/mig.config": "all-disabled"}},
+		second: machine{},
+	},
+	"cloud controller managers": {
+		kubelet: "kubelet", agent: "openstack-cloud-controller-manager",
+		first:  machine{labelSet{"kubernetes.io/os": "linux"}, labelSet{"topology.cinder.csi.openstack.org/zone": "nova", "node.openstack.org/flavor": "m1.large"}},
+		second: machine{labelSet{"kubernetes.io/os": "linux"}, labelSet{"node.openstack.org/flavor": "m1.xlarge"}},
+	},
+}
+
+// people are the labels that somebody sets by kubectl.
+var people = labelSet{"rack": "r7", "example.com/team": "blue", "node-role.kubernetes.io/gpu": ""}
+
+// createAs makes a Node by a field manager.
+func (e *env) createAs(manager, name string, own labelSet) *corev1.Node {
+	e.t.Helper()
+	e.nodes[name] = true
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(own)}, Spec: corev1.NodeSpec{Unschedulable: true},
+	}
+	require.NoError(e.t, e.client.Create(e.t.Context(), node, client.FieldOwner(manager)))
+	return node
+}
+
+// editAs changes labels of a node by a field manager.
+func (e *env) editAs(manager, name string, own labelSet) {
+	e.t.Helper()
+	if len(own) == 0 {
+		return
+	}
+	changes := map[string]*string{}
+	for key, value := range own {
+		changes[key] = &value
+	}
+	require.NoError(e.t, e.client.Patch(e.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		mergeLabels(e.t, changes), client.FieldOwner(manager)))
+}
+
+func union(all ...labelSet) labelSet {
+	sum := labelSet{}
+	for _, one := range all {
+		maps.Copy(sum, one)
+	}
+	return sum
+}
+
+// TestMachinesKeepTheirWordAndPeopleGetTheirsBack: the restore used to take away what a new machine had registered with, to put old
+// values in place of new ones, and to bring back the state of a former life.
+//
+//nolint:tparallel // its parts share the programs, one after the other
+func TestMachinesKeepTheirWordAndPeopleGetTheirsBack(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	e.processor()
+	for source, tc := range sources {
+		t.Run(source, func(t *testing.T) {
+			e.t = t
+			name := e.name(txn.NodeHash(source)[:8])
+			first := e.createAs(tc.kubelet, name, tc.first.registered)
+			e.editAs(tc.agent, name, tc.first.later)
+			e.editAs("kubectl-label", name, people)
+			e.saved(name, union(tc.first.registered, tc.first.later, people))
+			e.delete(name)
+			e.recorded(first.UID, txn.Deleted)
+
+			e.createAs(tc.kubelet, name, tc.second.registered)
+			e.restored(name, union(tc.second.registered, people))
+			e.editAs(tc.agent, name, tc.second.later)
+			e.saved(name, union(tc.second.registered, tc.second.later, people))
+			e.hasRestored(t, name, union(tc.second.registered, tc.second.later, people))
+		})
+	}
+	e.t = t
+}
+
+// TestPeopleOverruleAgents: what a person set in place of an agent's value comes back, and what a person removed stays away, also if
+// every process is another one by then.
+func TestPeopleOverruleAgents(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w, p := e.watcher(), e.processor()
+	name := e.name("node")
+	registered := labelSet{"pool": "default", "tier": "bronze", "zone": "a"}
+	e.createAs("kubelet", name, registered)
+	e.saved(name, registered)
+	e.set(name, "pool", "mine")
+	e.remove(name, "tier")
+	want := labelSet{"pool": "mine", "zone": "a"}
+	e.saved(name, want)
+	assert.Equal(t, "pool,tier", string(e.record(t, name).Overruled))
+
+	for range 2 {
+		e.delete(name)
+		require.NoError(t, w.Stop(stopTimeout))
+		require.NoError(t, p.Stop(stopTimeout))
+		e.createAs("kubelet", name, registered)
+		w, p = e.watcher(), e.processor()
+		e.restored(name, want)
+		e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "all is applied")
+		e.hasRestored(t, name, want)
+	}
+	e.editAs("kubelet", name, labelSet{"tier": "silver"})
+	want["tier"] = "silver"
+	e.saved(name, want)
+	assert.Equal(t, "pool", string(e.record(t, name).Overruled), "what an agent sets after the restore is its own again")
+}
+
+// TestRemovalThatNoWatcherSaw: what is gone from the labels of the machine was removed by a person, unless a watcher saw that agents
+// may have done it.
+func TestRemovalThatNoWatcherSaw(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w := e.watcher()
+	e.processor()
+	name := e.name("node")
+	registered := labelSet{"tier": "bronze", "zone": "a"}
+	first := e.createAs("kubelet", name, registered)
+	e.saved(name, registered)
+	require.NoError(t, w.Stop(stopTimeout))
+	e.remove(name, "tier")
+	e.watcher()
+	e.saved(name, labelSet{"zone": "a"})
+	e.delete(name)
+	e.recorded(first.UID, txn.Deleted)
+	e.createAs("kubelet", name, registered)
+	e.restored(name, labelSet{"zone": "a"})
+}
+
+// TestNodeThatAPersonCreatesAgain from its manifest: the machine is the same one, and its kubelet does not set its labels on a Node
+// that is there.
+func TestNodeThatAPersonCreatesAgain(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	e.processor()
+	name := e.name("node")
+	registered := labelSet{"eks.amazonaws.com/nodegroup": "blue", "kubernetes.io/os": "linux"}
+	first := e.createAs("kubelet", name, registered)
+	e.set(name, "rack", "r1")
+	all := union(registered, labelSet{"rack": "r1"})
+	e.saved(name, all)
+	e.delete(name)
+	e.recorded(first.UID, txn.Deleted)
+	e.createAs("kubectl-create", name, all)
+	e.restored(name, all)
+}
+
+// TestWithoutMachineManagersEveryLabelIsPeoples is what the restore was before it knew whose a label is.
+func TestWithoutMachineManagersEveryLabelIsPeoples(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher("--machine-managers=")
+	e.processor("--machine-managers=", "--live-labels=")
+	name := e.name("node")
+	first := e.createAs("kubelet", name, labelSet{"pool": "old"})
+	e.saved(name, labelSet{"pool": "old"})
+	e.delete(name)
+	e.recorded(first.UID, txn.Deleted)
+	e.createAs("kubelet", name, labelSet{"pool": "new", "other": "x"})
+	e.restored(name, labelSet{"pool": "old"})
+}
