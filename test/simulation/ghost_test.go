@@ -177,7 +177,7 @@ func (g *ghost) checkMachinesWord(w *world, uid types.UID, live labels.Side, giv
 // restored is told after a restore.
 func (g *ghost) restored(w *world) {
 	g.by[w.incarnation].restored = w.rv
-	if g.strict {
+	if g.strict && !g.by[g.owner].isLoose { // whose end may be stored once more, and is later then than the record that was left
 		g.becomesOwner(w.incarnation, w.rv)
 	}
 }
