@@ -106,24 +106,23 @@ func Withdrawn(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	if !haveWritten(before, after) {
 		return ""
 	}
-	return Machine(before).Union(Unclear(before)).Where(func(key string) bool { return isGone(key, after) })
+	return Machine(before).Union(Unclear(before)).Missing(after.Labels)
 }
 
 // Removed returns the keys of the labels of the machine that are gone between two consecutive
 // states of a stamped Node, but for those that agents may have withdrawn: a person removed them.
 func Removed(before, after *metav1.PartialObjectMetadata) labels.Keys {
-	return Machine(before).Where(func(key string) bool { return isGone(key, after) }).Without(Withdrawn(before, after))
+	if haveWritten(before, after) {
+		return ""
+	}
+	return Machine(before).Missing(after.Labels)
 }
 
-func isGone(key string, n *metav1.PartialObjectMetadata) bool {
-	_, isThere := n.Labels[key]
-	return !isThere
-}
-
-// keysOf returns the keys of some labels, without the marker, for which isKept is true.
-func keysOf(of map[string]string, isKept func(key string) bool) labels.Keys {
+// keysOf returns the keys of a Node's labels, without the marker, for which isKept is true. Keys that
+// are only in managedFields, which whoever may patch the Node can write, are not among them.
+func keysOf(n *metav1.PartialObjectMetadata, isKept func(key string) bool) labels.Keys {
 	return labels.KeysOf(func(yield func(string) bool) {
-		for key := range of {
+		for key := range n.Labels {
 			if key != labels.Marker && isKept(key) && !yield(key) {
 				return
 			}
@@ -175,17 +174,15 @@ func (m Managers) whose(n *metav1.PartialObjectMetadata) (machine, unclear label
 		}
 		isReadable = isReadable && collect(entry, owned) == nil
 	}
-	// Not the keys that are only in managedFields, which whoever may patch the Node can write.
-	here := func(isKept func(key string) bool) labels.Keys { return keysOf(n.Labels, isKept) }
 	if !latest.IsZero() {
 		actedAt = latest.UTC().Format(time.RFC3339)
 	}
 	if !isReadable {
-		return "", here(func(string) bool { return true }), actedAt
+		return "", keysOf(n, func(string) bool { return true }), actedAt
 	}
 	isTheirs := func(key string) bool { return theirs[key] || isTrusted(key) }
-	machine = here(func(key string) bool { return mine[key] && !isTheirs(key) })
-	unclear = here(func(key string) bool { return !mine[key] && !isTheirs(key) })
+	machine = keysOf(n, func(key string) bool { return mine[key] && !isTheirs(key) })
+	unclear = keysOf(n, func(key string) bool { return !mine[key] && !isTheirs(key) })
 	return machine, unclear, actedAt
 }
 

@@ -120,6 +120,23 @@ func (k Keys) Where(isKept func(key string) bool) Keys {
 	})
 }
 
+// Missing returns the keys that some labels do not have.
+func (k Keys) Missing(from map[string]string) Keys {
+	return k.Where(func(key string) bool {
+		_, isThere := from[key]
+		return !isThere
+	})
+}
+
+// Same returns the keys that both labels have, with the same value.
+func (k Keys) Same(a, b map[string]string) Keys {
+	return k.Where(func(key string) bool {
+		one, isInA := a[key]
+		other, isInB := b[key]
+		return isInA && isInB && one == other
+	})
+}
+
 // Without returns the keys that are not in the other set.
 func (k Keys) Without(other Keys) Keys {
 	if k == "" || other == "" {

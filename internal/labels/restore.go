@@ -53,15 +53,10 @@ func (s Side) Equal(other Side) bool {
 }
 
 // Restored returns the labels that a node gets by a restore, from those that it carries and those
-// that were saved of it. The order of the rules is that of docs/design.md:
-//
-//  1. A live label that the node carries stays.
-//  2. What people had set is restored. So are labels of unknown origin, unless the node's agents have
-//     set them.
-//  3. What the node's agents have set stays, and what those of the former machine had set stays as
-//     the node has it, unless a person had removed it from the former node.
-//  4. What only agents had set on the former node is not put back.
-//  5. Anything else that the node carries goes, or stays in mode merge.
+// that were saved of it. The table in docs/design.md ("What a restore writes") has the rules for each
+// key, in order. In short: a live label stays as the node has it, what people had set is put back, and
+// what agents say of the returned machine stays, unless a person had overruled it. What only the
+// agents of the former machine had said is not put back.
 func (p Policy) Restored(live, saved Side) map[string]string {
 	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
 	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()

@@ -61,14 +61,6 @@ func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	return &Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker}
 }
 
-// left returns those of some keys whose labels a restore leaves as they are.
-func (n *Node) left(d Decision, keys labels.Keys) labels.Keys {
-	return keys.Where(func(key string) bool {
-		value, ok := d.Labels[key]
-		return ok && value == n.Labels[key]
-	})
-}
-
 // Decision is what to write, and why.
 type Decision struct {
 	Action Action
@@ -225,7 +217,7 @@ func (n *Node) side() labels.Side {
 // the saved labels then, the record gets a note. If it has others, by live labels for instance,
 // these are saved.
 func Noted(r record.Record, read, left Node) record.Record {
-	return notedSince(read.side(), r, left, gone(read.Machine, left.side()))
+	return notedSince(read.side(), r, left, read.Machine.Missing(left.Labels))
 }
 
 // notedLate returns the record after a restore onto the incarnation whose start t records; n is any
@@ -244,10 +236,7 @@ func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Ke
 	}
 	known := whose(before, n.side(), withdrawn)
 	known.Overruled = known.Overruled.Union(r.Overruled).Without(known.Machine)
-	known.Unclear = known.Unclear.Union(r.Unclear.Where(func(key string) bool {
-		value, isThere := n.Labels[key]
-		return isThere && value == r.Labels[key]
-	})).Without(known.Machine)
+	known.Unclear = known.Unclear.Union(r.Unclear.Same(r.Labels, n.Labels)).Without(known.Machine)
 	heed(&next, known)
 	return next
 }
@@ -267,7 +256,7 @@ func Given(node string, given labels.Side, now revision.Revision) record.Record 
 // keys: what agents had said on these is overruled, and what agents say on those that were removed.
 func Edited(saved labels.Side, edited map[string]string, named labels.Keys) labels.Side {
 	after := labels.Side{Labels: edited, Machine: saved.Machine.Without(named), Unclear: saved.Unclear.Without(named)}
-	after.Overruled = saved.Overruled.Union(saved.Machine.Without(after.Machine)).Union(gone(named, after))
+	after.Overruled = saved.Overruled.Union(saved.Machine.Without(after.Machine)).Union(named.Missing(edited))
 	return after
 }
 

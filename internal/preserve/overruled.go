@@ -16,12 +16,8 @@ import (
 // and agents have not withdrawn it.
 func whose(before, after labels.Side, withdrawn labels.Keys) labels.Side {
 	unclear := after.Unclear.Set()
-	same := func(key string) bool {
-		value, isThere := after.Labels[key]
-		earlier, wasThere := before.Labels[key]
-		return isThere && wasThere && value == earlier
-	}
-	machine := after.Machine.Union(before.Machine.Where(func(key string) bool { return unclear[key] && same(key) }))
+	isUnclear := func(key string) bool { return unclear[key] }
+	machine := after.Machine.Union(before.Machine.Where(isUnclear).Same(before.Labels, after.Labels))
 	wasUnclear := before.Unclear.Set()
 	stillUnclear := after.Unclear.Where(func(key string) bool {
 		_, wasThere := before.Labels[key]
@@ -30,17 +26,9 @@ func whose(before, after labels.Side, withdrawn labels.Keys) labels.Side {
 	return labels.Side{
 		Labels:    after.Labels,
 		Machine:   machine,
-		Unclear:   stillUnclear.Union(before.Unclear.Where(same)).Without(machine),
+		Unclear:   stillUnclear.Union(before.Unclear.Same(before.Labels, after.Labels)).Without(machine),
 		Overruled: before.Overruled.Union(before.Machine).Without(withdrawn).Union(after.Overruled).Without(machine),
 	}
-}
-
-// gone returns those of some keys that a state does not have.
-func gone(keys labels.Keys, state labels.Side) labels.Keys {
-	return keys.Where(func(key string) bool {
-		_, isThere := state.Labels[key]
-		return !isThere
-	})
 }
 
 // Merged returns a transaction as it is stored if it supersedes the one before it, of the same

@@ -77,7 +77,7 @@ func restored(queue []txn.Transaction, n *Node, d Decision) *Node {
 		latest = revision.Max(latest, t.Revision)
 	}
 	return &Node{
-		UID: n.UID, Revision: latest, Labels: d.Labels, Machine: n.left(d, n.Machine), Unclear: n.left(d, n.Unclear), Marker: d.Marker,
+		UID: n.UID, Revision: latest, Labels: d.Labels, Machine: n.Machine.Same(n.Labels, d.Labels), Unclear: n.Unclear.Same(n.Labels, d.Labels), Marker: d.Marker,
 	}
 }
 

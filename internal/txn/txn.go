@@ -47,8 +47,8 @@ type Transaction struct {
 	// Withdrawn are the keys of labels that are gone since the state before, and that agents may
 	// have removed themselves, see [agents.Withdrawn].
 	Withdrawn labels.Keys
-	// Overruled are the keys that people are known to have overruled in the states which this
-	// transaction stands for, because it superseded theirs.
+	// Overruled are the keys that people are known to have overruled since the state before: labels of
+	// the machine that a person removed, and what states said that this transaction supersedes.
 	Overruled labels.Keys
 	// Marker is the value of the marker at that resourceVersion, "" if there was none.
 	Marker string

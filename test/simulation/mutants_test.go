@@ -5,7 +5,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -42,7 +41,7 @@ import (
 //	  labels are equal                          restore: not noted after a crash
 //	otherwise                                   restore: not done, without the marker, without the labels
 //	  live labels                               restore: without the live labels
-//	  whose they are                            agents: *
+//	  whose they are                            agents: * (agentMutants)
 //	  conditional on uid and resourceVersion    processor: patches unconditionally
 //	  then store                                processor: does not note a restore, restore: only noted
 //
@@ -54,7 +53,7 @@ import (
 // The plan
 //
 //	the last save counts                      plan: the first of several saves is written
-var mutants = map[string]mutant{
+var mutants = withAgents(map[string]mutant{
 	"": {}, // the real thing
 
 	"no record: none is made of a delete": founding(func(t txn.Transaction, d preserve.Decision) preserve.Decision {
@@ -246,47 +245,6 @@ var mutants = map[string]mutant{
 		return d
 	}),
 
-	"agents: the machine's word is overwritten": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
-		live.Machine = ""
-		return live, saved
-	}),
-	"agents: a former machine's word is put back": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
-		saved.Machine = ""
-		return live, saved
-	}),
-	"agents: a person's word does not count": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
-		saved.Machine = agentKey
-		return live, saved
-	}),
-	"agents: every label of the node stays": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
-		live.Machine = labels.KeysOf(maps.Keys(live.Labels))
-		return live, saved
-	}),
-	"agents: those of a save are not known": saving(func(_ txn.Transaction, _ record.Record, d preserve.Decision) preserve.Decision {
-		d.Record.Machine = ""
-		return d
-	}),
-	"agents: those of the save before stay": saving(func(_ txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
-		d.Record.Machine = r.Machine
-		return d
-	}),
-	"agents: what a person removed is forgotten": {
-		decide: func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
-			d.Record.Overruled = ""
-			return d
-		},
-		note: func(_ txn.Transaction, _ record.Record, _ preserve.Node, next record.Record) record.Record {
-			next.Overruled = ""
-			return next
-		},
-	},
-	"agents: those of the former machine stay after a restore": {
-		note: func(_ txn.Transaction, r record.Record, _ preserve.Node, next record.Record) record.Record {
-			next.Machine = r.Machine
-			return next
-		},
-	},
-
 	"plan: the first of several saves is written": planning(func(steps []preserve.Step) []preserve.Step {
 		for i, step := range steps {
 			for _, d := range step.Decisions {
@@ -420,4 +378,4 @@ var mutants = map[string]mutant{
 		}
 		return transactions
 	}},
-}
+})

@@ -1,0 +1,60 @@
+package simulation
+
+import (
+	"maps"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// agentMutants break the rules that say whose a label is. They are part of [mutants].
+var agentMutants = map[string]mutant{
+	"agents: the machine's word is overwritten": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
+		live.Machine = ""
+		return live, saved
+	}),
+	"agents: a former machine's word is put back": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
+		saved.Machine = ""
+		return live, saved
+	}),
+	"agents: a person's word does not count": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
+		saved.Machine = agentKey
+		return live, saved
+	}),
+	"agents: every label of the node stays": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
+		live.Machine = labels.KeysOf(maps.Keys(live.Labels))
+		return live, saved
+	}),
+	"agents: those of a save are not known": saving(func(_ txn.Transaction, _ record.Record, d preserve.Decision) preserve.Decision {
+		d.Record.Machine = ""
+		return d
+	}),
+	"agents: those of the save before stay": saving(func(_ txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
+		d.Record.Machine = r.Machine
+		return d
+	}),
+	"agents: what a person removed is forgotten": {
+		decide: func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+			d.Record.Overruled = ""
+			return d
+		},
+		note: func(_ txn.Transaction, _ record.Record, _ preserve.Node, next record.Record) record.Record {
+			next.Overruled = ""
+			return next
+		},
+	},
+	"agents: those of the former machine stay after a restore": {
+		note: func(_ txn.Transaction, r record.Record, _ preserve.Node, next record.Record) record.Record {
+			next.Machine = r.Machine
+			return next
+		},
+	},
+}
+
+// withAgents adds them to others.
+func withAgents(all map[string]mutant) map[string]mutant {
+	maps.Copy(all, agentMutants)
+	return all
+}
