@@ -44,7 +44,7 @@ func newJobs(mgr manager.Manager, o *options, policy labels.Policy) (*jobs, erro
 	j := &jobs{
 		client:   c,
 		cache:    mgr.GetCache(),
-		nodes:    &nodes.Nodes{Client: c, Agents: o.Agents},
+		nodes:    &nodes.Nodes{Client: c, View: o.View},
 		records:  &records.Records{Client: c, Cache: mgr.GetCache(), Namespace: o.MetadataNamespace},
 		queue:    &queue.Queue{Client: c, Namespace: o.TransactionNamespace},
 		index:    queue.NewIndex(),

@@ -70,7 +70,7 @@ func (o *options) policy() (labels.Policy, error) {
 	if err != nil {
 		return labels.Policy{}, fmt.Errorf("--live-labels: %w", err)
 	}
-	return labels.Policy{Mode: mode, Live: live}, nil
+	return labels.Policy{Mode: mode, Live: live, Ignored: o.View.Ignored}, nil
 }
 
 // cache configures the cache: records, and the Nodes if they are protected.
@@ -78,7 +78,7 @@ func (o *options) cache() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{o.MetadataNamespace: {}}},
-			&corev1.Node{}:      {Transform: service.StripNode(o.Agents)},
+			&corev1.Node{}:      {Transform: service.StripNode(o.View)},
 		},
 	}
 }

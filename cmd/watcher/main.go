@@ -117,7 +117,7 @@ func cacheOptions(o *service.Options, stream *watcher.Stream) cache.Options {
 			Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}},
 			Transform:  watcher.Strip(o.TransactionNamespace),
 		}},
-		DefaultTransform: service.StripNode(o.Agents),
+		DefaultTransform: service.StripNode(o.View),
 	}
 }
 

@@ -107,6 +107,11 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 	if cameBack(n) {
 		return record.Record{}, ErrChanged
 	}
+	for key := range e.Labels.set {
+		if e.Cluster.View.Ignored.Match(key) {
+			return record.Record{}, fmt.Errorf("label %q is ignored, see --ignore-labels: it would not be restored", key)
+		}
+	}
 	after, err := e.Labels.Of(n.Saved.Record.Labels, e.Overwrite)
 	if err != nil {
 		return record.Record{}, err

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/version"
 )
 
@@ -28,9 +28,9 @@ func (p *plugin) connect() (*cluster, error) {
 	if p.transactionNamespace == p.metadataNamespace {
 		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
 	}
-	managers, err := agents.Parse(p.machineManagers)
+	view, err := nodes.ParseView(p.machineManagers, p.ignoreLabels)
 	if err != nil {
-		return nil, misused(fmt.Errorf("--machine-managers: %w", err))
+		return nil, misused(err)
 	}
 	config, err := p.config.ToRESTConfig()
 	if err != nil {
@@ -44,7 +44,7 @@ func (p *plugin) connect() (*cluster, error) {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
 	c.Cluster = inspect.Cluster{
-		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, Agents: managers,
+		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, View: view,
 	}
 	return c, nil
 }

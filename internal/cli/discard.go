@@ -48,7 +48,7 @@ func (p *plugin) discard(ctx context.Context, o *discardOptions, args []string) 
 	if err := o.dryRun.validate(); err != nil {
 		return err
 	}
-	policy, err := o.policy.policy()
+	policy, err := o.policy.policy(p.ignoreLabels)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ is applied.`,
 }
 
 func (p *plugin) pending(ctx context.Context, out *output.Flags, flags *policyFlags, args []string) error {
-	policy, err := flags.policy()
+	policy, err := flags.policy(p.ignoreLabels)
 	if err != nil {
 		return err
 	}

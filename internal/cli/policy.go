@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
 )
 
 // policyFlags are the settings of the processors that say what a restore writes. The processors
@@ -19,7 +20,8 @@ func (f *policyFlags) addFlags(cmd *cobra.Command) {
 	completeFlag(cmd, "restore-mode", string(labels.Replace), string(labels.Merge))
 }
 
-func (f *policyFlags) policy() (labels.Policy, error) {
+// policy returns what the flags say, for a plugin that ignores some labels.
+func (f *policyFlags) policy(ignored string) (labels.Policy, error) {
 	mode, err := labels.ParseMode(f.restoreMode)
 	if err != nil {
 		return labels.Policy{}, misused(fmt.Errorf("--restore-mode: %w", err))
@@ -28,5 +30,9 @@ func (f *policyFlags) policy() (labels.Policy, error) {
 	if err != nil {
 		return labels.Policy{}, misused(fmt.Errorf("--live-labels: %w", err))
 	}
-	return labels.Policy{Mode: mode, Live: live}, nil
+	view, err := nodes.ParseView("", ignored)
+	if err != nil {
+		return labels.Policy{}, misused(err)
+	}
+	return labels.Policy{Mode: mode, Live: live, Ignored: view.Ignored}, nil
 }

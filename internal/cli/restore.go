@@ -50,7 +50,7 @@ func (p *plugin) restore(ctx context.Context, h *requesting, policy *policyFlags
 	if err := h.dryRun.validate(); err != nil {
 		return err
 	}
-	if h.Policy, err = policy.policy(); err != nil {
+	if h.Policy, err = policy.policy(p.ignoreLabels); err != nil {
 		return err
 	}
 	c, names, err := p.connectFor(args)

@@ -13,6 +13,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/version"
 )
 
@@ -22,7 +23,7 @@ type plugin struct {
 
 	config                                  *genericclioptions.ConfigFlags
 	transactionNamespace, metadataNamespace string
-	machineManagers                         string
+	machineManagers, ignoreLabels           string
 }
 
 // Main runs the plugin with these arguments and returns its exit code.
@@ -76,6 +77,8 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	flags.StringVar(&p.metadataNamespace, "metadata-namespace", "node-metadata", "Namespace of records.")
 	flags.StringVar(&p.machineManagers, "machine-managers", agents.Default, "Field managers of the machines' agents: use the value of the watchers and processors.")
 	flags.Lookup("machine-managers").DefValue = "their default"
+	flags.StringVar(&p.ignoreLabels, "ignore-labels", labels.DefaultIgnored, "Labels that are neither saved nor restored nor removed: use the value of the watchers and processors.")
+	flags.Lookup("ignore-labels").DefValue = "their default"
 	p.config.AddFlags(flags)
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look and understand:"}, &cobra.Group{ID: groupAct, Title: "Act:"})
 	for _, command := range []func(*plugin) *cobra.Command{

@@ -83,7 +83,7 @@ them will do if nothing else happens.`,
 }
 
 func (p *plugin) show(ctx context.Context, out *output.Flags, flags *policyFlags, args []string) error {
-	policy, err := flags.policy()
+	policy, err := flags.policy(p.ignoreLabels)
 	if err != nil {
 		return err
 	}

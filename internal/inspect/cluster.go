@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/queue"
@@ -25,12 +24,12 @@ type Cluster struct {
 	Client client.Client
 	// TransactionNamespace and MetadataNamespace are where transactions and records are.
 	TransactionNamespace, MetadataNamespace string
-	// Agents are the field managers whose labels are the machine's.
-	Agents agents.Managers
+	// View is applied to every Node that is read.
+	View nodes.View
 }
 
 // Nodes returns the Nodes.
-func (c *Cluster) Nodes() *nodes.Nodes { return &nodes.Nodes{Client: c.Client, Agents: c.Agents} }
+func (c *Cluster) Nodes() *nodes.Nodes { return &nodes.Nodes{Client: c.Client, View: c.View} }
 
 // Records returns the records. They have no cache.
 func (c *Cluster) Records() *records.Records {

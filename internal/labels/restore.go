@@ -31,6 +31,8 @@ type Policy struct {
 	// Live selects the live labels: those that describe the machine itself. Where the
 	// new incarnation carries one, its value wins. Empty selects none.
 	Live Patterns
+	// Ignored selects labels that are not restored, whoever has saved them.
+	Ignored Patterns
 }
 
 // Side is what a restore knows of the labels on one of its sides: the returned node, or what is
@@ -61,7 +63,7 @@ func (p Policy) Restored(live, saved Side) map[string]string {
 	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
 	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()
 	for key, value := range saved.Labels {
-		if !former[key] {
+		if !former[key] && !p.Ignored.Match(key) {
 			result[key] = value
 		}
 	}
@@ -104,6 +106,19 @@ var DefaultLive = strings.Join([]string{
 	"*.kubelet.kubernetes.io/*",
 	"node.kubernetes.io/*",
 	"*.node.kubernetes.io/*",
+}, ",")
+
+// DefaultIgnored are labels that say how far something has got with a machine, and not what anybody
+// wants: on another machine they are wrong, whoever sets them. docs/labels.md has the reasons.
+var DefaultIgnored = strings.Join([]string{
+	"karpenter.sh/registered",
+	"karpenter.sh/initialized",
+	"k8s.io/cloud-provider-aws",
+	"nvidia.com/gfd.timestamp",
+	"nvidia.com/gpu-driver-upgrade-state",
+	"nvidia.com/mig.config.state",
+	"vpc.amazonaws.com/has-trunk-attached",
+	"kubevirt.io/schedulable",
 }, ",")
 
 // ParsePatterns reads a comma-separated list of label keys. "key" is that key,

@@ -167,3 +167,9 @@ func TestMachinesWordIsNeverOverwrittenAndNeverOutlivesIt(t *testing.T) {
 		}
 	}
 }
+
+func TestIgnoredLabelsAreNotRestored(t *testing.T) {
+	saved := labels.Side{Labels: map[string]string{"karpenter.sh/initialized": "true", "rack": "r7"}}
+	policy := labels.Policy{Mode: labels.Replace, Ignored: parse(t, labels.DefaultIgnored)}
+	assert.Equal(t, map[string]string{"rack": "r7"}, policy.Restored(labels.Side{}, saved))
+}

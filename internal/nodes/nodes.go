@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -30,8 +29,8 @@ var ErrStale = errors.New("the node has changed since it was read")
 type Nodes struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
-	// Agents are the managers of the labels that are the machine's. The zero value: people set all.
-	Agents agents.Managers
+	// View is applied to every Node that is read.
+	View View
 }
 
 // Metadata returns empty metadata of a Node of that name, to read into or to watch.
@@ -57,7 +56,7 @@ func (n *Nodes) Get(ctx context.Context, name string) (*metav1.PartialObjectMeta
 	if err != nil {
 		return nil, fmt.Errorf("reading node %q: %w", name, err)
 	}
-	n.Agents.Stamp(node)
+	n.View.Apply(node)
 	return node, nil
 }
 
@@ -70,7 +69,7 @@ func (n *Nodes) At(ctx context.Context, name string) (node *metav1.PartialObject
 	}
 	if len(list.Items) > 0 {
 		node = &list.Items[0]
-		n.Agents.Stamp(node)
+		n.View.Apply(node)
 	}
 	return node, revision.Of(list.ResourceVersion), nil
 }
@@ -110,11 +109,11 @@ func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(p
 
 // Each calls do with every Node, in pages, and stops at the first error.
 func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata) error) error {
-	stamped := func(node *metav1.PartialObjectMetadata) error {
-		n.Agents.Stamp(node)
+	viewed := func(node *metav1.PartialObjectMetadata) error {
+		n.View.Apply(node)
 		return do(node)
 	}
-	if err := pages.Each(ctx, n.Client, pages.Metadata("Node"), "", stamped); err != nil {
+	if err := pages.Each(ctx, n.Client, pages.Metadata("Node"), "", viewed); err != nil {
 		return fmt.Errorf("listing the nodes: %w", err)
 	}
 	return nil
@@ -138,7 +137,7 @@ func (n *Nodes) Patch(ctx context.Context, name string, uid types.UID, read revi
 	if err != nil {
 		return nil, fmt.Errorf("changing node %q: %w", name, err)
 	}
-	n.Agents.Stamp(node)
+	n.View.Apply(node)
 	return node, nil
 }
 

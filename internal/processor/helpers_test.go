@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/apply"
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/job"
@@ -107,7 +106,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.records: {}}},
-				&corev1.Node{}:      {Transform: service.StripNode(agents.Managers{})},
+				&corev1.Node{}:      {Transform: service.StripNode(nodes.View{})},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
 )
 
 // Options are the settings that every service has. They come from flags alone.
@@ -27,10 +29,10 @@ type Options struct {
 	// instead of ending.
 	WaitForCluster bool
 	Verbosity      int
-	// MachineManagers are the field managers whose labels are the machine's; Agents are the same,
-	// once they are parsed.
-	MachineManagers string
-	Agents          agents.Managers
+	// MachineManagers are the field managers whose labels are the machine's, IgnoreLabels the labels
+	// that are not looked at; View are both, once they are parsed.
+	MachineManagers, IgnoreLabels string
+	View                          nodes.View
 
 	// printVersion makes the program print its version and exit.
 	printVersion bool
@@ -47,6 +49,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.Identity, "identity", "", "unique `name` of this process (default $POD_NAME, else host name and a random suffix)")
 	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "if the API server is away or too old, or namespaces or permissions are missing: wait, not ready, and retry, instead of ending")
 	fs.StringVar(&o.MachineManagers, "machine-managers", agents.Default, "`names` of the field managers, or prefix*, separated by commas, by which the machines' own agents set labels; empty for none. Use the same value for watchers and processors")
+	fs.StringVar(&o.IgnoreLabels, "ignore-labels", labels.DefaultIgnored, "label `keys`, prefix* and *.domain/* patterns, separated by commas, that are neither saved nor restored nor removed; empty for none. Use the same value for watchers and processors")
 	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 changes in the cluster, 1 decisions too, 2 steps too")
 	fs.BoolVar(&o.printVersion, "version", false, "print the version and exit")
 }
@@ -115,8 +118,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("--identity %q cannot be used: %s", o.Identity, problems[0])
 	}
 	var err error
-	if o.Agents, err = agents.Parse(o.MachineManagers); err != nil {
-		return fmt.Errorf("--machine-managers: %w", err)
+	if o.View, err = nodes.ParseView(o.MachineManagers, o.IgnoreLabels); err != nil {
+		return err
 	}
 	if o.Verbosity < 0 {
 		return fmt.Errorf("-v %d: give 0 or more", o.Verbosity)

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/service"
 )
 
@@ -24,9 +26,9 @@ func parse(stderr io.Writer, args ...string) (*service.Options, error) {
 
 // defaults are the options of a pod named watcher-0 without arguments.
 func defaults() service.Options {
-	known, _ := agents.Parse(agents.Default)
+	known, _ := nodes.ParseView(agents.Default, labels.DefaultIgnored)
 	return service.Options{
-		MachineManagers: agents.Default, Agents: known,
+		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, View: known,
 		TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata",
 		MetricsBindAddress: ":8080", HealthProbeBindAddress: ":8081", PprofBindAddress: "0", Identity: "watcher-0",
 	}
@@ -47,11 +49,15 @@ func TestGoodOptions(t *testing.T) {
 		"namespaces":   {[]string{"--transaction-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.TransactionNamespace, o.MetadataNamespace = "a", "b" }},
 		"agents": {[]string{"--machine-managers=kubelet, my-*"}, func(o *service.Options) {
 			o.MachineManagers = "kubelet, my-*"
-			o.Agents, _ = agents.Parse("kubelet,my-*")
+			o.View, _ = nodes.ParseView("kubelet,my-*", labels.DefaultIgnored)
 		}},
 		"no agents": {[]string{"--machine-managers="}, func(o *service.Options) {
 			o.MachineManagers = ""
-			o.Agents, _ = agents.Parse("")
+			o.View, _ = nodes.ParseView("", labels.DefaultIgnored)
+		}},
+		"ignored labels": {[]string{"--ignore-labels=a, b/*"}, func(o *service.Options) {
+			o.IgnoreLabels = "a, b/*"
+			o.View, _ = nodes.ParseView(agents.Default, "a,b/*")
 		}},
 		"the last counts": {[]string{"--metadata-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.MetadataNamespace = "b" }},
 	} {
@@ -79,6 +85,8 @@ func TestBadOptions(t *testing.T) {
 		"no number":              {"-v=high", `invalid value "high" for flag -v`},
 		"verbosity below zero":   {"-v=-1", "-v -1: give 0 or more"},
 		"everybody an agent":     {"--machine-managers=*", "--machine-managers: "},
+		"unreadable pattern":     {"--ignore-labels=a*b*", "--ignore-labels: unreadable pattern"},
+		"the marker is ignored":  {"--ignore-labels=labels_*", "--ignore-labels: \"labels_*\" matches labels_restored"},
 		"no value":               {"--identity", "flag needs an argument: -identity"},
 		"transaction namespace":  {"--transaction-namespace=Transactions", `--transaction-namespace "Transactions" is no namespace name: `},
 		"empty namespace":        {"--metadata-namespace=", `--metadata-namespace "" is no namespace name: `},

@@ -267,3 +267,33 @@ func TestWithoutMachineManagersEveryLabelIsPeoples(t *testing.T) {
 	e.createAs("kubelet", name, labelSet{"pool": "new", "other": "x"})
 	e.restored(name, labelSet{"pool": "old"})
 }
+
+// TestIgnoredLabels: state that somebody else than an agent has set is not saved, not put back from an older record, and not removed.
+func TestIgnoredLabels(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w := e.watcher("--ignore-labels=")
+	p := e.processor("--ignore-labels=")
+	name := e.name("node")
+	first := e.createAs("kubelet", name, labelSet{"kubernetes.io/os": "linux"})
+	state := labelSet{"karpenter.sh/initialized": "true", "rack": "r1"}
+	e.editAs("manager", name, state)
+	e.saved(name, union(labelSet{"kubernetes.io/os": "linux"}, state))
+	e.delete(name)
+	e.recorded(first.UID, txn.Deleted)
+	require.NoError(t, w.Stop(stopTimeout))
+	require.NoError(t, p.Stop(stopTimeout))
+
+	e.watcher()
+	e.processor()
+	second := e.createAs("manager", name, labelSet{"kubernetes.io/os": "linux", "karpenter.sh/registered": "true"})
+	want := labelSet{"kubernetes.io/os": "linux", "rack": "r1"}
+	e.saved(name, want)
+	e.restored(name, union(want, labelSet{"karpenter.sh/registered": "true"}))
+	e.editAs("manager", name, labelSet{"karpenter.sh/initialized": "true", "tier": "x"})
+	e.saved(name, union(want, labelSet{"tier": "x"}))
+	e.delete(name)
+	e.recorded(second.UID, txn.Deleted)
+	e.createAs("kubelet", name, labelSet{"kubernetes.io/os": "linux"})
+	e.restored(name, union(want, labelSet{"tier": "x"}))
+}
