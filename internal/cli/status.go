@@ -27,6 +27,9 @@ const (
 
 // status is what there is of all nodes in one screen.
 type status struct {
+	// Unwell is why nodekeeper does not do its work, or why that is unknown. It is empty if all is
+	// well.
+	Unwell   []string              `json:"unwell"`
 	Replicas []inspect.Replica     `json:"replicas"`
 	Nodes    map[inspect.State]int `json:"nodes"`
 	Records  int                   `json:"records"`
@@ -37,6 +40,8 @@ type status struct {
 	Restored  []restoration `json:"lastRestored"`
 	// Stuck is what does not go on without people.
 	Stuck []problem `json:"stuck"`
+
+	isUnknown bool // whether the rest says nothing
 }
 
 type pendingStatus struct {
@@ -68,8 +73,9 @@ func newStatusCommand(p *plugin) *cobra.Command {
 		Long: `Show who is at work, how many nodes are in which state, what is pending, and
 what was restored last.
 
-The exit code is 1 if something is stuck, and 2 if that cannot be found out.
-Stuck is
+The first line says whether nodekeeper is well. If not, the exit code is 1:
+no watcher or no processor is ready, a namespace is missing, something is
+stuck, or that cannot be found out. Stuck is
   a transaction that has been pending for longer than --stuck-after
   a ConfigMap in the transaction namespace that is no transaction
   a record that cannot be read`,
@@ -94,19 +100,29 @@ func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.
 	if err != nil {
 		return err
 	}
-	survey, err := c.Survey(ctx, apilabels.Everything())
-	if err != nil {
-		return err
-	}
 	now := time.Now()
-	s := newStatus(survey, now, stuckAfter)
+	survey, err := c.Survey(ctx, apilabels.Everything())
+	var s *status
+	if err == nil {
+		s = newStatus(survey, now, stuckAfter)
+	} else {
+		survey, s = &inspect.Survey{}, unknownStatus(withAdvice(err))
+	}
 	if err := out.Print(p.Out, output.View{Kind: "Status", Data: s, Names: namesOf(survey.Nodes), Text: func(w io.Writer) { s.write(w, now) }}); err != nil {
 		return err
 	}
-	if len(s.Stuck) > 0 {
+	if len(s.Unwell) > 0 {
 		return errTold
 	}
 	return nil
+}
+
+// unknownStatus is the status if it cannot be read.
+func unknownStatus(err error) *status {
+	return &status{
+		Unwell: []string{fmt.Sprintf("it is unknown how nodekeeper is: %v", err)}, isUnknown: true,
+		Replicas: []inspect.Replica{}, Nodes: map[inspect.State]int{}, Locks: []inspect.Lock{}, Restored: []restoration{}, Stuck: []problem{},
+	}
 }
 
 func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) *status {
@@ -135,7 +151,25 @@ func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) 
 			s.Restored = append(s.Restored, restoration{n.Name, n.RestoredAt})
 		}
 	}
+	s.Unwell = s.judge(survey.MissingNamespaces)
 	return s
+}
+
+// judge returns what is wrong, the worst first.
+func (s *status) judge(missingNamespaces []string) []string {
+	unwell := []string{}
+	for _, namespace := range missingNamespaces {
+		unwell = append(unwell, fmt.Sprintf("namespace %s is missing", namespace))
+	}
+	for _, service := range inspect.Services {
+		if !slices.ContainsFunc(s.Replicas, func(r inspect.Replica) bool { return r.Service == service && r.IsAlive }) {
+			unwell = append(unwell, fmt.Sprintf("no %s is ready", service))
+		}
+	}
+	if len(s.Stuck) > 0 {
+		unwell = append(unwell, output.Count(len(s.Stuck), "thing")+" stuck")
+	}
+	return unwell
 }
 
 func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter time.Duration) {
@@ -159,6 +193,14 @@ func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter
 // write writes it for people.
 func (s *status) write(w io.Writer, now time.Time) {
 	line := output.Lines(w)
+	if len(s.Unwell) == 0 {
+		line("Status", "well")
+	} else {
+		line("Status", "unwell: %s", strings.Join(s.Unwell, ", "))
+	}
+	if s.isUnknown {
+		return
+	}
 	line("Replicas", "%s", s.describeReplicas())
 	var states []string
 	for _, state := range slices.Backward(inspect.States) {

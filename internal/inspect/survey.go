@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,8 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
@@ -27,6 +30,8 @@ type Survey struct {
 	Malformed []Malformed
 	Replicas  []Replica
 	Locks     []Lock
+	// MissingNamespaces are those of transactions and records that are not there.
+	MissingNamespaces []string
 }
 
 // Summary is what matters of one node in a list. Times are nil if they are not known.
@@ -83,6 +88,7 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	reads.Go(func() (err error) { places, err = c.leases(readCtx, c.MetadataNamespace); return err })
 	reads.Go(func() (err error) { nodes, err = c.summarizeNodes(readCtx, selector); return err })
 	reads.Go(func() (err error) { records, err = c.summarizeRecords(readCtx, selector); return err })
+	reads.Go(func() (err error) { s.MissingNamespaces, err = c.missingNamespaces(readCtx); return err })
 	if err := reads.Wait(); err != nil {
 		return nil, err
 	}
@@ -90,6 +96,22 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	s.Replicas, s.Locks = replicasOf(places, now), locksOf(locks, now)
 	s.Nodes = join(nodes, records, s.Pending)
 	return &s, nil
+}
+
+// missingNamespaces returns the namespaces that are not there. One that the user may not read counts
+// as there: what is in it was read.
+func (c *Cluster) missingNamespaces(ctx context.Context) ([]string, error) {
+	var missing []string
+	for _, name := range []string{c.TransactionNamespace, c.MetadataNamespace} {
+		namespace := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+		err := c.Client.Get(ctx, types.NamespacedName{Name: name}, namespace)
+		if apierrors.IsNotFound(err) {
+			missing = append(missing, name)
+		} else if err != nil && !apierrors.IsForbidden(err) {
+			return nil, fmt.Errorf("reading namespace %q: %w", name, err)
+		}
+	}
+	return missing, nil
 }
 
 func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selector) (map[string]nodeSummary, error) {

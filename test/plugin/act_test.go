@@ -57,8 +57,10 @@ func TestByHandSaysIfNobodyAppliesIt(t *testing.T) {
 	e.create("node-1", of("node-1", "r1"))
 	assert.Contains(t, e.fails("save", "--all", "--timeout=500ms"), "1 transaction not applied after 500ms (node-1)")
 	assert.Len(t, e.queued(t), 1, "it stays")
-	assert.Equal(t, 1, e.run("status", "--stuck-after=0s").code)
-	assert.Zero(t, e.run("status").code, "half a second is not stuck")
+	assert.Contains(t, e.run("status", "--stuck-after=0s").stdout, "1 thing stuck")
+	r := e.run("status")
+	assert.Equal(t, 1, r.code)
+	assert.Regexp(t, `^Status: +unwell: no watcher is ready, no processor is ready\n`, r.stdout, "half a second is not stuck")
 	e.start("processor")
 	e.saved("node-1", of("node-1", "r1"))
 }
@@ -135,7 +137,7 @@ func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 	assert.Contains(t, e.fails("retry", "nothing"), "kubectl nodekeeper pending")
 	e.must("discard", "notes", "--yes")
 	assert.Empty(t, e.queued(t))
-	assert.Zero(t, e.run("status").code)
+	assert.NotContains(t, e.run("status").stdout, "stuck")
 }
 
 // TestUnreadableRecord: it is told everywhere, and nothing acts on it but who removes it.
@@ -175,8 +177,13 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 	assert.Contains(t, e.fails("show", "node-0"), "kubectl nodekeeper list shows which there are")
 	r := e.run("status", "--server=https://127.0.0.1:1")
-	assert.Equal(t, 2, r.code)
-	assert.Contains(t, r.stderr, "check that it runs")
+	assert.Equal(t, 1, r.code)
+	assert.Regexp(t, `^Status: +unwell: it is unknown how nodekeeper is: .*check that it runs`, r.stdout)
+	assert.Contains(t, e.run("status", "--server=https://127.0.0.1:1", "-o", "json").stdout, "it is unknown how nodekeeper is")
+	assert.Equal(t, 2, e.run("status", "--what").code)
+	r = e.run("status", "--metadata-namespace=not-there")
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.stdout, "unwell: namespace not-there is missing, no watcher is ready")
 	e.kubeconfig = "/none"
 	assert.Contains(t, e.fails("list"), "check that it runs, and that --kubeconfig or --context names it", "as for kubectl, that is localhost:8080")
 }
