@@ -20,6 +20,7 @@ type options struct {
 	workers     int
 	restoreMode string
 	liveLabels  string
+	restricted  string
 	retention   time.Duration
 	saveDelay   time.Duration
 	protect     string
@@ -36,6 +37,8 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.workers, "workers", 12, "the `number` of nodes that are worked on at a time")
 	fs.StringVar(&o.restoreMode, "restore-mode", string(labels.Replace), "`mode`: replace: a returned node's labels become the saved ones; merge: the saved ones are added")
 	fs.StringVar(&o.liveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose values on the returned node win; empty for none")
+	fs.StringVar(&o.restricted, "restricted-labels", string(labels.SameMachine),
+		"`mode` of node-restriction.kubernetes.io/* and node-role.kubernetes.io/*: same-machine: they are put back onto the machine that they were saved from; keep: they are put back; drop: they are not")
 	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node went away, 720h for instance; 0 for ever")
 	fs.DurationVar(&o.saveDelay, "save-delay", defaultSaveDelay, "the `duration` for which changes of a node wait in the queue to be saved together; the end of a node waits nine times as long for its return; restores wait for nothing")
 	fs.StringVar(&o.protect, "protect", protectNone, "`mode`: none, or finalizer: a Node that is deleted stays until its last labels are saved")
@@ -70,7 +73,11 @@ func (o *options) policy() (labels.Policy, error) {
 	if err != nil {
 		return labels.Policy{}, fmt.Errorf("--live-labels: %w", err)
 	}
-	return labels.Policy{Mode: mode, Live: live, Ignored: o.View.Ignored}, nil
+	restricted, err := labels.ParseRestrictedMode(o.restricted)
+	if err != nil {
+		return labels.Policy{}, fmt.Errorf("--restricted-labels: %w", err)
+	}
+	return labels.Policy{Mode: mode, Live: live, Ignored: o.View.Ignored, Restricted: restricted}, nil
 }
 
 // cache configures the cache: records, and the Nodes if they are protected.

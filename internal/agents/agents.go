@@ -149,14 +149,11 @@ func haveWritten(before, after *metav1.PartialObjectMetadata) bool {
 // of before managedFields was there (buildmanagerinfo.go and skipnonapplied.go there).
 var nobody = map[string]bool{"ancient-changes": true, "before-first-apply": true}
 
-// trusted is the namespace of the labels that no kubelet may set on its own Node (the admission
-// plugin NodeRestriction). But it may write into managedFields that it has.
-const trusted = "node-restriction.kubernetes.io"
-
 // whose returns the keys of a Node's labels that agents set, and nobody else, those of which it is
 // unclear who did, and when agents last set anything of it but its status. A label that no manager
 // owns is unclear: somebody has reset managedFields. So is every label if an entry cannot be read,
-// as one of a format to come.
+// as one of a format to come. What no kubelet may set is never the machine's: a kubelet may write
+// into managedFields that it has set it.
 func (m Managers) whose(n *metav1.PartialObjectMetadata) (machine, unclear labels.Keys, actedAt string) {
 	mine, theirs, latest, isReadable := map[string]bool{}, map[string]bool{}, time.Time{}, true
 	for _, entry := range n.ManagedFields {
@@ -180,15 +177,10 @@ func (m Managers) whose(n *metav1.PartialObjectMetadata) (machine, unclear label
 	if !isReadable {
 		return "", keysOf(n, func(string) bool { return true }), actedAt
 	}
-	isTheirs := func(key string) bool { return theirs[key] || isTrusted(key) }
+	isTheirs := func(key string) bool { return theirs[key] || labels.NodeRestriction(key) }
 	machine = keysOf(n, func(key string) bool { return mine[key] && !isTheirs(key) })
 	unclear = keysOf(n, func(key string) bool { return !mine[key] && !isTheirs(key) })
 	return machine, unclear, actedAt
-}
-
-func isTrusted(key string) bool {
-	namespace, _, _ := strings.Cut(key, "/")
-	return namespace == trusted || strings.HasSuffix(namespace, "."+trusted)
 }
 
 // labelFields is what an entry of managedFields says of labels: of each that the manager owns there

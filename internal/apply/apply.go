@@ -31,10 +31,12 @@ const maxConflicts = 10
 
 // Nodes are the live Nodes.
 type Nodes interface {
-	// Get returns the metadata of a Node, nil if there is none.
+	// Get returns the metadata of a Node, nil if there is none. GetIdentified does, too, and which
+	// machine it is, see [identity.Noted].
 	Get(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error)
+	GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error)
 	// Relabel gives a Node exactly these labels, conditional on the Node that was read. It returns
-	// the Node that came of it, or [nodes.ErrStale].
+	// the Node that came of it, with the identity that was read, or [nodes.ErrStale].
 	Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error)
 }
 
@@ -53,6 +55,9 @@ type Observer interface {
 	// Applied receives a transaction that has had its effect by this decision. Node is the Node as
 	// a restore left it, else nil.
 	Applied(ctx context.Context, t txn.Transaction, d preserve.Decision, node *metav1.PartialObjectMetadata)
+	// Withheld receives restricted labels that a transaction's Node does not get. A restore tells
+	// that once, and so does the end of a wait.
+	Withheld(ctx context.Context, t txn.Transaction, held preserve.Held)
 	// Conflicted receives the error of a write whose object had changed: [nodes.ErrStale] or
 	// [records.ErrStale].
 	Conflicted(err error)
@@ -100,79 +105,105 @@ type known struct {
 	node   *metav1.PartialObjectMetadata
 	// nodeRead reports whether the Node was read; if there is none, node is nil all the same.
 	nodeRead bool
+	// identified reports whether it was read which machine the Node is.
+	identified bool
 	// current reports whether the record was live after the Node was read, by a read or by a write
 	// that succeeded.
 	current bool
 }
 
-// Apply makes the effect of the transactions of a node stored, in their order. It returns how many
-// have had their effect, counted from the first; these can be removed from the queue, whatever the
-// error. Confirm is called before a plan is executed, after all reads, with the transactions that
-// the plan saves the labels of: an error ends the attempt. The others need no other proof than the
-// live Node: a restore takes nothing from a transaction but the uid, which is that of the Node.
-func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm func(context.Context, []txn.Transaction) error) (settled int, err error) {
-	var k known
-	fromCache := true
-	alone := 0 // the transactions before this one are planned one by one
-	for conflicts := 0; settled < len(queue); {
-		rest := queue[settled:]
-		if settled < alone {
+// Apply makes the effect of the transactions of a node stored, in their order. It returns the places
+// of those that have had their effect; these can be removed from the queue, whatever the error.
+// Without an error, the others wait, see [preserve.Wait]: try again later. Confirm is called before a
+// plan is executed, after all reads, with the transactions that the plan saves the labels of: an error
+// ends the attempt. The others need no other proof than the live Node: a restore takes nothing from a
+// transaction but the uid, which is that of the Node.
+func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm func(context.Context, []txn.Transaction) error) (settled []int, err error) {
+	r := run{queue: queue, fromCache: true}
+	for r.next < len(queue) {
+		rest := queue[r.next:]
+		if r.next < r.alone {
 			rest = rest[:1]
 		}
-		steps, err := a.plan(ctx, rest, &k, fromCache)
+		steps, err := a.plan(ctx, rest, &r.known, r.fromCache)
 		if err != nil {
-			return settled, err
+			return r.settled, err
 		}
 		if err := confirm(ctx, saved(rest, steps)); err != nil {
-			return settled, err
+			return r.settled, err
 		}
-		n, err := a.execute(ctx, rest, steps, &k)
-		settled += n
-		if n > 0 {
-			conflicts = 0
+		before := r.next
+		err = a.execute(ctx, steps, &r)
+		if r.next > before {
+			r.conflicts = 0
 		}
-		switch {
-		case err == nil:
-			continue
-		case errors.Is(err, records.ErrTooLarge) && len(rest) > 1:
-			// One of the transactions can never be stored, and those that its save supersedes must
-			// be.
-			k, alone, fromCache = known{}, len(queue), false
-			continue
-		case errors.Is(err, records.ErrTooLarge) && !k.current:
-			k, fromCache = known{}, false // nothing is dropped on a cached read
-			continue
-		case errors.Is(err, records.ErrTooLarge):
-			// It must not hold up the rest. What is saved of this node stays as it is.
-			a.Observer.TooLarge(ctx, rest[0], err)
-			k = known{}
-			settled++
-			continue
-		case !errors.Is(err, nodes.ErrStale) && !errors.Is(err, records.ErrStale):
-			return settled, err
+		if err != nil {
+			err = a.afterError(ctx, &r, len(rest), err)
 		}
-		a.Observer.Conflicted(err)
-		if conflicts++; conflicts == maxConflicts {
-			return settled, fmt.Errorf("applying the transactions of node %q: %d conflicts in a row", queue[0].Node, conflicts)
+		if err != nil {
+			return r.settled, err
 		}
-		k, fromCache = known{}, false
 	}
-	return settled, nil
+	return r.settled, nil
+}
+
+// run is one call of Apply.
+type run struct {
+	known
+
+	queue     []txn.Transaction
+	next      int   // the first transaction that is not done with
+	settled   []int // those that have had their effect
+	alone     int   // the transactions before this one are planned one by one
+	fromCache bool
+	conflicts int // in a row
+}
+
+// afterError prepares another attempt after an error of one that planned some transactions, or returns
+// the error.
+func (a *Applier) afterError(ctx context.Context, r *run, planned int, err error) error {
+	switch {
+	case errors.Is(err, records.ErrTooLarge) && planned > 1:
+		// One of the transactions can never be stored, and those that its save supersedes must be.
+		r.known, r.alone, r.fromCache = known{}, len(r.queue), false
+		return nil
+	case errors.Is(err, records.ErrTooLarge) && !r.current:
+		r.known, r.fromCache = known{}, false // nothing is dropped on a cached read
+		return nil
+	case errors.Is(err, records.ErrTooLarge):
+		// It must not hold up the rest. What is saved of this node stays as it is.
+		a.Observer.TooLarge(ctx, r.queue[r.next], err)
+		r.known, r.settled = known{}, append(r.settled, r.next)
+		r.next++
+		return nil
+	case !errors.Is(err, nodes.ErrStale) && !errors.Is(err, records.ErrStale):
+		return err
+	}
+	a.Observer.Conflicted(err)
+	if r.conflicts++; r.conflicts == maxConflicts {
+		return fmt.Errorf("applying the transactions of node %q: %d conflicts in a row", r.queue[0].Node, r.conflicts)
+	}
+	r.known, r.fromCache = known{}, false
+	return nil
 }
 
 // saved returns the transactions that a plan saves up to its first restore, superseded ones too.
 func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 	var all []txn.Transaction
+	at := 0
 	for _, step := range steps {
 		if step.Action == preserve.Restore {
 			break
 		}
-		for i, d := range step.Decisions {
-			if d.Action == preserve.Save {
-				all = append(all, queue[i])
+		for _, d := range step.Decisions {
+			// After a save that is not all of its effect, the transaction comes once more.
+			if d.Action == preserve.Save && (len(all) == 0 || txn.Compare(all[len(all)-1], queue[at]) != 0) {
+				all = append(all, queue[at])
+			}
+			if !d.Again {
+				at++
 			}
 		}
-		queue = queue[step.Settles():]
 	}
 	return all
 }
@@ -181,8 +212,8 @@ func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 // its record, or before the save that shows the cached record to be the current one: so a restore
 // by another process either shows in the record or makes the write to the Node fail.
 func (a *Applier) plan(ctx context.Context, queue []txn.Transaction, k *known, fromCache bool) ([]preserve.Step, error) {
-	if k.current && !k.nodeRead && preserve.NeedsNode(queue, k.stored.Record) {
-		*k = known{} // the transactions before these needed only the record
+	if k.current && (!k.nodeRead && preserve.NeedsNode(queue, k.stored.Record) || !k.identified && preserve.NeedsIdentity(queue, k.stored.Record)) {
+		*k = known{} // the transactions before these needed only the record, or not which machine the Node is
 	}
 	if !k.current && fromCache {
 		steps, err := a.planFromCache(ctx, queue, k)
@@ -207,7 +238,7 @@ func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k 
 		return nil, nil //nolint:nilerr // a live read follows, which returns the error if it persists
 	}
 	if preserve.NeedsNode(queue, stored.Record) {
-		if err := a.readNode(ctx, queue, k); err != nil {
+		if err := a.readNode(ctx, queue, k, preserve.NeedsIdentity(queue, stored.Record)); err != nil {
 			return nil, err
 		}
 	}
@@ -218,26 +249,36 @@ func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k 
 	return nil, nil
 }
 
-// readLive reads the record, and before it the Node if a plan may need it.
+// readLive reads the record, and before it the Node if a plan may need it. If the record shows that it
+// matters which machine the Node is, both are read once more.
 func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *known) (err error) {
-	if !k.nodeRead && slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added }) {
-		if err := a.readNode(ctx, queue, k); err != nil {
+	hasAdded := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })
+	for identified := k.identified || preserve.NeedsIdentity(queue, k.stored.Record); ; identified = true {
+		if hasAdded && !k.nodeRead || identified && !k.identified {
+			if err := a.readNode(ctx, queue, k, identified); err != nil {
+				return err
+			}
+		}
+		if k.stored, err = a.Records.Get(ctx, queue[0].Node); err != nil {
 			return err
 		}
+		if k.stored.Unreadable != nil {
+			return &UnreadableError{Object: k.stored.Object, Err: k.stored.Unreadable}
+		}
+		if k.identified || !preserve.NeedsIdentity(queue, k.stored.Record) {
+			k.current = true
+			return nil
+		}
 	}
-	if k.stored, err = a.Records.Get(ctx, queue[0].Node); err != nil {
-		return err
-	}
-	if k.stored.Unreadable != nil {
-		return &UnreadableError{Object: k.stored.Object, Err: k.stored.Unreadable}
-	}
-	k.current = true
-	return nil
 }
 
-func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *known) (err error) {
-	k.node, err = a.Nodes.Get(ctx, queue[0].Node)
-	k.nodeRead = err == nil
+func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *known, identified bool) (err error) {
+	get := a.Nodes.Get
+	if identified {
+		get = a.Nodes.GetIdentified
+	}
+	k.node, err = get(ctx, queue[0].Node)
+	k.nodeRead, k.identified = err == nil, err == nil && identified
 	return err
 }
 
@@ -252,46 +293,59 @@ func (a *Applier) planned(queue []txn.Transaction, k *known) []preserve.Step {
 	return preserve.Plan(queue, k.stored.Record, node, a.Policy)
 }
 
-// execute executes a plan up to its first restore, whose answer the next plan needs. It returns how
-// many transactions are settled.
-func (a *Applier) execute(ctx context.Context, queue []txn.Transaction, steps []preserve.Step, k *known) (settled int, err error) {
+// execute executes a plan up to its first restore, whose answer the next plan needs.
+func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (err error) {
 	for _, step := range steps {
 		switch step.Action {
-		case preserve.Nothing:
-			err = a.keepAlive(ctx, k)
+		case preserve.Nothing, preserve.Wait:
+			err = a.keepAlive(ctx, &r.known)
 		case preserve.Save:
-			err = a.save(ctx, step.Record, k)
+			err = a.save(ctx, step.Record, &r.known)
 		case preserve.Restore:
-			err = a.restore(ctx, queue[settled], step, k)
+			err = a.restore(ctx, r.queue[r.next], step, &r.known)
 		}
 		if err != nil {
-			return settled, err
+			return err
 		}
-		end := settled + step.Settles()
 		if step.Action == preserve.Restore {
-			return end, nil
+			if step.Settles() > 0 {
+				r.settled = append(r.settled, r.next)
+				r.next++
+			}
+			return nil
 		}
-		a.tell(ctx, queue[settled:end], step)
-		settled = end
+		a.tell(ctx, r, step)
 	}
-	return settled, nil
+	return nil
 }
 
-// tell passes the transactions of a step without a restore to the observer. Of the saves, which are
-// one write, it passes on the one that has changed the labels, if any has.
-func (a *Applier) tell(ctx context.Context, transactions []txn.Transaction, step preserve.Step) {
+// tell passes the transactions of a step without a restore to the observer, and settles those that
+// do not wait. Of the saves, which are one write, it passes on the one that has changed the labels, if
+// any has.
+func (a *Applier) tell(ctx context.Context, r *run, step preserve.Step) {
 	told := -1
 	for i, d := range step.Decisions {
-		if d.Action == preserve.Save && (told < 0 || !d.IsNote() || step.Decisions[told].IsNote()) {
+		if d.Action == preserve.Save && !d.Again && (told < 0 || !d.IsNote() || step.Decisions[told].IsNote()) {
 			told = i
 		}
 	}
-	for i, t := range transactions {
-		d := step.Decisions[i]
-		if d.Action == preserve.Save && i != told {
-			d = preserve.Decision{Reason: preserve.Superseded}
+	for i, d := range step.Decisions {
+		t := r.queue[r.next]
+		for _, held := range d.Held {
+			a.Observer.Withheld(ctx, t, held)
 		}
-		a.Observer.Applied(ctx, t, d, nil)
+		switch {
+		case d.Again:
+			continue
+		case d.Action == preserve.Wait:
+		case d.Action == preserve.Save && i != told:
+			d = preserve.Decision{Reason: preserve.Superseded}
+			fallthrough
+		default:
+			a.Observer.Applied(ctx, t, d, nil)
+			r.settled = append(r.settled, r.next)
+		}
+		r.next++
 	}
 }
 
@@ -327,6 +381,9 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 		return err
 	}
 	a.Observer.Applied(ctx, t, step.Decision, node)
+	for _, held := range step.Held {
+		a.Observer.Withheld(ctx, t, held)
+	}
 	read := k.node
 	k.node = node
 	// The answer, and not the request: admission plugins may add and remove labels.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/apply"
+	"nodekeeper.dev/internal/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
@@ -24,6 +25,7 @@ type set = map[string]string
 // cluster is a Node and its record, and what was done with them. It is all that an Applier sees.
 type cluster struct {
 	node   *metav1.PartialObjectMetadata
+	says   identity.Identity // which machine the Node is
 	stored records.Stored
 	cached *records.Stored // nil: the cache is not behind
 	rv     int
@@ -40,6 +42,7 @@ type cluster struct {
 	tooLarge set
 
 	applied  []string
+	held     []string
 	oversize []txn.Transaction
 	stale    []error
 }
@@ -81,6 +84,16 @@ func (d nodeDoor) Get(context.Context, string) (n *metav1.PartialObjectMetadata,
 	return n, err
 }
 
+func (d nodeDoor) GetIdentified(context.Context, string) (n *metav1.PartialObjectMetadata, err error) {
+	err = d.do("identify node", func() error {
+		if n = d.node.DeepCopy(); n != nil {
+			identity.Note(n, d.says)
+		}
+		return nil
+	})
+	return n, err
+}
+
 func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, own set) (n *metav1.PartialObjectMetadata, err error) {
 	err = d.do("relabel", func() error {
 		if d.node == nil || d.node.UID != read.UID || d.node.ResourceVersion != read.ResourceVersion {
@@ -91,6 +104,9 @@ func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata,
 			d.mutate(d.node.Labels)
 		}
 		n = d.node.DeepCopy()
+		if said, isRead := identity.Noted(read); isRead {
+			identity.Note(n, said)
+		}
 		return nil
 	})
 	return n, err
@@ -144,6 +160,10 @@ func (c *cluster) Applied(_ context.Context, t txn.Transaction, d preserve.Decis
 	c.applied = append(c.applied, fmt.Sprintf("%s: %s", t.Revision, d.Action))
 }
 
+func (c *cluster) Withheld(_ context.Context, t txn.Transaction, held preserve.Held) {
+	c.held = append(c.held, fmt.Sprintf("%s: %s %s", t.Revision, held.Keys, held.Why))
+}
+
 func (c *cluster) Conflicted(err error) { c.stale = append(c.stale, err) }
 
 func (c *cluster) TooLarge(_ context.Context, t txn.Transaction, _ error) {
@@ -157,7 +177,8 @@ func (c *cluster) applier() *apply.Applier {
 // apply applies transactions that are all in the queue.
 func (c *cluster) apply(t *testing.T, queue ...txn.Transaction) (settled int, err error) {
 	t.Helper()
-	return c.applier().Apply(t.Context(), queue, func(context.Context, []txn.Transaction) error { return nil })
+	places, err := c.applier().Apply(t.Context(), queue, func(context.Context, []txn.Transaction) error { return nil })
+	return len(places), err
 }
 
 // mustApply applies all transactions.

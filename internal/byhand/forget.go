@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/records"
@@ -16,9 +19,18 @@ func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 	switch {
 	case n == nil || n.Saved.Object == nil:
 		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper list shows what is", name)
-	case len(n.Pending) > 0 && !ignorePending:
+	case ignorePending:
+		return nil
+	}
+	active := 0
+	for _, t := range n.Pending {
+		if !n.Waits(t.Transaction) { // what waits is to be forgotten
+			active++
+		}
+	}
+	if active > 0 {
 		return fmt.Errorf("node %q has %s, whose effect would be lost: wait until nothing is pending (kubectl nodekeeper show %s), or give --ignore-pending",
-			name, count(len(n.Pending), "pending transaction"), name)
+			name, count(active, "pending transaction"), name)
 	}
 	return nil
 }
@@ -40,6 +52,9 @@ func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node
 	}
 	var live *preserve.Node
 	if read != nil {
+		if err := identified(ctx, c, read); err != nil {
+			return err
+		}
 		live = preserve.NodeOf(read)
 	}
 	door := &records.Records{Client: dry.Writer(c.Client), Namespace: c.MetadataNamespace}
@@ -48,4 +63,12 @@ func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node
 		return fmt.Errorf("node %q is not forgotten: %w", n.Name, ErrChanged)
 	}
 	return err
+}
+
+// identified reads which machine a Node is, if it has labels of which that must be known.
+func identified(ctx context.Context, c *inspect.Cluster, n *metav1.PartialObjectMetadata) error {
+	if !preserve.HasRestricted(n.Labels, agents.Machine(n)) {
+		return nil
+	}
+	return c.Nodes().Identify(ctx, n)
 }

@@ -92,7 +92,7 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	foreign := origin != here || r.Revision.After(now) || r.Restored.Revision.After(now)
 	if foreign || !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
 		given := preserve.Given(r.Node, preserve.Saved(*r), now)
-		given.SavedAt = r.SavedAt
+		given.SavedAt, given.Withheld = r.SavedAt, preserve.Apart(*r)
 		given.Write(wanted)
 		i.record, i.given = &given, true
 	}

@@ -56,9 +56,7 @@ func (e *Edit) Apply(ctx context.Context, name string) (before, after record.Rec
 }
 
 // Changes reports whether an edit changes the labels of a record, or whose they are.
-func Changes(before, after record.Record) bool {
-	return !preserve.Saved(before).Equal(preserve.Saved(after))
-}
+func Changes(before, after record.Record) bool { return !preserve.SaysTheSame(before, after) }
 
 // settled reads a node that is away and has a record, when nothing is pending of it.
 func (e *Edit) settled(ctx context.Context, name string) (n *inspect.Node, err error) {
@@ -116,7 +114,7 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 	if err != nil {
 		return record.Record{}, err
 	}
-	edited := preserve.Given(n.Name, preserve.Edited(preserve.Saved(*n.Saved.Record), after, e.Labels.keys()), n.Now)
+	edited := preserve.GivenAfter(*n.Saved.Record, after, e.Labels.keys(), n.Now)
 	if size := txn.DataBytes(edited.ConfigMap("").Data); size > txn.MaxDataBytes {
 		return record.Record{}, fmt.Errorf("the labels would have %d bytes: a record has room for %d", size, txn.MaxDataBytes)
 	}

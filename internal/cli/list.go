@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,7 +58,8 @@ The state of a node is one of
   never-seen   nothing is saved of it
   unreadable   its record cannot be read: correct or forget it
 
-AWAY is for how long a node has not been heard of.`,
+AWAY is for how long a node has not been heard of. WITHHELD, which -o wide shows,
+is how many restricted labels were not put back: kubectl nodekeeper show says why.`,
 		Example: `  # every node
   kubectl nodekeeper list
 
@@ -114,15 +116,26 @@ func (o *listOptions) run(ctx context.Context, p *plugin) error {
 func listView(nodes []inspect.Summary, now time.Time) output.View {
 	v := output.View{Kind: "NodeList", Data: &nodeList{Items: output.Listed(nodes)}}
 	v.Table = &metav1.Table{ColumnDefinitions: output.Columns(
-		"Name", "State", "Labels", "Version", "Saved", "Away", "Pending", "+Restored", "+UID", "+Source")}
+		"Name", "State", "Labels", "Version", "Saved", "Away", "Pending", "+Restored", "+Withheld", "+UID", "+Source")}
 	for _, s := range nodes {
 		v.Names = append(v.Names, s.Name)
 		v.Table.Rows = append(v.Table.Rows, metav1.TableRow{Cells: []any{
 			s.Name, string(s.State), s.Labels, output.OrNone(s.Version), output.AgeOf(s.SavedAt, now), output.AgeOf(s.AwaySince, now), s.Pending,
-			output.AgeOf(s.RestoredAt, now), output.OrNone(s.UID), output.OrNone(s.Source),
+			output.AgeOf(s.RestoredAt, now), withheld(s), output.OrNone(s.UID), output.OrNone(s.Source),
 		}})
 	}
 	return v
+}
+
+// withheld says how many restricted labels were not put back.
+func withheld(s inspect.Summary) string {
+	switch {
+	case s.Withheld == 0:
+		return output.OrNone("")
+	case s.WaitingUID != "":
+		return strconv.Itoa(s.Withheld) + " (waiting)"
+	}
+	return strconv.Itoa(s.Withheld)
 }
 
 func stateNames() []string {

@@ -68,6 +68,6 @@ func (p *plugin) set(ctx context.Context, o *setOptions, args []string) error {
 		return nil
 	}
 	_, _ = fmt.Fprintf(p.Out, "node/%s changed, version %s%s\n", names[0], after.Revision, o.dryRun.suffix())
-	output.WriteChanges(p.Out, before.Labels, after.Labels)
+	output.WriteChanges(p.Out, before.All(), after.All())
 	return nil
 }

@@ -23,8 +23,26 @@ func (n *Node) Forecast(policy labels.Policy, more ...txn.Transaction) []preserv
 		live = preserve.NodeOf(n.Live)
 	}
 	decisions := make([]preserve.Decision, 0, len(transactions))
+	var first *preserve.Decision // of a transaction that is decided about more than once: what it does
 	for _, step := range preserve.Plan(transactions, n.Saved.decisive(), live, policy) {
-		decisions = append(decisions, step.Decisions...)
+		for _, d := range step.Decisions {
+			if first == nil || d.Action == preserve.Restore {
+				first = &d
+			}
+			if d.Again {
+				continue
+			}
+			if first.Action == preserve.Restore {
+				d = *first
+			}
+			decisions, first = append(decisions, d), nil
+		}
 	}
 	return decisions
+}
+
+// Waits reports whether a transaction has had all of its effect but for restricted labels, which wait
+// until the Node says which machine it is.
+func (n *Node) Waits(t txn.Transaction) bool {
+	return n.Saved.Record != nil && t.Type == txn.Added && n.Saved.Record.WaitsFor(t.UID)
 }

@@ -7,9 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
 )
 
 // Node is all that there is of one node.
@@ -70,8 +72,18 @@ func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 		return nil, err
 	}
 	stored, err := c.Records().Get(ctx, name)
-	n.Saved = savedIn(stored)
-	return n, err
+	if n.Saved = savedIn(stored); err != nil {
+		return n, err
+	}
+	return n, c.identify(ctx, n)
+}
+
+// identify reads which machine a node is, if what will become of it may depend on that.
+func (c *Cluster) identify(ctx context.Context, n *Node) error {
+	if n.Live == nil || n.Saved.Unreadable != nil || !preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive()) {
+		return nil
+	}
+	return c.Nodes().Identify(ctx, n.Live)
 }
 
 // Known reports whether there is anything of that name. What was forgotten is not known.
@@ -125,8 +137,17 @@ func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[s
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	for _, n := range found {
 		n.Now = now
+		if len(n.Pending) == 0 {
+			continue // nothing will become of it
+		}
+		if err := c.identify(ctx, n); err != nil {
+			return nil, err
+		}
 	}
-	return found, err
+	return found, nil
 }

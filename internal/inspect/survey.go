@@ -53,6 +53,11 @@ type Summary struct {
 	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`
 	// Pending is how many transactions the node has.
 	Pending int `json:"pending"`
+	// Withheld is how many restricted labels are saved apart from the others, as they were not put back.
+	// WaitingUID is the incarnation that gets them if it turns out to be the machine that they were
+	// saved from.
+	Withheld   int    `json:"withheld,omitempty"`
+	WaitingUID string `json:"waitingForIdentityOfUID,omitempty"`
 	// Problem says why the record cannot be read.
 	Problem string `json:"problem,omitempty"`
 }
@@ -182,6 +187,12 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 	}
 	if r := saved.Record; r != nil {
 		s.Version, s.Source, s.SavedAt = r.Revision.String(), string(r.Source), timeOf(r.SavedAt)
+		for _, w := range r.Withheld {
+			s.Withheld += len(w.Labels)
+			if w.WaitingFor == n.live.uid {
+				s.WaitingUID = string(w.WaitingFor)
+			}
+		}
 	}
 	return s
 }

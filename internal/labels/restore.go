@@ -33,6 +33,8 @@ type Policy struct {
 	Live Patterns
 	// Ignored selects labels that are not restored, whoever has saved them.
 	Ignored Patterns
+	// Restricted is what happens to restricted labels.
+	Restricted RestrictedMode
 }
 
 // Side is what a restore knows of the labels on one of its sides: the returned node, or what is
@@ -47,26 +49,32 @@ type Side struct {
 	// Overruled are keys that agents had set and that a person has changed or removed. Only what is
 	// saved has them.
 	Overruled Keys
+	// Withheld are keys that are saved apart from Labels, as they are not put back onto this machine.
+	// Only what is saved has them.
+	Withheld Keys
 }
 
 // Equal reports whether two sides are the same.
 func (s Side) Equal(other Side) bool {
-	return s.Machine == other.Machine && s.Unclear == other.Unclear && s.Overruled == other.Overruled && maps.Equal(s.Labels, other.Labels)
+	return s.Machine == other.Machine && s.Unclear == other.Unclear && s.Overruled == other.Overruled &&
+		s.Withheld == other.Withheld && maps.Equal(s.Labels, other.Labels)
 }
 
 // Restored returns the labels that a node gets by a restore, from those that it carries and those
 // that were saved of it. The table in docs/design.md ("What a restore writes") has the rules for each
 // key, in order. In short: a live label stays as the node has it, what people had set is put back, and
 // what agents say of the returned machine stays, unless a person had overruled it. What only the
-// agents of the former machine had said is not put back.
+// agents of the former machine had said is not put back. A restricted label that is not put back
+// stays as the node has it: somebody else has set that.
 func (p Policy) Restored(live, saved Side) map[string]string {
 	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
 	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()
 	for key, value := range saved.Labels {
-		if !former[key] && !p.Ignored.Match(key) {
+		if !former[key] && !p.Ignored.Match(key) && !p.drops(key) {
 			result[key] = value
 		}
 	}
+	withheld := saved.Withheld.Set()
 	machine, claimed := live.Machine.Set(), live.Machine.Union(live.Unclear).Set()
 	for key, value := range live.Labels {
 		_, wished := result[key]
@@ -74,12 +82,17 @@ func (p Policy) Restored(live, saved Side) map[string]string {
 		case p.Live.Match(key), machine[key] && unclear[key] && !overruled[key]:
 			result[key] = value
 		case wished:
+		case withheld[key], p.drops(key):
+			result[key] = value
 		case (claimed[key] || former[key]) && !overruled[key], p.Mode == Merge:
 			result[key] = value
 		}
 	}
 	return result
 }
+
+// drops reports whether a label is restricted and never restored.
+func (p Policy) drops(key string) bool { return p.Restricted == Drop && Restricted(key) }
 
 // Patterns is a set of label keys. The zero value is the empty set.
 type Patterns struct {

@@ -1,5 +1,5 @@
-// Package nodes is the door to the Nodes: metadata only, always from the API server itself, and
-// every write conditional on the Node that was read. Every Node that comes through it is stamped
+// Package nodes is the door to the Nodes: metadata, and which machine it is where that matters,
+// always from the API server itself, and every write conditional on the Node that was read. Every Node that comes through it is stamped
 // with the labels that its machine's agents set.
 package nodes
 
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/identity"
 	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -58,6 +59,39 @@ func (n *Nodes) Get(ctx context.Context, name string) (*metav1.PartialObjectMeta
 	}
 	n.View.Apply(node)
 	return node, nil
+}
+
+// GetIdentified returns the metadata of a Node and which machine it is, see [identity.Noted], nil if
+// there is none. It reads the whole Node, which is larger by far.
+func (n *Nodes) GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+	whole := &corev1.Node{}
+	err := n.Client.Get(ctx, types.NamespacedName{Name: name}, whole)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // as in Get
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading node %q: %w", name, err)
+	}
+	node := Metadata(name)
+	node.ObjectMeta = whole.ObjectMeta
+	n.View.Apply(node)
+	identity.Note(node, identity.Of(whole))
+	return node, nil
+}
+
+// Identify notes in the metadata of a Node that was read which machine it is, see [identity.Noted], if
+// it is the same incarnation still. It needs no more rights than a list.
+func (n *Nodes) Identify(ctx context.Context, node *metav1.PartialObjectMetadata) error {
+	list := &corev1.NodeList{}
+	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: node.Name}); err != nil {
+		return fmt.Errorf("reading node %q: %w", node.Name, err)
+	}
+	for i := range list.Items {
+		if list.Items[i].UID == node.UID {
+			identity.Note(node, identity.Of(&list.Items[i]))
+		}
+	}
+	return nil
 }
 
 // At returns the metadata of a Node, nil if there is none, and the revision of all Nodes then.
@@ -142,7 +176,7 @@ func (n *Nodes) Patch(ctx context.Context, name string, uid types.UID, read revi
 }
 
 // Relabel gives a Node exactly these labels by one patch, conditional on the uid and the revision
-// that were read. It returns the Node that results, or [ErrStale].
+// that were read. It returns the Node that results, and what was read of its identity, or [ErrStale].
 func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, labels map[string]string) (*metav1.PartialObjectMetadata, error) {
 	changes := map[string]*string{}
 	for key := range read.Labels {
@@ -155,7 +189,14 @@ func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata,
 			changes[key] = &value
 		}
 	}
-	return n.Patch(ctx, read.Name, read.UID, revision.Of(read.ResourceVersion), map[string]any{"labels": changes})
+	node, err := n.Patch(ctx, read.Name, read.UID, revision.Of(read.ResourceVersion), map[string]any{"labels": changes})
+	if err != nil {
+		return nil, err
+	}
+	if machine, isRead := identity.Noted(read); isRead { // nothing was written in between
+		identity.Note(node, machine)
+	}
+	return node, nil
 }
 
 // Refused reports whether the API server or an admission plugin refused the content of a request: a

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/identity"
 	"nodekeeper.dev/internal/labels"
 )
 
@@ -43,5 +44,6 @@ func (v View) Apply(n *metav1.PartialObjectMetadata) {
 			delete(n.Labels, key)
 		}
 	}
+	identity.Clear(n)
 	v.Agents.Stamp(n)
 }

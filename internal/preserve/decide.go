@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -24,6 +25,9 @@ const (
 	// Restore means: set the Node's labels to Decision.Labels and its marker to Decision.Marker
 	// in one write, with the Node that was read as precondition; then store [Noted].
 	Restore
+	// Wait means: write nothing, and keep the transaction. It is decided about again when the Node
+	// has said which machine it is.
+	Wait
 )
 
 // String returns the action's name in lower case.
@@ -35,6 +39,8 @@ func (a Action) String() string {
 		return "save"
 	case Restore:
 		return "restore"
+	case Wait:
+		return "wait"
 	}
 	return "unknown"
 }
@@ -53,12 +59,19 @@ type Node struct {
 	// which nobody knows any more who did.
 	Machine, Unclear labels.Keys
 	Marker           string
+	// Identity is which machine it is, if IdentityRead.
+	Identity     identity.Identity
+	IdentityRead bool
 }
 
 // NodeOf returns a Node, which was stamped, as the decision sees it.
 func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	own, marker := labels.Split(n.Labels)
-	return &Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker}
+	id, isRead := identity.Noted(n)
+	return &Node{
+		UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker,
+		Identity: id, IdentityRead: isRead,
+	}
 }
 
 // Decision is what to write, and why.
@@ -71,6 +84,11 @@ type Decision struct {
 	Marker string
 	// Reason is a constant text for logs and users.
 	Reason string
+	// Again reports that the transaction must be decided about once more after this is done: it has
+	// not had all of its effect.
+	Again bool
+	// Held are the restricted labels that the Node does not get.
+	Held []Held
 }
 
 // IsNote reports whether d saves labels that are saved already, to note of which incarnation they
@@ -88,8 +106,13 @@ func Owned(r record.Record, uid types.UID, marker string) bool {
 // incarnation at that revision, or a later one, was saved, restored or noted. Then the decision is
 // [Nothing] for every Node, and stays so whatever is written to the record afterwards, so a record
 // that is behind can show it, too. If the result is false, the transaction may have had its effect
-// all the same.
+// all the same. It is false for what waits until a Node says which machine it is, and for what notes
+// that. Other withheld labels may still come back by a transaction that has had its effect, if the
+// Node says later that it is another machine than it said before.
 func Applied(t txn.Transaction, r record.Record) bool {
+	if t.Type == txn.Added && (r.WaitsFor(t.UID) || r.Identity.UID != t.UID && HasRestricted(t.Labels, t.Machine)) {
+		return false
+	}
 	switch t.UID {
 	case r.Restored.UID:
 		return !t.Revision.After(r.Restored.Revision)
@@ -108,7 +131,8 @@ func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 
 // Decide returns the effect of transaction t, given the node's record, nil if
 // there is none, and the live Node, nil if there is none. Only an Added
-// transaction of a node with a record looks at the Node. After a floor a node is new.
+// transaction of a node with a record looks at the Node, and restricted labels make every save look
+// at which machine it is. After a floor a node is new.
 func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
 	if r != nil && r.Floor {
 		if !t.Revision.After(r.Revision) {
@@ -120,31 +144,34 @@ func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) 
 	case r == nil && t.Type == txn.Added && !t.FoundsRecord:
 		return nothing("no labels are saved for this node")
 	case r == nil:
-		return save(captured(t, nil), "first labels of this node")
+		return save(captured(t, nil, n), "first labels of this node")
 	case t.Type == txn.Added && !showsLater(t, *r):
 		return decideRestore(t, *r, n, policy)
 	}
-	return decideSave(t, *r)
+	d := decideSave(t, *r, n)
+	d.Again = t.Type == txn.Added && len(r.Withheld) > 0 // they may be put back now
+	return d
 }
 
-func decideSave(t txn.Transaction, r record.Record) Decision {
+func decideSave(t txn.Transaction, r record.Record, n *Node) Decision {
 	switch {
 	case !isLater(t, r):
 		return nothing("an older event, or of an incarnation that never got its labels back")
 	case !maps.Equal(t.Labels, r.Labels):
-		return save(captured(t, &r), "the labels changed")
+		return save(captured(t, &r, n), "the labels changed")
 	case t.UID == r.Source:
 		// An event from between the two, recorded late, is older now. But the revision stays: a
 		// restore from it may be under way, if another watcher has recorded the next incarnation
 		// before this event.
 		seen := noted(r, t.UID, t.Revision)
 		heed(&seen, whose(Saved(r), sideOf(t), t.Withdrawn))
-		seen.Ended = t.Type == txn.Deleted
+		seen.Ended, seen.Withheld = t.Type == txn.Deleted, withheldAfter(t, r)
+		identify(&seen, t.UID, &r, n)
 		return save(seen, "the same labels, seen later")
 	}
 	// The revision moves on, so that an earlier marker, copied with this node's labels onto the
 	// next incarnation, means nothing.
-	return save(captured(t, &r), "the same labels, seen later")
+	return save(captured(t, &r, n), "the same labels, seen later")
 }
 
 // showsLater reports whether an Added transaction shows an incarnation that has its labels, in a
@@ -175,15 +202,23 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 	case n == nil || n.UID != t.UID:
 		return nothing("that incarnation is gone")
 	case isSourceOrRestored(r, n.UID):
-		return nothing("this incarnation has its labels")
+		return decideOwner(r, n, policy)
 	case n.Marker == r.Revision.String():
 		return decideNote(t, r, n)
 	}
+	if next, held, changed := resolve(r, n, policy); changed {
+		d := save(next, "which restricted labels the returned machine gets")
+		d.Again, d.Held = true, held
+		return d
+	}
+	held := heldFrom(r, n, policy)
 	return Decision{
 		Action: Restore,
 		Labels: policy.Restored(n.side(), Saved(r)),
 		Marker: r.Revision.String(),
 		Reason: "the node returned without its labels",
+		Again:  waits(held),
+		Held:   held,
 	}
 }
 
@@ -192,12 +227,14 @@ func decideNote(t txn.Transaction, r record.Record, n *Node) Decision {
 	if !n.Revision.After(r.Restored.Revision) {
 		return nothing("an incarnation after this one has its labels already")
 	}
-	return save(notedLate(t, r, *n), "the restore was done but not noted")
+	d := save(notedLate(t, r, *n), "the restore was done but not noted")
+	d.Again = len(d.Record.Withheld) > 0 // some of them may wait
+	return d
 }
 
 // Saved returns what a restore takes from a record.
 func Saved(r record.Record) labels.Side {
-	return labels.Side{Labels: r.Labels, Machine: r.Machine, Unclear: r.Unclear, Overruled: r.Overruled}
+	return labels.Side{Labels: r.Labels, Machine: r.Machine, Unclear: r.Unclear, Overruled: r.Overruled, Withheld: r.WithheldKeys()}
 }
 
 // heed gives a record what is known of whose its labels are.
@@ -215,8 +252,11 @@ func (n *Node) side() labels.Side {
 
 // Noted returns the record after a restore: the Node was read before it, and left by it. If it has
 // the saved labels then, the record gets a note. If it has others, by live labels for instance,
-// these are saved.
+// these are saved. If it had its labels before and got withheld ones, that is noted.
 func Noted(r record.Record, read, left Node) record.Record {
+	if isSourceOrRestored(r, left.UID) {
+		return putBackOn(r, left)
+	}
 	return notedSince(read.side(), r, left, read.Machine.Missing(left.Labels))
 }
 
@@ -231,13 +271,16 @@ func notedLate(t txn.Transaction, r record.Record, n Node) record.Record {
 // withdrawn some of these since. What was unclear and was put back stays unclear.
 func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Keys) record.Record {
 	next := noted(r, n.UID, n.Revision)
-	if !maps.Equal(n.Labels, r.Labels) {
+	withheld := withheldOn(r.Withheld, n)
+	if !maps.Equal(n.Labels, r.Labels) || len(withheld) > 0 {
 		next = record.Record{Node: r.Node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
 	}
+	next.Withheld = withheld
 	known := whose(before, n.side(), withdrawn)
 	known.Overruled = known.Overruled.Union(r.Overruled).Without(known.Machine)
 	known.Unclear = known.Unclear.Union(r.Unclear.Same(r.Labels, n.Labels)).Without(known.Machine)
 	heed(&next, known)
+	identify(&next, n.UID, &r, &n)
 	return next
 }
 
@@ -270,6 +313,7 @@ func Forgotten(node string, n *Node, now revision.Revision) record.Record {
 	}
 	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
 	heed(&r, n.side())
+	identify(&r, n.UID, nil, n)
 	return r
 }
 
@@ -281,7 +325,7 @@ func noted(r record.Record, uid types.UID, rv revision.Revision) record.Record {
 
 // captured returns the record of the labels in t, which replaces r, nil if there is none. It notes
 // no restore: the last one was of other labels.
-func captured(t txn.Transaction, r *record.Record) record.Record {
+func captured(t txn.Transaction, r *record.Record, n *Node) record.Record {
 	next := record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID, Ended: t.Type == txn.Deleted}
 	var before labels.Side
 	switch {
@@ -292,6 +336,10 @@ func captured(t txn.Transaction, r *record.Record) record.Record {
 		before.Overruled = r.Overruled
 	}
 	heed(&next, whose(before, sideOf(t), t.Withdrawn))
+	if r != nil {
+		next.Withheld = withheldAfter(t, *r)
+	}
+	identify(&next, t.UID, r, n)
 	return next
 }
 

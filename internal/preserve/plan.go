@@ -13,14 +13,23 @@ import (
 type Step struct {
 	// Decision is what to write: the last of Decisions that writes anything.
 	Decision
-	// Decisions are those about the transactions that this step settles, in their order. Every save
-	// among them but the last is superseded: it is never written.
+	// Decisions are those about the transactions that this step settles, in their order, and those
+	// after which the next decision is about the same transaction again. Every save among them but the
+	// last is superseded: it is never written.
 	Decisions []Decision
 }
 
-// Settles returns how many transactions have had their effect once this step is done and those
-// before it are.
-func (s Step) Settles() int { return len(s.Decisions) }
+// Settles returns how many transactions are done with once this step is done and those before it
+// are. They have had their effect, or wait.
+func (s Step) Settles() int {
+	count := 0
+	for _, d := range s.Decisions {
+		if !d.Again {
+			count++
+		}
+	}
+	return count
+}
 
 // Plan returns the writes that have the effect of applying [Decide] to the transactions of a node
 // one by one, in their order: what is saved is collapsed into one write, up to a restore. The
@@ -39,16 +48,18 @@ func Plan(queue []txn.Transaction, r *record.Record, n *Node, policy labels.Poli
 func PlanBy(decide func(txn.Transaction, *record.Record, *Node) Decision, queue []txn.Transaction, r *record.Record, n *Node) []Step {
 	var steps []Step
 	for _, t := range queue {
-		d := decide(t, r, n)
-		switch d.Action {
-		case Nothing:
-		case Save:
-			r = new(d.Record)
-		case Restore:
-			left := restored(queue, n, d)
-			r, n = new(Noted(*r, *n, *left)), left
+		for again := true; again; {
+			d := decide(t, r, n)
+			switch d.Action {
+			case Nothing, Wait:
+			case Save:
+				r = new(d.Record)
+			case Restore:
+				left := restored(queue, n, d)
+				r, n = new(Noted(*r, *n, *left)), left
+			}
+			steps, again = extend(steps, d), d.Again
 		}
-		steps = extend(steps, d)
 	}
 	return steps
 }
@@ -78,11 +89,15 @@ func restored(queue []txn.Transaction, n *Node, d Decision) *Node {
 	}
 	return &Node{
 		UID: n.UID, Revision: latest, Labels: d.Labels, Machine: n.Machine.Same(n.Labels, d.Labels), Unclear: n.Unclear.Same(n.Labels, d.Labels), Marker: d.Marker,
+		Identity: n.Identity, IdentityRead: n.IdentityRead,
 	}
 }
 
 // NeedsNode reports whether a plan for these transactions may depend on the Node.
 func NeedsNode(queue []txn.Transaction, r *record.Record) bool {
+	if NeedsIdentity(queue, r) {
+		return true
+	}
 	first := slices.IndexFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })
 	// The first transaction of a node without a record cannot be a restore, but it may make one of
 	// the next.

@@ -21,7 +21,7 @@ const stockTimeout = time.Second
 type stock struct {
 	processor *Processor
 
-	pending, oldest, malformed, records, unreadable *prometheus.Desc
+	pending, oldest, malformed, records, unreadable, waiting *prometheus.Desc
 
 	mu sync.Mutex
 	// contents are those of the ConfigMaps at the last count.
@@ -53,16 +53,18 @@ func newStock(p *Processor) *stock {
 		processor: p,
 		pending:   desc("transactions_pending", "Transactions in the queue, of all nodes, by type. Every processor exports the same value.", "type"),
 		oldest: desc("oldest_pending_transaction_age_seconds",
-			"Seconds since the oldest transaction in the queue was created, by the API server's clock and this processor's; 0 if there is none. Every processor exports the same value."),
+			"Seconds since the oldest transaction in the queue was created, by the API server's clock and this processor's; 0 if there is none. One that waits until a node reports which machine it is does not count. Every processor exports the same value."),
 		malformed:  desc("malformed_transactions", "ConfigMaps in the transaction namespace that were meant as transactions and cannot be read."),
 		records:    desc("records", "Nodes whose labels are saved. Every processor exports the same value."),
 		unreadable: desc("unreadable_records", "Records that cannot be read. Their nodes wait."),
+		waiting: desc("restores_waiting_for_identity",
+			"Nodes whose restricted labels wait until they report which machine they are. Every processor exports the same value."),
 	}
 }
 
 // Describe describes the metrics of Collect.
 func (s *stock) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{s.pending, s.oldest, s.malformed, s.records, s.unreadable} {
+	for _, desc := range []*prometheus.Desc{s.pending, s.oldest, s.malformed, s.records, s.unreadable, s.waiting} {
 		ch <- desc
 	}
 }
@@ -71,15 +73,41 @@ func (s *stock) Describe(ch chan<- *prometheus.Desc) {
 func (s *stock) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), stockTimeout)
 	defer cancel()
-	s.collectTransactions(ch)
-	s.collectRecords(ctx, ch)
+	var all []*corev1.ConfigMap
+	err := s.processor.Records.EachCached(ctx, func(cm *corev1.ConfigMap) { all = append(all, cm) })
+	s.collectTransactions(ch, withheldIn(all))
+	if err == nil {
+		s.collectRecords(ch, all)
+	}
 }
 
-func (s *stock) collectTransactions(ch chan<- prometheus.Metric) {
+// withheldIn returns the records with withheld labels, by node.
+func withheldIn(all []*corev1.ConfigMap) map[string]*record.Record {
+	found := map[string]*record.Record{}
+	for _, cm := range all {
+		if cm.Annotations[record.WithheldAnnotation] == "" {
+			continue // most have none, and need not be read
+		}
+		if r, err := record.Parse(cm); err == nil {
+			found[cm.Name] = r
+		}
+	}
+	return found
+}
+
+func (s *stock) collectTransactions(ch chan<- prometheus.Metric, withheld map[string]*record.Record) {
 	if !s.processor.Index.Synced() {
 		return
 	}
-	stock := s.processor.Index.Stock()
+	waiting := map[string]bool{}
+	stock := s.processor.Index.Stock(func(t txn.Transaction) bool {
+		isWaiting := waits(t, withheld[t.Node])
+		if isWaiting {
+			waiting[t.Node] = true
+		}
+		return isWaiting
+	})
+	ch <- gauge(s.waiting, float64(len(waiting)))
 	for _, typ := range txn.Types() {
 		ch <- gauge(s.pending, float64(stock.Pending[typ]), string(typ))
 	}
@@ -91,11 +119,7 @@ func (s *stock) collectTransactions(ch chan<- prometheus.Metric) {
 	ch <- gauge(s.malformed, float64(stock.Malformed))
 }
 
-func (s *stock) collectRecords(ctx context.Context, ch chan<- prometheus.Metric) {
-	var all []*corev1.ConfigMap
-	if s.processor.Records.EachCached(ctx, func(cm *corev1.ConfigMap) { all = append(all, cm) }) != nil {
-		return
-	}
+func (s *stock) collectRecords(ch chan<- prometheus.Metric, all []*corev1.ConfigMap) {
 	saved, broken := s.countRecords(all)
 	ch <- gauge(s.records, float64(saved))
 	ch <- gauge(s.unreadable, float64(broken))

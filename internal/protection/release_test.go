@@ -26,8 +26,9 @@ type silent struct{}
 
 func (silent) Applied(context.Context, txn.Transaction, preserve.Decision, *metav1.PartialObjectMetadata) {
 }
-func (silent) Conflicted(error)                                 {}
-func (silent) TooLarge(context.Context, txn.Transaction, error) {}
+func (silent) Withheld(context.Context, txn.Transaction, preserve.Held) {}
+func (silent) Conflicted(error)                                         {}
+func (silent) TooLarge(context.Context, txn.Transaction, error)         {}
 
 // TestEndOfANodeDoesNotOvertakeItsQueue: the cache shows a record that was removed meanwhile. An unprotected incarnation came and
 // went since, and its end is in the queue.

@@ -70,6 +70,13 @@ type Record struct {
 	// Overruled are keys that agents of this machine or a former one had set and that a person has
 	// changed or removed since.
 	Overruled labels.Keys
+	// Identity is which machine the restricted labels among Labels came from: that of the incarnation
+	// which the record follows, or of the one that they are about to be put onto. It is noted only if
+	// there are any.
+	Identity Identity
+	// Withheld are restricted labels that were not put back onto that machine, the newest first. No
+	// key is in two sets, or among Labels.
+	Withheld []Withheld
 	// Revision is the Node resourceVersion at which the labels were captured.
 	Revision revision.Revision
 	// Source is the incarnation that the labels came from; "" if unknown (a record made by hand).
@@ -101,7 +108,7 @@ func (r Record) Equal(other Record) bool {
 	return r.Node == other.Node && r.Revision == other.Revision && r.Source == other.Source &&
 		r.Floor == other.Floor && r.Ended == other.Ended &&
 		r.Restored == other.Restored && maps.Equal(r.Labels, other.Labels) &&
-		r.Machine == other.Machine && r.Unclear == other.Unclear && r.Overruled == other.Overruled
+		r.Machine == other.Machine && r.Unclear == other.Unclear && r.Overruled == other.Overruled && r.equalRestricted(other)
 }
 
 // Parse returns the record that a ConfigMap holds, or an error that wraps [ErrUnreadable]
@@ -135,6 +142,10 @@ func Parse(cm *corev1.ConfigMap) (*Record, error) {
 		return nil, err
 	}
 	if err := r.parseKeys(cm); err != nil {
+		return nil, err
+	}
+	r.Identity = parseIdentity(cm, r.seenAt())
+	if r.Withheld, err = parseWithheld(cm, r.Labels); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -272,6 +283,7 @@ func (r Record) Write(cm *corev1.ConfigMap) {
 	setOrDelete(cm.Annotations, machineAnnotation, string(r.Machine))
 	setOrDelete(cm.Annotations, unclearAnnotation, string(r.Unclear))
 	setOrDelete(cm.Annotations, overruledAnnotation, string(r.Overruled))
+	r.writeRestricted(cm.Annotations)
 	setOrDelete(cm.Annotations, sourceUIDAnnotation, string(r.Source))
 	setOrDelete(cm.Annotations, restoredUIDAnnotation, string(r.Restored.UID))
 	setOrDelete(cm.Annotations, restoredRVAnnotation, r.Restored.Revision.String())

@@ -110,6 +110,23 @@ func Due(p Pending, place shardlease.Place, batch time.Duration, seen time.Time)
 	return due.Add(failover(place))
 }
 
+// The shortest and the longest time between two looks at a Node that has not said yet which machine
+// it is. A kubelet says it within seconds, or never.
+const (
+	minLook = 500 * time.Millisecond
+	maxLook = time.Minute
+)
+
+// LookAgain returns when to look again at a Node that has not said which machine it is, whose first
+// waiting transaction is of an age. The delay grows with that, so that it needs no memory. Processes
+// that are not the owner of the node look seldom.
+func LookAgain(age time.Duration, place shardlease.Place) time.Duration {
+	if failover(place) > 0 {
+		return maxLook
+	}
+	return min(max(age/2, minLook), maxLook)
+}
+
 // Priority orders the nodes that are due: those with an urgent transaction go first, and of these
 // the ones that this process owns. Under load every node is free for everybody before its owner
 // gets to it; the order keeps the others from racing for it while they have nodes of their own.

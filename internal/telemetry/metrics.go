@@ -60,7 +60,7 @@ func newMetrics() metrics {
 	for _, object := range []string{nodeObject, recordObject} {
 		m.conflicts.WithLabelValues(object)
 	}
-	for _, reason := range []string{labelsSaved, labelsRestored} {
+	for _, reason := range []string{labelsSaved, labelsRestored, labelsWaiting} {
 		m.unsent.WithLabelValues(reason)
 	}
 	return m
@@ -73,7 +73,7 @@ func effect(action preserve.Action) string {
 		return "saved"
 	case preserve.Restore:
 		return "restored"
-	case preserve.Nothing:
+	case preserve.Nothing, preserve.Wait:
 	}
 	return "dropped"
 }

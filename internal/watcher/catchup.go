@@ -19,12 +19,16 @@ import (
 // CatchUp returns what is to be recorded of a node that was there when the watcher started: its
 // events are not known, so the node is compared with its record, nil if it has none that can be
 // read. A node that has its labels gives nothing, so that a restart of every watcher on a quiet
-// cluster records nothing. hasPending says whether there are transactions of the node that are not
+// cluster records nothing, unless the record does not say which machine its restricted labels came
+// from, as that of a former release. hasPending says whether there are transactions of the node that are not
 // applied: these may be going to replace what the record has, even if it agrees with the node now.
 func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, hasPending bool, now time.Time) []txn.Transaction {
 	own, marker := labels.Split(n.Labels)
 	switch {
 	case r == nil || !preserve.Owned(*r, n.UID, marker):
+		return []txn.Transaction{o.transaction(txn.Added, n, now)}
+	case !hasPending && (r.WaitsFor(n.UID) || preserve.IdentityOwed(*r, n.UID)):
+		// Somebody must find out which machine the node is.
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
 	case o.RecordUpdates && (hasPending || !maps.Equal(own, r.Labels)):
 		return []txn.Transaction{o.transaction(txn.Updated, n, now)}

@@ -126,16 +126,16 @@ func (a *processorActor) drain(batch []*storedTxn) {
 	}
 	a.began = a.world.removals
 	settled, _ := a.apply(transactions)
-	for _, t := range batch[:settled] {
-		if !a.remove(t) {
+	for _, i := range settled {
+		if !a.remove(batch[i]) {
 			return
 		}
-		a.done = append(a.done, t.uid)
+		a.done = append(a.done, batch[i].uid)
 	}
 }
 
 // apply is the real thing.
-func (a *processorActor) apply(transactions []txn.Transaction) (settled int, err error) {
+func (a *processorActor) apply(transactions []txn.Transaction) (settled []int, err error) {
 	a.broken = breaks{transactions: transactions}
 	return a.applier.Apply(context.Background(), transactions, func(context.Context, []txn.Transaction) error { return nil })
 }
@@ -186,6 +186,11 @@ func (a *processorActor) Applied(_ context.Context, t txn.Transaction, d preserv
 	a.tell("  %s %s@%s: %s, %s", t.Type, t.UID, t.Revision, d.Action, d.Reason)
 }
 
+// Withheld implements [apply.Observer].
+func (a *processorActor) Withheld(_ context.Context, t txn.Transaction, held preserve.Held) {
+	a.tell("  withholds %v from %s: %s", held.Keys, t.UID, held.Why)
+}
+
 // Conflicted implements [apply.Observer].
 func (a *processorActor) Conflicted(error) {
 	a.tell("  conflict")
@@ -201,6 +206,11 @@ func (a *processorActor) Get(context.Context, string) (*metav1.PartialObjectMeta
 	a.pause()
 	a.tell("  reads the Node: %s", nodeText(a.world.node))
 	return a.world.node, nil
+}
+
+// GetIdentified implements [apply.Nodes].
+func (a *processorActor) GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+	return a.Get(ctx, name)
 }
 
 // Relabel implements [apply.Nodes].

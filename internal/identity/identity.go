@@ -1,0 +1,110 @@
+// Package identity compares machines. A Node says in two places which machine it is: the cloud's name
+// for it in spec.providerID, and that of its firmware in status.nodeInfo.systemUUID. Both are what the
+// kubelet says. The package is pure.
+package identity
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Identity is what a Node says of which machine it is. A field is "" if it does not say that; the zero
+// value says nothing.
+type Identity struct {
+	ProviderID, SystemUUID string
+}
+
+// Of returns what a Node says.
+func Of(n *corev1.Node) Identity {
+	return Identity{ProviderID: n.Spec.ProviderID, SystemUUID: n.Status.NodeInfo.SystemUUID}
+}
+
+// IsZero reports whether nothing is said.
+func (i Identity) IsZero() bool { return i == Identity{} }
+
+// String returns it for people.
+func (i Identity) String() string {
+	var said []string
+	if i.ProviderID != "" {
+		said = append(said, "providerID "+i.ProviderID)
+	}
+	if i.SystemUUID != "" {
+		said = append(said, "systemUUID "+i.SystemUUID)
+	}
+	return strings.Join(said, ", ")
+}
+
+// IsComplete reports whether all is said that can be.
+func (i Identity) IsComplete() bool { return i.ProviderID != "" && i.SystemUUID != "" }
+
+// Filled returns i, with what it does not say taken from an earlier identity of the same machine.
+func (i Identity) Filled(earlier Identity) Identity {
+	if i.ProviderID == "" {
+		i.ProviderID = earlier.ProviderID
+	}
+	if i.SystemUUID == "" {
+		i.SystemUUID = earlier.SystemUUID
+	}
+	return i
+}
+
+// Verdict is whether two identities are of one machine.
+type Verdict int
+
+const (
+	// Undecided means that they say nothing of the same kind.
+	Undecided Verdict = iota
+	// Same means that one kind is equal: a cloud may give an instance another firmware, and a provider
+	// may give a machine another name, but nothing makes either equal by chance.
+	Same
+	// Other means that something of the same kind is said, and none of it is equal.
+	Other
+)
+
+// Compare compares two identities.
+func Compare(a, b Identity) Verdict {
+	verdict := Undecided
+	for _, kind := range [][2]string{{a.ProviderID, b.ProviderID}, {a.SystemUUID, b.SystemUUID}} {
+		switch {
+		case kind[0] == "" || kind[1] == "":
+		case kind[0] == kind[1]:
+			return Same
+		default:
+			verdict = Other
+		}
+	}
+	return verdict
+}
+
+// The annotations by which the metadata of a Node in memory keeps what the Node says.
+const (
+	readAnnotation       = "nodekeeper.dev/identity-read"
+	providerIDAnnotation = "nodekeeper.dev/provider-id"
+	systemUUIDAnnotation = "nodekeeper.dev/system-uuid"
+)
+
+// Clear takes off the metadata of a Node what its annotations say of its identity: whoever may patch
+// the Node can write these.
+func Clear(n *metav1.PartialObjectMetadata) {
+	for _, key := range []string{readAnnotation, providerIDAnnotation, systemUUIDAnnotation} {
+		delete(n.Annotations, key)
+	}
+}
+
+// Note notes in the metadata of a Node, in memory only, what the Node says.
+func Note(n *metav1.PartialObjectMetadata, i Identity) {
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	n.Annotations[readAnnotation] = "true"
+	n.Annotations[providerIDAnnotation], n.Annotations[systemUUIDAnnotation] = i.ProviderID, i.SystemUUID
+}
+
+// Noted returns what [Note] noted. It is not ok if that was never done: then nobody knows what the
+// Node says.
+func Noted(n *metav1.PartialObjectMetadata) (i Identity, ok bool) {
+	i = Identity{ProviderID: n.Annotations[providerIDAnnotation], SystemUUID: n.Annotations[systemUUIDAnnotation]}
+	return i, n.Annotations[readAnnotation] != ""
+}

@@ -1,0 +1,209 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/revision"
+)
+
+const (
+	// WithheldAnnotation holds the restricted labels that are saved and not put back.
+	WithheldAnnotation = "nodekeeper.dev/withheld-labels"
+
+	providerIDAnnotation  = "nodekeeper.dev/provider-id"
+	systemUUIDAnnotation  = "nodekeeper.dev/system-uuid"
+	identityUIDAnnotation = "nodekeeper.dev/identity-uid"
+	identityRVAnnotation  = "nodekeeper.dev/identity-rv"
+
+	// maxWithheldBytes bounds the withheld labels of a record: the annotations of an object may have
+	// 256 KiB together, and three of them may have [labels.MaxKeysBytes] each.
+	maxWithheldBytes = 32 << 10
+)
+
+// Identity is which machine an incarnation is, or was. The zero value: nobody has read that.
+type Identity struct {
+	// UID is the incarnation; "" if nobody has read it. If it is set and the identity is zero, the
+	// Node said nothing.
+	UID types.UID
+	identity.Identity
+}
+
+// Withheld is a set of restricted labels that were saved from one machine and not put back onto
+// another. They are put back when that machine returns.
+type Withheld struct {
+	Labels map[string]string
+	// Source is the incarnation that they were saved from.
+	Source types.UID
+	// Identity is which machine that was. Zero: unknown, so they are not put back by themselves.
+	Identity identity.Identity
+	// WaitingFor is the incarnation that has the other labels of the record, and has not said yet
+	// which machine it is. "" if there is none.
+	WaitingFor types.UID
+	// Marker is what the Node's marker becomes with the write that puts them back, which is decided
+	// if it is set.
+	Marker string
+	// PutBack is the revision of the Node at which that write was seen to be done. They stay here
+	// until a state of the Node from then on is saved.
+	PutBack revision.Revision
+}
+
+// storedWithheld is the form of a set in the annotation.
+type storedWithheld struct {
+	Labels     map[string]string `json:"labels"`
+	Source     types.UID         `json:"sourceUID,omitempty"`
+	ProviderID string            `json:"providerID,omitempty"`
+	SystemUUID string            `json:"systemUUID,omitempty"`
+	WaitingFor types.UID         `json:"waitingForUID,omitempty"`
+	Marker     string            `json:"marker,omitempty"`
+	PutBack    string            `json:"putBackRV,omitempty"`
+}
+
+func (w Withheld) equal(other Withheld) bool {
+	return maps.Equal(w.Labels, other.Labels) && w.Source == other.Source && w.Identity == other.Identity &&
+		w.WaitingFor == other.WaitingFor && w.Marker == other.Marker && w.PutBack == other.PutBack
+}
+
+// equalRestricted reports whether two records say the same of machines and withheld labels.
+func (r Record) equalRestricted(other Record) bool {
+	return r.Identity == other.Identity && slices.EqualFunc(r.Withheld, other.Withheld, Withheld.equal)
+}
+
+// WithheldKeys returns the keys of all withheld labels.
+func (r Record) WithheldKeys() labels.Keys {
+	return labels.KeysOf(func(yield func(string) bool) {
+		for _, w := range r.Withheld {
+			for key := range w.Labels {
+				if !yield(key) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// All returns the labels that are saved, withheld ones too.
+func (r Record) All() map[string]string {
+	all := maps.Clone(r.Labels)
+	for _, w := range r.Withheld {
+		maps.Copy(all, w.Labels)
+	}
+	return all
+}
+
+// WaitsFor reports whether withheld labels wait for an incarnation to say which machine it is.
+func (r Record) WaitsFor(uid types.UID) bool {
+	return slices.ContainsFunc(r.Withheld, func(w Withheld) bool { return w.WaitingFor == uid && uid != "" })
+}
+
+// Bounded returns the sets, the newest first, as far as they fit a record.
+func Bounded(sets []Withheld) []Withheld {
+	for len(sets) > 0 && len(formatWithheld(sets)) > maxWithheldBytes {
+		sets = sets[:len(sets)-1]
+	}
+	return sets
+}
+
+// parseIdentity reads which machine the labels came from. A release that knows nothing of that leaves
+// it as it was when it replaces the labels, or notes a restore: then it does not count.
+func parseIdentity(cm *corev1.ConfigMap, seenAt revision.Revision) Identity {
+	uid := types.UID(cm.Annotations[identityUIDAnnotation])
+	if uid == "" || cm.Annotations[identityRVAnnotation] != seenAt.String() {
+		return Identity{}
+	}
+	return Identity{UID: uid, Identity: identity.Identity{
+		ProviderID: cm.Annotations[providerIDAnnotation], SystemUUID: cm.Annotations[systemUUIDAnnotation],
+	}}
+}
+
+// parseWithheld reads the withheld labels. Of those that are among the labels, too, the latter are
+// newer: a release that knows nothing of withheld labels has saved them.
+func parseWithheld(cm *corev1.ConfigMap, saved map[string]string) ([]Withheld, error) {
+	text, ok := cm.Annotations[WithheldAnnotation]
+	if !ok {
+		return nil, nil
+	}
+	fault := func(err error) error { return unreadable("annotation %s: %v", WithheldAnnotation, err) }
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	var stored []storedWithheld
+	if err := decoder.Decode(&stored); err != nil {
+		return nil, fault(err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, unreadable("annotation %s: there is something behind its end", WithheldAnnotation)
+	}
+	var sets []Withheld
+	seen := map[string]bool{}
+	for _, s := range stored {
+		if errs := metav1validation.ValidateLabels(s.Labels, field.NewPath("labels")); len(errs) > 0 {
+			return nil, fault(errs[0])
+		}
+		w := Withheld{
+			Labels: map[string]string{}, Source: s.Source, Identity: identity.Identity{ProviderID: s.ProviderID, SystemUUID: s.SystemUUID},
+			WaitingFor: s.WaitingFor, Marker: s.Marker,
+		}
+		if s.PutBack != "" {
+			rev, err := revision.Parse(s.PutBack)
+			if err != nil {
+				return nil, fault(err)
+			}
+			w.PutBack = rev
+		}
+		for key, value := range s.Labels {
+			if !labels.Restricted(key) || seen[key] {
+				return nil, unreadable("annotation %s: label %q is not restricted, or is there twice", WithheldAnnotation, key)
+			}
+			seen[key] = true
+			if _, newer := saved[key]; !newer {
+				w.Labels[key] = value
+			}
+		}
+		if len(w.Labels) > 0 {
+			sets = append(sets, w)
+		}
+	}
+	return sets, nil
+}
+
+func formatWithheld(sets []Withheld) string {
+	if len(sets) == 0 {
+		return ""
+	}
+	stored := make([]storedWithheld, len(sets))
+	for i, w := range sets {
+		stored[i] = storedWithheld{
+			Labels: w.Labels, Source: w.Source, ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID,
+			WaitingFor: w.WaitingFor, Marker: w.Marker, PutBack: w.PutBack.String(),
+		}
+	}
+	text, err := json.Marshal(stored)
+	if err != nil {
+		return "" // strings only: it cannot happen
+	}
+	return string(text)
+}
+
+// writeRestricted stores what the record says of machines and withheld labels.
+func (r Record) writeRestricted(annotations map[string]string) {
+	identityRV := ""
+	if r.Identity.UID != "" {
+		identityRV = r.seenAt().String()
+	}
+	setOrDelete(annotations, identityUIDAnnotation, string(r.Identity.UID))
+	setOrDelete(annotations, identityRVAnnotation, identityRV)
+	setOrDelete(annotations, providerIDAnnotation, r.Identity.ProviderID)
+	setOrDelete(annotations, systemUUIDAnnotation, r.Identity.SystemUUID)
+	setOrDelete(annotations, WithheldAnnotation, formatWithheld(r.Withheld))
+}

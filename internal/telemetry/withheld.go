@@ -1,0 +1,46 @@
+package telemetry
+
+import (
+	"context"
+	"strings"
+
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/txn"
+)
+
+// labelsWaiting is the reason of the Normal event on a Node that has not said which machine it is.
+const labelsWaiting = "RestrictedLabelsWaiting"
+
+// maxNamedBytes bounds the keys that the note of an event names.
+const maxNamedBytes = 400
+
+// Withheld implements [apply.Observer].
+func (o *Observer) Withheld(ctx context.Context, t txn.Transaction, held preserve.Held) {
+	logf.FromContext(ctx).Info("Withheld restricted labels", "uid", t.UID, "keys", string(held.Keys), "why", string(held.Why))
+	node, keys := nodes.Reference(t.Node, t.UID), named(held.Keys)
+	const byHand = "If this node may have them, run kubectl label node %s KEY=VALUE; kubectl nodekeeper show %s has the values."
+	switch held.Why {
+	case preserve.Waiting:
+		o.inform(node, labelsWaiting, "Restore", "%s", Note("%s: put back when this node reports the spec.providerID or status.nodeInfo.systemUUID of the machine "+
+			"that they were saved from. What it reports so far cannot be compared with that.", keys))
+	case preserve.OtherMachine:
+		o.Warn(node, "RestrictedLabelsWithheld", "Restore", "%s: not put back, since this is another machine than they were saved from. "+byHand, keys, t.Node, t.Node)
+	case preserve.UnknownMachine:
+		o.Warn(node, "RestrictedLabelsWithheld", "Restore", "%s: not put back, since it is unknown which machine they were saved from. "+byHand, keys, t.Node, t.Node)
+	case preserve.Dropped:
+		o.Warn(node, "RestrictedLabelsDropped", "Restore", "%s: not put back, as --restricted-labels=drop demands.", keys)
+	}
+}
+
+// named returns keys for people, as many as an event has room for.
+func named(keys labels.Keys) string {
+	text := strings.ReplaceAll(string(keys), ",", ", ")
+	if len(text) > maxNamedBytes {
+		text = text[:maxNamedBytes] + "…"
+	}
+	return text
+}
