@@ -112,17 +112,16 @@ type known struct {
 	current bool
 }
 
-// Apply makes the effect of the transactions of a node stored, in their order. It returns the places
-// of those that have had their effect; these can be removed from the queue, whatever the error.
-// Without an error, the others wait, see [preserve.Wait]: try again later. Confirm is called before a
-// plan is executed, after all reads, with the transactions that the plan saves the labels of: an error
-// ends the attempt. The others need no other proof than the live Node: a restore takes nothing from a
-// transaction but the uid, which is that of the Node.
-func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm func(context.Context, []txn.Transaction) error) (settled []int, err error) {
+// Apply makes the effect of the transactions of a node stored, in their order. It returns how many
+// have had their effect, counted from the first; these can be removed from the queue, whatever the
+// error. Confirm is called before a plan is executed, after all reads, with the transactions that
+// the plan saves the labels of: an error ends the attempt. The others need no other proof than the
+// live Node: a restore takes nothing from a transaction but the uid, which is that of the Node.
+func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm func(context.Context, []txn.Transaction) error) (settled int, err error) {
 	r := run{queue: queue, fromCache: true}
-	for r.next < len(queue) {
-		rest := queue[r.next:]
-		if r.next < r.alone {
+	for r.settled < len(queue) {
+		rest := queue[r.settled:]
+		if r.settled < r.alone {
 			rest = rest[:1]
 		}
 		steps, err := a.plan(ctx, rest, &r.known, r.fromCache)
@@ -132,9 +131,9 @@ func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm fu
 		if err := confirm(ctx, saved(rest, steps)); err != nil {
 			return r.settled, err
 		}
-		before := r.next
+		before := r.settled
 		err = a.execute(ctx, steps, &r)
-		if r.next > before {
+		if r.settled > before {
 			r.conflicts = 0
 		}
 		if err != nil {
@@ -152,9 +151,8 @@ type run struct {
 	known
 
 	queue     []txn.Transaction
-	next      int   // the first transaction that is not done with
-	settled   []int // those that have had their effect
-	alone     int   // the transactions before this one are planned one by one
+	settled   int // how many transactions have had their effect
+	alone     int // the transactions before this one are planned one by one
 	fromCache bool
 	conflicts int // in a row
 }
@@ -172,9 +170,9 @@ func (a *Applier) afterError(ctx context.Context, r *run, planned int, err error
 		return nil
 	case errors.Is(err, records.ErrTooLarge):
 		// It must not hold up the rest. What is saved of this node stays as it is.
-		a.Observer.TooLarge(ctx, r.queue[r.next], err)
-		r.known, r.settled = known{}, append(r.settled, r.next)
-		r.next++
+		a.Observer.TooLarge(ctx, r.queue[r.settled], err)
+		r.known = known{}
+		r.settled++
 		return nil
 	case !errors.Is(err, nodes.ErrStale) && !errors.Is(err, records.ErrStale):
 		return err
@@ -297,21 +295,18 @@ func (a *Applier) planned(queue []txn.Transaction, k *known) []preserve.Step {
 func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (err error) {
 	for _, step := range steps {
 		switch step.Action {
-		case preserve.Nothing, preserve.Wait:
+		case preserve.Nothing:
 			err = a.keepAlive(ctx, &r.known)
 		case preserve.Save:
 			err = a.save(ctx, step.Record, &r.known)
 		case preserve.Restore:
-			err = a.restore(ctx, r.queue[r.next], step, &r.known)
+			err = a.restore(ctx, r.queue[r.settled], step, &r.known)
 		}
 		if err != nil {
 			return err
 		}
 		if step.Action == preserve.Restore {
-			if step.Settles() > 0 {
-				r.settled = append(r.settled, r.next)
-				r.next++
-			}
+			r.settled += step.Settles()
 			return nil
 		}
 		a.tell(ctx, r, step)
@@ -319,9 +314,8 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 	return nil
 }
 
-// tell passes the transactions of a step without a restore to the observer, and settles those that
-// do not wait. Of the saves, which are one write, it passes on the one that has changed the labels, if
-// any has.
+// tell passes the transactions of a step without a restore to the observer. Of the saves, which are
+// one write, it passes on the one that has changed the labels, if any has.
 func (a *Applier) tell(ctx context.Context, r *run, step preserve.Step) {
 	told := -1
 	for i, d := range step.Decisions {
@@ -330,22 +324,18 @@ func (a *Applier) tell(ctx context.Context, r *run, step preserve.Step) {
 		}
 	}
 	for i, d := range step.Decisions {
-		t := r.queue[r.next]
+		t := r.queue[r.settled]
 		for _, held := range d.Held {
 			a.Observer.Withheld(ctx, t, held)
 		}
-		switch {
-		case d.Again:
+		if d.Again {
 			continue
-		case d.Action == preserve.Wait:
-		case d.Action == preserve.Save && i != told:
-			d = preserve.Decision{Reason: preserve.Superseded}
-			fallthrough
-		default:
-			a.Observer.Applied(ctx, t, d, nil)
-			r.settled = append(r.settled, r.next)
 		}
-		r.next++
+		if d.Action == preserve.Save && i != told {
+			d = preserve.Decision{Reason: preserve.Superseded}
+		}
+		a.Observer.Applied(ctx, t, d, nil)
+		r.settled++
 	}
 }
 

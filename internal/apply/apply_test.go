@@ -261,7 +261,7 @@ func TestConfirmIsAskedAfterAllReadsAndEndsTheAttempt(t *testing.T) {
 		return errLost
 	})
 	require.ErrorIs(t, err, errLost)
-	assert.Empty(t, settled)
+	assert.Zero(t, settled)
 	assert.Equal(t, []string{"cached", "get node"}, c.calls)
 	assert.Empty(t, c.applied)
 }

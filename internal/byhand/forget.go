@@ -19,18 +19,9 @@ func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 	switch {
 	case n == nil || n.Saved.Object == nil:
 		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper list shows what is", name)
-	case ignorePending:
-		return nil
-	}
-	active := 0
-	for _, t := range n.Pending {
-		if !n.Waits(t.Transaction) { // what waits is to be forgotten
-			active++
-		}
-	}
-	if active > 0 {
+	case len(n.Pending) > 0 && !ignorePending:
 		return fmt.Errorf("node %q has %s, whose effect would be lost: wait until nothing is pending (kubectl nodekeeper show %s), or give --ignore-pending",
-			name, count(active, "pending transaction"), name)
+			name, count(len(n.Pending), "pending transaction"), name)
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
@@ -65,11 +64,7 @@ type Request struct {
 // Futile reports whether it is certain that the transaction does nothing: it is not if others are
 // pending, as nobody knows when they are applied.
 func (r *Request) Futile() bool {
-	if r.Blocked {
-		return false
-	}
-	active := slices.ContainsFunc(r.Before.Pending, func(t queue.Queued) bool { return !r.Before.Waits(t.Transaction) })
-	return !active && (r.Decision.Action == preserve.Nothing || r.Decision.Action == preserve.Wait && len(r.Before.Pending) > 0)
+	return r.Decision.Action == preserve.Nothing && len(r.Before.Pending) == 0 && !r.Blocked
 }
 
 // ReadNodes reads all there is of these nodes. One that there is nothing of may be nil.
@@ -151,19 +146,14 @@ func (h *Requests) Put(ctx context.Context, requests []Request) error {
 // Wait returns when the transactions are applied, or an error if they are not within the timeout.
 func (h *Requests) Wait(ctx context.Context, requests []Request) error {
 	names := make(map[string]string, len(requests)) // of ConfigMaps, to names of nodes
-	uids := make(map[string]types.UID, len(requests))
 	for i := range requests {
 		names[requests[i].Transaction.Name()] = requests[i].Transaction.Node
-		uids[requests[i].Transaction.Node] = requests[i].Transaction.UID
 	}
 	var left []string
 	applied, err := poll(ctx, h.Timeout, func() (bool, error) {
 		var err error
 		if left, err = h.pending(ctx, names); err != nil {
 			return false, fmt.Errorf("waiting for the processors: %w", err)
-		}
-		if left, err = h.unapplied(ctx, left, uids); err != nil {
-			return false, err
 		}
 		if len(left) > 0 {
 			h.Progress("Waiting for the processors: %d of %d left, %s for instance", len(left), len(requests), left[0])
@@ -176,25 +166,6 @@ func (h *Requests) Wait(ctx context.Context, requests []Request) error {
 			count(len(left), "transaction"), h.Timeout, Abbreviate(left), left[0])
 	}
 	return err
-}
-
-// unapplied returns the nodes whose transactions have not had all the effect that they can have before
-// the Node says which machine it is.
-func (h *Requests) unapplied(ctx context.Context, left []string, uids map[string]types.UID) ([]string, error) {
-	if h.Type != txn.Added || len(left) > fewNodes {
-		return left, nil
-	}
-	var unapplied []string
-	for _, name := range left {
-		stored, err := h.Cluster.Records().Get(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if stored.Record == nil || !stored.Record.WaitsFor(uids[name]) {
-			unapplied = append(unapplied, name)
-		}
-	}
-	return unapplied, nil
 }
 
 // pending returns the nodes of those transactions that are still in the queue. A few of them are

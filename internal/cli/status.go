@@ -16,7 +16,6 @@ import (
 	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
-	"nodekeeper.dev/internal/txn"
 )
 
 const (
@@ -145,7 +144,7 @@ func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) 
 		name := byhand.ShortName(m.Object)
 		s.Stuck = append(s.Stuck, problem{name, m.Reason.Error(), "kubectl nodekeeper discard " + name})
 	}
-	s.addPending(survey, now, stuckAfter)
+	s.addPending(survey.Pending, now, stuckAfter)
 	slices.SortStableFunc(restored, func(a, b inspect.Summary) int { return compareTimes(b.RestoredAt, a.RestoredAt) })
 	for _, n := range restored {
 		if n.RestoredAt != nil && len(s.Restored) < shownRestores {
@@ -173,17 +172,10 @@ func (s *status) judge(missingNamespaces []string) []string {
 	return unwell
 }
 
-func (s *status) addPending(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) {
-	waiting := map[string]bool{} // incarnations that have not said which machine they are
-	for _, n := range survey.Nodes {
-		waiting[n.WaitingUID] = n.WaitingUID != ""
-	}
+func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter time.Duration) {
 	nodes := map[string]bool{}
-	for _, t := range survey.Pending {
-		if t.Type == txn.Added && waiting[string(t.UID)] {
-			continue // nothing is stuck: the rest of its effect is done
-		}
-		s.Pending.Transactions++
+	s.Pending.Transactions = len(pending)
+	for _, t := range pending {
 		if s.Pending.Oldest == nil || t.Created.Before(s.Pending.Oldest.Time) {
 			s.Pending.Oldest, s.Pending.OldestNode = &metav1.Time{Time: t.Created}, t.Node
 		}

@@ -40,9 +40,3 @@ func (n *Node) Forecast(policy labels.Policy, more ...txn.Transaction) []preserv
 	}
 	return decisions
 }
-
-// Waits reports whether a transaction has had all of its effect but for restricted labels, which wait
-// until the Node says which machine it is.
-func (n *Node) Waits(t txn.Transaction) bool {
-	return n.Saved.Record != nil && t.Type == txn.Added && n.Saved.Record.WaitsFor(t.UID)
-}

@@ -25,9 +25,6 @@ const (
 	// Restore means: set the Node's labels to Decision.Labels and its marker to Decision.Marker
 	// in one write, with the Node that was read as precondition; then store [Noted].
 	Restore
-	// Wait means: write nothing, and keep the transaction. It is decided about again when the Node
-	// has said which machine it is.
-	Wait
 )
 
 // String returns the action's name in lower case.
@@ -39,8 +36,6 @@ func (a Action) String() string {
 		return "save"
 	case Restore:
 		return "restore"
-	case Wait:
-		return "wait"
 	}
 	return "unknown"
 }
@@ -106,11 +101,10 @@ func Owned(r record.Record, uid types.UID, marker string) bool {
 // incarnation at that revision, or a later one, was saved, restored or noted. Then the decision is
 // [Nothing] for every Node, and stays so whatever is written to the record afterwards, so a record
 // that is behind can show it, too. If the result is false, the transaction may have had its effect
-// all the same. It is false for what waits until a Node says which machine it is, and for what notes
-// that. Other withheld labels may still come back by a transaction that has had its effect, if the
-// Node says later that it is another machine than it said before.
+// all the same. It is false for what notes which machine an incarnation is. Withheld labels may still
+// come back by a transaction that has had its effect: what waits does so in the record.
 func Applied(t txn.Transaction, r record.Record) bool {
-	if t.Type == txn.Added && (r.WaitsFor(t.UID) || r.Identity.UID != t.UID && HasRestricted(t.Labels, t.Machine)) {
+	if t.Type == txn.Added && r.Identity.UID != t.UID && HasRestricted(t.Labels, t.Machine) {
 		return false
 	}
 	switch t.UID {
@@ -199,6 +193,8 @@ func isLater(t txn.Transaction, r record.Record) bool {
 
 func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
 	switch {
+	case (n == nil || n.UID != t.UID) && r.WaitsFor(t.UID):
+		return save(waitedFor(r, t.UID), "the incarnation that restricted labels waited for is gone")
 	case n == nil || n.UID != t.UID:
 		return nothing("that incarnation is gone")
 	case isSourceOrRestored(r, n.UID):

@@ -19,8 +19,8 @@ type Step struct {
 	Decisions []Decision
 }
 
-// Settles returns how many transactions are done with once this step is done and those before it
-// are. They have had their effect, or wait.
+// Settles returns how many transactions have had their effect once this step is done and those
+// before it are.
 func (s Step) Settles() int {
 	count := 0
 	for _, d := range s.Decisions {
@@ -51,7 +51,7 @@ func PlanBy(decide func(txn.Transaction, *record.Record, *Node) Decision, queue 
 		for again := true; again; {
 			d := decide(t, r, n)
 			switch d.Action {
-			case Nothing, Wait:
+			case Nothing:
 			case Save:
 				r = new(d.Record)
 			case Restore:

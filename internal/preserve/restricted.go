@@ -257,9 +257,31 @@ func decideOwner(r record.Record, n *Node, p labels.Policy) Decision {
 		}
 	}
 	if r.WaitsFor(n.UID) {
-		return Decision{Action: Wait, Reason: "restricted labels wait until the node says which machine it is"}
+		return nothing("restricted labels wait until the node says which machine it is")
 	}
 	return nothing("this incarnation has its labels")
+}
+
+// Look returns the transaction that stands for the wait of an incarnation, if a record has labels that
+// wait: to decide about it is to look whether the Node says by now which machine it is.
+func Look(r record.Record) (t txn.Transaction, waits bool) {
+	for _, w := range r.Withheld {
+		if w.WaitingFor != "" {
+			return txn.Transaction{Type: txn.Added, Node: r.Node, UID: w.WaitingFor, Revision: r.Revision}, true
+		}
+	}
+	return txn.Transaction{}, false
+}
+
+// waitedFor returns a record in which nothing waits for an incarnation.
+func waitedFor(r record.Record, uid types.UID) record.Record {
+	r.Withheld = slices.Clone(r.Withheld)
+	for i := range r.Withheld {
+		if r.Withheld[i].WaitingFor == uid {
+			r.Withheld[i].WaitingFor = ""
+		}
+	}
+	return r
 }
 
 // judged returns the withheld labels with what becomes of them on a Node, and which have ceased to
@@ -282,6 +304,9 @@ func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Wit
 		case putBack:
 			if w.Marker == "" {
 				w.Marker = n.Revision.String()
+			}
+			if labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels) == "" {
+				w.PutBack = n.Revision // somebody has set them all
 			}
 		case Waiting:
 			w.WaitingFor, w.Marker = n.UID, ""

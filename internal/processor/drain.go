@@ -21,18 +21,17 @@ const maxBatch = 20
 // errNotQueued means that a transaction is in the cache and not in the queue.
 var errNotQueued = errors.New("a transaction is not in the queue any more")
 
-// drain applies the transactions of a node until there are none or its turn is over, and returns those
-// that are left because they wait until the Node says which machine it is. It stops at the first that
-// cannot be applied.
-func (p *Processor) drain(ctx context.Context, node string) (waiting []queue.Queued, err error) {
-	done := map[types.UID]bool{} // removed from the queue; the cache may be behind. Or they wait.
+// drain applies the transactions of a node until there are none or its turn is over. It stops at
+// the first that cannot be applied.
+func (p *Processor) drain(ctx context.Context, node string) error {
+	done := map[types.UID]bool{} // removed from the queue; the cache may be behind
 	for {
 		batch := next(p.Index.Pending(node), done)
 		switch {
 		case len(batch) == 0:
-			return waiting, nil
+			return nil
 		case len(done) >= maxBatch:
-			return waiting, job.ErrTurnOver
+			return job.ErrTurnOver
 		}
 		batch = batch[:min(len(batch), maxBatch-len(done))]
 		transactions := make([]txn.Transaction, len(batch))
@@ -43,32 +42,18 @@ func (p *Processor) drain(ctx context.Context, node string) (waiting []queue.Que
 			return p.confirm(ctx, batch, saved, done)
 		})
 		// Remove last: a crash before this repeats the steps, which then have no effect.
-		for _, i := range settled {
-			if err := p.Queue.Remove(ctx, batch[i]); err != nil {
-				return waiting, err
+		for _, t := range batch[:settled] {
+			if err := p.Queue.Remove(ctx, t); err != nil {
+				return err
 			}
-			p.Index.Drop(batch[i])
-			done[batch[i].ObjectUID] = true
+			p.Index.Drop(t)
+			done[t.ObjectUID] = true
 		}
 		if err != nil && !errors.Is(err, errNotQueued) {
 			p.Observer.Failed(err)
-			return waiting, err
-		}
-		if err == nil {
-			waiting = append(waiting, left(batch, done)...)
+			return err
 		}
 	}
-}
-
-// left returns the transactions of a batch that wait, and marks them as done with.
-func left(batch []queue.Queued, done map[types.UID]bool) (waiting []queue.Queued) {
-	for _, t := range batch {
-		if !done[t.ObjectUID] {
-			done[t.ObjectUID] = true
-			waiting = append(waiting, t)
-		}
-	}
-	return waiting
 }
 
 // next returns transactions that are not done, at most those of one turn.

@@ -26,10 +26,10 @@ func (p *Processor) enqueue(e *queue.Entry, work job.Requests) {
 }
 
 // recordHandler enqueues the node of a record if it has transactions: they may wait until the
-// record is corrected.
+// record is corrected. And it does if labels in the record wait for the Node.
 func (p *Processor) recordHandler() handler.TypedEventHandler[*corev1.ConfigMap, reconcile.Request] {
 	enqueue := func(cm *corev1.ConfigMap, work job.Requests) {
-		if cm.Namespace == p.Records.Namespace && cm.Name != record.RootCAName && len(p.Index.Pending(cm.Name)) > 0 {
+		if cm.Namespace == p.Records.Namespace && cm.Name != record.RootCAName && (len(p.Index.Pending(cm.Name)) > 0 || waits(cm)) {
 			add(work, cm.Name, schedule.NormalPriority)
 		}
 	}

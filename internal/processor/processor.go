@@ -130,47 +130,28 @@ func (p *Processor) reconcile(ctx context.Context, req reconcile.Request) (recon
 	if len(pending) == 0 {
 		p.Locks.Forget(node)
 		p.schedule.Forget(node)
-		return reconcile.Result{}, nil
+		return p.look(ctx, node)
 	}
-	active, waiting := p.divide(ctx, node, pending)
-	if len(active) == 0 {
-		if still, err := p.stillWaits(ctx, node, waiting); err != nil {
-			return reconcile.Result{}, err
-		} else if still {
-			return p.lookAgain(node, waiting), nil
-		}
-		return p.work(ctx, node)
-	}
-	what, place, now := schedule.Of(active), p.Ring.Place(node), time.Now()
+	what, place, now := schedule.Of(pending), p.Ring.Place(node), time.Now()
 	wait := p.schedule.Wait(node, what, place, now)
 	if wait > 0 {
 		// followRing did not know of this node before: the ring may have changed just now.
 		place = p.Ring.Place(node)
 		wait = p.schedule.Wait(node, what, place, now)
 	}
-	if wait > 0 && !what.Urgent && p.applied(ctx, node, active) {
+	if wait > 0 && !what.Urgent && p.applied(ctx, node, pending) {
 		wait = p.schedule.Wait(node, what.AtOnce(), place, now) // nothing is left to coalesce
 	}
 	if wait > 0 {
 		return reconcile.Result{RequeueAfter: wait, Priority: new(schedule.Priority(what.Urgent, place))}, nil
 	}
-	return p.work(ctx, node)
-}
-
-// work drains the queue of a node under its lock.
-func (p *Processor) work(ctx context.Context, node string) (reconcile.Result, error) {
-	var waiting []queue.Queued
-	result, err := job.UnderLock(ctx, p.Locks, node, func(ctx context.Context) (err error) {
+	return job.UnderLock(ctx, p.Locks, node, func(ctx context.Context) error {
 		p.schedule.Begin(node)
-		waiting, err = p.drain(ctx, node)
+		err := p.drain(ctx, node)
 		if err == nil {
 			// Nothing is pending, and nobody may tell: a watch that was cut need not show deletes.
 			p.schedule.Forget(node)
 		}
 		return err
 	})
-	if err == nil && result.IsZero() && len(waiting) > 0 {
-		return p.lookAgain(node, waiting), nil
-	}
-	return result, err
 }

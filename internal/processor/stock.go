@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -35,6 +36,7 @@ const (
 	unreadable content = iota
 	floor
 	labelsOfNode
+	labelsThatWait // some of them, for the Node to say which machine it is
 )
 
 // version is one state of one object.
@@ -53,7 +55,7 @@ func newStock(p *Processor) *stock {
 		processor: p,
 		pending:   desc("transactions_pending", "Transactions in the queue, of all nodes, by type. Every processor exports the same value.", "type"),
 		oldest: desc("oldest_pending_transaction_age_seconds",
-			"Seconds since the oldest transaction in the queue was created, by the API server's clock and this processor's; 0 if there is none. One that waits until a node reports which machine it is does not count. Every processor exports the same value."),
+			"Seconds since the oldest transaction in the queue was created, by the API server's clock and this processor's; 0 if there is none. Every processor exports the same value."),
 		malformed:  desc("malformed_transactions", "ConfigMaps in the transaction namespace that were meant as transactions and cannot be read."),
 		records:    desc("records", "Nodes whose labels are saved. Every processor exports the same value."),
 		unreadable: desc("unreadable_records", "Records that cannot be read. Their nodes wait."),
@@ -73,41 +75,15 @@ func (s *stock) Describe(ch chan<- *prometheus.Desc) {
 func (s *stock) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), stockTimeout)
 	defer cancel()
-	var all []*corev1.ConfigMap
-	err := s.processor.Records.EachCached(ctx, func(cm *corev1.ConfigMap) { all = append(all, cm) })
-	s.collectTransactions(ch, withheldIn(all))
-	if err == nil {
-		s.collectRecords(ch, all)
-	}
+	s.collectTransactions(ch)
+	s.collectRecords(ctx, ch)
 }
 
-// withheldIn returns the records with withheld labels, by node.
-func withheldIn(all []*corev1.ConfigMap) map[string]*record.Record {
-	found := map[string]*record.Record{}
-	for _, cm := range all {
-		if cm.Annotations[record.WithheldAnnotation] == "" {
-			continue // most have none, and need not be read
-		}
-		if r, err := record.Parse(cm); err == nil {
-			found[cm.Name] = r
-		}
-	}
-	return found
-}
-
-func (s *stock) collectTransactions(ch chan<- prometheus.Metric, withheld map[string]*record.Record) {
+func (s *stock) collectTransactions(ch chan<- prometheus.Metric) {
 	if !s.processor.Index.Synced() {
 		return
 	}
-	waiting := map[string]bool{}
-	stock := s.processor.Index.Stock(func(t txn.Transaction) bool {
-		isWaiting := waits(t, withheld[t.Node])
-		if isWaiting {
-			waiting[t.Node] = true
-		}
-		return isWaiting
-	})
-	ch <- gauge(s.waiting, float64(len(waiting)))
+	stock := s.processor.Index.Stock()
 	for _, typ := range txn.Types() {
 		ch <- gauge(s.pending, float64(stock.Pending[typ]), string(typ))
 	}
@@ -119,15 +95,20 @@ func (s *stock) collectTransactions(ch chan<- prometheus.Metric, withheld map[st
 	ch <- gauge(s.malformed, float64(stock.Malformed))
 }
 
-func (s *stock) collectRecords(ch chan<- prometheus.Metric, all []*corev1.ConfigMap) {
-	saved, broken := s.countRecords(all)
-	ch <- gauge(s.records, float64(saved))
-	ch <- gauge(s.unreadable, float64(broken))
+func (s *stock) collectRecords(ctx context.Context, ch chan<- prometheus.Metric) {
+	var all []*corev1.ConfigMap
+	if s.processor.Records.EachCached(ctx, func(cm *corev1.ConfigMap) { all = append(all, cm) }) != nil {
+		return
+	}
+	counts := s.countRecords(all)
+	ch <- gauge(s.records, float64(counts[labelsOfNode]+counts[labelsThatWait]))
+	ch <- gauge(s.unreadable, float64(counts[unreadable]))
+	ch <- gauge(s.waiting, float64(counts[labelsThatWait]))
 }
 
 // countRecords parses only records that have changed since the last count: parsing thousands of
 // them takes most of a second.
-func (s *stock) countRecords(all []*corev1.ConfigMap) (saved, broken int) {
+func (s *stock) countRecords(all []*corev1.ConfigMap) map[content]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	contents := make(map[version]content, len(all))
@@ -142,7 +123,7 @@ func (s *stock) countRecords(all []*corev1.ConfigMap) (saved, broken int) {
 		counts[c]++
 	}
 	s.contents = contents
-	return counts[labelsOfNode], counts[unreadable]
+	return counts
 }
 
 func contentOf(cm *corev1.ConfigMap) content {
@@ -152,6 +133,9 @@ func contentOf(cm *corev1.ConfigMap) content {
 		return unreadable
 	case r.Floor:
 		return floor // nothing is saved of the node
+	}
+	if _, isWaiting := preserve.Look(*r); isWaiting {
+		return labelsThatWait
 	}
 	return labelsOfNode
 }

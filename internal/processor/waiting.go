@@ -4,65 +4,57 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"nodekeeper.dev/internal/job"
 	"nodekeeper.dev/internal/preserve"
-	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/schedule"
 	"nodekeeper.dev/internal/txn"
 )
 
-// waits reports whether a transaction has had all of its effect but for restricted labels, which wait
-// until the Node says which machine it is.
-func waits(t txn.Transaction, r *record.Record) bool {
-	return r != nil && t.Type == txn.Added && r.WaitsFor(t.UID)
+// waits reports whether a record has restricted labels that wait until a Node says which machine it
+// is.
+func waits(cm *corev1.ConfigMap) bool {
+	if cm.Annotations[record.WithheldAnnotation] == "" {
+		return false // most have none, and need not be read
+	}
+	r, err := record.Parse(cm)
+	if err != nil {
+		return false
+	}
+	_, isWaiting := preserve.Look(*r)
+	return isWaiting
 }
 
-// divide returns the transactions of a node that have an effect, and those that wait, as far as the
-// cache shows that.
-func (p *Processor) divide(ctx context.Context, node string, pending []queue.Queued) (active, waiting []queue.Queued) {
+// look looks whether a Node without transactions says by now which machine it is, if labels wait for
+// that. The first look is without the node's lock, and nothing is concluded from it but when to look
+// again.
+func (p *Processor) look(ctx context.Context, node string) (reconcile.Result, error) {
 	stored, err := p.Records.Cached(ctx, node)
 	if err != nil || stored.Record == nil {
-		return pending, nil
+		return reconcile.Result{}, err
 	}
-	for _, t := range pending {
-		if waits(t.Transaction, stored.Record) {
-			waiting = append(waiting, t)
-		} else {
-			active = append(active, t)
-		}
-	}
-	return active, waiting
-}
-
-// stillWaits looks without the node's lock whether its Node says by now which machine it is. Nothing
-// is concluded from it but when to look again.
-func (p *Processor) stillWaits(ctx context.Context, node string, waiting []queue.Queued) (bool, error) {
-	stored, err := p.Records.Cached(ctx, node)
-	if err != nil || stored.Record == nil {
-		return false, err
+	t, isWaiting := preserve.Look(*stored.Record)
+	if !isWaiting {
+		return reconcile.Result{}, nil
 	}
 	n, err := p.Applier.Nodes.GetIdentified(ctx, node)
-	if err != nil || n == nil {
-		return false, err
+	if err != nil {
+		return reconcile.Result{}, err
 	}
-	for _, t := range waiting {
-		d := preserve.Decide(t.Transaction, stored.Record, preserve.NodeOf(n), p.Applier.Policy)
-		if d.Action != preserve.Wait {
-			return false, nil
+	if n != nil && preserve.Decide(t, stored.Record, preserve.NodeOf(n), p.Applier.Policy).Action == preserve.Nothing {
+		return reconcile.Result{
+			RequeueAfter: schedule.LookAgain(time.Since(n.CreationTimestamp.Time), p.Ring.Place(node)),
+			Priority:     new(schedule.NormalPriority),
+		}, nil
+	}
+	return job.UnderLock(ctx, p.Locks, node, func(ctx context.Context) error {
+		_, err := p.Applier.Apply(ctx, []txn.Transaction{t}, func(context.Context, []txn.Transaction) error { return nil })
+		if err != nil {
+			p.Observer.Failed(err)
 		}
-	}
-	return true, nil
-}
-
-// lookAgain returns when to look at a node of which nothing but waiting transactions is left.
-func (p *Processor) lookAgain(node string, waiting []queue.Queued) reconcile.Result {
-	p.Locks.Forget(node)
-	p.schedule.Forget(node)
-	place := p.Ring.Place(node)
-	return reconcile.Result{
-		RequeueAfter: schedule.LookAgain(time.Since(waiting[0].Created), place),
-		Priority:     new(schedule.NormalPriority),
-	}
+		return err
+	})
 }

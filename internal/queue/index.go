@@ -171,14 +171,13 @@ func (x *Index) Pending(node string) []Queued {
 type Stock struct {
 	Pending   map[txn.Type]int
 	Malformed int
-	// Oldest is when the oldest transaction was stored that does not wait for its node, by the API
-	// server's clock; zero if there is none.
+	// Oldest is when the oldest transaction was stored, by the API server's clock; zero if there is
+	// none.
 	Oldest time.Time
 }
 
-// Stock counts the content of all queues. Waits reports whether a transaction waits for its node, nil
-// if none does. The Index is locked meanwhile: waits must be quick, and must not call the Index.
-func (x *Index) Stock(waits func(txn.Transaction) bool) Stock {
+// Stock counts the content of all queues.
+func (x *Index) Stock() Stock {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := Stock{Pending: map[txn.Type]int{}, Malformed: len(x.malformed)}
@@ -186,9 +185,6 @@ func (x *Index) Stock(waits func(txn.Transaction) bool) Stock {
 		pending := x.pendingLocked(node)
 		for i := range pending {
 			s.Pending[pending[i].Type]++
-			if waits != nil && waits(pending[i].Transaction) {
-				continue
-			}
 			if s.Oldest.IsZero() || pending[i].Created.Before(s.Oldest) {
 				s.Oldest = pending[i].Created
 			}

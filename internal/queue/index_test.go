@@ -71,8 +71,8 @@ func TestIndexIsTheSameWithAndWithoutTheTransform(t *testing.T) {
 		assert.Equal(t, time.Now(), with.Pending("node-1")[0].Seen)
 		require.NoError(t, with.Delete(entry(t, stored("9"))))
 		require.NoError(t, without.Delete(stored("9")))
-		assert.Equal(t, queue.Stock{Pending: map[txn.Type]int{}}, with.Stock(nil))
-		assert.Equal(t, with.Stock(nil), without.Stock(nil))
+		assert.Equal(t, queue.Stock{Pending: map[txn.Type]int{}}, with.Stock())
+		assert.Equal(t, with.Stock(), without.Stock())
 	})
 }
 
@@ -85,7 +85,7 @@ func TestIndexIgnoresWhatIsNotOurs(t *testing.T) {
 		require.NoError(t, x.Add(obj))
 		require.NoError(t, x.Update(obj))
 		assert.Empty(t, x.Pending("node-1"), cm.Name)
-		assert.Equal(t, queue.Stock{Pending: map[txn.Type]int{}}, x.Stock(nil), cm.Name)
+		assert.Equal(t, queue.Stock{Pending: map[txn.Type]int{}}, x.Stock(), cm.Name)
 		require.NoError(t, x.Delete(obj))
 	}
 }
@@ -97,20 +97,20 @@ func TestIndexCountsTheMalformedAndHandsOutNone(t *testing.T) {
 	require.NoError(t, x.Add(entry(t, malformed)))
 	require.NoError(t, x.Add(entry(t, stored("8"))))
 	assert.Equal(t, []string{"8"}, revisions(x.Pending("node-1")))
-	assert.Equal(t, 1, x.Stock(nil).Malformed)
+	assert.Equal(t, 1, x.Stock().Malformed)
 
 	marked := malformed.DeepCopy()
 	marked.Labels[txn.MalformedLabel] = "true"
 	require.NoError(t, x.Update(entry(t, marked)))
-	assert.Equal(t, 1, x.Stock(nil).Malformed)
+	assert.Equal(t, 1, x.Stock().Malformed)
 	require.NoError(t, x.Update(entry(t, stored("7"))))
 	assert.Equal(t, []string{"7", "8"}, revisions(x.Pending("node-1")), "it was corrected")
-	assert.Zero(t, x.Stock(nil).Malformed)
+	assert.Zero(t, x.Stock().Malformed)
 
 	require.NoError(t, x.Update(entry(t, malformed)))
 	assert.Equal(t, []string{"8"}, revisions(x.Pending("node-1")))
 	require.NoError(t, x.Delete(entry(t, malformed)))
-	assert.Zero(t, x.Stock(nil).Malformed)
+	assert.Zero(t, x.Stock().Malformed)
 }
 
 func TestIndexTakesUpChangedMetadata(t *testing.T) {
@@ -126,7 +126,7 @@ func TestIndexTakesUpChangedMetadata(t *testing.T) {
 	assert.Equal(t, []string{"7", "8", "9"}, revisions(after))
 	assert.True(t, after[1].AtOnce)
 	assert.False(t, before[1].AtOnce)
-	assert.Equal(t, 3, x.Stock(nil).Pending[txn.Updated])
+	assert.Equal(t, 3, x.Stock().Pending[txn.Updated])
 }
 
 func TestIndexTakesUpATransactionOnce(t *testing.T) {
@@ -134,7 +134,7 @@ func TestIndexTakesUpATransactionOnce(t *testing.T) {
 	require.NoError(t, x.Add(entry(t, stored("8"))))
 	require.NoError(t, x.Add(entry(t, stored("8"))))
 	assert.Len(t, x.Pending("node-1"), 1)
-	assert.Equal(t, 1, x.Stock(nil).Pending[txn.Updated])
+	assert.Equal(t, 1, x.Stock().Pending[txn.Updated])
 }
 
 func TestIndexDropsATransactionByItsUID(t *testing.T) {
@@ -187,7 +187,7 @@ func TestStockIsThatOfAllNodes(t *testing.T) {
 	add("node-2", txn.Deleted, "9", 400)
 	assert.Equal(t, queue.Stock{
 		Pending: map[txn.Type]int{txn.Added: 1, txn.Deleted: 2}, Oldest: time.Unix(200, 0),
-	}, x.Stock(nil))
+	}, x.Stock())
 	assert.Equal(t, []string{"node-1"}, x.OlderThan(time.Unix(400, 0)))
 	assert.Empty(t, x.OlderThan(time.Unix(300, 0)))
 }
@@ -260,7 +260,7 @@ func TestDroppedTransactionStaysAway(t *testing.T) {
 	require.NoError(t, x.Delete(first))
 	x.Drop(removed)
 	assert.Equal(t, []string{"2"}, revisions(x.Pending("node-1")))
-	assert.Equal(t, 1, x.Stock(nil).Pending[txn.Updated])
+	assert.Equal(t, 1, x.Stock().Pending[txn.Updated])
 
 	again := stored("1")
 	again.UID = "another"
@@ -304,7 +304,7 @@ func TestListReplacesWhatThereIs(t *testing.T) {
 	require.NoError(t, x.Replace([]any{stored("11"), entry(t, stored("9")), stored("10")}, "12"))
 	assert.True(t, x.Synced())
 	assert.Equal(t, []string{"9", "10", "11"}, revisions(x.Pending("node-1")))
-	assert.Zero(t, x.Stock(nil).Malformed)
+	assert.Zero(t, x.Stock().Malformed)
 	assert.Equal(t, []string{"8", "10"}, revisions(held))
 	require.NoError(t, x.Replace(nil, "13"))
 	assert.Empty(t, x.Pending("node-1"))

@@ -132,7 +132,7 @@ func TestListTakesEffectAllAtOnce(t *testing.T) {
 		assert.Zero(t, n%each, "%d transactions of %s", n, node)
 	}
 	assert.Contains(t, seen, each)
-	assert.Equal(t, count*2*each, x.Stock(nil).Pending[txn.Deleted])
+	assert.Equal(t, count*2*each, x.Stock().Pending[txn.Deleted])
 }
 
 func TestIndexFollowsTheNamespace(t *testing.T) {

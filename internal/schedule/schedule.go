@@ -117,8 +117,8 @@ const (
 	maxLook = time.Minute
 )
 
-// LookAgain returns when to look again at a Node that has not said which machine it is, whose first
-// waiting transaction is of an age. The delay grows with that, so that it needs no memory. Processes
+// LookAgain returns when to look again at a Node of an age that has not said which machine it is. The
+// delay grows with that, so that it needs no memory. Processes
 // that are not the owner of the node look seldom.
 func LookAgain(age time.Duration, place shardlease.Place) time.Duration {
 	if failover(place) > 0 {

@@ -73,7 +73,7 @@ func effect(action preserve.Action) string {
 		return "saved"
 	case preserve.Restore:
 		return "restored"
-	case preserve.Nothing, preserve.Wait:
+	case preserve.Nothing:
 	}
 	return "dropped"
 }

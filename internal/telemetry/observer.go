@@ -59,7 +59,7 @@ func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.De
 	log := logf.FromContext(ctx).WithValues("type", t.Type, "resourceVersion", t.Revision, "uid", t.UID, "reason", d.Reason)
 	o.metrics.countApplied(t, d.Action)
 	switch d.Action {
-	case preserve.Nothing, preserve.Wait:
+	case preserve.Nothing:
 		log.V(1).Info("Dropped transaction")
 	case preserve.Save:
 		log.Info("Saved labels", "count", len(d.Record.Labels), "version", d.Record.Revision)

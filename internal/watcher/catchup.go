@@ -27,7 +27,7 @@ func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, has
 	switch {
 	case r == nil || !preserve.Owned(*r, n.UID, marker):
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
-	case !hasPending && (r.WaitsFor(n.UID) || preserve.IdentityOwed(*r, n.UID)):
+	case !hasPending && preserve.IdentityOwed(*r, n.UID):
 		// Somebody must find out which machine the node is.
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
 	case o.RecordUpdates && (hasPending || !maps.Equal(own, r.Labels)):

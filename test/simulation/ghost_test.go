@@ -37,10 +37,11 @@ type ghost struct {
 	protects       bool // whether processors save the end of a Node before what waits of it in the queue
 	watched        bool // whether the effect of each event is that of a watcher which has seen the one before
 
-	owner     int    // the last incarnation that owned its labels; 0: none has yet
-	founder   int    // the last one that the first record may be of; 0: any
-	overruled bool   // whether a person has ever written on the key of the agents
-	withdrawn bool   // whether agents have ever taken their label back, so that it may look as if a person had
+	owner     int  // the last incarnation that owned its labels; 0: none has yet
+	founder   int  // the last one that the first record may be of; 0: any
+	overruled bool // whether a person has ever written on the key of the agents
+	withdrawn bool // whether agents have ever taken their label back, so that it may look as if a person had
+	trust     trust
 	forgot    int    // up to where no event counts, since the record was removed
 	by        []life // the incarnations; the first one has the index 1
 }
@@ -59,7 +60,7 @@ type life struct {
 
 func (g *ghost) reset(s *settings) {
 	watched := s.variant == steady && s.recordUpdates
-	*g = ghost{strict: s.isStrict(), protects: s.variant == protected, recordsUpdates: s.recordUpdates, watched: watched, by: append(g.by[:0], life{})}
+	*g = ghost{strict: s.isStrict(), protects: s.variant == protected, recordsUpdates: s.recordUpdates, watched: watched, by: append(g.by[:0], life{}), trust: trust{isOn: s.trust > 0}}
 }
 
 // created is told after a Node was created.
@@ -90,11 +91,11 @@ func (g *ghost) released(w *world, isEditedLate, isOvertaken bool) {
 		return
 	}
 	l.stored = last.rv
-	own, _ := labels.Split(last.node.Labels)
+	own, _ := split(last.node.Labels)
 	switch {
 	case !w.record.hasLabels():
 		w.breaks(errBrokeP1, "%s is let go, and nothing is saved", last.node.UID)
-	case l.owns > 0 && g.owner == last.incarnation && !isEditedLate && !maps.Equal(own, w.record.Labels):
+	case l.owns > 0 && g.owner == last.incarnation && !isEditedLate && !maps.Equal(own, plain(w.record.Labels)):
 		w.breaks(errBrokeP1, "%s is let go with %v, and saved are %v", last.node.UID, own, w.record.Labels)
 	}
 }
@@ -119,8 +120,12 @@ func (g *ghost) puts(t txn.Transaction) {
 
 // restores is told before a restore.
 func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string) {
-	own, _ := labels.Split(read.Labels)
-	given, _ := labels.Split(wanted)
+	g.givesTrust(w, read, wanted)
+	own, _ := split(read.Labels)
+	given, _ := split(wanted)
+	if g.owns(w) && maps.Equal(own, given) && read.Labels[trustKey] != wanted[trustKey] {
+		return // it has its other labels, and gets this one
+	}
 	if g.owns(w) {
 		w.breaks(errBrokeP3, "%s has %v, and gets %v", read.UID, own, given)
 		return
@@ -180,6 +185,9 @@ func (g *ghost) checkMachinesWord(w *world, uid types.UID, live labels.Side, giv
 
 // restored is told after a restore.
 func (g *ghost) restored(w *world) {
+	if g.trust.isOn && g.owns(w) {
+		return // it had its labels but for the trust label
+	}
 	g.by[w.incarnation].restored = w.rv
 	if g.strict && !g.by[g.owner].isLoose { // whose end may be stored once more, and is later then than the record that was left
 		g.becomesOwner(w.incarnation, w.rv)
@@ -200,7 +208,7 @@ func (g *ghost) had(w *world, floor int, isRight func(n *metav1.PartialObjectMet
 		if e.incarnation != g.owner {
 			continue
 		}
-		own, _ := labels.Split(e.node.Labels)
+		own, _ := split(e.node.Labels)
 		if e.rv < g.by[g.owner].owns || isRight(e.node, own) {
 			return e.rv >= g.by[g.owner].owns
 		}
@@ -213,6 +221,7 @@ func (g *ghost) had(w *world, floor int, isRight func(n *metav1.PartialObjectMet
 
 // saves is told before a record is written.
 func (g *ghost) saves(w *world, r record.Record) {
+	g.savesTrust(r)
 	version, source := number(r.Revision.String()), incarnationOf(r.Source)
 	isFirst := !w.record.hasLabels()
 	if version < g.forgot || version == g.forgot && isFirst {
@@ -241,9 +250,9 @@ func (g *ghost) saves(w *world, r record.Record) {
 		if e.rv != version {
 			continue
 		}
-		own, _ := labels.Split(e.node.Labels)
+		own, _ := split(e.node.Labels)
 		switch {
-		case e.incarnation != source || !maps.Equal(own, r.Labels):
+		case e.incarnation != source || !maps.Equal(own, plain(r.Labels)):
 			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
 		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node):
 			w.breaks(errBrokeP2, "%v are not the keys of the agents of %s at %s", r.Machine, r.Source, r.Revision)
@@ -255,6 +264,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 
 // removed is told before the record is removed, by somebody who has read a Node, nil for none, when the resourceVersion was now.
 func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
+	g.trust.isUnsure = true
 	for i := range g.by {
 		g.by[i].owns, g.by[i].restored, g.by[i].removed = 0, 0, 0
 	}
@@ -296,6 +306,7 @@ func (w *world) firstRV(incarnation int) int {
 
 // check compares what there is in the end with what there ought to be.
 func (g *ghost) check(w *world) {
+	g.checkTrust(w)
 	switch {
 	case w.broken != nil:
 	case !w.record.hasLabels():
@@ -306,12 +317,12 @@ func (g *ghost) check(w *world) {
 		w.breaks(errBrokeP4, "the record does not say that %s has its labels", w.node.UID)
 	case w.node != nil && !g.recordsUpdates:
 	case w.node != nil:
-		own, marker := labels.Split(w.node.Labels)
-		if !maps.Equal(own, w.record.Labels) {
+		own, marker := split(w.node.Labels)
+		if !maps.Equal(own, plain(w.record.Labels)) {
 			w.breaks(errBrokeP1, "saved are %v, the node has %v (marker %q)", w.record.Labels, own, marker)
 		}
 	case !g.had(w, g.by[g.owner].stored, func(_ *metav1.PartialObjectMetadata, own map[string]string) bool {
-		return maps.Equal(own, w.record.Labels)
+		return maps.Equal(own, plain(w.record.Labels))
 	}):
 		w.breaks(errBrokeP1, "saved are %v, which u%d did not have in the end", w.record.Labels, g.owner)
 	}

@@ -28,6 +28,7 @@ type mutant struct {
 	// bad habits of a processor
 	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
 	patchesBlindly, savesBlindly, notesNothing, savesThenReads, seesParts                  bool
+	neverLooks                                                                             bool
 	// plan is given the real plan.
 	plan                                                                                      func([]preserve.Step) []preserve.Step
 	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits, overtakesQueue, trustsRecords bool

@@ -53,7 +53,7 @@ import (
 // The plan
 //
 //	the last save counts                      plan: the first of several saves is written
-var mutants = withAgents(map[string]mutant{
+var mutants = withTrust(withAgents(map[string]mutant{
 	"": {}, // the real thing
 
 	"no record: none is made of a delete": founding(func(t txn.Transaction, d preserve.Decision) preserve.Decision {
@@ -378,4 +378,4 @@ var mutants = withAgents(map[string]mutant{
 		}
 		return transactions
 	}},
-})
+}))

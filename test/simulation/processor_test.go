@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/apply"
+	"nodekeeper.dev/internal/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
@@ -62,8 +63,8 @@ func (a *processorActor) run() {
 			continue
 		}
 		batch := a.batch()
-		a.isIdle = len(batch) == 0
-		if !a.isIdle {
+		a.isIdle = len(batch) == 0 && !a.look()
+		if len(batch) > 0 {
 			a.drain(batch)
 		}
 	}
@@ -126,16 +127,16 @@ func (a *processorActor) drain(batch []*storedTxn) {
 	}
 	a.began = a.world.removals
 	settled, _ := a.apply(transactions)
-	for _, i := range settled {
-		if !a.remove(batch[i]) {
+	for _, t := range batch[:settled] {
+		if !a.remove(t) {
 			return
 		}
-		a.done = append(a.done, batch[i].uid)
+		a.done = append(a.done, t.uid)
 	}
 }
 
 // apply is the real thing.
-func (a *processorActor) apply(transactions []txn.Transaction) (settled []int, err error) {
+func (a *processorActor) apply(transactions []txn.Transaction) (settled int, err error) {
 	a.broken = breaks{transactions: transactions}
 	return a.applier.Apply(context.Background(), transactions, func(context.Context, []txn.Transaction) error { return nil })
 }
@@ -158,7 +159,8 @@ func (a *processorActor) checkRemoval(t *storedTxn) {
 	if at, ok := a.world.find(t.Transaction); !ok || a.world.queue[at] != t || a.began < a.world.removals {
 		return // another processor removed it, or it was decided about before a removal of the record
 	}
-	if d := a.decision(t.Transaction, a.world.record.get(), a.world.liveNode()); d.Action != preserve.Nothing {
+	d := a.decision(t.Transaction, a.world.record.get(), a.world.liveNode())
+	if hasEffect(t.Transaction, a.world.record.get(), d) {
 		a.world.breaks(errBrokeP1, "%s %s@%s is removed, and its effect is not stored", t.Type, t.UID, t.Revision)
 	}
 }
@@ -208,11 +210,6 @@ func (a *processorActor) Get(context.Context, string) (*metav1.PartialObjectMeta
 	return a.world.node, nil
 }
 
-// GetIdentified implements [apply.Nodes].
-func (a *processorActor) GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
-	return a.Get(ctx, name)
-}
-
 // Relabel implements [apply.Nodes].
 func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error) {
 	a.pause()
@@ -222,10 +219,14 @@ func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMe
 	}
 	a.tell("  restores %s@%s: %v", read.UID, a.world.node.ResourceVersion, wanted)
 	a.broken.restored = a.world.node
+	n := a.world.node
+	if _, isRead := identity.Noted(read); isRead {
+		n = a.world.identified(n)
+	}
 	if a.isLost() {
 		return nil, errLost
 	}
-	return a.world.node, nil
+	return n, nil
 }
 
 // recordsOf is a processor's door to the records.

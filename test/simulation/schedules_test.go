@@ -62,7 +62,7 @@ const narrowSchedules = 60_000
 
 func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {
 	for name, narrow := range map[string]func(*settings){
-		"protected only": protectedOnly, "back and forth": backAndForth, "quick succession": quickSuccession,
+		"machines": machines, "late machines": lateMachines, "protected only": protectedOnly, "back and forth": backAndForth, "quick succession": quickSuccession,
 		"taking turns": takingTurns, "late edits": lateEdits, "standing still": standingStill,
 		"late ends": lateEnds, "overtaken": overtaken, "markers removed": markersRemoved, "silences": silences,
 		"unprotected ends": unprotectedEnds, "removals": removals, "short lives": shortLives, "few incarnations": fewIncarnations, "tombstones": tombstones, "removed, then unprotected": removedThenUnprotected,

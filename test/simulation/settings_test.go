@@ -23,15 +23,17 @@ type settings struct {
 	variant       variant
 	recordUpdates bool
 
-	actions  []userAction
-	values   int    // how many label values users choose from; fewer than there are edits, so that labels become again what they were
-	template chance // that a node is created with a marker
-	agents   chance // that a node is registered with a label of its agents
-	unique   chance // that a value is one that no label had before, so that nothing is right by chance
-	bare     chance // that a node is created without the finalizer
-	unsafe   bool   // whether a node is also deleted without the finalizer: nothing is promised then but what outages leave
-	removals chance // that somebody removes the record
-	lateEdit chance // that a node is edited just when it loses the finalizer
+	actions     []userAction
+	values      int    // how many label values users choose from; fewer than there are edits, so that labels become again what they were
+	template    chance // that a node is created with a marker
+	agents      chance // that a node is registered with a label of its agents
+	trust       chance // that a node is a machine, where there are trust labels; 0: there are none
+	lateMachine bool   // whether a machine never says at once who it is, but at first
+	unique      chance // that a value is one that no label had before, so that nothing is right by chance
+	bare        chance // that a node is created without the finalizer
+	unsafe      bool   // whether a node is also deleted without the finalizer: nothing is promised then but what outages leave
+	removals    chance // that somebody removes the record
+	lateEdit    chance // that a node is edited just when it loses the finalizer
 
 	crash, gap         chance
 	lostPut, lostWrite chance // the write is done, and the caller gets an error
@@ -83,6 +85,11 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 	s.silence, s.noBookmark = pick[chance](c, 0, 0, 0, 8), pick[chance](c, 63, 48, 0)
 	if narrow != nil {
 		narrow(s)
+	} else {
+		s.trust = pick[chance](c, 0, 0, 0, 56)
+	}
+	if s.trust > 0 {
+		s.actions = append(s.actions, setsTrust, setsTrust, removesTrust, saysMachine, saysMachine)
 	}
 	s.unsafe = s.unsafe && s.variant == protected
 	// Without updates the first record is made at the end of an incarnation. If all watchers may be
@@ -119,6 +126,21 @@ func (s *settings) pace(c *choices, turns []int) []int {
 		turns = append(turns, 0)
 	}
 	return turns
+}
+
+// machines is for what matters only where nodes are machines, and people trust them.
+func machines(s *settings) {
+	s.trust, s.agents, s.template, s.removals = 56, 0, 0, 0
+	s.actions = append(s.actions[:0], deletes, edits, heartbeats, heartbeats, heartbeats)
+}
+
+// lateMachines is for what matters only where a machine says late who it is, and processors are fast enough to see what was
+// there before.
+func lateMachines(s *settings) {
+	machines(s)
+	s.variant, s.recordUpdates, s.knows = steady, true, true
+	s.crash, s.gap, s.stale, s.slow, s.deaf, s.silence, s.behind, s.leaves, s.lostPut = 0, 0, 0, 0, 0, 0, 0, 0, 0
+	s.watchers, s.relay, s.newPace, s.lateMachine = 2, false, 6, true
 }
 
 // protectedOnly is for what does not exist elsewhere.

@@ -20,8 +20,12 @@ const (
 	agentSets
 	agentRemoves
 	overrules
+	setsTrust
+	removesTrust
+	saysMachine
 )
 
+// numActions is how many there are without those about trust.
 const numActions = int(overrules) + 1
 
 // userActor creates, edits and deletes the node.
@@ -55,6 +59,7 @@ func (a *userActor) create() {
 	if a.settings.variant == protected && !a.choices.happens(a.settings.bare) {
 		finalizers = []string{finalizer}
 	}
+	a.drawMachine(own)
 	w.createNode(own, finalizers)
 	a.tell("creates %s %v", nodeText(w.node), w.node.Labels)
 }
@@ -101,6 +106,8 @@ func (a *userActor) act(action userAction) {
 			}
 		})
 		a.tell("overrules the agents, %s %v", nodeText(w.node), w.node.Labels)
+	case setsTrust, removesTrust, saysMachine:
+		a.actOnMachine(action)
 	case edits:
 		w.relabel(func(own map[string]string) { own["a"] = a.value() })
 		a.tell("edits %s %v", nodeText(w.node), w.node.Labels)

@@ -315,7 +315,8 @@ func (a *watcherActor) isKnown(t txn.Transaction) bool {
 func (a *watcherActor) checkKnown(t txn.Transaction) {
 	at, isQueued := a.world.find(t)
 	isQueued = isQueued && a.world.queue[at].IsSameEvent(t)
-	if !isQueued && preserve.Decide(t, a.world.record.get(), a.world.liveNode(), policy).Action != preserve.Nothing {
+	r := a.world.record.get()
+	if !isQueued && hasEffect(t, r, preserve.Decide(t, r, a.world.liveNode(), policy)) {
 		a.world.breaks(errBrokeP1, "%s %s@%s is left out, and its effect is not stored", t.Type, t.UID, t.Revision)
 		return
 	}

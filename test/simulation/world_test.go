@@ -88,6 +88,8 @@ type world struct {
 	queue       []*storedTxn // in order; a new slice with every change, so that caches can have the old one
 	puts        int
 	removals    int               // of the record
+	machine     machine           // which the live Node is, or the last one was
+	hasSaid     bool              // whether it says which machine it is
 	members     []*member         // in the order in which they joined
 	late        []txn.Transaction // whose senders have crashed
 	lateEdit    int               // how many events there were at the last end of a Node that was edited while it was let go
@@ -290,7 +292,7 @@ func (w *world) liveNode() *preserve.Node {
 	if w.node == nil {
 		return nil
 	}
-	return preserve.NodeOf(w.node)
+	return preserve.NodeOf(w.identified(w.node))
 }
 
 // writeRecord is conditional on the record that was read, nil for none.

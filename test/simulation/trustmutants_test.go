@@ -1,0 +1,134 @@
+package simulation
+
+import (
+	"maps"
+
+	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// trusting is a mutant of the rules about restricted labels, where there is a record.
+func trusting(f func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
+	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if r == nil || r.Floor {
+			return d
+		}
+		return f(t, *r, n, d)
+	}}.among(machines)
+}
+
+// byPolicy decides by another policy.
+func byPolicy(mode labels.RestrictedMode) mutant {
+	return trusting(func(t txn.Transaction, r record.Record, n *preserve.Node, _ preserve.Decision) preserve.Decision {
+		other := policy
+		other.Restricted = mode
+		return preserve.Decide(t, &r, n, other)
+	})
+}
+
+// believingNodes decides as if a Node said something else.
+func believingNodes(what func(said identity.Identity, r record.Record) identity.Identity) mutant {
+	return trusting(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if n == nil {
+			return d
+		}
+		other := *n
+		other.Identity = what(n.Identity, r)
+		return preserve.Decide(t, &r, &other, policy)
+	})
+}
+
+// forgettingWithheld is a mutant of saves of one kind, after which nothing is withheld any more.
+func forgettingWithheld(isCase func(t txn.Transaction, r record.Record, d preserve.Decision) bool) mutant {
+	return trusting(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Save && isCase(t, r, d) {
+			d.Record.Withheld = nil
+		}
+		return d
+	})
+}
+
+// trustMutants break the rules about restricted labels. They are part of [mutants].
+var trustMutants = map[string]mutant{
+	"trust: every machine gets the labels": byPolicy(labels.Keep),
+	"trust: no machine gets the labels":    byPolicy(labels.Drop),
+	"trust: a machine that says nothing is the same": believingNodes(func(said identity.Identity, r record.Record) identity.Identity {
+		if !said.IsZero() {
+			return said
+		}
+		for _, w := range r.Withheld {
+			said = w.Identity
+		}
+		return said.Filled(r.Identity.Identity)
+	}),
+	"trust: a machine that says nothing is another one": believingNodes(func(said identity.Identity, _ record.Record) identity.Identity {
+		return said.Filled(identity.Identity{SystemUUID: "another"})
+	}),
+	"trust: nobody looks again":                                mutant{neverLooks: true}.among(lateMachines),
+	"trust: what is withheld is forgotten when it is withheld": forgettingWithheld(func(_ txn.Transaction, _ record.Record, d preserve.Decision) bool { return d.Again }),
+	"trust: what is withheld is forgotten with the next save": forgettingWithheld(func(t txn.Transaction, _ record.Record, d preserve.Decision) bool {
+		return !d.Again && t.Type == txn.Updated
+	}),
+	"trust: what is withheld is forgotten with the end of an incarnation": forgettingWithheld(func(t txn.Transaction, _ record.Record, d preserve.Decision) bool {
+		return !d.Again && t.Type == txn.Deleted
+	}),
+	"trust: what is withheld is forgotten with a restore": mutant{
+		note: func(_ txn.Transaction, _ record.Record, _ preserve.Node, next record.Record) record.Record {
+			next.Withheld = nil
+			return next
+		},
+	}.among(machines),
+	"trust: what somebody has set since does not count": trusting(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Save && !d.Again && d.Record.Revision != r.Revision {
+			d.Record.Labels = maps.Clone(d.Record.Labels)
+			for _, w := range r.Withheld {
+				maps.Copy(d.Record.Labels, w.Labels)
+			}
+		}
+		return d
+	}),
+	"trust: what was put back stays withheld": trusting(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action != preserve.Save || d.Again || t.Type == txn.Added {
+			return d
+		}
+		if _, isThere := d.Record.Labels[trustKey]; !isThere {
+			d.Record.Withheld = r.Withheld
+		}
+		return d
+	}).among(lateMachines),
+	"trust: putting back undoes edits": trusting(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Restore && d.Again && n.UID == r.Source {
+			trusted := d.Labels[trustKey]
+			d.Labels = maps.Clone(r.Labels)
+			d.Labels[trustKey] = trusted
+		}
+		return d
+	}).among(lateMachines),
+	"trust: which machine it was is not noted": trusting(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Save && !d.Again {
+			d.Record.Identity = record.Identity{}
+		}
+		return d
+	}),
+	"trust: a former machine's identity stays": trusting(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Save && !d.Again && r.Identity.UID != "" && d.Record.Identity.UID != "" {
+			d.Record.Identity = record.Identity{UID: d.Record.Identity.UID, Identity: r.Identity.Identity}
+		}
+		return d
+	}).among(lateMachines),
+	"trust: put back without a marker of its own": trusting(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Restore && d.Again && n.UID == r.Source {
+			d.Marker = n.Marker
+		}
+		return d
+	}).among(lateMachines),
+}
+
+// withTrust adds them to others.
+func withTrust(all map[string]mutant) map[string]mutant {
+	maps.Copy(all, trustMutants)
+	return all
+}
