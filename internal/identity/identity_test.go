@@ -1,0 +1,55 @@
+package identity_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/identity"
+)
+
+func id(provider, system string) identity.Identity {
+	return identity.Identity{ProviderID: provider, SystemUUID: system}
+}
+
+func TestOneKindThatIsEqualIsEnough(t *testing.T) {
+	for name, tc := range map[string]struct {
+		a, b identity.Identity
+		want identity.Verdict
+	}{
+		"both equal":              {id("p", "s"), id("p", "s"), identity.Same},
+		"another firmware":        {id("p", "s"), id("p", "t"), identity.Same},
+		"another provider ID":     {id("p", "s"), id("q", "s"), identity.Same},
+		"one kind each, equal":    {id("", "s"), id("p", "s"), identity.Same},
+		"one kind, not equal":     {id("p", ""), id("q", "s"), identity.Other},
+		"neither equal":           {id("p", "s"), id("q", "t"), identity.Other},
+		"nothing of one kind":     {id("p", ""), id("", "s"), identity.Undecided},
+		"nothing said":            {id("p", "s"), id("", ""), identity.Undecided},
+		"nothing said by neither": {id("", ""), id("", ""), identity.Undecided},
+	} {
+		assert.Equal(t, tc.want, identity.Compare(tc.a, tc.b), name)
+		assert.Equal(t, tc.want, identity.Compare(tc.b, tc.a), "%s, the other way", name)
+	}
+}
+
+func TestWhatWasSaidBeforeStaysIfItIsNotSaidAgain(t *testing.T) {
+	assert.Equal(t, id("p", "t"), id("", "t").Filled(id("p", "s")))
+	assert.True(t, id("p", "s").IsComplete())
+	assert.False(t, id("p", "").IsComplete())
+}
+
+// TestAnnotationsOfTheNodeItselfDoNotCount: whoever may patch a Node can write any.
+func TestAnnotationsOfTheNodeItselfDoNotCount(t *testing.T) {
+	n := &metav1.PartialObjectMetadata{}
+	_, isRead := identity.Noted(n)
+	assert.False(t, isRead)
+	identity.Note(n, id("p", "s"))
+	said, isRead := identity.Noted(n)
+	assert.True(t, isRead)
+	assert.Equal(t, id("p", "s"), said)
+	identity.Clear(n)
+	said, isRead = identity.Noted(n)
+	assert.False(t, isRead)
+	assert.True(t, said.IsZero())
+}

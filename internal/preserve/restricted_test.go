@@ -1,0 +1,256 @@
+package preserve_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+const role = "node-role.kubernetes.io/worker"
+
+var (
+	machineA = identity.Identity{ProviderID: "cloud:///a", SystemUUID: "a"}
+	machineB = identity.Identity{ProviderID: "cloud:///b", SystemUUID: "b"}
+	silent   = identity.Identity{}
+)
+
+// trusted is a record of a trusted machine, which is away.
+func trusted(known record.Identity) *record.Record {
+	return &record.Record{
+		Node: "node-1", Labels: set{role: "", "rack": "r1"}, Revision: revision.MustParse("100"), Source: "a", Identity: known, Ended: true,
+	}
+}
+
+// ofA is what the record notes of machine A.
+var ofA = record.Identity{UID: "a", Identity: machineA}
+
+// back is a Node that has returned and says who it is.
+func back(said identity.Identity) *preserve.Node {
+	return &preserve.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{}, Identity: said, IdentityRead: true}
+}
+
+func returned(uid types.UID) txn.Transaction {
+	return txn.Transaction{Type: txn.Added, Node: "node-1", UID: uid, Revision: revision.MustParse("200"), Labels: set{}, FoundsRecord: true}
+}
+
+// do applies a decision as an API server does that adds nothing of its own.
+func do(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record, *preserve.Node) {
+	switch d.Action {
+	case preserve.Nothing:
+	case preserve.Save:
+		return &d.Record, n
+	case preserve.Restore:
+		left := *n
+		left.Revision, left.Labels, left.Marker = revision.MustParse(n.Revision.String()+"1"), d.Labels, d.Marker
+		return new(preserve.Noted(*r, *n, left)), &left
+	}
+	return r, n
+}
+
+// carriedOut applies decisions about a transaction until it is settled. A restore is done as it is demanded.
+func carriedOut(t *testing.T, tx txn.Transaction, r *record.Record, n *preserve.Node, p labels.Policy) (*record.Record, *preserve.Node, []preserve.Held) {
+	t.Helper()
+	var held []preserve.Held
+	for range 10 {
+		d := preserve.Decide(tx, r, n, p)
+		held = append(held, d.Held...)
+		r, n = do(d, r, n)
+		if !d.Again {
+			return r, n, held
+		}
+	}
+	t.Fatal("it never ends")
+	return nil, nil, nil
+}
+
+func TestRestrictedLabelsReturnToTheirMachine(t *testing.T) {
+	byHand := trusted(record.Identity{})
+	byHand.Source = ""
+	for name, tc := range map[string]struct {
+		r    *record.Record
+		said identity.Identity
+		mode labels.RestrictedMode
+		gets bool
+		why  preserve.Why // of the event
+	}{
+		"same machine":                     {r: trusted(ofA), said: machineA, gets: true},
+		"same provider ID, other firmware": {r: trusted(ofA), said: identity.Identity{ProviderID: "cloud:///a", SystemUUID: "c"}, gets: true},
+		"same firmware, no provider ID":    {r: trusted(ofA), said: identity.Identity{SystemUUID: "a"}, gets: true},
+		"another machine":                  {r: trusted(ofA), said: machineB, why: preserve.OtherMachine},
+		"says nothing yet":                 {r: trusted(ofA), said: silent, why: preserve.Waiting},
+		"was a Node by hand":               {r: trusted(record.Identity{UID: "a"}), said: machineB, gets: true},
+		"was a Node by hand, says nothing": {r: trusted(record.Identity{UID: "a"}), said: silent, gets: true},
+		"was gone before it was read":      {r: trusted(record.Identity{}), said: machineA, why: preserve.UnknownMachine},
+		"a person's word":                  {r: byHand, said: machineB, gets: true},
+		"keep":                             {r: trusted(ofA), said: machineB, mode: labels.Keep, gets: true},
+		"keep, unknown":                    {r: trusted(record.Identity{}), said: machineB, mode: labels.Keep, gets: true},
+		"drop":                             {r: trusted(ofA), said: machineA, mode: labels.Drop, why: preserve.Dropped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := labels.Policy{Mode: labels.Replace, Restricted: tc.mode}
+			r, n, held := carriedOut(t, returned("b"), tc.r, back(tc.said), p)
+			assert.Equal(t, "r1", n.Labels["rack"], "a node never waits for its other labels")
+			_, gets := n.Labels[role]
+			assert.Equal(t, tc.gets, gets)
+			_, isSaved := r.All()[role]
+			assert.Equal(t, tc.why != preserve.Dropped, isSaved, "what is not put back is not lost")
+			assert.Equal(t, tc.why == preserve.Waiting, r.WaitsFor("b"))
+			if tc.why == "" {
+				assert.Empty(t, held)
+			} else {
+				assert.Equal(t, []preserve.Held{{Keys: role, Why: tc.why}}, held)
+			}
+			again := preserve.Decide(returned("b"), r, n, p)
+			assert.Equal(t, preserve.Nothing, again.Action, again.Reason)
+		})
+	}
+}
+
+// TestWhatWaitsIsDecidedWhenTheNodeSaysWhoItIs: by the record alone, without the transaction.
+func TestWhatWaitsIsDecidedWhenTheNodeSaysWhoItIs(t *testing.T) {
+	waiting, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
+	n.Labels["rack"], n.Labels["new"] = "r2", "1" // people go on
+	look, isWaiting := preserve.Look(*waiting)
+	require.True(t, isWaiting)
+	require.Equal(t, preserve.Nothing, preserve.Decide(look, waiting, n, replaceAll).Action)
+
+	n.Identity = machineB
+	other, left, held := carriedOut(t, look, waiting, n, replaceAll)
+	assert.Equal(t, []preserve.Held{{Keys: role, Why: preserve.OtherMachine}}, held)
+	assert.NotContains(t, left.Labels, role)
+	assert.Contains(t, other.All(), role)
+	_, isWaiting = preserve.Look(*other)
+	assert.False(t, isWaiting)
+
+	n.Identity = machineA
+	same, left, held := carriedOut(t, look, waiting, n, replaceAll)
+	assert.Empty(t, held)
+	assert.Equal(t, set{role: "", "rack": "r2", "new": "1"}, left.Labels)
+	assert.Contains(t, same.All(), role)
+	_, isWaiting = preserve.Look(*same)
+	assert.False(t, isWaiting)
+
+	gone, _, _ := carriedOut(t, look, waiting, nil, replaceAll)
+	_, isWaiting = preserve.Look(*gone)
+	assert.False(t, isWaiting)
+	assert.Contains(t, gone.All(), role)
+}
+
+// TestAPersonsEditAfterTheLabelsCameBackCounts: the write that put them back was done and not noted.
+func TestAPersonsEditAfterTheLabelsCameBackCounts(t *testing.T) {
+	waiting, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
+	look, _ := preserve.Look(*waiting)
+	n.Identity = machineA
+	d := preserve.Decide(look, waiting, n, replaceAll)
+	decided, _ := do(d, waiting, n)
+	d = preserve.Decide(look, decided, n, replaceAll)
+	require.Equal(t, preserve.Restore, d.Action)
+
+	lost := *n
+	lost.Marker, lost.Labels, lost.Revision = d.Marker, set{"rack": "r1"}, revision.MustParse("400000") // and somebody has removed it since
+	noted, left, _ := carriedOut(t, look, decided, &lost, replaceAll)
+	assert.NotContains(t, left.Labels, role)
+	update := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", Revision: lost.Revision, Labels: lost.Labels, Marker: lost.Marker}
+	for _, r := range []*record.Record{noted, decided} {
+		d = preserve.Decide(update, r, &lost, replaceAll)
+		require.Equal(t, preserve.Save, d.Action)
+		assert.NotContains(t, d.Record.All(), role)
+	}
+}
+
+func TestWithheldLabelsLeaveWhenSomebodySetsThem(t *testing.T) {
+	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
+	update := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", Revision: revision.MustParse("400000"), Labels: set{role: "mine"}}
+	d := preserve.Decide(update, r, n, replaceAll)
+	assert.Equal(t, set{role: "mine"}, d.Record.All())
+	assert.Equal(t, record.Identity{UID: "b", Identity: machineB}, d.Record.Identity)
+}
+
+func TestWithheldLabelsOutliveOtherMachines(t *testing.T) {
+	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
+	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "b", Revision: revision.MustParse("400000"), Labels: n.Labels}
+	r, _ = do(preserve.Decide(end, r, nil, replaceAll), r, nil)
+	again := back(machineA)
+	again.UID, again.Revision = "c", revision.MustParse("500000")
+	_, n, held := carriedOut(t, returned("c"), r, again, replaceAll)
+	assert.Empty(t, held)
+	assert.Contains(t, n.Labels, role)
+}
+
+// TestMachinesAreAskedOnlyWhereItMatters: that takes a read of the whole Node.
+func TestMachinesAreAskedOnlyWhereItMatters(t *testing.T) {
+	plain := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("100"), Source: "a"}
+	agents := trusted(record.Identity{})
+	agents.Machine = role
+	known, partly, r2 := trusted(ofA), trusted(record.Identity{UID: "a", Identity: identity.Identity{SystemUUID: "a"}}), *plain
+	withheld, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
+	change := func(typ txn.Type, own set, machine labels.Keys) txn.Transaction {
+		return txn.Transaction{Type: typ, Node: "node-1", UID: "a", Revision: revision.MustParse("150"), Labels: own, Machine: machine}
+	}
+	for name, tc := range map[string]struct {
+		queue []txn.Transaction
+		r     *record.Record
+		want  bool
+	}{
+		"a return, nothing restricted":         {[]txn.Transaction{returned("b")}, plain, false},
+		"a return, the agents' own":            {[]txn.Transaction{returned("b")}, agents, false},
+		"a return":                             {[]txn.Transaction{returned("b")}, known, true},
+		"a return, withheld":                   {[]txn.Transaction{returned("c")}, withheld, true},
+		"a return, no record":                  {[]txn.Transaction{returned("b")}, nil, false},
+		"a change, nothing restricted":         {[]txn.Transaction{change(txn.Updated, set{"rack": "r2"}, "")}, &r2, false},
+		"a change, the agents' own":            {[]txn.Transaction{change(txn.Updated, set{role: ""}, role)}, &r2, false},
+		"a change, nothing known":              {[]txn.Transaction{change(txn.Updated, set{role: ""}, "")}, &r2, true},
+		"a change, all known":                  {[]txn.Transaction{change(txn.Updated, set{role: "2"}, "")}, known, false},
+		"a change, one kind known":             {[]txn.Transaction{change(txn.Updated, set{role: "2"}, "")}, partly, true},
+		"an end, one kind known":               {[]txn.Transaction{change(txn.Deleted, set{role: "2"}, "")}, partly, false},
+		"an end, nothing known":                {[]txn.Transaction{change(txn.Deleted, set{role: "2"}, "")}, &r2, true},
+		"a change and its end, one kind known": {[]txn.Transaction{change(txn.Updated, set{role: "2"}, ""), change(txn.Deleted, set{}, "")}, partly, false},
+	} {
+		assert.Equal(t, tc.want, preserve.NeedsIdentity(tc.queue, tc.r), name)
+	}
+}
+
+// TestIdentityThatIsOwedIsNotedOnce: a record of a former release does not say which machine it was.
+func TestIdentityThatIsOwedIsNotedOnce(t *testing.T) {
+	for name, said := range map[string]identity.Identity{"a machine": machineA, "by hand": silent} {
+		r := trusted(record.Identity{})
+		require.True(t, preserve.IdentityOwed(*r, "a"), name)
+		n := &preserve.Node{UID: "a", Revision: revision.MustParse("100"), Labels: r.Labels, Identity: said, IdentityRead: true}
+		tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: n.Revision, Labels: n.Labels, FoundsRecord: true}
+		require.False(t, preserve.Applied(tx, *r), name)
+		after, _, _ := carriedOut(t, tx, r, n, replaceAll)
+		assert.False(t, preserve.IdentityOwed(*after, "a"), name)
+		assert.True(t, preserve.Applied(tx, *after), name)
+		assert.Equal(t, record.Identity{UID: "a", Identity: said}, after.Identity, name)
+		after.Identity = record.Identity{}
+		assert.True(t, after.Equal(*r), "%s: nothing else changes", name)
+	}
+}
+
+func TestOnlyWhatAPersonNamesIsTheNames(t *testing.T) {
+	const tenant = "node-restriction.kubernetes.io/tenant"
+	r := trusted(ofA)
+	r.Labels[tenant] = "x"
+	after := preserve.GivenAfter(*r, set{role: "", tenant: "x", "rack": "r2"}, "rack,"+role, revision.MustParse("300"))
+	assert.Equal(t, set{role: "", "rack": "r2"}, after.Labels)
+	assert.Equal(t, []record.Withheld{{Labels: set{tenant: "x"}, Source: "a", Identity: machineA}}, after.Withheld)
+	assert.False(t, preserve.SaysTheSame(*r, after))
+
+	_, n, _ := carriedOut(t, returned("b"), &after, back(machineB), replaceAll)
+	assert.Equal(t, set{role: "", "rack": "r2"}, n.Labels)
+	_, n, _ = carriedOut(t, returned("b"), &after, back(machineA), replaceAll)
+	assert.Equal(t, set{role: "", tenant: "x", "rack": "r2"}, n.Labels)
+
+	removed := preserve.GivenAfter(after, after.Labels, tenant, revision.MustParse("301"))
+	assert.Empty(t, removed.Withheld)
+	assert.True(t, preserve.SaysTheSame(after, preserve.GivenAfter(after, after.Labels, "", revision.MustParse("301"))))
+}

@@ -1,0 +1,117 @@
+package record_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+)
+
+const role = "node-role.kubernetes.io/worker"
+
+// withheld is a record with all that there is about machines.
+func withheld() record.Record {
+	r := saved()
+	r.Labels["node-restriction.kubernetes.io/tenant"] = "a"
+	r.Identity = record.Identity{UID: r.Restored.UID, Identity: identity.Identity{ProviderID: "aws:///i-1", SystemUUID: "ec2-1"}}
+	r.Withheld = []record.Withheld{
+		{
+			Labels: map[string]string{role: ""}, Source: "u1", Identity: identity.Identity{SystemUUID: "ec2-0"}, WaitingFor: "u2",
+		},
+		{
+			Labels: map[string]string{"node-role.kubernetes.io/db": "x"}, Source: "u0", Identity: identity.Identity{ProviderID: "p"},
+			Marker: "7", PutBack: revision.MustParse("8"),
+		},
+	}
+	return r
+}
+
+func TestMachinesAndWithheldLabelsAreStored(t *testing.T) {
+	r := withheld()
+	cm := r.ConfigMap("records")
+	assert.Equal(t, "aws:///i-1", cm.Annotations["nodekeeper.dev/provider-id"])
+	assert.Equal(t, "ec2-1", cm.Annotations["nodekeeper.dev/system-uuid"])
+	assert.JSONEq(t, `[{"labels":{"node-role.kubernetes.io/worker":""},"sourceUID":"u1","systemUUID":"ec2-0","waitingForUID":"u2"},
+		{"labels":{"node-role.kubernetes.io/db":"x"},"sourceUID":"u0","providerID":"p","marker":"7","putBackRV":"8"}]`,
+		cm.Annotations["nodekeeper.dev/withheld-labels"])
+	read, err := record.Parse(cm)
+	require.NoError(t, err)
+	assert.True(t, read.Equal(r), "%+v", read)
+	assert.Equal(t, "", read.All()[role])
+	assert.Contains(t, read.All(), role)
+	assert.True(t, read.WaitsFor("u2"))
+	assert.False(t, read.WaitsFor(""))
+
+	r.Identity, r.Withheld = record.Identity{}, nil
+	r.Write(cm)
+	for key := range cm.Annotations {
+		for _, part := range []string{"identity", "provider", "system", "withheld"} {
+			assert.NotContains(t, key, part)
+		}
+	}
+}
+
+// TestIdentityOfWhatAnotherReleaseSavedDoesNotCount: it leaves the annotations as they are.
+func TestIdentityOfWhatAnotherReleaseSavedDoesNotCount(t *testing.T) {
+	r := withheld()
+	for annotation, value := range map[string]string{
+		"nodekeeper.dev/restored-rv": "2651", "nodekeeper.dev/identity-rv": "2571", "nodekeeper.dev/identity-uid": "",
+	} {
+		cm := r.ConfigMap("records")
+		cm.Annotations[annotation] = value
+		read, err := record.Parse(cm)
+		require.NoError(t, err)
+		assert.Equal(t, record.Identity{}, read.Identity, annotation)
+	}
+}
+
+// TestLabelsThatAnotherReleaseSavedAreNewer: a key is not withheld that is among the labels.
+func TestLabelsThatAnotherReleaseSavedAreNewer(t *testing.T) {
+	cm := withheld().ConfigMap("records")
+	cm.Data["node-role.kubernetes.io---SLASH---worker"] = "newer"
+	read, err := record.Parse(cm)
+	require.NoError(t, err)
+	assert.Equal(t, "newer", read.All()[role])
+	require.Len(t, read.Withheld, 1)
+}
+
+func TestWithheldLabelsAreReadStrictly(t *testing.T) {
+	for name, text := range map[string]string{
+		"no JSON":        "x",
+		"empty":          "",
+		"unknown field":  `[{"label":{}}]`,
+		"something more": `[] []`,
+		"not restricted": `[{"labels":{"rack":"r1"}}]`,
+		"no label value": `[{"labels":{"node-role.kubernetes.io/worker":"a b"}}]`,
+		"no label key":   `[{"labels":{"node-role.kubernetes.io/":"a"}}]`,
+		"twice":          `[{"labels":{"node-role.kubernetes.io/w":"a"}},{"labels":{"node-role.kubernetes.io/w":"a"}}]`,
+		"no revision":    `[{"labels":{"node-role.kubernetes.io/w":"a"},"putBackRV":"x"}]`,
+	} {
+		cm := saved().ConfigMap("records")
+		cm.Annotations["nodekeeper.dev/withheld-labels"] = text
+		_, err := record.Parse(cm)
+		require.ErrorIs(t, err, record.ErrUnreadable, name)
+	}
+}
+
+// TestTheOldestWithheldLabelsMakeRoom: the annotations of an object may have 256 KiB together.
+func TestTheOldestWithheldLabelsMakeRoom(t *testing.T) {
+	var sets []record.Withheld
+	for i := range 600 {
+		key := "node-restriction.kubernetes.io/" + strings.Repeat("x", 50) + strconv.Itoa(i)
+		sets = append(sets, record.Withheld{Labels: map[string]string{key: strings.Repeat("v", 63)}})
+	}
+	bounded := record.Bounded(sets)
+	assert.Less(t, len(bounded), len(sets))
+	assert.Greater(t, len(bounded), 100)
+	assert.Equal(t, sets[:len(bounded)], bounded)
+	r := saved()
+	r.Withheld = bounded
+	assert.LessOrEqual(t, len(r.ConfigMap("records").Annotations["nodekeeper.dev/withheld-labels"]), 32<<10)
+}
