@@ -36,6 +36,7 @@ func whose(before, after labels.Side, withdrawn labels.Keys) labels.Side {
 func Merged(superseded, t txn.Transaction) txn.Transaction {
 	known := whose(sideOf(superseded), sideOf(t), t.Withdrawn)
 	t.Machine, t.Unclear, t.Overruled = known.Machine, known.Unclear, known.Overruled
+	t.AtOnce = t.AtOnce || superseded.AtOnce
 	t.Withdrawn = superseded.Withdrawn.Union(t.Withdrawn).Without(known.Machine)
 	return t
 }

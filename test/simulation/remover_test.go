@@ -58,7 +58,7 @@ func (w *world) removeRecord(read *storedRecord, n *metav1.PartialObjectMetadata
 	}
 	var live *preserve.Node
 	if n != nil {
-		live = preserve.NodeOf(n)
+		live = preserve.NodeOf(w.identified(n))
 	}
 	next := preserve.Forgotten(nodeName, live, rev(now))
 	w.nextRV()

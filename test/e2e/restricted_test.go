@@ -1,0 +1,214 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/txn"
+)
+
+const (
+	worker = "node-role.kubernetes.io/worker"
+	tenant = "node-restriction.kubernetes.io/tenant"
+)
+
+// trusted are labels that somebody has given to a machine that is trusted.
+var trusted = labelSet{"rack": "r7", worker: "", tenant: "a"}
+
+// register makes a Node as a kubelet does: with the status of the machine in the same request.
+func (e *env) register(name, providerID, systemUUID string) *corev1.Node {
+	e.t.Helper()
+	e.nodes[name] = true
+	n := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true, ProviderID: providerID}}
+	n.Name, n.Status.NodeInfo.SystemUUID = name, systemUUID
+	require.NoError(e.t, e.client.Create(e.t.Context(), n, client.FieldOwner("kubelet")))
+	return n
+}
+
+// says makes a Node say which machine it is, as a kubelet does that has found the Node there: by its status.
+func (e *env) says(name, systemUUID string) {
+	e.t.Helper()
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"nodeInfo": map[string]any{"systemUUID": systemUUID}}})
+	require.NoError(e.t, err)
+	n := &corev1.Node{}
+	n.Name = name
+	require.NoError(e.t, e.client.Status().Patch(e.t.Context(), n, client.RawPatch(types.MergePatchType, body), client.FieldOwner("kubelet")))
+}
+
+// applied waits until nothing is pending of a node.
+func (e *env) applied(name string) {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "nothing is pending of node %s", name)
+}
+
+// trust registers a machine, trusts it, and deletes its Node.
+func (e *env) trust(name, providerID, systemUUID string) {
+	e.t.Helper()
+	first := e.register(name, providerID, systemUUID)
+	e.editAs("kubectl-label", name, trusted)
+	r := e.saved(name, trusted)
+	assert.Equal(e.t, identity.Identity{ProviderID: providerID, SystemUUID: systemUUID}, r.Identity.Identity)
+	assert.Equal(e.t, first.UID, r.Identity.UID)
+	e.delete(name)
+	e.recorded(first.UID, txn.Deleted)
+	e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, name).Ended) }, "the end of node %s is saved", name)
+}
+
+// TestRestrictedLabelsReturnToTheMachineThatHadThem: another machine that takes the name does not get them.
+//
+//nolint:tparallel // its parts share the programs, one after the other
+func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	p := e.processor()
+	for part, do := range map[string]func(name string){
+		"same": func(name string) {
+			e.trust(name, "kind://docker/a", "a")
+			e.register(name, "", "a")
+			e.restored(name, trusted)
+		},
+		"other": func(name string) {
+			e.trust(name, "", "a")
+			second := e.register(name, "", "b")
+			e.restored(name, labelSet{"rack": "r7"})
+			note := e.warned(second.UID, "RestrictedLabelsWithheld")
+			assert.Contains(e.t, note, tenant+", "+worker)
+			assert.Contains(e.t, note, "another machine")
+			assert.Contains(e.t, note, "kubectl label node "+name)
+			e.delete(name)
+			e.recorded(second.UID, txn.Deleted)
+			e.register(name, "", "a")
+			e.restored(name, trusted)
+		},
+		"other, and a person trusts it": func(name string) {
+			e.trust(name, "", "a")
+			e.register(name, "", "b")
+			e.restored(name, labelSet{"rack": "r7"})
+			e.set(name, worker, "")
+			r := e.saved(name, labelSet{"rack": "r7", worker: ""})
+			require.Len(e.t, r.Withheld, 1)
+			assert.Equal(e.t, labelSet{tenant: "a"}, r.Withheld[0].Labels)
+			assert.Equal(e.t, "b", r.Identity.SystemUUID)
+		},
+		"late": func(name string) {
+			e.trust(name, "", "a")
+			e.register(name, "", "")
+			e.restored(name, labelSet{"rack": "r7"})
+			e.applied(name)
+			e.set(name, "rack", "r8")
+			e.saved(name, labelSet{"rack": "r8"})
+			assert.Contains(e.t, e.record(e.t, name).All(), worker)
+			e.says(name, "a")
+			want := labelSet{"rack": "r8", worker: "", tenant: "a"}
+			e.restored(name, want)
+			e.saved(name, want)
+		},
+		"late, and another": func(name string) {
+			e.trust(name, "", "a")
+			second := e.register(name, "", "")
+			e.restored(name, labelSet{"rack": "r7"})
+			e.says(name, "b")
+			e.warned(second.UID, "RestrictedLabelsWithheld")
+			e.hasRestored(e.t, name, labelSet{"rack": "r7"})
+		},
+		"never, and gone": func(name string) {
+			e.trust(name, "", "a")
+			second := e.register(name, "", "")
+			e.restored(name, labelSet{"rack": "r7"})
+			e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, name).WaitsFor(second.UID)) }, "the record says what waits")
+			e.delete(name)
+			e.recorded(second.UID, txn.Deleted)
+			e.eventually(func(c *assert.CollectT) { assert.False(c, e.record(c, name).WaitsFor(second.UID)) }, "nothing waits any more")
+			e.register(name, "", "a")
+			e.restored(name, trusted)
+		},
+		"none": func(name string) {
+			e.trust(name, "", "")
+			e.register(name, "cloud:///b", "b")
+			e.restored(name, trusted)
+		},
+	} {
+		t.Run(part, func(t *testing.T) {
+			e.t = t
+			name := e.name(txn.NodeHash(part)[:8])
+			do(name)
+			e.applied(name)
+		})
+	}
+	e.t = t
+	assert.Empty(t, complaints(p, "level=error"))
+}
+
+// TestRestrictedLabelsAreKeptOrDropped: where nobody cares which machine it is, that is noted all the same.
+func TestRestrictedLabelsAreKeptOrDropped(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	p := e.processor("--restricted-labels=keep")
+	name := e.name("node")
+	e.trust(name, "", "a")
+	second := e.register(name, "", "b")
+	e.restored(name, trusted)
+	e.eventually(func(c *assert.CollectT) { assert.Equal(c, "b", e.record(c, name).Identity.SystemUUID) }, "it is noted which machine it is")
+	e.delete(name)
+	e.recorded(second.UID, txn.Deleted)
+	e.stop(p)
+
+	e.processor("--restricted-labels=drop")
+	third := e.register(name, "", "b")
+	e.restored(name, labelSet{"rack": "r7"})
+	assert.Contains(t, e.warned(third.UID, "RestrictedLabelsDropped"), worker)
+	e.eventually(func(c *assert.CollectT) { assert.Equal(c, labelSet{"rack": "r7"}, e.record(c, name).All()) }, "they are not kept")
+}
+
+// TestRecordsOfAFormerReleaseLearnWhichMachineItIs: a watcher that starts has them written once.
+func TestRecordsOfAFormerReleaseLearnWhichMachineItIs(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w := e.watcher()
+	e.processor()
+	name := e.name("node")
+	first := e.register(name, "", "a")
+	e.editAs("kubectl-label", name, trusted)
+	e.saved(name, trusted)
+	e.applied(name)
+	e.stop(w)
+	cm := &corev1.ConfigMap{}
+	cm.Namespace, cm.Name = e.metadata, name
+	require.NoError(t, e.client.Patch(t.Context(), cm, client.RawPatch(types.MergePatchType, []byte(
+		`{"metadata":{"annotations":{"nodekeeper.dev/identity-uid":null,"nodekeeper.dev/identity-rv":null,"nodekeeper.dev/system-uuid":null}}}`))))
+	assert.False(t, e.record(t, name).Identity.UID == first.UID)
+
+	w = e.watcher()
+	e.eventually(func(c *assert.CollectT) { assert.Equal(c, first.UID, e.record(c, name).Identity.UID) }, "it is noted which machine it is")
+	e.applied(name)
+	e.stop(w)
+	before := e.configMaps(t, e.metadata)
+	e.watcher()
+	time.Sleep(time.Second)
+	e.applied(name)
+	assert.Equal(t, before, e.configMaps(t, e.metadata), "once")
+	e.delete(name)
+	e.recorded(first.UID, txn.Deleted)
+	e.register(name, "", "a")
+	e.restored(name, trusted)
+}
+
+// TestAPIServerKeepsTheStatusOfANewNode: the API server keeps the status of a Node that is created, so that a
+// kubelet which registers has said at once who it is.
+func TestAPIServerKeepsTheStatusOfANewNode(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	name := e.name("node")
+	e.register(name, "", "a")
+	assert.Equal(t, "a", e.node(t, name).Status.NodeInfo.SystemUUID)
+}
