@@ -72,15 +72,16 @@ func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 		return nil, err
 	}
 	stored, err := c.Records().Get(ctx, name)
-	if n.Saved = savedIn(stored); err != nil {
-		return n, err
+	if err != nil {
+		return nil, err
 	}
+	n.Saved = savedIn(stored)
 	return n, c.identify(ctx, n)
 }
 
 // identify reads which machine a node is, if what will become of it may depend on that.
 func (c *Cluster) identify(ctx context.Context, n *Node) error {
-	if n.Live == nil || n.Saved.Unreadable != nil || !preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive()) {
+	if n.Live == nil || !preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive()) {
 		return nil
 	}
 	return c.Nodes().Identify(ctx, n.Live)

@@ -186,7 +186,7 @@ func TestRecordsOfAFormerReleaseLearnWhichMachineItIs(t *testing.T) {
 	cm.Namespace, cm.Name = e.metadata, name
 	require.NoError(t, e.client.Patch(t.Context(), cm, client.RawPatch(types.MergePatchType, []byte(
 		`{"metadata":{"annotations":{"nodekeeper.dev/identity-uid":null,"nodekeeper.dev/identity-rv":null,"nodekeeper.dev/system-uuid":null}}}`))))
-	assert.False(t, e.record(t, name).Identity.UID == first.UID)
+	assert.NotEqual(t, first.UID, e.record(t, name).Identity.UID)
 
 	w = e.watcher()
 	e.eventually(func(c *assert.CollectT) { assert.Equal(c, first.UID, e.record(c, name).Identity.UID) }, "it is noted which machine it is")

@@ -107,13 +107,13 @@ var trustMutants = map[string]mutant{
 		}
 		return d
 	}).among(lateMachines),
-	"trust: which machine it was is not noted": trusting(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"trust: which machine it was is not noted": trusting(func(_ txn.Transaction, _ record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save && !d.Again {
 			d.Record.Identity = record.Identity{}
 		}
 		return d
 	}),
-	"trust: a former machine's identity stays": trusting(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"trust: a former machine's identity stays": trusting(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save && !d.Again && r.Identity.UID != "" && d.Record.Identity.UID != "" {
 			d.Record.Identity = record.Identity{UID: d.Record.Identity.UID, Identity: r.Identity.Identity}
 		}
