@@ -56,6 +56,17 @@ func HasRestricted(own map[string]string, machine labels.Keys) bool {
 	return len(restrictedOf(own, machine)) > 0
 }
 
+// GainsRestricted reports whether labels have restricted ones, which are not the machine's own, that
+// they did not have before, or with another value.
+func GainsRestricted(before, after map[string]string, machine labels.Keys) bool {
+	for key, value := range restrictedOf(after, machine) {
+		if former, isThere := before[key]; !isThere || former != value {
+			return true
+		}
+	}
+	return false
+}
+
 // concernsMachines reports whether a restore of a record depends on which machine has returned.
 func concernsMachines(r *record.Record) bool {
 	return r != nil && (len(r.Withheld) > 0 || HasRestricted(r.Labels, r.Machine))
@@ -113,11 +124,18 @@ func identityOf(uid types.UID, r *record.Record, n *Node) record.Identity {
 }
 
 // identify notes in a record which machine an incarnation is, if the record has anything that depends
-// on it. r is the record before, nil if there was none.
+// on it. r is the record before, nil if there was none. That a Node had said nothing holds for the
+// restricted labels that it had then: a kubelet may have joined it since, and been trusted.
 func identify(next *record.Record, uid types.UID, r *record.Record, n *Node) {
 	next.Identity = record.Identity{}
-	if HasRestricted(next.Labels, next.Machine) {
-		next.Identity = identityOf(uid, r, n)
+	trusted := restrictedOf(next.Labels, next.Machine)
+	if len(trusted) == 0 {
+		return
+	}
+	known := identityOf(uid, r, n)
+	isLive := n != nil && n.UID == uid && n.IdentityRead
+	if isLive || !known.IsZero() || r != nil && maps.Equal(trusted, restrictedOf(r.Labels, r.Machine)) {
+		next.Identity = known
 	}
 }
 
@@ -175,7 +193,13 @@ func judge(saved identity.Identity, n *Node) Why {
 // resolve returns the record that a restore onto a Node begins with: among the labels are just those
 // that this machine gets. It is stored before the restore, so that a restore which was done and not
 // noted shows what it has put back. It returns the same record if there is nothing to move.
+//
+// A record that shows another incarnation in a later state than the Node is not changed: the Node was
+// read before that one came, and the restore fails.
 func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, held []Held, changed bool) {
+	if r.Source != "" && r.Revision.After(n.Revision) || r.Restored.Revision.After(n.Revision) {
+		return r, nil, false
+	}
 	next = r
 	why := judgeLabels(r, n, p)
 	next.Withheld = nil
@@ -289,11 +313,14 @@ func waitedFor(r record.Record, uid types.UID) record.Record {
 func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Withheld, held []Held) {
 	for _, w := range sets {
 		switch {
-		case !w.PutBack.IsZero():
+		case !w.PutBack.IsZero() && p.Restricted != labels.Drop:
 			next = append(next, w)
 			continue
 		case w.Marker != "" && n.Marker == w.Marker:
 			w.PutBack, w.WaitingFor = n.Revision, ""
+			next = append(next, w)
+			continue
+		case w.Marker != "" && p.Restricted != labels.Drop: // decided: another processor may be about to do it
 			next = append(next, w)
 			continue
 		}
@@ -302,16 +329,13 @@ func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Wit
 		w.WaitingFor = ""
 		switch why {
 		case putBack:
-			if w.Marker == "" {
-				w.Marker = n.Revision.String()
-			}
+			w.Marker = n.Revision.String()
 			if labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels) == "" {
 				w.PutBack = n.Revision // somebody has set them all
 			}
 		case Waiting:
-			w.WaitingFor, w.Marker = n.UID, ""
+			w.WaitingFor = n.UID
 		case OtherMachine, UnknownMachine, Dropped:
-			w.Marker = ""
 			if keys := labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels); wasWaiting && keys != "" {
 				held = append(held, Held{Keys: keys, Why: why})
 			}

@@ -175,6 +175,39 @@ func TestWithheldLabelsLeaveWhenSomebodySetsThem(t *testing.T) {
 	assert.Equal(t, record.Identity{UID: "b", Identity: machineB}, d.Record.Identity)
 }
 
+// TestNodeOfBeforeDecidesNothing: it was read before the record, which another incarnation has now.
+func TestNodeOfBeforeDecidesNothing(t *testing.T) {
+	r, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
+	former := back(machineA)
+	former.UID, former.Revision = "a", revision.MustParse("90")
+	tx := returned("a")
+	tx.Revision, tx.FoundsRecord = former.Revision, false
+	d := preserve.Decide(tx, r, former, replaceAll)
+	assert.Equal(t, preserve.Restore, d.Action, "which fails, as that Node is gone")
+
+	now := back(machineA)
+	now.Revision, now.Marker = revision.MustParse("3000"), "100"
+	look, _ := preserve.Look(*r)
+	decided, _ := do(preserve.Decide(look, r, now, replaceAll), r, now)
+	now.Identity = silent // as another processor has read it before
+	d = preserve.Decide(look, decided, now, replaceAll)
+	assert.Equal(t, preserve.Restore, d.Action, "what is decided stays decided")
+}
+
+// TestNothingSaidDoesNotHoldForWhatIsTrustedLater: a kubelet may have joined the Node since.
+func TestNothingSaidDoesNotHoldForWhatIsTrustedLater(t *testing.T) {
+	r := trusted(record.Identity{UID: "a"})
+	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "a", Revision: revision.MustParse("150"), Labels: set{role: "", "rack": "r2"}}
+	d := preserve.Decide(end, r, nil, replaceAll)
+	assert.Equal(t, r.Identity, d.Record.Identity, "the same labels are trusted")
+	end.Labels = set{role: "later"}
+	d = preserve.Decide(end, r, nil, replaceAll)
+	assert.Equal(t, record.Identity{}, d.Record.Identity)
+	_, n, held := carriedOut(t, returned("b"), &d.Record, back(machineB), replaceAll)
+	assert.NotContains(t, n.Labels, role)
+	assert.Equal(t, []preserve.Held{{Keys: role, Why: preserve.UnknownMachine}}, held)
+}
+
 func TestWithheldLabelsOutliveOtherMachines(t *testing.T) {
 	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
 	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "b", Revision: revision.MustParse("400000"), Labels: n.Labels}

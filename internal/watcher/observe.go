@@ -33,8 +33,8 @@ func (o Observer) Observe(before, after *metav1.PartialObjectMetadata, now time.
 	case o.RecordUpdates && !sameLabels(before, after):
 		t := o.transaction(txn.Updated, after, now)
 		t.Withdrawn, t.Overruled = agents.Withdrawn(before, after), agents.Removed(before, after)
-		// The processor must read which machine has its first restricted labels, while it is there.
-		t.AtOnce = preserve.HasRestricted(t.Labels, t.Machine) && !preserve.HasRestricted(before.Labels, agents.Machine(before))
+		// The processor must read which machine has got restricted labels, while it is there.
+		t.AtOnce = preserve.GainsRestricted(before.Labels, t.Labels, t.Machine)
 		return []txn.Transaction{t}
 	}
 	return nil

@@ -18,8 +18,8 @@ import (
 
 const role = "node-role.kubernetes.io/worker"
 
-// TestFirstRestrictedLabelDoesNotWait: the machine must be asked who it is while it is there.
-func TestFirstRestrictedLabelDoesNotWait(t *testing.T) {
+// TestNewRestrictedLabelDoesNotWait: the machine must be asked who it is while it is there.
+func TestNewRestrictedLabelDoesNotWait(t *testing.T) {
 	o := watcher.Observer{RecordUpdates: true}
 	for name, tc := range map[string]struct {
 		before, after set
@@ -28,7 +28,9 @@ func TestFirstRestrictedLabelDoesNotWait(t *testing.T) {
 	}{
 		"the first":       {set{"rack": "r1"}, set{"rack": "r1", role: ""}, false, true},
 		"the agents' own": {set{"rack": "r1"}, set{"rack": "r1", role: ""}, true, false},
-		"another":         {set{role: ""}, set{role: "", "node-role.kubernetes.io/db": ""}, false, false},
+		"another":         {set{role: ""}, set{role: "", "node-role.kubernetes.io/db": ""}, false, true},
+		"another value":   {set{role: ""}, set{role: "x"}, false, true},
+		"one less":        {set{role: "", "node-role.kubernetes.io/db": ""}, set{role: ""}, false, false},
 		"none":            {set{"rack": "r1"}, set{"rack": "r2"}, false, false},
 	} {
 		after := state("a", "6", tc.after)

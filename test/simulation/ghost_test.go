@@ -123,8 +123,8 @@ func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted ma
 	g.givesTrust(w, read, wanted)
 	own, _ := split(read.Labels)
 	given, _ := split(wanted)
-	if g.owns(w) && maps.Equal(own, given) && read.Labels[trustKey] != wanted[trustKey] {
-		return // it has its other labels, and gets this one
+	if g.trust.isOn && g.owns(w) && maps.Equal(own, given) {
+		return // it has its other labels, and gets this one, or has it, too
 	}
 	if g.owns(w) {
 		w.breaks(errBrokeP3, "%s has %v, and gets %v", read.UID, own, given)
