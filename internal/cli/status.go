@@ -41,7 +41,8 @@ type status struct {
 	// Stuck is what does not go on without people.
 	Stuck []problem `json:"stuck"`
 
-	isUnknown bool // whether the rest says nothing
+	// IsUnknown reports that the rest says nothing. Unwell says so, too.
+	IsUnknown bool `json:"-"`
 }
 
 type pendingStatus struct {
@@ -120,7 +121,7 @@ func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.
 // unknownStatus is the status if it cannot be read.
 func unknownStatus(err error) *status {
 	return &status{
-		Unwell: []string{fmt.Sprintf("it is unknown how nodekeeper is: %v", err)}, isUnknown: true,
+		Unwell: []string{fmt.Sprintf("it is unknown how nodekeeper is: %v", err)}, IsUnknown: true,
 		Replicas: []inspect.Replica{}, Nodes: map[inspect.State]int{}, Locks: []inspect.Lock{}, Restored: []restoration{}, Stuck: []problem{},
 	}
 }
@@ -163,7 +164,7 @@ func (s *status) judge(missingNamespaces []string) []string {
 	}
 	for _, service := range inspect.Services {
 		if !slices.ContainsFunc(s.Replicas, func(r inspect.Replica) bool { return r.Service == service && r.IsAlive }) {
-			unwell = append(unwell, fmt.Sprintf("no %s is ready", service))
+			unwell = append(unwell, fmt.Sprintf("no ready %s", service))
 		}
 	}
 	if len(s.Stuck) > 0 {
@@ -198,7 +199,7 @@ func (s *status) write(w io.Writer, now time.Time) {
 	} else {
 		line("Status", "unwell: %s", strings.Join(s.Unwell, ", "))
 	}
-	if s.isUnknown {
+	if s.IsUnknown {
 		return
 	}
 	line("Replicas", "%s", s.describeReplicas())

@@ -40,7 +40,6 @@ func TestRolesAreEnough(t *testing.T) {
 	e.kubeconfig, err = c.KubeconfigFor("viewer", "nodekeeper:viewers")
 	require.NoError(t, err)
 	for _, args := range [][]string{
-		{"status"},
 		{"list"},
 		{"show", "node-1"},
 		{"pending"},
@@ -57,6 +56,9 @@ func TestRolesAreEnough(t *testing.T) {
 	} {
 		e.must(args...)
 	}
+	status := e.run("status")
+	assert.Empty(t, status.stderr)
+	assert.Regexp(t, `^Status: +unwell: no ready watcher\n`, status.stdout)
 	e.watchOnce()
 	for _, args := range [][]string{
 		{"save", "node-1"}, {"forget", "node-2", "--yes"}, {"set", "node-2", "a=b"}, {"prune", "--older-than=0s", "--yes"},
