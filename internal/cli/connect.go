@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/inspect"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/version"
 )
 
@@ -28,7 +28,7 @@ func (p *plugin) connect() (*cluster, error) {
 	if p.transactionNamespace == p.metadataNamespace {
 		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
 	}
-	view, err := nodes.ParseView(p.machineManagers, p.ignoreLabels)
+	view, err := nodeview.Parse(p.machineManagers, p.ignoreLabels)
 	if err != nil {
 		return nil, misused(err)
 	}

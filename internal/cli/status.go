@@ -164,7 +164,7 @@ func (s *status) judge(missingNamespaces []string) []string {
 	}
 	for _, service := range inspect.Services {
 		if !slices.ContainsFunc(s.Replicas, func(r inspect.Replica) bool { return r.Service == service && r.IsAlive }) {
-			unwell = append(unwell, fmt.Sprintf("no ready %s", service))
+			unwell = append(unwell, "no ready "+service)
 		}
 	}
 	if len(s.Stuck) > 0 {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
@@ -25,7 +26,7 @@ type Cluster struct {
 	// TransactionNamespace and MetadataNamespace are where transactions and records are.
 	TransactionNamespace, MetadataNamespace string
 	// View is applied to every Node that is read.
-	View nodes.View
+	View nodeview.View
 }
 
 // Nodes returns the Nodes.

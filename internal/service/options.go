@@ -13,7 +13,7 @@ import (
 
 	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 // Options are the settings that every service has. They come from flags alone.
@@ -32,7 +32,7 @@ type Options struct {
 	// MachineManagers are the field managers whose labels are the machine's, IgnoreLabels the labels
 	// that are not looked at; View are both, once they are parsed.
 	MachineManagers, IgnoreLabels string
-	View                          nodes.View
+	View                          nodeview.View
 
 	// printVersion makes the program print its version and exit.
 	printVersion bool
@@ -118,7 +118,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("--identity %q cannot be used: %s", o.Identity, problems[0])
 	}
 	var err error
-	if o.View, err = nodes.ParseView(o.MachineManagers, o.IgnoreLabels); err != nil {
+	if o.View, err = nodeview.Parse(o.MachineManagers, o.IgnoreLabels); err != nil {
 		return err
 	}
 	if o.Verbosity < 0 {

@@ -1,4 +1,6 @@
-package nodes
+// Package nodeview says what nodekeeper sees of a Node: which of its labels count, and whose they
+// are. Whatever reads a Node applies it. The package is pure.
+package nodeview
 
 import (
 	"fmt"
@@ -18,9 +20,9 @@ type View struct {
 	Ignored labels.Patterns
 }
 
-// ParseView returns the view of the flags --machine-managers and --ignore-labels. An error names the
+// Parse returns the view of the flags --machine-managers and --ignore-labels. An error names the
 // flag.
-func ParseView(managers, ignored string) (View, error) {
+func Parse(managers, ignored string) (View, error) {
 	m, err := agents.Parse(managers)
 	if err != nil {
 		return View{}, fmt.Errorf("--machine-managers: %w", err)
