@@ -28,7 +28,7 @@ func (p *plugin) connect() (*cluster, error) {
 	if p.transactionNamespace == p.metadataNamespace {
 		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
 	}
-	view, err := nodeview.Parse(p.machineManagers, p.ignoreLabels)
+	view, err := nodeview.Parse(p.machineManagers, p.ignoreLabels, "")
 	if err != nil {
 		return nil, misused(err)
 	}

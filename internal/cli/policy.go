@@ -30,7 +30,7 @@ func (f *policyFlags) policy(ignored string) (labels.Policy, error) {
 	if err != nil {
 		return labels.Policy{}, misused(fmt.Errorf("--live-labels: %w", err))
 	}
-	view, err := nodeview.Parse("", ignored)
+	view, err := nodeview.Parse("", ignored, "")
 	if err != nil {
 		return labels.Policy{}, misused(err)
 	}

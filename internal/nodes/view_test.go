@@ -18,7 +18,7 @@ func TestIgnoredLabelsAreNotSeenAndNotTouched(t *testing.T) {
 	t.Parallel()
 	n := newNodes(t)
 	var err error
-	n.View, err = nodeview.Parse("", "state, example.com/*")
+	n.View, err = nodeview.Parse("", "state, example.com/*", "")
 	require.NoError(t, err)
 	name := "node-" + rand.String(8)
 	require.NoError(t, n.Client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -27,7 +28,8 @@ func (l *lateEdits) see(before, after *metav1.PartialObjectMetadata) {
 		l.end(before)
 		before = nil
 	}
-	if after.DeletionTimestamp == nil || before != nil && maps.Equal(before.Labels, after.Labels) {
+	isLookedAfter := nodeview.Selected(after) || before != nil && nodeview.Selected(before)
+	if !isLookedAfter || after.DeletionTimestamp == nil || before != nil && maps.Equal(before.Labels, after.Labels) {
 		return
 	}
 	l.mu.Lock()

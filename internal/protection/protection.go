@@ -30,6 +30,7 @@ import (
 	"nodekeeper.dev/internal/job"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
@@ -113,7 +114,7 @@ func (c *Controller) nodeHandler() handler.TypedEventHandler[*metav1.PartialObje
 	type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	see := func(before, after *metav1.PartialObjectMetadata, work requests) {
 		c.late.see(before, after)
-		if lacksFinalizer(after) || waitsForFinalizer(after) || c.late.has(after.Name) {
+		if isKeptInVain(after) || lacksFinalizer(after) || waitsForFinalizer(after) || c.late.has(after.Name) {
 			work.Add(job.Request(after.Name))
 		}
 	}
@@ -143,7 +144,12 @@ func (c *Controller) recordedNode(_ context.Context, cm *corev1.ConfigMap) []rec
 // get it any more.
 func lacksFinalizer(n *metav1.PartialObjectMetadata) bool {
 	// A node of that name cannot have a record, so its labels could never be stored.
-	return n.DeletionTimestamp == nil && n.Name != record.RootCAName && !slices.Contains(n.Finalizers, Finalizer)
+	return n.DeletionTimestamp == nil && nodeview.Selected(n) && n.Name != record.RootCAName && !slices.Contains(n.Finalizers, Finalizer)
+}
+
+// isKeptInVain reports whether a Node that is not looked after has the finalizer.
+func isKeptInVain(n *metav1.PartialObjectMetadata) bool {
+	return !nodeview.Selected(n) && slices.Contains(n.Finalizers, Finalizer)
 }
 
 // waitsForFinalizer reports whether our finalizer is all that keeps a Node. As long as there are
@@ -157,6 +163,9 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 	n := nodes.Metadata(req.Name)
 	if err := c.Cache.Get(ctx, req.NamespacedName, n); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("reading node %q: %w", req.Name, err)
+	}
+	if isKeptInVain(n) {
+		return reconcile.Result{}, c.unprotect(ctx, n)
 	}
 	if n.UID != "" && lacksFinalizer(n) {
 		if err := c.protect(ctx, n); err != nil {

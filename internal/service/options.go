@@ -30,9 +30,10 @@ type Options struct {
 	WaitForCluster bool
 	Verbosity      int
 	// MachineManagers are the field managers whose labels are the machine's, IgnoreLabels the labels
-	// that are not looked at; View are both, once they are parsed.
-	MachineManagers, IgnoreLabels string
-	View                          nodeview.View
+	// that are not looked at, and NodeSelector selects the nodes that are looked after; View are all
+	// three, once they are parsed.
+	MachineManagers, IgnoreLabels, NodeSelector string
+	View                                        nodeview.View
 
 	// printVersion makes the program print its version and exit.
 	printVersion bool
@@ -50,6 +51,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "if the API server is away or too old, or namespaces or permissions are missing: wait, not ready, and retry, instead of ending")
 	fs.StringVar(&o.MachineManagers, "machine-managers", agents.Default, "`names` of the field managers, or prefix*, separated by commas, by which the machines' own agents set labels; empty for none. Use the same value for watchers and processors")
 	fs.StringVar(&o.IgnoreLabels, "ignore-labels", labels.DefaultIgnored, "label `keys`, prefix* and *.domain/* patterns, separated by commas, that are neither saved nor restored nor removed; empty for none. Use the same value for watchers and processors")
+	fs.StringVar(&o.NodeSelector, "node-selector", "", "label `selector` of the nodes that are looked after, as for kubectl get -l; empty for all. Use the same value for watchers and processors")
 	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 changes in the cluster, 1 decisions too, 2 steps too")
 	fs.BoolVar(&o.printVersion, "version", false, "print the version and exit")
 }
@@ -118,7 +120,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("--identity %q cannot be used: %s", o.Identity, problems[0])
 	}
 	var err error
-	if o.View, err = nodeview.Parse(o.MachineManagers, o.IgnoreLabels); err != nil {
+	if o.View, err = nodeview.Parse(o.MachineManagers, o.IgnoreLabels, o.NodeSelector); err != nil {
 		return err
 	}
 	if o.Verbosity < 0 {

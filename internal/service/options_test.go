@@ -26,7 +26,7 @@ func parse(stderr io.Writer, args ...string) (*service.Options, error) {
 
 // defaults are the options of a pod named watcher-0 without arguments.
 func defaults() service.Options {
-	known, _ := nodeview.Parse(agents.Default, labels.DefaultIgnored)
+	known, _ := nodeview.Parse(agents.Default, labels.DefaultIgnored, "")
 	return service.Options{
 		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, View: known,
 		TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata",
@@ -49,15 +49,19 @@ func TestGoodOptions(t *testing.T) {
 		"namespaces":   {[]string{"--transaction-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.TransactionNamespace, o.MetadataNamespace = "a", "b" }},
 		"agents": {[]string{"--machine-managers=kubelet, my-*"}, func(o *service.Options) {
 			o.MachineManagers = "kubelet, my-*"
-			o.View, _ = nodeview.Parse("kubelet,my-*", labels.DefaultIgnored)
+			o.View, _ = nodeview.Parse("kubelet,my-*", labels.DefaultIgnored, "")
 		}},
 		"no agents": {[]string{"--machine-managers="}, func(o *service.Options) {
 			o.MachineManagers = ""
-			o.View, _ = nodeview.Parse("", labels.DefaultIgnored)
+			o.View, _ = nodeview.Parse("", labels.DefaultIgnored, "")
 		}},
 		"ignored labels": {[]string{"--ignore-labels=a, b/*"}, func(o *service.Options) {
 			o.IgnoreLabels = "a, b/*"
-			o.View, _ = nodeview.Parse(agents.Default, "a,b/*")
+			o.View, _ = nodeview.Parse(agents.Default, "a,b/*", "")
+		}},
+		"selected nodes": {[]string{"--node-selector=pool in (a, b),!skip"}, func(o *service.Options) {
+			o.NodeSelector = "pool in (a, b),!skip"
+			o.View, _ = nodeview.Parse(agents.Default, labels.DefaultIgnored, o.NodeSelector)
 		}},
 		"the last counts": {[]string{"--metadata-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.MetadataNamespace = "b" }},
 	} {
