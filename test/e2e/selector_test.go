@@ -36,7 +36,7 @@ func TestNodeSelector(t *testing.T) {
 	e.set(out, "rack", "r9")
 	e.remove(out, "skip") // it begins, without a record
 	e.saved(out, labelSet{"rack": "r9"})
-	assert.Equal(t, labelSet{"skip": "", "rack": "r4"}, labelSet(e.node(t, kept).Labels), "nothing was put onto a node that is not looked after")
+	assert.Equal(t, labelSet{"skip": "", "rack": "r4"}, e.node(t, kept).Labels, "nothing was put onto a node that is not looked after")
 	e.remove(kept, "skip") // it begins, and its record is of a former life
 	e.restored(kept, labelSet{"rack": "r1"})
 	e.edit(kept, map[string]*string{"skip": new(""), "rack": new("r5")})
