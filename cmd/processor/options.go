@@ -97,6 +97,7 @@ func (o *options) permissions() []service.Permission {
 	}
 	if o.retention > 0 {
 		needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "patch", "delete")...)
+		needed = append(needed, service.Permissions("coordination.k8s.io", "leases", o.MetadataNamespace, "get", "create", "update")...)
 	}
 	return needed
 }

@@ -44,7 +44,7 @@ func (p *plugin) connect() (*cluster, error) {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
 	c.Cluster = inspect.Cluster{
-		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, View: view,
+		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, MembershipNamespace: p.membershipNamespace, View: view,
 	}
 	return c, nil
 }

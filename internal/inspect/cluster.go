@@ -23,8 +23,9 @@ import (
 type Cluster struct {
 	// Client goes to the API server itself, not to a cache.
 	Client client.Client
-	// TransactionNamespace and MetadataNamespace are where transactions and records are.
-	TransactionNamespace, MetadataNamespace string
+	// TransactionNamespace and MetadataNamespace are where transactions and records are, and
+	// MembershipNamespace is where the Leases of the replicas are.
+	TransactionNamespace, MetadataNamespace, MembershipNamespace string
 	// View is applied to every Node that is read.
 	View nodeview.View
 }
@@ -88,7 +89,7 @@ func sortPending(pending []Pending) {
 }
 
 // leases returns the Leases in a namespace: in that of the transactions the locks of nodes, in that
-// of the records the places on the rings.
+// of the members the places on the rings.
 func (c *Cluster) leases(ctx context.Context, namespace string) ([]*coordinationv1.Lease, error) {
 	var leases []*coordinationv1.Lease
 	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &coordinationv1.LeaseList{} }, namespace,

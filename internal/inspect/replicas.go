@@ -36,7 +36,7 @@ type Lock struct {
 
 // Watched reports whether a watcher runs, as far as the places on the ring show.
 func (c *Cluster) Watched(ctx context.Context) (bool, error) {
-	places, err := c.leases(ctx, c.MetadataNamespace)
+	places, err := c.leases(ctx, c.MembershipNamespace)
 	if err != nil {
 		return false, err
 	}

@@ -30,7 +30,7 @@ type Survey struct {
 	Malformed []Malformed
 	Replicas  []Replica
 	Locks     []Lock
-	// MissingNamespaces are those of transactions and records that are not there.
+	// MissingNamespaces are those of transactions, records and members that are not there.
 	MissingNamespaces []string
 }
 
@@ -85,7 +85,7 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	reads, readCtx := errgroup.WithContext(ctx)
 	reads.Go(func() (err error) { s.Pending, s.Malformed, err = c.Transactions(readCtx); return err })
 	reads.Go(func() (err error) { locks, err = c.leases(readCtx, c.TransactionNamespace); return err })
-	reads.Go(func() (err error) { places, err = c.leases(readCtx, c.MetadataNamespace); return err })
+	reads.Go(func() (err error) { places, err = c.leases(readCtx, c.MembershipNamespace); return err })
 	reads.Go(func() (err error) { nodes, err = c.summarizeNodes(readCtx, selector); return err })
 	reads.Go(func() (err error) { records, err = c.summarizeRecords(readCtx, selector); return err })
 	reads.Go(func() (err error) { s.MissingNamespaces, err = c.missingNamespaces(readCtx); return err })
@@ -102,7 +102,7 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 // as there: what is in it was read.
 func (c *Cluster) missingNamespaces(ctx context.Context) ([]string, error) {
 	var missing []string
-	for _, name := range []string{c.TransactionNamespace, c.MetadataNamespace} {
+	for _, name := range []string{c.TransactionNamespace, c.MetadataNamespace, c.MembershipNamespace} {
 		namespace := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 		err := c.Client.Get(ctx, types.NamespacedName{Name: name}, namespace)
 		if apierrors.IsNotFound(err) {

@@ -101,7 +101,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 	mgr, err := service.New(ctx, service.Config{
 		Program: "processor",
 		Options: &service.Options{
-			Kubeconfig: api.Kubeconfig, TransactionNamespace: c.transactions, MetadataNamespace: c.records,
+			Kubeconfig: api.Kubeconfig, TransactionNamespace: c.transactions, MetadataNamespace: c.records, MembershipNamespace: c.records,
 			MetricsBindAddress: "0", HealthProbeBindAddress: "0",
 		},
 		Cache: cache.Options{

@@ -14,6 +14,7 @@ import (
 	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/ring"
 )
 
 // Options are the settings that every service has. They come from flags alone.
@@ -21,6 +22,7 @@ type Options struct {
 	Kubeconfig             string
 	TransactionNamespace   string
 	MetadataNamespace      string
+	MembershipNamespace    string
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
 	PprofBindAddress       string
@@ -44,6 +46,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster (default $KUBECONFIG, else the service account of the pod)")
 	fs.StringVar(&o.TransactionNamespace, "transaction-namespace", "node-metadata-transactions", "`namespace` of transactions and node locks; created if it is missing")
 	fs.StringVar(&o.MetadataNamespace, "metadata-namespace", "node-metadata", "`namespace` of records; created if it is missing")
+	fs.StringVar(&o.MembershipNamespace, "membership-namespace", ring.DefaultNamespace, "`namespace` of the Leases of the replicas; created if it is missing")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	fs.StringVar(&o.PprofBindAddress, "pprof-bind-address", "0", "`address` of /debug/pprof, profiles of time and memory; 0 for none")
@@ -108,6 +111,7 @@ func (o *Options) validate() error {
 	for flagName, namespace := range map[string]string{
 		"transaction-namespace": o.TransactionNamespace,
 		"metadata-namespace":    o.MetadataNamespace,
+		"membership-namespace":  o.MembershipNamespace,
 	} {
 		if problems := apivalidation.ValidateNamespaceName(namespace, false); len(problems) > 0 {
 			return fmt.Errorf("--%s %q is no namespace name: %s", flagName, namespace, problems[0])
@@ -115,6 +119,9 @@ func (o *Options) validate() error {
 	}
 	if o.TransactionNamespace == o.MetadataNamespace {
 		return fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", o.MetadataNamespace)
+	}
+	if o.TransactionNamespace == o.MembershipNamespace { // the Leases there are the locks of nodes
+		return fmt.Errorf("--transaction-namespace and --membership-namespace are both %q: give two different ones", o.MembershipNamespace)
 	}
 	if problems := apivalidation.NameIsDNSSubdomain(o.Identity, false); len(problems) > 0 {
 		return fmt.Errorf("--identity %q cannot be used: %s", o.Identity, problems[0])

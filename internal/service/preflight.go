@@ -101,7 +101,7 @@ func lookAtCluster(ctx context.Context, rc *rest.Config, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", rc.Host, err)
 	}
-	missing, err := ensureNamespaces(ctx, c, cfg.Options.TransactionNamespace, cfg.Options.MetadataNamespace)
+	missing, err := ensureNamespaces(ctx, c, cfg.Options.TransactionNamespace, cfg.Options.MetadataNamespace, cfg.Options.MembershipNamespace)
 	if err != nil {
 		return err
 	}

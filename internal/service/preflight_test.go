@@ -75,7 +75,7 @@ func (u *user) check(ctx context.Context, transactions, records string, needed .
 	_, err := service.New(ctx, service.Config{
 		Program: "watcher", Permissions: needed,
 		Options: &service.Options{
-			Kubeconfig: u.kubeconfig, TransactionNamespace: transactions, MetadataNamespace: records,
+			Kubeconfig: u.kubeconfig, TransactionNamespace: transactions, MetadataNamespace: records, MembershipNamespace: records,
 			MetricsBindAddress: "0", HealthProbeBindAddress: "0",
 		},
 	})

@@ -45,10 +45,10 @@ const (
 
 // notUsed are the rights that the story does not need, each with the reason why it is given all the same.
 var notUsed = map[right]string{
-	{"watcher", "delete", "leases.coordination.k8s.io", metadata}:   orphans,
-	{"processor", "delete", "leases.coordination.k8s.io", metadata}: orphans,
-	{"watcher", "get", "leases.coordination.k8s.io", metadata}:      conflicts,
-	{"processor", "delete", "configmaps", metadata}:                 "what is left in the place of a record that was removed is deleted after a day",
+	{"watcher", "delete", "leases.coordination.k8s.io", systemNamespace}:   orphans,
+	{"processor", "delete", "leases.coordination.k8s.io", systemNamespace}: orphans,
+	{"watcher", "get", "leases.coordination.k8s.io", systemNamespace}:      conflicts, {"processor", "get", "leases.coordination.k8s.io", systemNamespace}: conflicts,
+	{"processor", "delete", "configmaps", metadata}: "what is left in the place of a record that was removed is deleted after a day",
 	{"processor", "get", "configmaps", transactions}: "a processor reads a transaction only after a watch was interrupted: " +
 		"the cached one may be of a lost future",
 	{"watcher", "get", "nodes", ""}: "a watcher reads a Node only after a watch was interrupted: the event of before may be of a lost future",

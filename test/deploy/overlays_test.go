@@ -24,7 +24,7 @@ import (
 )
 
 func TestOverlaysRenderWhatTheySay(t *testing.T) {
-	common := []string{"--transaction-namespace=node-metadata-transactions", "--metadata-namespace=node-metadata", "--wait-for-cluster"}
+	common := []string{"--transaction-namespace=node-metadata-transactions", "--metadata-namespace=node-metadata", "--membership-namespace=nodekeeper-system", "--wait-for-cluster"}
 	for dir, replicas := range map[string]int32{base: 2, minikube: 1, ha: 3} {
 		t.Run(dir, func(t *testing.T) {
 			objects := render(t, dir)

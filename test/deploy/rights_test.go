@@ -140,14 +140,14 @@ func used(t require.TestingT, from int64) (found rights, forbidden []string) {
 	return found, forbidden
 }
 
-func TestClusterRolesAreForNodesAndTheTwoNamespacesOnly(t *testing.T) {
+func TestClusterRolesAreForNodesAndOurNamespacesOnly(t *testing.T) {
 	for _, role := range all[rbacv1.ClusterRole](t, render(t, base), "ClusterRole") {
 		for one := range rightsOf(role.Rules) {
 			assert.Contains(t, []string{"nodes", "namespaces"}, one.resource, "role %s", role.Name)
 		}
 		for _, rule := range role.Rules {
 			if slices.Contains(rule.Resources, "namespaces") {
-				assert.ElementsMatch(t, []string{transactions, metadata}, rule.ResourceNames)
+				assert.ElementsMatch(t, []string{transactions, metadata, systemNamespace}, rule.ResourceNames)
 				assert.Equal(t, []string{"get"}, rule.Verbs)
 			}
 		}

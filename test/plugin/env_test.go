@@ -54,7 +54,7 @@ func newEnv(t *testing.T, c *controlplane.ControlPlane) *env {
 	t.Helper()
 	id := "test-" + rand.String(6)
 	e := newEnvIn(t, c, id+"-transactions", id+"-metadata")
-	e.flags = []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata}
+	e.flags = []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata, "--membership-namespace=" + e.metadata}
 	return e
 }
 
@@ -170,7 +170,7 @@ func (e *env) shortNameOfOldest(node string) string {
 // start starts a watcher or a processor and returns it when it is ready.
 func (e *env) start(program string, args ...string) *programs.Program {
 	e.t.Helper()
-	common := []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata}
+	common := []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata, "--membership-namespace=" + e.metadata}
 	if program == "watcher" {
 		common = append(common, "-v=1") // which tells what it leaves out, too
 	} else {
