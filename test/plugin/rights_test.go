@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/test/controlplane"
 )
 
@@ -23,7 +24,7 @@ func TestRolesAreEnough(t *testing.T) {
 	c, err := controlplane.Start(controlplane.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
-	e := newEnvIn(t, c, "node-metadata-transactions", "node-metadata")
+	e := newEnvIn(t, c, "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
 	e.install(filepath.Join("..", "..", "deploy", "users"))
 	w, p := e.start("watcher"), e.start("processor")
 	for _, name := range []string{"node-1", "node-2", "node-3"} {
