@@ -83,6 +83,12 @@ func (o *options) cache() cache.Options {
 	}
 }
 
+// The kustomize components that set a flag and grant what only that flag needs.
+const (
+	protectionComponent = "deploy/components/protection"
+	retentionComponent  = "deploy/components/retention"
+)
+
 func (o *options) permissions() []service.Permission {
 	needed := service.Permissions("", "nodes", "", "get", "patch")
 	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "get", "list", "watch", "patch", "delete")...)
@@ -93,11 +99,12 @@ func (o *options) permissions() []service.Permission {
 		needed = append(needed, service.Permissions("", "nodes", "", "list")...)
 	}
 	if o.protecting() {
-		needed = append(needed, service.Permissions("", "nodes", "", "watch")...)
+		needed = append(needed, service.GrantedBy(protectionComponent, service.Permissions("", "nodes", "", "watch"))...)
 	}
 	if o.retention > 0 {
-		needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "patch", "delete")...)
-		needed = append(needed, service.Permissions("coordination.k8s.io", "leases", o.MetadataNamespace, "get", "create", "update")...)
+		rights := append(service.Permissions("", "configmaps", o.MetadataNamespace, "patch", "delete"),
+			service.Permissions("coordination.k8s.io", "leases", o.MetadataNamespace, "get", "create", "update")...)
+		needed = append(needed, service.GrantedBy(retentionComponent, rights)...)
 	}
 	return needed
 }

@@ -102,6 +102,16 @@ func TestEveryMissingPermissionIsListed(t *testing.T) {
 	require.NoError(t, u.check(t.Context(), transactions, records, needed...))
 }
 
+func TestMissingPermissionNamesTheComponentThatGrantsIt(t *testing.T) {
+	c, u := newClient(t), newUser(t)
+	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
+	u.grant(t, service.Permissions("", "namespaces", "", "get")...)
+	needed := append(service.Permissions("", "nodes", "", "get"),
+		service.GrantedBy("deploy/components/protection", service.Permissions("", "nodes", "", "watch"))...)
+	require.EqualError(t, u.check(t.Context(), transactions, records, needed...),
+		"this identity may not get nodes, nor watch nodes (deploy/components/protection grants it): grant it by a Role or ClusterRole")
+}
+
 func TestPermissionInAnotherNamespaceDoesNotCount(t *testing.T) {
 	c, u := newClient(t), newUser(t)
 	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)

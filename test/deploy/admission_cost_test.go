@@ -73,7 +73,7 @@ func sum(family *dto.MetricFamily, values map[string]string) (total spent) {
 // the CPU time of the API server, and what the API server itself says of the requests: the time that it spends on the policies, and
 // on the writes that these look at. With -v it prints all of that.
 func TestPoliciesCostLittleOfARestore(t *testing.T) {
-	s := newStory(t)
+	s := newStory(t, variant{minikube, nil})
 	nodes := &herd{story: s, prefix: "costly-"}
 	t.Cleanup(nodes.delete)
 	s.start("watcher")

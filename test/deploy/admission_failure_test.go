@@ -57,7 +57,7 @@ func TestPolicyThatDoesNotCompileIsRefused(t *testing.T) {
 
 // TestRestoreWaitsForThePolicyOfNodes whose evaluation fails.
 func TestRestoreWaitsForThePolicyOfNodes(t *testing.T) {
-	s := newStory(t)
+	s := newStory(t, variant{minikube, nil})
 	s.start("watcher")
 	s.start("processor", "--save-delay=0")
 	name, labels := "waits-"+rand.String(5), set{"rack": "r7"}
@@ -86,7 +86,7 @@ func TestRestoreWaitsForThePolicyOfNodes(t *testing.T) {
 
 // TestRestoreWaitsForThePolicyOfConfigMaps whose evaluation fails. Meanwhile, a watcher holds what it saw.
 func TestRestoreWaitsForThePolicyOfConfigMaps(t *testing.T) {
-	s := newStory(t)
+	s := newStory(t, variant{minikube, nil})
 	s.start("watcher")
 	watcher := s.programs[0]
 	s.start("processor", "--save-delay=0")

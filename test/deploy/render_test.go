@@ -108,7 +108,13 @@ func newClient(t *testing.T, warnings rest.WarningHandler) client.Client {
 // policies are in force.
 func install(t *testing.T, c client.Client) {
 	t.Helper()
-	for _, obj := range render(t, base) {
+	installObjects(t, c, render(t, base))
+}
+
+// installObjects applies those of some manifests.
+func installObjects(t *testing.T, c client.Client, objects []object) {
+	t.Helper()
+	for _, obj := range objects {
 		switch obj.GetKind() {
 		case "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ResourceQuota", policyKind, bindingKind:
 			require.NoError(t, apply(t, c, obj), "applying %s %s", obj.GetKind(), obj.GetName())

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -154,9 +155,28 @@ func TestClusterRolesAreForNodesAndOurNamespacesOnly(t *testing.T) {
 	}
 }
 
-func TestOverlaysGiveTheRightsOfTheBase(t *testing.T) {
-	want := granted(t, render(t, base))
-	for _, dir := range []string{minikube, ha} {
-		assert.Equal(t, want, granted(t, render(t, dir)), dir)
+// onlyWith are the rights that a component brings: those that no other flag needs.
+var onlyWith = map[string]rights{
+	withRetention: {
+		{"processor", "patch", "configmaps", metadata}:                  true,
+		{"processor", "delete", "configmaps", metadata}:                 true,
+		{"processor", "get", "leases.coordination.k8s.io", metadata}:    true,
+		{"processor", "create", "leases.coordination.k8s.io", metadata}: true,
+		{"processor", "update", "leases.coordination.k8s.io", metadata}: true,
+	},
+	withProtection: {{"processor", "watch", "nodes", ""}: true},
+}
+
+func TestComponentsBringTheirRightsAndNothingElseDoes(t *testing.T) {
+	ofBase := granted(t, render(t, base))
+	for _, v := range variants {
+		want := maps.Clone(ofBase)
+		for _, component := range v.all() {
+			for one := range onlyWith[component] {
+				require.NotContains(t, ofBase, one, "the base gives what only %s needs", component)
+				want[one] = true
+			}
+		}
+		assert.Equal(t, want, granted(t, v.render(t)), v)
 	}
 }
