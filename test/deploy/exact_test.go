@@ -82,6 +82,7 @@ func TestRightsAreExactlyEnough(t *testing.T) {
 }
 
 func checkRights(t *testing.T, v variant) {
+	t.Helper()
 	s := newStory(t, v)
 	s.tell()
 	reasons := s.notUsed()
