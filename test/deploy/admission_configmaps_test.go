@@ -185,7 +185,8 @@ func TestLargestOfOursPass(t *testing.T) {
 	saved := record.Record{Node: "large-" + rand.String(5), Revision: revision.MustParse("7"), Labels: labels}
 	processor := accountOf(t, c, "processor")
 	there := add(t, c, saved.ConfigMap(metadata))
-	assert.NoError(t, processor.Create(t.Context(), record.Record{Node: "other-large", Revision: saved.Revision, Labels: labels}.ConfigMap(metadata), client.DryRunAll))
+	other := record.Record{Node: "other-large", Revision: saved.Revision, Labels: labels}
+	assert.NoError(t, processor.Create(t.Context(), other.ConfigMap(metadata), client.DryRunAll))
 	saved.Labels["100000"], saved.Revision = "y", revision.MustParse("8")
 	saved.Write(there)
 	assert.NoError(t, processor.Update(t.Context(), there))
@@ -196,7 +197,7 @@ func TestLargestOfOursPass(t *testing.T) {
 // TestNobodyForgesTheTimeOfAbsence: the only Lease that decides about what is saved.
 func TestNobodyForgesTheTimeOfAbsence(t *testing.T) {
 	c := newClient(t, rest.NoWarnings{})
-	install(t, c)
+	installObjects(t, c, variant{base, []string{withRetention}}.render(t))
 	forger := editor(t, c)
 	refused(t, forger.Create(t.Context(), retentionLease()), needed, "create")
 	there := add(t, accountOf(t, c, "processor"), retentionLease())

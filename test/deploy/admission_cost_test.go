@@ -55,7 +55,7 @@ func sum(family *dto.MetricFamily, values map[string]string) (total spent) {
 	for _, m := range family.GetMetric() {
 		matches := 0
 		for _, label := range m.GetLabel() {
-			for _, value := range strings.Fields(values[label.GetName()]) {
+			for value := range strings.FieldsSeq(values[label.GetName()]) {
 				if value == label.GetValue() {
 					matches++
 				}

@@ -27,6 +27,7 @@ const (
 	withRetention  = "components/retention"
 	withProtection = "components/protection"
 	controlPlane   = "components/control-plane"
+	noPolicies     = "components/no-admission-policies"
 )
 
 // variant is one of these directories with components.
@@ -43,6 +44,7 @@ var variants = []variant{
 	{base, []string{withRetention}},
 	{base, []string{withProtection}},
 	{base, []string{controlPlane}},
+	{base, []string{noPolicies}},
 	{base, []string{withRetention, withProtection, controlPlane}},
 	{ha, []string{withProtection, controlPlane}},
 }
@@ -141,7 +143,10 @@ func TestFlagWithoutItsRightsNamesTheComponent(t *testing.T) {
 		assert.Equal(c, 1, p.ExitCode())
 		assert.Contains(c, p.Output(), "this identity may not watch nodes (deploy/components/protection grants it), "+
 			"nor patch configmaps in namespace node-metadata (deploy/components/retention grants it), "+
-			"nor delete configmaps in namespace node-metadata (deploy/components/retention grants it): grant it by a Role or ClusterRole")
+			"nor delete configmaps in namespace node-metadata (deploy/components/retention grants it), "+
+			"nor get leases.coordination.k8s.io in namespace node-metadata (deploy/components/retention grants it), "+
+			"nor create leases.coordination.k8s.io in namespace node-metadata (deploy/components/retention grants it), "+
+			"nor update leases.coordination.k8s.io in namespace node-metadata (deploy/components/retention grants it): grant it by a Role or ClusterRole")
 	}, "it says what it lacks")
 }
 
@@ -163,12 +168,13 @@ func TestDocumentedOverlaysWork(t *testing.T) {
 		for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
 			assert.NotEmpty(t, helpOf(t, &d))
 			if d.Name == "processor" {
-				flags = append(flags, strings.Join(d.Spec.Template.Spec.Containers[0].Args[3:], " "))
+				flags = append(flags, strings.Join(d.Spec.Template.Spec.Containers[0].Args[4:], " "))
 			}
 		}
 	}
 	assert.Equal(t, []string{
 		"--retention=720h --protect=finalizer --restore-mode=merge", // Installing
+		"--retention=720h",                   // Admission policies: those of ha
 		"--protect=finalizer",                // Protection
 		"--retention=720h --retention=2160h", // Retention: the last one counts
 	}, flags)

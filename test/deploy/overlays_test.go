@@ -113,7 +113,7 @@ func TestAllOverlaysAreTested(t *testing.T) {
 	assert.ElementsMatch(t, []string{filepath.Join(root, minikube), filepath.Join(root, ha)}, found)
 	found, err = filepath.Glob(filepath.Join(root, "components", "*"))
 	require.NoError(t, err)
-	assert.ElementsMatch(t, []string{filepath.Join(root, withRetention), filepath.Join(root, withProtection), filepath.Join(root, controlPlane)}, found)
+	assert.ElementsMatch(t, []string{filepath.Join(root, withRetention), filepath.Join(root, withProtection), filepath.Join(root, controlPlane), filepath.Join(root, noPolicies)}, found)
 }
 
 // TestPodsAreSelected: a selector that selects nothing is no error, and does nothing.
