@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/schedule"
 	"nodekeeper.dev/internal/service"
 )
 
@@ -37,13 +38,9 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.restoreMode, "restore-mode", string(labels.Replace), "`mode`: replace: a returned node's labels become the saved ones; merge: the saved ones are added")
 	fs.StringVar(&o.liveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose values on the returned node win; empty for none")
 	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node went away, 720h for instance; 0 for ever")
-	fs.DurationVar(&o.saveDelay, "save-delay", defaultSaveDelay, "the `duration` for which changes of a node wait in the queue to be saved together; the end of a node waits nine times as long for its return; restores wait for nothing")
+	fs.DurationVar(&o.saveDelay, "save-delay", schedule.DefaultBatch, "the `duration` for which changes of a node wait in the queue to be saved together; the end of a node waits nine times as long for its return; restores wait for nothing")
 	fs.StringVar(&o.protect, "protect", protectNone, "`mode`: none, or finalizer: a Node that is deleted stays until its last labels are saved")
 }
-
-// defaultSaveDelay covers what a kubelet and the controllers around it write on a node that has
-// just returned. Nobody waits for a save, and nothing is lost meanwhile: it is in the queue.
-const defaultSaveDelay = 5 * time.Second
 
 // protecting reports whether Nodes get the finalizer.
 func (o *options) protecting() bool { return o.protect == protectFinalizer }

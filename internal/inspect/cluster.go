@@ -88,15 +88,15 @@ func sortPending(pending []Pending) {
 	})
 }
 
-// leases returns the Leases in a namespace: in that of the transactions the locks of nodes, in that
-// of the members the places on the rings.
-func (c *Cluster) leases(ctx context.Context, namespace string) ([]*coordinationv1.Lease, error) {
+// leases returns the Leases in a namespace that match: in that of the transactions the locks of
+// nodes, in that of the members the places on the rings.
+func (c *Cluster) leases(ctx context.Context, namespace string, matching ...client.ListOption) ([]*coordinationv1.Lease, error) {
 	var leases []*coordinationv1.Lease
 	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &coordinationv1.LeaseList{} }, namespace,
 		func(l *coordinationv1.Lease) error {
 			leases = append(leases, l)
 			return nil
-		})
+		}, matching...)
 	if err != nil {
 		return nil, fmt.Errorf("listing the leases in namespace %q: %w", namespace, err)
 	}
