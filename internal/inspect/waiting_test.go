@@ -34,7 +34,7 @@ func clusterOf(objects ...client.Object) *inspect.Cluster {
 		WithIndex(&eventsv1.Event{}, "regarding.name", field(func(e *eventsv1.Event) string { return e.Regarding.Name })).
 		WithIndex(&coordinationv1.Lease{}, metav1.ObjectNameField, func(obj client.Object) []string { return []string{obj.GetName()} }).
 		Build()
-	return &inspect.Cluster{Client: c, TransactionNamespace: "transactions", MetadataNamespace: "metadata"}
+	return &inspect.Cluster{Client: c, TransactionNamespace: "transactions", MetadataNamespace: "metadata", MembershipNamespace: "members"}
 }
 
 // pending is a node with one transaction of incarnation "u", recorded so long ago.
