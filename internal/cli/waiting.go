@@ -89,7 +89,7 @@ func overdueText(w *inspect.Waiting, now time.Time) string {
 	if w.Owner == "" { // it may be unknown
 		return "no processor has applied it yet"
 	}
-	text := fmt.Sprintf("%s owns the node on the ring, and has not applied it yet", w.Owner)
+	text := w.Owner + " owns the node on the ring, and has not applied it yet"
 	if w.Period.Duration > 0 {
 		text += fmt.Sprintf(", %s after the end of --save-delay", output.AgeOf(w.Due, now))
 	}

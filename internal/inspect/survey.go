@@ -30,7 +30,8 @@ type Survey struct {
 	Malformed []Malformed
 	Replicas  []Replica
 	Locks     []Lock
-	// MissingNamespaces are those of transactions, records and members that are not there.
+	// MissingNamespaces are those of transactions, records and members that are not there, or
+	// are being deleted.
 	MissingNamespaces []string
 }
 
@@ -99,13 +100,13 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 }
 
 // missingNamespaces returns the namespaces that are not there. One that the user may not read counts
-// as there: what is in it was read.
+// as there: what is in it was read. One that is being deleted takes nothing new, as if it were gone.
 func (c *Cluster) missingNamespaces(ctx context.Context) ([]string, error) {
 	var missing []string
 	for _, name := range []string{c.TransactionNamespace, c.MetadataNamespace, c.MembershipNamespace} {
 		namespace := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 		err := c.Client.Get(ctx, types.NamespacedName{Name: name}, namespace)
-		if apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) || namespace.DeletionTimestamp != nil {
 			missing = append(missing, name)
 		} else if err != nil && !apierrors.IsForbidden(err) {
 			return nil, fmt.Errorf("reading namespace %q: %w", name, err)

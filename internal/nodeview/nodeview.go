@@ -4,6 +4,7 @@ package nodeview
 
 import (
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
@@ -46,6 +47,9 @@ func Parse(managers, ignored, selector string) (View, error) {
 	s, err := apilabels.Parse(selector)
 	if err != nil {
 		return View{}, fmt.Errorf("--node-selector %q: %w: write it as for kubectl get -l", selector, err)
+	}
+	if requirements, _ := s.Requirements(); slices.ContainsFunc(requirements, func(r apilabels.Requirement) bool { return r.Key() == labels.Marker }) {
+		return View{}, fmt.Errorf("--node-selector %q: nodekeeper itself sets %s, so every node would begin or cease to match by its restore", selector, labels.Marker)
 	}
 	return View{Agents: m, Ignored: i, Selector: s}, nil
 }

@@ -49,6 +49,7 @@ func TestBadViews(t *testing.T) {
 		{ignored: "a*b", want: "--ignore-labels: "},
 		{ignored: labels.Marker, want: "by which nodekeeper knows that a node has its labels"},
 		{selector: "pool=a b", want: `--node-selector "pool=a b": `},
+		{selector: "a=b,!" + labels.Marker, want: "nodekeeper itself sets"},
 		{selector: "==", want: "write it as for kubectl get -l"},
 	} {
 		_, err := nodeview.Parse(tc.managers, tc.ignored, tc.selector)

@@ -147,9 +147,11 @@ func lacksFinalizer(n *metav1.PartialObjectMetadata) bool {
 	return n.DeletionTimestamp == nil && nodeview.Selected(n) && n.Name != record.RootCAName && !slices.Contains(n.Finalizers, Finalizer)
 }
 
-// isKeptInVain reports whether a Node that is not looked after has the finalizer.
+// isKeptInVain reports whether a Node that is not looked after waits for the finalizer. As long as it
+// is not deleted it may have it: a processor with another selector, during a roll, would put it on
+// again.
 func isKeptInVain(n *metav1.PartialObjectMetadata) bool {
-	return !nodeview.Selected(n) && slices.Contains(n.Finalizers, Finalizer)
+	return n.DeletionTimestamp != nil && !nodeview.Selected(n) && slices.Contains(n.Finalizers, Finalizer)
 }
 
 // waitsForFinalizer reports whether our finalizer is all that keeps a Node. As long as there are

@@ -33,7 +33,7 @@ func state(uid types.UID, resourceVersion string, own set) *metav1.PartialObject
 // unselected is one that --node-selector does not match.
 func unselected(uid types.UID, resourceVersion string, own set) *metav1.PartialObjectMetadata {
 	n := state(uid, resourceVersion, own)
-	view, _ := nodeview.Parse("", "", "!"+labels.Marker+","+labels.Marker)
+	view, _ := nodeview.Parse("", "", "nothing,!nothing")
 	view.Apply(n)
 	return n
 }

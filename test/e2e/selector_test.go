@@ -5,9 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/txn"
 )
@@ -45,7 +42,7 @@ func TestNodeSelector(t *testing.T) {
 	e.saved(kept, labelSet{"rack": "r6"})
 }
 
-// TestNodeSelectorAndProtection: a node that is not looked after goes at once when it is deleted, whoever has put the finalizer on it.
+// TestNodeSelectorAndProtection: a node that is not looked after does not wait for its labels when it is deleted, whoever has put the finalizer on it.
 func TestNodeSelectorAndProtection(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -55,11 +52,11 @@ func TestNodeSelectorAndProtection(t *testing.T) {
 	name := e.name("node")
 	e.create(name, labelSet{"rack": "r1"})
 	e.protected(name)
-	e.set(name, "skip", "")
-	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.node(c, name).Finalizers) }, "node %s has no finalizer any more", name)
+	e.saved(name, labelSet{"rack": "r1"})
+	e.edit(name, map[string]*string{"skip": new(""), "rack": new("r2")})
 	e.delete(name)
-	err := e.client.Get(t.Context(), types.NamespacedName{Name: name}, &corev1.Node{})
-	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	e.gone(name)
+	assert.Equal(t, labelSet{"rack": "r1"}, e.record(t, name).Labels)
 	e.unprotect()
 	e.settle()
 }
