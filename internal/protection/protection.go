@@ -43,7 +43,7 @@ import (
 // second step of the API server's own, without a precondition (Store.deleteWithoutFinalizers in
 // k8s.io/apiserver/pkg/registry/generic/registry/store.go). The watch shows an edit between the
 // two, see lateEdits.
-const Finalizer = "nodekeeper.dev/save-labels"
+const Finalizer = nodes.Finalizer
 
 // UnprotectCommand removes the finalizer from every Node, also when no processor runs. Other
 // finalizers stay.
@@ -114,7 +114,7 @@ func (c *Controller) nodeHandler() handler.TypedEventHandler[*metav1.PartialObje
 	type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	see := func(before, after *metav1.PartialObjectMetadata, work requests) {
 		c.late.see(before, after)
-		if isKeptInVain(after) || lacksFinalizer(after) || waitsForFinalizer(after) || c.late.has(after.Name) {
+		if isKeptInVain(after) || lacksFinalizer(after) || nodes.WaitsForFinalizer(after) || c.late.has(after.Name) {
 			work.Add(job.Request(after.Name))
 		}
 	}
@@ -154,12 +154,6 @@ func isKeptInVain(n *metav1.PartialObjectMetadata) bool {
 	return n.DeletionTimestamp != nil && !nodeview.Selected(n) && slices.Contains(n.Finalizers, Finalizer)
 }
 
-// waitsForFinalizer reports whether our finalizer is all that keeps a Node. As long as there are
-// others, its labels may change after they are stored.
-func waitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
-	return n.DeletionTimestamp != nil && slices.Equal(n.Finalizers, []string{Finalizer})
-}
-
 // reconcile gives a live Node the finalizer, and removes it from one that waits for that.
 func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	n := nodes.Metadata(req.Name)
@@ -174,7 +168,7 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 	}
-	if !waitsForFinalizer(n) && !c.late.has(n.Name) { // or it is gone: its events enqueue it again
+	if !nodes.WaitsForFinalizer(n) && !c.late.has(n.Name) { // or it is gone: its events enqueue it again
 		if len(c.Index.Pending(n.Name)) == 0 {
 			c.Locks.Forget(n.Name)
 		}
@@ -188,7 +182,7 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 	})
 	if err != nil {
 		c.Observer.Failed(err)
-		if waitsForFinalizer(n) {
+		if nodes.WaitsForFinalizer(n) {
 			c.Observer.Warn(nodes.Reference(n.Name, n.UID), "DeletionWaits", "Save",
 				"This node is not deleted before its labels are saved, retrying: %v", err)
 		}

@@ -45,7 +45,7 @@ func (c *Controller) unprotect(ctx context.Context, n *metav1.PartialObjectMetad
 func (c *Controller) release(ctx context.Context, name string) error {
 	for range maxConflicts {
 		n, err := c.Nodes.Get(ctx, name)
-		if err != nil || n == nil || !waitsForFinalizer(n) {
+		if err != nil || n == nil || !nodes.WaitsForFinalizer(n) {
 			return err // another process let it go, or it is another incarnation
 		}
 		unchanged := func(ctx context.Context, _ []txn.Transaction) error { return c.unchanged(ctx, n) }

@@ -140,6 +140,29 @@ func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 	assert.NotContains(t, e.run("status").stdout, "stuck")
 }
 
+// TestDeletionThatWaitsForNobody: a node that cannot be deleted as no processor protects nodes any more is stuck.
+func TestDeletionThatWaitsForNobody(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	e.start("watcher")
+	e.create("node-1", of("node-1", "r1"))
+	setFinalizers := func(list string) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+		require.NoError(t, e.client.Patch(t.Context(), n, rawMerge(`{"metadata":{"finalizers":`+list+`}}`)))
+	}
+	setFinalizers(`["example.com/hold","nodekeeper.dev/save-labels"]`)
+	require.NoError(t, e.client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}))
+	assert.NotContains(t, e.run("status", "--stuck-after=0s").stdout, "finalizer", "nodekeeper does not keep it: another finalizer is there")
+	setFinalizers(`["nodekeeper.dev/save-labels"]`)
+	e.eventually(func(c *assert.CollectT) {
+		r := e.run("status", "--stuck-after=1s")
+		assert.Equal(c, 1, r.code)
+		assert.Regexp(c, `node-1: its deletion has been waiting for \d+s for the finalizer nodekeeper.dev/save-labels\n +run a processor`, r.stdout)
+	}, "it is stuck")
+	assert.NotContains(t, e.run("status").stdout, "finalizer", "a few seconds are not stuck")
+	setFinalizers(`[]`)
+}
+
 // TestUnreadableRecord: it is told everywhere, and nothing acts on it but who removes it.
 func TestUnreadableRecord(t *testing.T) {
 	e := newEnv(t, api)
