@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/schedule"
 	"nodekeeper.dev/internal/service"
 )
 
@@ -40,13 +41,9 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.restricted, "restricted-labels", string(labels.SameMachine),
 		"`mode` of node-restriction.kubernetes.io/* and node-role.kubernetes.io/*: same-machine: they are put back onto the machine that they were saved from; keep: they are put back; drop: they are not")
 	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node went away, 720h for instance; 0 for ever")
-	fs.DurationVar(&o.saveDelay, "save-delay", defaultSaveDelay, "the `duration` for which changes of a node wait in the queue to be saved together; the end of a node waits nine times as long for its return; restores wait for nothing")
+	fs.DurationVar(&o.saveDelay, "save-delay", schedule.DefaultBatch, "the `duration` for which changes of a node wait in the queue to be saved together; the end of a node waits nine times as long for its return; restores wait for nothing")
 	fs.StringVar(&o.protect, "protect", protectNone, "`mode`: none, or finalizer: a Node that is deleted stays until its last labels are saved")
 }
-
-// defaultSaveDelay covers what a kubelet and the controllers around it write on a node that has
-// just returned. Nobody waits for a save, and nothing is lost meanwhile: it is in the queue.
-const defaultSaveDelay = 5 * time.Second
 
 // protecting reports whether Nodes get the finalizer.
 func (o *options) protecting() bool { return o.protect == protectFinalizer }
@@ -90,6 +87,12 @@ func (o *options) cache() cache.Options {
 	}
 }
 
+// The kustomize components that set a flag and grant what only that flag needs.
+const (
+	protectionComponent = "deploy/components/protection"
+	retentionComponent  = "deploy/components/retention"
+)
+
 func (o *options) permissions() []service.Permission {
 	needed := service.Permissions("", "nodes", "", "get", "patch")
 	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "get", "list", "watch", "patch", "delete")...)
@@ -100,10 +103,12 @@ func (o *options) permissions() []service.Permission {
 		needed = append(needed, service.Permissions("", "nodes", "", "list")...)
 	}
 	if o.protecting() {
-		needed = append(needed, service.Permissions("", "nodes", "", "watch")...)
+		needed = append(needed, service.GrantedBy(protectionComponent, service.Permissions("", "nodes", "", "watch"))...)
 	}
 	if o.retention > 0 {
-		needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "patch", "delete")...)
+		rights := append(service.Permissions("", "configmaps", o.MetadataNamespace, "patch", "delete"),
+			service.Permissions("coordination.k8s.io", "leases", o.MetadataNamespace, "get", "create", "update")...)
+		needed = append(needed, service.GrantedBy(retentionComponent, rights)...)
 	}
 	return needed
 }

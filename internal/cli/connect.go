@@ -5,13 +5,14 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/inspect"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/version"
 )
 
@@ -28,7 +29,7 @@ func (p *plugin) connect() (*cluster, error) {
 	if p.transactionNamespace == p.metadataNamespace {
 		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
 	}
-	view, err := nodes.ParseView(p.machineManagers, p.ignoreLabels)
+	view, err := nodeview.Parse(p.machineManagers, p.ignoreLabels, "")
 	if err != nil {
 		return nil, misused(err)
 	}
@@ -44,7 +45,7 @@ func (p *plugin) connect() (*cluster, error) {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
 	c.Cluster = inspect.Cluster{
-		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, View: view,
+		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, MembershipNamespace: p.membershipNamespace, View: view,
 	}
 	return c, nil
 }
@@ -64,6 +65,7 @@ func newMapper() meta.RESTMapper {
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	mapper.Add(eventsv1.SchemeGroupVersion.WithKind("Event"), meta.RESTScopeNamespace)
 	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	return mapper
 }

@@ -50,7 +50,6 @@ func TestExitCodes(t *testing.T) {
 		"pending --watch -o json":         2,
 		"status -o nothing":               2,
 		"status --stuck-after=soon":       2,
-		"status":                          2, // it cannot be found out
 		"save":                            2,
 		"save node-1 --all":               2,
 		"save node-1 --dry-run=soon":      2,
@@ -77,4 +76,9 @@ func TestExitCodes(t *testing.T) {
 		assert.Equal(t, want, code, "%s: %s", line, &errs)
 		assert.Equal(t, want != 0, strings.HasPrefix(errs.String(), "error: "), "%s: %s", line, &errs)
 	}
+	var out, errs bytes.Buffer
+	code := Main(t.Context(), []string{"status", "--kubeconfig=" + config}, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &out, ErrOut: &errs})
+	assert.Equal(t, 1, code, "nobody knows how it is")
+	assert.Regexp(t, `^Status: +unwell: it is unknown how nodekeeper is: `, out.String())
+	assert.Empty(t, errs.String())
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 // policyFlags are the settings of the processors that say what a restore writes. The processors
@@ -32,7 +32,7 @@ func (f *policyFlags) policy(ignored string) (labels.Policy, error) {
 	if err != nil {
 		return labels.Policy{}, misused(fmt.Errorf("--live-labels: %w", err))
 	}
-	view, err := nodes.ParseView("", ignored)
+	view, err := nodeview.Parse("", ignored, "")
 	if err != nil {
 		return labels.Policy{}, misused(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
@@ -14,6 +15,7 @@ import (
 
 	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/version"
 )
 
@@ -21,9 +23,9 @@ import (
 type plugin struct {
 	genericiooptions.IOStreams
 
-	config                                  *genericclioptions.ConfigFlags
-	transactionNamespace, metadataNamespace string
-	machineManagers, ignoreLabels           string
+	config                                                       *genericclioptions.ConfigFlags
+	transactionNamespace, metadataNamespace, membershipNamespace string
+	machineManagers, ignoreLabels                                string
 }
 
 // Main runs the plugin with these arguments and returns its exit code.
@@ -72,14 +74,7 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
 	})
-	flags := root.PersistentFlags()
-	flags.StringVar(&p.transactionNamespace, "transaction-namespace", "node-metadata-transactions", "Namespace of transactions and node locks.")
-	flags.StringVar(&p.metadataNamespace, "metadata-namespace", "node-metadata", "Namespace of records.")
-	flags.StringVar(&p.machineManagers, "machine-managers", agents.Default, "Field managers of the machines' agents: use the value of the watchers and processors.")
-	flags.Lookup("machine-managers").DefValue = "their default"
-	flags.StringVar(&p.ignoreLabels, "ignore-labels", labels.DefaultIgnored, "Labels that are neither saved nor restored nor removed: use the value of the watchers and processors.")
-	flags.Lookup("ignore-labels").DefValue = "their default"
-	p.config.AddFlags(flags)
+	p.addFlags(root.PersistentFlags())
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look and understand:"}, &cobra.Group{ID: groupAct, Title: "Act:"})
 	for _, command := range []func(*plugin) *cobra.Command{
 		newStatusCommand, newListCommand, newShowCommand, newDiffCommand, newPendingCommand, newWatchCommand,
@@ -93,6 +88,18 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 		addTo(root, groupAct, command(p))
 	}
 	return root
+}
+
+// addFlags adds the flags that every command has.
+func (p *plugin) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&p.transactionNamespace, "transaction-namespace", "node-metadata-transactions", "Namespace of transactions and node locks.")
+	flags.StringVar(&p.metadataNamespace, "metadata-namespace", "node-metadata", "Namespace of records.")
+	flags.StringVar(&p.membershipNamespace, "membership-namespace", ring.DefaultNamespace, "Namespace of the Leases of the replicas.")
+	flags.StringVar(&p.machineManagers, "machine-managers", agents.Default, "Field managers of the machines' agents: use the value of the watchers and processors.")
+	flags.Lookup("machine-managers").DefValue = "their default"
+	flags.StringVar(&p.ignoreLabels, "ignore-labels", labels.DefaultIgnored, "Labels that are neither saved nor restored nor removed: use the value of the watchers and processors.")
+	flags.Lookup("ignore-labels").DefValue = "their default"
+	p.config.AddFlags(flags)
 }
 
 func addTo(root *cobra.Command, group string, cmd *cobra.Command) {

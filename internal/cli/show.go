@@ -28,6 +28,8 @@ type shownNode struct {
 	// Problem says why the record cannot be read.
 	Problem string         `json:"problem,omitempty"`
 	Pending []shownPending `json:"pending"`
+	// Waiting says why what is pending is not applied yet.
+	Waiting *inspect.Waiting `json:"waiting,omitempty"`
 }
 
 type shownLive struct {
@@ -84,7 +86,7 @@ func newShowCommand(p *plugin) *cobra.Command {
 		Short: "Show the saved labels of a node, where they came from, and what is pending",
 		Long: `Show the saved labels of a node, decoded; the incarnation, version and time that
 they came from; and the transactions of the node, in order, with what each of
-them will do if nothing else happens.`,
+them will do if nothing else happens, and why they are not applied yet.`,
 		Example: `  # what is known of a node
   kubectl nodekeeper show node-1
 
@@ -113,6 +115,9 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, flags *policyFlags
 		return err
 	}
 	shown := newShownNode(n, policy)
+	if shown.Waiting, err = c.Waiting(ctx, n, nil); err != nil {
+		return err
+	}
 	return out.Print(p.Out, output.View{Kind: "NodeDetail", Data: shown, Names: names, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
 }
 
@@ -247,6 +252,9 @@ func (s *shownNode) write(w io.Writer, now time.Time) {
 	line("Pending", "%s", output.Count(len(s.Pending), "transaction"))
 	for _, t := range s.Pending {
 		_, _ = fmt.Fprintf(w, "  %s at version %s, %s ago\n    will %s: %s\n", t.Type, t.Version, output.AgeOf(t.Created, now), t.willDo(), t.Reason)
+	}
+	if s.Waiting != nil {
+		writeWaiting(w, s.Waiting, now)
 	}
 }
 

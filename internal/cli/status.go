@@ -16,6 +16,7 @@ import (
 	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/nodes"
 )
 
 const (
@@ -41,7 +42,8 @@ type status struct {
 	// Stuck is what does not go on without people.
 	Stuck []problem `json:"stuck"`
 
-	isUnknown bool // whether the rest says nothing
+	// IsUnknown reports that the rest says nothing. Unwell says so, too.
+	IsUnknown bool `json:"-"`
 }
 
 type pendingStatus struct {
@@ -78,7 +80,9 @@ no watcher or no processor is ready, a namespace is missing, something is
 stuck, or that cannot be found out. Stuck is
   a transaction that has been pending for longer than --stuck-after
   a ConfigMap in the transaction namespace that is no transaction
-  a record that cannot be read`,
+  a record that cannot be read
+  a node whose deletion has been waiting for nodekeeper's finalizer for longer
+  than --stuck-after`,
 		Example: `  # how it is
   kubectl nodekeeper status
 
@@ -91,7 +95,7 @@ stuck, or that cannot be found out. Stuck is
 		RunE: func(cmd *cobra.Command, _ []string) error { return telling(p.status(cmd.Context(), &out, stuckAfter)) },
 	}
 	out.AddFlags(cmd)
-	cmd.Flags().DurationVar(&stuckAfter, "stuck-after", stuckAfter, "For how long a transaction may be pending.")
+	cmd.Flags().DurationVar(&stuckAfter, "stuck-after", stuckAfter, "For how long a transaction may be pending, or a deletion wait for the finalizer.")
 	return cmd
 }
 
@@ -120,7 +124,7 @@ func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.
 // unknownStatus is the status if it cannot be read.
 func unknownStatus(err error) *status {
 	return &status{
-		Unwell: []string{fmt.Sprintf("it is unknown how nodekeeper is: %v", err)}, isUnknown: true,
+		Unwell: []string{fmt.Sprintf("it is unknown how nodekeeper is: %v", err)}, IsUnknown: true,
 		Replicas: []inspect.Replica{}, Nodes: map[inspect.State]int{}, Locks: []inspect.Lock{}, Restored: []restoration{}, Stuck: []problem{},
 	}
 }
@@ -145,6 +149,7 @@ func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) 
 		s.Stuck = append(s.Stuck, problem{name, m.Reason.Error(), "kubectl nodekeeper discard " + name})
 	}
 	s.addPending(survey.Pending, now, stuckAfter)
+	s.addWaitingDeletions(survey.Nodes, now, stuckAfter)
 	slices.SortStableFunc(restored, func(a, b inspect.Summary) int { return compareTimes(b.RestoredAt, a.RestoredAt) })
 	for _, n := range restored {
 		if n.RestoredAt != nil && len(s.Restored) < shownRestores {
@@ -163,7 +168,7 @@ func (s *status) judge(missingNamespaces []string) []string {
 	}
 	for _, service := range inspect.Services {
 		if !slices.ContainsFunc(s.Replicas, func(r inspect.Replica) bool { return r.Service == service && r.IsAlive }) {
-			unwell = append(unwell, fmt.Sprintf("no %s is ready", service))
+			unwell = append(unwell, "no ready "+service)
 		}
 	}
 	if len(s.Stuck) > 0 {
@@ -190,6 +195,18 @@ func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter
 	s.Pending.Nodes = len(nodes)
 }
 
+// addWaitingDeletions adds the nodes that cannot be deleted, as nobody removes nodekeeper's finalizer.
+func (s *status) addWaitingDeletions(all []inspect.Summary, now time.Time, stuckAfter time.Duration) {
+	for _, n := range all {
+		if since := n.DeletionWaitsSince; since != nil && now.Sub(since.Time) > stuckAfter {
+			s.Stuck = append(s.Stuck, problem{
+				n.Name, "its deletion has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for the finalizer " + nodes.Finalizer,
+				"run a processor with --protect=finalizer, which removes it when the labels are saved, or remove it by hand",
+			})
+		}
+	}
+}
+
 // write writes it for people.
 func (s *status) write(w io.Writer, now time.Time) {
 	line := output.Lines(w)
@@ -198,7 +215,7 @@ func (s *status) write(w io.Writer, now time.Time) {
 	} else {
 		line("Status", "unwell: %s", strings.Join(s.Unwell, ", "))
 	}
-	if s.isUnknown {
+	if s.IsUnknown {
 		return
 	}
 	line("Replicas", "%s", s.describeReplicas())

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
@@ -22,10 +23,11 @@ import (
 type Cluster struct {
 	// Client goes to the API server itself, not to a cache.
 	Client client.Client
-	// TransactionNamespace and MetadataNamespace are where transactions and records are.
-	TransactionNamespace, MetadataNamespace string
+	// TransactionNamespace and MetadataNamespace are where transactions and records are, and
+	// MembershipNamespace is where the Leases of the replicas are.
+	TransactionNamespace, MetadataNamespace, MembershipNamespace string
 	// View is applied to every Node that is read.
-	View nodes.View
+	View nodeview.View
 }
 
 // Nodes returns the Nodes.
@@ -86,15 +88,15 @@ func sortPending(pending []Pending) {
 	})
 }
 
-// leases returns the Leases in a namespace: in that of the transactions the locks of nodes, in that
-// of the records the places on the rings.
-func (c *Cluster) leases(ctx context.Context, namespace string) ([]*coordinationv1.Lease, error) {
+// leases returns the Leases in a namespace that match: in that of the transactions the locks of
+// nodes, in that of the members the places on the rings.
+func (c *Cluster) leases(ctx context.Context, namespace string, matching ...client.ListOption) ([]*coordinationv1.Lease, error) {
 	var leases []*coordinationv1.Lease
 	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &coordinationv1.LeaseList{} }, namespace,
 		func(l *coordinationv1.Lease) error {
 			leases = append(leases, l)
 			return nil
-		})
+		}, matching...)
 	if err != nil {
 		return nil, fmt.Errorf("listing the leases in namespace %q: %w", namespace, err)
 	}

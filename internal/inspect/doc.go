@@ -5,5 +5,6 @@
 // Several reads are no snapshot: what happens between them may show in one and not in another.
 //
 // cluster.go is the reading; node.go is all of one node, survey.go a summary of all nodes,
-// forecast.go what transactions will do, replicas.go who is at work.
+// forecast.go what transactions will do, replicas.go who is at work, waiting.go why transactions are
+// not applied yet, by the events in warnings.go among others.
 package inspect

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/ring"
@@ -36,10 +37,16 @@ type Lock struct {
 
 // Watched reports whether a watcher runs, as far as the places on the ring show.
 func (c *Cluster) Watched(ctx context.Context) (bool, error) {
-	places, err := c.leases(ctx, c.MetadataNamespace)
+	places, err := c.leases(ctx, c.MembershipNamespace)
 	if err != nil {
 		return false, err
 	}
+	// Watchers of before kept their Leases with the records.
+	former, err := c.leases(ctx, c.MetadataNamespace)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return false, err
+	}
+	places = append(places, former...)
 	return slices.ContainsFunc(replicasOf(places, time.Now()), func(r Replica) bool { return r.Service == Services[0] }), nil
 }
 

@@ -26,7 +26,7 @@ func lock(name, holder string, renewed time.Duration) *coordinationv1.Lease {
 // place is that of a replica on a ring.
 func place(name, holder, service string, renewed time.Duration) *coordinationv1.Lease {
 	l := lock(name, holder, renewed)
-	l.Namespace, l.Labels = "metadata", map[string]string{"nodekeeper.dev/ring": service}
+	l.Namespace, l.Labels = "members", map[string]string{"nodekeeper.dev/ring": service}
 	return l
 }
 
@@ -44,7 +44,7 @@ func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
 		lock("node-2", "p-1", time.Second),
 		lock("node-1", "p-2", time.Minute),
 	).Build()
-	cluster := &inspect.Cluster{Client: c, TransactionNamespace: "transactions", MetadataNamespace: "metadata"}
+	cluster := &inspect.Cluster{Client: c, TransactionNamespace: "transactions", MetadataNamespace: "metadata", MembershipNamespace: "members"}
 	s, err := cluster.Survey(t.Context(), apilabels.Everything())
 	require.NoError(t, err)
 	assert.Equal(t, []inspect.Replica{

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/record"
 )
 
@@ -30,7 +31,8 @@ type Survey struct {
 	Malformed []Malformed
 	Replicas  []Replica
 	Locks     []Lock
-	// MissingNamespaces are those of transactions and records that are not there.
+	// MissingNamespaces are those of transactions, records and members that are not there, or
+	// are being deleted.
 	MissingNamespaces []string
 }
 
@@ -51,6 +53,9 @@ type Summary struct {
 	AwaySince *metav1.Time `json:"awaySince,omitempty"`
 	// RestoredAt is when the live Node got its labels back.
 	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`
+	// DeletionWaitsSince is when somebody deleted the live Node, if nothing but nodekeeper's finalizer
+	// keeps it.
+	DeletionWaitsSince *metav1.Time `json:"deletionWaitsSince,omitempty"`
 	// Pending is how many transactions the node has.
 	Pending int `json:"pending"`
 	// Withheld is how many restricted labels are saved apart from the others, as they were not put back.
@@ -65,9 +70,10 @@ type Summary struct {
 // nodeSummary and savedSummary are what a survey keeps of a Node and of a record while it reads: no
 // labels.
 type nodeSummary struct {
-	live       liveNode
-	restoredAt *metav1.Time
-	isMatched  bool
+	live         liveNode
+	restoredAt   *metav1.Time
+	waitingSince *metav1.Time
+	isMatched    bool
 }
 
 type savedSummary struct {
@@ -84,14 +90,14 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 		s       Survey
 		locks   []*coordinationv1.Lease
 		places  []*coordinationv1.Lease
-		nodes   map[string]nodeSummary
+		live    map[string]nodeSummary
 		records map[string]savedSummary
 	)
 	reads, readCtx := errgroup.WithContext(ctx)
 	reads.Go(func() (err error) { s.Pending, s.Malformed, err = c.Transactions(readCtx); return err })
 	reads.Go(func() (err error) { locks, err = c.leases(readCtx, c.TransactionNamespace); return err })
-	reads.Go(func() (err error) { places, err = c.leases(readCtx, c.MetadataNamespace); return err })
-	reads.Go(func() (err error) { nodes, err = c.summarizeNodes(readCtx, selector); return err })
+	reads.Go(func() (err error) { places, err = c.leases(readCtx, c.MembershipNamespace); return err })
+	reads.Go(func() (err error) { live, err = c.summarizeNodes(readCtx, selector); return err })
 	reads.Go(func() (err error) { records, err = c.summarizeRecords(readCtx, selector); return err })
 	reads.Go(func() (err error) { s.MissingNamespaces, err = c.missingNamespaces(readCtx); return err })
 	if err := reads.Wait(); err != nil {
@@ -99,18 +105,18 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	}
 	now := time.Now()
 	s.Replicas, s.Locks = replicasOf(places, now), locksOf(locks, now)
-	s.Nodes = join(nodes, records, s.Pending)
+	s.Nodes = join(live, records, s.Pending)
 	return &s, nil
 }
 
 // missingNamespaces returns the namespaces that are not there. One that the user may not read counts
-// as there: what is in it was read.
+// as there: what is in it was read. One that is being deleted takes nothing new, as if it were gone.
 func (c *Cluster) missingNamespaces(ctx context.Context) ([]string, error) {
 	var missing []string
-	for _, name := range []string{c.TransactionNamespace, c.MetadataNamespace} {
+	for _, name := range []string{c.TransactionNamespace, c.MetadataNamespace, c.MembershipNamespace} {
 		namespace := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 		err := c.Client.Get(ctx, types.NamespacedName{Name: name}, namespace)
-		if apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) || namespace.DeletionTimestamp != nil {
 			missing = append(missing, name)
 		} else if err != nil && !apierrors.IsForbidden(err) {
 			return nil, fmt.Errorf("reading namespace %q: %w", name, err)
@@ -120,16 +126,20 @@ func (c *Cluster) missingNamespaces(ctx context.Context) ([]string, error) {
 }
 
 func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selector) (map[string]nodeSummary, error) {
-	nodes := map[string]nodeSummary{}
+	found := map[string]nodeSummary{}
 	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
-		nodes[n.Name] = nodeSummary{
+		summary := nodeSummary{
 			live:       liveNode{isThere: true, uid: n.UID, marker: n.Labels[labels.Marker]},
 			restoredAt: RestoredAt(n),
 			isMatched:  selector.Matches(apilabels.Set(n.Labels)),
 		}
+		if nodes.WaitsForFinalizer(n) {
+			summary.waitingSince = n.DeletionTimestamp
+		}
+		found[n.Name] = summary
 		return nil
 	})
-	return nodes, err
+	return found, err
 }
 
 func (c *Cluster) summarizeRecords(ctx context.Context, selector apilabels.Selector) (map[string]savedSummary, error) {
@@ -153,20 +163,20 @@ func (c *Cluster) summarizeRecords(ctx context.Context, selector apilabels.Selec
 }
 
 // join puts together what is of one node.
-func join(nodes map[string]nodeSummary, records map[string]savedSummary, pending []Pending) []Summary {
+func join(live map[string]nodeSummary, records map[string]savedSummary, pending []Pending) []Summary {
 	transactions := map[string]int{}
 	for _, p := range pending {
 		transactions[p.Node]++
 	}
-	summaries := make([]Summary, 0, max(len(nodes), len(records)))
-	for name, n := range nodes {
+	summaries := make([]Summary, 0, max(len(live), len(records)))
+	for name, n := range live {
 		saved := records[name]
 		if n.isMatched {
 			summaries = append(summaries, summarize(name, n, saved, transactions[name]))
 		}
 	}
 	for name, saved := range records {
-		if _, isLive := nodes[name]; !isLive && saved.isMatched {
+		if _, isLive := live[name]; !isLive && saved.isMatched {
 			summaries = append(summaries, summarize(name, nodeSummary{}, saved, transactions[name]))
 		}
 	}
@@ -177,7 +187,7 @@ func join(nodes map[string]nodeSummary, records map[string]savedSummary, pending
 func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summary {
 	s := Summary{
 		Name: name, State: stateOf(n.live, saved.Saved), UID: string(n.live.uid), Labels: saved.labels,
-		RestoredAt: n.restoredAt, Pending: pending,
+		RestoredAt: n.restoredAt, DeletionWaitsSince: n.waitingSince, Pending: pending,
 	}
 	if saved.Unreadable != nil {
 		s.Problem = saved.Unreadable.Error()

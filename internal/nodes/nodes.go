@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -31,7 +32,7 @@ type Nodes struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
 	// View is applied to every Node that is read.
-	View View
+	View nodeview.View
 }
 
 // Metadata returns empty metadata of a Node of that name, to read into or to watch.

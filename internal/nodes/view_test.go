@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 // TestIgnoredLabelsAreNotSeenAndNotTouched, by any door.
@@ -18,7 +18,7 @@ func TestIgnoredLabelsAreNotSeenAndNotTouched(t *testing.T) {
 	t.Parallel()
 	n := newNodes(t)
 	var err error
-	n.View, err = nodes.ParseView("", "state, example.com/*")
+	n.View, err = nodeview.Parse("", "state, example.com/*", "")
 	require.NoError(t, err)
 	name := "node-" + rand.String(8)
 	require.NoError(t, n.Client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -44,7 +44,7 @@ func TestIgnoredLabelsAreNotSeenAndNotTouched(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, set{"rack": "r2"}, left.Labels)
 
-	n.View = nodes.View{}
+	n.View = nodeview.View{}
 	got, err = n.Get(t.Context(), name)
 	require.NoError(t, err)
 	assert.Equal(t, set{"state": "done", "example.com/a": "1", "rack": "r2"}, got.Labels)

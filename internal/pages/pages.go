@@ -11,13 +11,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Each calls do with every object in a namespace, "" for all of them, and stops at the first error.
-// newList returns an empty list of that kind, of objects of type O. If the pages expire while they
+// Each calls do with every object in a namespace, "" for all of them, that the selectors in matching
+// match, and stops at the first error. newList returns an empty list of that kind, of objects of type O. If the pages expire while they
 // are read, the rest comes with one list of all, and do may see an object twice.
-func Each[O client.Object](ctx context.Context, from client.Reader, newList func() client.ObjectList, namespace string, do func(O) error) error {
+func Each[O client.Object](
+	ctx context.Context, from client.Reader, newList func() client.ObjectList, namespace string, do func(O) error, matching ...client.ListOption,
+) error {
 	pages := pager.New(func(ctx context.Context, page metav1.ListOptions) (runtime.Object, error) {
 		list := newList()
-		err := from.List(ctx, list, &client.ListOptions{Namespace: namespace, Limit: page.Limit, Continue: page.Continue, Raw: &page})
+		options := &client.ListOptions{Namespace: namespace, Limit: page.Limit, Continue: page.Continue, Raw: &page}
+		err := from.List(ctx, list, options.ApplyOptions(matching))
 		return list, err
 	})
 	return pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {

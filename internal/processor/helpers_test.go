@@ -31,6 +31,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/protection"
 	"nodekeeper.dev/internal/quarantine"
@@ -100,13 +101,13 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 	mgr, err := service.New(ctx, service.Config{
 		Program: "processor",
 		Options: &service.Options{
-			Kubeconfig: api.Kubeconfig, TransactionNamespace: c.transactions, MetadataNamespace: c.records,
+			Kubeconfig: api.Kubeconfig, TransactionNamespace: c.transactions, MetadataNamespace: c.records, MembershipNamespace: c.records,
 			MetricsBindAddress: "0", HealthProbeBindAddress: "0",
 		},
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.records: {}}},
-				&corev1.Node{}:      {Transform: service.StripNode(nodes.View{})},
+				&corev1.Node{}:      {Transform: service.StripNode(nodeview.View{})},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -27,7 +28,7 @@ func (l *lateEdits) see(before, after *metav1.PartialObjectMetadata) {
 		l.end(before)
 		before = nil
 	}
-	if after.DeletionTimestamp == nil || before != nil && maps.Equal(before.Labels, after.Labels) {
+	if !nodeview.Selected(after) || after.DeletionTimestamp == nil || before != nil && maps.Equal(before.Labels, after.Labels) {
 		return
 	}
 	l.mu.Lock()
@@ -42,8 +43,9 @@ func (l *lateEdits) see(before, after *metav1.PartialObjectMetadata) {
 func (l *lateEdits) end(n *metav1.PartialObjectMetadata) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.edited[n.UID] {
-		delete(l.edited, n.UID)
+	wasEdited := l.edited[n.UID]
+	delete(l.edited, n.UID)
+	if wasEdited && nodeview.Selected(n) {
 		t := txn.Of(txn.Deleted, n)
 		t.ObservedAt = time.Now()
 		l.ends[n.Name] = append(l.ends[n.Name], t)

@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/nodes"
 )
 
 // cacheTimeout bounds the wait for a cache that is not synced: then the metric is left out.
@@ -38,7 +40,7 @@ func (w *waiting) Collect(ch chan<- prometheus.Metric) {
 	}
 	count := 0
 	for i := range list.Items {
-		if waitsForFinalizer(&list.Items[i]) {
+		if nodes.WaitsForFinalizer(&list.Items[i]) {
 			count++
 		}
 	}

@@ -30,6 +30,7 @@ import (
 	"nodekeeper.dev/internal/job"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
@@ -42,7 +43,7 @@ import (
 // second step of the API server's own, without a precondition (Store.deleteWithoutFinalizers in
 // k8s.io/apiserver/pkg/registry/generic/registry/store.go). The watch shows an edit between the
 // two, see lateEdits.
-const Finalizer = "nodekeeper.dev/save-labels"
+const Finalizer = nodes.Finalizer
 
 // UnprotectCommand removes the finalizer from every Node, also when no processor runs. Other
 // finalizers stay.
@@ -113,7 +114,7 @@ func (c *Controller) nodeHandler() handler.TypedEventHandler[*metav1.PartialObje
 	type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	see := func(before, after *metav1.PartialObjectMetadata, work requests) {
 		c.late.see(before, after)
-		if lacksFinalizer(after) || waitsForFinalizer(after) || c.late.has(after.Name) {
+		if isKeptInVain(after) || lacksFinalizer(after) || nodes.WaitsForFinalizer(after) || c.late.has(after.Name) {
 			work.Add(job.Request(after.Name))
 		}
 	}
@@ -143,13 +144,14 @@ func (c *Controller) recordedNode(_ context.Context, cm *corev1.ConfigMap) []rec
 // get it any more.
 func lacksFinalizer(n *metav1.PartialObjectMetadata) bool {
 	// A node of that name cannot have a record, so its labels could never be stored.
-	return n.DeletionTimestamp == nil && n.Name != record.RootCAName && !slices.Contains(n.Finalizers, Finalizer)
+	return n.DeletionTimestamp == nil && nodeview.Selected(n) && n.Name != record.RootCAName && !slices.Contains(n.Finalizers, Finalizer)
 }
 
-// waitsForFinalizer reports whether our finalizer is all that keeps a Node. As long as there are
-// others, its labels may change after they are stored.
-func waitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
-	return n.DeletionTimestamp != nil && slices.Equal(n.Finalizers, []string{Finalizer})
+// isKeptInVain reports whether a Node that is not looked after waits for the finalizer. As long as it
+// is not deleted it may have it: a processor with another selector, during a roll, would put it on
+// again.
+func isKeptInVain(n *metav1.PartialObjectMetadata) bool {
+	return n.DeletionTimestamp != nil && !nodeview.Selected(n) && slices.Contains(n.Finalizers, Finalizer)
 }
 
 // reconcile gives a live Node the finalizer, and removes it from one that waits for that.
@@ -158,12 +160,15 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := c.Cache.Get(ctx, req.NamespacedName, n); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("reading node %q: %w", req.Name, err)
 	}
+	if isKeptInVain(n) {
+		return reconcile.Result{}, c.unprotect(ctx, n)
+	}
 	if n.UID != "" && lacksFinalizer(n) {
 		if err := c.protect(ctx, n); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	if !waitsForFinalizer(n) && !c.late.has(n.Name) { // or it is gone: its events enqueue it again
+	if !nodes.WaitsForFinalizer(n) && !c.late.has(n.Name) { // or it is gone: its events enqueue it again
 		if len(c.Index.Pending(n.Name)) == 0 {
 			c.Locks.Forget(n.Name)
 		}
@@ -177,7 +182,7 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 	})
 	if err != nil {
 		c.Observer.Failed(err)
-		if waitsForFinalizer(n) {
+		if nodes.WaitsForFinalizer(n) {
 			c.Observer.Warn(nodes.Reference(n.Name, n.UID), "DeletionWaits", "Save",
 				"This node is not deleted before its labels are saved, retrying: %v", err)
 		}

@@ -30,11 +30,22 @@ func (c *Controller) protect(ctx context.Context, n *metav1.PartialObjectMetadat
 	return err
 }
 
+// unprotect takes the finalizer off a Node, conditional on the Node that is in the cache. Nothing of it
+// is stored.
+func (c *Controller) unprotect(ctx context.Context, n *metav1.PartialObjectMetadata) error {
+	others := slices.DeleteFunc(slices.Clone(n.Finalizers), func(f string) bool { return f == Finalizer })
+	err := c.setFinalizers(ctx, n, others)
+	if errors.Is(err, nodes.ErrStale) {
+		return nil // the change that came first enqueues the Node again
+	}
+	return err
+}
+
 // release stores the last labels of a Node that waits for that, and removes the finalizer.
 func (c *Controller) release(ctx context.Context, name string) error {
 	for range maxConflicts {
 		n, err := c.Nodes.Get(ctx, name)
-		if err != nil || n == nil || !waitsForFinalizer(n) {
+		if err != nil || n == nil || !nodes.WaitsForFinalizer(n) {
 			return err // another process let it go, or it is another incarnation
 		}
 		unchanged := func(ctx context.Context, _ []txn.Transaction) error { return c.unchanged(ctx, n) }

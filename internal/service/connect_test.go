@@ -33,7 +33,7 @@ func connect(t *testing.T, kubeconfig string) (manager.Manager, error) {
 	t.Helper()
 	c := newClient(t)
 	return service.New(t.Context(), service.Config{Program: "watcher", Options: &service.Options{
-		Kubeconfig: kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c),
+		Kubeconfig: kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
 		MetricsBindAddress: "0", HealthProbeBindAddress: "0",
 	}})
 }
@@ -148,7 +148,7 @@ func TestAddressInUseComesWithAdvice(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, listener.Close()) })
 	c := newClient(t)
 	_, err = service.New(t.Context(), service.Config{Program: "watcher", Options: &service.Options{
-		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c),
+		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
 		MetricsBindAddress: "0", HealthProbeBindAddress: listener.Addr().String(),
 	}})
 	require.ErrorContains(t, err, "give another --metrics-bind-address or --health-probe-bind-address, or 0 for none")

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 // gcPercent makes the garbage collector run when the heap has grown by half and not when it has
@@ -32,7 +32,7 @@ func saveMemory() {
 // StripNode returns a transform of a cache: it removes from the metadata of a Node what no service
 // needs, and stamps it with the keys of the labels that its machine's agents set. It must be called
 // once for each object that was read, as client-go does: what it strips says whose the labels are.
-func StripNode(view nodes.View) toolscache.TransformFunc {
+func StripNode(view nodeview.View) toolscache.TransformFunc {
 	return func(obj any) (any, error) {
 		if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
 			n.Annotations = nil

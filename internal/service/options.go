@@ -13,7 +13,8 @@ import (
 
 	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/ring"
 )
 
 // Options are the settings that every service has. They come from flags alone.
@@ -21,6 +22,7 @@ type Options struct {
 	Kubeconfig             string
 	TransactionNamespace   string
 	MetadataNamespace      string
+	MembershipNamespace    string
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
 	PprofBindAddress       string
@@ -30,9 +32,10 @@ type Options struct {
 	WaitForCluster bool
 	Verbosity      int
 	// MachineManagers are the field managers whose labels are the machine's, IgnoreLabels the labels
-	// that are not looked at; View are both, once they are parsed.
-	MachineManagers, IgnoreLabels string
-	View                          nodes.View
+	// that are not looked at, and NodeSelector selects the nodes that are looked after; View are all
+	// three, once they are parsed.
+	MachineManagers, IgnoreLabels, NodeSelector string
+	View                                        nodeview.View
 
 	// printVersion makes the program print its version and exit.
 	printVersion bool
@@ -43,6 +46,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster (default $KUBECONFIG, else the service account of the pod)")
 	fs.StringVar(&o.TransactionNamespace, "transaction-namespace", "node-metadata-transactions", "`namespace` of transactions and node locks; created if it is missing")
 	fs.StringVar(&o.MetadataNamespace, "metadata-namespace", "node-metadata", "`namespace` of records; created if it is missing")
+	fs.StringVar(&o.MembershipNamespace, "membership-namespace", ring.DefaultNamespace, "`namespace` of the Leases of the replicas; created if it is missing")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	fs.StringVar(&o.PprofBindAddress, "pprof-bind-address", "0", "`address` of /debug/pprof, profiles of time and memory; 0 for none")
@@ -50,6 +54,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "if the API server is away or too old, or namespaces or permissions are missing: wait, not ready, and retry, instead of ending")
 	fs.StringVar(&o.MachineManagers, "machine-managers", agents.Default, "`names` of the field managers, or prefix*, separated by commas, by which the machines' own agents set labels; empty for none. Use the same value for watchers and processors")
 	fs.StringVar(&o.IgnoreLabels, "ignore-labels", labels.DefaultIgnored, "label `keys`, prefix* and *.domain/* patterns, separated by commas, that are neither saved nor restored nor removed; empty for none. Use the same value for watchers and processors")
+	fs.StringVar(&o.NodeSelector, "node-selector", "", "label `selector` of the nodes that are looked after, as for kubectl get -l; empty for all. Use the same value for watchers and processors")
 	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 changes in the cluster, 1 decisions too, 2 steps too")
 	fs.BoolVar(&o.printVersion, "version", false, "print the version and exit")
 }
@@ -106,6 +111,7 @@ func (o *Options) validate() error {
 	for flagName, namespace := range map[string]string{
 		"transaction-namespace": o.TransactionNamespace,
 		"metadata-namespace":    o.MetadataNamespace,
+		"membership-namespace":  o.MembershipNamespace,
 	} {
 		if problems := apivalidation.ValidateNamespaceName(namespace, false); len(problems) > 0 {
 			return fmt.Errorf("--%s %q is no namespace name: %s", flagName, namespace, problems[0])
@@ -114,11 +120,14 @@ func (o *Options) validate() error {
 	if o.TransactionNamespace == o.MetadataNamespace {
 		return fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", o.MetadataNamespace)
 	}
+	if o.TransactionNamespace == o.MembershipNamespace { // the Leases there are the locks of nodes
+		return fmt.Errorf("--transaction-namespace and --membership-namespace are both %q: give two different ones", o.MembershipNamespace)
+	}
 	if problems := apivalidation.NameIsDNSSubdomain(o.Identity, false); len(problems) > 0 {
 		return fmt.Errorf("--identity %q cannot be used: %s", o.Identity, problems[0])
 	}
 	var err error
-	if o.View, err = nodes.ParseView(o.MachineManagers, o.IgnoreLabels); err != nil {
+	if o.View, err = nodeview.Parse(o.MachineManagers, o.IgnoreLabels, o.NodeSelector); err != nil {
 		return err
 	}
 	if o.Verbosity < 0 {

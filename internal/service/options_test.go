@@ -13,7 +13,7 @@ import (
 
 	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/service"
 )
 
@@ -26,10 +26,10 @@ func parse(stderr io.Writer, args ...string) (*service.Options, error) {
 
 // defaults are the options of a pod named watcher-0 without arguments.
 func defaults() service.Options {
-	known, _ := nodes.ParseView(agents.Default, labels.DefaultIgnored)
+	known, _ := nodeview.Parse(agents.Default, labels.DefaultIgnored, "")
 	return service.Options{
 		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, View: known,
-		TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata",
+		TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata", MembershipNamespace: "nodekeeper-system",
 		MetricsBindAddress: ":8080", HealthProbeBindAddress: ":8081", PprofBindAddress: "0", Identity: "watcher-0",
 	}
 }
@@ -46,18 +46,24 @@ func TestGoodOptions(t *testing.T) {
 		"identity":     {[]string{"--identity=me.example.com"}, func(o *service.Options) { o.Identity = "me.example.com" }},
 		"kubeconfig":   {[]string{"--kubeconfig=some file"}, func(o *service.Options) { o.Kubeconfig = "some file" }},
 		"no endpoints": {[]string{"--metrics-bind-address=0", "--health-probe-bind-address=0"}, func(o *service.Options) { o.MetricsBindAddress, o.HealthProbeBindAddress = "0", "0" }},
-		"namespaces":   {[]string{"--transaction-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.TransactionNamespace, o.MetadataNamespace = "a", "b" }},
+		"namespaces": {[]string{"--transaction-namespace=a", "--metadata-namespace=b", "--membership-namespace=b"}, func(o *service.Options) {
+			o.TransactionNamespace, o.MetadataNamespace, o.MembershipNamespace = "a", "b", "b"
+		}},
 		"agents": {[]string{"--machine-managers=kubelet, my-*"}, func(o *service.Options) {
 			o.MachineManagers = "kubelet, my-*"
-			o.View, _ = nodes.ParseView("kubelet,my-*", labels.DefaultIgnored)
+			o.View, _ = nodeview.Parse("kubelet,my-*", labels.DefaultIgnored, "")
 		}},
 		"no agents": {[]string{"--machine-managers="}, func(o *service.Options) {
 			o.MachineManagers = ""
-			o.View, _ = nodes.ParseView("", labels.DefaultIgnored)
+			o.View, _ = nodeview.Parse("", labels.DefaultIgnored, "")
 		}},
 		"ignored labels": {[]string{"--ignore-labels=a, b/*"}, func(o *service.Options) {
 			o.IgnoreLabels = "a, b/*"
-			o.View, _ = nodes.ParseView(agents.Default, "a,b/*")
+			o.View, _ = nodeview.Parse(agents.Default, "a,b/*", "")
+		}},
+		"selected nodes": {[]string{"--node-selector=pool in (a, b),!skip"}, func(o *service.Options) {
+			o.NodeSelector = "pool in (a, b),!skip"
+			o.View, _ = nodeview.Parse(agents.Default, labels.DefaultIgnored, o.NodeSelector)
 		}},
 		"the last counts": {[]string{"--metadata-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.MetadataNamespace = "b" }},
 	} {
@@ -91,6 +97,7 @@ func TestBadOptions(t *testing.T) {
 		"transaction namespace":  {"--transaction-namespace=Transactions", `--transaction-namespace "Transactions" is no namespace name: `},
 		"empty namespace":        {"--metadata-namespace=", `--metadata-namespace "" is no namespace name: `},
 		"namespace with a dot":   {"--metadata-namespace=a.b", `--metadata-namespace "a.b" is no namespace name: `},
+		"members with locks":     {"--transaction-namespace=a --membership-namespace=a", `--transaction-namespace and --membership-namespace are both "a": give two different ones`},
 		"one namespace for both": {"--transaction-namespace=a --metadata-namespace=a", `--transaction-namespace and --metadata-namespace are both "a": give two different ones`},
 		"identity in capitals":   {"--identity=Me", `--identity "Me" cannot be used: `},
 		"identity too long":      {"--identity=" + strings.Repeat("x", 254), "cannot be used: must be no more than 253 "},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -101,7 +102,7 @@ func lookAtCluster(ctx context.Context, rc *rest.Config, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", rc.Host, err)
 	}
-	missing, err := ensureNamespaces(ctx, c, cfg.Options.TransactionNamespace, cfg.Options.MetadataNamespace)
+	missing, err := ensureNamespaces(ctx, c, cfg.Options.TransactionNamespace, cfg.Options.MetadataNamespace, cfg.Options.MembershipNamespace)
 	if err != nil {
 		return err
 	}
@@ -113,6 +114,8 @@ type Permission struct {
 	Verb, Group, Resource string
 	// Namespace is "" for the whole cluster.
 	Namespace string
+	// GrantedBy is the directory of the kustomize component that grants it, or "" for the base.
+	GrantedBy string
 }
 
 // String describes the permission as in "may not ...".
@@ -124,6 +127,9 @@ func (p Permission) String() string {
 	if p.Namespace != "" {
 		text += " in namespace " + p.Namespace
 	}
+	if p.GrantedBy != "" {
+		text += " (" + p.GrantedBy + " grants it)"
+	}
 	return text
 }
 
@@ -134,6 +140,15 @@ func Permissions(group, resource, namespace string, verbs ...string) []Permissio
 		permissions = append(permissions, Permission{Verb: verb, Group: group, Resource: resource, Namespace: namespace})
 	}
 	return permissions
+}
+
+// GrantedBy returns the permissions with the component that grants them.
+func GrantedBy(component string, permissions []Permission) []Permission {
+	granted := slices.Clone(permissions)
+	for i := range granted {
+		granted[i].GrantedBy = component
+	}
+	return granted
 }
 
 // checkServer returns an error if the API server does not answer, or not to these credentials, or

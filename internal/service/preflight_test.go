@@ -75,7 +75,7 @@ func (u *user) check(ctx context.Context, transactions, records string, needed .
 	_, err := service.New(ctx, service.Config{
 		Program: "watcher", Permissions: needed,
 		Options: &service.Options{
-			Kubeconfig: u.kubeconfig, TransactionNamespace: transactions, MetadataNamespace: records,
+			Kubeconfig: u.kubeconfig, TransactionNamespace: transactions, MetadataNamespace: records, MembershipNamespace: records,
 			MetricsBindAddress: "0", HealthProbeBindAddress: "0",
 		},
 	})
@@ -100,6 +100,16 @@ func TestEveryMissingPermissionIsListed(t *testing.T) {
 		"this identity may not watch nodes, nor get configmaps in namespace "+transactions+": grant it by a Role or ClusterRole")
 	u.grant(t, nodes[1], maps[1])
 	require.NoError(t, u.check(t.Context(), transactions, records, needed...))
+}
+
+func TestMissingPermissionNamesTheComponentThatGrantsIt(t *testing.T) {
+	c, u := newClient(t), newUser(t)
+	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
+	u.grant(t, service.Permissions("", "namespaces", "", "get")...)
+	needed := append(service.Permissions("", "nodes", "", "get"),
+		service.GrantedBy("deploy/components/protection", service.Permissions("", "nodes", "", "watch"))...)
+	require.EqualError(t, u.check(t.Context(), transactions, records, needed...),
+		"this identity may not get nodes, nor watch nodes (deploy/components/protection grants it): grant it by a Role or ClusterRole")
 }
 
 func TestPermissionInAnotherNamespaceDoesNotCount(t *testing.T) {

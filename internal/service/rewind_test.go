@@ -25,7 +25,7 @@ import (
 func TestServiceEndsWhenTheClusterWasRewound(t *testing.T) {
 	c, h := newClient(t), rewind.New()
 	mgr, err := service.New(t.Context(), service.Config{Program: "watcher", Rewind: h, Options: &service.Options{
-		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c),
+		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
 		MetricsBindAddress: "0", HealthProbeBindAddress: "0",
 	}})
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 )
 
 // Join makes the manager a member of the program's ring. The Leases of the members are in the
-// metadata namespace: in that of the transactions, Leases are the locks of nodes.
+// membership namespace.
 func Join(mgr manager.Manager, program string, o *Options) (*shardlease.Member, error) {
 	return JoinAs(mgr, shardlease.Config{Group: program}, o, func(run manager.RunnableFunc) manager.Runnable { return run })
 }
@@ -23,7 +23,7 @@ func JoinAs(mgr manager.Manager, cfg shardlease.Config, o *Options, as func(mana
 	if err != nil {
 		return nil, fmt.Errorf("joining the ring: %w", err)
 	}
-	cfg.Client, cfg.Namespace, cfg.GroupLabel, cfg.Name = c, o.MetadataNamespace, ring.Label, o.Identity
+	cfg.Client, cfg.Namespace, cfg.GroupLabel, cfg.Name = c, o.MembershipNamespace, ring.Label, o.Identity
 	m := shardlease.New(cfg)
 	if err := mgr.Add(as(m.Run)); err != nil {
 		return nil, fmt.Errorf("joining the ring: %w", err)
@@ -33,5 +33,5 @@ func JoinAs(mgr manager.Manager, cfg shardlease.Config, o *Options, as func(mana
 
 // RingPermissions are what a member needs.
 func RingPermissions(o *Options) []Permission {
-	return Permissions("coordination.k8s.io", "leases", o.MetadataNamespace, "get", "list", "watch", "create", "update", "delete")
+	return Permissions("coordination.k8s.io", "leases", o.MembershipNamespace, "get", "list", "watch", "create", "update", "delete")
 }

@@ -60,7 +60,7 @@ func wait(t *testing.T, kubeconfig string, needed ...service.Permission) *progra
 	o.AddFlags(fs)
 	require.NoError(t, o.Parse(fs, []string{
 		"--wait-for-cluster", "--kubeconfig=" + kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=" + p.address,
-		"--transaction-namespace=" + controlplane.Namespace(t, c), "--metadata-namespace=" + controlplane.Namespace(t, c),
+		"--transaction-namespace=" + controlplane.Namespace(t, c), "--metadata-namespace=" + controlplane.Namespace(t, c), "--membership-namespace=" + controlplane.Namespace(t, c),
 	}, io.Discard))
 	ctx, cancel := context.WithCancel(t.Context())
 	p.cancel = cancel
@@ -197,7 +197,7 @@ func TestProbesTellEveryCheck(t *testing.T) {
 	address := freeAddress(t)
 	c := newClient(t)
 	mgr, err := service.New(t.Context(), service.Config{Program: "watcher", Options: &service.Options{
-		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c),
+		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
 		MetricsBindAddress: "0", HealthProbeBindAddress: address,
 	}})
 	require.NoError(t, err)
@@ -220,7 +220,7 @@ func TestProgramIsNotReadyBeforeItsLastCheckIsAdded(t *testing.T) {
 	c := newClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	mgr, err := service.New(ctx, service.Config{Program: "watcher", Options: &service.Options{
-		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c),
+		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
 		MetricsBindAddress: "0", HealthProbeBindAddress: address,
 	}})
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/service"
@@ -70,7 +70,7 @@ func (c *cluster) watch(t *testing.T, fault ...faults.Fault) (stop func()) {
 	stream := &watcher.Stream{}
 	informers, err := cache.New(api.Config, cache.Options{
 		NewInformer:      stream.NewInformer,
-		DefaultTransform: service.StripNode(nodes.View{}),
+		DefaultTransform: service.StripNode(nodeview.View{}),
 	})
 	require.NoError(t, err)
 	node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
@@ -25,6 +26,8 @@ import (
 func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, hasPending bool, now time.Time) []txn.Transaction {
 	own, marker := labels.Split(n.Labels)
 	switch {
+	case !nodeview.Selected(n):
+		return nil
 	case r == nil || !preserve.Owned(*r, n.UID, marker):
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
 	case !hasPending && preserve.IdentityOwed(*r, n.UID):

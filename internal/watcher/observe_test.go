@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -27,6 +28,14 @@ func state(uid types.UID, resourceVersion string, own set) *metav1.PartialObject
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: uid, ResourceVersion: resourceVersion, Labels: own},
 	}
+}
+
+// unselected is one that --node-selector does not match.
+func unselected(uid types.UID, resourceVersion string, own set) *metav1.PartialObjectMetadata {
+	n := state(uid, resourceVersion, own)
+	view, _ := nodeview.Parse("", "", "nothing,!nothing")
+	view.Apply(n)
+	return n
 }
 
 func TestObserve(t *testing.T) {
@@ -63,6 +72,15 @@ func TestObserve(t *testing.T) {
 		"other incarnation with the same labels": {state("a", "5", set{"rack": "r7"}), state("b", "9", set{"rack": "r7"}), []txn.Transaction{
 			of(txn.Deleted, "a", "5", set{"rack": "r7"}, ""), added("b", "9", set{"rack": "r7"}, ""),
 		}},
+		"not looked after: add":               {after: unselected("a", "5", set{"rack": "r7"})},
+		"not looked after: change":            {before: unselected("a", "5", nil), after: unselected("a", "6", set{"rack": "r7"})},
+		"not looked after: delete":            {before: unselected("a", "5", set{"rack": "r7"})},
+		"not looked after: other incarnation": {before: unselected("a", "5", nil), after: unselected("b", "9", nil)},
+		"begins":                              {unselected("a", "5", nil), state("a", "6", set{"rack": "r7"}), []txn.Transaction{added("a", "6", set{"rack": "r7"}, "")}},
+		"begins by an ignored label":          {unselected("a", "5", nil), state("a", "6", nil), []txn.Transaction{added("a", "6", set{}, "")}},
+		"begins with another incarnation":     {unselected("a", "5", nil), state("b", "9", nil), []txn.Transaction{added("b", "9", set{}, "")}},
+		"ceases":                              {before: state("a", "5", nil), after: unselected("a", "6", set{"rack": "r7"})},
+		"ceases with another incarnation":     {state("a", "5", nil), unselected("b", "9", nil), []txn.Transaction{of(txn.Deleted, "a", "5", set{}, "")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := watcher.Observer{RecordUpdates: true}.Observe(tc.before, tc.after, observed)
@@ -113,6 +131,8 @@ func TestCatchUp(t *testing.T) {
 		"restored, changed":                    {state("b", "9", set{"rack": "r8", labels.Marker: "3"}), &saved, txn.Updated, ""},
 		"restored but not noted, unchanged":    {state("c", "9", set{"rack": "r7", labels.Marker: "3"}), &saved, "", ""},
 		"restored but not noted, changed":      {state("c", "9", set{labels.Marker: "3"}), &saved, txn.Updated, ""},
+		"not looked after, no record":          {unselected("a", "9", nil), nil, "", ""},
+		"not looked after, changed":            {unselected("a", "9", nil), &saved, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, transactionOf(tc.node, tc.want, true), watcher.Observer{RecordUpdates: true}.CatchUp(tc.node, tc.record, false, observed))

@@ -2,9 +2,11 @@
 // real API server:
 //   - the API server takes every object, without a warning;
 //   - the pods are admitted in their namespace, which enforces the restricted Pod Security Standard;
-//   - the built programs work with the rights of their service accounts, and use each of these rights: the audit log of
-//     the API server is compared with the rules of the roles;
-//   - the overlays render what they say, with flags that the programs know.
+//   - the built programs work with the rights of their service accounts, and use each of these rights, with each component: the
+//     audit log of the API server is compared with the rules of the roles;
+//   - the overlays and components render what they say, with flags that the programs know, and those that docs/operations.md shows work;
+//   - the admission policies refuse what they are there for, to the real accounts, and nothing else; where their evaluation fails, a
+//     restore waits.
 //
 // No pod runs: there is no kubelet and no controller.
 package deploy

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,27 +45,49 @@ const (
 
 // notUsed are the rights that the story does not need, each with the reason why it is given all the same.
 var notUsed = map[right]string{
-	{"watcher", "delete", "leases.coordination.k8s.io", metadata}:   orphans,
-	{"processor", "delete", "leases.coordination.k8s.io", metadata}: orphans,
-	{"watcher", "get", "leases.coordination.k8s.io", metadata}:      conflicts,
-	{"processor", "delete", "configmaps", metadata}:                 "what is left in the place of a record that was removed is deleted after a day",
+	{"watcher", "delete", "leases.coordination.k8s.io", systemNamespace}:   orphans,
+	{"processor", "delete", "leases.coordination.k8s.io", systemNamespace}: orphans,
+	{"watcher", "get", "leases.coordination.k8s.io", systemNamespace}:      conflicts,
+	{"processor", "get", "leases.coordination.k8s.io", systemNamespace}:    conflicts,
+	{"processor", "delete", "configmaps", metadata}:                        "with --retention, what is left in the place of a record that was removed is deleted after a day",
 	{"processor", "get", "configmaps", transactions}: "a processor reads a transaction only after a watch was interrupted: " +
 		"the cached one may be of a lost future",
-	{"watcher", "get", "nodes", ""}: "a watcher reads a Node only after a watch was interrupted: the event of before may be of a lost future",
+	{"watcher", "get", "nodes", ""}:                     "a watcher reads a Node only after a watch was interrupted: the event of before may be of a lost future",
+	{"watcher", "write", writeResource, transactions}:   asked,
+	{"processor", "write", writeResource, transactions}: asked,
+	{"processor", "write", writeResource, metadata}:     asked,
 	{"processor", "patch", "events.events.k8s.io", transactions}: "client-go patches an event that it repeats; a malformed " +
 		"transaction is another version of its object each time it is reported, so today that is always a new event",
+}
+
+const asked = "the admission policies ask for it, and no request: see TestTheVerbWriteIsNeeded"
+
+// notUsedWithout are those that the story needs only with a component.
+var notUsedWithout = map[string]map[right]string{
+	withProtection: {{"processor", "patch", "events.events.k8s.io", metav1.NamespaceDefault}: "client-go patches an event that it " +
+		"repeats: LabelsRestoreFailed is one, too, but this story repeats DeletionWaits only"},
 }
 
 const conflicts = "a member reads its Lease only when somebody else has written it"
 
 const orphans = "the Lease of a member that died is deleted after a minute, when the story is over"
 
-// TestRightsAreExactlyEnough runs the programs with tokens of their service accounts, and lets happen whatever they have a right for.
+// TestRightsAreExactlyEnough runs the programs with tokens of their service accounts, and lets happen whatever they have a right for: with
+// the rights of the base, with those of each component, and with all of them.
 func TestRightsAreExactlyEnough(t *testing.T) {
-	s := newStory(t)
+	for _, components := range [][]string{nil, {withRetention}, {withProtection}, {withRetention, withProtection, controlPlane}} {
+		v := variant{base, components}
+		t.Run(v.String(), func(t *testing.T) { checkRights(t, v) })
+	}
+}
+
+func checkRights(t *testing.T, v variant) {
+	t.Helper()
+	s := newStory(t, v)
 	s.tell()
-	given, excepted := granted(t, render(t, minikube)), rights{}
-	for one := range notUsed {
+	reasons := s.notUsed()
+	given, excepted := granted(t, v.render(t)), rights{}
+	for one := range reasons {
 		excepted[one] = true
 	}
 	require.Empty(t, excepted.minus(given), "exceptions for what is not given")
@@ -78,7 +100,7 @@ func TestRightsAreExactlyEnough(t *testing.T) {
 	done, forbidden := used(t, s.begin)
 	assert.Empty(t, forbidden, "requests")
 	assert.Empty(t, done.minus(given), "rights that are used, and not by these manifests given")
-	for one, reason := range notUsed {
+	for one, reason := range reasons {
 		assert.NotContains(t, done, one, "this is used: the reason %q does not hold", reason)
 	}
 	for _, p := range s.programs {
@@ -86,21 +108,23 @@ func TestRightsAreExactlyEnough(t *testing.T) {
 	}
 }
 
-// story is a cluster in which the programs of the minikube overlay run.
+// story is a cluster in which the programs of some manifests run.
 type story struct {
 	t        *testing.T
+	variant  variant
 	client   client.Client
 	args     map[string][]string // of the manifests, by program
 	begin    int64               // the end of the audit log when the story began
 	programs []*programs.Program
 }
 
-func newStory(t *testing.T) *story {
+func newStory(t *testing.T, v variant) *story {
 	t.Helper()
-	s := &story{t: t, client: newClient(t, rest.NoWarnings{}), args: map[string][]string{}}
-	install(t, s.client)
+	s := &story{t: t, variant: v, client: newClient(t, rest.NoWarnings{}), args: map[string][]string{}}
+	objects := v.render(t)
+	installObjects(t, s.client, objects)
 	s.begin = auditLogSize(t)
-	for _, d := range all[appsv1.Deployment](t, render(t, minikube), "Deployment") {
+	for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
 		s.args[d.Name] = d.Spec.Template.Spec.Containers[0].Args
 	}
 	// After the programs: what one test leaves is work for the programs of the next.
@@ -116,10 +140,32 @@ func newStory(t *testing.T) *story {
 	return s
 }
 
-// empty removes all transactions, records and Leases.
+// with reports whether the manifests have a component.
+func (s *story) with(component string) bool { return slices.Contains(s.variant.components, component) }
+
+// notUsed returns the rights that the programs have and do not need here, with the reasons.
+func (s *story) notUsed() map[right]string {
+	reasons := maps.Clone(notUsed)
+	for component, ofFlag := range onlyWith {
+		if !s.with(component) {
+			maps.DeleteFunc(reasons, func(one right, _ string) bool { return ofFlag[one] })
+			maps.Copy(reasons, notUsedWithout[component])
+		}
+	}
+	return reasons
+}
+
+// empty removes all nodes, protected or not, and all transactions, records and Leases.
 func (s *story) empty() {
 	ctx := context.WithoutCancel(s.t.Context())
-	for _, namespace := range []string{transactions, metadata} {
+	var nodes corev1.NodeList
+	assert.NoError(s.t, s.client.List(ctx, &nodes))
+	for i := range nodes.Items {
+		unprotected := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		assert.NoError(s.t, client.IgnoreNotFound(s.client.Patch(ctx, &nodes.Items[i], unprotected)))
+	}
+	assert.NoError(s.t, s.client.DeleteAllOf(ctx, &corev1.Node{}))
+	for _, namespace := range []string{transactions, metadata, systemNamespace} {
 		for _, obj := range []client.Object{&corev1.ConfigMap{}, &coordinationv1.Lease{}} {
 			assert.NoError(s.t, s.client.DeleteAllOf(ctx, obj, client.InNamespace(namespace)))
 		}
@@ -139,7 +185,11 @@ func (s *story) tell() {
 	// As in a cluster whose API server does not stream lists: these list first, then watch.
 	s.t.Setenv("KUBE_FEATURE_WatchListClient", "false")
 	s.start("watcher")
-	s.start("processor", "--retention=20s", "--protect=finalizer", "--save-delay=1s")
+	processor := []string{"--save-delay=1s"}
+	if s.with(withRetention) {
+		processor = append(processor, "--retention=20s") // the last one counts, and not that of the manifests
+	}
+	s.start("processor", processor...)
 
 	s.goWrong() // first: events are written a while after they are made
 	s.saved(name, labels)
@@ -153,6 +203,9 @@ func (s *story) tell() {
 		assert.Equal(c, "r7", node.Labels["rack"])
 	}, "the labels are restored")
 	s.delete(name)
+	if !s.with(withRetention) {
+		return
+	}
 	s.eventually(func(c *assert.CollectT) {
 		cm := &corev1.ConfigMap{}
 		require.NoError(c, s.client.Get(s.t.Context(), types.NamespacedName{Namespace: metadata, Name: name}, cm))
@@ -172,11 +225,13 @@ func (s *story) goWrong() {
 	s.create(stuck, map[string]string{"rack": "r7"})
 	s.saved(stuck, map[string]string{"rack": "r7"})
 	s.edit(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metadata, Name: stuck}}, `{"data":{"labels_restored":"nonsense"}}`)
-	s.eventually(func(c *assert.CollectT) {
-		node := &corev1.Node{}
-		require.NoError(c, s.client.Get(s.t.Context(), types.NamespacedName{Name: stuck}, node))
-		assert.NotEmpty(c, node.Finalizers)
-	}, "the node is protected")
+	if s.with(withProtection) {
+		s.eventually(func(c *assert.CollectT) {
+			node := &corev1.Node{}
+			require.NoError(c, s.client.Get(s.t.Context(), types.NamespacedName{Name: stuck}, node))
+			assert.NotEmpty(c, node.Finalizers)
+		}, "the node is protected")
+	}
 	require.NoError(s.t, s.client.Delete(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: stuck}}))
 	// LabelsTooLarge, twice: more than the 1 MiB that the values of a ConfigMap may have.
 	huge := map[string]string{}
@@ -201,14 +256,12 @@ func (s *story) start(name string, args ...string) {
 
 func (s *story) kubeconfigOf(account string) string {
 	s.t.Helper()
-	token := &authenticationv1.TokenRequest{}
-	serviceAccount := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: account}}
-	require.NoError(s.t, s.client.SubResource("token").Create(s.t.Context(), serviceAccount, token))
+	token := tokenOf(s.t, s.client, account)
 	cfg, err := clientcmd.LoadFromFile(api.Kubeconfig)
 	require.NoError(s.t, err)
 	require.NoError(s.t, clientcmdapi.FlattenConfig(cfg))
 	for name := range cfg.AuthInfos {
-		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
 	}
 	path := filepath.Join(s.t.TempDir(), "kubeconfig")
 	require.NoError(s.t, clientcmd.WriteToFile(*cfg, path))

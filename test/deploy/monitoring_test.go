@@ -77,7 +77,7 @@ func scrape(t *testing.T, name string, args ...string) string {
 	address := listener.Addr().String()
 	require.NoError(t, listener.Close())
 	p, err := programs.Start(name, name+"-scraped", api.Kubeconfig, append(args, "--metrics-bind-address="+address,
-		"--transaction-namespace=scraped-transactions", "--metadata-namespace=scraped-records")...)
+		"--transaction-namespace=scraped-transactions", "--metadata-namespace=scraped-records", "--membership-namespace=scraped-members")...)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, p.Kill()) })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -24,18 +24,22 @@ import (
 )
 
 func TestOverlaysRenderWhatTheySay(t *testing.T) {
-	common := []string{"--transaction-namespace=node-metadata-transactions", "--metadata-namespace=node-metadata", "--wait-for-cluster"}
-	for dir, replicas := range map[string]int32{base: 2, minikube: 1, ha: 3} {
-		t.Run(dir, func(t *testing.T) {
-			objects := render(t, dir)
+	common := []string{"--transaction-namespace=node-metadata-transactions", "--metadata-namespace=node-metadata", "--membership-namespace=nodekeeper-system", "--wait-for-cluster"}
+	flags := map[string]string{withRetention: "--retention=720h", withProtection: "--protect=finalizer"}
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			objects := v.render(t)
+			replicas := map[string]int32{base: 2, minikube: 1, ha: 3}[v.dir]
 			args := map[string][]string{}
 			for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
 				assert.Equal(t, new(replicas), d.Spec.Replicas, "replicas of %s", d.Name)
 				args[d.Name] = d.Spec.Template.Spec.Containers[0].Args
 			}
 			want := map[string][]string{"watcher": common, "processor": common}
-			if dir == ha {
-				want["processor"] = append(slices.Clone(common), "--retention=720h")
+			for _, component := range v.all() {
+				if flag := flags[component]; flag != "" {
+					want["processor"] = append(slices.Clone(want["processor"]), flag)
+				}
 			}
 			assert.Equal(t, want, args)
 			for _, budget := range all[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget") {
@@ -48,29 +52,37 @@ func TestOverlaysRenderWhatTheySay(t *testing.T) {
 
 // TestProgramsKnowTheirManifests: the flags of the args, and the ports of the probes and the metrics, which are the programs' defaults.
 func TestProgramsKnowTheirManifests(t *testing.T) {
-	for _, dir := range []string{base, minikube, ha} {
-		for _, d := range all[appsv1.Deployment](t, render(t, dir), "Deployment") {
-			t.Run(dir+"/"+d.Name, func(t *testing.T) {
+	for _, v := range variants {
+		for _, d := range all[appsv1.Deployment](t, v.render(t), "Deployment") {
+			t.Run(v.String()+"/"+d.Name, func(t *testing.T) {
 				container := d.Spec.Template.Spec.Containers[0]
-				// Args are parsed in order: one that is not known is an error before the help is reached.
-				p, err := programs.Start(d.Name, d.Name, "none", slices.Concat(container.Args, []string{"--help"})...)
-				require.NoError(t, err)
-				t.Cleanup(func() { assert.NoError(t, p.Kill()) })
-				select {
-				case <-p.Done():
-				case <-time.After(patience):
-					require.Fail(t, "it goes on")
-				}
-				require.Zero(t, p.ExitCode(), "%s", p.Output())
+				help := helpOf(t, &d)
 				require.Len(t, container.Ports, 2)
 				for _, port := range container.Ports {
-					assert.Contains(t, p.Output(), fmt.Sprintf(`(default ":%d")`, port.ContainerPort), "port %s", port.Name)
+					assert.Contains(t, help, fmt.Sprintf(`(default ":%d")`, port.ContainerPort), "port %s", port.Name)
 				}
 				assert.Equal(t, "health", container.LivenessProbe.HTTPGet.Port.StrVal)
 				assert.Equal(t, "health", container.ReadinessProbe.HTTPGet.Port.StrVal)
 			})
 		}
 	}
+}
+
+// helpOf returns what a program prints for --help after the args of its manifest. Args are parsed in order: one that is not known is an
+// error before the help is reached.
+func helpOf(t *testing.T, d *appsv1.Deployment) string {
+	t.Helper()
+	args := slices.Concat(d.Spec.Template.Spec.Containers[0].Args, []string{"--help"})
+	p, err := programs.Start(d.Name, d.Name, "none", args...)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, p.Kill()) })
+	select {
+	case <-p.Done():
+	case <-time.After(patience):
+		require.Fail(t, "it goes on")
+	}
+	require.Zero(t, p.ExitCode(), "%s", p.Output())
+	return p.Output()
 }
 
 // warnings keeps what the API server warns of: fields that are deprecated or unknown, and pods that are not to be admitted.
@@ -83,8 +95,8 @@ func TestAPIServerTakesEveryObject(t *testing.T) {
 	c := newClient(t, &said)
 	install(t, c)
 	manifests := map[string][]object{"protection": parse(t, filepath.Join(root, "protection", "policy.yaml"))}
-	for _, dir := range []string{base, minikube, ha} {
-		manifests[dir] = render(t, dir)
+	for _, v := range variants {
+		manifests[v.String()] = v.render(t)
 	}
 	for dir, objects := range manifests {
 		for _, obj := range objects {
@@ -94,11 +106,14 @@ func TestAPIServerTakesEveryObject(t *testing.T) {
 	assert.Empty(t, said)
 }
 
-// TestAllOverlaysAreTested finds an overlay that nobody has added to the tests.
+// TestAllOverlaysAreTested finds an overlay or component that nobody has added to the tests.
 func TestAllOverlaysAreTested(t *testing.T) {
 	found, err := filepath.Glob(filepath.Join(root, "overlays", "*"))
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{filepath.Join(root, minikube), filepath.Join(root, ha)}, found)
+	found, err = filepath.Glob(filepath.Join(root, "components", "*"))
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{filepath.Join(root, withRetention), filepath.Join(root, withProtection), filepath.Join(root, controlPlane), filepath.Join(root, noPolicies)}, found)
 }
 
 // TestPodsAreSelected: a selector that selects nothing is no error, and does nothing.
@@ -157,9 +172,9 @@ func TestPodsAreAdmitted(t *testing.T) {
 	for _, name := range []string{"watcher", "processor"} {
 		require.NoError(t, c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: withoutQuota, Name: name}}))
 	}
-	for _, dir := range []string{base, minikube, ha} {
-		for _, d := range all[appsv1.Deployment](t, render(t, dir), "Deployment") {
-			assert.NoError(t, c.Create(t.Context(), podOf(&d)), "%s: the pod of %s", dir, d.Name)
+	for _, v := range variants {
+		for _, d := range all[appsv1.Deployment](t, v.render(t), "Deployment") {
+			assert.NoError(t, c.Create(t.Context(), podOf(&d)), "%s: the pod of %s", v, d.Name)
 			assert.Empty(t, said)
 
 			lax := podOf(&d)

@@ -36,11 +36,17 @@ type object = *unstructured.Unstructured
 // render returns the objects of a directory under deploy, as kubectl apply -k would send them.
 func render(t *testing.T, dir string) []object {
 	t.Helper()
+	return renderAt(t, filepath.Join(root, dir))
+}
+
+// renderAt is render for a directory anywhere.
+func renderAt(t *testing.T, dir string) []object {
+	t.Helper()
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		t.Skip("there is no kubectl on this machine, which renders the manifests")
 	}
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "kubectl", "kustomize", filepath.Join(root, dir))
+	cmd := exec.CommandContext(t.Context(), "kubectl", "kustomize", dir)
 	cmd.Stderr = &stderr
 	rendered, err := cmd.Output()
 	require.NoError(t, err, "kubectl kustomize %s: %s", dir, &stderr)
@@ -98,15 +104,23 @@ func newClient(t *testing.T, warnings rest.WarningHandler) client.Client {
 	return c
 }
 
-// install applies the namespaces, service accounts, roles, bindings and quotas of the base.
+// install applies the namespaces, service accounts, roles, bindings, quotas and admission policies of the base, and returns when the
+// policies are in force.
 func install(t *testing.T, c client.Client) {
 	t.Helper()
-	for _, obj := range render(t, base) {
+	installObjects(t, c, render(t, base))
+}
+
+// installObjects applies those of some manifests.
+func installObjects(t *testing.T, c client.Client, objects []object) {
+	t.Helper()
+	for _, obj := range objects {
 		switch obj.GetKind() {
-		case "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ResourceQuota":
+		case "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ResourceQuota", policyKind, bindingKind:
 			require.NoError(t, apply(t, c, obj), "applying %s %s", obj.GetKind(), obj.GetName())
 		}
 	}
+	inForce(t, c)
 }
 
 // apply does what kubectl apply --server-side does.

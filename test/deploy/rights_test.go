@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -140,23 +141,42 @@ func used(t require.TestingT, from int64) (found rights, forbidden []string) {
 	return found, forbidden
 }
 
-func TestClusterRolesAreForNodesAndTheTwoNamespacesOnly(t *testing.T) {
+func TestClusterRolesAreForNodesAndOurNamespacesOnly(t *testing.T) {
 	for _, role := range all[rbacv1.ClusterRole](t, render(t, base), "ClusterRole") {
 		for one := range rightsOf(role.Rules) {
 			assert.Contains(t, []string{"nodes", "namespaces"}, one.resource, "role %s", role.Name)
 		}
 		for _, rule := range role.Rules {
 			if slices.Contains(rule.Resources, "namespaces") {
-				assert.ElementsMatch(t, []string{transactions, metadata}, rule.ResourceNames)
+				assert.ElementsMatch(t, []string{transactions, metadata, systemNamespace}, rule.ResourceNames)
 				assert.Equal(t, []string{"get"}, rule.Verbs)
 			}
 		}
 	}
 }
 
-func TestOverlaysGiveTheRightsOfTheBase(t *testing.T) {
-	want := granted(t, render(t, base))
-	for _, dir := range []string{minikube, ha} {
-		assert.Equal(t, want, granted(t, render(t, dir)), dir)
+// onlyWith are the rights that a component brings: those that no other flag needs.
+var onlyWith = map[string]rights{
+	withRetention: {
+		{"processor", "patch", "configmaps", metadata}:                  true,
+		{"processor", "delete", "configmaps", metadata}:                 true,
+		{"processor", "get", "leases.coordination.k8s.io", metadata}:    true,
+		{"processor", "create", "leases.coordination.k8s.io", metadata}: true,
+		{"processor", "update", "leases.coordination.k8s.io", metadata}: true,
+	},
+	withProtection: {{"processor", "watch", "nodes", ""}: true},
+}
+
+func TestComponentsBringTheirRightsAndNothingElseDoes(t *testing.T) {
+	ofBase := granted(t, render(t, base))
+	for _, v := range variants {
+		want := maps.Clone(ofBase)
+		for _, component := range v.all() {
+			for one := range onlyWith[component] {
+				require.NotContains(t, ofBase, one, "the base gives what only %s needs", component)
+				want[one] = true
+			}
+		}
+		assert.Equal(t, want, granted(t, v.render(t)), v)
 	}
 }

@@ -30,7 +30,7 @@ func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("what a process takes is read from /proc")
 	}
-	s := newStory(t)
+	s := newStory(t, variant{dir: minikube})
 	nodes := &herd{story: s, prefix: "sized-"}
 	t.Cleanup(nodes.delete)
 	nodes.create(true)

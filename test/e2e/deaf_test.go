@@ -32,7 +32,7 @@ func (f forbids) Serve(w http.ResponseWriter, r *http.Request, next http.Handler
 
 func (e *env) asks(t require.TestingT, identity string) string {
 	var lease coordinationv1.Lease
-	err := e.client.Get(e.t.Context(), client.ObjectKey{Namespace: e.metadata, Name: identity}, &lease)
+	err := e.client.Get(e.t.Context(), client.ObjectKey{Namespace: e.members, Name: identity}, &lease)
 	if client.IgnoreNotFound(err) != nil {
 		require.NoError(t, err)
 	}

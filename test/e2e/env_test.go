@@ -40,10 +40,10 @@ type env struct {
 	t *testing.T
 	// prefix begins the names of the test's nodes, so that no two tests have a node in common.
 	prefix string
-	// transactions and metadata are the namespaces. The programs make them.
-	transactions, metadata string
-	programs               []*programs.Program
-	nodes                  map[string]bool // all that there have been
+	// transactions, metadata and members are the namespaces. The programs make them.
+	transactions, metadata, members string
+	programs                        []*programs.Program
+	nodes                           map[string]bool // all that there have been
 }
 
 // newEnv makes an environment, which ends with the test.
@@ -54,7 +54,7 @@ func newEnv(t *testing.T) *env {
 	id := "e2e-" + rand.String(6)
 	e := &env{
 		cluster: c, t: t, prefix: id + "-", nodes: map[string]bool{},
-		transactions: id + "-transactions", metadata: id + "-metadata",
+		transactions: id + "-transactions", metadata: id + "-metadata", members: id + "-members",
 	}
 	t.Cleanup(e.end)
 	return e
@@ -78,7 +78,7 @@ func (e *env) end() {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		errs = append(errs, client.IgnoreNotFound(e.client.Delete(ctx, node)))
 	}
-	for _, name := range []string{e.transactions, e.metadata} {
+	for _, name := range []string{e.transactions, e.metadata, e.members} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		errs = append(errs, client.IgnoreNotFound(e.client.Delete(ctx, namespace)))
 	}
@@ -129,6 +129,7 @@ func (e *env) start(program, kubeconfig string, args ...string) *programs.Progra
 	p, err := programs.Start(program, identity, kubeconfig, append([]string{
 		"--transaction-namespace=" + e.transactions,
 		"--metadata-namespace=" + e.metadata,
+		"--membership-namespace=" + e.members,
 	}, args...)...)
 	require.NoError(e.t, err)
 	e.programs = append(e.programs, p)

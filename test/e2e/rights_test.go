@@ -28,7 +28,7 @@ func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 func (e *env) seeNamespaces() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get"},
-		ResourceNames: []string{e.transactions, e.metadata},
+		ResourceNames: []string{e.transactions, e.metadata, e.members},
 	}
 }
 
@@ -41,7 +41,8 @@ func (e *env) leastRights(program string) rights {
 		"watcher": {
 			"":                      {e.seeNamespaces(), rule("", "nodes", "get", "list", "watch")},
 			e.transactions:          {rule("", "configmaps", "create", "get", "list", "watch", "patch")},
-			e.metadata:              {rule("", "configmaps", "list", "watch"), leases},
+			e.metadata:              {rule("", "configmaps", "list", "watch")},
+			e.members:               {leases},
 			metav1.NamespaceDefault: {events},
 		},
 		"processor": {
@@ -51,7 +52,12 @@ func (e *env) leastRights(program string) rights {
 				rule("coordination.k8s.io", "leases", "get", "list", "create", "update", "delete"),
 				events,
 			},
-			e.metadata:              {rule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"), leases, events},
+			e.metadata: {
+				rule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"),
+				rule("coordination.k8s.io", "leases", "get", "create", "update"), // with --retention
+				events,
+			},
+			e.members:               {leases},
 			metav1.NamespaceDefault: {events},
 		},
 	}
@@ -133,7 +139,7 @@ func TestEventsAreNotNeeded(t *testing.T) {
 // createNamespaces makes the namespaces for programs that may not.
 func (e *env) createNamespaces() {
 	e.t.Helper()
-	for _, name := range []string{e.transactions, e.metadata} {
+	for _, name := range []string{e.transactions, e.metadata, e.members} {
 		require.NoError(e.t, e.client.Create(e.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
 }

@@ -60,7 +60,7 @@ func TestByHandSaysIfNobodyAppliesIt(t *testing.T) {
 	assert.Contains(t, e.run("status", "--stuck-after=0s").stdout, "1 thing stuck")
 	r := e.run("status")
 	assert.Equal(t, 1, r.code)
-	assert.Regexp(t, `^Status: +unwell: no watcher is ready, no processor is ready\n`, r.stdout, "half a second is not stuck")
+	assert.Regexp(t, `(?s)^Status: +unwell: no ready watcher, no ready processor\n`, r.stdout, "half a second is not stuck")
 	e.start("processor")
 	e.saved("node-1", of("node-1", "r1"))
 }
@@ -140,6 +140,29 @@ func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 	assert.NotContains(t, e.run("status").stdout, "stuck")
 }
 
+// TestDeletionThatWaitsForNobody: a node that cannot be deleted as no processor protects nodes any more is stuck.
+func TestDeletionThatWaitsForNobody(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	e.start("watcher")
+	e.create("node-1", of("node-1", "r1"))
+	setFinalizers := func(list string) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+		require.NoError(t, e.client.Patch(t.Context(), n, rawMerge(`{"metadata":{"finalizers":`+list+`}}`)))
+	}
+	setFinalizers(`["example.com/hold","nodekeeper.dev/save-labels"]`)
+	require.NoError(t, e.client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}))
+	assert.NotContains(t, e.run("status", "--stuck-after=0s").stdout, "finalizer", "nodekeeper does not keep it: another finalizer is there")
+	setFinalizers(`["nodekeeper.dev/save-labels"]`)
+	e.eventually(func(c *assert.CollectT) {
+		r := e.run("status", "--stuck-after=1s")
+		assert.Equal(c, 1, r.code)
+		assert.Regexp(c, `node-1: its deletion has been waiting for \d+s for the finalizer nodekeeper.dev/save-labels\n +run a processor`, r.stdout)
+	}, "it is stuck")
+	assert.NotContains(t, e.run("status").stdout, "finalizer", "a few seconds are not stuck")
+	setFinalizers(`[]`)
+}
+
 // TestUnreadableRecord: it is told everywhere, and nothing acts on it but who removes it.
 func TestUnreadableRecord(t *testing.T) {
 	e := newEnv(t, api)
@@ -178,12 +201,13 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	assert.Contains(t, e.fails("show", "node-0"), "kubectl nodekeeper list shows which there are")
 	r := e.run("status", "--server=https://127.0.0.1:1")
 	assert.Equal(t, 1, r.code)
-	assert.Regexp(t, `^Status: +unwell: it is unknown how nodekeeper is: .*check that it runs`, r.stdout)
+	assert.Regexp(t, `(?s)^Status: +unwell: it is unknown how nodekeeper is: .*check that it runs`, r.stdout)
 	assert.Contains(t, e.run("status", "--server=https://127.0.0.1:1", "-o", "json").stdout, "it is unknown how nodekeeper is")
 	assert.Equal(t, 2, e.run("status", "--what").code)
-	r = e.run("status", "--metadata-namespace=not-there")
+	e.flags = append(e.flags, "--metadata-namespace=not-there")
+	r = e.run("status")
 	assert.Equal(t, 1, r.code)
-	assert.Contains(t, r.stdout, "unwell: namespace not-there is missing, no watcher is ready")
+	assert.Contains(t, r.stdout, "unwell: namespace not-there is missing, no ready watcher")
 	e.kubeconfig = "/none"
 	assert.Contains(t, e.fails("list"), "check that it runs, and that --kubeconfig or --context names it", "as for kubectl, that is localhost:8080")
 }

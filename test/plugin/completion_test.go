@@ -14,12 +14,13 @@ import (
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
 )
 
 // TestCompletion asks as a shell does that completes kubectl nodekeeper.
 func TestCompletion(t *testing.T) {
-	e := newEnvIn(t, api, "node-metadata-transactions", "node-metadata")
+	e := newEnvIn(t, api, "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
 	script, err := filepath.Abs(filepath.Join("..", "..", "cmd", "kubectl-nodekeeper"))
 	require.NoError(t, err)
 	e.path = script + string(os.PathListSeparator) + e.path

@@ -44,21 +44,21 @@ type env struct {
 	kubeconfig string
 	path       string // $PATH, with the plugin
 	// flags are what the plugin is given besides the arguments.
-	flags                  []string
-	transactions, metadata string
-	programs               []*programs.Program
+	flags                           []string
+	transactions, metadata, members string
+	programs                        []*programs.Program
 }
 
 // newEnv makes an environment with namespaces of its own in an API server, which ends with the test.
 func newEnv(t *testing.T, c *controlplane.ControlPlane) *env {
 	t.Helper()
 	id := "test-" + rand.String(6)
-	e := newEnvIn(t, c, id+"-transactions", id+"-metadata")
-	e.flags = []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata}
+	e := newEnvIn(t, c, id+"-transactions", id+"-metadata", id+"-members")
+	e.flags = []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata, "--membership-namespace=" + e.members}
 	return e
 }
 
-func newEnvIn(t *testing.T, c *controlplane.ControlPlane, transactions, metadata string) *env {
+func newEnvIn(t *testing.T, c *controlplane.ControlPlane, transactions, metadata, members string) *env {
 	t.Helper()
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		t.Skip("there is no kubectl on this machine, which runs the plugin")
@@ -66,12 +66,12 @@ func newEnvIn(t *testing.T, c *controlplane.ControlPlane, transactions, metadata
 	plugin, err := programs.Path("kubectl-nodekeeper")
 	require.NoError(t, err)
 	e := &env{
-		t: t, kubeconfig: c.Kubeconfig, transactions: transactions, metadata: metadata,
+		t: t, kubeconfig: c.Kubeconfig, transactions: transactions, metadata: metadata, members: members,
 		path: filepath.Dir(plugin) + string(os.PathListSeparator) + os.Getenv("PATH"),
 	}
 	e.client, err = client.New(c.Config, client.Options{})
 	require.NoError(t, err)
-	for _, name := range []string{transactions, metadata} {
+	for _, name := range []string{transactions, metadata, members} {
 		require.NoError(t, e.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
 	t.Cleanup(e.end)
@@ -170,7 +170,7 @@ func (e *env) shortNameOfOldest(node string) string {
 // start starts a watcher or a processor and returns it when it is ready.
 func (e *env) start(program string, args ...string) *programs.Program {
 	e.t.Helper()
-	common := []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata}
+	common := []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata, "--membership-namespace=" + e.members}
 	if program == "watcher" {
 		common = append(common, "-v=1") // which tells what it leaves out, too
 	} else {

@@ -22,7 +22,7 @@ func (e *env) watched() {
 	e.t.Helper()
 	now := metav1.NewMicroTime(time.Now())
 	require.NoError(e.t, e.client.Create(e.t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "late-watcher", Labels: set{ring.Label: "watcher"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.members, Name: "late-watcher", Labels: set{ring.Label: "watcher"}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("late-watcher"), LeaseDurationSeconds: new(int32(600)), AcquireTime: &now, RenewTime: &now},
 	}))
 }

@@ -11,10 +11,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/test/controlplane"
 )
 
@@ -23,8 +28,9 @@ func TestRolesAreEnough(t *testing.T) {
 	c, err := controlplane.Start(controlplane.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
-	e := newEnvIn(t, c, "node-metadata-transactions", "node-metadata")
+	e := newEnvIn(t, c, "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
 	e.install(filepath.Join("..", "..", "deploy", "users"))
+	e.enforcePolicies(c)
 	w, p := e.start("watcher"), e.start("processor")
 	for _, name := range []string{"node-1", "node-2", "node-3"} {
 		e.create(name, of(name, "r1"))
@@ -40,7 +46,6 @@ func TestRolesAreEnough(t *testing.T) {
 	e.kubeconfig, err = c.KubeconfigFor("viewer", "nodekeeper:viewers")
 	require.NoError(t, err)
 	for _, args := range [][]string{
-		{"status"},
 		{"list"},
 		{"show", "node-1"},
 		{"pending"},
@@ -57,6 +62,9 @@ func TestRolesAreEnough(t *testing.T) {
 	} {
 		e.must(args...)
 	}
+	status := e.run("status")
+	assert.Empty(t, status.stderr)
+	assert.Regexp(t, `^Status: +unwell: no ready watcher\n`, status.stdout)
 	e.watchOnce()
 	for _, args := range [][]string{
 		{"save", "node-1"}, {"forget", "node-2", "--yes"}, {"set", "node-2", "a=b"}, {"prune", "--older-than=0s", "--yes"},
@@ -113,7 +121,13 @@ func (e *env) install(dir string) {
 	cmd.Stderr = &stderr
 	rendered, err := cmd.Output()
 	require.NoError(e.t, err, stderr.String())
-	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096); ; {
+	e.apply(rendered)
+}
+
+// apply applies manifests.
+func (e *env) apply(manifests []byte) {
+	e.t.Helper()
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096); ; {
 		obj := &unstructured.Unstructured{}
 		err := decoder.Decode(obj)
 		if errors.Is(err, io.EOF) {
@@ -122,4 +136,29 @@ func (e *env) install(dir string) {
 		require.NoError(e.t, err)
 		require.NoError(e.t, e.client.Apply(e.t.Context(), client.ApplyConfigurationFromUnstructured(obj), client.FieldOwner("test")))
 	}
+}
+
+// enforcePolicies applies the admission policies, and returns when a user who may write ConfigMaps but not nodekeeper's is refused.
+func (e *env) enforcePolicies(c *controlplane.ControlPlane) {
+	e.t.Helper()
+	policies, err := os.ReadFile(filepath.Join("..", "..", "deploy", "base", "admission.yaml"))
+	require.NoError(e.t, err)
+	e.apply(policies)
+	require.NoError(e.t, e.client.Create(e.t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "test:forger"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-edit"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "forger"}},
+	}))
+	cfg := rest.CopyConfig(c.Config)
+	cfg.Impersonate.UserName = "forger"
+	forger, err := client.New(cfg, client.Options{})
+	require.NoError(e.t, err)
+	e.eventually(func(ct *assert.CollectT) {
+		for _, namespace := range []string{e.transactions, e.metadata} {
+			forged := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: "forged", Annotations: map[string]string{"nodekeeper.dev/forgotten": "7"},
+			}}
+			assert.ErrorContains(ct, forger.Create(e.t.Context(), forged, client.DryRunAll), "labels.nodekeeper.dev")
+		}
+	}, "the admission policies are in force")
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/controlplane"
 )
@@ -38,7 +39,7 @@ func TestStory(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
 	s := &story{
-		env:  newEnvIn(t, c, "node-metadata-transactions", "node-metadata"),
+		env:  newEnvIn(t, c, "node-metadata-transactions", "node-metadata", ring.DefaultNamespace),
 		same: newNormalizer(), sessions: map[string]*strings.Builder{},
 	}
 	s.fourDigits()

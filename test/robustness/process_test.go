@@ -66,7 +66,7 @@ func (p *process) run(ctx context.Context) {
 
 // live is one life of the program.
 func (p *process) live(ctx context.Context) {
-	args := append([]string{"--transaction-namespace=" + transactions, "--metadata-namespace=" + metadata}, p.args...)
+	args := append([]string{"--transaction-namespace=" + transactions, "--metadata-namespace=" + metadata, "--membership-namespace=" + metadata}, p.args...)
 	running, err := programs.Start(p.program, p.identity(), p.kubeconfig, args...)
 	if err != nil {
 		p.world.fail("starting %s: %v", p.name, err)

@@ -1,0 +1,181 @@
+package deploy_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"nodekeeper.dev/test/programs"
+)
+
+// The components, which a kustomization adds to one of the directories that can be applied.
+const (
+	withRetention  = "components/retention"
+	withProtection = "components/protection"
+	controlPlane   = "components/control-plane"
+	noPolicies     = "components/no-admission-policies"
+)
+
+// variant is one of these directories with components.
+type variant struct {
+	dir        string
+	components []string
+}
+
+// variants are what the tests check: everything that can be applied as it is, the base with each component, and with all of them.
+var variants = []variant{
+	{base, nil},
+	{minikube, nil},
+	{ha, nil},
+	{base, []string{withRetention}},
+	{base, []string{withProtection}},
+	{base, []string{controlPlane}},
+	{base, []string{noPolicies}},
+	{base, []string{withRetention, withProtection, controlPlane}},
+	{ha, []string{withProtection, controlPlane}},
+}
+
+func (v variant) String() string {
+	return strings.Join(slices.Concat([]string{v.dir}, v.components), "+")
+}
+
+// all returns the components, with those that the directory has itself.
+func (v variant) all() []string {
+	if v.dir == ha {
+		return slices.Concat([]string{withRetention}, v.components)
+	}
+	return v.components
+}
+
+// render returns the objects, as kubectl apply -k would send them.
+func (v variant) render(t *testing.T) []object {
+	t.Helper()
+	if len(v.components) == 0 {
+		return render(t, v.dir)
+	}
+	above := func(path string) string { return filepath.Join("..", "..", path) }
+	kustomization := map[string][]string{"resources": {above(v.dir)}}
+	for _, component := range v.components {
+		kustomization["components"] = append(kustomization["components"], above(component))
+	}
+	content, err := yaml.Marshal(kustomization)
+	require.NoError(t, err)
+	return renderOverlay(t, string(content))
+}
+
+// renderOverlay returns the objects of a kustomization that somebody writes into a directory beside our overlays.
+func renderOverlay(t *testing.T, kustomization string) []object {
+	t.Helper()
+	deploy := t.TempDir()
+	require.NoError(t, os.CopyFS(deploy, os.DirFS(root)))
+	overlay := filepath.Join(deploy, "overlays", "mine")
+	require.NoError(t, os.Mkdir(overlay, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(kustomization), 0o600))
+	return renderAt(t, overlay)
+}
+
+// TestControlPlaneComponentSelectsControlPlaneNodes: whatever value the label has, and with the taint of kubeadm.
+func TestControlPlaneComponentSelectsControlPlaneNodes(t *testing.T) {
+	taint := corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule}
+	for _, d := range all[appsv1.Deployment](t, variant{base, []string{controlPlane}}.render(t), "Deployment") {
+		pod := podOf(&d)
+		for name, test := range map[string]struct {
+			labels map[string]string
+			want   bool
+		}{
+			"kubeadm": {map[string]string{"node-role.kubernetes.io/control-plane": ""}, true},
+			"k3s":     {map[string]string{"node-role.kubernetes.io/control-plane": "true"}, true},
+			"worker":  {map[string]string{"node-role.kubernetes.io/worker": ""}, false},
+		} {
+			assert.Equal(t, test.want, requires(t, pod).Matches(labels.Set(test.labels)), "%s on a node of %s", d.Name, name)
+		}
+		assert.True(t, slices.ContainsFunc(pod.Spec.Tolerations, func(one corev1.Toleration) bool {
+			return one.Key == taint.Key && one.Operator == corev1.TolerationOpExists && (one.Effect == "" || one.Effect == taint.Effect)
+		}), "%s tolerates %s", d.Name, taint.Key)
+	}
+}
+
+// requires returns what a pod requires of the labels of its node.
+func requires(t *testing.T, pod *corev1.Pod) labels.Selector {
+	t.Helper()
+	terms := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	require.Len(t, terms, 1)
+	selector := &metav1.LabelSelector{}
+	for _, one := range terms[0].MatchExpressions {
+		selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: one.Key, Operator: metav1.LabelSelectorOperator(one.Operator), Values: one.Values,
+		})
+	}
+	found, err := metav1.LabelSelectorAsSelector(selector)
+	require.NoError(t, err)
+	return found
+}
+
+// TestFlagWithoutItsRightsNamesTheComponent: a processor whose flags somebody set without the components.
+func TestFlagWithoutItsRightsNamesTheComponent(t *testing.T) {
+	s := newStory(t, variant{dir: base})
+	// The API server may still know the rights of another test.
+	s.eventually(func(c *assert.CollectT) {
+		p, err := programs.Start("processor", "processor-alone", s.kubeconfigOf("processor"), "--retention=720h", "--protect=finalizer")
+		require.NoError(c, err)
+		defer func() { assert.NoError(c, p.Kill()) }()
+		ctx, cancel := context.WithTimeout(t.Context(), patience/4)
+		defer cancel()
+		select {
+		case <-p.Done():
+		case <-ctx.Done():
+			require.Fail(c, "it goes on")
+		}
+		assert.Equal(c, 1, p.ExitCode())
+		assert.Contains(c, p.Output(), "this identity may not watch nodes (deploy/components/protection grants it), "+
+			"nor patch configmaps in namespace node-metadata (deploy/components/retention grants it), "+
+			"nor delete configmaps in namespace node-metadata (deploy/components/retention grants it), "+
+			"nor get leases.coordination.k8s.io in namespace node-metadata (deploy/components/retention grants it), "+
+			"nor create leases.coordination.k8s.io in namespace node-metadata (deploy/components/retention grants it), "+
+			"nor update leases.coordination.k8s.io in namespace node-metadata (deploy/components/retention grants it): grant it by a Role or ClusterRole")
+	}, "it says what it lacks")
+}
+
+// documented matches the overlays that docs/operations.md shows.
+var documented = regexp.MustCompile("(?s)```yaml\n(apiVersion: kustomize.config.k8s.io/.*?)```")
+
+// TestDocumentedOverlaysWork renders them, and has the API server and the programs take what comes out.
+func TestDocumentedOverlaysWork(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	require.NoError(t, err)
+	c := newClient(t, rest.NoWarnings{})
+	install(t, c)
+	var flags []string // of the processors, beside those of the base
+	for _, overlay := range documented.FindAllSubmatch(page, -1) {
+		objects := renderOverlay(t, string(overlay[1]))
+		for _, obj := range objects {
+			assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s %s of\n%s", obj.GetKind(), obj.GetName(), overlay[1])
+		}
+		for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
+			assert.NotEmpty(t, helpOf(t, &d))
+			if d.Name == "processor" {
+				flags = append(flags, strings.Join(d.Spec.Template.Spec.Containers[0].Args[4:], " "))
+			}
+		}
+	}
+	assert.Equal(t, []string{
+		"--retention=720h --protect=finalizer --restore-mode=merge", // Installing
+		"--retention=720h",                   // Admission policies: those of ha
+		"--protect=finalizer",                // Protection
+		"--retention=720h --retention=2160h", // Retention: the last one counts
+	}, flags)
+}

@@ -1,0 +1,248 @@
+package plugin_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/test/controlplane"
+)
+
+// waiting returns what show says of why a node waits: as data and for people.
+func (e *env) waiting(t require.TestingT, node string) (inspect.Waiting, string) {
+	var shown struct{ Waiting *inspect.Waiting }
+	require.NoError(t, json.Unmarshal([]byte(e.must("show", node, "-o", "json")), &shown))
+	require.NotNil(t, shown.Waiting, "something is pending")
+	_, text, isThere := strings.Cut(e.must("show", node), "\nWaiting:")
+	require.True(t, isThere)
+	return *shown.Waiting, strings.TrimSpace(text)
+}
+
+// pend puts the event of a Node that a watcher saw so long ago.
+func (e *env) pend(typ txn.Type, name string, ago time.Duration) {
+	e.t.Helper()
+	seen := txn.Of(typ, e.live(name))
+	seen.ObservedAt = time.Now().Add(-ago)
+	require.NoError(e.t, e.queue().Put(e.t.Context(), seen))
+}
+
+// lock locks a node for somebody who renewed the lock so long ago, with a Lease that lasts so long.
+func (e *env) lock(name, holder string, renewed, lasts time.Duration) {
+	e.t.Helper()
+	at := metav1.NewMicroTime(time.Now().Add(-renewed))
+	require.NoError(e.t, e.client.Create(e.t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: name, Labels: set{nodelock.Label: nodelock.LabelValue}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: new(int32(lasts.Seconds())), AcquireTime: &at, RenewTime: &at},
+	}))
+}
+
+func TestShowSaysThatNoProcessorIsReady(t *testing.T) {
+	e := newEnv(t, api)
+	e.create("node-1", of("node-1", "r1"))
+	e.pend(txn.Updated, "node-1", 0)
+	e.lock("node-1", "processor-9", time.Hour, nodelock.LeaseDuration)
+	why, text := e.waiting(t, "node-1")
+	assert.Equal(t, []inspect.WaitReason{inspect.NoProcessor, inspect.Locked}, why.Reasons)
+	assert.True(t, why.Lock.IsExpired)
+	assert.Equal(t, "no processor is ready\n"+
+		"                locked by processor-9 for 60m; the lock has expired, and the next processor takes it over", text)
+
+	e.start("processor") // which takes the lock over
+	e.settled()
+	assert.NotContains(t, e.must("show", "node-1"), "Waiting")
+	assert.NotContains(t, e.must("show", "node-1", "-o", "yaml"), "waiting")
+}
+
+func TestShowSaysWhoHoldsTheLock(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.lock("node-1", "somebody", 0, time.Hour)
+	e.pend(txn.Updated, "node-1", 0)
+	why, text := e.waiting(t, "node-1")
+	assert.Equal(t, []inspect.WaitReason{inspect.Locked}, why.Reasons)
+	assert.Equal(t, "somebody", why.Lock.Holder)
+	assert.NotNil(t, why.Lock.Since)
+	assert.False(t, why.Lock.IsExpired)
+	assert.Regexp(t, `^locked by somebody for \d+s; the owner on the ring is processor-1$`, text)
+}
+
+func TestShowSaysThatASaveWaitsForItsBatchPeriod(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor", "--save-delay=1h")
+	e.create("node-1", of("node-1", "r1"))
+	e.pend(txn.Deleted, "node-1", 0)
+	why, text := e.waiting(t, "node-1")
+	assert.Equal(t, []inspect.WaitReason{inspect.SaveDelay}, why.Reasons)
+	assert.True(t, why.SaveDelayAssumed)
+	assert.Equal(t, 45*time.Second, why.Period.Duration)
+	assert.Equal(t, "a save waits up to 45s for the node to return (nine times --save-delay, by default)", text)
+
+	e.create("node-2", of("node-2", "r1"))
+	e.pend(txn.Updated, "node-2", 10*time.Minute)
+	why, text = e.waiting(t, "node-2")
+	assert.Equal(t, []inspect.WaitReason{inspect.Overdue}, why.Reasons)
+	assert.Regexp(t, `^processor-1 owns the node on the ring, and has not applied it yet, 9m\d+s after the end of --save-delay \(if that is 5s, the default\)$`, text)
+}
+
+// The processor that the plugin names is the one that applies the transaction.
+func TestShowNamesTheOwner(t *testing.T) {
+	e := newEnv(t, api)
+	for range 3 {
+		e.start("processor", "--save-delay=10s")
+	}
+	e.eventually(func(c *assert.CollectT) {
+		for _, p := range e.programs {
+			assert.Contains(c, p.Output(), `"members":["processor-1","processor-2","processor-3"]`)
+		}
+	}, "all processors know each other")
+	owners, named := map[string]string{}, map[string]bool{}
+	for i := range 8 {
+		node := fmt.Sprintf("node-%d", i)
+		e.create(node, of(node, "r1"))
+		e.pend(txn.Updated, node, 0)
+		why, _ := e.waiting(t, node)
+		owners[node], named[why.Owner] = why.Owner, true
+	}
+	assert.Greater(t, len(named), 1, "or they show nothing")
+	e.settled()
+	for node, owner := range owners {
+		for _, p := range e.programs {
+			saved := strings.Contains(savedLines(p.Output()), `"`+node+`"`)
+			assert.Equal(t, p.Identity == owner, saved, "%s is %s's, as %s sees it", node, owner, p.Identity)
+		}
+	}
+}
+
+// savedLines returns the lines of a log about labels that were saved.
+func savedLines(log string) string {
+	var saved strings.Builder
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, `"Saved labels"`) {
+			saved.WriteString(line)
+		}
+	}
+	return saved.String()
+}
+
+func TestShowSaysThatARestoreIsRefused(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("watcher")
+	e.start("processor")
+	e.create("guarded-1", of("guarded-1", "r1"))
+	e.saved("guarded-1", of("guarded-1", "r1"))
+	e.remove("guarded-1")
+	e.refuse("guarded-1", "ask the owner of the guarded nodes")
+	e.create("guarded-1", machine("guarded-1"))
+	e.eventually(func(c *assert.CollectT) {
+		why, text := e.waiting(c, "guarded-1")
+		require.NotEmpty(c, why.Reasons)
+		assert.Equal(c, inspect.WarningEvent, why.Reasons[0])
+		require.NotNil(c, why.Warning)
+		assert.Equal(c, "LabelsRestoreFailed", why.Warning.Reason)
+		assert.GreaterOrEqual(c, why.Warning.Count, int32(2))
+		assert.Regexp(c, `^LabelsRestoreFailed, at least \d+ times, last \d+s ago: .*ask the owner of the guarded nodes`, text)
+	}, "it says why")
+}
+
+// refuse makes the API server refuse to give a Node the label rack.
+func (e *env) refuse(node, message string) {
+	e.t.Helper()
+	name := e.metadata + "-policy"
+	rule := admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"}}
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: new(admissionregistrationv1.Fail),
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				ResourceNames:      []string{node},
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, Rule: rule},
+			}}},
+			Validations: []admissionregistrationv1.Validation{{Expression: `!has(object.metadata.labels) || !("rack" in object.metadata.labels)`, Message: message}},
+		},
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}
+	for _, obj := range []client.Object{policy, binding} {
+		require.NoError(e.t, e.client.Create(e.t.Context(), obj))
+	}
+	e.create(node, nil) // to see whether it is in force
+	e.eventually(func(c *assert.CollectT) {
+		probe := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		assert.Error(c, e.client.Patch(e.t.Context(), probe, rawMerge(`{"metadata":{"labels":{"rack":"x"}}}`), client.DryRunAll))
+	}, "the policy is in force")
+	e.delete(node)
+}
+
+func TestShowSaysThatTheRecordIsUnreadable(t *testing.T) {
+	e := newEnv(t, api)
+	p := e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.must("save", "node-1")
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "node-1"}}
+	require.NoError(t, e.client.Patch(t.Context(), cm, client.RawPatch(types.MergePatchType, []byte(`{"data":{"labels_restored":"x"}}`))))
+	e.stop(p)
+	e.label("node-1", "r2")
+	e.pend(txn.Updated, "node-1", 0)
+	why, text := e.waiting(t, "node-1")
+	assert.Equal(t, []inspect.WaitReason{inspect.NoProcessor, inspect.UnreadableRecord}, why.Reasons)
+	assert.Contains(t, text, "the record cannot be read: correct it, or forget the node")
+	e.start("processor")
+	e.eventually(func(c *assert.CollectT) {
+		why, text := e.waiting(c, "node-1")
+		assert.Contains(c, why.Reasons, inspect.WarningEvent)
+		assert.NotContains(c, why.Reasons, inspect.UnreadableRecord, "the event says that")
+		assert.Regexp(c, `^RecordUnreadable, .*ago: Node node-1 waits for its labels until this record is corrected or deleted`, text)
+	}, "it says why")
+}
+
+func TestShowNeedsNoRightToListEvents(t *testing.T) {
+	c, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
+	e := newEnvIn(t, c, "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
+	e.install(filepath.Join("..", "..", "deploy", "users"))
+	e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.lock("node-1", "somebody", 0, time.Hour)
+	e.pend(txn.Updated, "node-1", 0)
+	users := map[string]string{"viewer": "nodekeeper:viewers", "editor": "nodekeeper:editors"}
+	for user, group := range users {
+		e.kubeconfig, err = c.KubeconfigFor(user, group)
+		require.NoError(t, err)
+		why, _ := e.waiting(t, "node-1")
+		assert.Empty(t, why.Unknown, "the role of a %s is enough", user)
+		assert.Equal(t, []inspect.WaitReason{inspect.Locked}, why.Reasons)
+	}
+	for user := range users {
+		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nodekeeper-" + user}}
+		require.NoError(t, e.client.Delete(t.Context(), binding))
+	}
+	e.eventually(func(c *assert.CollectT) {
+		why, text := e.waiting(c, "node-1")
+		assert.Equal(c, []inspect.WaitReason{inspect.Locked}, why.Reasons, "the rest is there")
+		assert.Len(c, why.Unknown, 1)
+		assert.Contains(c, text, "\n                unknown are events: the right")
+	}, "it says what it may not read")
+}
