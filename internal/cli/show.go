@@ -15,7 +15,6 @@ import (
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
-	"nodekeeper.dev/internal/record"
 )
 
 // shownNode is all of one node as data.
@@ -50,19 +49,6 @@ type shownRecord struct {
 	// Machine is which machine the restricted labels are of, nil if that is not known.
 	Machine  *shownMachine   `json:"machine,omitempty"`
 	Withheld []shownWithheld `json:"withheld,omitempty"`
-}
-
-// shownMachine is what a Node has said of which machine it is.
-type shownMachine struct {
-	ProviderID string `json:"providerID,omitempty"`
-	SystemUUID string `json:"systemUUID,omitempty"`
-}
-
-// shownWithheld is restricted labels that were not put back, and why.
-type shownWithheld struct {
-	Labels  map[string]string `json:"labels"`
-	Machine *shownMachine     `json:"machine,omitempty"`
-	Reason  string            `json:"reason"`
 }
 
 // shownPending is a transaction and what it will do.
@@ -121,32 +107,6 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, flags *policyFlags
 	return out.Print(p.Out, output.View{Kind: "NodeDetail", Data: shown, Names: names, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
 }
 
-func machineOf(r *record.Record) *shownMachine {
-	if r.Identity.UID == "" {
-		return nil
-	}
-	return &shownMachine{ProviderID: r.Identity.ProviderID, SystemUUID: r.Identity.SystemUUID}
-}
-
-func withheldOf(r *record.Record) []shownWithheld {
-	var shown []shownWithheld
-	for _, w := range r.Withheld {
-		s := shownWithheld{Labels: w.Labels, Reason: "it is unknown which machine they were saved from"}
-		if !w.Identity.IsZero() {
-			s.Machine = &shownMachine{ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID}
-			s.Reason = "until the machine returns that they were saved from: " + w.Identity.String()
-		}
-		switch {
-		case w.WaitingFor != "":
-			s.Reason = "until the node says whether it is the machine that they were saved from: " + w.Identity.String()
-		case w.Marker != "":
-			s.Reason = "put back, and not saved yet"
-		}
-		shown = append(shown, s)
-	}
-	return shown
-}
-
 // knownNode reads all of one node, and returns an error if there is nothing of that name.
 func (c *cluster) knownNode(ctx context.Context, name string) (*inspect.Node, error) {
 	n, err := c.Node(ctx, name)
@@ -177,7 +137,7 @@ func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
 			Labels: r.Labels, Version: r.Revision.String(), Source: string(r.Source),
 			RestoredUID: string(r.Restored.UID), RestoredResourceVersion: r.Restored.Revision.String(),
 		}
-		s.Record.Machine, s.Record.Withheld = machineOf(r), withheldOf(r)
+		s.Record.Machine, s.Record.Withheld = machineOf(r), withheldOf(n, policy)
 		if !r.SavedAt.IsZero() {
 			s.Record.SavedAt = &metav1.Time{Time: r.SavedAt}
 		}
@@ -238,12 +198,7 @@ func (s *shownNode) write(w io.Writer, now time.Time) {
 		}
 	}
 	if s.Record != nil {
-		for _, held := range s.Record.Withheld {
-			line("Withheld", "%s: %s", output.Count(len(held.Labels), "label"), held.Reason)
-			for _, key := range slices.Sorted(maps.Keys(held.Labels)) {
-				_, _ = fmt.Fprintf(w, "  %s=%s\n", key, held.Labels[key])
-			}
-		}
+		writeWithheld(w, s.Record.Withheld)
 	}
 	if len(s.Pending) == 0 {
 		line("Pending", "nothing")

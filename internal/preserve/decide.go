@@ -9,6 +9,7 @@ import (
 	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/identity"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -57,6 +58,8 @@ type Node struct {
 	// Identity is which machine it is, if IdentityRead.
 	Identity     identity.Identity
 	IdentityRead bool
+	// Unselected reports whether the Node is not looked after, see [nodeview.Selected].
+	Unselected bool
 }
 
 // NodeOf returns a Node, which was stamped, as the decision sees it.
@@ -65,7 +68,7 @@ func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	id, isRead := identity.Noted(n)
 	return &Node{
 		UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker,
-		Identity: id, IdentityRead: isRead,
+		Identity: id, IdentityRead: isRead, Unselected: !nodeview.Selected(n),
 	}
 }
 

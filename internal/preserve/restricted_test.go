@@ -175,6 +175,19 @@ func TestWithheldLabelsLeaveWhenSomebodySetsThem(t *testing.T) {
 	assert.Equal(t, record.Identity{UID: "b", Identity: machineB}, d.Record.Identity)
 }
 
+// TestNothingIsPutBackOntoANodeThatIsNotLookedAfter: it waits until the selector matches again.
+func TestNothingIsPutBackOntoANodeThatIsNotLookedAfter(t *testing.T) {
+	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
+	look, waits := preserve.Look(*r)
+	require.True(t, waits)
+	says := *n
+	says.Identity, says.Unselected = machineA, true
+	assert.Equal(t, preserve.Nothing, preserve.Decide(look, r, &says, replaceAll).Action)
+	says.Unselected = false
+	_, n, _ = carriedOut(t, look, r, &says, replaceAll)
+	assert.Contains(t, n.Labels, role)
+}
+
 // TestNodeOfBeforeDecidesNothing: it was read before the record, which another incarnation has now.
 func TestNodeOfBeforeDecidesNothing(t *testing.T) {
 	r, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)

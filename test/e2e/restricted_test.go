@@ -148,6 +148,38 @@ func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
 	assert.Empty(t, complaints(p, "level=error"))
 }
 
+// TestRestrictedLabelsWaitForTheSelector: what waits is put back when the selector matches again, and not before. A protected Node
+// that is deleted meanwhile keeps what waits in its record.
+func TestRestrictedLabelsWaitForTheSelector(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.ownCluster()
+	e.watcher("--node-selector=!skip")
+	e.processor("--node-selector=!skip", "--protect=finalizer")
+	name := e.name("node")
+	e.trust(name, "", "a")
+	e.register(name, "", "")
+	e.restored(name, labelSet{"rack": "r7"})
+	e.applied(name)
+	e.set(name, "skip", "")
+	e.says(name, "a")
+	time.Sleep(2 * time.Second) // several looks at a node so young
+	e.hasRestored(t, name, labelSet{"rack": "r7", "skip": ""})
+	e.delete(name)
+	e.gone(name)
+	assert.Contains(t, e.record(t, name).All(), worker)
+
+	e.register(name, "", "")
+	e.restored(name, labelSet{"rack": "r7"})
+	e.set(name, "skip", "")
+	e.says(name, "a")
+	time.Sleep(2 * time.Second)
+	e.remove(name, "skip")
+	e.restored(name, trusted)
+	e.unprotect()
+	e.settle()
+}
+
 // TestRestrictedLabelsAreKeptOrDropped: where nobody cares which machine it is, that is noted all the same.
 func TestRestrictedLabelsAreKeptOrDropped(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,131 @@
+package preserve
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// decideOwner decides about an Added transaction of an incarnation that has the labels of the record:
+// whether it gets withheld ones, too. A Node that is no longer looked after gets none; what waits for
+// it goes on to wait.
+func decideOwner(r record.Record, n *Node, p labels.Policy) Decision {
+	if n.Unselected {
+		return nothing("this incarnation has its labels, and is not looked after")
+	}
+	next := r
+	if n.IdentityRead && r.Identity.UID != n.UID {
+		identify(&next, n.UID, &r, n)
+	}
+	var held []Held
+	next.Withheld, held = judged(r.Withheld, n, p)
+	if !next.Equal(r) {
+		d := save(next, "which machine the node is")
+		d.Again, d.Held = true, held
+		return d
+	}
+	for _, w := range r.Withheld {
+		if w.Marker != "" && w.PutBack.IsZero() {
+			return putBackOnto(n, r, w.Marker, p)
+		}
+	}
+	if r.WaitsFor(n.UID) {
+		return nothing("restricted labels wait until the node says which machine it is")
+	}
+	return nothing("this incarnation has its labels")
+}
+
+// Look returns the transaction that stands for the wait of an incarnation, if a record has labels that
+// wait: to decide about it is to look whether the Node says by now which machine it is.
+func Look(r record.Record) (t txn.Transaction, waits bool) {
+	for _, w := range r.Withheld {
+		if w.WaitingFor != "" {
+			return txn.Transaction{Type: txn.Added, Node: r.Node, UID: w.WaitingFor, Revision: r.Revision}, true
+		}
+	}
+	return txn.Transaction{}, false
+}
+
+// waitedFor returns a record in which nothing waits for an incarnation.
+func waitedFor(r record.Record, uid types.UID) record.Record {
+	r.Withheld = slices.Clone(r.Withheld)
+	for i := range r.Withheld {
+		if r.Withheld[i].WaitingFor == uid {
+			r.Withheld[i].WaitingFor = ""
+		}
+	}
+	return r
+}
+
+// judged returns the withheld labels with what becomes of them on a Node, and which have ceased to
+// wait without being put back.
+func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Withheld, held []Held) {
+	for _, w := range sets {
+		switch {
+		case !w.PutBack.IsZero() && p.Restricted != labels.Drop:
+			next = append(next, w)
+			continue
+		case w.Marker != "" && n.Marker == w.Marker:
+			w.PutBack, w.WaitingFor = n.Revision, ""
+			next = append(next, w)
+			continue
+		case w.Marker != "" && p.Restricted != labels.Drop: // decided: another processor may be about to do it
+			next = append(next, w)
+			continue
+		}
+		wasWaiting := w.WaitingFor == n.UID
+		why := judgeWithheld(w, n, p)
+		w.WaitingFor = ""
+		switch why {
+		case putBack:
+			w.Marker = n.Revision.String()
+			if labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels) == "" {
+				w.PutBack = n.Revision // somebody has set them all
+			}
+		case Waiting:
+			w.WaitingFor = n.UID
+		case OtherMachine, UnknownMachine, Dropped:
+			if keys := labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels); wasWaiting && keys != "" {
+				held = append(held, Held{Keys: keys, Why: why})
+			}
+		}
+		if why != Dropped {
+			next = append(next, w)
+		}
+	}
+	return next, held
+}
+
+// putBackOnto returns the decision to give a Node that has its other labels the withheld ones that
+// are decided with a marker. What somebody else has set meanwhile stays.
+func putBackOnto(n *Node, r record.Record, marker string, p labels.Policy) Decision {
+	own := maps.Clone(n.Labels)
+	for _, w := range r.Withheld {
+		if w.Marker != marker || !w.PutBack.IsZero() {
+			continue
+		}
+		for key, value := range w.Labels {
+			if _, isSet := own[key]; !isSet && !p.Ignored.Match(key) {
+				own[key] = value
+			}
+		}
+	}
+	return Decision{Action: Restore, Labels: own, Marker: marker, Reason: "the node is the machine that its restricted labels were saved from", Again: true}
+}
+
+// putBackOn returns the record after withheld labels were put back onto a Node. They are saved with
+// its next state, as any change of it.
+func putBackOn(r record.Record, left Node) record.Record {
+	r.Withheld = slices.Clone(r.Withheld)
+	for i, w := range r.Withheld {
+		if w.Marker != "" && w.Marker == left.Marker && w.PutBack.IsZero() {
+			r.Withheld[i].PutBack = left.Revision
+		}
+	}
+	return r
+}
