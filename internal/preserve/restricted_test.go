@@ -188,6 +188,22 @@ func TestNothingIsPutBackOntoANodeThatIsNotLookedAfter(t *testing.T) {
 	assert.Contains(t, n.Labels, role)
 }
 
+// TestWhatIsDecidedAndNotDoneStillWaits: the answer to the write of the decision may be lost.
+func TestWhatIsDecidedAndNotDoneStillWaits(t *testing.T) {
+	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
+	look, _ := preserve.Look(*r)
+	says := *n
+	says.Identity = machineA
+	d := preserve.Decide(look, r, &says, replaceAll)
+	require.Equal(t, preserve.Save, d.Action)
+	again, waits := preserve.Look(d.Record)
+	require.True(t, waits)
+	r, n, _ = carriedOut(t, again, &d.Record, &says, replaceAll)
+	assert.Contains(t, n.Labels, role)
+	_, waits = preserve.Look(*r)
+	assert.False(t, waits, "it is done")
+}
+
 // TestNodeOfBeforeDecidesNothing: it was read before the record, which another incarnation has now.
 func TestNodeOfBeforeDecidesNothing(t *testing.T) {
 	r, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)

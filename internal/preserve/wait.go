@@ -83,9 +83,10 @@ func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Wit
 		w.WaitingFor = ""
 		switch why {
 		case putBack:
-			w.Marker = n.Revision.String()
+			// It waits until it is done: if this is stored and nothing else, somebody must look again.
+			w.Marker, w.WaitingFor = n.Revision.String(), n.UID
 			if labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels) == "" {
-				w.PutBack = n.Revision // somebody has set them all
+				w.PutBack, w.WaitingFor = n.Revision, "" // somebody has set them all
 			}
 		case Waiting:
 			w.WaitingFor = n.UID
@@ -124,7 +125,7 @@ func putBackOn(r record.Record, left Node) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
 	for i, w := range r.Withheld {
 		if w.Marker != "" && w.Marker == left.Marker && w.PutBack.IsZero() {
-			r.Withheld[i].PutBack = left.Revision
+			r.Withheld[i].PutBack, r.Withheld[i].WaitingFor = left.Revision, ""
 		}
 	}
 	return r
