@@ -276,6 +276,13 @@ func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *know
 		get = a.Nodes.GetIdentified
 	}
 	k.node, err = get(ctx, queue[0].Node)
+	if err == nil && !identified && k.node != nil {
+		// What somebody has trusted since may be saved by a note of a restore, with which machine it is.
+		if n := preserve.NodeOf(k.node); preserve.HasRestricted(n.Labels, n.Machine) {
+			identified = true
+			k.node, err = a.Nodes.GetIdentified(ctx, queue[0].Node)
+		}
+	}
 	k.nodeRead, k.identified = err == nil, err == nil && identified
 	return err
 }
