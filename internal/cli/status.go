@@ -72,7 +72,8 @@ func newStatusCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show in one screen how nodekeeper is",
-		Long: `Show who is at work, how many nodes are in which state, what is pending, and
+		Long: `Show who is at work, in which versions and, where they differ, with which
+settings; how many nodes are in which state, what is pending, and
 what was restored last.
 
 The first line says whether nodekeeper is well. If not, the exit code is 1:
@@ -88,6 +89,9 @@ stuck, or that cannot be found out. Stuck is
 
   # in a script
   kubectl nodekeeper status >/dev/null || echo "have a look at nodekeeper"
+
+  # with the settings of every replica
+  kubectl nodekeeper status -o wide
 
   # as data
   kubectl nodekeeper status -o jsonpath='{.pending.transactions}'`,
@@ -112,7 +116,8 @@ func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.
 	} else {
 		survey, s = &inspect.Survey{}, unknownStatus(withAdvice(err))
 	}
-	if err := out.Print(p.Out, output.View{Kind: "Status", Data: s, Names: namesOf(survey.Nodes), Text: func(w io.Writer) { s.write(w, now) }}); err != nil {
+	text := func(w io.Writer) { s.write(w, now, out.Wide()) }
+	if err := out.Print(p.Out, output.View{Kind: "Status", Data: s, Names: namesOf(survey.Nodes), Text: text}); err != nil {
 		return err
 	}
 	if len(s.Unwell) > 0 {
@@ -207,8 +212,8 @@ func (s *status) addWaitingDeletions(all []inspect.Summary, now time.Time, stuck
 	}
 }
 
-// write writes it for people.
-func (s *status) write(w io.Writer, now time.Time) {
+// write writes it for people, with every replica's settings if it may be wide.
+func (s *status) write(w io.Writer, now time.Time, wide bool) {
 	line := output.Lines(w)
 	if len(s.Unwell) == 0 {
 		line("Status", "well")
@@ -219,6 +224,7 @@ func (s *status) write(w io.Writer, now time.Time) {
 		return
 	}
 	line("Replicas", "%s", s.describeReplicas())
+	writeReplicas(w, s.Replicas, wide)
 	var states []string
 	for _, state := range slices.Backward(inspect.States) {
 		if n := s.Nodes[state]; n > 0 || state == inspect.Live {

@@ -128,7 +128,7 @@ func Parse(annotations map[string]string) (Settings, error) {
 		return nil, fmt.Errorf("they are not a JSON object: %w", err)
 	}
 	s := Settings{}
-	for name, check := range checks {
+	for name := range checks {
 		field, ok := fields[name]
 		if !ok {
 			continue
@@ -140,8 +140,8 @@ func Parse(annotations map[string]string) (Settings, error) {
 		if strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return nil, fmt.Errorf("%s has characters that cannot be shown", name)
 		}
-		if err := check(value); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		if err := Check(name, value); err != nil {
+			return nil, err
 		}
 		s[name] = value
 	}
@@ -158,12 +158,17 @@ func Version(annotations map[string]string) string {
 	return ""
 }
 
-// Check returns an error unless a value of the named setting can be read.
+// Check returns an error, which names the flag, unless a value of the named setting can be read.
 func Check(name, value string) error {
-	if check, ok := checks[name]; ok {
-		return check(value)
+	check, ok := checks[name]
+	if !ok {
+		return fmt.Errorf("there is no setting %q", name)
 	}
-	return fmt.Errorf("there is no setting %q", name)
+	err := check(value)
+	if err == nil || strings.HasPrefix(err.Error(), "--"+name) {
+		return err
+	}
+	return fmt.Errorf("--%s: %w", name, err)
 }
 
 // With returns the settings with others in place of those of the same name.

@@ -62,7 +62,7 @@ func TestUnreadableSettingsAreNone(t *testing.T) {
 		`{"live-labels":"a*b*"}`:          "live-labels: ",
 		`{"ignore-labels":"labels_*"}`:    "ignore-labels: ",
 		`{"machine-managers":"*"}`:        "machine-managers: ",
-		`{"node-selector":"a in b"}`:      "node-selector: ",
+		`{"node-selector":"a in b"}`:      "--node-selector ",
 		`{"save-delay":"-5s"}`:            "save-delay: ",
 		`{"retention":"soon"}`:            "retention: ",
 		`{"protect":"always"}`:            "protect: ",
