@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -61,34 +62,37 @@ func TestForecastGoesByTheOwnersSettings(t *testing.T) {
 }
 
 func TestWhoseSettingsStandForAService(t *testing.T) {
-	merge, other := `{"restore-mode":"merge"}`, `{"restore-mode":"replace"}`
-	for name, tc := range map[string]struct {
-		leases []client.Object
-		want   inspect.Chosen
-	}{
-		"nobody's": {nil, inspect.Chosen{}},
-		"the one that says something": {
-			[]client.Object{place("p-1", "p-1", "processor", 0), saying("p-2", "processor", merge, 0)},
-			inspect.Chosen{Name: "p-2", Settings: settings.Settings{"restore-mode": "merge"}},
-		},
-		"the last one's, if none is alive": {
-			[]client.Object{released(saying("p-1", "processor", other, time.Hour)), released(saying("p-2", "processor", merge, time.Minute)), saying("p-3", "processor", other, 2*time.Hour)},
-			inspect.Chosen{Name: "p-2", Settings: settings.Settings{"restore-mode": "merge"}, Ended: true},
-		},
-		"none, if those that are alive say nothing": {
-			[]client.Object{released(saying("p-1", "processor", merge, time.Minute)), place("p-2", "p-2", "processor", 0)},
-			inspect.Chosen{},
-		},
-		"not one of a dead one, however it differs": {
-			[]client.Object{released(saying("p-1", "processor", other, time.Minute)), saying("p-2", "processor", merge, 0)},
-			inspect.Chosen{Name: "p-2", Settings: settings.Settings{"restore-mode": "merge"}},
-		},
-		"not a watcher's": {[]client.Object{saying("w-1", "watcher", merge, 0)}, inspect.Chosen{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tc.want, servers(t, tc.leases...).Processor("node-1"))
-		})
-	}
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		merge, other := `{"restore-mode":"merge"}`, `{"restore-mode":"replace"}`
+		for name, tc := range map[string]struct {
+			leases []client.Object
+			want   inspect.Chosen
+		}{
+			"nobody's": {nil, inspect.Chosen{}},
+			"the one that says something": {
+				[]client.Object{place("p-1", "p-1", "processor", 0), saying("p-2", "processor", merge, 0)},
+				inspect.Chosen{Name: "p-2", Settings: settings.Settings{"restore-mode": "merge"}},
+			},
+			"the last one's, if none is alive": {
+				[]client.Object{released(saying("p-1", "processor", other, time.Hour)), released(saying("p-2", "processor", merge, time.Minute)), saying("p-3", "processor", other, 2*time.Hour)},
+				inspect.Chosen{Name: "p-2", Settings: settings.Settings{"restore-mode": "merge"}, Ended: true},
+			},
+			"none, if those that are alive say nothing": {
+				[]client.Object{released(saying("p-1", "processor", merge, time.Minute)), place("p-2", "p-2", "processor", 0)},
+				inspect.Chosen{},
+			},
+			"not one of a dead one, however it differs": {
+				[]client.Object{released(saying("p-1", "processor", other, time.Minute)), saying("p-2", "processor", merge, 0)},
+				inspect.Chosen{Name: "p-2", Settings: settings.Settings{"restore-mode": "merge"}},
+			},
+			"not a watcher's": {[]client.Object{saying("w-1", "watcher", merge, 0)}, inspect.Chosen{}},
+		} {
+			t.Log(name)
+			func() {
+				assert.Equal(t, tc.want, servers(t, tc.leases...).Processor("node-1"))
+			}()
+		}
+	})
 }
 
 func TestUnreadableSettingsAreToldAndDoNotCount(t *testing.T) {

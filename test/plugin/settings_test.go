@@ -17,16 +17,17 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// replica puts the place of a replica that is alive for ten minutes and says that of itself.
+// replica puts the place of a replica that is alive for ten minutes and says that of itself; "": it says nothing.
 func (e *env) replica(name, service, text string) {
 	e.t.Helper()
 	now := metav1.NewMicroTime(time.Now())
+	said := set{settings.Annotation: text, settings.VersionAnnotation: "v-" + name}
+	if text == "" {
+		said = nil
+	}
 	require.NoError(e.t, e.client.Create(e.t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: e.members, Name: name, Labels: set{ring.Label: service},
-			Annotations: set{settings.Annotation: text, settings.VersionAnnotation: "v-" + name},
-		},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(600)), AcquireTime: &now, RenewTime: &now},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.members, Name: name, Labels: set{ring.Label: service}, Annotations: said},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(600)), AcquireTime: &now, RenewTime: &now},
 	}))
 }
 
