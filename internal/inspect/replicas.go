@@ -61,19 +61,22 @@ type Lock struct {
 	IsExpired bool `json:"expired"`
 }
 
-// Watched reports whether a watcher runs, as far as the places on the ring show.
-func (c *Cluster) Watched(ctx context.Context) (bool, error) {
-	replicas, err := c.Replicas(ctx)
+// Watched reports whether a watcher runs, as far as the places on the ring show. It is not known if
+// nobody has a place there, not even one that has ended a minute ago: the replicas may have theirs in
+// another namespace.
+func (c *Cluster) Watched(ctx context.Context) (watched, known bool, err error) {
+	leases, err := c.leases(ctx, c.MembershipNamespace)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	// Watchers of before kept their Leases with the records.
 	former, err := c.leases(ctx, c.MetadataNamespace)
 	if err != nil && !apierrors.IsForbidden(err) {
-		return false, err
+		return false, false, err
 	}
-	replicas = append(replicas, membersOf(placesOf(former, time.Now()))...)
-	return slices.ContainsFunc(replicas, func(r Replica) bool { return r.Service == WatcherService }), nil
+	places := placesOf(append(leases, former...), time.Now())
+	watched = slices.ContainsFunc(places, func(p place) bool { return p.Service == WatcherService && !p.ended })
+	return watched, len(places) > 0, nil
 }
 
 // Replicas returns the members of the rings, by service and name.

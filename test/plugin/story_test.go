@@ -96,7 +96,7 @@ func (s *story) lookWhileAllIsWell() {
 		assert.Contains(c, s.must("status"), "1 of 1 watcher alive, 1 of 1 processor alive")
 	}, "both have their places on the ring")
 	s.shell("status", "kubectl nodekeeper status")
-	s.shell("status", "kubectl nodekeeper status -o wide | grep -A5 processor-2:")
+	s.shell("status", "kubectl nodekeeper status -o wide | grep -E '^  [a-z]|restore-mode|save-delay'")
 	s.shell("version", "kubectl nodekeeper version")
 	s.shell("list", "kubectl nodekeeper list")
 	s.shell("list", "kubectl nodekeeper list --state=away -l rack=r8 -o name")
