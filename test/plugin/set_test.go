@@ -129,6 +129,6 @@ func TestSetDoesNotGuessWhetherAnyoneWatches(t *testing.T) {
 	assert.NotContains(t, e.record(t, "node-1").Labels, "note")
 	e.must("set", "node-1", "note=x", "--ignore-missing-end")
 	e.flags[2] = right
-	e.must("set", "node-1", "note=y") // there is a processor and no watcher
+	e.must("set", "node-1", "note=y", "--overwrite") // there is a processor and no watcher
 	assert.Equal(t, "y", e.record(t, "node-1").Labels["note"])
 }
