@@ -183,21 +183,21 @@ func (s *status) judge(missingNamespaces []string) []string {
 }
 
 func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter time.Duration) {
-	nodes := map[string]bool{}
+	waiting := map[string]bool{}
 	s.Pending.Transactions = len(pending)
 	for _, t := range pending {
 		if s.Pending.Oldest == nil || t.Created.Before(s.Pending.Oldest.Time) {
 			s.Pending.Oldest, s.Pending.OldestNode = &metav1.Time{Time: t.Created}, t.Node
 		}
-		if !nodes[t.Node] && now.Sub(t.Created) > stuckAfter {
+		if !waiting[t.Node] && now.Sub(t.Created) > stuckAfter {
 			s.Stuck = append(s.Stuck, problem{
 				t.Node, "a transaction (" + string(t.Type) + ") has been pending for " + duration.HumanDuration(now.Sub(t.Created)),
 				"see what it waits for: kubectl nodekeeper show " + t.Node,
 			})
 		}
-		nodes[t.Node] = true
+		waiting[t.Node] = true
 	}
-	s.Pending.Nodes = len(nodes)
+	s.Pending.Nodes = len(waiting)
 }
 
 // addWaitingDeletions adds the nodes that cannot be deleted, as nobody removes nodekeeper's finalizer.
@@ -287,9 +287,9 @@ func (s *status) describeLocks() string {
 	return s.Locks[0].Node + " by " + s.Locks[0].Holder
 }
 
-func namesOf(nodes []inspect.Summary) []string {
-	names := make([]string, len(nodes))
-	for i, n := range nodes {
+func namesOf(all []inspect.Summary) []string {
+	names := make([]string, len(all))
+	for i, n := range all {
 		names[i] = n.Name
 	}
 	return names

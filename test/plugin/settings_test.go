@@ -31,9 +31,10 @@ func (e *env) replica(name, service, text string) {
 	}))
 }
 
-// owed makes a node that is back without its labels, has another one, and another rack.
-func (e *env) owed(name string) {
+// owed makes node-1, which is back without its labels, has another one, and another rack.
+func (e *env) owed() {
 	e.t.Helper()
+	const name = "node-1"
 	e.create(name, set{"rack": "r1", "team": "blue"})
 	e.must("save", name)
 	e.delete(name)
@@ -43,7 +44,7 @@ func (e *env) owed(name string) {
 func TestForecastsGoByWhatTheServersRunWith(t *testing.T) {
 	e := newEnv(t, api)
 	e.start("processor", "--restore-mode=merge", "--live-labels=rack", "--ignore-labels=state.example.com/*")
-	e.owed("node-1")
+	e.owed()
 	r := e.run("restore", "node-1", "--dry-run=client")
 	assert.Empty(t, r.stderr)
 	assert.Contains(t, r.stdout, "+team=blue\n")
@@ -69,7 +70,7 @@ func TestForecastsGoByWhatTheServersRunWith(t *testing.T) {
 func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
 	e := newEnv(t, api)
 	p := e.start("processor", "--restore-mode=merge", "--live-labels=rack")
-	e.owed("node-1")
+	e.owed()
 	e.stop(p)
 	r := e.run("restore", "node-1", "--dry-run=client")
 	assert.Equal(t, "Note: no processor is alive, so this goes by the settings of the last one, "+p.Identity+".\n", r.stderr)
@@ -98,7 +99,7 @@ func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
 func TestForecastSaysIfTheServersDiffer(t *testing.T) {
 	e := newEnv(t, api)
 	p := e.start("processor")
-	e.owed("node-1")
+	e.owed()
 	e.stop(p)
 	require.NoError(t, e.client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(e.members)))
 	e.replica("one", "processor", `{"restore-mode":"merge","save-delay":"5s"}`)
@@ -127,7 +128,7 @@ func TestForecastOfAUserWhoMayNotSeeTheServers(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
 	e := newEnv(t, c)
 	e.start("processor")
-	e.owed("node-1")
+	e.owed()
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes", "configmaps"}, Verbs: []string{"get", "list"}}}
 	require.NoError(t, e.client.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: rules}))
 	require.NoError(t, e.client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
