@@ -15,6 +15,8 @@ import (
 	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/settings"
+	"nodekeeper.dev/internal/shardlease"
 	"nodekeeper.dev/internal/version"
 )
 
@@ -47,7 +49,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	member, err := service.Join(mgr, program, &opts.Options)
+	about := settings.Of(fs).Annotations(version.Version)
+	member, err := service.Join(mgr, shardlease.Config{Group: program, Annotations: about}, &opts.Options)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/schedule"
 	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/settings"
 )
 
 // options are the settings of a processor.
@@ -27,12 +27,6 @@ type options struct {
 	protect     string
 }
 
-// The values of --protect.
-const (
-	protectNone      = "none"
-	protectFinalizer = "finalizer"
-)
-
 func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
 	fs.IntVar(&o.workers, "workers", 12, "the `number` of nodes that are worked on at a time")
@@ -41,17 +35,17 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.restricted, "restricted-labels", string(labels.SameMachine),
 		"`mode` of node-restriction.kubernetes.io/* and node-role.kubernetes.io/*: same-machine: they are put back onto the machine that they were saved from; keep: they are put back; drop: they are not")
 	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node went away, 720h for instance; 0 for ever")
-	fs.DurationVar(&o.saveDelay, "save-delay", schedule.DefaultBatch, "the `duration` for which changes of a node wait in the queue to be saved together; the end of a node waits nine times as long for its return; restores wait for nothing")
-	fs.StringVar(&o.protect, "protect", protectNone, "`mode`: none, or finalizer: a Node that is deleted stays until its last labels are saved")
+	fs.DurationVar(&o.saveDelay, "save-delay", settings.DefaultSaveDelay, "the `duration` for which changes of a node wait in the queue to be saved together; the end of a node waits nine times as long for its return; restores wait for nothing")
+	fs.StringVar(&o.protect, "protect", settings.ProtectNone, "`mode`: none, or finalizer: a Node that is deleted stays until its last labels are saved")
 }
 
 // protecting reports whether Nodes get the finalizer.
-func (o *options) protecting() bool { return o.protect == protectFinalizer }
+func (o *options) protecting() bool { return o.protect == settings.ProtectFinalizer }
 
 // policy checks the processor's own settings and returns those of restores.
 func (o *options) policy() (labels.Policy, error) {
-	if o.protect != protectNone && o.protect != protectFinalizer {
-		return labels.Policy{}, fmt.Errorf("--protect: unknown value %q: use %q or %q", o.protect, protectNone, protectFinalizer)
+	if o.protect != settings.ProtectNone && o.protect != settings.ProtectFinalizer {
+		return labels.Policy{}, fmt.Errorf("--protect: unknown value %q: use %q or %q", o.protect, settings.ProtectNone, settings.ProtectFinalizer)
 	}
 	if o.workers < 1 {
 		return labels.Policy{}, fmt.Errorf("--workers %d: give 1 or more", o.workers)

@@ -19,6 +19,7 @@ import (
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/settings"
 	"nodekeeper.dev/internal/version"
 	"nodekeeper.dev/internal/watcher"
 )
@@ -67,7 +68,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("watching transactions and records: %w", err)
 	}
-	m, err := join(mgr, &opts)
+	m, err := join(mgr, &opts, settings.Of(fs).Annotations(version.Version))
 	if err != nil {
 		return err
 	}

@@ -52,9 +52,9 @@ func (m members) Rank(node string) (ready int, unready bool) {
 	return p.Rank, p.Unready
 }
 
-// join makes the manager a member of the watchers. It does not serve yet.
-func join(mgr manager.Manager, o *service.Options) (members, error) {
-	m, err := service.JoinAs(mgr, shardlease.Config{Group: program, Standby: true}, o, func(run manager.RunnableFunc) manager.Runnable {
+// join makes the manager a member of the watchers, which says that of itself. It does not serve yet.
+func join(mgr manager.Manager, o *service.Options, about map[string]string) (members, error) {
+	m, err := service.JoinAs(mgr, shardlease.Config{Group: program, Standby: true, Annotations: about}, o, func(run manager.RunnableFunc) manager.Runnable {
 		return early{mgr.GetCache(), run}
 	})
 	return members{m}, err

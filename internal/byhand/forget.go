@@ -37,7 +37,7 @@ func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node
 	if dry == DryRunClient {
 		return nil
 	}
-	read, now, err := c.Nodes().At(ctx, n.Name)
+	read, now, err := c.NodeNamed(n.Name).At(ctx, n.Name)
 	if err != nil {
 		return err
 	}

@@ -89,8 +89,8 @@ func explained(err error, cm *corev1.ConfigMap) error {
 	return nil
 }
 
-// DescribeDiscard says what is lost with a ConfigMap in the queue.
-func DescribeDiscard(ctx context.Context, c *inspect.Cluster, cm *corev1.ConfigMap, policy labels.Policy) (string, error) {
+// DescribeDiscard says what is lost with a ConfigMap in the queue, by the policy of each node.
+func DescribeDiscard(ctx context.Context, c *inspect.Cluster, cm *corev1.ConfigMap, policy func(node string) labels.Policy) (string, error) {
 	t, reason := queue.Parse(cm)
 	if reason != nil {
 		return reason.Error(), nil //nolint:nilerr // that is the answer
@@ -99,7 +99,7 @@ func DescribeDiscard(ctx context.Context, c *inspect.Cluster, cm *corev1.ConfigM
 	if err != nil {
 		return "", err
 	}
-	decisions := n.Forecast(policy)
+	decisions := n.Forecast(policy(n.Name))
 	for i, pending := range n.Pending {
 		switch {
 		case pending.ObjectUID != t.ObjectUID:

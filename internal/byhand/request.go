@@ -43,7 +43,8 @@ type Requests struct {
 	// awaitEnd.
 	IgnoreMissingEnd bool
 
-	Policy   labels.Policy
+	// Policy returns what a restore of a node goes by.
+	Policy   func(node string) labels.Policy
 	DryRun   DryRun
 	Timeout  time.Duration
 	Progress Progress
@@ -110,7 +111,7 @@ func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 	// holds.
 	t.Machine, t.Unclear = "", labels.KeysOf(maps.Keys(t.Labels))
 	r := Request{Transaction: t, Before: n, Blocked: n.Saved.Unreadable != nil}
-	if decisions := n.Forecast(h.Policy, t); len(decisions) > 0 {
+	if decisions := n.Forecast(h.Policy(name), t); len(decisions) > 0 {
 		r.Decision = decisions[len(decisions)-1]
 	}
 	return r, nil

@@ -106,7 +106,7 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 		return record.Record{}, ErrChanged
 	}
 	for key := range e.Labels.set {
-		if e.Cluster.View.Ignored.Match(key) {
+		if e.Cluster.View(n.Name).Ignored.Match(key) {
 			return record.Record{}, fmt.Errorf("label %q is ignored, see --ignore-labels: it would not be restored", key)
 		}
 	}

@@ -26,14 +26,21 @@ func endMissing(n *inspect.Node) bool {
 // start, after a gap, or while it leaves the node to another one. Nothing is pending then. A write
 // to the record, or a restore from it, must not overtake that. The end is never recorded if no
 // watcher saw it: awaitEnd does not wait while none runs, and people can say that they know better.
+// They must where nothing shows that this is the place to look for watchers.
 func awaitEnd(ctx context.Context, c *inspect.Cluster, n *inspect.Node, timeout time.Duration, progress Progress) (*inspect.Node, error) {
 	recorded, err := poll(ctx, timeout, func() (bool, error) {
 		if !endMissing(n) {
 			return true, nil
 		}
-		watched, err := c.Watched(ctx)
-		if err != nil || !watched {
-			return err == nil, err
+		watched, known, err := c.Watched(ctx)
+		switch {
+		case err != nil:
+			return false, err
+		case !known:
+			return false, fmt.Errorf("the end of node %q is not on record, and no replica has a Lease in namespace %q, so it is unknown whether a watcher "+
+				"is about to record it: give the --membership-namespace of the watchers, or, if none is running, --ignore-missing-end", n.Name, c.MembershipNamespace)
+		case !watched:
+			return true, nil
 		}
 		for _, t := range n.Pending {
 			if err := c.Queue().Hurry(ctx, t); err != nil {

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/inspect"
-	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/version"
 )
 
@@ -29,10 +28,6 @@ func (p *plugin) connect() (*cluster, error) {
 	if p.transactionNamespace == p.metadataNamespace {
 		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
 	}
-	view, err := nodeview.Parse(p.machineManagers, p.ignoreLabels, "")
-	if err != nil {
-		return nil, misused(err)
-	}
 	config, err := p.config.ToRESTConfig()
 	if err != nil {
 		return nil, err
@@ -45,7 +40,7 @@ func (p *plugin) connect() (*cluster, error) {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
 	c.Cluster = inspect.Cluster{
-		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, MembershipNamespace: p.membershipNamespace, View: view,
+		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, MembershipNamespace: p.membershipNamespace,
 	}
 	return c, nil
 }

@@ -11,6 +11,7 @@ import (
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/settings"
 )
 
 func newDiffCommand(p *plugin) *cobra.Command {
@@ -37,6 +38,10 @@ func (p *plugin) diff(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	servers, err := p.serve(ctx, c, false)
+	if err != nil {
+		return err
+	}
 	n, err := c.knownNode(ctx, names[0])
 	switch {
 	case err != nil:
@@ -48,6 +53,7 @@ func (p *plugin) diff(ctx context.Context, args []string) error {
 	case n.Saved.Record == nil:
 		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper save %s saves its labels", n.Name, n.Name)
 	}
+	servers.tell(p.ErrOut, []string{settings.IgnoreLabels}, n.Name)
 	live := preserve.NodeOf(n.Live)
 	if maps.Equal(n.Saved.Record.Labels, live.Labels) {
 		return nil

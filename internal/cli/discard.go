@@ -10,12 +10,12 @@ import (
 
 	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/cli/output"
+	"nodekeeper.dev/internal/queue"
 )
 
 type discardOptions struct {
 	yes    bool
 	dryRun dryRun
-	policy policyFlags
 }
 
 func newDiscardCommand(p *plugin) *cobra.Command {
@@ -40,7 +40,7 @@ next event of the node is recorded as usual.`,
 	}
 	addYesFlag(cmd, &o.yes)
 	addDryRunFlag(cmd, &o.dryRun)
-	o.policy.addFlags(cmd)
+	addPolicyFlags(cmd)
 	return cmd
 }
 
@@ -48,26 +48,30 @@ func (p *plugin) discard(ctx context.Context, o *discardOptions, args []string) 
 	if err := o.dryRun.validate(); err != nil {
 		return err
 	}
-	policy, err := o.policy.policy(p.ignoreLabels)
-	if err != nil {
-		return err
-	}
 	c, err := p.connect()
 	if err != nil {
 		return err
 	}
-	var all []*corev1.ConfigMap
-	for _, arg := range args {
-		cm, err := byhand.ReadTransaction(ctx, &c.Cluster, arg)
-		if err != nil {
+	servers, err := p.serve(ctx, c, false)
+	if err != nil {
+		return err
+	}
+	all := make([]*corev1.ConfigMap, len(args))
+	losses, nodes := make([]string, len(args)), []string{}
+	for i, arg := range args {
+		if all[i], err = byhand.ReadTransaction(ctx, &c.Cluster, arg); err != nil {
 			return err
 		}
-		loss, err := byhand.DescribeDiscard(ctx, &c.Cluster, cm, policy)
-		if err != nil {
+		if losses[i], err = byhand.DescribeDiscard(ctx, &c.Cluster, all[i], servers.policy); err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(p.ErrOut, "%s: %s\n", byhand.ShortName(cm), loss)
-		all = append(all, cm)
+		if t, malformed := queue.Parse(all[i]); malformed == nil {
+			nodes = append(nodes, t.Node)
+		}
+	}
+	servers.tell(p.ErrOut, forecastSettings, nodes...)
+	for i, loss := range losses {
+		_, _ = fmt.Fprintf(p.ErrOut, "%s: %s\n", byhand.ShortName(all[i]), loss)
 	}
 	if !o.dryRun.Dry() {
 		if err := p.confirmed(o.yes, "Remove "+output.Count(len(all), "transaction")+"?"); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -58,6 +59,10 @@ func (p *plugin) forget(ctx context.Context, o *forgetOptions, args []string) er
 	if err != nil {
 		return err
 	}
+	servers, err := p.serve(ctx, c, false)
+	if err != nil {
+		return err
+	}
 	nodes, err := byhand.ReadNodes(ctx, &c.Cluster, names)
 	if err != nil {
 		return err
@@ -67,6 +72,8 @@ func (p *plugin) forget(ctx context.Context, o *forgetOptions, args []string) er
 			return err
 		}
 	}
+	live := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return nodes[name].Live == nil })
+	servers.tell(p.ErrOut, viewSettings, live...)
 	for _, name := range names {
 		_, _ = fmt.Fprintf(p.ErrOut, "%s: %s\n", name, describeLoss(nodes[name]))
 	}

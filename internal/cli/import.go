@@ -11,7 +11,6 @@ import (
 
 	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/cli/output"
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -71,6 +70,10 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 	if err != nil {
 		return err
 	}
+	servers, err := p.serve(ctx, c, true)
+	if err != nil {
+		return err
+	}
 	all, err := byhand.PrepareImports(ctx, &c.Cluster, records, o.overwrite)
 	if err != nil {
 		return err
@@ -100,9 +103,9 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 		return nil
 	}
 	restore := requesting{dryRun: o.dryRun, Requests: byhand.Requests{
-		Type: txn.Added, Done: "restored", Timeout: o.timeout, Policy: labels.Policy{Mode: labels.Replace}, IgnoreMissingEnd: true,
+		Type: txn.Added, Done: "restored", Timeout: o.timeout, IgnoreMissingEnd: true,
 	}}
-	return restore.run(ctx, p, c, owed)
+	return restore.run(ctx, p, c, servers, owed)
 }
 
 func (p *plugin) readRecords(file string) ([]*corev1.ConfigMap, error) {

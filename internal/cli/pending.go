@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,6 @@ type pendingList struct {
 
 func newPendingCommand(p *plugin) *cobra.Command {
 	var out output.Flags
-	var policy policyFlags
 	watching := false
 	cmd := &cobra.Command{
 		Use:   "pending [NODE]",
@@ -48,25 +46,25 @@ is applied.`,
 			if watching {
 				return p.watchPending(cmd.Context(), &out, args)
 			}
-			return p.pending(cmd.Context(), &out, &policy, args)
+			return p.pending(cmd.Context(), &out, args)
 		},
 	}
 	out.AddFlags(cmd)
-	policy.addFlags(cmd)
+	addPolicyFlags(cmd)
 	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "Go on and show what comes and goes.")
 	return cmd
 }
 
-func (p *plugin) pending(ctx context.Context, out *output.Flags, flags *policyFlags, args []string) error {
-	policy, err := flags.policy(p.ignoreLabels)
-	if err != nil {
-		return err
-	}
+func (p *plugin) pending(ctx context.Context, out *output.Flags, args []string) error {
 	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}
-	shown, err := c.pendingOf(ctx, names, policy)
+	servers, err := p.serve(ctx, c, false)
+	if err != nil {
+		return err
+	}
+	shown, err := c.pendingOf(ctx, names, servers.policy)
 	if err != nil {
 		return err
 	}
@@ -74,18 +72,19 @@ func (p *plugin) pending(ctx context.Context, out *output.Flags, flags *policyFl
 		_, _ = fmt.Fprintln(p.ErrOut, "Nothing is pending.")
 		return nil
 	}
+	servers.tell(p.ErrOut, forecastSettings, nodesOf(shown)...)
 	return out.Print(p.Out, pendingView(shown, time.Now()))
 }
 
 // pendingOf returns what is pending of one node, or of all of them if none is named: the node that
 // waits longest first.
-func (c *cluster) pendingOf(ctx context.Context, names []string, policy labels.Policy) ([]shownPending, error) {
+func (c *cluster) pendingOf(ctx context.Context, names []string, policy func(node string) labels.Policy) ([]shownPending, error) {
 	if len(names) == 1 {
 		n, err := c.Node(ctx, names[0])
 		if err != nil {
 			return nil, err
 		}
-		return newShownPending(n, policy), nil
+		return newShownPending(n, policy(n.Name)), nil
 	}
 	pending, _, err := c.Transactions(ctx)
 	if err != nil || len(pending) == 0 {
@@ -106,19 +105,27 @@ func (c *cluster) pendingOf(ctx context.Context, names []string, policy labels.P
 	var shown []shownPending
 	for _, name := range order {
 		if n := nodes[name]; n != nil { // else all was applied in the meantime
-			shown = append(shown, newShownPending(n, policy)...)
+			shown = append(shown, newShownPending(n, policy(n.Name))...)
 		}
 	}
 	return shown, nil
 }
 
+// nodesOf returns the names of the nodes of transactions, each once.
+func nodesOf(shown []shownPending) []string {
+	var names []string
+	for i := range shown {
+		if len(names) == 0 || names[len(names)-1] != shown[i].Node { // those of one node come together
+			names = append(names, shown[i].Node)
+		}
+	}
+	return names
+}
+
 func pendingView(shown []shownPending, now time.Time) output.View {
-	v := output.View{Kind: "PendingList", Data: &pendingList{Items: output.Listed(shown)}}
+	v := output.View{Kind: "PendingList", Data: &pendingList{Items: output.Listed(shown)}, Names: nodesOf(shown)}
 	v.Table = &metav1.Table{ColumnDefinitions: output.Columns("Node", "Type", "Version", "Age", "Labels", "Will", "+Reason", "+UID")}
 	for _, t := range shown {
-		if !slices.Contains(v.Names, t.Node) {
-			v.Names = append(v.Names, t.Node)
-		}
 		v.Table.Rows = append(v.Table.Rows, metav1.TableRow{Cells: []any{
 			t.Node, t.Type, t.Version, output.AgeOf(t.Created, now), t.Labels, t.Will, t.Reason, t.UID,
 		}})

@@ -15,6 +15,7 @@ import (
 
 	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/queue"
@@ -89,7 +90,7 @@ func TestStatusSaysWhatIsStuck(t *testing.T) {
 	}
 	assert.Equal(t, []string{"broken", "notes", "slow"}, stuck, "each node once")
 	var shown bytes.Buffer
-	s.write(&shown, now)
+	s.write(&shown, now, false)
 	assert.Contains(t, shown.String(), "Stuck:          3 things")
 	assert.Contains(t, shown.String(), "no watcher, no processor")
 }
@@ -136,7 +137,7 @@ func TestWhyARequestDoesNothing(t *testing.T) {
 		live := nodes.Metadata("node-1")
 		live.UID, live.ResourceVersion, live.Labels = tc.uid, "9", map[string]string{"rack": tc.rack}
 		n := &inspect.Node{Name: "node-1", Live: live, Saved: inspect.Saved{Record: &r}}
-		h := &requesting{Requests: byhand.Requests{Type: tc.typ, Done: "saved"}}
+		h := &requesting{Requests: byhand.Requests{Type: tc.typ, Done: "saved", Policy: func(string) labels.Policy { return labels.Policy{Mode: labels.Replace} }}}
 		request, err := h.Of(n, "node-1")
 		require.NoError(t, err)
 		assert.Contains(t, h.why(&request), says)

@@ -28,10 +28,11 @@ type requesting struct {
 
 // run puts the transactions of these nodes, waits until they are applied, and says what came of
 // them.
-func (h *requesting) run(ctx context.Context, p *plugin, c *cluster, names []string) error {
+func (h *requesting) run(ctx context.Context, p *plugin, c *cluster, servers *serving, names []string) error {
 	shown := output.NewProgress(p.ErrOut)
 	defer shown.Done()
-	h.Cluster, h.DryRun, h.Progress = &c.Cluster, h.dryRun.DryRun, shown.Show
+	h.Cluster, h.Policy, h.DryRun, h.Progress = &c.Cluster, servers.policy, h.dryRun.DryRun, shown.Show
+	servers.tell(p.ErrOut, forecastSettings, names...)
 	requests, problems, err := h.prepare(ctx, p, names)
 	if err != nil || len(requests) == 0 {
 		return errors.Join(problems, err)

@@ -11,7 +11,6 @@ import (
 
 func newRestoreCommand(p *plugin) *cobra.Command {
 	h := &requesting{Requests: byhand.Requests{Type: txn.Added, Done: "restored"}}
-	var policy policyFlags
 	cmd := &cobra.Command{
 		Use:   "restore NODE...",
 		Short: "Put the saved labels back onto nodes that have not got them",
@@ -37,25 +36,26 @@ saw is never recorded; give --ignore-missing-end then.`,
   kubectl nodekeeper restore node-1`,
 		Args:              someNodes,
 		ValidArgsFunction: p.names(0, liveNames),
-		RunE:              func(cmd *cobra.Command, args []string) error { return p.restore(cmd.Context(), h, &policy, args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return p.restore(cmd.Context(), h, args) },
 	}
 	addDryRunFlag(cmd, &h.dryRun)
 	addMissingEndFlag(cmd, &h.IgnoreMissingEnd)
 	addTimeoutFlag(cmd, &h.Timeout)
-	policy.addFlags(cmd)
+	addPolicyFlags(cmd)
 	return cmd
 }
 
-func (p *plugin) restore(ctx context.Context, h *requesting, policy *policyFlags, args []string) (err error) {
+func (p *plugin) restore(ctx context.Context, h *requesting, args []string) error {
 	if err := h.dryRun.validate(); err != nil {
-		return err
-	}
-	if h.Policy, err = policy.policy(p.ignoreLabels); err != nil {
 		return err
 	}
 	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}
-	return h.run(ctx, p, c, names)
+	servers, err := p.serve(ctx, c, true)
+	if err != nil {
+		return err
+	}
+	return h.run(ctx, p, c, servers, names)
 }

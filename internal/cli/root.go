@@ -13,9 +13,8 @@ import (
 	"k8s.io/klog/v2"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"nodekeeper.dev/internal/agents"
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/internal/settings"
 	"nodekeeper.dev/internal/version"
 )
 
@@ -25,7 +24,8 @@ type plugin struct {
 
 	config                                                       *genericclioptions.ConfigFlags
 	transactionNamespace, metadataNamespace, membershipNamespace string
-	machineManagers, ignoreLabels                                string
+	// given are the settings of the servers that the command line gives.
+	given settings.Settings
 }
 
 // Main runs the plugin with these arguments and returns its exit code.
@@ -65,6 +65,8 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 		SilenceUsage:  true,
 		Args:          aCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return p.takeGiven(cmd) },
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes, by kubectl_complete-nodekeeper
@@ -77,7 +79,7 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	p.addFlags(root.PersistentFlags())
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look and understand:"}, &cobra.Group{ID: groupAct, Title: "Act:"})
 	for _, command := range []func(*plugin) *cobra.Command{
-		newStatusCommand, newListCommand, newShowCommand, newDiffCommand, newPendingCommand, newWatchCommand,
+		newStatusCommand, newListCommand, newShowCommand, newDiffCommand, newPendingCommand, newWatchCommand, newVersionCommand,
 	} {
 		addTo(root, groupLook, command(p))
 	}
@@ -95,10 +97,7 @@ func (p *plugin) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.transactionNamespace, "transaction-namespace", "node-metadata-transactions", "Namespace of transactions and node locks.")
 	flags.StringVar(&p.metadataNamespace, "metadata-namespace", "node-metadata", "Namespace of records.")
 	flags.StringVar(&p.membershipNamespace, "membership-namespace", ring.DefaultNamespace, "Namespace of the Leases of the replicas.")
-	flags.StringVar(&p.machineManagers, "machine-managers", agents.Default, "Field managers of the machines' agents: use the value of the watchers and processors.")
-	flags.Lookup("machine-managers").DefValue = "their default"
-	flags.StringVar(&p.ignoreLabels, "ignore-labels", labels.DefaultIgnored, "Labels that are neither saved nor restored nor removed: use the value of the watchers and processors.")
-	flags.Lookup("ignore-labels").DefValue = "their default"
+	addViewFlags(flags)
 	p.config.AddFlags(flags)
 }
 

@@ -8,12 +8,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"nodekeeper.dev/internal/byhand"
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/txn"
 )
 
 func newSaveCommand(p *plugin) *cobra.Command {
-	h := &requesting{Requests: byhand.Requests{Type: txn.Updated, Done: "saved", Policy: labels.Policy{Mode: labels.Replace}}}
+	h := &requesting{Requests: byhand.Requests{Type: txn.Updated, Done: "saved"}}
 	all := false
 	cmd := &cobra.Command{
 		Use:   "save NODE... | --all",
@@ -56,11 +55,15 @@ func (p *plugin) save(ctx context.Context, h *requesting, args []string) error {
 	if err != nil {
 		return err
 	}
+	servers, err := p.serve(ctx, c, true)
+	if err != nil {
+		return err
+	}
 	if len(names) == 0 {
 		if err := liveNames(ctx, c, func(name string) { names = append(names, name) }); err != nil {
 			return err
 		}
 		slices.Sort(names)
 	}
-	return h.run(ctx, p, c, names)
+	return h.run(ctx, p, c, servers, names)
 }

@@ -8,6 +8,7 @@ import (
 
 	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/cli/output"
+	"nodekeeper.dev/internal/settings"
 )
 
 type setOptions struct {
@@ -56,6 +57,11 @@ func (p *plugin) set(ctx context.Context, o *setOptions, args []string) error {
 	if err != nil {
 		return err
 	}
+	servers, err := p.serve(ctx, c, false)
+	if err != nil {
+		return err
+	}
+	servers.tell(p.ErrOut, []string{settings.IgnoreLabels}, names...)
 	shown := output.NewProgress(p.ErrOut)
 	o.edit.Cluster, o.edit.DryRun, o.edit.Progress = &c.Cluster, o.dryRun.DryRun, shown.Show
 	before, after, err := o.edit.Apply(ctx, names[0])

@@ -15,6 +15,7 @@ import (
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/settings"
 )
 
 // shownNode is all of one node as data.
@@ -66,7 +67,6 @@ type shownPending struct {
 
 func newShowCommand(p *plugin) *cobra.Command {
 	var out output.Flags
-	var policy policyFlags
 	cmd := &cobra.Command{
 		Use:   "show NODE",
 		Short: "Show the saved labels of a node, where they came from, and what is pending",
@@ -80,19 +80,19 @@ them will do if nothing else happens, and why they are not applied yet.`,
   kubectl nodekeeper show node-1 -o jsonpath='{.record.labels}'`,
 		Args:              oneNode,
 		ValidArgsFunction: p.names(1, liveNames, recordNames),
-		RunE:              func(cmd *cobra.Command, args []string) error { return p.show(cmd.Context(), &out, &policy, args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return p.show(cmd.Context(), &out, args) },
 	}
 	out.AddFlags(cmd)
-	policy.addFlags(cmd)
+	addPolicyFlags(cmd)
 	return cmd
 }
 
-func (p *plugin) show(ctx context.Context, out *output.Flags, flags *policyFlags, args []string) error {
-	policy, err := flags.policy(p.ignoreLabels)
+func (p *plugin) show(ctx context.Context, out *output.Flags, args []string) error {
+	c, names, err := p.connectFor(args)
 	if err != nil {
 		return err
 	}
-	c, names, err := p.connectFor(args)
+	servers, err := p.serve(ctx, c, false)
 	if err != nil {
 		return err
 	}
@@ -100,8 +100,14 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, flags *policyFlags
 	if err != nil {
 		return err
 	}
-	shown := newShownNode(n, policy)
-	if shown.Waiting, err = c.Waiting(ctx, n, nil); err != nil {
+	switch {
+	case len(n.Pending) > 0:
+		servers.tell(p.ErrOut, forecastSettings, n.Name)
+	case n.Live != nil && n.Saved.Record != nil: // whose labels are compared
+		servers.tell(p.ErrOut, []string{settings.IgnoreLabels}, n.Name)
+	}
+	shown := newShownNode(n, servers.policy(n.Name))
+	if shown.Waiting, err = c.Waiting(ctx, n, servers.batchPeriod(n.Name)); err != nil {
 		return err
 	}
 	return out.Print(p.Out, output.View{Kind: "NodeDetail", Data: shown, Names: names, Text: func(w io.Writer) { shown.write(w, time.Now()) }})

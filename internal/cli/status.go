@@ -72,7 +72,8 @@ func newStatusCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show in one screen how nodekeeper is",
-		Long: `Show who is at work, how many nodes are in which state, what is pending, and
+		Long: `Show who is at work, in which versions and, where they differ, with which
+settings; how many nodes are in which state, what is pending, and
 what was restored last.
 
 The first line says whether nodekeeper is well. If not, the exit code is 1:
@@ -88,6 +89,9 @@ stuck, or that cannot be found out. Stuck is
 
   # in a script
   kubectl nodekeeper status >/dev/null || echo "have a look at nodekeeper"
+
+  # with the settings of every replica
+  kubectl nodekeeper status -o wide
 
   # as data
   kubectl nodekeeper status -o jsonpath='{.pending.transactions}'`,
@@ -112,7 +116,8 @@ func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.
 	} else {
 		survey, s = &inspect.Survey{}, unknownStatus(withAdvice(err))
 	}
-	if err := out.Print(p.Out, output.View{Kind: "Status", Data: s, Names: namesOf(survey.Nodes), Text: func(w io.Writer) { s.write(w, now) }}); err != nil {
+	text := func(w io.Writer) { s.write(w, now, out.Wide()) }
+	if err := out.Print(p.Out, output.View{Kind: "Status", Data: s, Names: namesOf(survey.Nodes), Text: text}); err != nil {
 		return err
 	}
 	if len(s.Unwell) > 0 {
@@ -178,21 +183,21 @@ func (s *status) judge(missingNamespaces []string) []string {
 }
 
 func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter time.Duration) {
-	nodes := map[string]bool{}
+	waiting := map[string]bool{}
 	s.Pending.Transactions = len(pending)
 	for _, t := range pending {
 		if s.Pending.Oldest == nil || t.Created.Before(s.Pending.Oldest.Time) {
 			s.Pending.Oldest, s.Pending.OldestNode = &metav1.Time{Time: t.Created}, t.Node
 		}
-		if !nodes[t.Node] && now.Sub(t.Created) > stuckAfter {
+		if !waiting[t.Node] && now.Sub(t.Created) > stuckAfter {
 			s.Stuck = append(s.Stuck, problem{
 				t.Node, "a transaction (" + string(t.Type) + ") has been pending for " + duration.HumanDuration(now.Sub(t.Created)),
 				"see what it waits for: kubectl nodekeeper show " + t.Node,
 			})
 		}
-		nodes[t.Node] = true
+		waiting[t.Node] = true
 	}
-	s.Pending.Nodes = len(nodes)
+	s.Pending.Nodes = len(waiting)
 }
 
 // addWaitingDeletions adds the nodes that cannot be deleted, as nobody removes nodekeeper's finalizer.
@@ -207,8 +212,8 @@ func (s *status) addWaitingDeletions(all []inspect.Summary, now time.Time, stuck
 	}
 }
 
-// write writes it for people.
-func (s *status) write(w io.Writer, now time.Time) {
+// write writes it for people, with every replica's settings if it may be wide.
+func (s *status) write(w io.Writer, now time.Time, wide bool) {
 	line := output.Lines(w)
 	if len(s.Unwell) == 0 {
 		line("Status", "well")
@@ -219,6 +224,7 @@ func (s *status) write(w io.Writer, now time.Time) {
 		return
 	}
 	line("Replicas", "%s", s.describeReplicas())
+	writeReplicas(w, s.Replicas, wide)
 	var states []string
 	for _, state := range slices.Backward(inspect.States) {
 		if n := s.Nodes[state]; n > 0 || state == inspect.Live {
@@ -281,9 +287,9 @@ func (s *status) describeLocks() string {
 	return s.Locks[0].Node + " by " + s.Locks[0].Holder
 }
 
-func namesOf(nodes []inspect.Summary) []string {
-	names := make([]string, len(nodes))
-	for i, n := range nodes {
+func namesOf(all []inspect.Summary) []string {
+	names := make([]string, len(all))
+	for i, n := range all {
 		names[i] = n.Name
 	}
 	return names

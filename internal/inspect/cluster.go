@@ -26,12 +26,26 @@ type Cluster struct {
 	// TransactionNamespace and MetadataNamespace are where transactions and records are, and
 	// MembershipNamespace is where the Leases of the replicas are.
 	TransactionNamespace, MetadataNamespace, MembershipNamespace string
-	// View is applied to every Node that is read.
-	View nodeview.View
+	// ViewOf returns the view that is applied to a Node that is read. Nil: every label counts, and
+	// all are people's.
+	ViewOf func(node string) nodeview.View
 }
 
-// Nodes returns the Nodes.
-func (c *Cluster) Nodes() *nodes.Nodes { return &nodes.Nodes{Client: c.Client, View: c.View} }
+// Nodes returns the Nodes, as they are.
+func (c *Cluster) Nodes() *nodes.Nodes { return &nodes.Nodes{Client: c.Client} }
+
+// View returns the view of a Node.
+func (c *Cluster) View(node string) nodeview.View {
+	if c.ViewOf == nil {
+		return nodeview.View{}
+	}
+	return c.ViewOf(node)
+}
+
+// NodeNamed returns the door to one Node, to which its view is applied.
+func (c *Cluster) NodeNamed(name string) *nodes.Nodes {
+	return &nodes.Nodes{Client: c.Client, View: c.View(name)}
+}
 
 // Records returns the records. They have no cache.
 func (c *Cluster) Records() *records.Records {

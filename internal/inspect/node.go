@@ -68,7 +68,7 @@ func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 	if n.Pending, err = c.Queue().Of(ctx, name); err != nil {
 		return nil, err
 	}
-	if n.Live, n.Now, err = c.Nodes().At(ctx, name); err != nil {
+	if n.Live, n.Now, err = c.NodeNamed(name).At(ctx, name); err != nil {
 		return nil, err
 	}
 	stored, err := c.Records().Get(ctx, name)
@@ -125,6 +125,7 @@ func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[s
 	}
 	err = c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
 		if keep(n.Name) {
+			c.View(n.Name).Apply(n)
 			get(n.Name).Live = n
 		}
 		return nil

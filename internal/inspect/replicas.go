@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -11,11 +12,18 @@ import (
 
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/internal/settings"
 	"nodekeeper.dev/internal/shardlease"
 )
 
-// Services are what a replica can be one of, and the names of their rings.
-var Services = []string{"watcher", "processor"}
+// The services, by the names of their rings.
+const (
+	WatcherService   = "watcher"
+	ProcessorService = "processor"
+)
+
+// Services are what a replica can be one of.
+var Services = []string{WatcherService, ProcessorService}
 
 // Replica is a process of a service, as its place on the ring tells: its Lease.
 type Replica struct {
@@ -25,7 +33,25 @@ type Replica struct {
 	// IsAlive says whether it renews its Lease. One that does not has died, or does not reach the
 	// API server.
 	IsAlive bool `json:"alive"`
+	// Version is that of its build, "" if it does not say one that can be read.
+	Version string `json:"version,omitempty"`
+	// Settings are what it runs with, nil if it does not say; SettingsProblem says why they cannot
+	// be read.
+	Settings        settings.Settings `json:"settings,omitempty"`
+	SettingsProblem string            `json:"settingsProblem,omitempty"`
 }
+
+// place is that of a replica on a ring.
+type place struct {
+	Replica
+
+	// standby reports whether it owns no nodes; ended whether it is gone, and only its Lease is left.
+	standby, ended bool
+	renewed        time.Time
+}
+
+// maxProblemBytes bounds what is kept of an error that repeats what somebody else has written.
+const maxProblemBytes = 200
 
 // Lock is the lock of a node.
 type Lock struct {
@@ -35,34 +61,71 @@ type Lock struct {
 	IsExpired bool `json:"expired"`
 }
 
-// Watched reports whether a watcher runs, as far as the places on the ring show.
-func (c *Cluster) Watched(ctx context.Context) (bool, error) {
-	places, err := c.leases(ctx, c.MembershipNamespace)
+// Watched reports whether a watcher runs, as far as the places on the ring show. It is not known if
+// nobody has a place there, not even one that has ended a minute ago: the replicas may have theirs in
+// another namespace.
+func (c *Cluster) Watched(ctx context.Context) (watched, known bool, err error) {
+	leases, err := c.leases(ctx, c.MembershipNamespace)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	// Watchers of before kept their Leases with the records.
 	former, err := c.leases(ctx, c.MetadataNamespace)
 	if err != nil && !apierrors.IsForbidden(err) {
-		return false, err
+		return false, false, err
 	}
-	places = append(places, former...)
-	return slices.ContainsFunc(replicasOf(places, time.Now()), func(r Replica) bool { return r.Service == Services[0] }), nil
+	places := placesOf(append(leases, former...), time.Now())
+	watched = slices.ContainsFunc(places, func(p place) bool { return p.Service == WatcherService && !p.ended })
+	return watched, len(places) > 0, nil
 }
 
-// replicasOf returns the members of the rings, by service and name. Those that have ended, or whose
-// end the others have found out, are none.
-func replicasOf(leases []*coordinationv1.Lease, now time.Time) []Replica {
+// Replicas returns the members of the rings, by service and name.
+func (c *Cluster) Replicas(ctx context.Context) ([]Replica, error) {
+	leases, err := c.leases(ctx, c.MembershipNamespace)
+	if err != nil {
+		return nil, err
+	}
+	return membersOf(placesOf(leases, time.Now())), nil
+}
+
+// membersOf returns the replicas without those that have ended, or whose end the others have found
+// out.
+func membersOf(places []place) []Replica {
 	var replicas []Replica
-	for _, l := range leases {
-		// What is dead is not told from what is orphaned: neither is a member.
-		state := shardlease.StateOf(l, sinceRenewal(l, now), 0)
-		if service, ok := l.Labels[ring.Label]; ok && state.Member() {
-			replicas = append(replicas, Replica{Name: l.Name, Service: service, IsAlive: state == shardlease.Ready})
+	for _, p := range places {
+		if !p.ended {
+			replicas = append(replicas, p.Replica)
 		}
 	}
-	slices.SortFunc(replicas, func(a, b Replica) int { return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name)) })
 	return replicas
+}
+
+// placesOf returns all places on the rings, by service and name, also those of replicas that have
+// ended and whose Lease is left.
+func placesOf(leases []*coordinationv1.Lease, now time.Time) []place {
+	var places []place
+	for _, l := range leases {
+		service, ok := l.Labels[ring.Label]
+		if !ok {
+			continue
+		}
+		// What is dead is not told from what is orphaned: neither is a member.
+		state := shardlease.StateOf(l, sinceRenewal(l, now), 0)
+		p := place{
+			Replica: Replica{Name: l.Name, Service: service, IsAlive: state == shardlease.Ready, Version: settings.Version(l.Annotations)},
+			standby: l.Annotations[shardlease.StandbyKey(ring.Label)] == "true", ended: !state.Member(),
+		}
+		if l.Spec.RenewTime != nil {
+			p.renewed = l.Spec.RenewTime.Time
+		}
+		var err error
+		if p.Settings, err = settings.Parse(l.Annotations); err != nil {
+			p.SettingsProblem = strings.ToValidUTF8(err.Error()[:min(len(err.Error()), maxProblemBytes)], "")
+		}
+		places = append(places, p)
+	}
+	slices.SortFunc(places, func(a, b place) int { return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name)) })
+	return places
 }
 
 // locksOf returns the locks of nodes, by node. Other Leases of the namespace belong to somebody

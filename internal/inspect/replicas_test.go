@@ -2,6 +2,7 @@ package inspect_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -31,31 +32,33 @@ func place(name, holder, service string, renewed time.Duration) *coordinationv1.
 }
 
 func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
-	neverRenewed, stranger := place("p-5", "p-5", "processor", 0), place("somebody", "somebody", "", 0)
-	neverRenewed.Spec.RenewTime, stranger.Labels = nil, nil
-	c := fake.NewClientBuilder().WithObjects(
-		place("w-1", "w-1", "watcher", time.Second),
-		place("p-2", "p-2", "processor", time.Hour), // does not renew it
-		place("p-1", "", "processor", time.Second),  // has ended
-		place("p-3", "p-4", "processor", 0),         // another one has taken it over
-		place("p-4", "p-4", "processor", -time.Second),
-		neverRenewed,
-		stranger,
-		lock("node-2", "p-1", time.Second),
-		lock("node-1", "p-2", time.Minute),
-	).Build()
-	cluster := &inspect.Cluster{Client: c, TransactionNamespace: "transactions", MetadataNamespace: "metadata", MembershipNamespace: "members"}
-	s, err := cluster.Survey(t.Context(), apilabels.Everything())
-	require.NoError(t, err)
-	assert.Equal(t, []inspect.Replica{
-		{Name: "p-2", Service: "processor"},
-		{Name: "p-4", Service: "processor", IsAlive: true},
-		{Name: "p-5", Service: "processor"},
-		{Name: "w-1", Service: "watcher", IsAlive: true},
-	}, s.Replicas)
-	assert.Equal(t, []inspect.Lock{
-		{Node: "node-1", Holder: "p-2", IsExpired: true},
-		{Node: "node-2", Holder: "p-1"},
-	}, s.Locks)
-	assert.Empty(t, s.Nodes)
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		neverRenewed, stranger := place("p-5", "p-5", "processor", 0), place("somebody", "somebody", "", 0)
+		neverRenewed.Spec.RenewTime, stranger.Labels = nil, nil
+		c := fake.NewClientBuilder().WithObjects(
+			place("w-1", "w-1", "watcher", time.Second),
+			place("p-2", "p-2", "processor", time.Hour), // does not renew it
+			place("p-1", "", "processor", time.Second),  // has ended
+			place("p-3", "p-4", "processor", 0),         // another one has taken it over
+			place("p-4", "p-4", "processor", -time.Second),
+			neverRenewed,
+			stranger,
+			lock("node-2", "p-1", time.Second),
+			lock("node-1", "p-2", time.Minute),
+		).Build()
+		cluster := &inspect.Cluster{Client: c, TransactionNamespace: "transactions", MetadataNamespace: "metadata", MembershipNamespace: "members"}
+		s, err := cluster.Survey(t.Context(), apilabels.Everything())
+		require.NoError(t, err)
+		assert.Equal(t, []inspect.Replica{
+			{Name: "p-2", Service: "processor"},
+			{Name: "p-4", Service: "processor", IsAlive: true},
+			{Name: "p-5", Service: "processor"},
+			{Name: "w-1", Service: "watcher", IsAlive: true},
+		}, s.Replicas)
+		assert.Equal(t, []inspect.Lock{
+			{Node: "node-1", Holder: "p-2", IsExpired: true},
+			{Node: "node-2", Holder: "p-1"},
+		}, s.Locks)
+		assert.Empty(t, s.Nodes)
+	})
 }

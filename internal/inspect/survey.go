@@ -104,7 +104,7 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 		return nil, err
 	}
 	now := time.Now()
-	s.Replicas, s.Locks = replicasOf(places, now), locksOf(locks, now)
+	s.Replicas, s.Locks = membersOf(placesOf(places, now)), locksOf(locks, now)
 	s.Nodes = join(live, records, s.Pending)
 	return &s, nil
 }

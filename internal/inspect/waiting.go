@@ -15,6 +15,7 @@ import (
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/schedule"
+	"nodekeeper.dev/internal/settings"
 	"nodekeeper.dev/internal/shardlease"
 )
 
@@ -144,7 +145,7 @@ func (e *evidence) explain(n *Node, saveDelay *time.Duration, now time.Time) *Wa
 
 // addPeriod adds how long the processors leave the transactions alone.
 func (w *Waiting) addPeriod(pending schedule.Pending, place shardlease.Place, saveDelay *time.Duration, now time.Time) {
-	batch := schedule.DefaultBatch
+	batch := settings.DefaultSaveDelay
 	if saveDelay == nil {
 		w.SaveDelayAssumed = true
 	} else {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -62,71 +63,77 @@ func TestNothingPendingSendsNoRequest(t *testing.T) {
 }
 
 func TestWaitingForTheBatchPeriod(t *testing.T) {
-	const minute = time.Minute
-	for name, tc := range map[string]struct {
-		node      *inspect.Node
-		saveDelay *time.Duration
-		want      []inspect.WaitReason
-		period    time.Duration
-	}{
-		"a save":                      {pending(txn.Updated, 0), nil, []inspect.WaitReason{inspect.SaveDelay}, 5 * time.Second},
-		"a save that is overdue":      {pending(txn.Updated, 7*time.Second), nil, []inspect.WaitReason{inspect.Overdue}, 5 * time.Second},
-		"the end of a node":           {pending(txn.Deleted, 40*time.Second), nil, []inspect.WaitReason{inspect.SaveDelay}, 45 * time.Second},
-		"an end that is overdue":      {pending(txn.Deleted, 47*time.Second), nil, []inspect.WaitReason{inspect.Overdue}, 45 * time.Second},
-		"a restore waits for nothing": {pending(txn.Added, 0), nil, []inspect.WaitReason{inspect.Overdue}, 0},
-		"by the processors' value":    {pending(txn.Updated, 7*time.Second), new(minute), []inspect.WaitReason{inspect.SaveDelay}, minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w, err := clusterOf(place("p-1", "p-1", "processor", 0)).Waiting(t.Context(), tc.node, tc.saveDelay)
-			require.NoError(t, err)
-			assert.Equal(t, tc.want, w.Reasons)
-			assert.Equal(t, tc.period, w.Period.Duration)
-			assert.Equal(t, tc.saveDelay == nil, w.SaveDelayAssumed)
-			assert.Equal(t, "p-1", w.Owner)
-		})
-	}
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		const minute = time.Minute
+		for name, tc := range map[string]struct {
+			node      *inspect.Node
+			saveDelay *time.Duration
+			want      []inspect.WaitReason
+			period    time.Duration
+		}{
+			"a save":                      {pending(txn.Updated, 0), nil, []inspect.WaitReason{inspect.SaveDelay}, 5 * time.Second},
+			"a save that is overdue":      {pending(txn.Updated, 7*time.Second), nil, []inspect.WaitReason{inspect.Overdue}, 5 * time.Second},
+			"the end of a node":           {pending(txn.Deleted, 40*time.Second), nil, []inspect.WaitReason{inspect.SaveDelay}, 45 * time.Second},
+			"an end that is overdue":      {pending(txn.Deleted, 47*time.Second), nil, []inspect.WaitReason{inspect.Overdue}, 45 * time.Second},
+			"a restore waits for nothing": {pending(txn.Added, 0), nil, []inspect.WaitReason{inspect.Overdue}, 0},
+			"by the processors' value":    {pending(txn.Updated, 7*time.Second), new(minute), []inspect.WaitReason{inspect.SaveDelay}, minute},
+		} {
+			t.Log(name)
+			func() {
+				w, err := clusterOf(place("p-1", "p-1", "processor", 0)).Waiting(t.Context(), tc.node, tc.saveDelay)
+				require.NoError(t, err)
+				assert.Equal(t, tc.want, w.Reasons)
+				assert.Equal(t, tc.period, w.Period.Duration)
+				assert.Equal(t, tc.saveDelay == nil, w.SaveDelayAssumed)
+				assert.Equal(t, "p-1", w.Owner)
+			}()
+		}
+	})
 }
 
 func TestOwnerIsAReadyProcessorThatServes(t *testing.T) {
-	n := pending(txn.Added, time.Minute)
-	names := []string{"p-1", "p-2", "p-3"}
-	owner := hashring.New(names...).Owner(n.Name)
-	var rest []string
-	for _, name := range names {
-		if name != owner {
-			rest = append(rest, name)
-		}
-	}
-	next := hashring.New(rest...).Owner(n.Name)
-	for name, tc := range map[string]struct {
-		renewed time.Duration
-		standby string
-		want    string
-	}{
-		"ready":   {want: owner},
-		"expired": {renewed: 6 * time.Second, want: next},
-		"standby": {standby: "true", want: next},
-	} {
-		t.Run(name, func(t *testing.T) {
-			objects := []client.Object{place("w-1", "w-1", "watcher", 0)}
-			for _, p := range names {
-				l := place(p, p, "processor", 0)
-				if p == owner {
-					l = place(p, p, "processor", tc.renewed)
-					l.Annotations = set{"nodekeeper.dev/ring-standby": tc.standby}
-				}
-				objects = append(objects, l)
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		n := pending(txn.Added, time.Minute)
+		names := []string{"p-1", "p-2", "p-3"}
+		owner := hashring.New(names...).Owner(n.Name)
+		var rest []string
+		for _, name := range names {
+			if name != owner {
+				rest = append(rest, name)
 			}
-			w, err := clusterOf(objects...).Waiting(t.Context(), n, nil)
-			require.NoError(t, err)
-			assert.Equal(t, tc.want, w.Owner)
-			assert.NotContains(t, w.Reasons, inspect.NoProcessor)
-		})
-	}
-	w, err := clusterOf(place("w-1", "w-1", "watcher", 0), place("p-1", "p-1", "processor", time.Hour)).Waiting(t.Context(), n, nil)
-	require.NoError(t, err)
-	assert.Equal(t, []inspect.WaitReason{inspect.NoProcessor}, w.Reasons)
-	assert.Empty(t, w.Owner)
+		}
+		next := hashring.New(rest...).Owner(n.Name)
+		for name, tc := range map[string]struct {
+			renewed time.Duration
+			standby string
+			want    string
+		}{
+			"ready":   {want: owner},
+			"expired": {renewed: 6 * time.Second, want: next},
+			"standby": {standby: "true", want: next},
+		} {
+			t.Log(name)
+			func() {
+				objects := []client.Object{place("w-1", "w-1", "watcher", 0)}
+				for _, p := range names {
+					l := place(p, p, "processor", 0)
+					if p == owner {
+						l = place(p, p, "processor", tc.renewed)
+						l.Annotations = set{"nodekeeper.dev/ring-standby": tc.standby}
+					}
+					objects = append(objects, l)
+				}
+				w, err := clusterOf(objects...).Waiting(t.Context(), n, nil)
+				require.NoError(t, err)
+				assert.Equal(t, tc.want, w.Owner)
+				assert.NotContains(t, w.Reasons, inspect.NoProcessor)
+			}()
+		}
+		w, err := clusterOf(place("w-1", "w-1", "watcher", 0), place("p-1", "p-1", "processor", time.Hour)).Waiting(t.Context(), n, nil)
+		require.NoError(t, err)
+		assert.Equal(t, []inspect.WaitReason{inspect.NoProcessor}, w.Reasons)
+		assert.Empty(t, w.Owner)
+	})
 }
 
 func TestLastWarningIsOneThatSaysWhy(t *testing.T) {
@@ -172,23 +179,25 @@ func TestLastWarningIsOneThatSaysWhy(t *testing.T) {
 }
 
 func TestWarningOnTheRecordCountsWhileItIsUnreadable(t *testing.T) {
-	n := pending(txn.Updated, 0)
-	n.Saved.Object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "metadata", Name: "node-1", UID: "record"}}
-	about := warning("RecordUnreadable", "record", time.Hour)
-	about.Namespace, about.Regarding.Kind = "metadata", "ConfigMap"
-	cluster := clusterOf(about, place("p-1", "p-1", "processor", 0), lock("node-1", "p-2", time.Second))
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		n := pending(txn.Updated, 0)
+		n.Saved.Object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "metadata", Name: "node-1", UID: "record"}}
+		about := warning("RecordUnreadable", "record", time.Hour)
+		about.Namespace, about.Regarding.Kind = "metadata", "ConfigMap"
+		cluster := clusterOf(about, place("p-1", "p-1", "processor", 0), lock("node-1", "p-2", time.Second))
 
-	w, err := cluster.Waiting(t.Context(), n, nil)
-	require.NoError(t, err)
-	assert.Equal(t, []inspect.WaitReason{inspect.Locked}, w.Reasons, "it was corrected")
-	n.Saved.Unreadable = record.ErrUnreadable
-	w, err = cluster.Waiting(t.Context(), n, nil)
-	require.NoError(t, err)
-	assert.Equal(t, []inspect.WaitReason{inspect.WarningEvent, inspect.Locked}, w.Reasons)
-	n.Saved.Object.UID = "recreated"
-	w, err = cluster.Waiting(t.Context(), n, nil)
-	require.NoError(t, err)
-	assert.Equal(t, []inspect.WaitReason{inspect.UnreadableRecord, inspect.Locked}, w.Reasons)
-	assert.Equal(t, "p-2", w.Lock.Holder)
-	assert.False(t, w.Lock.IsExpired)
+		w, err := cluster.Waiting(t.Context(), n, nil)
+		require.NoError(t, err)
+		assert.Equal(t, []inspect.WaitReason{inspect.Locked}, w.Reasons, "it was corrected")
+		n.Saved.Unreadable = record.ErrUnreadable
+		w, err = cluster.Waiting(t.Context(), n, nil)
+		require.NoError(t, err)
+		assert.Equal(t, []inspect.WaitReason{inspect.WarningEvent, inspect.Locked}, w.Reasons)
+		n.Saved.Object.UID = "recreated"
+		w, err = cluster.Waiting(t.Context(), n, nil)
+		require.NoError(t, err)
+		assert.Equal(t, []inspect.WaitReason{inspect.UnreadableRecord, inspect.Locked}, w.Reasons)
+		assert.Equal(t, "p-2", w.Lock.Holder)
+		assert.False(t, w.Lock.IsExpired)
+	})
 }

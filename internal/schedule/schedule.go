@@ -19,11 +19,6 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// DefaultBatch is the batch period of processors that are not told another one. It covers what a
-// kubelet and the controllers around it write on a node that has just returned. Nobody waits for a
-// save, and nothing is lost meanwhile: it is in the queue.
-const DefaultBatch = 5 * time.Second
-
 const (
 	// step is the failover delay per rank.
 	step = 3 * time.Second

@@ -10,14 +10,13 @@ import (
 	"nodekeeper.dev/internal/shardlease"
 )
 
-// Join makes the manager a member of the program's ring. The Leases of the members are in the
-// membership namespace.
-func Join(mgr manager.Manager, program string, o *Options) (*shardlease.Member, error) {
-	return JoinAs(mgr, shardlease.Config{Group: program}, o, func(run manager.RunnableFunc) manager.Runnable { return run })
+// Join makes the manager a member of the ring that cfg says, which needs a Group only. The Leases of
+// the members are in the membership namespace.
+func Join(mgr manager.Manager, cfg shardlease.Config, o *Options) (*shardlease.Member, error) {
+	return JoinAs(mgr, cfg, o, func(run manager.RunnableFunc) manager.Runnable { return run })
 }
 
-// JoinAs is Join as cfg says, which needs a Group only. The manager runs the member as what as
-// makes of it.
+// JoinAs is Join, but that the manager runs the member as what as makes of it.
 func JoinAs(mgr manager.Manager, cfg shardlease.Config, o *Options, as func(manager.RunnableFunc) manager.Runnable) (*shardlease.Member, error) {
 	c, err := coordinationv1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {

@@ -245,8 +245,14 @@ func (r *replica) die() {
 // join starts a member of the default duration, which ends with the test.
 func (c *cluster) join(t *testing.T, name string) *replica {
 	t.Helper()
+	return c.joinSaying(t, name, nil)
+}
+
+// joinSaying starts a member whose Lease has annotations from the start.
+func (c *cluster) joinSaying(t *testing.T, name string, about map[string]string) *replica {
+	t.Helper()
 	l := &link{cluster: c}
-	m := shardlease.New(shardlease.Config{Client: l, Namespace: "default", GroupLabel: label, Group: "web", Name: name})
+	m := shardlease.New(shardlease.Config{Client: l, Namespace: "default", GroupLabel: label, Group: "web", Name: name, Annotations: about})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()

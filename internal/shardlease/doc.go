@@ -13,6 +13,7 @@
 //	    example.com/ring: web
 //	  annotations:
 //	    example.com/ring-standby: "true" # only while the member serves no keys
+//	    example.com/version: v1.2.3      # and whatever else the member tells of itself
 //	spec:
 //	  holderIdentity: web-7c9d           # itself; "" after its shutdown, another member after a takeover
 //	  leaseDurationSeconds: 15

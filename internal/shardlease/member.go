@@ -26,7 +26,8 @@ const (
 	orphanDurations = 4
 )
 
-// Config is what a Member is made from. All fields are required but Duration and Standby.
+// Config is what a Member is made from. All fields are required but Duration, Standby and
+// Annotations.
 type Config struct {
 	// Client reads and writes the Leases.
 	Client coordinationv1client.LeasesGetter
@@ -40,6 +41,10 @@ type Config struct {
 	Duration time.Duration
 	// Standby makes the member start as one that does not serve, see [Member.SetServing].
 	Standby bool
+	// Annotations are what the member's Lease has from its first write on, whoever wrote it before:
+	// it costs no write of its own, and a peer that takes the Lease over keeps it. Each renewal
+	// writes all of them, so they should be small.
+	Annotations map[string]string
 }
 
 // Member is one replica's place in a group. It keeps its Lease by conditional writes of its own and
@@ -66,7 +71,10 @@ func New(cfg Config) *Member {
 	if cfg.Duration == 0 {
 		cfg.Duration = defaultDuration
 	}
-	m := &Member{config: cfg, annotations: map[string]string{}, looks: make(chan struct{}, 1)}
+	m := &Member{config: cfg, annotations: maps.Clone(cfg.Annotations), looks: make(chan struct{}, 1)}
+	if m.annotations == nil {
+		m.annotations = map[string]string{}
+	}
 	if cfg.Standby {
 		m.annotations[StandbyKey(cfg.GroupLabel)] = "true"
 	}

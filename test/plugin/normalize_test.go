@@ -11,11 +11,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// normalizer makes what differs from run to run alike: uids, resourceVersions of four digits, and times. Nothing changes its width.
-type normalizer struct{ uids, versions map[string]string }
+// normalizer makes what differs from run to run alike: uids, resourceVersions of four digits, times and the version of the build.
+// Nothing else changes its width.
+type normalizer struct {
+	uids, versions map[string]string
+	build          string
+}
 
-func newNormalizer() *normalizer {
-	return &normalizer{uids: map[string]string{}, versions: map[string]string{}}
+func newNormalizer(build string) *normalizer {
+	return &normalizer{uids: map[string]string{}, versions: map[string]string{}, build: build}
 }
 
 var (
@@ -27,6 +31,7 @@ var (
 )
 
 func (n *normalizer) normalize(text string) string {
+	text = strings.ReplaceAll(text, n.build, "v1.2.3")
 	text = uidPattern.ReplaceAllStringFunc(text, func(uid string) string {
 		return known(n.uids, uid, "%08x-0b1c-4bb5-8a43-6a1f2ac1d7a1")
 	})

@@ -113,3 +113,22 @@ func TestSetChecksWhatItIsGiven(t *testing.T) {
 	e.must("set", "node-1", "rack=r2", "--overwrite", "--dry-run=server")
 	assert.Equal(t, before, e.record(t, "node-1"))
 }
+
+// Where no replica has a place nobody can know that no watcher has seen the end.
+func TestSetDoesNotGuessWhetherAnyoneWatches(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.must("save", "node-1")
+	e.delete("node-1")
+	right := e.flags[2]
+	e.flags[2] = "--membership-namespace=elsewhere"
+	says := e.fails("set", "node-1", "note=x")
+	assert.Contains(t, says, `no replica has a Lease in namespace "elsewhere"`)
+	assert.Contains(t, says, "--ignore-missing-end")
+	assert.NotContains(t, e.record(t, "node-1").Labels, "note")
+	e.must("set", "node-1", "note=x", "--ignore-missing-end")
+	e.flags[2] = right
+	e.must("set", "node-1", "note=y", "--overwrite") // there is a processor and no watcher
+	assert.Equal(t, "y", e.record(t, "node-1").Labels["note"])
+}

@@ -91,6 +91,25 @@ func TestShowSaysThatASaveWaitsForItsBatchPeriod(t *testing.T) {
 	e.pend(txn.Deleted, "node-1", 0)
 	why, text := e.waiting(t, "node-1")
 	assert.Equal(t, []inspect.WaitReason{inspect.SaveDelay}, why.Reasons)
+	assert.False(t, why.SaveDelayAssumed)
+	assert.Equal(t, 9*time.Hour, why.Period.Duration)
+	assert.Equal(t, "a save waits up to 9h for the node to return (nine times --save-delay)", text)
+
+	e.create("node-2", of("node-2", "r1"))
+	e.pend(txn.Updated, "node-2", 10*time.Minute)
+	why, text = e.waiting(t, "node-2")
+	assert.Equal(t, []inspect.WaitReason{inspect.SaveDelay}, why.Reasons)
+	assert.Equal(t, "a save waits up to 60m for further changes (--save-delay)", text)
+}
+
+// The processor is of a release that does not publish its settings.
+func TestShowAssumesTheDefaultBatchPeriod(t *testing.T) {
+	e := newEnv(t, api)
+	e.replica("processor-1", "processor", "")
+	e.create("node-1", of("node-1", "r1"))
+	e.pend(txn.Deleted, "node-1", 0)
+	why, text := e.waiting(t, "node-1")
+	assert.Equal(t, []inspect.WaitReason{inspect.SaveDelay}, why.Reasons)
 	assert.True(t, why.SaveDelayAssumed)
 	assert.Equal(t, 45*time.Second, why.Period.Duration)
 	assert.Equal(t, "a save waits up to 45s for the node to return (nine times --save-delay, by default)", text)

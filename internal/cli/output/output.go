@@ -76,6 +76,9 @@ func (o *Flags) ForPeople() bool {
 	return slices.Contains([]string{"", formatTable, formatWide}, *o.flags.OutputFormat)
 }
 
+// Wide reports whether the format is that for people with more in it.
+func (o *Flags) Wide() bool { return *o.flags.OutputFormat == formatWide }
+
 // Format returns what -o says.
 func (o *Flags) Format() string { return *o.flags.OutputFormat }
 
@@ -113,7 +116,7 @@ func (o *Flags) printData(w io.Writer, v View) error {
 
 // TablePrinter returns what prints tables as the flags say.
 func (o *Flags) TablePrinter() printers.ResourcePrinter {
-	return printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.noHeaders, Wide: *o.flags.OutputFormat == formatWide})
+	return printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.noHeaders, Wide: o.Wide()})
 }
 
 // Columns describes the columns of a table. A name that begins with a plus is shown by -o wide

@@ -1,0 +1,163 @@
+package plugin_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/internal/settings"
+	"nodekeeper.dev/test/controlplane"
+)
+
+// replica puts the place of a replica that is alive for ten minutes and says that of itself; "": it says nothing.
+func (e *env) replica(name, service, text string) {
+	e.t.Helper()
+	now := metav1.NewMicroTime(time.Now())
+	said := set{settings.Annotation: text, settings.VersionAnnotation: "v-" + name}
+	if text == "" {
+		said = nil
+	}
+	require.NoError(e.t, e.client.Create(e.t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.members, Name: name, Labels: set{ring.Label: service}, Annotations: said},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(600)), AcquireTime: &now, RenewTime: &now},
+	}))
+}
+
+// owed makes node-1, which is back without its labels, has another one, and another rack.
+func (e *env) owed() {
+	e.t.Helper()
+	const name = "node-1"
+	e.create(name, set{"rack": "r1", "team": "blue"})
+	e.must("save", name)
+	e.delete(name)
+	e.create(name, set{"rack": "r9", "own": "x", "state.example.com/ready": "yes"})
+}
+
+func TestForecastsGoByWhatTheServersRunWith(t *testing.T) {
+	e := newEnv(t, api)
+	e.start("processor", "--restore-mode=merge", "--live-labels=rack", "--ignore-labels=state.example.com/*")
+	e.owed()
+	r := e.run("restore", "node-1", "--dry-run=client")
+	assert.Empty(t, r.stderr)
+	assert.Contains(t, r.stdout, "+team=blue\n")
+	assert.NotContains(t, r.stdout, "rack", "it is live")
+	assert.NotContains(t, r.stdout, "own", "it stays")
+	assert.NotContains(t, r.stdout, "state.example.com", "it is ignored")
+	r = e.run("restore", "node-1", "--dry-run=client", "--restore-mode=replace", "--live-labels=")
+	assert.Empty(t, r.stderr)
+	assert.Contains(t, r.stdout, "-own=x\n-rack=r9\n+rack=r1\n+team=blue\n", "what is given wins")
+	assert.NotContains(t, r.stdout, "state.example.com")
+	r = e.run("diff", "node-1")
+	assert.Empty(t, r.stderr)
+	assert.NotContains(t, r.stdout, "state.example.com")
+	assert.Contains(t, e.run("diff", "node-1", "--ignore-labels=").stdout, "+state.example.com/ready=yes")
+
+	e.must("restore", "node-1")
+	own, _ := e.node(t, "node-1")
+	assert.Equal(t, set{"rack": "r9", "team": "blue", "own": "x", "state.example.com/ready": "yes"}, own, "as foretold")
+	e.delete("node-1")
+	assert.Contains(t, e.fails("set", "node-1", "state.example.com/ready=no", "--ignore-missing-end"), `label "state.example.com/ready" is ignored`)
+}
+
+func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
+	e := newEnv(t, api)
+	p := e.start("processor", "--restore-mode=merge", "--live-labels=rack")
+	e.owed()
+	e.stop(p)
+	r := e.run("restore", "node-1", "--dry-run=client")
+	assert.Equal(t, "Note: no processor is alive, so this goes by the settings of the last one, "+p.Identity+".\n", r.stderr)
+	assert.NotContains(t, r.stdout, "own")
+
+	require.NoError(t, e.client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(e.members)))
+	r = e.run("restore", "node-1", "--dry-run=client")
+	assert.Equal(t, "Note: this goes by the default settings, as no processor says what it runs with; "+
+		"if the servers run with others, give --machine-managers, --ignore-labels, --restore-mode, --live-labels.\n", r.stderr)
+	assert.Contains(t, r.stdout, "-own=x\n")
+	r = e.run("restore", "node-1", "--dry-run=client", "--machine-managers=", "--ignore-labels=", "--restore-mode=merge", "--live-labels=")
+	assert.Empty(t, r.stderr, "nothing is left to say")
+
+	e.replica("bad", "processor", `{"restore-mode":"\u001b[2J"}`)
+	r = e.run("restore", "node-1", "--dry-run=client")
+	assert.Contains(t, r.stderr, "Note: the settings of bad cannot be read: restore-mode has characters that cannot be shown.\nNote: this goes by the default settings")
+	assert.Zero(t, r.code)
+	assert.Contains(t, e.run("status").stdout, "  Settings:     of bad cannot be read: ")
+
+	e.replica("good", "processor", `{"restore-mode":"merge"}`)
+	r = e.run("restore", "node-1", "--dry-run=client")
+	assert.Equal(t, 1, strings.Count(r.stderr, "Note: "), "%s", r.stderr)
+	assert.NotContains(t, r.stdout, "own")
+}
+
+func TestForecastSaysIfTheServersDiffer(t *testing.T) {
+	e := newEnv(t, api)
+	p := e.start("processor")
+	e.owed()
+	e.stop(p)
+	require.NoError(t, e.client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(e.members)))
+	e.replica("one", "processor", `{"restore-mode":"merge","save-delay":"5s"}`)
+	e.replica("two", "processor", `{"restore-mode":"replace","save-delay":"9s","x":{}}`)
+	r := e.run("restore", "node-1", "--dry-run=client")
+	owner := strings.TrimSuffix(strings.TrimPrefix(r.stderr, "Note: the processors differ in restore-mode, so this goes by the settings of "), ".\n")
+	require.Contains(t, []string{"one", "two"}, owner, r.stderr)
+	assert.Equal(t, owner == "two", strings.Contains(r.stdout, "-own=x\n"), "as its owner would do it")
+	r = e.run("status")
+	assert.Contains(t, r.stdout, "  Version:      v-one (1), v-two (1)\n")
+	assert.Contains(t, r.stdout, "  Differ in:    restore-mode: merge (one); replace (two)\n  Differ in:    save-delay: 5s (one); 9s (two)\n")
+	assert.Contains(t, e.run("status", "-o", "wide").stdout, "  two: alive, v-two\n    restore-mode=replace\n    save-delay=9s\n")
+	assert.Contains(t, e.run("status", "-o", "json").stdout, `"restore-mode": "merge"`)
+
+	require.NoError(t, e.client.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.members, Name: "two"}}))
+	e.replica("watching", "watcher", `{"ignore-labels":"a"}`)
+	require.NoError(t, e.client.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.members, Name: "one"}}))
+	e.replica("three", "processor", `{"ignore-labels":"b"}`)
+	assert.Equal(t, "Note: watchers and processors differ in ignore-labels, and should not.\n", e.run("diff", "node-1").stderr)
+}
+
+// TestForecastOfAUserWhoMayNotSeeTheServers: who may read records and transactions, and no Leases.
+func TestForecastOfAUserWhoMayNotSeeTheServers(t *testing.T) {
+	c, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
+	e := newEnv(t, c)
+	e.start("processor")
+	e.owed()
+	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes", "configmaps"}, Verbs: []string{"get", "list"}}}
+	require.NoError(t, e.client.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: rules}))
+	require.NoError(t, e.client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "reader"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "reader"}},
+	}))
+	e.kubeconfig, err = c.KubeconfigFor("reader")
+	require.NoError(t, err)
+	r := e.run("restore", "node-1", "--dry-run=client")
+	assert.Zero(t, r.code, r.stderr)
+	assert.Regexp(t, `^Note: this goes by the default settings, as you may not see those of the servers \(.*leases.*`+e.members+`.*\); if .*\n$`, r.stderr)
+	assert.Contains(t, r.stdout, "-own=x")
+	assert.Contains(t, e.fails("version"), "nodekeeper-viewer")
+}
+
+func TestVersionsOfThePluginAndOfTheServers(t *testing.T) {
+	e := newEnv(t, api)
+	built := strings.Fields(e.must("--version"))[1]
+	assert.Equal(t, "Plugin:         "+built+"\nWatchers:       -\nProcessors:     -\n", e.must("version"))
+	e.start("watcher")
+	e.start("processor")
+	assert.Equal(t, "Plugin:         "+built+"\nWatchers:       "+built+"\nProcessors:     "+built+"\n", e.must("version"))
+	e.replica("other", "processor", `{}`)
+	told := e.must("version")
+	assert.Contains(t, told, built+" (1)")
+	assert.Contains(t, told, "v-other (1)")
+	assert.Equal(t, built, e.must("version", "-o", "jsonpath={.client.version}"))
+	assert.Contains(t, e.must("version", "-o", "json"), `"version": "v-other"`)
+	r := e.run("version", "--server=https://127.0.0.1:1")
+	assert.Equal(t, 1, r.code)
+	assert.Equal(t, "Plugin:         "+built+"\n", r.stdout)
+}
