@@ -73,6 +73,8 @@ func (p *plugin) takeGiven(cmd *cobra.Command) error {
 type serving struct {
 	given   settings.Settings
 	servers *inspect.Servers
+	// namespace is where the servers were looked for.
+	namespace string
 	// watcher is whose settings say what is recorded.
 	watcher inspect.Chosen
 	// denied says that the user may not see the servers.
@@ -93,7 +95,7 @@ type parsed struct {
 // of the watchers say what counts of a Node, while one is alive. A user who may not see the servers is
 // served by the defaults.
 func (p *plugin) serve(ctx context.Context, c *cluster, recording bool) (*serving, error) {
-	s := &serving{given: p.given, servers: &inspect.Servers{}, by: map[string]parsed{}}
+	s := &serving{given: p.given, servers: &inspect.Servers{}, namespace: c.MembershipNamespace, by: map[string]parsed{}}
 	servers, err := c.Servers(ctx)
 	switch {
 	case apierrors.IsForbidden(err):
@@ -157,7 +159,7 @@ func (s *serving) tell(w io.Writer, needed []string, nodes ...string) {
 	case s.denied != nil:
 		note("this goes by the default settings, as you may not see those of the servers (%v); %s", s.denied, advice)
 	case chosen.Name == "":
-		note("this goes by the default settings, as no processor says what it runs with; %s", advice)
+		note("this goes by the default settings, as no processor in namespace %s says what it runs with; %s", s.namespace, advice)
 	case chosen.Ended:
 		note("no processor is alive, so this goes by the settings of the last one, %s", chosen.Name)
 	}

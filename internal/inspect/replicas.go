@@ -63,18 +63,24 @@ type Lock struct {
 
 // Watched reports whether a watcher runs, as far as the places on the ring show. It is not known if
 // nobody has a place there, not even one that has ended a minute ago: the replicas may have theirs in
-// another namespace.
+// another namespace. Those of a former release, which kept theirs with the records, have left them
+// there for ever.
 func (c *Cluster) Watched(ctx context.Context) (watched, known bool, err error) {
 	leases, err := c.leases(ctx, c.MembershipNamespace)
 	if err != nil {
 		return false, false, err
 	}
-	// Watchers of before kept their Leases with the records.
 	former, err := c.leases(ctx, c.MetadataNamespace)
 	if err != nil && !apierrors.IsForbidden(err) {
 		return false, false, err
 	}
-	places := placesOf(append(leases, former...), time.Now())
+	now := time.Now()
+	places := placesOf(leases, now)
+	for _, p := range placesOf(former, now) {
+		if !p.ended {
+			places = append(places, p)
+		}
+	}
 	watched = slices.ContainsFunc(places, func(p place) bool { return p.Service == WatcherService && !p.ended })
 	return watched, len(places) > 0, nil
 }

@@ -141,34 +141,34 @@ func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) 
 	case r == nil && t.Type == txn.Added && !t.FoundsRecord:
 		return nothing("no labels are saved for this node")
 	case r == nil:
-		return save(captured(t, nil, n), "first labels of this node")
+		return save(captured(t, nil, n, policy), "first labels of this node")
 	case t.Type == txn.Added && !showsLater(t, *r):
 		return decideRestore(t, *r, n, policy)
 	}
-	d := decideSave(t, *r, n)
+	d := decideSave(t, *r, n, policy)
 	d.Again = t.Type == txn.Added && len(r.Withheld) > 0 // they may be put back now
 	return d
 }
 
-func decideSave(t txn.Transaction, r record.Record, n *Node) Decision {
+func decideSave(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
 	switch {
 	case !isLater(t, r):
 		return nothing("an older event, or of an incarnation that never got its labels back")
 	case !maps.Equal(t.Labels, r.Labels):
-		return save(captured(t, &r, n), "the labels changed")
+		return save(captured(t, &r, n, policy), "the labels changed")
 	case t.UID == r.Source:
 		// An event from between the two, recorded late, is older now. But the revision stays: a
 		// restore from it may be under way, if another watcher has recorded the next incarnation
 		// before this event.
-		seen := noted(r, t.UID, t.Revision)
-		heed(&seen, whose(Saved(r), sideOf(t), t.Withdrawn))
-		seen.Ended, seen.Withheld = t.Type == txn.Deleted, withheldAfter(t, r)
-		identify(&seen, t.UID, &r, n)
-		return save(seen, "the same labels, seen later")
+		later := noted(r, t.UID, t.Revision)
+		heed(&later, whose(seen(r, policy), sideOf(t), t.Withdrawn))
+		later.Ended, later.Withheld = t.Type == txn.Deleted, withheldAfter(t, r)
+		identify(&later, t.UID, &r, n)
+		return save(later, "the same labels, seen later")
 	}
 	// The revision moves on, so that an earlier marker, copied with this node's labels onto the
 	// next incarnation, means nothing.
-	return save(captured(t, &r, n), "the same labels, seen later")
+	return save(captured(t, &r, n, policy), "the same labels, seen later")
 }
 
 // showsLater reports whether an Added transaction shows an incarnation that has its labels, in a
@@ -234,6 +234,14 @@ func decideNote(t txn.Transaction, r record.Record, n *Node) Decision {
 // Saved returns what a restore takes from a record.
 func Saved(r record.Record) labels.Side {
 	return labels.Side{Labels: r.Labels, Machine: r.Machine, Unclear: r.Unclear, Overruled: r.Overruled, Withheld: r.WithheldKeys()}
+}
+
+// seen returns what a record says, without whose the labels are that are ignored by now: no watcher
+// sees these any more, so that they are gone does not mean that a person has removed them.
+func seen(r record.Record, policy labels.Policy) labels.Side {
+	side := Saved(r)
+	side.Machine = side.Machine.Where(func(key string) bool { return !policy.Ignored.Match(key) })
+	return side
 }
 
 // heed gives a record what is known of whose its labels are.
@@ -324,13 +332,13 @@ func noted(r record.Record, uid types.UID, rv revision.Revision) record.Record {
 
 // captured returns the record of the labels in t, which replaces r, nil if there is none. It notes
 // no restore: the last one was of other labels.
-func captured(t txn.Transaction, r *record.Record, n *Node) record.Record {
+func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) record.Record {
 	next := record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID, Ended: t.Type == txn.Deleted}
 	var before labels.Side
 	switch {
 	case r == nil:
 	case isSourceOrRestored(*r, t.UID):
-		before = Saved(*r)
+		before = seen(*r, policy)
 	default: // a former machine's labels say nothing about this one
 		before.Overruled = r.Overruled
 	}

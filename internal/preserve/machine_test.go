@@ -227,3 +227,28 @@ func TestRestoreByHandKnowsWhatItOverrules(t *testing.T) {
 	after, _ := apply(d, &r, n)
 	assert.Equal(t, labels.Keys("pool"), after.Overruled)
 }
+
+// TestIgnoredLabelsAreNotOverruled: agents set a label that is ignored from some time on, so that nobody sees it any more, and
+// later no longer.
+func TestIgnoredLabelsAreNotOverruled(t *testing.T) {
+	ignored, err := labels.ParsePatterns("pool")
+	require.NoError(t, err)
+	ignoring := labels.Policy{Mode: labels.Replace, Ignored: ignored}
+	for name, seen := range map[string]txn.Transaction{
+		"another label changes":  {Type: txn.Updated, Labels: set{"rack": "r2"}},
+		"the node is deleted":    {Type: txn.Deleted, Labels: set{"rack": "r1"}},
+		"it was restored before": {Type: txn.Deleted, Labels: set{"rack": "r1"}, UID: "b"},
+	} {
+		r := record.Record{Node: "node-1", Labels: set{"rack": "r1", "pool": "a"}, Machine: "pool", Revision: revision.MustParse("1"), Source: "a"}
+		if seen.UID == "b" {
+			r.Restored = record.Restoration{UID: "b", Revision: revision.MustParse("2")}
+		} else {
+			seen.UID = "a"
+		}
+		seen.Node, seen.Revision = "node-1", revision.MustParse("3")
+		d := preserve.Decide(seen, &r, nil, ignoring)
+		require.Equal(t, preserve.Save, d.Action, name)
+		assert.Empty(t, d.Record.Overruled, name)
+		assert.Equal(t, labels.Keys("pool"), preserve.Decide(seen, &r, nil, replaceAll).Record.Overruled, "%s, and nothing is ignored", name)
+	}
+}

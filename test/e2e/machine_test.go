@@ -307,3 +307,35 @@ func TestIgnoredLabels(t *testing.T) {
 	e.createAs("kubelet", name, labelSet{"kubernetes.io/os": "linux"})
 	e.restored(name, union(want, labelSet{"tier": "x"}))
 }
+
+// TestIgnoredForAWhile: the agent's label was not seen for a while. Nobody has removed it, so the next machine's stays.
+func TestIgnoredForAWhile(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	name := e.name("node")
+	run := func(ignored string) (stop func()) {
+		w, p := e.watcher("--ignore-labels="+ignored), e.processor("--ignore-labels="+ignored)
+		return func() { e.stop(w); e.stop(p) }
+	}
+	stop := run("")
+	e.createAs("kubelet", name, labelSet{"example.com/pool": "a"})
+	e.editAs("kubectl", name, labelSet{"rack": "r1"})
+	e.saved(name, labelSet{"example.com/pool": "a", "rack": "r1"})
+	stop()
+
+	stop = run("example.com/pool")
+	e.editAs("kubectl", name, labelSet{"rack": "r2"})
+	e.saved(name, labelSet{"rack": "r2"})
+	e.delete(name)
+	e.eventually(func(c *assert.CollectT) {
+		r := e.record(c, name)
+		require.NotNil(c, r)
+		assert.True(c, r.Ended)
+	}, "the end is saved")
+	stop()
+
+	run("")
+	e.createAs("kubelet", name, labelSet{"example.com/pool": "b"})
+	e.restored(name, labelSet{"example.com/pool": "b", "rack": "r2"})
+	e.settle()
+}

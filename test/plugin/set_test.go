@@ -6,10 +6,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -121,12 +123,17 @@ func TestSetDoesNotGuessWhetherAnyoneWatches(t *testing.T) {
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
 	e.delete("node-1")
+	released := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "watcher-0", Labels: set{ring.Label: "watcher"}}}
+	require.NoError(t, e.client.Create(t.Context(), released), "what a watcher of a former release has left")
 	right := e.flags[2]
 	e.flags[2] = "--membership-namespace=elsewhere"
 	says := e.fails("set", "node-1", "note=x")
 	assert.Contains(t, says, `no replica has a Lease in namespace "elsewhere"`)
 	assert.Contains(t, says, "--ignore-missing-end")
 	assert.NotContains(t, e.record(t, "node-1").Labels, "note")
+	e.create("node-1", nil)
+	assert.Contains(t, e.fails("restore", "node-1"), `no replica has a Lease in namespace "elsewhere"`)
+	e.delete("node-1")
 	e.must("set", "node-1", "note=x", "--ignore-missing-end")
 	e.flags[2] = right
 	e.must("set", "node-1", "note=y", "--overwrite") // there is a processor and no watcher

@@ -148,12 +148,12 @@ func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted ma
 // hearsOfRemoval is told before a transaction is stored. It counts what must have its effect: no later state is stored.
 func (g *ghost) hearsOfRemoval(w *world, t txn.Transaction) {
 	l, rv := &g.by[incarnationOf(t.UID)], number(t.Revision.String())
-	if rv < l.removed { // it may say that agents withdrew the key
+	if rv < l.removed || t.Withdrawn != "" { // it may say, or says, that agents withdrew the key
 		l.removed = 0
 		return
 	}
 	_, isThere := t.Labels[agentKey]
-	if !g.recordsUpdates || isThere || t.Withdrawn != "" || (g.protects || t.Overruled == "") && w.lastStored(t.UID).Machine == "" {
+	if !g.recordsUpdates || isThere || (g.protects || t.Overruled == "") && w.lastStored(t.UID).Machine == "" {
 		return
 	}
 	isLate := w.record.hasLabels() && lastSeen(w.record.Record) >= rv ||

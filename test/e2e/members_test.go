@@ -1,0 +1,47 @@
+package e2e_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestMembershipNamespaceGoes: the namespace of the Leases of the replicas is deleted while they run. They go on without a
+// ring, and find each other again when the namespace is back.
+func TestMembershipNamespaceGoes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	places := func(count int) {
+		e.eventually(func(c *assert.CollectT) {
+			all := &coordinationv1.LeaseList{}
+			require.NoError(c, e.client.List(t.Context(), all, client.InNamespace(e.members)))
+			assert.Len(c, all.Items, count)
+		}, fmt.Sprintf("there are %d places", count))
+	}
+	for range 2 {
+		e.watcher()
+		e.processor()
+	}
+	places(4)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.members}}
+	require.NoError(t, e.client.Delete(t.Context(), namespace))
+	require.NoError(t, e.client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(e.members)))
+	require.NoError(t, e.client.Get(t.Context(), client.ObjectKeyFromObject(namespace), namespace))
+	namespace.Spec.Finalizers = nil // there is no controller that would take them off
+	require.NoError(t, e.client.SubResource("finalize").Update(t.Context(), namespace))
+	name, want := e.name("node"), labelSet{"rack": "r1"}
+	e.create(name, want)
+	e.saved(name, want)
+	e.delete(name)
+	e.create(name, nil)
+	e.restored(name, want)
+	require.NoError(t, e.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.members}}))
+	places(4)
+	e.settle()
+}
