@@ -29,6 +29,9 @@ import (
 // writes all the time: then the node backs off.
 const maxConflicts = 10
 
+// maxIdle bounds immediate plans that settle nothing. Withheld labels take two.
+const maxIdle = 2 * maxConflicts
+
 // Nodes are the live Nodes.
 type Nodes interface {
 	// Get returns the metadata of a Node, nil if there is none. GetIdentified does, too, and which
@@ -134,7 +137,9 @@ func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm fu
 		before := r.settled
 		err = a.execute(ctx, steps, &r)
 		if r.settled > before {
-			r.conflicts = 0
+			r.conflicts, r.idle = 0, 0
+		} else if r.idle++; err == nil && r.idle == maxIdle {
+			err = fmt.Errorf("applying the transactions of node %q: %d plans in a row settled nothing", queue[0].Node, r.idle)
 		}
 		if err != nil {
 			err = a.afterError(ctx, &r, len(rest), err)
@@ -155,6 +160,7 @@ type run struct {
 	alone     int // the transactions before this one are planned one by one
 	fromCache bool
 	conflicts int // in a row
+	idle      int // plans in a row that settled nothing
 }
 
 // afterError prepares another attempt after an error of one that planned some transactions, or returns

@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -156,4 +157,18 @@ func TestMachineIsReadAgainWithTheRecordThatMakesItMatter(t *testing.T) {
 	c.mustApply(t, added)
 	assert.NotContains(t, c.node.Labels, role)
 	assert.Equal(t, []string{"cached", "get node", "get record", "identify node", "get record"}, c.calls[:5])
+}
+
+// TestPlansThatSettleNothingEnd: a fault in the decisions must not make a processor write without end.
+func TestPlansThatSettleNothingEnd(t *testing.T) {
+	t.Parallel()
+	c := returned()
+	a := c.applier()
+	a.Plan = func([]txn.Transaction, *record.Record, *preserve.Node) []preserve.Step {
+		d := preserve.Decision{Action: preserve.Restore, Labels: c.node.Labels, Marker: "1", Again: true}
+		return []preserve.Step{{Decision: d, Decisions: []preserve.Decision{d}}}
+	}
+	settled, err := a.Apply(t.Context(), []txn.Transaction{added}, func(context.Context, []txn.Transaction) error { return nil })
+	assert.ErrorContains(t, err, "20 plans in a row settled nothing")
+	assert.Zero(t, settled)
 }

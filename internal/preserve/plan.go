@@ -31,6 +31,10 @@ func (s Step) Settles() int {
 	return count
 }
 
+// maxAgain bounds how often a plan decides about one transaction. Withheld labels take three times. A
+// fault that made it more must not keep a processor busy for ever.
+const maxAgain = 8
+
 // Plan returns the writes that have the effect of applying [Decide] to the transactions of a node
 // one by one, in their order: what is saved is collapsed into one write, up to a restore. The
 // record is nil if there is none, and the Node is nil if there is none; the result is right as long
@@ -48,7 +52,10 @@ func Plan(queue []txn.Transaction, r *record.Record, n *Node, policy labels.Poli
 func PlanBy(decide func(txn.Transaction, *record.Record, *Node) Decision, queue []txn.Transaction, r *record.Record, n *Node) []Step {
 	var steps []Step
 	for _, t := range queue {
-		for again := true; again; {
+		for again, count := true, 0; again; count++ {
+			if count == maxAgain {
+				return steps // what is left to decide about is decided after these steps
+			}
 			d := decide(t, r, n)
 			switch d.Action {
 			case Nothing:

@@ -118,3 +118,14 @@ func actions(s preserve.Step) []preserve.Action {
 	}
 	return all
 }
+
+// TestPlanEnds: a decision that comes again and again is cut off, and its transaction is not settled.
+func TestPlanEnds(t *testing.T) {
+	r := &record.Record{Node: "node-1", Labels: set{}, Revision: revision.MustParse("1"), Source: "a"}
+	tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: revision.MustParse("2")}
+	steps := preserve.PlanBy(func(txn.Transaction, *record.Record, *preserve.Node) preserve.Decision {
+		return preserve.Decision{Action: preserve.Save, Record: *r, Again: true}
+	}, []txn.Transaction{tx}, r, nil)
+	require.Len(t, steps, 1)
+	assert.Zero(t, steps[0].Settles())
+}

@@ -31,9 +31,10 @@ func (a *removerActor) run() {
 // Node that has come since.
 func (a *removerActor) remove() {
 	var n *metav1.PartialObjectMetadata
+	var live *preserve.Node
 	var now int
 	if a.mutant.looksFirst {
-		n, now = a.world.node, a.world.rv
+		n, live, now = a.world.node, a.world.liveNode(), a.world.rv
 		a.pause()
 	}
 	read := a.world.record
@@ -42,23 +43,19 @@ func (a *removerActor) remove() {
 	}
 	if !a.mutant.looksFirst {
 		a.pause()
-		n, now = a.world.node, a.world.rv
+		n, live, now = a.world.node, a.world.liveNode(), a.world.rv
 	}
 	a.tell("is to remove version %s, with the Node: %s", read.Revision, nodeText(n))
 	a.pause()
-	if a.world.removeRecord(read, n, now) {
+	if a.world.removeRecord(read, n, live, now) {
 		a.tell("removes the record")
 	}
 }
 
-// removeRecord leaves what is to be there in place of a record.
-func (w *world) removeRecord(read *storedRecord, n *metav1.PartialObjectMetadata, now int) bool {
+// removeRecord leaves what is to be there in place of a record: of the Node that was read, which the decision sees as live.
+func (w *world) removeRecord(read *storedRecord, n *metav1.PartialObjectMetadata, live *preserve.Node, now int) bool {
 	if w.record != read {
 		return false
-	}
-	var live *preserve.Node
-	if n != nil {
-		live = preserve.NodeOf(w.identified(n))
 	}
 	next := preserve.Forgotten(nodeName, live, rev(now))
 	w.nextRV()

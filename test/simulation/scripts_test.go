@@ -61,7 +61,7 @@ func letsGoAfterARemoval(s *script) {
 	s.user(deletes)
 	s.turns("P1", 1)
 	s.until("P2", "takes the finalizer of u1")
-	s.world.removeRecord(s.world.record, s.world.node, s.world.rv)
+	s.world.removeRecord(s.world.record, s.world.node, s.world.liveNode(), s.world.rv)
 	s.world.createNode(map[string]string{"bare": "1"}, nil)
 	s.world.deleteNode()
 	s.until("W1", "records deleted u2")
