@@ -48,6 +48,12 @@ func (m mutant) among(narrow func(s *settings)) mutant {
 	return m
 }
 
+// shownBy is for a mutant that random schedules hardly ever find.
+func (m mutant) shownBy(steps func(*script)) mutant {
+	m.script = steps
+	return m
+}
+
 // saving is a mutant of the rows of Save where there is a record.
 func saving(f func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision) mutant {
 	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {

@@ -98,7 +98,7 @@ var trustMutants = map[string]mutant{
 			d.Record.Withheld = r.Withheld
 		}
 		return d
-	}).among(lateMachines),
+	}).among(lateMachines).shownBy(trustedNoMore),
 	"trust: putting back undoes edits": trusting(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore && d.Again && n.UID == r.Source {
 			trusted := d.Labels[trustKey]
@@ -118,7 +118,7 @@ var trustMutants = map[string]mutant{
 			d.Record.Identity = record.Identity{UID: d.Record.Identity.UID, Identity: r.Identity.Identity}
 		}
 		return d
-	}).among(lateMachines),
+	}).among(lateMachines).shownBy(anothersLabels),
 	"trust: put back without a marker of its own": trusting(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore && d.Again && n.UID == r.Source {
 			d.Marker = n.Marker
