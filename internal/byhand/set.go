@@ -110,6 +110,9 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 			return record.Record{}, fmt.Errorf("label %q is ignored, see --ignore-labels: it would not be restored", key)
 		}
 	}
+	if _, err := e.Labels.Of(n.Saved.Record.All(), e.Overwrite); err != nil {
+		return record.Record{}, err // also of a withheld label
+	}
 	after, err := e.Labels.Of(n.Saved.Record.Labels, e.Overwrite)
 	if err != nil {
 		return record.Record{}, err

@@ -21,7 +21,7 @@ import (
 )
 
 // The settings of the servers that a command goes by: those that say what counts of a Node, and
-// those that say what is foretold.
+// those that forecasts need.
 var (
 	viewSettings     = []string{settings.MachineManagers, settings.IgnoreLabels}
 	forecastSettings = []string{settings.MachineManagers, settings.IgnoreLabels, settings.RestoreMode, settings.LiveLabels, settings.Restricted}
@@ -39,9 +39,9 @@ func addViewFlags(flags *pflag.FlagSet) {
 // addPolicyFlags adds the flags of the other forecastSettings.
 func addPolicyFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.String(settings.RestoreMode, string(labels.Replace), "replace or merge, if not what the processors run with. It only changes what is foretold.")
-	flags.String(settings.LiveLabels, labels.DefaultLive, "Live labels, if not those that the processors run with. It only changes what is foretold.")
-	flags.String(settings.Restricted, string(labels.SameMachine), "keep, drop or same-machine, if not what the processors run with. It only changes what is foretold.")
+	flags.String(settings.RestoreMode, string(labels.Replace), "replace or merge, if not what the processors run with. It only changes the forecast.")
+	flags.String(settings.LiveLabels, labels.DefaultLive, "Live labels, if not those that the processors run with. It only changes the forecast.")
+	flags.String(settings.Restricted, string(labels.SameMachine), "keep, drop or same-machine, if not what the processors run with. It only changes the forecast.")
 	for _, name := range []string{settings.RestoreMode, settings.LiveLabels, settings.Restricted} {
 		flags.Lookup(name).DefValue = theirs
 	}

@@ -4,6 +4,7 @@
 package identity
 
 import (
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,22 +17,40 @@ type Identity struct {
 	ProviderID, SystemUUID string
 }
 
-// Of returns what a Node says.
+// MaxBytes bounds each field. A kubelet can say anything, and it is stored in an annotation.
+const MaxBytes = 1 << 10
+
+// Of returns what a Node says. A field that is larger than [MaxBytes] was not said.
 func Of(n *corev1.Node) Identity {
-	return Identity{ProviderID: n.Spec.ProviderID, SystemUUID: n.Status.NodeInfo.SystemUUID}
+	return Identity{ProviderID: bounded(n.Spec.ProviderID), SystemUUID: bounded(n.Status.NodeInfo.SystemUUID)}
+}
+
+func bounded(said string) string {
+	if len(said) > MaxBytes {
+		return ""
+	}
+	return said
 }
 
 // IsZero reports whether nothing is said.
 func (i Identity) IsZero() bool { return i == Identity{} }
 
-// String returns it for people.
+// printable returns a text that a kubelet has said as it is, or quoted if it is not plain.
+func printable(said string) string {
+	if quoted := strconv.Quote(said); quoted != `"`+said+`"` {
+		return quoted
+	}
+	return said
+}
+
+// String returns it for people. It has no characters that a terminal would act on.
 func (i Identity) String() string {
 	var said []string
 	if i.ProviderID != "" {
-		said = append(said, "providerID "+i.ProviderID)
+		said = append(said, "providerID "+printable(i.ProviderID))
 	}
 	if i.SystemUUID != "" {
-		said = append(said, "systemUUID "+i.SystemUUID)
+		said = append(said, "systemUUID "+printable(i.SystemUUID))
 	}
 	return strings.Join(said, ", ")
 }
@@ -57,7 +76,7 @@ const (
 	// Undecided means that they say nothing of the same kind.
 	Undecided Verdict = iota
 	// Same means that one kind is equal: a cloud may give an instance another firmware, and a provider
-	// may give a machine another name, but nothing makes either equal by chance.
+	// may give a machine another name. Some machines share a systemUUID, see docs/labels.md.
 	Same
 	// Other means that something of the same kind is said, and none of it is equal.
 	Other
@@ -66,7 +85,9 @@ const (
 // Compare compares two identities.
 func Compare(a, b Identity) Verdict {
 	verdict := Undecided
-	for _, kind := range [][2]string{{a.ProviderID, b.ProviderID}, {a.SystemUUID, b.SystemUUID}} {
+	// A firmware may report the same UUID in upper case or in lower case, as its kernel reads it.
+	uuids := [2]string{strings.ToLower(a.SystemUUID), strings.ToLower(b.SystemUUID)}
+	for _, kind := range [][2]string{{a.ProviderID, b.ProviderID}, uuids} {
 		switch {
 		case kind[0] == "" || kind[1] == "":
 		case kind[0] == kind[1]:

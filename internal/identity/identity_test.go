@@ -1,9 +1,11 @@
 package identity_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/identity"
@@ -52,4 +54,18 @@ func TestAnnotationsOfTheNodeItselfDoNotCount(t *testing.T) {
 	said, isRead = identity.Noted(n)
 	assert.False(t, isRead)
 	assert.True(t, said.IsZero())
+}
+
+func TestWhatAKubeletSaysIsBoundedAndPrintable(t *testing.T) {
+	n := &corev1.Node{}
+	n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID = strings.Repeat("x", identity.MaxBytes+1), "\x1b[2J"
+	said := identity.Of(n)
+	assert.Equal(t, identity.Identity{SystemUUID: "\x1b[2J"}, said)
+	assert.Equal(t, `systemUUID "\x1b[2J"`, said.String())
+	assert.Equal(t, "providerID aws:///eu-central-1a/i-0d02aa4e", identity.Identity{ProviderID: "aws:///eu-central-1a/i-0d02aa4e"}.String())
+}
+
+func TestCaseOfAUUIDDoesNotCount(t *testing.T) {
+	assert.Equal(t, identity.Same, identity.Compare(identity.Identity{SystemUUID: "EC2D02AA-1"}, identity.Identity{SystemUUID: "ec2d02aa-1"}))
+	assert.Equal(t, identity.Other, identity.Compare(identity.Identity{ProviderID: "A"}, identity.Identity{ProviderID: "a"}))
 }

@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Finalizer is on every protected Node: the API server keeps a Node that is being deleted until it is
-// removed, which a processor does when the last labels are stored.
+// Finalizer is on every protected Node. The API server keeps a deleted Node until a processor has
+// stored its last labels and removed the finalizer.
 const Finalizer = "nodekeeper.dev/save-labels"
 
 // WaitsForFinalizer reports whether [Finalizer] is all that keeps a Node that is being deleted. As

@@ -25,6 +25,7 @@ func GivenAfter(r record.Record, edited map[string]string, named labels.Keys, no
 		maps.DeleteFunc(moved, func(key, _ string) bool { return isNamed[key] })
 		withhold(&next, r, moved)
 	}
+	next.Withheld = record.Bounded(next.Withheld)
 	return next
 }
 

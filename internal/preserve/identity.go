@@ -60,6 +60,9 @@ func identityOf(uid types.UID, r *record.Record, n *Node) record.Identity {
 	if n == nil || n.UID != uid || !n.IdentityRead {
 		return known
 	}
+	if identity.Compare(n.Identity, known.Identity) == identity.Other {
+		return record.Identity{UID: uid, Identity: n.Identity}
+	}
 	return record.Identity{UID: uid, Identity: n.Identity.Filled(known.Identity)}
 }
 

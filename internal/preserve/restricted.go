@@ -7,7 +7,7 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-// Why is why restricted labels are not put back.
+// Why is the reason that restricted labels are not put back.
 type Why string
 
 const (

@@ -316,3 +316,27 @@ func TestOnlyWhatAPersonNamesIsTheNames(t *testing.T) {
 	assert.Empty(t, removed.Withheld)
 	assert.True(t, preserve.SaysTheSame(after, preserve.GivenAfter(after, after.Labels, "", revision.MustParse("301"))))
 }
+
+// TestDecidedIsJudgedAgain: labels are about to be put back onto a Node that has said that it is their machine, and says now that it
+// is another one.
+func TestDecidedIsJudgedAgain(t *testing.T) {
+	r := &record.Record{
+		Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("100"), Source: "b",
+		Withheld: []record.Withheld{{Labels: set{role: ""}, Source: "a", Identity: machineA, WaitingFor: "b"}},
+	}
+	n := back(machineA)
+	n.Labels, n.Marker = set{"rack": "r1"}, "100"
+	look, _ := preserve.Look(*r)
+	decided := preserve.Decide(look, r, n, replaceAll)
+	require.Equal(t, preserve.Save, decided.Action)
+	again := preserve.Decide(look, &decided.Record, n, replaceAll)
+	require.Equal(t, preserve.Restore, again.Action)
+	require.Contains(t, again.Labels, role)
+
+	other := *n
+	other.Identity, other.Revision = machineB, revision.MustParse("201")
+	d := preserve.Decide(look, &decided.Record, &other, replaceAll)
+	require.Equal(t, preserve.Save, d.Action)
+	assert.Empty(t, d.Record.Withheld[0].Marker)
+	assert.Equal(t, preserve.Nothing, preserve.Decide(look, &d.Record, &other, replaceAll).Action)
+}

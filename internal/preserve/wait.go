@@ -8,12 +8,13 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
-// decideOwner decides about an Added transaction of an incarnation that has the labels of the record:
-// whether it gets withheld ones, too. A Node that is no longer looked after gets none; what waits for
-// it goes on to wait.
+// decideOwner decides about an Added transaction of an incarnation that already has its labels: it may
+// still get withheld labels. A Node that is no longer looked after gets none, and its withheld labels
+// keep waiting.
 func decideOwner(r record.Record, n *Node, p labels.Policy) Decision {
 	if n.Unselected {
 		return nothing("this incarnation has its labels, and is not looked after")
@@ -74,10 +75,11 @@ func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Wit
 			w.PutBack, w.WaitingFor = n.Revision, ""
 			next = append(next, w)
 			continue
-		case w.Marker != "" && p.Restricted != labels.Drop: // decided: another processor may be about to do it
-			next = append(next, w)
+		case w.Marker != "" && p.Restricted != labels.Drop && !hasBecomeAnother(w, n, p):
+			next = append(next, w) // decided: another processor may be about to do it
 			continue
 		}
+		w.Marker = ""
 		wasWaiting := w.WaitingFor == n.UID
 		why := judgeWithheld(w, n, p)
 		w.WaitingFor = ""
@@ -100,6 +102,12 @@ func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Wit
 		}
 	}
 	return next, held
+}
+
+// hasBecomeAnother reports whether a Node, onto which it was decided to put labels back, has said since
+// that it is another machine. The write that was decided about fails then: the Node has changed.
+func hasBecomeAnother(w record.Withheld, n *Node, p labels.Policy) bool {
+	return n.IdentityRead && n.Revision.After(revision.Of(w.Marker)) && judgeWithheld(w, n, p) == OtherMachine
 }
 
 // putBackOnto returns the decision to give a Node that has its other labels the withheld ones that

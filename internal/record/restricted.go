@@ -95,7 +95,8 @@ func (r Record) WithheldKeys() labels.Keys {
 
 // All returns the labels that are saved, withheld ones too.
 func (r Record) All() map[string]string {
-	all := maps.Clone(r.Labels)
+	all := make(map[string]string, len(r.Labels))
+	maps.Copy(all, r.Labels)
 	for _, w := range r.Withheld {
 		maps.Copy(all, w.Labels)
 	}
@@ -153,6 +154,9 @@ func parseWithheld(cm *corev1.ConfigMap, saved map[string]string) ([]Withheld, e
 		w := Withheld{
 			Labels: map[string]string{}, Source: s.Source, Identity: identity.Identity{ProviderID: s.ProviderID, SystemUUID: s.SystemUUID},
 			WaitingFor: s.WaitingFor, Marker: s.Marker,
+		}
+		if _, err := revision.Parse(s.Marker); err != nil && s.Marker != "" {
+			return nil, fault(err)
 		}
 		if s.PutBack != "" {
 			rev, err := revision.Parse(s.PutBack)

@@ -90,6 +90,7 @@ func TestWithheldLabelsAreReadStrictly(t *testing.T) {
 		"no label value": `[{"labels":{"node-role.kubernetes.io/worker":"a b"}}]`,
 		"no label key":   `[{"labels":{"node-role.kubernetes.io/":"a"}}]`,
 		"twice":          `[{"labels":{"node-role.kubernetes.io/w":"a"}},{"labels":{"node-role.kubernetes.io/w":"a"}}]`,
+		"no marker":      `[{"labels":{"node-role.kubernetes.io/w":"a"},"marker":"x y"}]`,
 		"no revision":    `[{"labels":{"node-role.kubernetes.io/w":"a"},"putBackRV":"x"}]`,
 	} {
 		cm := saved().ConfigMap("records")

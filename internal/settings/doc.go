@@ -7,6 +7,7 @@
 //	nodekeeper.dev/settings: '{"protect":"none","restore-mode":"replace","save-delay":"5s", …}'
 //
 // The settings are a JSON object: the flags of the replica by their names, without dashes, and their
-// values as text. A reader leaves out names that it does not know, so more can be added. Whoever may
-// write Leases there can write anything, so what is read is bounded and checked like the flags.
+// values as text. A reader leaves out names that it does not know, so more can be added. Anyone who
+// may write these Leases can write any value, so Parse bounds the size and checks each value like its
+// flag.
 package settings

@@ -130,7 +130,7 @@ func Parse(annotations map[string]string) (Settings, error) {
 		return nil, fmt.Errorf("they are not a JSON object: %w", err)
 	}
 	s := Settings{}
-	for name := range checks {
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		field, ok := fields[name]
 		if !ok {
 			continue

@@ -29,8 +29,8 @@ func (w *walk) addForeign() {
 	}
 }
 
-// leavesForeignAlone checks that nothing has written what is not nodekeeper's.
-func (w *walk) leavesForeignAlone() {
+// checkForeign checks that nothing has written what is not nodekeeper's.
+func (w *walk) checkForeign() {
 	require.NotEmpty(w.t, w.foreign)
 	for _, before := range w.foreign {
 		now := &corev1.ConfigMap{}
@@ -39,8 +39,8 @@ func (w *walk) leavesForeignAlone() {
 	}
 }
 
-// limitsClasses checks that the cluster is as strict as GKE: without the quota of the manifests, their pods would be refused.
-func (w *walk) limitsClasses() {
+// checkQuota checks that the cluster is as strict as GKE: without the quota of the manifests, their pods would be refused.
+func (w *walk) checkQuota() {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "critical"},
 		Spec: corev1.PodSpec{
@@ -51,9 +51,9 @@ func (w *walk) limitsClasses() {
 	require.ErrorContains(w.t, w.client.Create(w.t.Context(), pod, client.DryRunAll), "insufficient quota")
 }
 
-// isGuarded does what the admission policies are there to refuse: the processors' account changes more of a Node than its labels,
+// checkGuarded does what the admission policies are there to refuse: the processors' account changes more of a Node than its labels,
 // and somebody with the cluster role edit forges a transaction and changes a record.
-func (w *walk) isGuarded() {
+func (w *walk) checkGuarded() {
 	name := w.nodes[0]
 	const user = "edith"
 	require.NoError(w.t, w.client.Create(w.t.Context(), &rbacv1.ClusterRoleBinding{

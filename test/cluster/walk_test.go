@@ -39,8 +39,8 @@ func TestWalk(t *testing.T) {
 		{"other products put ConfigMaps into every namespace", (*walk).addForeign},
 		{"a node that its kubelet registers anew has its labels back", (*walk).registerAnew},
 		{"another machine of that name keeps its own kubelet's labels", (*walk).becomeAnotherMachine},
-		{"pods of the system's priority classes need a quota", (*walk).limitsClasses},
-		{"what only nodekeeper may write is refused to others, and the rest to nodekeeper", (*walk).isGuarded},
+		{"pods of the system's priority classes need a quota", (*walk).checkQuota},
+		{"what only nodekeeper may write is refused to others, and the rest to nodekeeper", (*walk).checkGuarded},
 		{"labels come back to the nodes of the services' own pods", (*walk).deleteEveryNode},
 		{"labels come back to a node whose pods had to move", (*walk).loseNodeOfWatcher},
 		{"no label is lost while the only replicas are rolled", (*walk).rollMinikube},
@@ -49,7 +49,7 @@ func TestWalk(t *testing.T) {
 		{"a drained node that is deleted comes back with its labels", (*walk).drain},
 		{"a pod without a right says which, and the others go on", (*walk).lackRight},
 		{"nothing was restarted, and the requests and limits are enough", (*walk).staysWithinLimits},
-		{"other products' ConfigMaps are as they were", (*walk).leavesForeignAlone},
+		{"other products' ConfigMaps are as they were", (*walk).checkForeign},
 		{"after uninstalling, the labels are all that is left", (*walk).uninstall},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { w.t = t; step.run(w) }) {

@@ -32,6 +32,7 @@ var (
 
 func (n *normalizer) normalize(text string) string {
 	text = strings.ReplaceAll(text, n.build, "v1.2.3")
+	text = strings.ReplaceAll(text, `version: "v1.2.3"`, "version: v1.2.3") // as YAML has those that look like numbers
 	text = uidPattern.ReplaceAllStringFunc(text, func(uid string) string {
 		return known(n.uids, uid, "%08x-0b1c-4bb5-8a43-6a1f2ac1d7a1")
 	})

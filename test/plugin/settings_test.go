@@ -74,6 +74,7 @@ func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
 	e.stop(p)
 	r := e.run("restore", "node-1", "--dry-run=client")
 	assert.Equal(t, "Note: no processor is alive, so this goes by the settings of the last one, "+p.Identity+".\n", r.stderr)
+	assert.Contains(t, r.stdout, "+team=blue\n")
 	assert.NotContains(t, r.stdout, "own")
 
 	require.NoError(t, e.client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(e.members)))
@@ -93,6 +94,7 @@ func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
 	e.replica("good", "processor", `{"restore-mode":"merge"}`)
 	r = e.run("restore", "node-1", "--dry-run=client")
 	assert.Equal(t, 1, strings.Count(r.stderr, "Note: "), "%s", r.stderr)
+	assert.Contains(t, r.stdout, "+team=blue\n")
 	assert.NotContains(t, r.stdout, "own")
 }
 
