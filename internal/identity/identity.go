@@ -73,30 +73,50 @@ func (i Identity) Filled(earlier Identity) Identity {
 type Verdict int
 
 const (
-	// Undecided means that they say nothing of the same kind.
+	// Undecided means that the Node has not said yet all that could show that it is the machine.
 	Undecided Verdict = iota
 	// Same means that one kind is equal: a cloud may give an instance another firmware, and a provider
 	// may give a machine another name. Some machines share a systemUUID, see docs/labels.md.
 	Same
-	// Other means that something of the same kind is said, and none of it is equal.
+	// Other means that the Node says all that the machine had said, and none of it is equal.
 	Other
 )
 
-// Compare compares two identities.
-func Compare(a, b Identity) Verdict {
-	verdict := Undecided
-	// A firmware may report the same UUID in upper case or in lower case, as its kernel reads it.
-	uuids := [2]string{strings.ToLower(a.SystemUUID), strings.ToLower(b.SystemUUID)}
-	for _, kind := range [][2]string{{a.ProviderID, b.ProviderID}, uuids} {
+// Compare compares what a machine has said with what a Node says. As long as the Node has not said
+// something that the machine had, it is undecided whether it is another one.
+func Compare(saved, said Identity) Verdict {
+	isOpen, differs := false, false
+	for _, kind := range kinds(saved, said) {
 		switch {
-		case kind[0] == "" || kind[1] == "":
+		case kind[0] == "":
+		case kind[1] == "":
+			isOpen = true
 		case kind[0] == kind[1]:
 			return Same
 		default:
-			verdict = Other
+			differs = true
 		}
 	}
-	return verdict
+	if differs && !isOpen {
+		return Other
+	}
+	return Undecided
+}
+
+// Contradicts reports whether something of the same kind is said in both and is not the same.
+func (i Identity) Contradicts(other Identity) bool {
+	for _, kind := range kinds(i, other) {
+		if kind[0] != "" && kind[1] != "" && kind[0] != kind[1] {
+			return true
+		}
+	}
+	return false
+}
+
+// kinds returns what two identities say of each kind. A firmware may report the same UUID in upper case
+// or in lower case, as its kernel reads it.
+func kinds(a, b Identity) [2][2]string {
+	return [2][2]string{{a.ProviderID, b.ProviderID}, {strings.ToLower(a.SystemUUID), strings.ToLower(b.SystemUUID)}}
 }
 
 // The annotations by which the metadata of a Node in memory keeps what the Node says.

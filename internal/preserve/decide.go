@@ -237,10 +237,12 @@ func Saved(r record.Record) labels.Side {
 }
 
 // seen returns what a record says, without whose the labels are that are ignored by now: no watcher
-// sees these any more, so that they are gone does not mean that a person has removed them.
+// sees these any more, so that they are gone does not mean that a person has removed them. A processor
+// that did not ignore them yet may have noted that they were overruled.
 func seen(r record.Record, policy labels.Policy) labels.Side {
 	side := Saved(r)
-	side.Machine = side.Machine.Where(func(key string) bool { return !policy.Ignored.Match(key) })
+	isSeen := func(key string) bool { return !policy.Ignored.Match(key) }
+	side.Machine, side.Overruled = side.Machine.Where(isSeen), side.Overruled.Where(isSeen)
 	return side
 }
 

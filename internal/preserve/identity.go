@@ -60,7 +60,7 @@ func identityOf(uid types.UID, r *record.Record, n *Node) record.Identity {
 	if n == nil || n.UID != uid || !n.IdentityRead {
 		return known
 	}
-	if identity.Compare(n.Identity, known.Identity) == identity.Other {
+	if n.Identity.Contradicts(known.Identity) {
 		return record.Identity{UID: uid, Identity: n.Identity}
 	}
 	return record.Identity{UID: uid, Identity: n.Identity.Filled(known.Identity)}
@@ -159,6 +159,9 @@ func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, hel
 		next.Labels = maps.Clone(next.Labels)
 		maps.Copy(next.Labels, w.Labels)
 		next.Identity = identityOf(n.UID, nil, n)
+		if p.Restricted != labels.Keep && !next.Identity.Contradicts(w.Identity) {
+			next.Identity.Identity = next.Identity.Filled(w.Identity) // it may not have said all yet
+		}
 		changed = true
 	}
 	next.Withheld = record.Bounded(next.Withheld)

@@ -252,3 +252,21 @@ func TestIgnoredLabelsAreNotOverruled(t *testing.T) {
 		assert.Equal(t, labels.Keys("pool"), preserve.Decide(seen, &r, nil, replaceAll).Record.Overruled, "%s, and nothing is ignored", name)
 	}
 }
+
+// TestIgnoredByTheWatchersFirst: the watchers restart with --ignore-labels before the
+// processors do, as in a rollout of both.
+func TestIgnoredByTheWatchersFirst(t *testing.T) {
+	ignored, err := labels.ParsePatterns("pool")
+	require.NoError(t, err)
+	ignoring := labels.Policy{Mode: labels.Replace, Ignored: ignored}
+	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1", "pool": "x"}, Machine: labels.Keys("pool"), Revision: revision.MustParse("100"), Source: "a"}
+	// A watcher that ignores it starts and finds the live node other than the record.
+	unseen := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "a", Revision: revision.MustParse("110"), Labels: set{"rack": "r1"}}
+	r, _, _ = carriedOut(t, unseen, r, nil, replaceAll) // the processor has not restarted yet
+	// All ignore it. The node ends. Then nobody ignores it, and the node returns.
+	gone := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "a", Revision: revision.MustParse("120"), Labels: set{"rack": "r1"}}
+	r, _, _ = carriedOut(t, gone, r, nil, ignoring)
+	n := &preserve.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{"pool": "x"}, Machine: labels.Keys("pool")}
+	_, n, _ = carriedOut(t, txn.Transaction{Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("200"), Labels: n.Labels, Machine: n.Machine}, r, n, replaceAll)
+	assert.Contains(t, n.Labels, "pool", "the restore removes a label that an agent has set and no person has removed")
+}

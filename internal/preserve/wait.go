@@ -30,10 +30,8 @@ func decideOwner(r record.Record, n *Node, p labels.Policy) Decision {
 		d.Again, d.Held = true, held
 		return d
 	}
-	for _, w := range r.Withheld {
-		if w.Marker != "" && w.PutBack.IsZero() {
-			return putBackOnto(n, r, w.Marker, p)
-		}
+	if marker := decidedMarker(r); marker != "" {
+		return putBackOnto(n, r, marker, p)
 	}
 	if r.WaitsFor(n.UID) {
 		return nothing("restricted labels wait until the node says which machine it is")
@@ -57,7 +55,7 @@ func waitedFor(r record.Record, uid types.UID) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
 	for i := range r.Withheld {
 		if r.Withheld[i].WaitingFor == uid {
-			r.Withheld[i].WaitingFor = ""
+			r.Withheld[i].WaitingFor, r.Withheld[i].Marker = "", ""
 		}
 	}
 	return r
@@ -75,7 +73,7 @@ func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Wit
 			w.PutBack, w.WaitingFor = n.Revision, ""
 			next = append(next, w)
 			continue
-		case w.Marker != "" && p.Restricted != labels.Drop && !hasBecomeAnother(w, n, p):
+		case w.Marker != "" && w.WaitingFor == n.UID && p.Restricted != labels.Drop && !isAnother(w, n, p):
 			next = append(next, w) // decided: another processor may be about to do it
 			continue
 		}
@@ -104,10 +102,11 @@ func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Wit
 	return next, held
 }
 
-// hasBecomeAnother reports whether a Node, onto which it was decided to put labels back, has said since
-// that it is another machine. The write that was decided about fails then: the Node has changed.
-func hasBecomeAnother(w record.Withheld, n *Node, p labels.Policy) bool {
-	return n.IdentityRead && n.Revision.After(revision.Of(w.Marker)) && judgeWithheld(w, n, p) == OtherMachine
+// isAnother reports whether a Node, onto which it was decided to put labels back, is another machine:
+// it has said so since, and then the write that was decided about fails; or who decided put them back
+// onto any machine. A Node that was read before the decision says nothing about it.
+func isAnother(w record.Withheld, n *Node, p labels.Policy) bool {
+	return n.IdentityRead && !revision.Of(w.Marker).After(n.Revision) && judgeWithheld(w, n, p) == OtherMachine
 }
 
 // putBackOnto returns the decision to give a Node that has its other labels the withheld ones that
@@ -127,14 +126,26 @@ func putBackOnto(n *Node, r record.Record, marker string, p labels.Policy) Decis
 	return Decision{Action: Restore, Labels: own, Marker: marker, Reason: "the node is the machine that its restricted labels were saved from", Again: true}
 }
 
-// putBackOn returns the record after withheld labels were put back onto a Node. They are saved with
-// its next state, as any change of it.
+// putBackOn returns the record after withheld labels were put back onto a Node, whatever admission
+// plugins have made of the labels and the marker. They are saved with its next state, as any change of
+// it.
 func putBackOn(r record.Record, left Node) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
+	marker := decidedMarker(r)
 	for i, w := range r.Withheld {
-		if w.Marker != "" && w.Marker == left.Marker && w.PutBack.IsZero() {
+		if marker != "" && w.Marker == marker && w.PutBack.IsZero() {
 			r.Withheld[i].PutBack, r.Withheld[i].WaitingFor = left.Revision, ""
 		}
 	}
 	return r
+}
+
+// decidedMarker returns the marker of the first labels that are to be put back, "" if there are none.
+func decidedMarker(r record.Record) string {
+	for _, w := range r.Withheld {
+		if w.Marker != "" && w.PutBack.IsZero() {
+			return w.Marker
+		}
+	}
+	return ""
 }

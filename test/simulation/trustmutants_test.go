@@ -124,7 +124,7 @@ var trustMutants = map[string]mutant{
 			d.Marker = n.Marker
 		}
 		return d
-	}).among(lateMachines),
+	}).among(lateMachines).shownBy(putBackAndNotNoted),
 }
 
 // withTrust adds them to others.

@@ -59,3 +59,24 @@ func trustedNoMore(s *script) {
 	s.until("W1", "records added u3")
 	s.until("P1", "restores u3")
 }
+
+// putBackAndNotNoted: a label is put back onto a machine that says late who it is, the processor crashes before it notes that, and a
+// person removes the label.
+func putBackAndNotNoted(s *script) {
+	s.registers(machineA, true)
+	s.until("W1", "records added u1")
+	s.until("P1", "removes added u1")
+	s.user(setsTrust)
+	s.until("W1", "records updated u1")
+	s.until("P1", "removes updated u1")
+	s.ends("u1")
+	s.registers(machineA, false)
+	s.until("W1", "records added u2")
+	s.until("P1", "restores u2")
+	s.until("P1", "removes added u2")
+	s.user(saysMachine)
+	s.until("P1", "restores u2")
+	s.crashes("P1")
+	s.user(removesTrust)
+	s.turns("P2", 12)
+}
