@@ -8,6 +8,8 @@ COUNT ?= 20
 FUZZTIME ?= 300000x
 # A test run that takes longer hangs. Repeats get one of their own: go test counts all of them together.
 TIMEOUT ?= 20m
+# How many packages are tested at a time: most of the time the larger ones wait.
+PACKAGES ?= 3
 DEFLAKE_TIMEOUT ?= 4h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -18,7 +20,7 @@ STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$
 
 # The product, with those of its tests that need no other dependencies, is the module at the root. What only tooling needs is in the
 # nested modules, which reach the product by a replace directive. A go.work of yours does not change what is built here.
-MODULES := . hack hack/controlplane test/monitoring test/robustness tools
+MODULES := . hack hack/controlplane test/monitoring test/robustness tools tools/generate
 # Those that hold Go code, and those whose tests are part of make test.
 CODE_MODULES := . hack test/monitoring test/robustness
 TEST_MODULES := . hack test/robustness
@@ -61,7 +63,7 @@ build: ## build every program under cmd into bin/
 	$(GO_BUILD) -o bin/ ./cmd/...
 
 # The services: what runs in a cluster.
-SERVICES := watcher processor
+SERVICES := watcher processor webhook
 ARCH ?= $(shell go env GOARCH)
 TAG ?= dev
 # So that the same commit gives the same images.
@@ -97,7 +99,7 @@ krew: ## pack the kubectl plugin for Krew into dist/; RELEASE=v1.2.3 URL=where t
 
 .PHONY: test
 test: build controlplane ## run all tests
-	@$(call each,$(TEST_MODULES),$(GO_TEST) -timeout=$(TIMEOUT) ./...)
+	@$(call each,$(TEST_MODULES),$(GO_TEST) -p=$(PACKAGES) -timeout=$(TIMEOUT) ./...)
 
 .PHONY: monitoring
 monitoring: ## test the alerts and the dashboard with Prometheus' own parser and rule engine (builds it: a minute, once)
@@ -197,12 +199,25 @@ docs: ## make docs/cli from the commands of the plugin and their recorded sessio
 docs-check: ## check that docs/cli is fresh
 	$(call hack,clidocs) -check
 
+API := api/sharding/v1alpha1
+CRDS := deploy/sharder/crd
+# $(1) and $(2): where the deep copies and the CRDs go.
+generate = go tool -modfile=$(CURDIR)/tools/generate/go.mod controller-gen paths=./$(API) object output:object:dir=$(1) crd output:crd:dir=$(2)
+.PHONY: generate
+generate: ## make the CRD and the deep copies from the types of api
+	$(call generate,$(API),$(CRDS))
+
+.PHONY: generate-check
+generate-check: ## check that the CRD and the deep copies are fresh
+	@new=$$(mktemp -d) && trap 'rm -r "$$new"' EXIT && $(call generate,$$new,$$new/crd) && \
+		diff $(API)/zz_generated.deepcopy.go $$new/zz_generated.deepcopy.go && diff -r $(CRDS) $$new/crd
+
 .PHONY: tidy-check
 tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
 .PHONY: verify
-verify: tidy-check docs-check lint test monitoring race ## what has to pass before a change lands: tidy-check, docs-check, lint, test, monitoring, race
+verify: tidy-check generate-check docs-check lint test monitoring race ## what has to pass before a change lands: tidy-check, generate-check, docs-check, lint, test, monitoring, race
 
 .PHONY: clean
 clean: ## remove what was built

@@ -12,18 +12,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/settings"
-	"nodekeeper.dev/internal/shardlease"
 	"nodekeeper.dev/internal/version"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 const program = "processor"
 
 func main() {
-	os.Exit(service.Main(program, os.Args[1:], os.Stderr, run))
+	os.Exit(daemon.Main(program, os.Args[1:], os.Stderr, run))
 }
 
 func run(ctx context.Context, args []string, stderr io.Writer) error {
@@ -37,9 +39,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ctx = service.WithLogger(ctx, stderr, &opts.Options)
-	service.ShareLogger(ctx)
-	service.LogStart(ctx, fs)
+	ctx = daemon.Begin(ctx, fs, stderr, &opts.Options.Options)
 	metrics.Registry.MustRegister(version.Metric(program))
 
 	detector := rewind.New()
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	about := settings.Of(fs).Annotations(version.Version)
-	member, err := service.Join(mgr, shardlease.Config{Group: program, Annotations: about}, &opts.Options)
+	member, err := service.Join(mgr, ring.Config{Config: shardlease.Config{Annotations: about}, Group: program}, &opts.Options)
 	if err != nil {
 		return err
 	}
@@ -79,5 +79,5 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 			return fmt.Errorf("preparing the processor: %w", err)
 		}
 	}
-	return service.Run(ctx, mgr)
+	return daemon.Run(ctx, mgr)
 }

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/settings"
@@ -18,22 +19,17 @@ import (
 type options struct {
 	service.Options
 
-	workers     int
-	restoreMode string
-	liveLabels  string
-	restricted  string
-	retention   time.Duration
-	saveDelay   time.Duration
-	protect     string
+	restores  service.PolicyOptions
+	workers   int
+	retention time.Duration
+	saveDelay time.Duration
+	protect   string
 }
 
 func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
 	fs.IntVar(&o.workers, "workers", 12, "the `number` of nodes that are worked on at a time")
-	fs.StringVar(&o.restoreMode, "restore-mode", string(labels.Replace), "`mode`: replace: a returned node's labels become the saved ones; merge: the saved ones are added")
-	fs.StringVar(&o.liveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose values on the returned node win; empty for none")
-	fs.StringVar(&o.restricted, "restricted-labels", string(labels.SameMachine),
-		"`mode` of node-restriction.kubernetes.io/* and node-role.kubernetes.io/*: same-machine: they are put back onto the machine that they were saved from; keep: they are put back; drop: they are not")
+	o.restores.AddFlags(fs)
 	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node went away, 720h for instance; 0 for ever")
 	fs.DurationVar(&o.saveDelay, "save-delay", settings.DefaultSaveDelay, "the `duration` for which changes of a node wait in the queue to be saved together; the end of a node waits nine times as long for its return; restores wait for nothing")
 	fs.StringVar(&o.protect, "protect", settings.ProtectNone, "`mode`: none, or finalizer: a Node that is deleted stays until its last labels are saved")
@@ -56,19 +52,7 @@ func (o *options) policy() (labels.Policy, error) {
 	if o.saveDelay < 0 {
 		return labels.Policy{}, fmt.Errorf("--save-delay %s: give a positive duration, or 0 for none", o.saveDelay)
 	}
-	mode, err := labels.ParseMode(o.restoreMode)
-	if err != nil {
-		return labels.Policy{}, fmt.Errorf("--restore-mode: %w", err)
-	}
-	live, err := labels.ParsePatterns(o.liveLabels)
-	if err != nil {
-		return labels.Policy{}, fmt.Errorf("--live-labels: %w", err)
-	}
-	restricted, err := labels.ParseRestrictedMode(o.restricted)
-	if err != nil {
-		return labels.Policy{}, fmt.Errorf("--restricted-labels: %w", err)
-	}
-	return labels.Policy{Mode: mode, Live: live, Ignored: o.View.Ignored, Restricted: restricted}, nil
+	return o.restores.Policy(&o.Options)
 }
 
 // cache configures the cache: records, and the Nodes if they are protected.
@@ -87,22 +71,22 @@ const (
 	retentionComponent  = "deploy/components/retention"
 )
 
-func (o *options) permissions() []service.Permission {
-	needed := service.Permissions("", "nodes", "", "get", "patch")
-	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "get", "list", "watch", "patch", "delete")...)
-	needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "get", "list", "watch", "create", "update")...)
-	needed = append(needed, service.Permissions("coordination.k8s.io", "leases", o.TransactionNamespace, "get", "list", "create", "update", "delete")...)
+func (o *options) permissions() []daemon.Permission {
+	needed := daemon.Permissions("", "nodes", "", "get", "patch")
+	needed = append(needed, daemon.Permissions("", "configmaps", o.TransactionNamespace, "get", "list", "watch", "patch", "delete")...)
+	needed = append(needed, daemon.Permissions("", "configmaps", o.MetadataNamespace, "get", "list", "watch", "create", "update")...)
+	needed = append(needed, daemon.Permissions("coordination.k8s.io", "leases", o.TransactionNamespace, "get", "list", "create", "update", "delete")...)
 	needed = append(needed, service.RingPermissions(&o.Options)...)
 	if o.protecting() || o.retention > 0 {
-		needed = append(needed, service.Permissions("", "nodes", "", "list")...)
+		needed = append(needed, daemon.Permissions("", "nodes", "", "list")...)
 	}
 	if o.protecting() {
-		needed = append(needed, service.GrantedBy(protectionComponent, service.Permissions("", "nodes", "", "watch"))...)
+		needed = append(needed, daemon.GrantedBy(protectionComponent, daemon.Permissions("", "nodes", "", "watch"))...)
 	}
 	if o.retention > 0 {
-		rights := append(service.Permissions("", "configmaps", o.MetadataNamespace, "patch", "delete"),
-			service.Permissions("coordination.k8s.io", "leases", o.MetadataNamespace, "get", "create", "update")...)
-		needed = append(needed, service.GrantedBy(retentionComponent, rights)...)
+		rights := append(daemon.Permissions("", "configmaps", o.MetadataNamespace, "patch", "delete"),
+			daemon.Permissions("coordination.k8s.io", "leases", o.MetadataNamespace, "get", "create", "update")...)
+		needed = append(needed, daemon.GrantedBy(retentionComponent, rights)...)
 	}
 	return needed
 }

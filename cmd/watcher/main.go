@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"nodekeeper.dev/internal/daemon"
+	"nodekeeper.dev/internal/gate"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/service"
@@ -27,7 +29,7 @@ import (
 const program = "watcher"
 
 func main() {
-	os.Exit(service.Main(program, os.Args[1:], os.Stderr, run))
+	os.Exit(daemon.Main(program, os.Args[1:], os.Stderr, run))
 }
 
 func run(ctx context.Context, args []string, stderr io.Writer) error {
@@ -43,9 +45,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if *silence <= 0 {
 		return fmt.Errorf("--silence %s: give a positive duration", *silence)
 	}
-	ctx = service.WithLogger(ctx, stderr, &opts)
-	service.ShareLogger(ctx)
-	service.LogStart(ctx, fs)
+	ctx = daemon.Begin(ctx, fs, stderr, &opts.Options)
 	if *headStart != 0 {
 		logf.FromContext(ctx).Info("Ignored a flag that is deprecated", "flag", "head-start", "value", *headStart)
 	}
@@ -94,6 +94,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := report(mgr, m); err != nil {
+		return err
+	}
 	if err := mgr.AddHealthzCheck("recording", w.Live); err != nil {
 		return fmt.Errorf("adding the liveness probe: %w", err)
 	}
@@ -106,7 +109,22 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := mgr.Add(manager.RunnableFunc(w.Run)); err != nil {
 		return fmt.Errorf("adding the watcher: %w", err)
 	}
-	return service.Run(ctx, mgr)
+	return daemon.Run(ctx, mgr)
+}
+
+// report makes the manager report Nodes that keep the startup taint.
+func report(mgr manager.Manager, m members) error {
+	r := &gate.Reporter{Cache: mgr.GetCache(), Events: mgr.GetEventRecorder("nodekeeper-" + program), Owner: func(node string) bool {
+		ready, unready := m.Rank(node)
+		return ready == 0 && !unready
+	}}
+	if err := metrics.Registry.Register(r); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	if err := mgr.Add(manager.RunnableFunc(r.Run)); err != nil {
+		return fmt.Errorf("adding the report of closed gates: %w", err)
+	}
+	return nil
 }
 
 // cacheOptions keeps of every Node what a transaction is made from: no status, no annotations. Of
@@ -122,9 +140,9 @@ func cacheOptions(o *service.Options, stream *watcher.Stream) cache.Options {
 	}
 }
 
-func permissions(o *service.Options) []service.Permission {
-	needed := service.Permissions("", "nodes", "", "get", "list", "watch")
-	needed = append(needed, service.Permissions("", "configmaps", o.TransactionNamespace, "create", "get", "list", "watch", "patch")...)
-	needed = append(needed, service.Permissions("", "configmaps", o.MetadataNamespace, "list", "watch")...)
+func permissions(o *service.Options) []daemon.Permission {
+	needed := daemon.Permissions("", "nodes", "", "get", "list", "watch")
+	needed = append(needed, daemon.Permissions("", "configmaps", o.TransactionNamespace, "create", "get", "list", "watch", "patch")...)
+	needed = append(needed, daemon.Permissions("", "configmaps", o.MetadataNamespace, "list", "watch")...)
 	return append(needed, service.RingPermissions(o)...)
 }

@@ -6,13 +6,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
-	"nodekeeper.dev/internal/shardlease"
 	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 // members are the watchers, as the watcher sees them.
-type members struct{ *shardlease.Member }
+type members struct{ *ring.Member }
 
 var (
 	_ watcher.Members = members{}
@@ -54,7 +55,7 @@ func (m members) Rank(node string) (ready int, unready bool) {
 
 // join makes the manager a member of the watchers, which says that of itself. It does not serve yet.
 func join(mgr manager.Manager, o *service.Options, about map[string]string) (members, error) {
-	m, err := service.JoinAs(mgr, shardlease.Config{Group: program, Standby: true, Annotations: about}, o, func(run manager.RunnableFunc) manager.Runnable {
+	m, err := service.JoinAs(mgr, ring.Config{Config: shardlease.Config{Annotations: about}, Group: program, Standby: true}, o, func(run manager.RunnableFunc) manager.Runnable {
 		return early{mgr.GetCache(), run}
 	})
 	return members{m}, err

@@ -7,6 +7,7 @@ package agents
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,10 +60,16 @@ func (m Managers) match(name string) bool {
 
 // The annotations by which a Node in memory keeps what managedFields says.
 const (
-	machineAnnotation = "nodekeeper.dev/machine-labels"
-	unclearAnnotation = "nodekeeper.dev/unclear-labels"
-	actedAtAnnotation = "nodekeeper.dev/machine-acted-at"
+	machineAnnotation  = "nodekeeper.dev/machine-labels"
+	unclearAnnotation  = "nodekeeper.dev/unclear-labels"
+	actedAtAnnotation  = "nodekeeper.dev/machine-acted-at"
+	admittedAnnotation = "nodekeeper.dev/admitted-labels"
 )
+
+// Webhook is the field manager of what the webhook sets on a Node when it is created. If it replaces
+// a value of the request, the creator owns that key as well: the API server notes who created the
+// Node before it asks webhooks.
+const Webhook = "nodekeeper-webhook"
 
 // Stamp notes in a Node's annotations, in memory only, which of its labels agents set, and when
 // these last set anything: [Machine], [Unclear], [Withdrawn] and [Removed] read that. What the
@@ -70,6 +77,45 @@ const (
 func (m Managers) Stamp(n *metav1.PartialObjectMetadata) {
 	machine, unclear, actedAt := m.whose(n)
 	Note(n, machine, unclear, actedAt)
+	NoteAdmitted(n, admitted(n)) // whoever may patch the Node can write the annotation
+}
+
+// Admitted returns the keys of the labels of a stamped Node that the webhook put onto it when it
+// was created, and that nobody else owns: neither did the request have the key, nor has anybody set
+// it since, not even to the same value.
+func Admitted(n *metav1.PartialObjectMetadata) labels.Keys {
+	return labels.Keys(n.Annotations[admittedAnnotation])
+}
+
+// admitted returns the keys that the webhook owns, and nobody else. If any entry cannot be read,
+// there is none.
+func admitted(n *metav1.PartialObjectMetadata) labels.Keys {
+	at, owned := OwnedByWebhook(n.ManagedFields)
+	others := map[string]bool{}
+	for i, entry := range n.ManagedFields {
+		if at >= 0 && i != at && collect(entry, memberNames, others) != nil {
+			return ""
+		}
+	}
+	return labels.KeysOf(func(yield func(string) bool) {
+		for key := range n.Labels {
+			if owned[key] && !others[key] && !yield(key) {
+				return
+			}
+		}
+	})
+}
+
+// OwnedByWebhook returns the index of the webhook's entry, -1 if there is none, and the keys of the
+// labels and annotations that it owns, with [AllTaints] if it owns the list. If the entry cannot be
+// read, no key is the webhook's.
+func OwnedByWebhook(entries []metav1.ManagedFieldsEntry) (at int, owned map[string]bool) {
+	at = slices.IndexFunc(entries, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == Webhook })
+	owned = map[string]bool{}
+	if at >= 0 && collect(entries[at], memberNames, owned) != nil {
+		return at, nil
+	}
+	return at, owned
 }
 
 // Note does what [Managers.Stamp] does, with what the caller knows without managedFields.
@@ -87,6 +133,14 @@ func Note(n *metav1.PartialObjectMetadata, machine, unclear labels.Keys, actedAt
 	}
 }
 
+// NoteAdmitted does what [Managers.Stamp] does about [Admitted], with what the caller knows without
+// managedFields.
+func NoteAdmitted(n *metav1.PartialObjectMetadata, keys labels.Keys) {
+	if delete(n.Annotations, admittedAnnotation); keys != "" {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, admittedAnnotation, string(keys))
+	}
+}
+
 // Machine returns the keys of the labels of a stamped Node that agents set, and nobody else.
 func Machine(n *metav1.PartialObjectMetadata) labels.Keys {
 	return labels.Keys(n.Annotations[machineAnnotation])
@@ -101,25 +155,35 @@ func Unclear(n *metav1.PartialObjectMetadata) labels.Keys {
 // Withdrawn returns the keys of the labels that are gone between two consecutive states of a
 // stamped Node in which agents have written to it, so that these may have taken their labels back
 // themselves. The API server does not say who removed a label, and its times are whole seconds. If
-// nothing shows that an agent wrote, the result is empty: then a person removed what is gone.
+// nothing shows that an agent wrote, the result is empty: then a person removed what is gone. The
+// result includes taints whose value changed, since the API server does not say who changed one.
 func Withdrawn(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	if !haveWritten(before, after) {
 		return ""
 	}
-	return Machine(before).Union(Unclear(before)).Missing(after.Labels)
+	return gone(Machine(before).Union(Unclear(before)), before, after)
 }
 
 // Removed returns the keys of the labels of the machine that are gone between two consecutive
-// states of a stamped Node, but for those that agents may have withdrawn: a person removed them.
+// states of a stamped Node, but for those that agents may have withdrawn: a person removed them. It
+// includes taints whose value changed, and taints of which it is unclear who set them.
 func Removed(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	if haveWritten(before, after) {
 		return ""
 	}
-	return Machine(before).Missing(after.Labels)
+	return gone(Machine(before).Union(Unclear(before).Taints()), before, after)
 }
 
-// keysOf returns the keys of a Node's labels, without the marker, for which isKept is true. Keys that
-// are only in managedFields, which whoever may patch the Node can write, are not among them.
+// gone returns those of keys that are absent from after, and those of taints whose value differs.
+func gone(keys labels.Keys, before, after *metav1.PartialObjectMetadata) labels.Keys {
+	return keys.Where(func(key string) bool {
+		value, isThere := after.Labels[key]
+		return !isThere || labels.IsTaint(key) && value != before.Labels[key]
+	})
+}
+
+// keysOf returns the keys of a Node's labels, without the marker, for which isKept is true. Keys
+// that are only in managedFields, which whoever may patch the Node can write, are not among them.
 func keysOf(n *metav1.PartialObjectMetadata, isKept func(key string) bool) labels.Keys {
 	return labels.KeysOf(func(yield func(string) bool) {
 		for key := range n.Labels {
@@ -155,6 +219,13 @@ var nobody = map[string]bool{"ancient-changes": true, "before-first-apply": true
 // as one of a format to come. What no kubelet may set is never the machine's: a kubelet may write
 // into managedFields that it has set it.
 func (m Managers) whose(n *metav1.PartialObjectMetadata) (machine, unclear labels.Keys, actedAt string) {
+	members := memberNames[:1]
+	for key := range n.Labels {
+		if !labels.IsLabel(key) {
+			members = memberNames
+			break
+		}
+	}
 	mine, theirs, latest, isReadable := map[string]bool{}, map[string]bool{}, time.Time{}, true
 	for _, entry := range n.ManagedFields {
 		var owned map[string]bool
@@ -169,7 +240,7 @@ func (m Managers) whose(n *metav1.PartialObjectMetadata) (machine, unclear label
 				latest = entry.Time.Time
 			}
 		}
-		isReadable = isReadable && collect(entry, owned) == nil
+		isReadable = isReadable && collect(entry, members, owned) == nil
 	}
 	if !latest.IsZero() {
 		actedAt = latest.UTC().Format(time.RFC3339)
@@ -177,33 +248,62 @@ func (m Managers) whose(n *metav1.PartialObjectMetadata) (machine, unclear label
 	if !isReadable {
 		return "", keysOf(n, func(string) bool { return true }), actedAt
 	}
-	isTheirs := func(key string) bool { return theirs[key] || labels.NodeRestriction(key) }
-	machine = keysOf(n, func(key string) bool { return mine[key] && !isTheirs(key) })
-	unclear = keysOf(n, func(key string) bool { return !mine[key] && !isTheirs(key) })
+	isMine := func(key string) bool {
+		if labels.IsTaint(key) {
+			key = AllTaints
+		}
+		return mine[key] && !theirs[key] && !labels.NodeRestriction(key)
+	}
+	machine = keysOf(n, isMine)
+	unclear = keysOf(n, func(key string) bool {
+		return !isMine(key) && (labels.IsTaint(key) || !mine[key] && !theirs[key] && !labels.NodeRestriction(key))
+	})
 	return machine, unclear, actedAt
 }
 
-// labelFields is what an entry of managedFields says of labels: of each that the manager owns there
-// is a member "f:" and its key, and "." stands for the labels as such.
-type labelFields struct {
+// AllTaints is the key that stands for the taints of a Node: managedFields has them as one list,
+// which belongs to whoever wrote it last.
+const AllTaints = "taints"
+
+// fields are the members of an entry of managedFields that count here. For each label and
+// annotation that the manager owns there is a member "f:" and its key, and "." stands for the map
+// itself. For taints there is one member, for the whole list.
+type fields struct {
 	Metadata struct {
-		Labels map[string]struct{} `json:"f:labels"`
+		Labels      map[string]struct{} `json:"f:labels"`
+		Annotations map[string]struct{} `json:"f:annotations"`
 	} `json:"f:metadata"`
+	Spec struct {
+		Taints *struct{} `json:"f:taints"`
+	} `json:"f:spec"`
 }
 
-// collect adds the keys of the labels that an entry is about.
-func collect(entry metav1.ManagedFieldsEntry, keys map[string]bool) error {
-	if entry.FieldsV1 == nil || !strings.Contains(entry.FieldsV1.GetRawString(), `"f:labels"`) {
+// memberNames are the names of these members. Only the first counts for a Node of which nothing but
+// labels is seen.
+var memberNames = []string{`"f:labels"`, `"f:annotations"`, `"f:taints"`}
+
+// collect adds the keys of the labels and annotations that an entry owns, and AllTaints if it owns
+// the list. It does not read an entry that has none of the members.
+func collect(entry metav1.ManagedFieldsEntry, members []string, keys map[string]bool) error {
+	if entry.FieldsV1 == nil || !slices.ContainsFunc(members, func(name string) bool { return strings.Contains(entry.FieldsV1.GetRawString(), name) }) {
 		return nil // most entries have none, and need not be read
 	}
-	var fields labelFields
-	if err := json.Unmarshal([]byte(entry.FieldsV1.GetRawString()), &fields); err != nil {
+	var said fields
+	if err := json.Unmarshal([]byte(entry.FieldsV1.GetRawString()), &said); err != nil {
 		return fmt.Errorf("reading the fields of manager %q: %w", entry.Manager, err)
 	}
-	for field := range fields.Metadata.Labels {
+	for field := range said.Metadata.Labels {
 		if key, ok := strings.CutPrefix(field, "f:"); ok {
 			keys[key] = true
 		}
+	}
+	for field := range said.Metadata.Annotations {
+		if key, ok := strings.CutPrefix(field, "f:"); ok {
+			keys[labels.AnnotationKey(key)] = true
+		}
+	}
+	if said.Spec.Taints != nil {
+		keys[AllTaints] = true
 	}
 	return nil
 }

@@ -242,3 +242,51 @@ func TestNameOfTheWriterIsTheFieldManagerIfItGivesOne(t *testing.T) {
 	n.patch(strings.Replace(kubelet, "kubelet", "kubelet-csr-approver", 1), map[string]any{"c": "1"})
 	assert.Equal(t, labels.Keys("a,zone"), n.machine())
 }
+
+// TestWhoseAnnotationsAndTaintsAre: of taints, Kubernetes says only who wrote the list last.
+func TestWhoseAnnotationsAndTaintsAre(t *testing.T) {
+	t.Parallel()
+	const feature, other = "annotation:feature", "annotation:other"
+	const dedicated = "taint:dedicated:NoSchedule"
+	n := &node{t, "node-" + rand.String(8)}
+	created := n.object()
+	created.Annotations = set{"feature": "1", "other": "1"}
+	created.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
+	require.NoError(t, as(t, kubelet).Create(t.Context(), created))
+	t.Cleanup(func() { assert.NoError(t, as(t, person).Delete(context.WithoutCancel(t.Context()), n.object())) })
+	write := func(userAgent, patch string) {
+		t.Helper()
+		require.NoError(t, as(t, userAgent).Patch(t.Context(), n.object(), client.RawPatch(types.MergePatchType, []byte(patch))))
+	}
+	read := func() *metav1.PartialObjectMetadata {
+		whole := &corev1.Node{}
+		require.NoError(t, as(t, person).Get(t.Context(), types.NamespacedName{Name: n.name}, whole))
+		own := set{}
+		for key, value := range whole.Annotations {
+			own[labels.AnnotationKey(key)] = value
+		}
+		for _, taint := range whole.Spec.Taints {
+			own[labels.TaintKey(taint.Key, string(taint.Effect))] = taint.Value
+		}
+		managers, err := agents.Parse("kubelet, nfd-*")
+		require.NoError(t, err)
+		seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: own, ManagedFields: whole.ManagedFields}}
+		managers.Stamp(seen)
+		return seen
+	}
+	// An admission plugin may have added a taint to what the kubelet wrote.
+	ours := func(keys labels.Keys) labels.Keys {
+		return keys.Where(func(key string) bool { return key != labels.TaintKey(corev1.TaintNodeNotReady, "NoSchedule") })
+	}
+	assert.Equal(t, labels.Keys(feature+","+other+","+dedicated), ours(agents.Machine(read())))
+	write(person, `{"metadata":{"annotations":{"other":"2","owner":"a"}}}`)
+	assert.Equal(t, labels.Keys(feature+","+dedicated), ours(agents.Machine(read())), "a person wrote the others")
+	write(person, `{"spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"},{"key":"mine","effect":"NoSchedule"}]}}`)
+	before := read()
+	assert.Empty(t, agents.Machine(before).Taints())
+	assert.Equal(t, labels.Keys(dedicated+",taint:mine:NoSchedule"), agents.Unclear(before), "nobody knows who set one of a list")
+	write(person, `{"spec":{"taints":[{"key":"mine","effect":"NoSchedule"}]}}`)
+	assert.Equal(t, labels.Keys(dedicated), agents.Removed(before, read()))
+	write(nfd, `{"spec":{"taints":[{"key":"nfd","effect":"NoSchedule"}]}}`)
+	assert.Equal(t, labels.Keys("taint:nfd:NoSchedule"), agents.Machine(read()).Taints(), "an agent has written all of it")
+}

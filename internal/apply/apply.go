@@ -163,8 +163,8 @@ type run struct {
 	idle      int // plans in a row that settled nothing
 }
 
-// afterError prepares another attempt after an error of one that planned some transactions, or returns
-// the error.
+// afterError prepares another attempt after an error of one that planned some transactions, or
+// returns the error.
 func (a *Applier) afterError(ctx context.Context, r *run, planned int, err error) error {
 	switch {
 	case errors.Is(err, records.ErrTooLarge) && planned > 1:
@@ -196,7 +196,7 @@ func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 	var all []txn.Transaction
 	at := 0
 	for _, step := range steps {
-		if step.Action == preserve.Restore {
+		if step.WritesNode() {
 			break
 		}
 		for _, d := range step.Decisions {
@@ -253,8 +253,8 @@ func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k 
 	return nil, nil
 }
 
-// readLive reads the record, and before it the Node if a plan may need it. If the record shows that it
-// matters which machine the Node is, both are read once more.
+// readLive reads the record, and before it the Node if a plan may need it. If the record shows that
+// it matters which machine the Node is, both are read once more.
 func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *known) (err error) {
 	hasAdded := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })
 	for identified := k.identified || preserve.NeedsIdentity(queue, k.stored.Record); ; identified = true {
@@ -277,14 +277,17 @@ func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *know
 }
 
 func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *known, identified bool) (err error) {
+	// One that came with the startup taint may have lost the marker since, which says so.
+	identified = identified || slices.ContainsFunc(queue, preserve.ComesGated)
 	get := a.Nodes.Get
 	if identified {
 		get = a.Nodes.GetIdentified
 	}
 	k.node, err = get(ctx, queue[0].Node)
 	if err == nil && !identified && k.node != nil {
-		// What somebody has trusted since may be saved by a note of a restore, with which machine it is.
-		if n := preserve.NodeOf(k.node); preserve.HasRestricted(n.Labels, n.Machine) {
+		// What somebody has trusted since may be saved by a note of a restore, with which machine
+		// it is. The startup taint can be removed only from the list of all taints.
+		if n := preserve.NodeOf(k.node); n.Gated || preserve.HasRestricted(n.Labels, n.Machine) {
 			identified = true
 			k.node, err = a.Nodes.GetIdentified(ctx, queue[0].Node)
 		}
@@ -304,7 +307,7 @@ func (a *Applier) planned(queue []txn.Transaction, k *known) []preserve.Step {
 	return preserve.Plan(queue, k.stored.Record, node, a.Policy)
 }
 
-// execute executes a plan up to its first restore, whose answer the next plan needs.
+// execute executes a plan up to its first write of the Node, whose answer the next plan needs.
 func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (err error) {
 	for _, step := range steps {
 		switch step.Action {
@@ -314,11 +317,13 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 			err = a.save(ctx, step.Record, &r.known)
 		case preserve.Restore:
 			err = a.restore(ctx, r.queue[r.settled], step, &r.known)
+		case preserve.Open:
+			err = a.open(ctx, r.queue[r.settled], step, &r.known)
 		}
 		if err != nil {
 			return err
 		}
-		if step.Action == preserve.Restore {
+		if step.WritesNode() {
 			r.settled += step.Settles()
 			return nil
 		}
@@ -376,6 +381,25 @@ func (a *Applier) save(ctx context.Context, next record.Record, k *known) error 
 func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) error {
 	wanted := maps.Clone(step.Labels)
 	wanted[labels.Marker] = step.Marker
+	read := k.node
+	if err := a.relabel(ctx, t, step, wanted, k); err != nil {
+		return err
+	}
+	for _, held := range step.Held {
+		a.Observer.Withheld(ctx, t, held)
+	}
+	// The answer, and not the request: admission plugins may add and remove labels.
+	return a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node)), k)
+}
+
+// open removes the startup taint and the marker from a Node whose labels stay as they are.
+func (a *Applier) open(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) error {
+	own, _ := labels.Split(k.node.Labels)
+	return a.relabel(ctx, t, step, own, k)
+}
+
+// relabel replaces the labels of the known Node, and with them the startup taint if it has that.
+func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.Step, wanted map[string]string, k *known) error {
 	node, err := a.Nodes.Relabel(ctx, k.node, wanted)
 	if nodes.Refused(err) {
 		return &RefusedError{Node: t.Node, UID: t.UID, Err: err}
@@ -384,11 +408,6 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 		return err
 	}
 	a.Observer.Applied(ctx, t, step.Decision, node)
-	for _, held := range step.Held {
-		a.Observer.Withheld(ctx, t, held)
-	}
-	read := k.node
 	k.node = node
-	// The answer, and not the request: admission plugins may add and remove labels.
-	return a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(node)), k)
+	return nil
 }

@@ -170,7 +170,7 @@ func (i *Import) Stored() bool {
 	case has.Object == nil || !maps.Equal(has.Object.Labels, i.wanted.Labels):
 		return false
 	case i.given:
-		return has.Record != nil && preserve.Saved(*has.Record).Equal(preserve.Saved(*i.record)) &&
+		return has.Record != nil && preserve.SaysTheSame(*has.Record, *i.record) &&
 			maps.Equal(ofPeople(has.Object.Annotations), ofPeople(i.wanted.Annotations))
 	}
 	return maps.Equal(has.Object.Data, i.wanted.Data) && len(has.Object.BinaryData) == 0 && maps.Equal(has.Object.Annotations, i.wanted.Annotations)

@@ -118,6 +118,9 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 		return record.Record{}, err
 	}
 	edited := preserve.GivenAfter(*n.Saved.Record, after, e.Labels.keys(), n.Now)
+	if _, without := record.Bounded(edited.Withheld); without != "" {
+		return record.Record{}, errors.New("a record has no room for so many restricted labels of a machine: name some of them as KEY=VALUE, which gives them to the name, or remove some")
+	}
 	if size := txn.DataBytes(edited.ConfigMap("").Data); size > txn.MaxDataBytes {
 		return record.Record{}, fmt.Errorf("the labels would have %d bytes: a record has room for %d", size, txn.MaxDataBytes)
 	}

@@ -11,7 +11,6 @@ import (
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/preserve"
-	"nodekeeper.dev/internal/settings"
 )
 
 func newDiffCommand(p *plugin) *cobra.Command {
@@ -20,7 +19,8 @@ func newDiffCommand(p *plugin) *cobra.Command {
 		Short: "Compare the saved labels of a node with those that it has",
 		Long: `Compare the saved labels of a node with those that it has: lines with - are
 saved and not there, lines with + are there and not saved. The marker takes no
-part.
+part, and neither do labels that are withheld: show lists these. The command
+also compares the annotations and taints that the servers preserve.
 
 The exit code is 0 if they are the same, 1 if they differ, and more if that
 cannot be found out.`,
@@ -53,7 +53,7 @@ func (p *plugin) diff(ctx context.Context, args []string) error {
 	case n.Saved.Record == nil:
 		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper save %s saves its labels", n.Name, n.Name)
 	}
-	servers.tell(p.ErrOut, []string{settings.IgnoreLabels}, n.Name)
+	servers.tell(p.ErrOut, compared, n.Name)
 	live := preserve.NodeOf(n.Live)
 	if maps.Equal(n.Saved.Record.Labels, live.Labels) {
 		return nil

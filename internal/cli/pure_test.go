@@ -76,7 +76,8 @@ func TestStatusSaysWhatIsStuck(t *testing.T) {
 			{Name: "live", State: inspect.Live, Version: "7", RestoredAt: ago(time.Hour)},
 			{Name: "latest", State: inspect.Live, Version: "8", RestoredAt: ago(time.Minute)},
 			{Name: "broken", State: inspect.Unreadable, Problem: "why"},
-			{Name: "new", State: inspect.NeverSeen},
+			{Name: "new", State: inspect.NeverSeen, GatedSince: ago(time.Second)},
+			{Name: "tainted", State: inspect.Restoring, GatedSince: ago(2 * time.Minute)},
 		},
 		Pending:   []inspect.Pending{pending("slow", now.Add(-2*time.Minute)), pending("slow", now.Add(-90*time.Second)), pending("quick", now)},
 		Malformed: []inspect.Malformed{{Object: malformed, Reason: reason}},
@@ -88,11 +89,74 @@ func TestStatusSaysWhatIsStuck(t *testing.T) {
 	for _, p := range s.Stuck {
 		stuck = append(stuck, p.Name)
 	}
-	assert.Equal(t, []string{"broken", "notes", "slow"}, stuck, "each node once")
+	assert.Equal(t, []string{"broken", "notes", "slow", "tainted"}, stuck, "each node once")
 	var shown bytes.Buffer
 	s.write(&shown, now, false)
-	assert.Contains(t, shown.String(), "Stuck:          3 things")
+	assert.Contains(t, shown.String(), "Stuck:          4 things")
+	assert.Contains(t, shown.String(), "tainted: it has been waiting for 2m for its labels behind the taint nodekeeper.dev/restoring\n")
+	assert.Contains(t, shown.String(), "kubectl taint node tainted nodekeeper.dev/restoring-")
 	assert.Contains(t, shown.String(), "no watcher, no processor")
+}
+
+// TestStatusSaysIfNoWebhookIsReady only where the API server asks one: the webhook is optional.
+func TestStatusSaysIfNoWebhookIsReady(t *testing.T) {
+	const none = "no ready webhook for MutatingWebhookConfiguration nodekeeper"
+	ready := inspect.Replica{Name: "ready", Service: inspect.WebhookService, IsAlive: true}
+	starting := inspect.Replica{Name: "starting", Service: inspect.WebhookService, IsAlive: true, IsStandby: true}
+	dead := inspect.Replica{Name: "dead", Service: inspect.WebhookService}
+	for name, tc := range map[string]struct {
+		asked  bool
+		are    []inspect.Replica
+		unwell []string
+		shown  string
+	}{
+		"none":              {false, nil, []string{}, "1 of 1 watcher alive, 1 of 1 processor alive\n"},
+		"not asked":         {false, []inspect.Replica{starting}, []string{}, "alive, 0 of 1 webhook ready\n"},
+		"asked, none":       {true, nil, []string{none}, "alive, no webhook\n"},
+		"asked, none ready": {true, []inspect.Replica{starting, dead}, []string{none}, "alive, 0 of 2 webhooks ready\n"},
+		"asked, one ready":  {true, []inspect.Replica{starting, ready}, []string{}, "alive, 1 of 2 webhooks ready\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watcher := inspect.Replica{Name: "w", Service: inspect.WatcherService, IsAlive: true, IsStandby: true}
+			processor := inspect.Replica{Name: "p", Service: inspect.ProcessorService, IsAlive: true}
+			s := newStatus(&inspect.Survey{Replicas: append(tc.are, watcher, processor), AsksWebhooks: tc.asked}, now, time.Minute)
+			assert.Equal(t, tc.unwell, s.Unwell)
+			var shown bytes.Buffer
+			s.write(&shown, now, true)
+			assert.Contains(t, shown.String(), tc.shown)
+			assert.Equal(t, len(tc.are) > 0, strings.Contains(shown.String(), "  starting: alive but not ready, unknown version\n"))
+		})
+	}
+}
+
+func TestShowSaysWhatAGatedNodeWaitsFor(t *testing.T) {
+	const waits = "  Restored:     not yet: for 2m it has been waiting behind the taint nodekeeper.dev/restoring for a processor to "
+	saved := inspect.Saved{Record: &record.Record{Node: "node-1", Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("7"), Source: "owner"}}
+	added := []inspect.Pending{{Transaction: txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("9")}, Created: now}}
+	for name, tc := range map[string]struct {
+		marker string
+		saved  inspect.Saved
+		txns   []inspect.Pending
+		want   string
+	}{
+		"restored":             {"7", saved, nil, "  Restored:     2m ago, from version 7\n"},
+		"gated":                {labels.Pending, saved, added, waits + "restore its labels\n"},
+		"gated, never seen":    {labels.Pending, inspect.Saved{}, added, waits + "save its labels\n"},
+		"gated, nothing to do": {labels.Pending, saved, nil, waits + "restore its labels; nothing is pending: kubectl nodekeeper restore node-1\n"},
+		"gated, unreadable":    {labels.Pending, inspect.Saved{Unreadable: record.ErrUnreadable, Object: &corev1.ConfigMap{}}, added, waits + "restore its labels\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live := nodes.Metadata("node-1")
+			live.UID, live.ResourceVersion, live.Labels = "u", "9", map[string]string{labels.Marker: tc.marker}
+			live.CreationTimestamp = *ago(time.Hour)
+			live.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ago(2 * time.Minute), FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:labels_restored":{}}}}`)}}
+			n := &inspect.Node{Name: "node-1", Live: live, Saved: tc.saved, Pending: tc.txns}
+			var shown bytes.Buffer
+			newShownNode(n, labels.Policy{}).write(&shown, now)
+			assert.Contains(t, shown.String(), tc.want)
+			assert.NotContains(t, shown.String(), "from version pending")
+		})
+	}
 }
 
 func TestWatchTellsWhenANodeIsForgotten(t *testing.T) {

@@ -36,7 +36,10 @@ func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
 
 func writeReplica(w io.Writer, r inspect.Replica) {
 	state := "not alive"
-	if r.IsAlive {
+	switch {
+	case r.IsAlive && r.IsStandby:
+		state = "alive but not ready"
+	case r.IsAlive:
 		state = "alive"
 	}
 	_, _ = fmt.Fprintf(w, "  %s: %s, %s\n", r.Name, state, cmp.Or(r.Version, "unknown version"))

@@ -23,14 +23,18 @@ import (
 // The settings of the servers that a command goes by: those that say what counts of a Node, and
 // those that forecasts need.
 var (
-	viewSettings     = []string{settings.MachineManagers, settings.IgnoreLabels}
-	forecastSettings = []string{settings.MachineManagers, settings.IgnoreLabels, settings.RestoreMode, settings.LiveLabels, settings.Restricted}
+	viewSettings     = []string{settings.MachineManagers, settings.IgnoreLabels, settings.Annotations, settings.Taints}
+	forecastSettings = append(slices.Clone(viewSettings), settings.RestoreMode, settings.LiveLabels, settings.Restricted)
+	// compared are those that say what is compared of a Node and its record.
+	compared = []string{settings.IgnoreLabels, settings.Annotations, settings.Taints}
 )
 
 // addViewFlags adds the flags of viewSettings, which every command has.
 func addViewFlags(flags *pflag.FlagSet) {
 	flags.String(settings.MachineManagers, agents.Default, "Field managers of the machines' agents, if not those that the servers run with.")
 	flags.String(settings.IgnoreLabels, labels.DefaultIgnored, "Labels that are neither saved nor restored nor removed, if not those that the servers run with.")
+	flags.String(settings.Annotations, "", "Annotations that are saved and restored like labels, if not those that the servers run with.")
+	flags.String(settings.Taints, "", "Taints that are saved and restored like labels, if not those that the servers run with.")
 	for _, name := range viewSettings {
 		flags.Lookup(name).DefValue = theirs
 	}

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
-	"nodekeeper.dev/internal/settings"
 )
 
 // shownNode is all of one node as data.
@@ -37,11 +38,15 @@ type shownLive struct {
 	ResourceVersion string       `json:"resourceVersion"`
 	Marker          string       `json:"marker,omitempty"`
 	RestoredAt      *metav1.Time `json:"restoredAt,omitempty"`
-	IsSame          bool         `json:"hasSavedLabels"`
+	// GatedSince is since when it waits for its labels behind the startup taint, nil if it does not.
+	GatedSince *metav1.Time `json:"gatedSince,omitempty"`
+	IsSame     bool         `json:"hasSavedLabels"`
 }
 
 type shownRecord struct {
 	Labels                  map[string]string `json:"labels"`
+	Annotations             map[string]string `json:"annotations,omitempty"`
+	Taints                  []corev1.Taint    `json:"taints,omitempty"`
 	Version                 string            `json:"version"`
 	SavedAt                 *metav1.Time      `json:"savedAt,omitempty"`
 	Source                  string            `json:"source,omitempty"`
@@ -104,13 +109,52 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, args []string) err
 	case len(n.Pending) > 0:
 		servers.tell(p.ErrOut, forecastSettings, n.Name)
 	case n.Live != nil && n.Saved.Record != nil: // whose labels are compared
-		servers.tell(p.ErrOut, []string{settings.IgnoreLabels}, n.Name)
+		servers.tell(p.ErrOut, compared, n.Name)
 	}
 	shown := newShownNode(n, servers.policy(n.Name))
 	if shown.Waiting, err = c.Waiting(ctx, n, servers.batchPeriod(n.Name)); err != nil {
 		return err
 	}
 	return out.Print(p.Out, output.View{Kind: "NodeDetail", Data: shown, Names: names, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
+}
+
+// saved sorts what is saved of a node by what it is.
+func (r *shownRecord) saved(all map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		annotation, isAnnotation := labels.AsAnnotation(key)
+		taint, effect, isTaint := labels.AsTaint(key)
+		switch {
+		case isAnnotation && r.Annotations == nil:
+			r.Annotations = map[string]string{annotation: all[key]}
+		case isAnnotation:
+			r.Annotations[annotation] = all[key]
+		case isTaint:
+			r.Taints = append(r.Taints, corev1.Taint{Key: taint, Value: all[key], Effect: corev1.TaintEffect(effect)})
+		default:
+			r.Labels[key] = all[key]
+		}
+	}
+}
+
+// writeSaved writes for people what is saved.
+func (r *shownRecord) writeSaved(w io.Writer) {
+	line := output.Lines(w)
+	writeAll := func(name string, all map[string]string) {
+		line(name, "%d", len(all))
+		for _, key := range slices.Sorted(maps.Keys(all)) {
+			_, _ = fmt.Fprintf(w, "  %s=%s\n", key, output.Shown(all[key]))
+		}
+	}
+	writeAll("Labels", r.Labels)
+	if len(r.Annotations) > 0 {
+		writeAll("Annotations", r.Annotations)
+	}
+	if len(r.Taints) > 0 {
+		line("Taints", "%d", len(r.Taints))
+		for i := range r.Taints {
+			_, _ = fmt.Fprintf(w, "  %s\n", r.Taints[i].ToString())
+		}
+	}
 }
 
 // knownNode reads all of one node, and returns an error if there is nothing of that name.
@@ -130,6 +174,9 @@ func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
 	if n.Live != nil {
 		live := preserve.NodeOf(n.Live)
 		s.Node = &shownLive{UID: string(live.UID), ResourceVersion: live.Revision.String(), Marker: live.Marker, RestoredAt: inspect.RestoredAt(n.Live)}
+		if closed := nodeview.GateClosedAt(n.Live); !closed.IsZero() {
+			s.Node.GatedSince = &metav1.Time{Time: closed}
+		}
 		s.Node.IsSame = n.Saved.Record != nil && maps.Equal(live.Labels, n.Saved.Record.Labels)
 	}
 	if n.Saved.Unreadable != nil {
@@ -140,9 +187,10 @@ func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
 	}
 	if r := n.Saved.Record; r != nil {
 		s.Record = &shownRecord{
-			Labels: r.Labels, Version: r.Revision.String(), Source: string(r.Source),
+			Labels: map[string]string{}, Version: r.Revision.String(), Source: string(r.Source),
 			RestoredUID: string(r.Restored.UID), RestoredResourceVersion: r.Restored.Revision.String(),
 		}
+		s.Record.saved(r.Labels)
 		s.Record.Machine, s.Record.Withheld = machineOf(r), withheldOf(n, policy)
 		if !r.SavedAt.IsZero() {
 			s.Record.SavedAt = &metav1.Time{Time: r.SavedAt}
@@ -178,7 +226,10 @@ func (s *shownNode) write(w io.Writer, now time.Time) {
 	line("State", "%s", state)
 	if s.Node != nil {
 		line("Node", "uid %s, resourceVersion %s", s.Node.UID, s.Node.ResourceVersion)
-		if s.Node.Marker != "" {
+		switch {
+		case s.Node.GatedSince != nil:
+			line("  Restored", "%s", s.describeGate(now))
+		case s.Node.Marker != "":
 			restored := ""
 			if s.Node.RestoredAt != nil {
 				restored = output.AgeOf(s.Node.RestoredAt, now) + " ago, "
@@ -198,12 +249,7 @@ func (s *shownNode) write(w io.Writer, now time.Time) {
 		line("  Differs", "see kubectl nodekeeper diff %s", s.Name)
 	}
 	if s.Record != nil {
-		line("Labels", "%d", len(s.Record.Labels))
-		for _, key := range slices.Sorted(maps.Keys(s.Record.Labels)) {
-			_, _ = fmt.Fprintf(w, "  %s=%s\n", key, s.Record.Labels[key])
-		}
-	}
-	if s.Record != nil {
+		s.Record.writeSaved(w)
 		writeWithheld(w, s.Record.Withheld)
 	}
 	if len(s.Pending) == 0 {
@@ -217,6 +263,19 @@ func (s *shownNode) write(w io.Writer, now time.Time) {
 	if s.Waiting != nil {
 		writeWaiting(w, s.Waiting, now)
 	}
+}
+
+// describeGate says why a node with the startup taint does not have its labels yet.
+func (s *shownNode) describeGate(now time.Time) string {
+	awaited := "restore its labels"
+	if s.Record == nil && s.Problem == "" {
+		awaited = "save its labels" // there is nothing to restore
+	}
+	text := fmt.Sprintf("not yet: for %s it has been waiting behind the taint %s for a processor to %s", output.AgeOf(s.Node.GatedSince, now), nodeview.GateTaint, awaited)
+	if len(s.Pending) == 0 {
+		text += "; nothing is pending: kubectl nodekeeper restore " + s.Name
+	}
+	return text
 }
 
 // willDo says what the transaction will do, so that it reads after "will".

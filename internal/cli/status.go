@@ -17,6 +17,7 @@ import (
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 const (
@@ -44,6 +45,8 @@ type status struct {
 
 	// IsUnknown reports that the rest says nothing. Unwell says so, too.
 	IsUnknown bool `json:"-"`
+	// asksWebhooks reports whether the API server is configured to ask webhooks.
+	asksWebhooks bool `json:"-"` // the converter takes fields that are not exported, too
 }
 
 type pendingStatus struct {
@@ -77,13 +80,15 @@ settings; how many nodes are in which state, what is pending, and
 what was restored last.
 
 The first line says whether nodekeeper is well. If not, the exit code is 1:
-no watcher or no processor is ready, a namespace is missing, something is
-stuck, or that cannot be found out. Stuck is
+no watcher or no processor is ready, a namespace is missing, the API server is
+configured to ask webhooks and none is ready, something is stuck, or that cannot
+be found out. Stuck is
   a transaction that has been pending for longer than --stuck-after
   a ConfigMap in the transaction namespace that is no transaction
   a record that cannot be read
   a node whose deletion has been waiting for nodekeeper's finalizer for longer
-  than --stuck-after`,
+  than --stuck-after
+  a node that has had the startup taint for longer than --stuck-after`,
 		Example: `  # how it is
   kubectl nodekeeper status
 
@@ -99,7 +104,7 @@ stuck, or that cannot be found out. Stuck is
 		RunE: func(cmd *cobra.Command, _ []string) error { return telling(p.status(cmd.Context(), &out, stuckAfter)) },
 	}
 	out.AddFlags(cmd)
-	cmd.Flags().DurationVar(&stuckAfter, "stuck-after", stuckAfter, "For how long a transaction may be pending, or a deletion wait for the finalizer.")
+	cmd.Flags().DurationVar(&stuckAfter, "stuck-after", stuckAfter, "For how long a transaction may be pending, a deletion wait for the finalizer, or a node have the startup taint.")
 	return cmd
 }
 
@@ -137,7 +142,7 @@ func unknownStatus(err error) *status {
 func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) *status {
 	s := &status{
 		Replicas: output.Listed(survey.Replicas), Nodes: map[inspect.State]int{}, Locks: output.Listed(survey.Locks), Malformed: len(survey.Malformed),
-		Restored: []restoration{}, Stuck: []problem{},
+		Restored: []restoration{}, Stuck: []problem{}, asksWebhooks: survey.AsksWebhooks,
 	}
 	restored := slices.Clone(survey.Nodes)
 	for _, n := range survey.Nodes {
@@ -155,6 +160,7 @@ func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) 
 	}
 	s.addPending(survey.Pending, now, stuckAfter)
 	s.addWaitingDeletions(survey.Nodes, now, stuckAfter)
+	s.addGated(survey.Nodes, now, stuckAfter)
 	slices.SortStableFunc(restored, func(a, b inspect.Summary) int { return compareTimes(b.RestoredAt, a.RestoredAt) })
 	for _, n := range restored {
 		if n.RestoredAt != nil && len(s.Restored) < shownRestores {
@@ -172,14 +178,21 @@ func (s *status) judge(missingNamespaces []string) []string {
 		unwell = append(unwell, fmt.Sprintf("namespace %s is missing", namespace))
 	}
 	for _, service := range inspect.Services {
-		if !slices.ContainsFunc(s.Replicas, func(r inspect.Replica) bool { return r.Service == service && r.IsAlive }) {
+		if !s.hasReady(service) {
 			unwell = append(unwell, "no ready "+service)
 		}
+	}
+	if s.asksWebhooks && !s.hasReady(inspect.WebhookService) {
+		unwell = append(unwell, "no ready webhook for MutatingWebhookConfiguration "+inspect.WebhookConfiguration)
 	}
 	if len(s.Stuck) > 0 {
 		unwell = append(unwell, output.Count(len(s.Stuck), "thing")+" stuck")
 	}
 	return unwell
+}
+
+func (s *status) hasReady(service string) bool {
+	return slices.ContainsFunc(s.Replicas, func(r inspect.Replica) bool { return r.Service == service && r.Ready() })
 }
 
 func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter time.Duration) {
@@ -207,6 +220,18 @@ func (s *status) addWaitingDeletions(all []inspect.Summary, now time.Time, stuck
 			s.Stuck = append(s.Stuck, problem{
 				n.Name, "its deletion has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for the finalizer " + nodes.Finalizer,
 				"run a processor with --protect=finalizer, which removes it when the labels are saved, or remove it by hand",
+			})
+		}
+	}
+}
+
+// addGated adds the nodes on which nothing is scheduled, as nobody removes the startup taint.
+func (s *status) addGated(all []inspect.Summary, now time.Time, stuckAfter time.Duration) {
+	for _, n := range all {
+		if since := n.GatedSince; since != nil && now.Sub(since.Time) > stuckAfter {
+			s.Stuck = append(s.Stuck, problem{
+				n.Name, "it has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for its labels behind the taint " + nodeview.GateTaint,
+				"a processor removes it with the restore; without one: " + nodeview.OpenByHand(n.Name),
 			})
 		}
 	}
@@ -260,18 +285,26 @@ func (s *status) write(w io.Writer, now time.Time, wide bool) {
 }
 
 func (s *status) describeReplicas() string {
-	alive, all := map[string]int{}, map[string]int{}
+	ready, all := map[string]int{}, map[string]int{}
 	for _, r := range s.Replicas {
 		all[r.Service]++
-		if r.IsAlive {
-			alive[r.Service]++
+		if r.Ready() {
+			ready[r.Service]++
 		}
 	}
-	texts := make([]string, len(inspect.Services))
-	for i, service := range inspect.Services {
+	services := slices.Clone(inspect.Services)
+	if s.asksWebhooks || all[inspect.WebhookService] > 0 {
+		services = append(services, inspect.WebhookService)
+	}
+	texts := make([]string, len(services))
+	for i, service := range services {
+		are := "alive"
+		if service == inspect.WebhookService {
+			are = "ready"
+		}
 		texts[i] = "no " + service
 		if all[service] > 0 {
-			texts[i] = fmt.Sprintf("%d of %s alive", alive[service], output.Count(all[service], service))
+			texts[i] = fmt.Sprintf("%d of %s %s", ready[service], output.Count(all[service], service), are)
 		}
 	}
 	return strings.Join(texts, ", ")

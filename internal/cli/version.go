@@ -40,9 +40,9 @@ func newVersionCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the versions of the plugin and of what runs in the cluster",
-		Long: `Show the version of this plugin, and those of the watchers and processors, as
-they publish them. A replica of a release that does not publish its version is
-of an unknown one.`,
+		Long: `Show the version of this plugin, and those of the watchers, the processors and
+the webhooks if there are any, as they publish them. A replica of a release that
+does not publish its version is of an unknown one.`,
 		Example: `  kubectl nodekeeper version`,
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.version(cmd.Context(), &out) },
@@ -68,7 +68,11 @@ func (p *plugin) version(ctx context.Context, out *output.Flags) error {
 		if err != nil {
 			return
 		}
-		for _, service := range inspect.Services {
+		services := slices.Clone(inspect.Services)
+		if slices.ContainsFunc(replicas, func(r inspect.Replica) bool { return r.Service == inspect.WebhookService }) {
+			services = append(services, inspect.WebhookService)
+		}
+		for _, service := range services {
 			line(strings.ToUpper(service[:1])+service[1:]+"s", "%s", describeVersions(replicas, service))
 		}
 	}})

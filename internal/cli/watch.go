@@ -92,7 +92,7 @@ func (t *teller) node(c change[*metav1.PartialObjectMetadata]) {
 		return
 	}
 	marker := c.after.Labels[labels.Marker]
-	if marker == "" || c.before != nil && c.before.UID == c.after.UID && c.before.Labels[labels.Marker] == marker {
+	if marker == "" || marker == labels.Pending || c.before != nil && c.before.UID == c.after.UID && c.before.Labels[labels.Marker] == marker {
 		return
 	}
 	t.tell("restored", c.after.Name, "%s, from version %s", output.Count(len(c.after.Labels)-1, "label"), marker)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -29,7 +30,8 @@ type Call struct {
 	Verb Verb
 	// Kind is the kind of the object; for a list, the kind of its items.
 	Kind string
-	// Namespace and Name identify the object. Name is empty for a list.
+	// Namespace and Name identify the object. A list has the name that its field selector asks for, or
+	// none.
 	Namespace, Name string
 }
 
@@ -48,8 +50,7 @@ func Client(c client.WithWatch, faults ...Fault) client.WithWatch {
 			return i.do(ctx, i.call(Get, obj, key), func(ctx context.Context) error { return c.Get(ctx, key, obj, opts...) })
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			key := client.ObjectKey{Namespace: (&client.ListOptions{}).ApplyOptions(opts).Namespace}
-			return i.do(ctx, i.call(List, list, key), func(ctx context.Context) error { return c.List(ctx, list, opts...) })
+			return i.do(ctx, i.call(List, list, listed(opts)), func(ctx context.Context) error { return c.List(ctx, list, opts...) })
 		},
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			return i.do(ctx, i.call(Create, obj, client.ObjectKeyFromObject(obj)), func(ctx context.Context) error { return c.Create(ctx, obj, opts...) })
@@ -64,6 +65,16 @@ func Client(c client.WithWatch, faults ...Fault) client.WithWatch {
 			return i.do(ctx, i.call(Delete, obj, client.ObjectKeyFromObject(obj)), func(ctx context.Context) error { return c.Delete(ctx, obj, opts...) })
 		},
 	})
+}
+
+// listed returns the namespace of a list, and the name if it selects one object.
+func listed(opts []client.ListOption) client.ObjectKey {
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	key := client.ObjectKey{Namespace: o.Namespace}
+	if o.FieldSelector != nil {
+		key.Name, _ = o.FieldSelector.RequiresExactMatch(metav1.ObjectNameField)
+	}
+	return key
 }
 
 // injector passes the calls of a client through the faults.

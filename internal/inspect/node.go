@@ -2,11 +2,14 @@ package inspect
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/pages"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
@@ -99,6 +102,36 @@ func (n *Node) State() State {
 	return stateOf(live, n.Saved)
 }
 
+// liveNodes returns the metadata of the Nodes for which keep is true, as their views show them. If
+// a view needs the spec, it lists the whole Nodes in a second pass.
+func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (map[string]*metav1.PartialObjectMetadata, error) {
+	live, needsSpec := map[string]*metav1.PartialObjectMetadata{}, false
+	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
+		if keep(n.Name) {
+			view := c.View(n.Name)
+			needsSpec = needsSpec || view.Preserved.NeedsSpec()
+			view.Apply(n)
+			live[n.Name] = n
+		}
+		return nil
+	})
+	if err != nil || !needsSpec {
+		return live, err
+	}
+	clear(live)
+	newList := func() client.ObjectList { return &corev1.NodeList{} }
+	err = pages.Each(ctx, c.Client, newList, "", func(whole *corev1.Node) (err error) {
+		if keep(whole.Name) {
+			live[whole.Name], err = c.View(whole.Name).Whole(whole)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the nodes: %w", err)
+	}
+	return live, nil
+}
+
 // Every reads all that there is of every node whose name is kept, by a few lists and not by three
 // requests for each. A node that there is nothing of is not in the result.
 func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[string]*Node, error) {
@@ -123,15 +156,12 @@ func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[s
 	if err != nil {
 		return nil, err
 	}
-	err = c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
-		if keep(n.Name) {
-			c.View(n.Name).Apply(n)
-			get(n.Name).Live = n
-		}
-		return nil
-	})
+	live, err := c.liveNodes(ctx, keep)
 	if err != nil {
 		return nil, err
+	}
+	for name, n := range live {
+		get(name).Live = n
 	}
 	err = c.Records().Each(ctx, func(cm *corev1.ConfigMap) error {
 		if keep(cm.Name) {

@@ -13,17 +13,22 @@ import (
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/settings"
-	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 // The services, by the names of their rings.
 const (
 	WatcherService   = "watcher"
 	ProcessorService = "processor"
+	WebhookService   = "webhook"
 )
 
-// Services are what a replica can be one of.
+// Services are those that nodekeeper does not work without. The webhook is optional.
 var Services = []string{WatcherService, ProcessorService}
+
+// WebhookConfiguration is the name of the MutatingWebhookConfiguration by which the API server asks
+// the webhooks: the default of their flag --webhook-configuration.
+const WebhookConfiguration = "nodekeeper"
 
 // Replica is a process of a service, as its place on the ring tells: its Lease.
 type Replica struct {
@@ -33,6 +38,9 @@ type Replica struct {
 	// IsAlive says whether it renews its Lease. One that does not has died, or does not reach the
 	// API server.
 	IsAlive bool `json:"alive"`
+	// IsStandby says whether its Lease says that it does not serve: a watcher that still compares the
+	// nodes with their records, or a webhook that is not ready.
+	IsStandby bool `json:"standby,omitempty"`
 	// Version is that of its build, "" if it does not say one that can be read.
 	Version string `json:"version,omitempty"`
 	// Settings are what it runs with, nil if it does not say; SettingsProblem says why they cannot
@@ -41,13 +49,18 @@ type Replica struct {
 	SettingsProblem string            `json:"settingsProblem,omitempty"`
 }
 
+// Ready reports whether the replica is alive and, if it is a webhook, serves.
+func (r Replica) Ready() bool {
+	return r.IsAlive && (r.Service != WebhookService || !r.IsStandby)
+}
+
 // place is that of a replica on a ring.
 type place struct {
 	Replica
 
-	// standby reports whether it owns no nodes; ended whether it is gone, and only its Lease is left.
-	standby, ended bool
-	renewed        time.Time
+	// ended reports whether it is gone, and only its Lease is left.
+	ended   bool
+	renewed time.Time
 }
 
 // maxProblemBytes bounds what is kept of an error that repeats what somebody else has written.
@@ -119,8 +132,9 @@ func placesOf(leases []*coordinationv1.Lease, now time.Time) []place {
 		state := shardlease.StateOf(l, sinceRenewal(l, now), 0)
 		p := place{
 			Replica: Replica{Name: l.Name, Service: service, IsAlive: state == shardlease.Ready, Version: settings.Version(l.Annotations)},
-			standby: l.Annotations[shardlease.StandbyKey(ring.Label)] == "true", ended: !state.Member(),
+			ended:   !state.Member(),
 		}
+		p.IsStandby = l.Annotations[ring.StandbyKey(ring.Label)] == "true"
 		if l.Spec.RenewTime != nil {
 			p.renewed = l.Spec.RenewTime.Time
 		}

@@ -29,7 +29,7 @@ func newServers(places []place) *Servers {
 	s := &Servers{places: places}
 	var ready []string
 	for _, r := range s.of(ProcessorService) {
-		if r.IsAlive && !r.standby {
+		if r.IsAlive && !r.IsStandby {
 			ready = append(ready, r.Name)
 		}
 	}

@@ -5,10 +5,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +18,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 )
 
@@ -34,6 +35,9 @@ type Survey struct {
 	// MissingNamespaces are those of transactions, records and members that are not there, or
 	// are being deleted.
 	MissingNamespaces []string
+	// AsksWebhooks reports whether there is a [WebhookConfiguration]. It is false for a user who may
+	// not read it.
+	AsksWebhooks bool
 }
 
 // Summary is what matters of one node in a list. Times are nil if they are not known.
@@ -56,6 +60,9 @@ type Summary struct {
 	// DeletionWaitsSince is when somebody deleted the live Node, if nothing but nodekeeper's finalizer
 	// keeps it.
 	DeletionWaitsSince *metav1.Time `json:"deletionWaitsSince,omitempty"`
+	// GatedSince is when the live Node got the marker [labels.Pending], nil if it does not have it. See
+	// [nodeview.GateClosedAt].
+	GatedSince *metav1.Time `json:"gatedSince,omitempty"`
 	// Pending is how many transactions the node has.
 	Pending int `json:"pending"`
 	// Withheld is how many restricted labels are saved apart from the others, as they were not put back.
@@ -73,6 +80,7 @@ type nodeSummary struct {
 	live         liveNode
 	restoredAt   *metav1.Time
 	waitingSince *metav1.Time
+	gatedSince   *metav1.Time
 	isMatched    bool
 }
 
@@ -100,6 +108,7 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	reads.Go(func() (err error) { live, err = c.summarizeNodes(readCtx, selector); return err })
 	reads.Go(func() (err error) { records, err = c.summarizeRecords(readCtx, selector); return err })
 	reads.Go(func() (err error) { s.MissingNamespaces, err = c.missingNamespaces(readCtx); return err })
+	reads.Go(func() (err error) { s.AsksWebhooks, err = c.asksWebhooks(readCtx); return err })
 	if err := reads.Wait(); err != nil {
 		return nil, err
 	}
@@ -125,6 +134,20 @@ func (c *Cluster) missingNamespaces(ctx context.Context) ([]string, error) {
 	return missing, nil
 }
 
+func (c *Cluster) asksWebhooks(ctx context.Context) (bool, error) {
+	configuration := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
+		APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration",
+	}}
+	err := c.Client.Get(ctx, types.NamespacedName{Name: WebhookConfiguration}, configuration)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // the webhook is optional, and so is the right to see it
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading MutatingWebhookConfiguration %q: %w", WebhookConfiguration, err)
+	}
+	return true, nil
+}
+
 func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selector) (map[string]nodeSummary, error) {
 	found := map[string]nodeSummary{}
 	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
@@ -136,6 +159,7 @@ func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selecto
 		if nodes.WaitsForFinalizer(n) {
 			summary.waitingSince = n.DeletionTimestamp
 		}
+		summary.gatedSince = timeOf(nodeview.GateClosedAt(n))
 		found[n.Name] = summary
 		return nil
 	})
@@ -187,7 +211,7 @@ func join(live map[string]nodeSummary, records map[string]savedSummary, pending 
 func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summary {
 	s := Summary{
 		Name: name, State: stateOf(n.live, saved.Saved), UID: string(n.live.uid), Labels: saved.labels,
-		RestoredAt: n.restoredAt, DeletionWaitsSince: n.waitingSince, Pending: pending,
+		RestoredAt: n.restoredAt, DeletionWaitsSince: n.waitingSince, GatedSince: n.gatedSince, Pending: pending,
 	}
 	if saved.Unreadable != nil {
 		s.Problem = saved.Unreadable.Error()
@@ -226,15 +250,10 @@ func LastHeard(cm *corev1.ConfigMap) time.Time {
 // RestoredAt returns when a Node got its labels back: when its marker was written. Nil: it never
 // was, or it is not known.
 func RestoredAt(n *metav1.PartialObjectMetadata) *metav1.Time {
-	if n.Labels[labels.Marker] == "" {
+	if marker := n.Labels[labels.Marker]; marker == "" || marker == labels.Pending {
 		return nil
 	}
-	for _, entry := range n.ManagedFields {
-		if entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+labels.Marker+`"`) {
-			return entry.Time
-		}
-	}
-	return nil
+	return nodeview.MarkerSetAt(n)
 }
 
 func timeOf(t time.Time) *metav1.Time {

@@ -16,7 +16,7 @@ import (
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/schedule"
 	"nodekeeper.dev/internal/settings"
-	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 // WaitReason is a reason why transactions are not applied yet.
@@ -144,7 +144,7 @@ func (e *evidence) explain(n *Node, saveDelay *time.Duration, now time.Time) *Wa
 }
 
 // addPeriod adds how long the processors leave the transactions alone.
-func (w *Waiting) addPeriod(pending schedule.Pending, place shardlease.Place, saveDelay *time.Duration, now time.Time) {
+func (w *Waiting) addPeriod(pending schedule.Pending, place ring.Place, saveDelay *time.Duration, now time.Time) {
 	batch := settings.DefaultSaveDelay
 	if saveDelay == nil {
 		w.SaveDelayAssumed = true
@@ -160,11 +160,11 @@ func (w *Waiting) addPeriod(pending schedule.Pending, place shardlease.Place, sa
 }
 
 // placeOf returns the place of the owner of a node on the ring of the processors, as they see it.
-func placeOf(node string, leases []*coordinationv1.Lease, now time.Time) shardlease.Place {
+func placeOf(node string, leases []*coordinationv1.Lease, now time.Time) ring.Place {
 	const processors = 1 // in Services
 	var ready, unready []string
 	for _, l := range leases {
-		if l.Labels[ring.Label] != Services[processors] || l.Annotations[shardlease.StandbyKey(ring.Label)] == "true" {
+		if l.Labels[ring.Label] != Services[processors] || l.Annotations[ring.StandbyKey(ring.Label)] == "true" {
 			continue
 		}
 		switch state := shardlease.StateOf(l, sinceRenewal(l, now), 0); {
@@ -174,7 +174,7 @@ func placeOf(node string, leases []*coordinationv1.Lease, now time.Time) shardle
 			unready = append(unready, l.Name)
 		}
 	}
-	place := shardlease.Place{Owner: hashring.New(ready...).Owner(node)}
+	place := ring.Place{Owner: hashring.New(ready...).Owner(node)}
 	place.Unready = hashring.New(slices.Concat(ready, unready)...).Rank(node, place.Owner) > 0
 	return place
 }

@@ -14,6 +14,9 @@ import (
 // node's own labels: [Split] takes it out, and no comparison sees it.
 const Marker = "labels_restored"
 
+// Pending is the value of the marker of a Node that has the startup taint: its labels are not back.
+const Pending = "pending"
+
 // TypeKey is the data key under which a transaction keeps its type.
 const TypeKey = "type"
 
@@ -32,8 +35,8 @@ const (
 var ErrUndecodable = errors.New("not an encoded label")
 
 var (
-	escaper   = strings.NewReplacer("_", "_U", "/", "_S")
-	unescaper = strings.NewReplacer("_U", "_", "_S", "/")
+	escaper   = strings.NewReplacer("_", "_U", "/", "_S", ":", "_C")
+	unescaper = strings.NewReplacer("_U", "_", "_S", "/", "_C", ":")
 )
 
 // Split returns the labels of a Node without the marker, and the marker's
@@ -77,8 +80,9 @@ func Decode(data map[string]string) (map[string]string, error) {
 // two labels with different keys have different data keys (for the hashed form
 // of long keys, as far as SHA-256 has no collisions).
 func EncodeEntry(key, value string) (dataKey, dataValue string) {
-	dataKey = strings.Replace(key, "/", slashToken, 1)
-	if strings.Contains(key, slashToken) || isReserved(key) {
+	text := readable(key)
+	dataKey = strings.Replace(text, "/", slashToken, 1)
+	if strings.Contains(text, slashToken) || restoreSlash(dataKey) != text || isReserved(key) {
 		dataKey = escapedPrefix + escaper.Replace(key)
 	}
 	if len(dataKey) > MaxKeyLength {
@@ -109,12 +113,19 @@ func candidate(dataKey, dataValue string) (key, value string) {
 	if escaped, ok := strings.CutPrefix(dataKey, escapedPrefix); ok {
 		return unescaper.Replace(escaped), dataValue
 	}
+	if key, ok := unreadable(restoreSlash(dataKey)); ok {
+		return key, dataValue
+	}
 	if strings.HasPrefix(dataKey, formPrefix) {
 		return "", "" // an unknown form: no label at all
 	}
-	// The first token is the slash: a prefix is lower case, so it has no token of its own.
-	return strings.Replace(dataKey, slashToken, "/", 1), dataValue
+	return restoreSlash(dataKey), dataValue
 }
+
+// restoreSlash puts the slash back in place of the first token. That is wrong for some text, such as an
+// annotation whose prefix is "SLASH" (the prefix of an annotation may have upper case): EncodeEntry
+// escapes such keys.
+func restoreSlash(dataKey string) string { return strings.Replace(dataKey, slashToken, "/", 1) }
 
 // isReserved reports whether nodekeeper uses this data key itself.
 func isReserved(key string) bool {

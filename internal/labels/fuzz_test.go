@@ -15,21 +15,46 @@ import (
 var interestingKeys = []string{
 	"rack", "example.com/team", "node_name", "type", "x/type", "labels_restored", "x/labels_restored",
 	"a/b", "a---SLASH---b", "a/SLASH---b", "a/b---SLASH---c", "a/SLASH---SLASH---b", "a---SLASH---SLASH---b",
-	"a_S---SLASH---b", "a_US---SLASH---b", "a---ESCAPED---b", "ESCAPED---type", "a---LONG---b", "S---SLASH---_U_S",
+	"SLASH---b", "SLASH---SLASH---b", "a_S---SLASH---b", "a_US---SLASH---b", "a---ESCAPED---b", "ESCAPED---type", "a---LONG---b", "S---SLASH---_U_S",
 	strings.Repeat("p", 238) + "/name", strings.Repeat("p", 239) + "/name", longestPrefix + "/" + longestName,
 	strings.Repeat("p", 200) + "/x---SLASH---" + strings.Repeat("y", 20),
 	strings.Repeat("p", 200) + "/x---SLASH---" + strings.Repeat("_", 50) + "y",
 }
 
-func FuzzEncodeEntry(f *testing.F) {
-	for _, key := range interestingKeys {
-		f.Add(key, "value")
-		f.Add(key, "")
+// kept are the keys under which something of that name is kept: a label, an annotation, or a taint.
+func kept(name string) []string {
+	return []string{name, labels.AnnotationKey(name), labels.TaintKey(name, "NoSchedule"), labels.TaintKey(name, "NoExecute")}
+}
+
+// isKey reports whether a key can be that of a Node.
+func isKey(key string) bool {
+	if name, ok := labels.AsAnnotation(key); ok {
+		// An annotation may have upper case in its prefix: ValidateAnnotations in k8s.io/apimachinery/pkg/api/validation.
+		return len(validation.IsQualifiedName(strings.ToLower(name))) == 0
 	}
+	name := key
+	if taint, effect, ok := labels.AsTaint(key); ok {
+		if effect != "NoSchedule" && effect != "NoExecute" {
+			return false
+		}
+		name = taint
+	}
+	return len(validation.IsQualifiedName(name)) == 0
+}
+
+func FuzzEncodeEntry(f *testing.F) {
+	for _, name := range interestingKeys {
+		for _, key := range kept(name) {
+			f.Add(key, "value")
+			f.Add(key, "")
+		}
+	}
+	f.Add(labels.AnnotationKey("SLASH/SLASH---b"), "value")
+	f.Add(labels.AnnotationKey("a---SLASH/b"), "value")
 	f.Add(longestPrefix+"/"+longestName, "=a=b") // no legal value, but no worse for it
 	f.Fuzz(func(t *testing.T, key, value string) {
-		if len(validation.IsQualifiedName(key)) > 0 {
-			t.Skip("no label key")
+		if !isKey(key) {
+			t.Skip("no key")
 		}
 		dataKey, dataValue := labels.EncodeEntry(key, value)
 		assert.Empty(t, validation.IsConfigMapKey(dataKey), "a legal ConfigMap key: %q", dataKey)
@@ -45,12 +70,15 @@ func FuzzEncodeEntry(f *testing.F) {
 func FuzzEncodeInjective(f *testing.F) {
 	for i, a := range interestingKeys {
 		for _, b := range interestingKeys[:i+1] {
-			f.Add(a, b)
+			for _, key := range kept(a) {
+				f.Add(key, b)
+				f.Add(key, labels.TaintKey(b, "NoSchedule"))
+			}
 		}
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		if len(validation.IsQualifiedName(a)) > 0 || len(validation.IsQualifiedName(b)) > 0 {
-			t.Skip("no label key")
+		if !isKey(a) || !isKey(b) {
+			t.Skip("no key")
 		}
 		dataKeyA, _ := labels.EncodeEntry(a, "v")
 		dataKeyB, _ := labels.EncodeEntry(b, "w")
@@ -59,12 +87,16 @@ func FuzzEncodeInjective(f *testing.F) {
 }
 
 func FuzzDecodeEntry(f *testing.F) {
-	for _, key := range interestingKeys {
-		dataKey, dataValue := labels.EncodeEntry(key, "value")
-		f.Add(dataKey, dataValue)
-		f.Add("---ESCAPED---"+key, "value")
-		f.Add(hashed(key), key+"=value")
+	for _, name := range interestingKeys {
+		for _, key := range kept(name) {
+			dataKey, dataValue := labels.EncodeEntry(key, "value")
+			f.Add(dataKey, dataValue)
+			f.Add("---ESCAPED---"+key, "value")
+			f.Add(hashed(key), key+"=value")
+		}
 	}
+	f.Add("---TAINT---NoSchedule", "value")
+	f.Add("---ESCAPED---annotation_Crack", "value")
 	f.Add("---OTHER---x", "value")
 	f.Add("---LONG---", "")
 	f.Add("---ESCAPED---a_X_", "value")

@@ -13,10 +13,11 @@ import (
 // k8s.io/apimachinery/pkg/api/validation).
 const MaxKeysBytes = 64 << 10
 
-// isNoKeyCharacter reports whether no label key has a character.
+// isNoKeyCharacter reports whether a character is legal neither in a label key nor in the key of a
+// taint or an annotation, see [TaintKey].
 func isNoKeyCharacter(c rune) bool {
 	isAlphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-	return !isAlphanumeric && !strings.ContainsRune("-_./", c)
+	return !isAlphanumeric && !strings.ContainsRune("-_./:", c)
 }
 
 // Keys is a set of label keys: sorted, and separated by commas, which no label key has. The zero

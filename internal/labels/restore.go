@@ -2,7 +2,6 @@ package labels
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 )
 
@@ -33,6 +32,8 @@ type Policy struct {
 	Live Patterns
 	// Ignored selects labels that are not restored, whoever has saved them.
 	Ignored Patterns
+	// Preserves reports whether the annotation or taint of a key is restored. Nil restores none.
+	Preserves func(key string) bool
 	// Restricted is what happens to restricted labels.
 	Restricted RestrictedMode
 }
@@ -54,23 +55,18 @@ type Side struct {
 	Withheld Keys
 }
 
-// Equal reports whether two sides are the same.
-func (s Side) Equal(other Side) bool {
-	return s.Machine == other.Machine && s.Unclear == other.Unclear && s.Overruled == other.Overruled &&
-		s.Withheld == other.Withheld && maps.Equal(s.Labels, other.Labels)
-}
-
 // Restored returns the labels that a node gets by a restore, from those that it carries and those
 // that were saved of it. The table in docs/design.md ("What a restore writes") has the rules for each
 // key, in order. In short: a live label stays as the node has it, what people had set is put back, and
 // what agents say of the returned machine stays, unless a person had overruled it. What only the
 // agents of the former machine had said is not put back. A restricted label that is not put back
-// stays as the node has it: somebody else has set that.
+// stays as the node has it: somebody else has set that. An annotation or a taint of the node stays,
+// unless a person had overruled it.
 func (p Policy) Restored(live, saved Side) map[string]string {
 	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
 	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()
 	for key, value := range saved.Labels {
-		if !former[key] && !p.Ignored.Match(key) && !p.drops(key) {
+		if !former[key] && !p.Ignored.Match(key) && !p.drops(key) && p.Has(key) {
 			result[key] = value
 		}
 	}
@@ -79,17 +75,20 @@ func (p Policy) Restored(live, saved Side) map[string]string {
 	for key, value := range live.Labels {
 		_, wished := result[key]
 		switch {
-		case p.Live.Match(key), machine[key] && unclear[key] && !overruled[key]:
+		case p.Live.Match(key), (machine[key] || IsTaint(key) && claimed[key]) && unclear[key] && !overruled[key]:
 			result[key] = value
 		case wished:
 		case withheld[key], p.drops(key):
 			result[key] = value
-		case (claimed[key] || former[key]) && !overruled[key], p.Mode == Merge:
+		case (claimed[key] || former[key] || !IsLabel(key)) && !overruled[key], p.Mode == Merge:
 			result[key] = value
 		}
 	}
 	return result
 }
+
+// Has reports whether a key is that of a label, or of an annotation or a taint that is restored.
+func (p Policy) Has(key string) bool { return IsLabel(key) || p.Preserves != nil && p.Preserves(key) }
 
 // drops reports whether a label is restricted and never restored.
 func (p Policy) drops(key string) bool { return p.Restricted == Drop && Restricted(key) }
@@ -168,8 +167,12 @@ func (p *Patterns) add(item string) error {
 	return nil
 }
 
-// Match reports whether key is in the set.
+// Match reports whether key is in the set. It is false for the keys of [AnnotationKey] and
+// [TaintKey].
 func (p Patterns) Match(key string) bool {
+	if !IsLabel(key) {
+		return false
+	}
 	if _, ok := p.exact[key]; ok {
 		return true
 	}

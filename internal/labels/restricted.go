@@ -36,7 +36,7 @@ const (
 // NodeRestriction keeps this namespace and its subdomains for others.
 func NodeRestriction(key string) bool {
 	namespace, _, found := strings.Cut(key, "/")
-	return found && (namespace == nodeRestriction || strings.HasSuffix(namespace, "."+nodeRestriction))
+	return found && IsLabel(key) && (namespace == nodeRestriction || strings.HasSuffix(namespace, "."+nodeRestriction))
 }
 
 // Restricted reports whether others trust a label, so that a machine must not get it by taking the

@@ -22,6 +22,9 @@ func TestRestrictedAreTheLabelsThatNoKubeletMaySet(t *testing.T) {
 		"kubernetes.io/node-role.kubernetes.io":       false,
 		"example.com/node-restriction.kubernetes.io":  false,
 		"node-role.kubernetes.io.example.com/control": false,
+
+		labels.AnnotationKey("team.node-restriction.kubernetes.io/tenant"):    false,
+		labels.TaintKey("team.node-restriction.kubernetes.io/x", "NoExecute"): false,
 	} {
 		assert.Equal(t, want, labels.Restricted(key), key)
 	}

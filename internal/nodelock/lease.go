@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/grace"
-	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 // errForeign means that the Lease with the name of the node is no lock.

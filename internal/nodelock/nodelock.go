@@ -14,7 +14,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/grace"
-	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 // LeaseDuration is how long a lock lasts after its last renewal: what a processor that dies costs

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 // sweepPeriod is far longer than LeaseDuration: a Lease that did not change for so long has no

@@ -1,6 +1,6 @@
-// Package nodes is the door to the Nodes: metadata, and which machine it is where that matters,
-// always from the API server itself, and every write conditional on the Node that was read. Every Node that comes through it is stamped
-// with the labels that its machine's agents set.
+// Package nodes is the door to the Nodes. Reads always come from the API server, and every write is
+// conditional on the Node that was read. It returns each Node as the view shows it, see
+// [nodeview.View], and where that matters with the identity of its machine.
 package nodes
 
 import (
@@ -31,7 +31,7 @@ var ErrStale = errors.New("the node has changed since it was read")
 type Nodes struct {
 	// Client reads and writes the API server itself.
 	Client client.Client
-	// View is applied to every Node that is read.
+	// View is applied to every Node that is read, but by Each.
 	View nodeview.View
 }
 
@@ -50,6 +50,9 @@ func Reference(node string, uid types.UID) *corev1.ObjectReference {
 
 // Get returns the metadata of a Node, nil if there is none.
 func (n *Nodes) Get(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+	if n.View.Preserved.NeedsSpec() {
+		return n.GetIdentified(ctx, name)
+	}
 	node := Metadata(name)
 	err := n.Client.Get(ctx, types.NamespacedName{Name: name}, node)
 	if apierrors.IsNotFound(err) {
@@ -73,9 +76,15 @@ func (n *Nodes) GetIdentified(ctx context.Context, name string) (*metav1.Partial
 	if err != nil {
 		return nil, fmt.Errorf("reading node %q: %w", name, err)
 	}
-	node := Metadata(name)
-	node.ObjectMeta = whole.ObjectMeta
-	n.View.Apply(node)
+	return n.viewed(whole)
+}
+
+// viewed returns the metadata of a whole Node as the view shows it, with the identity of its machine.
+func (n *Nodes) viewed(whole *corev1.Node) (*metav1.PartialObjectMetadata, error) {
+	node, err := n.View.Whole(whole)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says what it was doing
+	}
 	identity.Note(node, identity.Of(whole))
 	return node, nil
 }
@@ -98,6 +107,9 @@ func (n *Nodes) Identify(ctx context.Context, node *metav1.PartialObjectMetadata
 // At returns the metadata of a Node, nil if there is none, and the revision of all Nodes then.
 func (n *Nodes) At(ctx context.Context, name string) (node *metav1.PartialObjectMetadata, now revision.Revision, err error) {
 	// A list and not a get: it returns the revision even if the Node is gone.
+	if n.View.Preserved.NeedsSpec() {
+		return n.wholeAt(ctx, name)
+	}
 	list := newList()
 	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
 		return nil, now, fmt.Errorf("reading node %q: %w", name, err)
@@ -107,6 +119,18 @@ func (n *Nodes) At(ctx context.Context, name string) (node *metav1.PartialObject
 		n.View.Apply(node)
 	}
 	return node, revision.Of(list.ResourceVersion), nil
+}
+
+// wholeAt is [Nodes.At] for a view that needs the spec of Nodes.
+func (n *Nodes) wholeAt(ctx context.Context, name string) (node *metav1.PartialObjectMetadata, now revision.Revision, err error) {
+	list := &corev1.NodeList{}
+	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
+		return nil, now, fmt.Errorf("reading node %q: %w", name, err)
+	}
+	if len(list.Items) > 0 {
+		node, err = n.viewed(&list.Items[0])
+	}
+	return node, revision.Of(list.ResourceVersion), err
 }
 
 // Now returns the revision of all Nodes.
@@ -142,13 +166,10 @@ func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(p
 	return lost(fmt.Sprintf("node %q was seen %s at resourceVersion %s and was not", t.Node, t.Type, t.Revision))
 }
 
-// Each calls do with every Node, in pages, and stops at the first error.
+// Each calls do with the metadata of every Node as it is, without the view, in pages, and stops at the
+// first error.
 func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata) error) error {
-	viewed := func(node *metav1.PartialObjectMetadata) error {
-		n.View.Apply(node)
-		return do(node)
-	}
-	if err := pages.Each(ctx, n.Client, pages.Metadata("Node"), "", viewed); err != nil {
+	if err := pages.Each(ctx, n.Client, pages.Metadata("Node"), "", do); err != nil {
 		return fmt.Errorf("listing the nodes: %w", err)
 	}
 	return nil
@@ -156,14 +177,26 @@ func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata)
 
 // Patch changes the metadata of a Node by one merge patch (RFC 7396), conditional on the uid and
 // the revision that were read. It returns the Node that results, or [ErrStale].
-func (n *Nodes) Patch(ctx context.Context, name string, uid types.UID, read revision.Revision, changes map[string]any) (*metav1.PartialObjectMetadata, error) {
-	changes["uid"], changes["resourceVersion"] = uid, read.String()
-	body, err := json.Marshal(map[string]any{"metadata": changes})
+func (n *Nodes) Patch(ctx context.Context, name string, uid types.UID, read revision.Revision, metadata map[string]any) (*metav1.PartialObjectMetadata, error) {
+	return n.patch(ctx, name, uid, read, changes{metadata: metadata})
+}
+
+func (n *Nodes) patch(ctx context.Context, name string, uid types.UID, read revision.Revision, c changes) (*metav1.PartialObjectMetadata, error) {
+	c.metadata["uid"], c.metadata["resourceVersion"] = uid, read.String()
+	patch := map[string]any{"metadata": c.metadata}
+	if c.taints != nil {
+		patch["spec"] = map[string]any{"taints": c.taints}
+	}
+	body, err := json.Marshal(patch)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch of node %q: %w", name, err)
 	}
-	node := Metadata(name)
-	err = n.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, body))
+	node, whole := Metadata(name), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if n.View.Preserved.NeedsSpec() {
+		err = n.Client.Patch(ctx, whole, client.RawPatch(types.MergePatchType, body))
+	} else {
+		err = n.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, body))
+	}
 	// Conflict: the Node has changed, or the answer to an earlier patch of this process was lost.
 	// NotFound: it is gone.
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -172,25 +205,23 @@ func (n *Nodes) Patch(ctx context.Context, name string, uid types.UID, read revi
 	if err != nil {
 		return nil, fmt.Errorf("changing node %q: %w", name, err)
 	}
+	if n.View.Preserved.NeedsSpec() {
+		return n.viewed(whole)
+	}
 	n.View.Apply(node)
 	return node, nil
 }
 
-// Relabel gives a Node exactly these labels by one patch, conditional on the uid and the revision
-// that were read. It returns the Node that results, and what was read of its identity, or [ErrStale].
+// Relabel replaces what the view saw of a Node by these labels, and the annotations and taints
+// among them, in one patch, conditional on the uid and the revision that were read. It returns the
+// Node that results, with the identity that was read, or [ErrStale]. What the view did not see
+// stays.
 func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, labels map[string]string) (*metav1.PartialObjectMetadata, error) {
-	changes := map[string]*string{}
-	for key := range read.Labels {
-		if _, ok := labels[key]; !ok {
-			changes[key] = nil
-		}
+	c, err := changesFor(read, labels)
+	if err != nil {
+		return nil, err
 	}
-	for key, value := range labels {
-		if before, ok := read.Labels[key]; !ok || before != value {
-			changes[key] = &value
-		}
-	}
-	node, err := n.Patch(ctx, read.Name, read.UID, revision.Of(read.ResourceVersion), map[string]any{"labels": changes})
+	node, err := n.patch(ctx, read.Name, read.UID, revision.Of(read.ResourceVersion), c)
 	if err != nil {
 		return nil, err
 	}

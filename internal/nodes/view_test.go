@@ -36,7 +36,7 @@ func TestIgnoredLabelsAreNotSeenAndNotTouched(t *testing.T) {
 	assert.Equal(t, set{"rack": "r1"}, at.Labels)
 	require.NoError(t, n.Each(t.Context(), func(each *metav1.PartialObjectMetadata) error {
 		if each.Name == name {
-			assert.Equal(t, set{"rack": "r1"}, each.Labels)
+			assert.Equal(t, set{"state": "done", "example.com/a": "1", "rack": "r1"}, each.Labels, "as it is")
 		}
 		return nil
 	}))

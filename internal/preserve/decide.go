@@ -26,6 +26,9 @@ const (
 	// Restore means: set the Node's labels to Decision.Labels and its marker to Decision.Marker
 	// in one write, with the Node that was read as precondition; then store [Noted].
 	Restore
+	// Open means: remove the startup taint and the marker from the Node, which has its labels or
+	// gets none, with the Node that was read as precondition.
+	Open
 )
 
 // String returns the action's name in lower case.
@@ -37,6 +40,8 @@ func (a Action) String() string {
 		return "save"
 	case Restore:
 		return "restore"
+	case Open:
+		return "open"
 	}
 	return "unknown"
 }
@@ -60,6 +65,11 @@ type Node struct {
 	IdentityRead bool
 	// Unselected reports whether the Node is not looked after, see [nodeview.Selected].
 	Unselected bool
+	// Gated reports whether the Node waits behind the startup taint, see [nodeview.Gated].
+	Gated bool
+	// Admitted are the keys of the labels that the webhook has set when the Node was created, and
+	// nobody since, the marker among them.
+	Admitted labels.Keys
 }
 
 // NodeOf returns a Node, which was stamped, as the decision sees it.
@@ -68,7 +78,7 @@ func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	id, isRead := identity.Noted(n)
 	return &Node{
 		UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker,
-		Identity: id, IdentityRead: isRead, Unselected: !nodeview.Selected(n),
+		Identity: id, IdentityRead: isRead, Unselected: !nodeview.Selected(n), Gated: nodeview.Gated(n), Admitted: agents.Admitted(n),
 	}
 }
 
@@ -104,10 +114,11 @@ func Owned(r record.Record, uid types.UID, marker string) bool {
 // incarnation at that revision, or a later one, was saved, restored or noted. Then the decision is
 // [Nothing] for every Node, and stays so whatever is written to the record afterwards, so a record
 // that is behind can show it, too. If the result is false, the transaction may have had its effect
-// all the same. It is false for what notes which machine an incarnation is. Withheld labels may still
-// come back by a transaction that has had its effect: what waits does so in the record.
+// all the same. It is false for what notes which machine an incarnation is, and for what opens the
+// gate of one that came with the startup taint. Withheld labels may still come back by a
+// transaction that has had its effect: what waits does so in the record.
 func Applied(t txn.Transaction, r record.Record) bool {
-	if t.Type == txn.Added && r.Identity.UID != t.UID && HasRestricted(t.Labels, t.Machine) {
+	if t.Type == txn.Added && (ComesGated(t) || r.Identity.UID != t.UID && HasRestricted(t.Labels, t.Machine)) {
 		return false
 	}
 	switch t.UID {
@@ -128,14 +139,35 @@ func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 
 // Decide returns the effect of transaction t, given the node's record, nil if
 // there is none, and the live Node, nil if there is none. Only an Added
-// transaction of a node with a record looks at the Node, and restricted labels make every save look
-// at which machine it is. After a floor a node is new.
+// transaction of a node with a record, or with the startup taint, looks at the Node, and restricted
+// labels make every save look at which machine it is. After a floor a node is new.
+//
+// The startup taint goes by the restore. If there is nothing to restore, it goes after all that is
+// to be saved is.
 func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
+	d := decide(t, r, n, policy)
+	if t.Type != txn.Added || n == nil || n.UID != t.UID || !n.Gated {
+		return d
+	}
+	switch d.Action {
+	case Nothing:
+		return Decision{Action: Open, Reason: d.Reason, Held: d.Held}
+	case Save:
+		d.Again = true
+	case Restore, Open:
+	}
+	return d
+}
+
+func decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
 	if r != nil && r.Floor {
 		if !t.Revision.After(r.Revision) {
 			return nothing("an event from before the node was forgotten")
 		}
 		r = nil
+	}
+	if r != nil {
+		t.Overruled = t.Overruled.Union(removedPreserved(t, *r, policy))
 	}
 	switch {
 	case r == nil && t.Type == txn.Added && !t.FoundsRecord:
@@ -164,7 +196,11 @@ func decideSave(t txn.Transaction, r record.Record, n *Node, policy labels.Polic
 		heed(&later, whose(seen(r, policy), sideOf(t), t.Withdrawn))
 		later.Ended, later.Withheld = t.Type == txn.Deleted, withheldAfter(t, r)
 		identify(&later, t.UID, &r, n)
-		return save(later, "the same labels, seen later")
+		if SaysTheSame(later, r) {
+			return save(later, "the same labels, seen later")
+		}
+		// What a restore gives differs: a Node that was admitted by the record of before does not
+		// have it.
 	}
 	// The revision moves on, so that an earlier marker, copied with this node's labels onto the
 	// next incarnation, means nothing.
@@ -203,7 +239,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 	case isSourceOrRestored(r, n.UID):
 		return decideOwner(r, n, policy)
 	case n.Marker == r.Revision.String():
-		return decideNote(t, r, n)
+		return decideNote(t, r, n, policy)
 	}
 	if next, held, changed := resolve(r, n, policy); changed {
 		d := save(next, "which restricted labels the returned machine gets")
@@ -213,7 +249,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 	held := heldFrom(r, n, policy)
 	return Decision{
 		Action: Restore,
-		Labels: policy.Restored(n.side(), Saved(r)),
+		Labels: policy.Restored(n.side(), withDecided(r, n.UID)),
 		Marker: r.Revision.String(),
 		Reason: "the node returned without its labels",
 		Again:  waits(held),
@@ -222,11 +258,17 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 }
 
 // decideNote decides about a restore that was done and not noted.
-func decideNote(t txn.Transaction, r record.Record, n *Node) Decision {
+func decideNote(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
 	if !n.Revision.After(r.Restored.Revision) {
 		return nothing("an incarnation after this one has its labels already")
 	}
-	d := save(notedLate(t, r, *n), "the restore was done but not noted")
+	next := notedLate(t, r, *n)
+	if policy.Preserves != nil {
+		// The processor has read the Node itself, and what is recorded of it since is older now.
+		removed := t.Machine.Union(t.Unclear.Taints()).Where(policy.Preserves).Missing(n.Labels)
+		next.Overruled = next.Overruled.Union(removed)
+	}
+	d := save(next, "the restore was done but not noted")
 	d.Again = len(d.Record.Withheld) > 0 // some of them may wait
 	return d
 }
@@ -237,8 +279,8 @@ func Saved(r record.Record) labels.Side {
 }
 
 // seen returns what a record says, without whose the labels are that are ignored by now: no watcher
-// sees these any more, so that they are gone does not mean that a person has removed them. A processor
-// that did not ignore them yet may have noted that they were overruled.
+// sees these any more, so that they are gone does not mean that a person has removed them. A
+// processor that did not ignore them yet may have noted that they were overruled.
 func seen(r record.Record, policy labels.Policy) labels.Side {
 	side := Saved(r)
 	isSeen := func(key string) bool { return !policy.Ignored.Match(key) }
@@ -255,8 +297,17 @@ func sideOf(t txn.Transaction) labels.Side {
 	return labels.Side{Labels: t.Labels, Machine: t.Machine, Unclear: t.Unclear, Overruled: t.Overruled}
 }
 
+// side returns what a restore knows of a returned Node. What the webhook has put onto it, from a
+// record that has changed since, is not what it came with.
 func (n *Node) side() labels.Side {
-	return labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}
+	own := n.Labels
+	if n.Admitted != "" {
+		own = maps.Clone(own)
+		for key := range n.Admitted.All() {
+			delete(own, key)
+		}
+	}
+	return labels.Side{Labels: own, Machine: n.Machine, Unclear: n.Unclear}
 }
 
 // Noted returns the record after a restore: the Node was read before it, and left by it. If it has
@@ -278,10 +329,14 @@ func notedLate(t txn.Transaction, r record.Record, n Node) record.Record {
 
 // notedSince returns the record after a restore onto n, which had some labels before. Agents have
 // withdrawn some of these since. What was unclear and was put back stays unclear.
+//
+// Where the webhook has put labels back, the record follows that incarnation, although its labels
+// are the same: as long as they stay so, the end of the incarnation does not change the revision.
+// So what the webhook answers before that end is saved is right, too.
 func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Keys) record.Record {
 	next := noted(r, n.UID, n.Revision)
 	withheld := withheldOn(r.Withheld, n)
-	if !maps.Equal(n.Labels, r.Labels) || len(withheld) > 0 {
+	if !maps.Equal(n.Labels, r.Labels) || len(withheld) > 0 || n.Admitted != "" {
 		next = record.Record{Node: r.Node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
 	}
 	next.Withheld = withheld

@@ -3,6 +3,7 @@ package preserve
 import (
 	"maps"
 
+	"nodekeeper.dev/internal/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -10,7 +11,8 @@ import (
 
 // GivenAfter returns a record after a person has given it these labels, see [Given] and [Edited]. The
 // restricted labels that the person has named belong to the name from then on. The others still belong
-// to the machine that they were saved from.
+// to the machine that they were saved from, and a record may have no room for so many: see
+// [record.Bounded].
 func GivenAfter(r record.Record, edited map[string]string, named labels.Keys, now revision.Revision) record.Record {
 	next := Given(r.Node, Edited(Saved(r), edited, named), now)
 	isNamed := named.Set()
@@ -25,7 +27,6 @@ func GivenAfter(r record.Record, edited map[string]string, named labels.Keys, no
 		maps.DeleteFunc(moved, func(key, _ string) bool { return isNamed[key] })
 		withhold(&next, r, moved)
 	}
-	next.Withheld = record.Bounded(next.Withheld)
 	return next
 }
 
@@ -41,15 +42,31 @@ func Apart(r record.Record) []record.Withheld {
 // SaysTheSame reports whether two records save the same labels, of the same people, agents and
 // machines.
 func SaysTheSame(a, b record.Record) bool {
-	allOf := func(r record.Record) (all map[string]string, bound labels.Keys) {
-		all, bound = r.All(), r.WithheldKeys()
-		if isBound(r) {
-			bound = bound.Union(labels.KeysOf(maps.Keys(restrictedOf(r.Labels, r.Machine))))
-		}
-		return all, bound
+	return maps.Equal(owned(a), owned(b)) && a.Machine == b.Machine && a.Unclear == b.Unclear && a.Overruled == b.Overruled
+}
+
+// ownedLabel is a label that is saved, and of which machine, if it belongs to one.
+type ownedLabel struct {
+	value   string
+	isBound bool
+	machine identity.Identity
+}
+
+// owned returns all labels that are saved, withheld ones too.
+func owned(r record.Record) map[string]ownedLabel {
+	all := make(map[string]ownedLabel, len(r.Labels))
+	for key, value := range r.Labels {
+		all[key] = ownedLabel{value: value}
 	}
-	one, boundOne := allOf(a)
-	other, boundOther := allOf(b)
-	return maps.Equal(one, other) && boundOne == boundOther &&
-		a.Machine == b.Machine && a.Unclear == b.Unclear && a.Overruled == b.Overruled
+	if isBound(r) {
+		for key, value := range restrictedOf(r.Labels, r.Machine) {
+			all[key] = ownedLabel{value, true, r.Identity.Identity}
+		}
+	}
+	for _, w := range r.Withheld {
+		for key, value := range w.Labels {
+			all[key] = ownedLabel{value, true, w.Identity}
+		}
+	}
+	return all
 }

@@ -9,6 +9,7 @@ import (
 	"nodekeeper.dev/internal/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -77,9 +78,23 @@ func identify(next *record.Record, uid types.UID, r *record.Record, n *Node) {
 	}
 	known := identityOf(uid, r, n)
 	isLive := n != nil && n.UID == uid && n.IdentityRead
+	if r != nil {
+		known = filledByDecided(known, uid, *r)
+	}
 	if isLive || !known.IsZero() || r != nil && maps.Equal(trusted, restrictedOf(r.Labels, r.Machine)) {
 		next.Identity = known
 	}
+}
+
+// filledByDecided returns which machine an incarnation is that got withheld labels with the others: it
+// is the one that these were saved from, and may not have said all of that yet.
+func filledByDecided(known record.Identity, uid types.UID, r record.Record) record.Identity {
+	for _, w := range r.Withheld {
+		if isDecidedFor(w, uid) && identity.Compare(w.Identity, known.Identity) == identity.Same {
+			known.Identity = known.Filled(w.Identity)
+		}
+	}
+	return known
 }
 
 // judgeLabels returns why a returned Node does not get the restricted labels of a record, or putBack.
@@ -133,9 +148,11 @@ func judge(saved identity.Identity, n *Node) Why {
 	return Waiting
 }
 
-// resolve returns the record that a restore onto a Node begins with: among the labels are just those
-// that this machine gets. It is stored before the restore, so that a restore which was done and not
-// noted shows what it has put back. It returns the same record if there is nothing to move.
+// resolve returns the record that a restore onto a Node begins with: among the labels are none that
+// this machine does not get, and the withheld ones that it gets are decided for it. It is stored before
+// the restore, so that a restore which was done and not noted shows what it has put back. What is
+// decided stays apart until then: a late state of a former incarnation replaces only its own labels. It
+// returns the same record if nothing changes.
 //
 // A record that shows another incarnation in a later state than the Node is not changed: the Node was
 // read before that one came, and the restore fails.
@@ -144,30 +161,50 @@ func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, hel
 		return r, nil, false
 	}
 	next = r
-	why := judgeLabels(r, n, p)
 	next.Withheld = nil
-	if why != putBack {
+	if judgeLabels(r, n, p) != putBack {
 		moved := restrictedOf(r.Labels, r.Machine)
 		maps.DeleteFunc(moved, func(key, _ string) bool { return p.Ignored.Match(key) })
 		changed = withhold(&next, r, moved)
 	}
 	for _, w := range r.Withheld {
-		if judgeWithheld(w, n, p) != putBack {
-			next.Withheld = append(next.Withheld, w)
-			continue
+		isDecided := judgeWithheld(w, n, p) == putBack
+		switch {
+		case isDecided && !isDecidedFor(w, n.UID):
+			w.Marker, w.WaitingFor, w.PutBack, changed = n.Revision.String(), n.UID, revision.Revision{}, true
+		case !isDecided && w.Marker != "" && w.PutBack.IsZero():
+			w.Marker, w.WaitingFor, changed = "", "", true
 		}
-		next.Labels = maps.Clone(next.Labels)
-		maps.Copy(next.Labels, w.Labels)
-		next.Identity = identityOf(n.UID, nil, n)
-		if p.Restricted != labels.Keep && !next.Identity.Contradicts(w.Identity) {
-			next.Identity.Identity = next.Identity.Filled(w.Identity) // it may not have said all yet
-		}
-		changed = true
+		next.Withheld = append(next.Withheld, w)
 	}
-	next.Withheld = record.Bounded(next.Withheld)
 	if p.Restricted == labels.Drop && len(next.Withheld) > 0 {
 		held = []Held{{Keys: next.WithheldKeys(), Why: Dropped}}
 		next.Withheld, changed = nil, true
 	}
+	var without labels.Keys
+	if next.Withheld, without = record.Bounded(next.Withheld); without != "" {
+		held = append(held, Held{Keys: without, Why: NoRoom})
+	}
 	return next, held, changed
+}
+
+// isDecidedFor reports whether a restore onto an incarnation puts withheld labels back, too.
+func isDecidedFor(w record.Withheld, uid types.UID) bool {
+	return w.Marker != "" && w.WaitingFor == uid && w.PutBack.IsZero()
+}
+
+// withDecided returns what a restore onto an incarnation takes from a record: also the withheld labels
+// that are decided for it.
+func withDecided(r record.Record, uid types.UID) labels.Side {
+	var kept []record.Withheld
+	for _, w := range r.Withheld {
+		if !isDecidedFor(w, uid) {
+			kept = append(kept, w)
+			continue
+		}
+		r.Labels = maps.Clone(r.Labels)
+		maps.Copy(r.Labels, w.Labels)
+	}
+	r.Withheld = kept
+	return Saved(r)
 }

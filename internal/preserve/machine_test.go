@@ -21,6 +21,9 @@ type life struct {
 	rv     int
 	record *record.Record
 	node   *preserve.Node
+	policy labels.Policy // the zero value: as replaceAll
+
+	overruled labels.Keys // what a watcher saw people overrule before the next event
 }
 
 // has is the state of a Node: agents have set some labels, others the rest, and agents have just taken some back.
@@ -35,7 +38,7 @@ func (l *life) event(typ txn.Type, uid types.UID, now has) preserve.Decision {
 	l.rv++
 	tx := txn.Transaction{
 		Type: typ, Node: "node-1", UID: uid, Revision: revision.MustParse(strconv.Itoa(l.rv)), Labels: now.labels,
-		Machine: now.machine, Withdrawn: now.withdrawn, Unclear: now.unclear, FoundsRecord: typ == txn.Added,
+		Machine: now.machine, Withdrawn: now.withdrawn, Unclear: now.unclear, Overruled: l.overruled, FoundsRecord: typ == txn.Added,
 	}
 	if l.node == nil || l.node.UID != uid {
 		l.node = &preserve.Node{UID: uid}
@@ -44,13 +47,17 @@ func (l *life) event(typ txn.Type, uid types.UID, now has) preserve.Decision {
 	if typ == txn.Deleted {
 		l.node = nil
 	}
-	d := preserve.Decide(tx, l.record, l.node, replaceAll)
+	policy := replaceAll
+	if l.policy.Mode != "" {
+		policy = l.policy
+	}
+	d := preserve.Decide(tx, l.record, l.node, policy)
 	switch d.Action {
-	case preserve.Nothing:
+	case preserve.Nothing, preserve.Open:
 	case preserve.Restore:
 		l.rv++
 		after := &preserve.Node{UID: uid, Revision: revision.MustParse(strconv.Itoa(l.rv)), Labels: d.Labels, Machine: left(l.node, d, l.node.Machine), Unclear: left(l.node, d, l.node.Unclear), Marker: d.Marker}
-		again := preserve.Decide(tx, l.record, after, replaceAll) // if the answer is lost
+		again := preserve.Decide(tx, l.record, after, policy) // if the answer is lost
 		noted := preserve.Noted(*l.record, *l.node, *after)
 		require.Equal(l.t, noted, again.Record)
 		l.node, l.record = after, &noted

@@ -64,6 +64,8 @@ func PlanBy(decide func(txn.Transaction, *record.Record, *Node) Decision, queue 
 			case Restore:
 				left := restored(queue, n, d)
 				r, n = new(Noted(*r, *n, *left)), left
+			case Open:
+				n = opened(queue, n)
 			}
 			steps, again = extend(steps, d), d.Again
 		}
@@ -78,7 +80,7 @@ func extend(steps []Step, d Decision) []Step {
 		return append(steps, Step{Decision: d, Decisions: []Decision{d}})
 	}
 	last := &steps[len(steps)-1]
-	if last.Action == Restore || d.Action == Restore {
+	if last.WritesNode() || d.WritesNode() {
 		return append(steps, Step{Decision: d, Decisions: []Decision{d}})
 	}
 	if d.Action == Save {
@@ -86,6 +88,19 @@ func extend(steps []Step, d Decision) []Step {
 	}
 	last.Decisions = append(last.Decisions, d)
 	return steps
+}
+
+// WritesNode reports whether a decision writes to the Node, which makes it a step of its own.
+func (d Decision) WritesNode() bool { return d.Action == Restore || d.Action == Open }
+
+// opened returns the Node as it is assumed to be left without the startup taint.
+func opened(queue []txn.Transaction, n *Node) *Node {
+	left := *n
+	left.Marker, left.Gated = "", false
+	for _, t := range queue {
+		left.Revision = revision.Max(left.Revision, t.Revision)
+	}
+	return &left
 }
 
 // restored returns the Node as a restore is assumed to leave it.
@@ -100,9 +115,12 @@ func restored(queue []txn.Transaction, n *Node, d Decision) *Node {
 	}
 }
 
+// ComesGated reports whether a transaction is of a Node whose gate was closed when it was recorded.
+func ComesGated(t txn.Transaction) bool { return t.Type == txn.Added && t.Marker == labels.Pending }
+
 // NeedsNode reports whether a plan for these transactions may depend on the Node.
 func NeedsNode(queue []txn.Transaction, r *record.Record) bool {
-	if NeedsIdentity(queue, r) {
+	if NeedsIdentity(queue, r) || slices.ContainsFunc(queue, ComesGated) {
 		return true
 	}
 	first := slices.IndexFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })

@@ -39,6 +39,11 @@ func (g generator) labels() set {
 	if g.IntN(4) == 0 { // then a merge has more than the saved labels
 		l["zone"] = "b"
 	}
+	for _, key := range []labels.Keys{taint, annotation} {
+		if g.IntN(6) == 0 {
+			l[string(key)] = []string{"x", "y"}[g.IntN(2)]
+		}
+	}
 	return l
 }
 
@@ -58,7 +63,7 @@ func (g generator) whose(own set) (machine, unclear labels.Keys) {
 
 // overruled are keys that are no labels.
 func (g generator) overruled(own set) labels.Keys {
-	return g.keys(set{"zone": "", "gone": ""}).Without(labels.KeysOf(maps.Keys(own)))
+	return g.keys(set{"zone": "", "gone": "", string(taint): "", string(annotation): ""}).Without(labels.KeysOf(maps.Keys(own)))
 }
 
 func (g generator) marker() string { return []string{"", g.rv()}[g.IntN(2)] }
@@ -76,7 +81,7 @@ func (g generator) record() *record.Record {
 	own := g.labels()
 	machine, unclear := g.whose(own)
 	r := &record.Record{
-		Node: "node-1", Labels: own, Machine: machine, Unclear: unclear, Overruled: g.keys(set{"zone": "", "gone": ""}).Without(machine),
+		Node: "node-1", Labels: own, Machine: machine, Unclear: unclear, Overruled: g.keys(set{"zone": "", "gone": "", string(taint): ""}).Without(machine),
 		Revision: revision.Of(g.rv()), Source: g.uid(),
 	}
 	n := preserve.Node{UID: g.uid(), Revision: revision.Of(g.rv()), Labels: r.Labels, Machine: machine, Unclear: unclear}
@@ -105,7 +110,8 @@ func (g generator) returned() *preserve.Node {
 }
 
 func (g generator) policy() labels.Policy {
-	return labels.Policy{Mode: []labels.Mode{labels.Replace, labels.Merge}[g.IntN(2)]}
+	keepsAll := func(string) bool { return true }
+	return labels.Policy{Mode: []labels.Mode{labels.Replace, labels.Merge}[g.IntN(2)], Preserves: []func(string) bool{nil, keepsAll}[g.IntN(2)]}
 }
 
 func TestDecideAgainAfterItsEffectIsStoredWritesNothing(t *testing.T) {
@@ -258,7 +264,7 @@ func (g generator) events() []txn.Transaction {
 // apply is what a processor does with a decision.
 func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record, *preserve.Node) {
 	switch d.Action {
-	case preserve.Nothing:
+	case preserve.Nothing, preserve.Open:
 		return r, n
 	case preserve.Save:
 		return &d.Record, n

@@ -20,6 +20,9 @@ const (
 	// Dropped means that restricted labels are never put back.
 	Dropped Why = "dropped"
 
+	// NoRoom means that a record has no room for so many withheld labels: they are forgotten.
+	NoRoom Why = "no-room"
+
 	// putBack means that they are put back.
 	putBack Why = ""
 )

@@ -45,7 +45,7 @@ func returned(uid types.UID) txn.Transaction {
 // do applies a decision as an API server does that adds nothing of its own.
 func do(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record, *preserve.Node) {
 	switch d.Action {
-	case preserve.Nothing:
+	case preserve.Nothing, preserve.Open:
 	case preserve.Save:
 		return &d.Record, n
 	case preserve.Restore:
@@ -164,6 +164,47 @@ func TestAPersonsEditAfterTheLabelsCameBackCounts(t *testing.T) {
 		d = preserve.Decide(update, r, &lost, replaceAll)
 		require.Equal(t, preserve.Save, d.Action)
 		assert.NotContains(t, d.Record.All(), role)
+	}
+}
+
+// TestAPersonsEditBeforeTheLabelsComeBackKeepsThem: they are decided for a Node that has its other labels, and an edit of one of these
+// is recorded first.
+func TestAPersonsEditBeforeTheLabelsComeBackKeepsThem(t *testing.T) {
+	waiting, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
+	look, _ := preserve.Look(*waiting)
+	n.Identity = machineA
+	decided, _ := do(preserve.Decide(look, waiting, n, replaceAll), waiting, n)
+	n.Revision, n.Labels = revision.MustParse("400000"), set{"rack": "r2"}
+	update := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", Revision: n.Revision, Labels: n.Labels, Marker: n.Marker}
+	d := preserve.Decide(update, decided, n, replaceAll)
+	require.Equal(t, preserve.Save, d.Action)
+	require.Contains(t, d.Record.All(), role)
+	_, left, _ := carriedOut(t, look, &d.Record, n, replaceAll)
+	assert.Equal(t, set{role: "", "rack": "r2"}, left.Labels)
+}
+
+// TestWithheldLabelsThatWereRestoredWithTheOthers: what the Node has of them when that is noted late is what a person has left.
+func TestWithheldLabelsThatWereRestoredWithTheOthers(t *testing.T) {
+	r, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
+	require.Contains(t, r.WithheldKeys(), role)
+	n := back(machineA)
+	n.UID, n.Revision = "c", revision.MustParse("500000")
+	d := preserve.Decide(returned("c"), r, n, replaceAll)
+	require.True(t, d.Again)
+	decided, _ := do(d, r, n)
+	d = preserve.Decide(returned("c"), decided, n, replaceAll)
+	require.Equal(t, preserve.Restore, d.Action)
+	require.Contains(t, d.Labels, role)
+	for _, left := range []set{{"rack": "r1", role: ""}, {"rack": "r1"}} {
+		later := *n
+		later.Labels, later.Marker, later.Revision = left, d.Marker, revision.MustParse("600000")
+		noted, after, _ := carriedOut(t, returned("c"), decided, &later, replaceAll)
+		assert.Equal(t, left, after.Labels)
+		assert.Equal(t, left, noted.All())
+		update := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "c", Revision: later.Revision, Labels: left, Marker: d.Marker}
+		saved := preserve.Decide(update, decided, &later, replaceAll)
+		require.Equal(t, preserve.Save, saved.Action)
+		assert.Equal(t, left, saved.Record.All(), "an edit is recorded before the note")
 	}
 }
 

@@ -90,7 +90,7 @@ func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Wit
 			}
 		case Waiting:
 			w.WaitingFor = n.UID
-		case OtherMachine, UnknownMachine, Dropped:
+		case OtherMachine, UnknownMachine, Dropped, NoRoom:
 			if keys := labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels); wasWaiting && keys != "" {
 				held = append(held, Held{Keys: keys, Why: why})
 			}

@@ -20,7 +20,10 @@ func withhold(next *record.Record, r record.Record, moved map[string]string) boo
 		delete(next.Labels, key)
 	}
 	source := r.Source
-	if r.Restored.UID != "" {
+	switch {
+	case r.Identity.UID != "":
+		source = r.Identity.UID
+	case r.Restored.UID != "":
 		source = r.Restored.UID
 	}
 	next.Identity = record.Identity{}
@@ -45,12 +48,13 @@ func waits(held []Held) bool {
 	return slices.ContainsFunc(held, func(h Held) bool { return h.Why == Waiting })
 }
 
-// withheldOn returns the withheld labels of a record after a restore onto a Node: those that it has
-// not, and whether they wait for it.
+// withheldOn returns the withheld labels of a record after a restore onto a Node: those that it did not
+// get and has not, and whether they wait for it.
 func withheldOn(sets []record.Withheld, n Node) []record.Withheld {
 	var next []record.Withheld
 	for _, w := range sets {
-		if w = without(w, n.Labels); len(w.Labels) == 0 {
+		isPutBack := isDecidedFor(w, n.UID)
+		if w = without(w, n.Labels); len(w.Labels) == 0 || isPutBack {
 			continue
 		}
 		w.WaitingFor, w.Marker, w.PutBack = "", "", revision.Revision{}
@@ -69,7 +73,8 @@ func withheldAfter(t txn.Transaction, r record.Record) []record.Withheld {
 	follows := isSourceOrRestored(r, t.UID)
 	var next []record.Withheld
 	for _, w := range r.Withheld {
-		hadBack := follows && w.Marker != "" && (t.Marker == w.Marker || !w.PutBack.IsZero() && !w.PutBack.After(t.Revision))
+		hadBack := follows && w.Marker != "" && (t.Marker == w.Marker || !w.PutBack.IsZero() && !w.PutBack.After(t.Revision)) ||
+			!follows && isDecidedFor(w, t.UID) && t.Marker == r.Revision.String()
 		if w = without(w, t.Labels); len(w.Labels) == 0 || hadBack || w.Source == t.UID {
 			continue
 		}

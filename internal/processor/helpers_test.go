@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"nodekeeper.dev/internal/apply"
+	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/job"
 	"nodekeeper.dev/internal/labels"
@@ -40,8 +41,8 @@ import (
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
-	"nodekeeper.dev/internal/shardlease"
 	"nodekeeper.dev/internal/telemetry"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/controlplane"
@@ -101,8 +102,8 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 	mgr, err := service.New(ctx, service.Config{
 		Program: "processor",
 		Options: &service.Options{
-			Kubeconfig: api.Kubeconfig, TransactionNamespace: c.transactions, MetadataNamespace: c.records, MembershipNamespace: c.records,
-			MetricsBindAddress: "0", HealthProbeBindAddress: "0",
+			Options:              daemon.Options{Kubeconfig: api.Kubeconfig, MetricsBindAddress: "0", HealthProbeBindAddress: "0"},
+			TransactionNamespace: c.transactions, MetadataNamespace: c.records, MembershipNamespace: c.records,
 		},
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
@@ -115,7 +116,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 	require.NoError(t, err)
 	index := c.register(t, mgr, s)
 	var wg sync.WaitGroup
-	wg.Go(func() { assert.NoError(t, service.Run(ctx, mgr)) })
+	wg.Go(func() { assert.NoError(t, daemon.Run(ctx, mgr)) })
 	stop = func() {
 		cancel()
 		wg.Wait()
@@ -184,9 +185,9 @@ func newSpot(rank int) *spot {
 	return s
 }
 
-func (s *spot) Place(string) shardlease.Place {
+func (s *spot) Place(string) ring.Place {
 	s.asked.Add(1)
-	return shardlease.Place{Rank: int(s.rank.Load())}
+	return ring.Place{Rank: int(s.rank.Load())}
 }
 
 func (s *spot) RingChanges() <-chan struct{} { return s.changes }

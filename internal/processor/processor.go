@@ -17,8 +17,8 @@ import (
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/schedule"
-	"nodekeeper.dev/internal/shardlease"
 	"nodekeeper.dev/internal/telemetry"
 )
 
@@ -56,7 +56,7 @@ type Config struct {
 // Ring is that of the processors.
 type Ring interface {
 	// Place returns where this process stands for a node.
-	Place(node string) shardlease.Place
+	Place(node string) ring.Place
 	// RingChanges returns a channel that receives after Place may have changed.
 	RingChanges() <-chan struct{}
 }
@@ -65,7 +65,7 @@ type Ring interface {
 type alone struct{}
 
 // Place returns that of the owner.
-func (alone) Place(string) shardlease.Place { return shardlease.Place{} }
+func (alone) Place(string) ring.Place { return ring.Place{} }
 
 // RingChanges returns a channel that never receives.
 func (alone) RingChanges() <-chan struct{} { return nil }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -36,22 +36,22 @@ func TestNodeOfAnOwnerThatLeavesWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	const rounds, limit = 5, 5 * time.Second
 	c := newCluster(t)
-	ring := newSpot(2)
-	c.process(t, setup{ring: ring})
+	here := newSpot(2)
+	c.process(t, setup{ring: here})
 	for range rounds {
 		n := c.addNode(t, c.name("node"), set{"rack": "r7"})
-		asked := ring.asked.Load()
+		asked := here.asked.Load()
 		began := time.Now()
 		c.put(t, seen(txn.Updated, n))
 		// Once when it is delivered, and once more when it has to wait.
-		require.Eventually(t, func() bool { return ring.asked.Load() >= asked+2 }, patience, tick)
-		ring.move(0)
+		require.Eventually(t, func() bool { return here.asked.Load() >= asked+2 }, patience, tick)
+		here.move(0)
 		c.waitApplied(t, n.Name)
 		if time.Since(began) < limit {
 			return
 		}
 		require.NoError(t, c.Delete(t.Context(), n))
-		ring.move(2)
+		here.move(2)
 	}
 	t.Errorf("the node has waited for %s in each of %d rounds, although this processor is its owner", limit, rounds)
 }
@@ -97,7 +97,7 @@ type turning struct {
 	calls atomic.Int64
 }
 
-func (r *turning) Place(node string) shardlease.Place {
+func (r *turning) Place(node string) ring.Place {
 	p := r.spot.Place(node)
 	if r.calls.Add(1) == 2 { // the first call is when the transaction is delivered
 		r.move(0)

@@ -46,7 +46,7 @@ func (l *lateEdits) end(n *metav1.PartialObjectMetadata) {
 	wasEdited := l.edited[n.UID]
 	delete(l.edited, n.UID)
 	if wasEdited && nodeview.Selected(n) {
-		t := txn.Of(txn.Deleted, n)
+		t := txn.EndSeen(n)
 		t.ObservedAt = time.Now()
 		l.ends[n.Name] = append(l.ends[n.Name], t)
 	}

@@ -49,7 +49,7 @@ func (c *Controller) release(ctx context.Context, name string) error {
 			return err // another process let it go, or it is another incarnation
 		}
 		unchanged := func(ctx context.Context, _ []txn.Transaction) error { return c.unchanged(ctx, n) }
-		err = c.save(ctx, txn.Of(txn.Deleted, n), unchanged)
+		err = c.save(ctx, txn.EndSeen(n), unchanged)
 		if errors.Is(err, errChanged) {
 			continue
 		}

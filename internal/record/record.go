@@ -9,12 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
 )
 
 const (
@@ -220,8 +219,8 @@ func parseLabels(cm *corev1.ConfigMap) (map[string]string, error) {
 	if err != nil {
 		return nil, unreadable("%v", err)
 	}
-	if errs := metav1validation.ValidateLabels(decoded, field.NewPath("labels")); len(errs) > 0 {
-		return nil, unreadable("%v", errs[0])
+	if err := txn.Validate(decoded); err != nil {
+		return nil, unreadable("%v", err)
 	}
 	return decoded, nil
 }

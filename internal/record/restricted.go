@@ -108,12 +108,20 @@ func (r Record) WaitsFor(uid types.UID) bool {
 	return slices.ContainsFunc(r.Withheld, func(w Withheld) bool { return w.WaitingFor == uid && uid != "" })
 }
 
-// Bounded returns the sets, the newest first, as far as they fit a record.
-func Bounded(sets []Withheld) []Withheld {
-	for len(sets) > 0 && len(formatWithheld(sets)) > maxWithheldBytes {
-		sets = sets[:len(sets)-1]
+// Bounded returns the sets for which a record has room, taking the newest first, and the keys of the
+// others.
+func Bounded(sets []Withheld) (kept []Withheld, without labels.Keys) {
+	if len(formatWithheld(sets)) <= maxWithheldBytes {
+		return sets, ""
 	}
-	return sets
+	for _, w := range sets {
+		if with := append(slices.Clone(kept), w); len(formatWithheld(with)) <= maxWithheldBytes {
+			kept = with
+		} else {
+			without = without.Union(labels.KeysOf(maps.Keys(w.Labels)))
+		}
+	}
+	return kept, without
 }
 
 // parseIdentity reads which machine the labels came from. A release that knows nothing of that leaves

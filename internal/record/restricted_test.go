@@ -1,6 +1,8 @@
 package record_test
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 )
@@ -107,11 +110,19 @@ func TestTheOldestWithheldLabelsMakeRoom(t *testing.T) {
 		key := "node-restriction.kubernetes.io/" + strings.Repeat("x", 50) + strconv.Itoa(i)
 		sets = append(sets, record.Withheld{Labels: map[string]string{key: strings.Repeat("v", 63)}})
 	}
-	bounded := record.Bounded(sets)
+	bounded, without := record.Bounded(sets)
 	assert.Less(t, len(bounded), len(sets))
+	assert.Len(t, slices.Collect(without.All()), len(sets)-len(bounded))
 	assert.Greater(t, len(bounded), 100)
 	assert.Equal(t, sets[:len(bounded)], bounded)
 	r := saved()
 	r.Withheld = bounded
+	large := map[string]string{}
+	for _, set := range sets {
+		maps.Copy(large, set.Labels)
+	}
+	bounded, without = record.Bounded([]record.Withheld{{Labels: large}, sets[0]})
+	assert.Equal(t, sets[:1], bounded, "what is too large does not push out what is not")
+	assert.Equal(t, labels.KeysOf(maps.Keys(large)), without)
 	assert.LessOrEqual(t, len(r.ConfigMap("records").Annotations["nodekeeper.dev/withheld-labels"]), 32<<10)
 }

@@ -29,6 +29,12 @@ func removes() faults.Calls {
 	return faults.Calls{Verb: faults.Update, Kind: "ConfigMap", Times: 1}
 }
 
+// secondLook hits so many looks for a node after the first, or all of them. The sweep's own list is of all nodes, in as many
+// pages as the nodes of other tests fill.
+func secondLook(node string, times int) faults.Calls {
+	return faults.Calls{Verb: faults.List, Kind: "Node", Name: node, Skip: 1, Times: times}
+}
+
 // returning lets a node return in the moment in which its record is removed.
 func (c *cluster) returning(t *testing.T, node string) *faults.Race {
 	t.Helper()
@@ -98,20 +104,26 @@ func TestExpiredRecordIsKeptIfALiveReadFindsAReason(t *testing.T) {
 func TestNodeThatReturnsWhileItsRecordIsRemovedGetsItsLabels(t *testing.T) {
 	t.Parallel()
 	type calls = faults.Calls
-	for name, after := range map[string]interface {
+	type hits interface {
 		faults.Fault
 		Hits() int
-	}{
-		"only that":                   &faults.Log{},
-		"the answer is lost too":      &faults.LostAnswer{Calls: removes()},
-		"an outage follows":           &faults.Outage{Calls: calls{Verb: faults.List, Kind: "Node", Skip: 2, Times: 3}},
-		"it is not put back at first": &faults.Outage{Calls: calls{Verb: faults.Update, Kind: "ConfigMap", Skip: 1, Times: 2}},
-		"the answer to that is lost":  &faults.LostAnswer{Calls: calls{Verb: faults.Update, Kind: "ConfigMap", Skip: 1, Times: 1}},
+	}
+	for name, follows := range map[string]func(node string) hits{
+		"only that":              func(string) hits { return &faults.Log{} },
+		"the answer is lost too": func(string) hits { return &faults.LostAnswer{Calls: removes()} },
+		"an outage follows":      func(node string) hits { return &faults.Outage{Calls: secondLook(node, 3)} },
+		"it is not put back at first": func(string) hits {
+			return &faults.Outage{Calls: calls{Verb: faults.Update, Kind: "ConfigMap", Skip: 1, Times: 2}}
+		},
+		"the answer to that is lost": func(string) hits {
+			return &faults.LostAnswer{Calls: calls{Verb: faults.Update, Kind: "ConfigMap", Skip: 1, Times: 1}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			node := c.expired(t, "node")
+			after := follows(node)
 			before := c.stored(t, node)
 			before.Annotations["example.com/note"] = "of a user"
 			require.NoError(t, c.Update(t.Context(), before))
@@ -138,7 +150,7 @@ func TestOutageAfterTheRemovalIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := inMemory()
 		node := c.expired(t, "node")
-		looks := &faults.Outage{Calls: faults.Calls{Verb: faults.List, Kind: "Node", Skip: 2}}
+		looks := &faults.Outage{Calls: secondLook(node, 0)}
 		renewals := &faults.Outage{Calls: faults.Calls{Verb: faults.Update, Kind: "Lease", Namespace: c.transactions}}
 		time.AfterFunc(time.Minute, looks.End) // the lock is lost long before
 		require.NoError(t, c.sweeper(hour, c.returning(t, node), looks, renewals).Sweep(t.Context(), start))
@@ -152,7 +164,7 @@ func TestShutdownWaitsForTheSecondLook(t *testing.T) {
 	c := newCluster(t)
 	node := c.expired(t, "node")
 	ctx, end := context.WithCancel(t.Context())
-	told := &faults.Race{Calls: faults.Calls{Verb: faults.List, Kind: "Node", Skip: 2, Times: 1}, First: func(context.Context) { end() }}
+	told := &faults.Race{Calls: secondLook(node, 1), First: func(context.Context) { end() }}
 	require.NoError(t, c.sweeper(hour, c.returning(t, node), told).Sweep(ctx, start))
 	assert.Equal(t, 1, told.Hits())
 	c.kept(t, node)
@@ -162,8 +174,7 @@ func TestSecondLookEndsAfterAShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := inMemory()
-		c.expired(t, "node")
-		looks := &faults.Outage{Calls: faults.Calls{Verb: faults.List, Kind: "Node", Skip: 2}}
+		looks := &faults.Outage{Calls: secondLook(c.expired(t, "node"), 0)}
 		ctx, end := context.WithTimeout(t.Context(), time.Minute)
 		defer end()
 		began := time.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -28,8 +29,10 @@ type Detector struct {
 	evidence    Evidence
 	rewound     bool
 	interrupted map[*stream]bool
-	// alive is when any watch has last delivered something, or went on without an interruption.
-	alive time.Time
+	// alive is when any watch has last delivered something, or went on without an interruption, and
+	// aliveOf is when each has.
+	alive   time.Time
+	aliveOf map[*stream]time.Time
 	// resumedAt is when any watch last went on that had ended before its time, interruption or not.
 	resumedAt time.Time
 	doubts    doubts
@@ -39,7 +42,7 @@ type Detector struct {
 func New() *Detector {
 	return &Detector{
 		proof: make(chan error, 1), resumed: make(chan struct{}, 1), restarts: newRestarts(),
-		interrupted: map[*stream]bool{},
+		interrupted: map[*stream]bool{}, aliveOf: map[*stream]time.Time{},
 	}
 }
 
@@ -60,7 +63,11 @@ func (d *Detector) Informers(next NewInformer) NewInformer {
 		next = toolscache.NewSharedIndexInformer
 	}
 	return func(lw toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		return next(d.Requests(lw), obj, resync, indexers)
+		requests := d.Requests(lw)
+		if s, ok := requests.(*stream); ok {
+			s.object = reflect.TypeOf(obj)
+		}
+		return next(requests, obj, resync, indexers)
 	}
 }
 
@@ -124,6 +131,25 @@ func (d *Detector) LastResumed() time.Time {
 	return d.resumedAt
 }
 
+// Behind returns how far the informers of objects of the type of obj may be behind the cluster. It is
+// zero as long as each of their watches is open and delivers, be it only a bookmark, which the API
+// server sends about once a minute. What other watches deliver does not count.
+func (d *Detector) Behind(obj runtime.Object) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var behind time.Duration
+	for s, alive := range d.aliveOf {
+		age := time.Since(alive)
+		if s.object == reflect.TypeOf(obj) && (d.interrupted[s] || age >= silent) {
+			behind = max(behind, age)
+		}
+	}
+	return behind
+}
+
+// silent is longer than the time between two bookmarks.
+const silent = 2 * time.Minute
+
 // Compare takes two resourceVersions of one object, or of one kind of objects, in the order in
 // which they were observed. It returns [ErrRewound] if the second is lower.
 func (d *Detector) Compare(before, after string) error {
@@ -150,10 +176,15 @@ func (d *Detector) Lost(proof string) error {
 }
 
 // delivered notes that a watch has delivered something.
-func (d *Detector) delivered() {
+func (d *Detector) delivered(s *stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.aliveLocked(s)
+}
+
+func (d *Detector) aliveLocked(s *stream) {
 	d.alive = time.Now()
+	d.aliveOf[s] = d.alive
 }
 
 // deliveredWithin reports whether a watch has delivered something in the last moment.
@@ -182,7 +213,7 @@ func (d *Detector) resume(s *stream, wasCut bool) {
 		d.resumedAt = now
 	}
 	if !d.interrupted[s] {
-		d.alive = now
+		d.aliveLocked(s)
 		return
 	}
 	// A watch that was only opened again shows nothing of before: etcd may be a restored one, and

@@ -56,11 +56,16 @@ func (c *cluster) WatchWithContext(context.Context, metav1.ListOptions) (watch.I
 
 // through returns what an informer has of the cluster.
 func (c *cluster) through(d *rewind.Detector) toolscache.ListerWatcherWithContext {
+	return c.throughFor(d, nil)
+}
+
+// throughFor is through for an informer of objects of a type.
+func (c *cluster) throughFor(d *rewind.Detector, obj runtime.Object) toolscache.ListerWatcherWithContext {
 	var lw toolscache.ListerWatcherWithContext
 	d.Informers(func(given toolscache.ListerWatcher, _ runtime.Object, _ time.Duration, _ toolscache.Indexers) toolscache.SharedIndexInformer {
 		lw = toolscache.ToListerWatcherWithContext(given)
 		return nil
-	})(&toolscache.ListWatch{ListWithContextFunc: c.ListWithContext, WatchFuncWithContext: c.WatchWithContext}, nil, 0, nil)
+	})(&toolscache.ListWatch{ListWithContextFunc: c.ListWithContext, WatchFuncWithContext: c.WatchWithContext}, obj, 0, nil)
 	return lw
 }
 
@@ -165,6 +170,36 @@ func TestLastResumedIsThatOfAWatchWhichEndedBeforeItsTime(t *testing.T) {
 		c.isDown = false
 		require.NoError(t, goOn(t, lw, "300"))
 		assert.Equal(t, time.Now(), d.LastResumed())
+	})
+}
+
+// TestWatchThatDeliversSaysNothingOfHowFarAnotherIsBehind: each may be cut off by itself, be it by a right that was taken away.
+func TestWatchThatDeliversSaysNothingOfHowFarAnotherIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records, secrets := &corev1.ConfigMap{}, &corev1.Secret{}
+		here, there, d := &cluster{resourceVersion: "300"}, &cluster{resourceVersion: "300"}, rewind.New()
+		ofRecords, ofSecrets := here.throughFor(d, records), there.throughFor(d, secrets)
+		require.NoError(t, goOn(t, ofRecords, ""))
+		require.NoError(t, goOn(t, ofSecrets, ""))
+		assert.Zero(t, d.Behind(records))
+		here.isDown = true
+		for minute := 1; minute <= 3; minute++ {
+			time.Sleep(time.Minute)
+			require.ErrorIs(t, goOn(t, ofRecords, "300"), errDown)
+			require.NoError(t, goOn(t, ofSecrets, "300"))
+			assert.Equal(t, time.Duration(minute)*time.Minute, d.Behind(records))
+			assert.Zero(t, d.Behind(secrets))
+		}
+		here.isDown, there.isDown = false, true
+		require.NoError(t, goOn(t, ofRecords, "300"))
+		time.Sleep(time.Minute)
+		require.NoError(t, goOn(t, ofRecords, "300"))
+		require.ErrorIs(t, goOn(t, ofSecrets, "300"), errDown)
+		assert.Zero(t, d.Behind(records), "its own watch is open, and has gone on")
+		assert.Equal(t, time.Minute, d.Behind(secrets))
+		require.NoError(t, goOn(t, ofRecords, "300"))
+		time.Sleep(2 * time.Minute)
+		assert.Equal(t, 2*time.Minute, d.Behind(records), "it is open, and delivers not even a bookmark")
 	})
 }
 

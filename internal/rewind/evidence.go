@@ -7,13 +7,13 @@ import (
 
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 // retryPeriod is the time between two attempts to get evidence.
 const retryPeriod = time.Second
 
-// Evidence shows what is part of the cluster's history. [shardlease.Member] is one, if its Lease is
+// Evidence shows what is part of the cluster's history. [shardlease.Keeper] is one, if its Lease is
 // in the etcd of what is watched.
 type Evidence interface {
 	// Confirm returns a time: all that this process observed before then is part of the history
@@ -23,7 +23,7 @@ type Evidence interface {
 	Confirm(ctx context.Context, before time.Time) (until time.Time, err error)
 }
 
-var _ Evidence = (*shardlease.Member)(nil)
+var _ Evidence = (*shardlease.Keeper)(nil)
 
 // confirm asks for evidence after each interruption, until ctx is done.
 func (d *Detector) confirm(ctx context.Context) {

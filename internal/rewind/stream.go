@@ -3,6 +3,7 @@ package rewind
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,6 +30,8 @@ type stream struct {
 
 	lw       toolscache.ListerWatcherWithContext
 	detector *Detector
+	// object is the type of the objects of an informer, nil if something else makes the requests.
+	object reflect.Type
 	// ends is when the open watch must end: one that resumes then was not interrupted. Zero if none
 	// is open.
 	ends time.Time
@@ -76,7 +79,7 @@ func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOption
 		s.ends = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
 	}
 	s.detector.resume(s, wasCut)
-	return shortwatch.Hold(opened, s.detector.delivered), nil
+	return shortwatch.Hold(opened, func() { s.detector.delivered(s) }), nil
 }
 
 // check returns [ErrRewound] if what the stream resumes from is yet to come. A stream that resumes

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/queue"
-	"nodekeeper.dev/internal/shardlease"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -99,7 +99,7 @@ func recordedAt(t queue.Queued) time.Time {
 // Due returns when a process may work on a node, whose first transaction it saw at the time seen.
 // Batch is the batch period of saves; zero means that they wait for nothing. A clock that is ahead
 // of this process's cannot lengthen a delay: it never counts from later than seen.
-func Due(p Pending, place shardlease.Place, batch time.Duration, seen time.Time) time.Time {
+func Due(p Pending, place ring.Place, batch time.Duration, seen time.Time) time.Time {
 	if p.Ended {
 		batch *= returns
 	}
@@ -115,13 +115,19 @@ func Due(p Pending, place shardlease.Place, batch time.Duration, seen time.Time)
 const (
 	minLook = 500 * time.Millisecond
 	maxLook = time.Minute
+	// foreignLook is between two looks at a node of another owner: if that has ended, somebody else owns
+	// the node and does not know it before the next look.
+	foreignLook = 5 * time.Minute
 )
 
 // LookAgain returns when to look again at a Node of an age that has not said which machine it is. The
-// delay grows with that, so that it needs no memory. Processes
-// that are not the owner of the node look seldom.
-func LookAgain(age time.Duration, place shardlease.Place) time.Duration {
-	if failover(place) > 0 {
+// delay grows with the age, so that it needs no memory. Where the API server's clock is ahead, so that
+// the age is negative, it is that of an old Node. Processes that do not own the node look seldom.
+func LookAgain(age time.Duration, place ring.Place) time.Duration {
+	switch {
+	case failover(place) > 0:
+		return foreignLook
+	case age < 0:
 		return maxLook
 	}
 	return min(max(age/2, minLook), maxLook)
@@ -132,7 +138,7 @@ func LookAgain(age time.Duration, place shardlease.Place) time.Duration {
 // gets to it; the order keeps the others from racing for it while they have nodes of their own.
 // Those of other owners come in random order: their owners take the oldest first, and would compete
 // with a helper that did the same for the same locks.
-func Priority(urgent bool, place shardlease.Place) int {
+func Priority(urgent bool, place ring.Place) int {
 	switch {
 	case !urgent:
 		return NormalPriority
@@ -143,7 +149,7 @@ func Priority(urgent bool, place shardlease.Place) int {
 }
 
 // failover returns how long a node is left to those that come before this process.
-func failover(place shardlease.Place) time.Duration {
+func failover(place ring.Place) time.Duration {
 	delay := time.Duration(place.Rank) * step
 	if place.Unready {
 		delay += unreadyStep
@@ -177,7 +183,7 @@ type node struct {
 }
 
 // Wait returns how much longer to leave a node alone, zero if it is due.
-func (s *Schedule) Wait(name string, p Pending, place shardlease.Place, now time.Time) time.Duration {
+func (s *Schedule) Wait(name string, p Pending, place ring.Place, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, known := s.nodes[name]

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/schedule"
-	"nodekeeper.dev/internal/shardlease"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -30,8 +30,8 @@ func at(typ txn.Type, age time.Duration) queue.Queued {
 }
 
 func TestDue(t *testing.T) {
-	owner, second, last := shardlease.Place{}, shardlease.Place{Rank: 1}, shardlease.Place{Rank: 20}
-	behindDead, behindBoth := shardlease.Place{Unready: true}, shardlease.Place{Rank: 1, Unready: true}
+	owner, second, last := ring.Place{}, ring.Place{Rank: 1}, ring.Place{Rank: 20}
+	behindDead, behindBoth := ring.Place{Unready: true}, ring.Place{Rank: 1, Unready: true}
 	asked := at(txn.Updated, 0)
 	asked.AtOnce = true
 	ahead := at(txn.Updated, -time.Hour) // the watcher's clock is ahead, and so is the API server's
@@ -40,7 +40,7 @@ func TestDue(t *testing.T) {
 
 	for name, tc := range map[string]struct {
 		pending []queue.Queued
-		place   shardlease.Place
+		place   ring.Place
 		want    time.Duration // from the time at which the process first sees it
 	}{
 		"a restore, the owner":                          {[]queue.Queued{at(txn.Added, 0)}, owner, 0},
@@ -90,7 +90,7 @@ func TestWorkThatIsOldIsFreeForEverybody(t *testing.T) {
 			}
 			oldest = 50 * time.Second
 		}
-		place := shardlease.Place{Rank: g.IntN(1000), Unready: g.IntN(2) == 0}
+		place := ring.Place{Rank: g.IntN(1000), Unready: g.IntN(2) == 0}
 		s := schedule.Schedule{Batch: batch}
 		require.Zero(t, s.Wait("node-1", schedule.Of(pending), place, start), "%v at %v is older than %s", pending, place, oldest)
 	}
@@ -106,7 +106,7 @@ func TestNoPlaceAndNoClockDelaysWorkForLong(t *testing.T) {
 		s := schedule.Schedule{Batch: batch}
 		waited := time.Duration(0)
 		for {
-			place := shardlease.Place{Rank: g.IntN(50), Unready: g.IntN(2) == 0}
+			place := ring.Place{Rank: g.IntN(50), Unready: g.IntN(2) == 0}
 			wait := s.Wait("node-1", schedule.Of(pending), place, start.Add(waited))
 			if wait == 0 {
 				break
@@ -123,7 +123,7 @@ func TestNoPlaceAndNoClockDelaysWorkForLong(t *testing.T) {
 
 func TestNodeThatIsBegunIsLeftToNobodyUntilNothingIsPending(t *testing.T) {
 	s := schedule.Schedule{Batch: batch}
-	pending, place := schedule.Of([]queue.Queued{at(txn.Updated, 0)}), shardlease.Place{Rank: 1}
+	pending, place := schedule.Of([]queue.Queued{at(txn.Updated, 0)}), ring.Place{Rank: 1}
 	assert.Positive(t, s.Wait("node-1", pending, place, start))
 	s.Begin("node-1")
 	assert.Zero(t, s.Wait("node-1", pending, place, start))
@@ -133,7 +133,7 @@ func TestNodeThatIsBegunIsLeftToNobodyUntilNothingIsPending(t *testing.T) {
 
 func TestAnotherTransactionCountsFromWhenItIsSeen(t *testing.T) {
 	s := schedule.Schedule{Batch: batch}
-	place := shardlease.Place{Rank: 1}
+	place := ring.Place{Rank: 1}
 	first := at(txn.Added, 0)
 	assert.Equal(t, 3*time.Second, s.Wait("node-1", schedule.Of([]queue.Queued{first}), place, start))
 	next := at(txn.Added, -time.Minute)
@@ -142,7 +142,7 @@ func TestAnotherTransactionCountsFromWhenItIsSeen(t *testing.T) {
 }
 
 func TestOwnerWorksOnItsNodesFirst(t *testing.T) {
-	owner, second := shardlease.Place{Unready: true}, shardlease.Place{Rank: 1}
+	owner, second := ring.Place{Unready: true}, ring.Place{Rank: 1}
 	for range 1000 {
 		assert.Greater(t, schedule.Priority(true, owner), schedule.Priority(true, second))
 		assert.Greater(t, schedule.Priority(true, second), schedule.Priority(false, owner))
@@ -154,7 +154,7 @@ func TestOwnerWorksOnItsNodesFirst(t *testing.T) {
 func TestHelpersTakeNodesInAnotherOrderThanTheirOwners(t *testing.T) {
 	seen := map[int]bool{}
 	for range 1000 {
-		seen[schedule.Priority(true, shardlease.Place{Rank: 1})] = true
+		seen[schedule.Priority(true, ring.Place{Rank: 1})] = true
 	}
 	assert.Greater(t, len(seen), 10)
 }
@@ -166,7 +166,7 @@ func TestDepthOfTheQueueIsRight(t *testing.T) {
 	defer q.ShutDown()
 	const nodes = 200
 	for i := range nodes {
-		priority := schedule.Priority(i%3 > 0, shardlease.Place{Rank: i % 2})
+		priority := schedule.Priority(i%3 > 0, ring.Place{Rank: i % 2})
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, i)
 	}
 	for range nodes {
@@ -186,11 +186,11 @@ func TestDepthOfTheQueueIsRight(t *testing.T) {
 func TestNodesThatWereSeenLongAgoAreKnown(t *testing.T) {
 	start := time.Now()
 	s := &schedule.Schedule{Batch: time.Hour}
-	s.Wait("old", schedule.Pending{First: "1"}, shardlease.Place{}, start)
-	s.Wait("begun", schedule.Pending{First: "2"}, shardlease.Place{}, start)
+	s.Wait("old", schedule.Pending{First: "1"}, ring.Place{}, start)
+	s.Wait("begun", schedule.Pending{First: "2"}, ring.Place{}, start)
 	s.Begin("begun")
-	s.Wait("new", schedule.Pending{First: "3"}, shardlease.Place{}, start.Add(time.Minute))
+	s.Wait("new", schedule.Pending{First: "3"}, ring.Place{}, start.Add(time.Minute))
 	assert.Equal(t, []string{"old"}, s.SeenBefore(start.Add(time.Minute)))
-	s.Wait("old", schedule.Pending{First: "4"}, shardlease.Place{}, start.Add(time.Minute))
+	s.Wait("old", schedule.Pending{First: "4"}, ring.Place{}, start.Add(time.Minute))
 	assert.Empty(t, s.SeenBefore(start.Add(time.Minute)), "another transaction is the first")
 }

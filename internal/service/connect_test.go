@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/test/controlplane"
 )
@@ -33,8 +34,8 @@ func connect(t *testing.T, kubeconfig string) (manager.Manager, error) {
 	t.Helper()
 	c := newClient(t)
 	return service.New(t.Context(), service.Config{Program: "watcher", Options: &service.Options{
-		Kubeconfig: kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
-		MetricsBindAddress: "0", HealthProbeBindAddress: "0",
+		Options:              daemon.Options{Kubeconfig: kubeconfig, MetricsBindAddress: "0", HealthProbeBindAddress: "0"},
+		TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
 	}})
 }
 
@@ -148,8 +149,8 @@ func TestAddressInUseComesWithAdvice(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, listener.Close()) })
 	c := newClient(t)
 	_, err = service.New(t.Context(), service.Config{Program: "watcher", Options: &service.Options{
-		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
-		MetricsBindAddress: "0", HealthProbeBindAddress: listener.Addr().String(),
+		Options:              daemon.Options{Kubeconfig: api.Kubeconfig, MetricsBindAddress: "0", HealthProbeBindAddress: listener.Addr().String()},
+		TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
 	}})
 	require.ErrorContains(t, err, "give another --metrics-bind-address or --health-probe-bind-address, or 0 for none")
 }

@@ -1,4 +1,3 @@
-// Package service holds what the watcher and the processor share as
-// programs: their flags, the connection to the cluster, the checks at the start, and a
-// controller-runtime manager with probes and metrics.
+// Package service holds what nodekeeper's services share beyond package daemon: the settings that say
+// what they keep, caches that hold no more than that, and their ring.
 package service

@@ -1,9 +1,8 @@
 package service
 
 import (
+	"crypto/rand"
 	"maps"
-	"os"
-	"runtime/debug"
 	"strings"
 	"unique"
 
@@ -17,29 +16,29 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 )
 
-// gcPercent makes the garbage collector run when the heap has grown by half and not when it has
-// doubled: the services hold their caches, and everything else is garbage after milliseconds. It
-// costs a tenth to a seventh more CPU time.
-const gcPercent = 50
-
-// saveMemory sets the garbage collector, unless GOGC says otherwise.
-func saveMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-}
+// strippedAnnotation marks the metadata of a Node in memory that a cache has stripped.
+const strippedAnnotation = "nodekeeper.dev/stripped"
 
 // StripNode returns a transform of a cache: it removes from the metadata of a Node what no service
-// needs, and stamps it with the keys of the labels that its machine's agents set. It must be called
-// once for each object that was read, as client-go does: what it strips says whose the labels are.
+// needs, and stamps it with the keys of the labels that its machine's agents set. What it strips says
+// whose the labels are, so a second call for the same object does nothing: client-go v0.37 transforms
+// the objects of a streamed list twice (Reflector.watchList and RealFIFO.Replace in tools/cache). If
+// the view needs the spec of Nodes, it was applied before, when they were read, see wholeNodes.
 func StripNode(view nodeview.View) toolscache.TransformFunc {
+	mark := rand.Text() // whoever may patch a Node can write the annotation, and cannot know this
 	return func(obj any) (any, error) {
-		if n, ok := obj.(*metav1.PartialObjectMetadata); ok {
-			n.Annotations = nil
-			view.Apply(n)
-			n.ManagedFields, n.OwnerReferences = nil, nil
+		n, ok := obj.(*metav1.PartialObjectMetadata)
+		if !ok || n.Annotations[strippedAnnotation] == mark {
+			return obj, nil
 		}
-		return obj, nil
+		if !view.Preserved.NeedsSpec() {
+			view.Apply(n)
+		}
+		nodeview.StripAnnotations(n)
+		nodeview.NoteGate(n)
+		n.ManagedFields, n.OwnerReferences = nil, nil
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, strippedAnnotation, mark)
+		return n, nil
 	}
 }
 

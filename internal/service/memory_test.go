@@ -3,6 +3,7 @@ package service
 import (
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -12,6 +13,10 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 // decoded is a ConfigMap none of whose strings is that of another.
@@ -58,4 +63,66 @@ func TestWhatIsNoObjectIsLeftAsItIs(t *testing.T) {
 	obj, err := compacting(nil)(gone)
 	require.NoError(t, err)
 	assert.Equal(t, gone, obj)
+}
+
+// TestNodeIsStrippedOnce: client-go transforms some objects twice, and what was stripped says whose the labels are. A mark that somebody has
+// written on the Node does not count.
+func TestNodeIsStrippedOnce(t *testing.T) {
+	t.Parallel()
+	node := func() *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: "node-1", Labels: map[string]string{"zone": "a", "team": "blue"}, Annotations: map[string]string{strippedAnnotation: "forged", "example.com/note": "x"},
+			ManagedFields: []metav1.ManagedFieldsEntry{
+				{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:zone":{}}}}`)},
+				{Manager: "kubectl-label", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:team":{}}}}`)},
+			},
+		}}
+	}
+	view, err := nodeview.Parse(agents.Default, labels.DefaultIgnored, "")
+	require.NoError(t, err)
+	transform := compacting(StripNode(view))
+	n := node()
+	for range 2 {
+		_, err := transform(n)
+		require.NoError(t, err)
+		assert.Equal(t, "zone", string(agents.Machine(n)))
+		assert.Empty(t, agents.Unclear(n))
+		assert.Empty(t, n.ManagedFields)
+		assert.NotContains(t, n.Annotations, "example.com/note")
+	}
+}
+
+// TestCachedNodeTellsSinceWhenItsGateIsClosed, whatever the Node itself says, and without managedFields.
+func TestCachedNodeTellsSinceWhenItsGateIsClosed(t *testing.T) {
+	t.Parallel()
+	created, closed := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second)), metav1.NewTime(time.Now().Truncate(time.Second))
+	marker := []metav1.ManagedFieldsEntry{
+		{Manager: "later", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:labels_restored":{}}}}`), Time: new(metav1.NewTime(closed.Add(time.Minute)))},
+		{Manager: "first", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:labels_restored":{}}}}`), Time: &closed},
+		{Manager: "other", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:rack":{}}}}`), Time: &created},
+	}
+	for name, tc := range map[string]struct {
+		marker string
+		fields []metav1.ManagedFieldsEntry
+		want   time.Time
+	}{
+		"gated":          {labels.Pending, marker, closed.Time},
+		"nobody says so": {labels.Pending, marker[2:], created.Time},
+		"not gated":      {"7", marker, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Name: "node-1", CreationTimestamp: created, Labels: map[string]string{labels.Marker: tc.marker}, ManagedFields: tc.fields,
+				Annotations: map[string]string{"nodekeeper.dev/gated-since": "2001-02-03T04:05:06Z"},
+			}}
+			strip := StripNode(nodeview.View{})
+			for range 2 { // as client-go may
+				_, err := strip(n)
+				require.NoError(t, err)
+			}
+			assert.Empty(t, n.ManagedFields)
+			assert.True(t, tc.want.Equal(nodeview.NotedGate(n)), nodeview.NotedGate(n))
+		})
+	}
 }

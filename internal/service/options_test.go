@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/service"
@@ -28,9 +29,8 @@ func parse(stderr io.Writer, args ...string) (*service.Options, error) {
 func defaults() service.Options {
 	known, _ := nodeview.Parse(agents.Default, labels.DefaultIgnored, "")
 	return service.Options{
-		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, View: known,
-		TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata", MembershipNamespace: "nodekeeper-system",
-		MetricsBindAddress: ":8080", HealthProbeBindAddress: ":8081", PprofBindAddress: "0", Identity: "watcher-0",
+		Options:         daemon.Options{MetricsBindAddress: ":8080", HealthProbeBindAddress: ":8081", PprofBindAddress: "0", Identity: "watcher-0"},
+		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, View: known, TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata", MembershipNamespace: "nodekeeper-system",
 	}
 }
 
@@ -116,7 +116,7 @@ func TestHelpIsPrintedAndIsNoError(t *testing.T) {
 	for _, arg := range []string{"-h", "-help", "--help"} {
 		var stderr bytes.Buffer
 		_, err := parse(&stderr, arg)
-		require.ErrorIs(t, err, service.ErrHelp)
+		require.ErrorIs(t, err, daemon.ErrHelp)
 		for _, want := range []string{"Usage of watcher:", "-kubeconfig file", `(default "node-metadata")`, "-identity name"} {
 			assert.Contains(t, stderr.String(), want)
 		}
@@ -126,7 +126,7 @@ func TestHelpIsPrintedAndIsNoError(t *testing.T) {
 func TestVersionIsAskedForWhateverElseIsSaid(t *testing.T) {
 	for _, args := range [][]string{{"--version"}, {"-version", "--metadata-namespace=A_B"}, {"--version", "now"}} {
 		_, err := parse(io.Discard, args...)
-		require.ErrorIs(t, err, service.ErrVersion, "%v", args)
+		require.ErrorIs(t, err, daemon.ErrVersion, "%v", args)
 	}
 	_, err := parse(io.Discard, "--version=false")
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/test/controlplane"
 )
@@ -40,7 +41,7 @@ func newUser(t *testing.T) *user {
 }
 
 // grant gives the user permissions and returns when the API server knows of them.
-func (u *user) grant(t *testing.T, permissions ...service.Permission) {
+func (u *user) grant(t *testing.T, permissions ...daemon.Permission) {
 	t.Helper()
 	c := newClient(t)
 	for _, p := range permissions {
@@ -61,7 +62,7 @@ func (u *user) grant(t *testing.T, permissions ...service.Permission) {
 	}
 }
 
-func (u *user) may(t *testing.T, p service.Permission) bool {
+func (u *user) may(t *testing.T, p daemon.Permission) bool {
 	t.Helper()
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: p.Namespace, Verb: p.Verb, Group: p.Group, Resource: p.Resource},
@@ -71,12 +72,12 @@ func (u *user) may(t *testing.T, p service.Permission) bool {
 }
 
 // check makes a service of the user.
-func (u *user) check(ctx context.Context, transactions, records string, needed ...service.Permission) error {
+func (u *user) check(ctx context.Context, transactions, records string, needed ...daemon.Permission) error {
 	_, err := service.New(ctx, service.Config{
 		Program: "watcher", Permissions: needed,
 		Options: &service.Options{
-			Kubeconfig: u.kubeconfig, TransactionNamespace: transactions, MetadataNamespace: records, MembershipNamespace: records,
-			MetricsBindAddress: "0", HealthProbeBindAddress: "0",
+			Options:              daemon.Options{Kubeconfig: u.kubeconfig, MetricsBindAddress: "0", HealthProbeBindAddress: "0"},
+			TransactionNamespace: transactions, MetadataNamespace: records, MembershipNamespace: records,
 		},
 	})
 	return err
@@ -85,11 +86,11 @@ func (u *user) check(ctx context.Context, transactions, records string, needed .
 func TestEveryMissingPermissionIsListed(t *testing.T) {
 	c, u := newClient(t), newUser(t)
 	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
-	nodes := service.Permissions("", "nodes", "", "list", "watch")
-	maps := service.Permissions("", "configmaps", transactions, "create", "get")
-	leases := service.Permissions("coordination.k8s.io", "leases", records, "update")
-	needed := append(append(append([]service.Permission{}, nodes...), maps...), leases...)
-	u.grant(t, service.Permissions("", "namespaces", "", "get")...)
+	nodes := daemon.Permissions("", "nodes", "", "list", "watch")
+	maps := daemon.Permissions("", "configmaps", transactions, "create", "get")
+	leases := daemon.Permissions("coordination.k8s.io", "leases", records, "update")
+	needed := append(append(append([]daemon.Permission{}, nodes...), maps...), leases...)
+	u.grant(t, daemon.Permissions("", "namespaces", "", "get")...)
 
 	require.EqualError(t, u.check(t.Context(), transactions, records, needed...),
 		"this identity may not list nodes, nor watch nodes, nor create configmaps in namespace "+transactions+
@@ -105,9 +106,9 @@ func TestEveryMissingPermissionIsListed(t *testing.T) {
 func TestMissingPermissionNamesTheComponentThatGrantsIt(t *testing.T) {
 	c, u := newClient(t), newUser(t)
 	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
-	u.grant(t, service.Permissions("", "namespaces", "", "get")...)
-	needed := append(service.Permissions("", "nodes", "", "get"),
-		service.GrantedBy("deploy/components/protection", service.Permissions("", "nodes", "", "watch"))...)
+	u.grant(t, daemon.Permissions("", "namespaces", "", "get")...)
+	needed := append(daemon.Permissions("", "nodes", "", "get"),
+		daemon.GrantedBy("deploy/components/protection", daemon.Permissions("", "nodes", "", "watch"))...)
 	require.EqualError(t, u.check(t.Context(), transactions, records, needed...),
 		"this identity may not get nodes, nor watch nodes (deploy/components/protection grants it): grant it by a Role or ClusterRole")
 }
@@ -115,18 +116,18 @@ func TestMissingPermissionNamesTheComponentThatGrantsIt(t *testing.T) {
 func TestPermissionInAnotherNamespaceDoesNotCount(t *testing.T) {
 	c, u := newClient(t), newUser(t)
 	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
-	u.grant(t, service.Permissions("", "namespaces", "", "get")...)
-	u.grant(t, service.Permissions("", "configmaps", transactions, "get")...)
-	require.ErrorContains(t, u.check(t.Context(), transactions, records, service.Permissions("", "configmaps", records, "get")...),
+	u.grant(t, daemon.Permissions("", "namespaces", "", "get")...)
+	u.grant(t, daemon.Permissions("", "configmaps", transactions, "get")...)
+	require.ErrorContains(t, u.check(t.Context(), transactions, records, daemon.Permissions("", "configmaps", records, "get")...),
 		"may not get configmaps in namespace "+records)
-	require.ErrorContains(t, u.check(t.Context(), transactions, records, service.Permissions("", "configmaps", "", "get")...),
+	require.ErrorContains(t, u.check(t.Context(), transactions, records, daemon.Permissions("", "configmaps", "", "get")...),
 		"may not get configmaps: ")
 }
 
 func TestMissingNamespacesAreMade(t *testing.T) {
 	u := newUser(t)
 	transactions, records := "transactions-"+rand.String(8), "records-"+rand.String(8)
-	u.grant(t, service.Permissions("", "namespaces", "", "get", "create")...)
+	u.grant(t, daemon.Permissions("", "namespaces", "", "get", "create")...)
 	for range 2 { // the second time they are there
 		require.NoError(t, u.check(t.Context(), transactions, records))
 	}
@@ -141,7 +142,7 @@ func TestMissingNamespacesAreMade(t *testing.T) {
 func TestNamespaceThatMayNotBeMadeComesWithAdvice(t *testing.T) {
 	name := "missing-" + rand.String(8)
 	u := newUser(t)
-	u.grant(t, service.Permissions("", "namespaces", "", "get")...)
+	u.grant(t, daemon.Permissions("", "namespaces", "", "get")...)
 	err := u.check(t.Context(), name, name+"-2")
 	require.ErrorContains(t, err, "namespace "+name+" is missing: run kubectl create namespace "+name+", or let this identity create namespaces")
 	assert.ErrorContains(t, err, u.name)
@@ -150,6 +151,6 @@ func TestNamespaceThatMayNotBeMadeComesWithAdvice(t *testing.T) {
 // TestNamespaceThatMayNotBeSeenIsOneMissingPermissionOfSeveral: it may be there.
 func TestNamespaceThatMayNotBeSeenIsOneMissingPermissionOfSeveral(t *testing.T) {
 	u := newUser(t)
-	require.EqualError(t, u.check(t.Context(), "unseen", "unseen-2", service.Permissions("", "nodes", "", "get")...),
+	require.EqualError(t, u.check(t.Context(), "unseen", "unseen-2", daemon.Permissions("", "nodes", "", "get")...),
 		"this identity may not get namespaces, nor get nodes: grant it by a Role or ClusterRole")
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/test/controlplane"
@@ -25,12 +26,12 @@ import (
 func TestServiceEndsWhenTheClusterWasRewound(t *testing.T) {
 	c, h := newClient(t), rewind.New()
 	mgr, err := service.New(t.Context(), service.Config{Program: "watcher", Rewind: h, Options: &service.Options{
-		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
-		MetricsBindAddress: "0", HealthProbeBindAddress: "0",
+		Options:              daemon.Options{Kubeconfig: api.Kubeconfig, MetricsBindAddress: "0", HealthProbeBindAddress: "0"},
+		TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
 	}})
 	require.NoError(t, err)
 	require.Error(t, h.Compare("10", "9"))
-	require.ErrorIs(t, service.Run(t.Context(), mgr), rewind.ErrRewound)
+	require.ErrorIs(t, daemon.Run(t.Context(), mgr), rewind.ErrRewound)
 }
 
 // TestWriteIsNotSentAgainByTheClient: that of an API server that shuts down would come to the next one, with another etcd perhaps.

@@ -6,24 +6,24 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/ring"
-	"nodekeeper.dev/internal/shardlease"
 )
 
 // Join makes the manager a member of the ring that cfg says, which needs a Group only. The Leases of
 // the members are in the membership namespace.
-func Join(mgr manager.Manager, cfg shardlease.Config, o *Options) (*shardlease.Member, error) {
+func Join(mgr manager.Manager, cfg ring.Config, o *Options) (*ring.Member, error) {
 	return JoinAs(mgr, cfg, o, func(run manager.RunnableFunc) manager.Runnable { return run })
 }
 
 // JoinAs is Join, but that the manager runs the member as what as makes of it.
-func JoinAs(mgr manager.Manager, cfg shardlease.Config, o *Options, as func(manager.RunnableFunc) manager.Runnable) (*shardlease.Member, error) {
+func JoinAs(mgr manager.Manager, cfg ring.Config, o *Options, as func(manager.RunnableFunc) manager.Runnable) (*ring.Member, error) {
 	c, err := coordinationv1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("joining the ring: %w", err)
 	}
 	cfg.Client, cfg.Namespace, cfg.GroupLabel, cfg.Name = c, o.MembershipNamespace, ring.Label, o.Identity
-	m := shardlease.New(cfg)
+	m := ring.New(cfg)
 	if err := mgr.Add(as(m.Run)); err != nil {
 		return nil, fmt.Errorf("joining the ring: %w", err)
 	}
@@ -31,6 +31,6 @@ func JoinAs(mgr manager.Manager, cfg shardlease.Config, o *Options, as func(mana
 }
 
 // RingPermissions are what a member needs.
-func RingPermissions(o *Options) []Permission {
-	return Permissions("coordination.k8s.io", "leases", o.MembershipNamespace, "get", "list", "watch", "create", "update", "delete")
+func RingPermissions(o *Options) []daemon.Permission {
+	return daemon.Permissions("coordination.k8s.io", "leases", o.MembershipNamespace, "get", "list", "watch", "create", "update", "delete")
 }

@@ -2,37 +2,15 @@ package service
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
-	"syscall"
-	"time"
 
-	"github.com/go-logr/logr"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/rewind"
-	"nodekeeper.dev/internal/version"
-)
-
-const (
-	// shutdownTimeout leaves the process a second of the five in which it must end.
-	shutdownTimeout = 4 * time.Second
-	// abandonTimeout is when to abandon a manager that should have ended by shutdownTimeout, see
-	// [Run].
-	abandonTimeout = shutdownTimeout + 500*time.Millisecond
-	// readyTimeout is shorter than the second that a probe waits by default.
-	readyTimeout = 500 * time.Millisecond
 )
 
 // Config configures a service.
@@ -47,73 +25,19 @@ type Config struct {
 	// rewound. It may be nil.
 	Rewind *rewind.Detector
 	// Permissions are what the service must be allowed to do.
-	Permissions []Permission
+	Permissions []daemon.Permission
 }
 
-// WithLogger returns ctx with the logger of the program, which writes JSON lines to w.
-func WithLogger(ctx context.Context, w io.Writer, o *Options) context.Context {
-	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.Level(-o.Verbosity)})
-	log := logr.FromSlogHandler(handler).WithValues("identity", o.Identity)
-	return logf.IntoContext(ctx, log)
-}
-
-// ShareLogger gives the logger of ctx to the libraries that log without a context. It is not safe
-// for concurrent use with anything that logs: call it when a program starts.
-func ShareLogger(ctx context.Context) {
-	log := logf.FromContext(ctx)
-	logf.SetLogger(log)
-	klog.SetLogger(log)
-}
-
-// LogStart logs the program's version and all of its settings.
-func LogStart(ctx context.Context, fs *flag.FlagSet) {
-	settings := map[string]string{}
-	fs.VisitAll(func(f *flag.Flag) { settings[f.Name] = f.Value.String() })
-	delete(settings, "version") // not a setting
-	logf.FromContext(ctx).Info("Started", "program", fs.Name(), "version", version.Version, "commit", version.Commit(), "flags", settings)
-}
-
-// New connects to the cluster, checks that the service can work there, and returns a manager whose
-// client reads the API server itself and not the cache. With [Options.WaitForCluster] it returns
-// when the service can work there. An error is one line that says what to do. The probes answer
-// from then on, until ctx is done.
+// New returns a manager as [daemon.New] does, whose client reads the API server itself and not the
+// cache.
 func New(ctx context.Context, cfg Config) (manager.Manager, error) {
-	rc, err := restConfig(cfg.Program, cfg.Options)
-	if err != nil {
-		return nil, err
-	}
-	p := newProbes()
-	if err := p.serve(ctx, cfg.Options.HealthProbeBindAddress); err != nil {
-		return nil, withAdvice(err)
-	}
-	if err := checkCluster(ctx, rc, cfg, p); err != nil {
-		return nil, err
-	}
-	if cfg.Rewind != nil {
-		cfg.Cache.NewInformer = cfg.Rewind.Informers(cfg.Cache.NewInformer)
-	}
-	made, err := manager.New(rc, manager.Options{
-		Scheme: scheme.Scheme,
-		Logger: logf.FromContext(ctx),
-		Cache:  compacted(cfg.Cache),
-		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
-			options.Cache = nil
-			return client.New(config, options)
-		},
-		Metrics:                 metricsserver.Options{BindAddress: cfg.Options.MetricsBindAddress},
-		HealthProbeBindAddress:  "0", // see probes
-		PprofBindAddress:        cfg.Options.PprofBindAddress,
-		GracefulShutdownTimeout: new(shutdownTimeout),
-		// Without the cancellation: runnables that end before the manager ends them never get
-		// ready, and then its Start never returns. The manager ends them, in the right order, when
-		// it is stopped.
-		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
+	o := cfg.Options
+	mgr, err := daemon.New(ctx, daemon.Config{
+		Program: cfg.Program, Options: &o.Options, Permissions: cfg.Permissions,
+		Namespaces: []string{o.TransactionNamespace, o.MetadataNamespace, o.MembershipNamespace},
+		Manager:    cfg.prepare,
 	})
 	if err != nil {
-		return nil, withAdvice(fmt.Errorf("preparing the service: %w", err))
-	}
-	mgr := withProbes{made, p}
-	if err := addProbes(mgr); err != nil {
 		return nil, err
 	}
 	if cfg.Rewind != nil {
@@ -124,68 +48,18 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	return mgr, nil
 }
 
-// addProbes adds to /readyz that the cache is synced.
-func addProbes(mgr manager.Manager) error {
-	err := mgr.AddReadyzCheck("cache", func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-		defer cancel()
-		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the cache is not synced: see the log for lists and watches that fail")
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("adding the readiness probe: %w", err)
+// prepare completes the options of the manager.
+func (cfg Config) prepare(rc *rest.Config, m *manager.Options) (err error) {
+	if cfg.Rewind != nil {
+		cfg.Cache.NewInformer = cfg.Rewind.Informers(cfg.Cache.NewInformer)
+	}
+	if cfg.Cache, err = wholeNodes(rc, cfg.Cache, cfg.Options.View); err != nil {
+		return err
+	}
+	m.Cache = compacted(cfg.Cache)
+	m.NewClient = func(config *rest.Config, options client.Options) (client.Client, error) {
+		options.Cache = nil
+		return client.New(config, options)
 	}
 	return nil
-}
-
-// Run runs the manager until ctx is cancelled. It may return before the manager has ended: the
-// caller must exit.
-func Run(ctx context.Context, mgr manager.Manager) error {
-	log := logf.FromContext(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	err := endOf(ctx, ended)
-	if errors.Is(err, errAbandoned) {
-		log.Info("Stopped before the caches were synced")
-		return nil
-	}
-	if err != nil {
-		return withAdvice(fmt.Errorf("running the service: %w", err))
-	}
-	log.Info("Stopped")
-	return nil
-}
-
-// errAbandoned means that the manager did not end. controller-runtime v0.25.2 still has this fault:
-// if the manager is cancelled before its caches are synced, for instance because the API server is
-// away, Start spins forever in runnableGroup.Start
-// (https://github.com/kubernetes-sigs/controller-runtime/pull/3440). It is safe to exit then:
-// nothing that writes to the cluster has started, and every write may be interrupted at any point
-// anyway.
-var errAbandoned = errors.New("the manager did not end")
-
-// endOf waits for the manager's end, for ever while ctx lasts and then for abandonTimeout.
-func endOf(ctx context.Context, ended <-chan error) error {
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(abandonTimeout)
-	defer timer.Stop()
-	select {
-	case err := <-ended:
-		return err
-	case <-timer.C:
-		return errAbandoned
-	}
-}
-
-func withAdvice(err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w: give another --metrics-bind-address or --health-probe-bind-address, or 0 for none", err)
-	}
-	return err
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/test/controlplane"
 )
@@ -53,7 +54,7 @@ func (b *buffer) String() string {
 }
 
 // wait starts a program that waits for the cluster of the kubeconfig.
-func wait(t *testing.T, kubeconfig string, needed ...service.Permission) *program {
+func wait(t *testing.T, kubeconfig string, needed ...daemon.Permission) *program {
 	t.Helper()
 	p := &program{address: freeAddress(t), made: make(chan error, 1)}
 	c, o, fs := newClient(t), &service.Options{}, flag.NewFlagSet("watcher", flag.ContinueOnError)
@@ -65,7 +66,7 @@ func wait(t *testing.T, kubeconfig string, needed ...service.Permission) *progra
 	ctx, cancel := context.WithCancel(t.Context())
 	p.cancel = cancel
 	t.Cleanup(cancel)
-	ctx = service.WithLogger(ctx, &p.log, o)
+	ctx = daemon.WithLogger(ctx, &p.log, &o.Options)
 	go func() {
 		_, err := service.New(ctx, service.Config{Program: "watcher", Options: o, Permissions: needed})
 		p.made <- err
@@ -99,11 +100,11 @@ func (p *program) says(t *testing.T, path string, status int, text string) {
 
 func TestProgramWaitsForItsRights(t *testing.T) {
 	u := newUser(t)
-	u.grant(t, service.Permissions("", "namespaces", "", "get")...)
-	p := wait(t, u.kubeconfig, service.Permissions("", "nodes", "", "watch")...)
+	u.grant(t, daemon.Permissions("", "namespaces", "", "get")...)
+	p := wait(t, u.kubeconfig, daemon.Permissions("", "nodes", "", "watch")...)
 	p.says(t, "/readyz", http.StatusInternalServerError, "[-]cluster: this identity may not watch nodes: grant it by a Role or ClusterRole")
 	p.says(t, "/healthz", http.StatusOK, "")
-	time.AfterFunc(6*time.Second, func() { u.grant(t, service.Permissions("", "nodes", "", "watch")...) }) // after one more look
+	time.AfterFunc(6*time.Second, func() { u.grant(t, daemon.Permissions("", "nodes", "", "watch")...) }) // after one more look
 	require.NoError(t, <-p.made)
 	p.says(t, "/readyz", http.StatusInternalServerError, "[+]cluster: ok\n[-]cache: ") // the manager is not started
 	assert.Equal(t, 1, strings.Count(p.log.String(), "The cluster cannot be worked with"), "one line:\n%s", p.log.String())
@@ -189,7 +190,7 @@ func TestWaitingProgramEndsWhenItIsTold(t *testing.T) {
 	err = <-p.made
 	require.Error(t, err)
 	assert.Less(t, time.Since(begin), 3*time.Second)
-	code := service.Main("watcher", nil, io.Discard, func(context.Context, []string, io.Writer) error { return err })
+	code := daemon.Main("watcher", nil, io.Discard, func(context.Context, []string, io.Writer) error { return err })
 	assert.Zero(t, code)
 }
 
@@ -197,8 +198,8 @@ func TestProbesTellEveryCheck(t *testing.T) {
 	address := freeAddress(t)
 	c := newClient(t)
 	mgr, err := service.New(t.Context(), service.Config{Program: "watcher", Options: &service.Options{
-		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
-		MetricsBindAddress: "0", HealthProbeBindAddress: address,
+		Options:              daemon.Options{Kubeconfig: api.Kubeconfig, MetricsBindAddress: "0", HealthProbeBindAddress: address},
+		TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
 	}})
 	require.NoError(t, err)
 	var broken atomic.Bool
@@ -220,15 +221,15 @@ func TestProgramIsNotReadyBeforeItsLastCheckIsAdded(t *testing.T) {
 	c := newClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	mgr, err := service.New(ctx, service.Config{Program: "watcher", Options: &service.Options{
-		Kubeconfig: api.Kubeconfig, TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
-		MetricsBindAddress: "0", HealthProbeBindAddress: address,
+		Options:              daemon.Options{Kubeconfig: api.Kubeconfig, MetricsBindAddress: "0", HealthProbeBindAddress: address},
+		TransactionNamespace: controlplane.Namespace(t, c), MetadataNamespace: controlplane.Namespace(t, c), MembershipNamespace: controlplane.Namespace(t, c),
 	}})
 	require.NoError(t, err)
 	p := &program{address: address}
 	p.says(t, "/readyz", http.StatusInternalServerError, "[-]start: the program is starting\n[+]cluster: ok\n")
 	require.NoError(t, mgr.AddReadyzCheck("own", func(*http.Request) error { return nil }))
 	ended := make(chan error, 1)
-	go func() { ended <- service.Run(ctx, mgr) }()
+	go func() { ended <- daemon.Run(ctx, mgr) }()
 	p.says(t, "/readyz", http.StatusOK, "[+]start: ok\n[+]cluster: ok\n[+]cache: ok\n[+]own: ok\n")
 	cancel()
 	require.NoError(t, <-ended)

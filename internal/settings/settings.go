@@ -24,12 +24,15 @@ const (
 	VersionAnnotation = "nodekeeper.dev/version"
 )
 
-// The settings, by the names of their flags. The first three are both programs', RecordUpdates is
-// the watchers', and the others are the processors'.
+// The settings, by the names of their flags. The first five are all programs', RecordUpdates is
+// the watchers', the next three are the processors' and the webhooks', the next three are only the
+// processors', and the last two are only the webhooks'.
 const (
 	MachineManagers = "machine-managers"
 	IgnoreLabels    = "ignore-labels"
 	NodeSelector    = "node-selector"
+	Annotations     = "preserve-annotations"
+	Taints          = "preserve-taints"
 	RecordUpdates   = "record-updates"
 	RestoreMode     = "restore-mode"
 	LiveLabels      = "live-labels"
@@ -37,6 +40,8 @@ const (
 	SaveDelay       = "save-delay"
 	Retention       = "retention"
 	Protect         = "protect"
+	Gate            = "gate"
+	HoldBack        = "hold-back"
 )
 
 // The values of the flag --protect.
@@ -61,12 +66,16 @@ var checks = map[string]func(value string) error{
 	MachineManagers: func(v string) error { _, err := nodeview.Parse(v, "", ""); return err },
 	IgnoreLabels:    func(v string) error { _, err := nodeview.Parse("", v, ""); return err },
 	NodeSelector:    func(v string) error { _, err := nodeview.Parse("", "", v); return err },
+	Annotations:     func(v string) error { _, err := nodeview.ParsePreserved(v, ""); return err },
+	Taints:          func(v string) error { _, err := nodeview.ParsePreserved("", v); return err },
 	RecordUpdates:   func(v string) error { _, err := strconv.ParseBool(v); return err },
 	RestoreMode:     func(v string) error { _, err := labels.ParseMode(v); return err },
 	LiveLabels:      func(v string) error { _, err := labels.ParsePatterns(v); return err },
 	Restricted:      func(v string) error { _, err := labels.ParseRestrictedMode(v); return err },
 	SaveDelay:       checkDuration,
 	Retention:       checkDuration,
+	Gate:            func(v string) error { _, err := strconv.ParseBool(v); return err },
+	HoldBack:        func(v string) error { _, err := labels.ParsePatterns(v); return err },
 	Protect: func(v string) error {
 		if v != ProtectNone && v != ProtectFinalizer {
 			return fmt.Errorf("unknown value %q: use %q or %q", v, ProtectNone, ProtectFinalizer)
@@ -86,9 +95,9 @@ func checkDuration(value string) error {
 // Defaults are those of the programs.
 func Defaults() Settings {
 	return Settings{
-		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, NodeSelector: "", RecordUpdates: "true",
+		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, NodeSelector: "", Annotations: "", Taints: "", RecordUpdates: "true",
 		RestoreMode: string(labels.Replace), LiveLabels: labels.DefaultLive, Restricted: string(labels.SameMachine),
-		SaveDelay: DefaultSaveDelay.String(), Retention: "0s", Protect: ProtectNone,
+		SaveDelay: DefaultSaveDelay.String(), Retention: "0s", Protect: ProtectNone, Gate: "false", HoldBack: "",
 	}
 }
 
@@ -194,6 +203,7 @@ func (s Settings) complete() Settings { return Defaults().With(s) }
 func (s Settings) View() nodeview.View {
 	all := s.complete()
 	view, _ := nodeview.Parse(all[MachineManagers], all[IgnoreLabels], all[NodeSelector]) // each of them was checked
+	view.Preserved, _ = nodeview.ParsePreserved(all[Annotations], all[Taints])
 	return view
 }
 
@@ -201,8 +211,9 @@ func (s Settings) View() nodeview.View {
 // those of [Parse] are.
 func (s Settings) Policy() labels.Policy {
 	all := s.complete()
+	view := all.View()
 	live, _ := labels.ParsePatterns(all[LiveLabels]) // it was checked
-	return labels.Policy{Mode: labels.Mode(all[RestoreMode]), Live: live, Ignored: all.View().Ignored, Restricted: labels.RestrictedMode(all[Restricted])}
+	return labels.Policy{Mode: labels.Mode(all[RestoreMode]), Live: live, Ignored: view.Ignored, Restricted: labels.RestrictedMode(all[Restricted]), Preserves: view.Preserved.Has}
 }
 
 // BatchPeriod returns how long a processor with these settings lets saves wait.

@@ -53,7 +53,7 @@ func newMetrics() metrics {
 		}, []string{"reason"}),
 	}
 	for _, typ := range txn.Types() {
-		for _, action := range []preserve.Action{preserve.Nothing, preserve.Save, preserve.Restore} {
+		for _, action := range []preserve.Action{preserve.Nothing, preserve.Save, preserve.Restore, preserve.Open} {
 			m.applied.WithLabelValues(string(typ), effect(action))
 		}
 	}
@@ -73,6 +73,8 @@ func effect(action preserve.Action) string {
 		return "saved"
 	case preserve.Restore:
 		return "restored"
+	case preserve.Open:
+		return "opened"
 	case preserve.Nothing:
 	}
 	return "dropped"

@@ -66,6 +66,8 @@ func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.De
 		if !d.IsNote() {
 			o.informSaved(t, d)
 		}
+	case preserve.Open:
+		log.Info("Removed the startup taint")
 	case preserve.Restore:
 		o.metrics.restore.Observe(max(0, time.Since(returnedAt(node.CreationTimestamp.Time, t.ObservedAt)).Seconds()))
 		log.Info("Restored labels", "count", len(d.Labels), "version", d.Marker)

@@ -33,6 +33,9 @@ func (o *Observer) Withheld(ctx context.Context, t txn.Transaction, held preserv
 		o.Warn(node, "RestrictedLabelsWithheld", "Restore", "%s: not put back, since it is unknown which machine they were saved from. "+byHand, keys, t.Node, t.Node)
 	case preserve.Dropped:
 		o.Warn(node, "RestrictedLabelsDropped", "Restore", "%s: not put back, as --restricted-labels=drop demands.", keys)
+	case preserve.NoRoom:
+		o.Warn(node, "RestrictedLabelsDropped", "Restore", "%s: not put back, and forgotten, since a record has no room for so many withheld labels. "+
+			"Set them again with kubectl label node.", keys)
 	}
 }
 

@@ -11,9 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nodekeeper.dev/internal/labels"
 )
@@ -191,8 +189,8 @@ func (t Transaction) withData(cm *corev1.ConfigMap) (Transaction, error) {
 		}
 		t.Labels[key] = value
 	}
-	if errs := metav1validation.ValidateLabels(t.Labels, field.NewPath("labels")); len(errs) > 0 {
-		return Transaction{}, malformed("%v", errs[0])
+	if err := Validate(t.Labels); err != nil {
+		return Transaction{}, malformed("%v", err)
 	}
 	if err := t.parseKeys(cm); err != nil {
 		return Transaction{}, err

@@ -42,7 +42,8 @@ type Transaction struct {
 	// Labels are the node's labels at that resourceVersion, without the marker.
 	Labels map[string]string
 	// Machine are the keys of those that only the machine's agents had set then, Unclear the keys
-	// of those of which nobody knows any more who did.
+	// of those of which nobody knows any more who did. What is in both was the machine's in an earlier
+	// state that the transaction supersedes.
 	Machine, Unclear labels.Keys
 	// Withdrawn are the keys of labels that are gone since the state before, and that agents may
 	// have removed themselves, see [agents.Withdrawn].
@@ -61,6 +62,17 @@ type Transaction struct {
 	// AtOnce reports that somebody waits for the transaction: it is applied without delay, as an
 	// Added one is. It decides nothing else.
 	AtOnce bool
+	// ByProcessor reports that the processor that applies the transaction read the Node itself,
+	// with its own flags, so that an absent key proves a removal. It is not stored.
+	ByProcessor bool
+}
+
+// EndSeen returns the transaction of the end of a stamped Node that a processor itself read, see
+// [Transaction.ByProcessor].
+func EndSeen(n *metav1.PartialObjectMetadata) Transaction {
+	t := Of(Deleted, n)
+	t.ByProcessor = true
+	return t
 }
 
 // Of returns the transaction of an event that left a Node in this state, which was stamped, see

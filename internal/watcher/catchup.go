@@ -28,7 +28,10 @@ func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, has
 	switch {
 	case !nodeview.Selected(n):
 		return nil
-	case r == nil || !preserve.Owned(*r, n.UID, marker):
+	case r == nil || !preserve.Owned(*r, n.UID, ""): // nor by its marker alone: nobody else may note a Node that was admitted with it
+		return []txn.Transaction{o.transaction(txn.Added, n, now)}
+	case marker == labels.Pending:
+		// Somebody must open the gate.
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
 	case !hasPending && preserve.IdentityOwed(*r, n.UID):
 		// Somebody must find out which machine the node is.

@@ -148,7 +148,7 @@ func (h *handler) seen(before, after *metav1.PartialObjectMetadata, missed bool)
 		if before == nil {
 			h.reportNotKept(after)
 		}
-	} else if transactions := h.observer.Observe(before, after, now); len(transactions) > 0 {
+	} else if transactions := h.observe(before, after, now, observed); len(transactions) > 0 {
 		h.put(transactions, list, observed)
 		h.added(last.Name)
 	} else if !observed && h.observer.Doubtful(before, after) {
@@ -158,6 +158,14 @@ func (h *handler) seen(before, after *metav1.PartialObjectMetadata, missed bool)
 	if !missed {
 		h.stream.Handled(last.Name, at)
 	}
+}
+
+// observe returns the transactions of an event, which was observed or concluded from a list.
+func (h *handler) observe(before, after *metav1.PartialObjectMetadata, now time.Time, observed bool) []txn.Transaction {
+	if observed {
+		return h.observer.Observe(before, after, now)
+	}
+	return h.observer.ObserveAfterGap(before, after, now)
 }
 
 // doubt keeps a node until it is compared with its record.

@@ -73,8 +73,12 @@ func (k *known) Has(ctx context.Context, t txn.Transaction) bool {
 }
 
 // awaitsNote reports whether a transaction shows what a restore did that a processor has yet to
-// note in the record.
+// note in the record. A node that has appeared with its labels got them from the webhook: nobody
+// notes that before its transaction is stored.
 func (k *known) awaitsNote(ctx context.Context, t txn.Transaction) bool {
+	if t.Type == txn.Added {
+		return false
+	}
 	saved := k.record(ctx, t.Node)
 	return saved != nil && preserve.RestoredUnnoted(t, *saved)
 }

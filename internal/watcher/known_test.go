@@ -338,6 +338,22 @@ func TestRestoreThatIsNotNotedIsRecorded(t *testing.T) {
 	}
 }
 
+// TestNodeThatAppearsWithItsLabelsIsRecordedAtOnce: the webhook put them back, and nobody notes that before.
+func TestNodeThatAppearsWithItsLabelsIsRecordedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMember(t, 0)
+		r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("10"), Source: "u1"}
+		m.shows(t, r.ConfigMap(records))
+		n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: "node-1", UID: "u2", ResourceVersion: "20", Labels: set{"rack": "r7", labels.Marker: "10"},
+		}}
+		m.OnAdd(n, false)
+		synctest.Wait()
+		assert.Equal(t, []string{"added u2@20"}, summary(queued(t, m.client, transactions, "node-1")))
+		m.cancel()
+	})
+}
+
 func change[T any](x T, do func(*T)) T {
 	do(&x)
 	return x

@@ -33,14 +33,28 @@ func (o Observer) Observe(before, after *metav1.PartialObjectMetadata, now time.
 		return []txn.Transaction{o.transaction(txn.Added, after, now)}
 	case was && after == nil:
 		return []txn.Transaction{o.transaction(txn.Deleted, before, now)}
+	case was && is && isClosed(before, after): // somebody must open it
+		return []txn.Transaction{o.change(txn.Added, before, after, now)}
 	case was && is && o.RecordUpdates && !sameLabels(before, after):
-		t := o.transaction(txn.Updated, after, now)
-		t.Withdrawn, t.Overruled = agents.Withdrawn(before, after), agents.Removed(before, after)
-		// The processor must read which machine has got restricted labels, while it is there.
-		t.AtOnce = preserve.GainsRestricted(before.Labels, t.Labels, t.Machine)
-		return []txn.Transaction{t}
+		return []txn.Transaction{o.change(txn.Updated, before, after, now)}
 	}
 	return nil
+}
+
+// ObserveAfterGap is Observe of two states with a gap in the watch between them: a gate that was closed
+// before and is closed now may have been opened in between, and closed again.
+func (o Observer) ObserveAfterGap(before, after *metav1.PartialObjectMetadata, now time.Time) []txn.Transaction {
+	if before != nil && after != nil && before.UID == after.UID && before.ResourceVersion != after.ResourceVersion &&
+		nodeview.Selected(before) && nodeview.Selected(after) && after.Labels[labels.Marker] == labels.Pending {
+		return []txn.Transaction{o.change(txn.Added, before, after, now)}
+	}
+	return o.Observe(before, after, now)
+}
+
+// isClosed reports whether somebody has closed the gate of a Node that is there: an autoscaler may
+// write the labels and taints of its template onto the Node after the kubelet has created it.
+func isClosed(before, after *metav1.PartialObjectMetadata) bool {
+	return after.Labels[labels.Marker] == labels.Pending && before.Labels[labels.Marker] != labels.Pending
 }
 
 // Doubtful reports whether two states of a node with a gap in the watch between them may hide a
@@ -49,6 +63,15 @@ func (o Observer) Observe(before, after *metav1.PartialObjectMetadata, now time.
 func (o Observer) Doubtful(before, after *metav1.PartialObjectMetadata) bool {
 	return o.RecordUpdates && before != nil && after != nil && before.UID == after.UID && nodeview.Selected(after) &&
 		before.ResourceVersion != after.ResourceVersion && sameLabels(before, after)
+}
+
+// change returns a transaction of a Node that was there before, with what has become of its labels.
+func (o Observer) change(typ txn.Type, before, after *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {
+	t := o.transaction(typ, after, now)
+	t.Withdrawn, t.Overruled = agents.Withdrawn(before, after), agents.Removed(before, after)
+	// The processor must read which machine has got restricted labels, while it is there.
+	t.AtOnce = preserve.GainsRestricted(before.Labels, t.Labels, t.Machine)
+	return t
 }
 
 func (o Observer) transaction(typ txn.Type, n *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -64,6 +65,9 @@ func TestObserve(t *testing.T) {
 		"resync":               {before: state("a", "5", set{"rack": "r7"}), after: state("a", "5", set{"rack": "r7"})},
 		"marker came":          {before: state("a", "5", set{"rack": "r7"}), after: state("a", "6", set{"rack": "r7", labels.Marker: "3"})},
 		"marker changed":       {before: state("a", "5", set{labels.Marker: "3"}), after: state("a", "6", set{labels.Marker: "4"})},
+		"gate closed by hand":  {state("a", "5", set{"rack": "r7", labels.Marker: "3"}), state("a", "6", set{"rack": "r8", labels.Marker: labels.Pending}), []txn.Transaction{added("a", "6", set{"rack": "r8"}, labels.Pending)}},
+		"gate stays closed":    {before: state("a", "5", set{labels.Marker: labels.Pending}), after: state("a", "6", set{labels.Marker: labels.Pending})},
+		"gate opened":          {before: state("a", "5", set{labels.Marker: labels.Pending}), after: state("a", "6", nil)},
 		"marker went":          {before: state("a", "5", set{labels.Marker: "3"}), after: state("a", "6", nil)},
 		"no labels, two ways":  {before: state("a", "5", nil), after: state("a", "6", set{})},
 		"other incarnation": {state("a", "5", set{"rack": "r7"}), state("b", "9", set{"new": "n"}), []txn.Transaction{
@@ -110,6 +114,27 @@ func TestObserveLeavesTheNodeAsItIs(t *testing.T) {
 	assert.Equal(t, set{"rack": "r7", labels.Marker: "3"}, n.Labels, "the informer's cache shares it")
 }
 
+// TestGateThatIsClosedAfterAGap may have been opened in the gap, and closed again: somebody must open it.
+func TestGateThatIsClosedAfterAGap(t *testing.T) {
+	o := watcher.Observer{RecordUpdates: true}
+	gated := func(rv string, own set) *metav1.PartialObjectMetadata {
+		own[labels.Marker] = labels.Pending
+		return state("a", rv, own)
+	}
+	before := gated("5", set{"rack": "r7"})
+	for name, after := range map[string]*metav1.PartialObjectMetadata{"the same labels": gated("9", set{"rack": "r7"}), "other labels": gated("9", set{"rack": "r8"})} {
+		got := o.ObserveAfterGap(before, after, observed)
+		require.Len(t, got, 1, name)
+		assert.Equal(t, txn.Added, got[0].Type, name)
+		assert.Equal(t, labels.Pending, got[0].Marker, name)
+	}
+	assert.Empty(t, o.ObserveAfterGap(before, before, observed), "nothing has happened")
+	assert.Empty(t, o.Observe(before, gated("9", set{"rack": "r7"}), observed), "nothing was missed")
+	opened := state("a", "9", set{"rack": "r8"})
+	assert.Equal(t, o.Observe(before, opened, observed), o.ObserveAfterGap(before, opened, observed))
+	assert.Equal(t, o.Observe(before, nil, observed), o.ObserveAfterGap(before, nil, observed))
+}
+
 func TestCatchUp(t *testing.T) {
 	saved := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("3"), Source: "a", Restored: record.Restoration{UID: "b", Revision: revision.MustParse("5")}}
 	for name, tc := range map[string]struct {
@@ -129,8 +154,9 @@ func TestCatchUp(t *testing.T) {
 		"source, all labels gone":              {state("a", "9", nil), &saved, txn.Updated, ""},
 		"restored, unchanged":                  {state("b", "9", set{"rack": "r7", labels.Marker: "3"}), &saved, "", ""},
 		"restored, changed":                    {state("b", "9", set{"rack": "r8", labels.Marker: "3"}), &saved, txn.Updated, ""},
-		"restored but not noted, unchanged":    {state("c", "9", set{"rack": "r7", labels.Marker: "3"}), &saved, "", ""},
-		"restored but not noted, changed":      {state("c", "9", set{labels.Marker: "3"}), &saved, txn.Updated, ""},
+		"restored but not noted, unchanged":    {state("c", "9", set{"rack": "r7", labels.Marker: "3"}), &saved, txn.Added, txn.Added},
+		"restored but not noted, changed":      {state("c", "9", set{labels.Marker: "3"}), &saved, txn.Added, txn.Added},
+		"source, behind the startup taint":     {state("a", "9", set{"rack": "r7", labels.Marker: labels.Pending}), &saved, txn.Added, txn.Added},
 		"not looked after, no record":          {unselected("a", "9", nil), nil, "", ""},
 		"not looked after, changed":            {unselected("a", "9", nil), &saved, "", ""},
 	} {

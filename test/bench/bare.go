@@ -56,7 +56,10 @@ func (b *bareClient) found(ctx context.Context) error {
 	}
 	return b.each(ctx, b.members(), func(ctx context.Context, m *member) error {
 		r := b.records[m.name]
-		r.Record = record.Record{Node: m.name, Labels: m.labels, Revision: revision.Of(m.resourceVersion), Source: m.uid, SavedAt: time.Now()}
+		r.Record = record.Record{
+			Node: m.name, Labels: b.setup.saved(m), Revision: revision.Of(m.resourceVersion), Source: m.uid, SavedAt: time.Now(),
+			Identity: nameOnly(m.uid),
+		}
 		r.object = r.ConfigMap(metadataNamespace)
 		if err := b.api.Create(ctx, r.object); err != nil {
 			return fmt.Errorf("founding the record of node %s: %w", m.name, err)
@@ -64,6 +67,10 @@ func (b *bareClient) found(ctx context.Context) error {
 		return nil
 	})
 }
+
+// nameOnly is what a processor notes of a machine that says nothing of itself. Without it, restricted labels of a Node that goes
+// before a processor has read it belong to a machine that nobody knows, and are withheld.
+func nameOnly(uid types.UID) record.Identity { return record.Identity{UID: uid} }
 
 // cycle deletes every node and creates it again, and returns when all has been written.
 func (b *bareClient) cycle(ctx context.Context) error {
@@ -100,7 +107,7 @@ func (b *bareClient) save(ctx context.Context, t txn.Transaction) error {
 	defer close(b.records[t.Node].isSaved)
 	return b.apply(ctx, t, func() error {
 		r := b.records[t.Node]
-		r.Record = record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID, SavedAt: time.Now()}
+		r.Record = record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID, SavedAt: time.Now(), Identity: nameOnly(t.UID)}
 		return b.write(ctx, r)
 	})
 }
@@ -113,7 +120,9 @@ func (b *bareClient) restore(ctx context.Context, m *member) error {
 		if err := b.patch(ctx, m, r.Revision.String()); err != nil {
 			return err
 		}
-		r.Record = preserve.Noted(r.Record, preserve.Node{}, preserve.Node{UID: m.uid, Revision: revision.Of(m.resourceVersion), Labels: r.Labels})
+		r.Record = preserve.Noted(r.Record, preserve.Node{}, preserve.Node{
+			UID: m.uid, Revision: revision.Of(m.resourceVersion), Labels: r.Labels, IdentityRead: true,
+		})
 		return b.write(ctx, r)
 	})
 }

@@ -110,6 +110,11 @@ func (c *cluster) startSome(ctx context.Context, watchers, processors int) error
 	if err := c.awaitReady(ctx); err != nil {
 		return err
 	}
+	if c.site != nil {
+		if err := c.startWebhook(ctx); err != nil {
+			return err
+		}
+	}
 	_, err := c.see.awaitQuiet(ctx, nil)
 	return err
 }
@@ -143,9 +148,10 @@ func (c *cluster) check(ctx context.Context) error {
 type window struct {
 	*cluster
 
-	began  time.Time
-	calls  calls
-	usages map[string]programs.Usage
+	began   time.Time
+	calls   calls
+	answers answers
+	usages  map[string]programs.Usage
 }
 
 // measured is what was in a window.
@@ -153,6 +159,10 @@ type measured struct {
 	took time.Duration
 	// latencies are from the creation of each node to its labels, sorted.
 	latencies []time.Duration
+	// creations are how long the requests that created the nodes took, sorted.
+	creations []time.Duration
+	// answers are those of the webhook.
+	answers answers
 	// calls are for each node, usages those of each process: the CPU time in the window, the peak since the process started.
 	calls  calls
 	usages map[string]programs.Usage
@@ -163,8 +173,13 @@ func (c *cluster) window(ctx context.Context) (*window, error) {
 	if err != nil {
 		return nil, err
 	}
+	answered, err := c.answers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.created.take() // before the window
 	used, err := c.usages()
-	return &window{cluster: c, calls: before, usages: used, began: time.Now()}, err
+	return &window{cluster: c, calls: before, answers: answered, usages: used, began: time.Now()}, err
 }
 
 // end ends the window when every lock is gone, if all can be: what their removal costs belongs to it.
@@ -178,6 +193,10 @@ func (w *window) end(ctx context.Context, nodes int) (*measured, error) {
 	if err != nil {
 		return nil, err
 	}
+	answered, err := w.cluster.answers(ctx)
+	if err != nil {
+		return nil, err
+	}
 	used, err := w.cluster.usages()
 	if err != nil {
 		return nil, err
@@ -186,7 +205,7 @@ func (w *window) end(ctx context.Context, nodes int) (*measured, error) {
 		u.CPU -= w.usages[identity].CPU
 		used[identity] = u
 	}
-	return &measured{calls: after.since(w.calls).per(float64(nodes)), usages: used}, nil
+	return &measured{creations: w.created.take(), answers: answered.since(w.answers), calls: after.since(w.calls).per(float64(nodes)), usages: used}, nil
 }
 
 // awaitUnlocked returns when no node is locked. It looks by metadata only, and seldom, as that is counted too.

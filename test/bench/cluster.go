@@ -2,18 +2,26 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
+	"nodekeeper.dev/test/webhooks"
 )
 
 // The namespaces that nodekeeper's programs use by default.
@@ -29,10 +37,56 @@ const (
 	stopTimeout = 10 * time.Second
 )
 
+// setup is what the nodes of a cluster have, and what nodekeeper keeps of it.
+type setup struct {
+	// images is how many images the status of each node names. A kubelet names 50.
+	images int
+	// preserves reports whether the user gives each node a taint and an annotation, and nodekeeper keeps these.
+	preserves bool
+	// webhook reports whether a webhook runs, gate whether it gates every returning node.
+	webhook, gate bool
+	// kubelets reports whether nodes are created by their kubelets.
+	kubelets bool
+}
+
+// args are the flags of the programs.
+func (s setup) args(program string) (all []string) {
+	if s.preserves {
+		all = append(all, "--preserve-taints=dedicated", "--preserve-annotations=example.com/*")
+	}
+	if program == "webhook" && s.gate {
+		all = append(all, "--gate")
+	}
+	return all
+}
+
+// saved is what is saved of a node.
+func (s setup) saved(m *member) map[string]string {
+	if !s.preserves {
+		return m.labels
+	}
+	all := maps.Clone(m.labels)
+	all[labels.TaintKey("dedicated", string(corev1.TaintEffectNoSchedule))] = "gpu"
+	all[labels.AnnotationKey("example.com/owner")] = "team-a"
+	return all
+}
+
+// status is what the kubelet of a node reports of its images.
+func (s setup) status() corev1.NodeStatus {
+	var status corev1.NodeStatus
+	for i := range s.images {
+		name := fmt.Sprintf("registry.example.com/team-%d/image-%d", i%7, i)
+		digest := fmt.Sprintf("%x", sha256.Sum256([]byte(name)))
+		status.Images = append(status.Images, corev1.ContainerImage{Names: []string{name + "@sha256:" + digest, name + ":v1.0." + strconv.Itoa(i)}, SizeBytes: 1 << 28})
+	}
+	return status
+}
+
 // cluster is a control plane of its own with nodekeeper's programs in it.
 type cluster struct {
 	plane *controlplane.ControlPlane
 	api   client.WithWatch // reads and writes the API server itself
+	site  *webhooks.Site   // nil without a webhook
 	see   *observer
 
 	// kubeconfig is the way of the programs to the API server.
@@ -43,16 +97,20 @@ type cluster struct {
 	// isMaimed says that a program was killed, whose locks may stay for minutes.
 	isMaimed bool
 
+	setup    setup
 	profiles profiles
 	// profiled are the addresses of the profiles of programs, by identity.
 	profiled map[string]string
 	// fleet are the nodes that there are to be, by name.
 	fleet map[string]*member
+	// created are how long requests took that created nodes.
+	created durations
 }
 
 // openCluster starts a control plane in which nothing runs yet. The caller owes it a close.
-func openCluster(ctx context.Context) (*cluster, error) {
+func openCluster(ctx context.Context, s setup) (*cluster, error) {
 	plane, err := controlplane.Start(controlplane.Options{APIServerArgs: map[string][]string{
+		"enable-admission-plugins": {"NodeRestriction"},
 		// It renews a Lease of its own otherwise, which would be counted.
 		"feature-gates": {"APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false"},
 	}})
@@ -60,7 +118,7 @@ func openCluster(ctx context.Context) (*cluster, error) {
 		return nil, err
 	}
 	c := &cluster{
-		plane: plane, kubeconfig: plane.Kubeconfig, started: map[string]int{},
+		setup: s, plane: plane, kubeconfig: plane.Kubeconfig, started: map[string]int{},
 		fleet: map[string]*member{}, profiled: map[string]string{},
 	}
 	if err := c.open(ctx); err != nil {
@@ -81,8 +139,47 @@ func (c *cluster) open(ctx context.Context) error {
 			return fmt.Errorf("creating namespace %s: %w", name, err)
 		}
 	}
+	if c.setup.webhook {
+		c.site = &webhooks.Site{Namespace: ring.DefaultNamespace, Name: "nodekeeper"}
+		if err := c.site.Install(ctx, c.api); err != nil {
+			return err
+		}
+	}
+	if err := c.allowKubelets(ctx); err != nil {
+		return err
+	}
 	c.see, err = observe(ctx, c.api)
 	return err
+}
+
+// allowKubelets lets kubelets create Nodes, as the Node authorizer of a cluster does.
+func (c *cluster) allowKubelets(ctx context.Context) error {
+	err := c.api.Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubelets"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:nodes"}},
+	})
+	if err != nil {
+		return fmt.Errorf("giving kubelets their rights: %w", err)
+	}
+	return nil
+}
+
+// startWebhook starts the webhook and returns when the API server asks it.
+func (c *cluster) startWebhook(ctx context.Context) error {
+	if err := c.start("webhook", 1, c.site.Flags()...); err != nil {
+		return err
+	}
+	if err := c.awaitReady(ctx); err != nil {
+		return err
+	}
+	err := wait.PollUntilContextTimeout(ctx, lookPeriod, readyTimeout, true, func(ctx context.Context) (bool, error) {
+		return c.site.Answers(ctx, c.api, metadataNamespace)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until the API server asks the webhook: %w", err)
+	}
+	return c.site.Forget(ctx, c.api, metadataNamespace)
 }
 
 // start starts so many of a program, with more arguments perhaps.
@@ -90,13 +187,13 @@ func (c *cluster) start(program string, count int, args ...string) error {
 	for range count {
 		c.started[program]++
 		identity := fmt.Sprintf("%s-%d", program, c.started[program])
-		with := args
+		with := slices.Concat(c.setup.args(program), args)
 		if c.started[program] == 1 {
 			tell, url, err := c.profiles.args()
 			if err != nil {
 				return err
 			}
-			if with = slices.Concat(args, tell); url != "" {
+			if with = slices.Concat(with, tell); url != "" {
 				c.profiled[identity] = url
 			}
 		}

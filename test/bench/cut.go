@@ -17,7 +17,7 @@ import (
 // those that fall behind. It has a control plane of its own, where all programs go through one proxy.
 func cut(ctx context.Context, r *report, nodes, replicas int, period time.Duration) (err error) {
 	r.heading("%d nodes are deleted and come back, %d of each program, and all watches are cut every %s", nodes, replicas, period)
-	c, err := openCluster(ctx)
+	c, err := openCluster(ctx, setup{})
 	if err != nil {
 		return err
 	}

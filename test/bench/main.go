@@ -37,6 +37,7 @@ type options struct {
 	startup   int
 	csv       string
 	profiles  profiles
+	setup     setup
 }
 
 func main() {
@@ -77,7 +78,7 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	if o.startup > 0 {
-		if err := startup(ctx, r, o.startup); err != nil {
+		if err := startup(ctx, r, o.startup, o.setup); err != nil {
 			return fmt.Errorf("measuring the start: %w", err)
 		}
 	}
@@ -100,6 +101,11 @@ func parse(args []string) (*options, error) {
 	flags.DurationVar(&o.cut, "cut", 500*time.Millisecond, "the `time` between two cuts of all watches while nodes come back, with the last of the replicas; 0 for no such measurement")
 	flags.IntVar(&o.replace, "replace", 60, "how many `nodes` come back while replicas are killed and replaced; 0 for no such measurement")
 	flags.IntVar(&o.startup, "startup", 5000, "how many `nodes` there are when the time of a start is measured; 0 for no such measurement")
+	flags.IntVar(&o.setup.images, "images", 0, "how many `images` the status of each node names; kubelets name 50")
+	flags.BoolVar(&o.setup.preserves, "preserve", false, "give each node a taint and an annotation, which nodekeeper keeps besides the labels")
+	flags.BoolVar(&o.setup.webhook, "webhook", false, "let a webhook put the labels back in the requests that create nodes")
+	flags.BoolVar(&o.setup.gate, "gate", false, "let the webhook give every returning node the startup taint")
+	flags.BoolVar(&o.setup.kubelets, "kubelets", false, "let kubelets create the nodes, which may not set every label, and not an administrator")
 	flags.StringVar(&o.profiles.dir, "profiles", "", "`directory` for profiles of the API server and the first of each program; empty for none")
 	flags.DurationVar(&o.profiles.length, "profile-length", 10*time.Second, "how `long` a CPU profile lasts")
 	flags.StringVar(&o.csv, "csv", "", "`file` for the figures; empty for none")
@@ -124,7 +130,7 @@ func parse(args []string) (*options, error) {
 
 // measure measures everything that is to be seen with so many watchers and processors, on a control plane of its own.
 func measure(ctx context.Context, r *report, o *options, replicas int) (err error) {
-	c, err := openCluster(ctx)
+	c, err := openCluster(ctx, o.setup)
 	if err != nil {
 		return err
 	}

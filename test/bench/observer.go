@@ -107,7 +107,7 @@ func (o *observer) takeNode(typ watch.EventType, n *metav1.PartialObjectMetadata
 		l = &life{created: o.last}
 		o.lives[n.UID] = l
 	}
-	if l.restored.IsZero() && n.Labels[labels.Marker] != "" {
+	if marker := n.Labels[labels.Marker]; l.restored.IsZero() && marker != "" && marker != labels.Pending {
 		l.restored = o.last
 	}
 }

@@ -23,7 +23,7 @@ const (
 // identity, and first one of the watchers; and before that the same without a kill.
 func replaceSteadily(ctx context.Context, r *report, nodes int) (err error) {
 	r.heading("%d nodes are deleted and come back while a processor is replaced every %s", nodes, replacePeriod)
-	c, err := openCluster(ctx)
+	c, err := openCluster(ctx, setup{})
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func replaceSteadily(ctx context.Context, r *report, nodes int) (err error) {
 // replaceAtOnce measures nodes that come back just when all replicas are killed and replaced by new ones with other identities.
 func replaceAtOnce(ctx context.Context, r *report, nodes int) (err error) {
 	r.heading("%d nodes come back just when all replicas are replaced", nodes)
-	c, err := openCluster(ctx)
+	c, err := openCluster(ctx, setup{})
 	if err != nil {
 		return err
 	}

@@ -75,6 +75,12 @@ func (r *report) addMeasured(m *measured) {
 	for _, p := range []int{50, 99, 100} {
 		r.add(fmt.Sprintf("created to restored, p%d", p), "ms", float64(percentile(m.latencies, p))/float64(time.Millisecond))
 	}
+	if len(m.creations) > 0 {
+		for _, p := range []int{50, 99} {
+			r.add(fmt.Sprintf("request that creates a node, p%d", p), "ms", float64(percentile(m.creations, p))/float64(time.Millisecond))
+		}
+	}
+	m.answers.addTo(r)
 	r.add("writes per node", "", m.calls.writes())
 	r.add("reads per node", "", m.calls.reads())
 	for _, one := range m.calls.sorted() {

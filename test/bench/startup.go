@@ -7,9 +7,9 @@ import (
 )
 
 // startup measures how long the programs take to get ready where there are many nodes, each with a record that agrees.
-func startup(ctx context.Context, r *report, nodes int) (err error) {
+func startup(ctx context.Context, r *report, nodes int, s setup) (err error) {
 	r.heading("the programs start, %d nodes are there", nodes)
-	c, err := openCluster(ctx)
+	c, err := openCluster(ctx, s)
 	if err != nil {
 		return err
 	}

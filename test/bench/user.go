@@ -7,11 +7,14 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -93,17 +96,65 @@ func (c *cluster) delete(ctx context.Context, m *member) error {
 
 // register creates a node as its kubelet does: without the labels that a user gives it.
 func (c *cluster) register(ctx context.Context, m *member) error {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: kubelets(m.name)}}
-	if err := c.api.Create(ctx, n, client.FieldOwner("kubelet")); err != nil {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: kubelets(m.name)}, Status: c.setup.status()}
+	as, err := c.creator(m.name)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := as.Create(ctx, n, client.FieldOwner("kubelet")); err != nil {
 		return fmt.Errorf("creating node %s: %w", m.name, err)
 	}
+	c.created.add(time.Since(begun))
 	m.uid, m.resourceVersion = n.UID, n.ResourceVersion
 	return nil
 }
 
-// label gives a node the labels of a user.
+// creator returns the client that creates a node: that of its kubelet, if kubelets do it.
+func (c *cluster) creator(node string) (client.Client, error) {
+	if !c.setup.kubelets {
+		return c.api, nil
+	}
+	cfg := rest.CopyConfig(c.plane.Config)
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + node, Groups: []string{"system:nodes", "system:authenticated"}}
+	as, err := client.New(cfg, client.Options{Mapper: c.api.RESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("connecting as the kubelet of node %s: %w", node, err)
+	}
+	return as, nil
+}
+
+// durations are how long requests took. It is safe for concurrent use.
+type durations struct {
+	mu  sync.Mutex
+	all []time.Duration
+}
+
+func (d *durations) add(one time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all = append(d.all, one)
+}
+
+// take returns the durations that were added since the last call, sorted.
+func (d *durations) take() []time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	taken := d.all
+	d.all = nil
+	slices.Sort(taken)
+	return taken
+}
+
+// label gives a node what a user gives it: labels, and a taint and an annotation if these are kept.
 func (c *cluster) label(ctx context.Context, m *member) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": m.labels}})
+	metadata := map[string]any{"labels": m.labels}
+	change := map[string]any{"metadata": metadata}
+	if c.setup.preserves {
+		metadata["annotations"] = map[string]string{"example.com/owner": "team-a"}
+		change["spec"] = map[string]any{"taints": []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}}
+	}
+	body, err := json.Marshal(change)
 	if err != nil {
 		return fmt.Errorf("encoding the labels of node %s: %w", m.name, err)
 	}

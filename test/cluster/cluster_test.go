@@ -34,8 +34,17 @@ const (
 	records      = "node-metadata"
 )
 
-// services are the Deployments, and their containers.
-var services = []string{"watcher", "processor"}
+// services returns the names of the Deployments, which are those of their containers, too.
+func (r *realCluster) services(t require.TestingT) []string {
+	deployments := &appsv1.DeploymentList{}
+	require.NoError(t, r.client.List(context.Background(), deployments, client.InNamespace(system)))
+	require.NotEmpty(t, deployments.Items)
+	var names []string
+	for i := range deployments.Items {
+		names = append(names, deployments.Items[i].Name)
+	}
+	return names
+}
 
 const (
 	// patience is how long the walk waits for what must come. Pods of a node that is gone are moved after a minute or two.
@@ -165,7 +174,7 @@ func isReady(pod *corev1.Pod) bool {
 func (r *realCluster) allReady(t *testing.T, within time.Duration, replicas int) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		for _, service := range services {
+		for _, service := range r.services(c) {
 			pods := r.podsOf(c, service)
 			assert.Len(c, pods, replicas, service)
 			for _, pod := range pods {
@@ -175,7 +184,7 @@ func (r *realCluster) allReady(t *testing.T, within time.Duration, replicas int)
 	}, within, period)
 }
 
-// roll replaces every pod of both services.
+// roll replaces every pod of all services.
 func (r *realCluster) roll(t *testing.T, replicas int32) {
 	t.Helper()
 	r.kubectl(t, "rollout", "restart", "deployment", "-n", system)
@@ -185,7 +194,7 @@ func (r *realCluster) roll(t *testing.T, replicas int32) {
 // rolledOut waits until all pods are of the last revision, and checks that there are as many as there should be.
 func (r *realCluster) rolledOut(t *testing.T, replicas int32) {
 	t.Helper()
-	for _, service := range services {
+	for _, service := range r.services(t) {
 		r.kubectl(t, "rollout", "status", "deployment/"+service, "-n", system, "--timeout="+patience.String())
 		d := &appsv1.Deployment{}
 		require.NoError(t, r.client.Get(t.Context(), types.NamespacedName{Namespace: system, Name: service}, d))
@@ -197,7 +206,7 @@ func (r *realCluster) rolledOut(t *testing.T, replicas int32) {
 func (r *realCluster) spread(t *testing.T) {
 	t.Helper()
 	r.eventually(t, func(c *assert.CollectT) {
-		for _, service := range services {
+		for _, service := range r.services(c) {
 			var on []string
 			for _, pod := range r.podsOf(c, service) {
 				on = append(on, pod.Spec.NodeName)

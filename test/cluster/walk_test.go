@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/test/webhooks"
 )
 
 // readyWithin is what a person waits for who has applied the manifests.
@@ -45,6 +51,8 @@ func TestWalk(t *testing.T) {
 		{"labels come back to a node whose pods had to move", (*walk).loseNodeOfWatcher},
 		{"no label is lost while the only replicas are rolled", (*walk).rollMinikube},
 		{"the ha overlay has a replica on every node", (*walk).applyHA},
+		{"no version of a returned node is without its labels and without the taint", (*walk).throughWebhook},
+		{"a node whose record is gone joins untouched", (*walk).joinUntouched},
 		{"no label is lost while all replicas are rolled", (*walk).rollHA},
 		{"a drained node that is deleted comes back with its labels", (*walk).drain},
 		{"a pod without a right says which, and the others go on", (*walk).lackRight},
@@ -80,9 +88,9 @@ func (w *walk) registerAnew() {
 	w.kubelet(w.t, "restart", name, corev1.LabelTopologyZone+"=b")
 	w.t.Logf("from the node's return to its labels: %s", w.hasReturned(w.t, name, old, want))
 	assert.Equal(w.t, name, want[corev1.LabelHostname], "the kubelet's own label")
-	record := w.recordOf(w.t, name)
-	assert.Equal(w.t, "r7", record.Data["rack"])
-	assert.Equal(w.t, "blue", record.Data["example.com---SLASH---team"])
+	saved := w.recordOf(w.t, name)
+	assert.Equal(w.t, "r7", saved.Data["rack"])
+	assert.Equal(w.t, "blue", saved.Data["example.com---SLASH---team"])
 }
 
 // becomeAnotherMachine lets a node come back twice with other labels of its kubelet. In between, a person removes one of these and
@@ -134,7 +142,7 @@ func (w *walk) loseNodeOfWatcher() {
 	w.kubelet(w.t, "stop", name)
 	w.kubectl(w.t, "delete", "node", name)
 	w.eventually(w.t, func(c *assert.CollectT) {
-		for _, service := range services {
+		for _, service := range w.services(w.t) {
 			pods := w.podsOf(c, service)
 			require.Len(c, pods, 1)
 			assert.NotEqual(c, name, pods[0].Spec.NodeName, "pod %s is on the node that is gone", pods[0].Name)
@@ -159,6 +167,74 @@ func (w *walk) applyHA() {
 	w.spread(w.t)
 }
 
+// throughWebhook lets a kubelet register with labels of which it may not set some itself.
+func (w *walk) throughWebhook() {
+	name := w.nodes[len(w.nodes)-1]
+	w.kubectl(w.t, "label", "node", name, "rack=r9", "node-role.kubernetes.io/gpu=", "example.k8s.io/pool=a", "--overwrite")
+	want, old := w.labelsOf(w.t, name), w.uidOf(w.t, name)
+	w.settled(w.t)
+	versions := w.versions(w.t, name)
+	w.kubectl(w.t, "delete", "node", name)
+	w.kubelet(w.t, "restart", name)
+	w.hasReturned(w.t, name, old, want)
+	var first *corev1.Node
+	for _, n := range versions() {
+		if n.UID == old {
+			continue
+		}
+		if first == nil {
+			first = n
+		}
+		if !slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate) {
+			assert.Equal(w.t, want, withoutMarker(n.Labels), "version %s has no startup taint", n.ResourceVersion)
+		}
+	}
+	require.NotNil(w.t, first)
+	assert.Equal(w.t, "r9", first.Labels["rack"], "what a kubelet may set is there from the first version on")
+	assert.NotContains(w.t, first.Labels, "example.k8s.io/pool")
+}
+
+// versions records every version of a node from now on.
+func (r *realCluster) versions(t *testing.T, name string) func() []*corev1.Node {
+	t.Helper()
+	end, err := webhooks.Versions(t.Context(), r.client, name)
+	require.NoError(t, err)
+	return end
+}
+
+// joinUntouched lets a node come back that nobody knows any more.
+func (w *walk) joinUntouched() {
+	name := w.nodes[len(w.nodes)-1]
+	before := w.labelsOf(w.t, name)
+	old := w.uidOf(w.t, name)
+	w.kubectl(w.t, "delete", "node", name)
+	w.eventually(w.t, func(c *assert.CollectT) {
+		saved, err := record.Parse(w.recordOf(c, name))
+		require.NoError(c, err)
+		assert.True(c, saved.Ended)
+	}, "its end is saved: recorded later, it would found a record of the old labels")
+	w.settled(w.t)
+	require.NoError(w.t, w.client.Delete(w.t.Context(), w.recordOf(w.t, name)))
+	versions := w.versions(w.t, name)
+	w.kubelet(w.t, "restart", name)
+	w.eventually(w.t, func(c *assert.CollectT) {
+		node := w.nodeOf(c, name)
+		assert.NotEqual(c, old, node.UID)
+		assert.Equal(c, node.UID, types.UID(w.recordOf(c, name).Annotations["nodekeeper.dev/source-uid"]))
+	}, "the node is known again")
+	for _, n := range versions() {
+		if n.UID != old {
+			assert.NotContains(w.t, n.Labels, labels.Marker)
+			assert.NotContains(w.t, n.Labels, "rack")
+			assert.False(w.t, slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate))
+		}
+	}
+	for key, value := range before { // as it was, for the steps that follow
+		w.kubectl(w.t, "label", "node", name, key+"="+value, "--overwrite")
+	}
+	w.allReady(w.t, patience, 3)
+}
+
 // rollHA rolls while nodes come and go; one of them is a node on which the services run.
 func (w *walk) rollHA() {
 	c := startChurn(w.t, w.realCluster)
@@ -179,7 +255,7 @@ func (w *walk) rollHA() {
 func (w *walk) drain() {
 	name := w.nodes[1]
 	w.kubectl(w.t, "drain", name, "--ignore-daemonsets", "--timeout=2m")
-	for _, service := range services {
+	for _, service := range w.services(w.t) {
 		for _, pod := range w.podsOf(w.t, service) {
 			assert.False(w.t, pod.Spec.NodeName == name && pod.DeletionTimestamp == nil, "%s is still on the drained node", pod.Name)
 		}
@@ -219,7 +295,7 @@ func (w *walk) lackRight() {
 
 // staysWithinLimits looks at all of the steps before it.
 func (w *walk) staysWithinLimits() {
-	for _, service := range services {
+	for _, service := range w.services(w.t) {
 		most := w.usage.peak(service)
 		w.t.Logf("%s: at most %s", service, most)
 		require.NotZero(w.t, most.memory, "the kubelets have told how much memory it takes")

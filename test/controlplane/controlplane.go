@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -34,7 +35,7 @@ type Options struct {
 	EtcdArgs map[string][]string
 }
 
-// ControlPlane is a running etcd and kube-apiserver. Its methods are not safe for concurrent use; its fields may be
+// ControlPlane is a running etcd and kube-apiserver. Its methods are not safe for concurrent use unless they say so; its fields may be
 // read by anyone and do not change.
 type ControlPlane struct {
 	// Config has admin rights and no client-side rate limit.
@@ -44,6 +45,7 @@ type ControlPlane struct {
 	// Dir holds all files of this control plane; see the package comment.
 	Dir string
 
+	users     sync.Mutex
 	temporary bool // Dir goes with the control plane
 	env       *envtest.Environment
 	guard     *guard
@@ -143,8 +145,10 @@ func (c *ControlPlane) configure(bin string, opts Options) error {
 
 // KubeconfigFor writes a kubeconfig of another user, authenticated by a client certificate, and returns its path. A
 // user has the rights that RBAC objects give it or its groups, at first none; "system:serviceaccount:NS:NAME" acts as
-// that ServiceAccount.
+// that ServiceAccount. It is safe for concurrent use.
 func (c *ControlPlane) KubeconfigFor(user string, groups ...string) (path string, err error) {
+	c.users.Lock() // envtest's authority counts its certificates
+	defer c.users.Unlock()
 	added, err := c.env.AddUser(envtest.User{Name: user, Groups: groups}, nil)
 	if err != nil {
 		return "", fmt.Errorf("adding user %q: %w", user, err)

@@ -232,3 +232,30 @@ func TestServersComeBackWithTheirData(t *testing.T) {
 		}, time.Minute, 50*time.Millisecond, "the API server finds etcd again")
 	}
 }
+
+func TestPoolLendsEachControlPlaneToOneAtATime(t *testing.T) {
+	var started []*controlplane.ControlPlane
+	pool := controlplane.Pool{New: func() (*controlplane.ControlPlane, error) {
+		c, err := controlplane.Start(controlplane.Options{})
+		started = append(started, c)
+		return c, err
+	}}
+	t.Cleanup(func() { assert.NoError(t, pool.Stop()) })
+	first, err := pool.Take()
+	require.NoError(t, err)
+	second, err := pool.Take()
+	require.NoError(t, err)
+	assert.NotSame(t, first, second)
+	pool.Give(first)
+	again, err := pool.Take()
+	require.NoError(t, err)
+	assert.Same(t, first, again, "it is lent once more")
+	assert.Equal(t, []*controlplane.ControlPlane{first, second}, started)
+
+	require.NoError(t, pool.Stop())
+
+	for _, c := range started {
+		_, err := discovery.NewDiscoveryClientForConfigOrDie(c.Config).ServerVersion()
+		assert.Error(t, err, "it is stopped, lent or not")
+	}
+}

@@ -27,4 +27,7 @@
 //	func TestMain(m *testing.M) {
 //		os.Exit(controlplane.Run(m, func(c *controlplane.ControlPlane) { api = c }))
 //	}
+//
+// Where a test needs an API server for itself, since what it starts sees all Nodes, a [Pool] lends them, so that
+// such tests can run in parallel.
 package controlplane

@@ -21,12 +21,15 @@ const cleanupTimeout = 5 * time.Second
 // Run is what a package's TestMain calls: it starts a control plane, hands it to use, runs the tests, stops the
 // control plane, and returns the exit code. A process that runs no tests, because it lists them or is a fuzzing worker,
 // gets no control plane, and there is no call of use.
-func Run(m *testing.M, use func(*ControlPlane)) int {
+func Run(m *testing.M, use func(*ControlPlane)) int { return RunWith(m, Options{}, use) }
+
+// RunWith is Run with a control plane of these options.
+func RunWith(m *testing.M, o Options, use func(*ControlPlane)) int {
 	flag.Parse()
 	if flag.Lookup("test.list").Value.String() != "" || flag.Lookup("test.fuzzworker").Value.String() == "true" {
 		return m.Run()
 	}
-	c, err := Start(Options{})
+	c, err := Start(o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

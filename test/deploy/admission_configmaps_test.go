@@ -76,6 +76,7 @@ func foreign() map[string]*corev1.ConfigMap {
 
 // TestWhatIsOursIsWhatTheProgramsTakeForIt: the policy is written in another language than the programs.
 func TestWhatIsOursIsWhatTheProgramsTakeForIt(t *testing.T) {
+	t.Parallel()
 	belongs := map[string]func(*corev1.ConfigMap) bool{transactions: txn.Ours, metadata: record.Ours}
 	for name, cm := range ours() {
 		assert.True(t, belongs[cm.Namespace](cm), name)
@@ -94,7 +95,7 @@ func add[T client.Object](t *testing.T, c client.Client, obj T) T {
 }
 
 func TestNobodyForgesWhatIsOurs(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	for who, forger := range map[string]client.Client{"edit": editor(t, c), "admin": admin(t, c)} {
 		for what, cm := range ours() {
@@ -122,7 +123,7 @@ func TestNobodyForgesWhatIsOurs(t *testing.T) {
 }
 
 func TestNobodyMakesForeignConfigMapsOurs(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	forger := editor(t, c)
 	for name, tc := range map[string]struct{ namespace, patch string }{
@@ -155,7 +156,7 @@ func TestNobodyMakesForeignConfigMapsOurs(t *testing.T) {
 }
 
 func TestForeignConfigMapsPass(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	user := editor(t, c)
 	for name, cm := range foreign() {
@@ -176,7 +177,8 @@ func TestForeignConfigMapsPass(t *testing.T) {
 
 // TestLargestOfOursPass: the evaluation of a policy may cost only so much.
 func TestLargestOfOursPass(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	t.Parallel()
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	labels := set{}
 	for i := range 16_000 {
@@ -196,7 +198,8 @@ func TestLargestOfOursPass(t *testing.T) {
 
 // TestNobodyForgesTheTimeOfAbsence: the only Lease that decides about what is saved.
 func TestNobodyForgesTheTimeOfAbsence(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	t.Parallel()
+	c := newCluster(t, rest.NoWarnings{})
 	installObjects(t, c, variant{base, []string{withRetention}}.render(t))
 	forger := editor(t, c)
 	refused(t, forger.Create(t.Context(), retentionLease()), needed, "create")
@@ -218,7 +221,8 @@ func TestNobodyForgesTheTimeOfAbsence(t *testing.T) {
 
 // TestMigrationOfStorageIsNoChange: the controller of Kubernetes applies an object of which it says nothing but the name.
 func TestMigrationOfStorageIsNoChange(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	t.Parallel()
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	there := add(t, c, aRecord("migrated-"+rand.String(5)))
 	empty := client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"uid":"`+string(there.UID)+

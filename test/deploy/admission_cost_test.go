@@ -31,9 +31,9 @@ func (a spent) since(b spent) spent { return spent{a.count - b.count, a.seconds 
 // costs are what the writes of Nodes and ConfigMaps took, and the policies in all requests.
 type costs struct{ writes, policies spent }
 
-func costsOf(t *testing.T) costs {
+func costsOf(t *testing.T, c *cluster) costs {
 	t.Helper()
-	d, err := discovery.NewDiscoveryClientForConfig(api.Config)
+	d, err := discovery.NewDiscoveryClientForConfig(c.plane.Config)
 	require.NoError(t, err)
 	text, err := d.RESTClient().Get().AbsPath("/metrics").Do(t.Context()).Raw()
 	require.NoError(t, err)
@@ -112,15 +112,15 @@ func (o turn) String() string {
 
 func (h *herd) turn() turn {
 	h.story.t.Helper()
-	pid, err := api.PID(controlplane.APIServer)
+	pid, err := h.story.client.plane.PID(controlplane.APIServer)
 	require.NoError(h.story.t, err)
 	usage, err := programs.UsageOf(pid)
 	require.NoError(h.story.t, err)
-	before := costsOf(h.story.t)
+	before := costsOf(h.story.t, h.story.client)
 	h.delete()
 	h.create(false)
 	h.areRestored()
-	after := costsOf(h.story.t)
+	after := costsOf(h.story.t, h.story.client)
 	used, err := programs.UsageOf(pid)
 	require.NoError(h.story.t, err)
 	return turn{costs{after.writes.since(before.writes), after.policies.since(before.policies)}, used.CPU - usage.CPU}

@@ -45,7 +45,8 @@ func breakPolicy(t *testing.T, c client.Client, name string) (mend func()) {
 }
 
 func TestPolicyThatDoesNotCompileIsRefused(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	t.Parallel()
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	policy := &admissionv1.ValidatingAdmissionPolicy{}
 	require.NoError(t, c.Get(t.Context(), types.NamespacedName{Name: "nodekeeper-nodes"}, policy))
@@ -57,6 +58,7 @@ func TestPolicyThatDoesNotCompileIsRefused(t *testing.T) {
 
 // TestRestoreWaitsForThePolicyOfNodes whose evaluation fails.
 func TestRestoreWaitsForThePolicyOfNodes(t *testing.T) {
+	t.Parallel()
 	s := newStory(t, variant{minikube, nil})
 	s.start("watcher")
 	s.start("processor", "--save-delay=0")
@@ -86,6 +88,7 @@ func TestRestoreWaitsForThePolicyOfNodes(t *testing.T) {
 
 // TestRestoreWaitsForThePolicyOfConfigMaps whose evaluation fails. Meanwhile, a watcher holds what it saw.
 func TestRestoreWaitsForThePolicyOfConfigMaps(t *testing.T) {
+	t.Parallel()
 	s := newStory(t, variant{minikube, nil})
 	s.start("watcher")
 	watcher := s.programs[0]

@@ -18,8 +18,9 @@ const controllerPrefix = "system:serviceaccount:kube-system:"
 
 // TestNamespacesCanBeRemoved does what the namespace controller does, in its name: it does not run here.
 func TestNamespacesCanBeRemoved(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
-	controller := actingAs(t, controllerPrefix+"namespace-controller")
+	t.Parallel()
+	c := newCluster(t, rest.NoWarnings{})
+	controller := actingAs(t, c, controllerPrefix+"namespace-controller")
 	for _, name := range []string{transactions, metadata} {
 		install(t, c)
 		require.NoError(t, c.Create(t.Context(), aTransaction("node")))
@@ -38,14 +39,15 @@ func TestNamespacesCanBeRemoved(t *testing.T) {
 			require.NoError(t, client.IgnoreNotFound(c.Delete(t.Context(), left)))
 		}
 	}
-	install(t, c) // for the tests that follow
+	install(t, c) // for the tests that follow in this cluster
 }
 
 // TestGarbageCollectorFinishesADeletion that waits for what the object owns.
 func TestGarbageCollectorFinishesADeletion(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	t.Parallel()
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
-	collector := actingAs(t, controllerPrefix+"generic-garbage-collector")
+	collector := actingAs(t, c, controllerPrefix+"generic-garbage-collector")
 	there := add(t, c, aRecord("collected-"+rand.String(5)))
 	require.NoError(t, c.Delete(t.Context(), there.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	none := merge(`{"metadata":{"finalizers":null}}`)

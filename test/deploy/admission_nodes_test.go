@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/protection"
 )
 
@@ -41,6 +43,94 @@ func fullNode() *corev1.Node {
 	}
 }
 
+// gatedNode is a fullNode with the startup taint between two others.
+func gatedNode() *corev1.Node {
+	node := fullNode()
+	node.GenerateName = "gated-"
+	node.Spec.Taints = append(node.Spec.Taints, nodeview.Gate(), corev1.Taint{Key: "example.com/late", Effect: corev1.TaintEffectNoExecute, Value: "v"})
+	return node
+}
+
+// changing patches what is different after a change of the spec.
+func changing(c client.Client, node *corev1.Node, change func(spec *corev1.NodeSpec)) error {
+	changed := node.DeepCopy()
+	change(&changed.Spec)
+	return c.Patch(context.Background(), changed, client.MergeFrom(node), client.DryRunAll)
+}
+
+func opens(spec *corev1.NodeSpec) { spec.Taints = slices.DeleteFunc(spec.Taints, nodeview.IsGate) }
+
+// opensAnd opens the gate and makes another change.
+func opensAnd(change func(spec *corev1.NodeSpec)) func(spec *corev1.NodeSpec) {
+	return func(spec *corev1.NodeSpec) {
+		opens(spec)
+		change(spec)
+	}
+}
+
+// gateOf returns the startup taint of a Node.
+func gateOf(spec *corev1.NodeSpec) *corev1.Taint {
+	return &spec.Taints[slices.IndexFunc(spec.Taints, nodeview.IsGate)]
+}
+
+// TestProcessorRemovesTheStartupTaintAndNoOther, nor does it give one.
+func TestProcessorRemovesTheStartupTaintAndNoOther(t *testing.T) {
+	c := newCluster(t, rest.NoWarnings{})
+	install(t, c)
+	processor := accountOf(t, c, "processor")
+	another := corev1.Taint{Key: "a", Effect: corev1.TaintEffectNoExecute}
+	otherwise := corev1.Taint{Key: nodeview.GateTaint, Effect: corev1.TaintEffectNoExecute}
+	ungated, gated := addNode(t, c, fullNode()), addNode(t, c, gatedNode())
+	for name, tc := range map[string]struct {
+		node   *corev1.Node
+		change func(spec *corev1.NodeSpec)
+	}{
+		"adds it":               {ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, nodeview.Gate()) }},
+		"adds it as the only":   {ungated, func(spec *corev1.NodeSpec) { spec.Taints = []corev1.Taint{nodeview.Gate()} }},
+		"with another effect":   {ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, otherwise) }},
+		"removes all":           {gated, func(spec *corev1.NodeSpec) { spec.Taints = nil }},
+		"removes another":       {gated, func(spec *corev1.NodeSpec) { spec.Taints = spec.Taints[1:] }},
+		"reorders":              {gated, func(spec *corev1.NodeSpec) { slices.Reverse(spec.Taints) }},
+		"changes its value":     {gated, func(spec *corev1.NodeSpec) { gateOf(spec).Value = "x" }},
+		"changes its effect":    {gated, func(spec *corev1.NodeSpec) { gateOf(spec).Effect = corev1.TaintEffectNoExecute }},
+		"and removes another":   {gated, opensAnd(func(spec *corev1.NodeSpec) { spec.Taints = spec.Taints[1:] })},
+		"and adds another":      {gated, opensAnd(func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, another) })},
+		"and changes a value":   {gated, opensAnd(func(spec *corev1.NodeSpec) { spec.Taints[0].Value += "x" })},
+		"and changes an effect": {gated, opensAnd(func(spec *corev1.NodeSpec) { spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule })},
+		"and reorders":          {gated, opensAnd(func(spec *corev1.NodeSpec) { slices.Reverse(spec.Taints) })},
+		"and uncordons":         {gated, opensAnd(func(spec *corev1.NodeSpec) { spec.Unschedulable = false })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.NoError(t, changing(c, tc.node, tc.change), "others may do it")
+			refused(t, changing(processor, tc.node, tc.change), "the spec of a Node")
+		})
+	}
+	require.NoError(t, changing(processor, gated, opens))
+}
+
+// TestProcessorRemovesTheOnlyTaint, and from a Node that has nothing else in its spec.
+func TestProcessorRemovesTheOnlyTaint(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, rest.NoWarnings{})
+	install(t, c)
+	processor, node := accountOf(t, c, "processor"), addNode(t, c, bareNode())
+	require.NoError(t, c.Patch(t.Context(), node, merge(`{"spec":{"taints":[{"key":"nodekeeper.dev/restoring","effect":"NoSchedule"}]}}`)))
+	require.Len(t, node.Spec.Taints, 1)
+	for name, change := range map[string]func(spec *corev1.NodeSpec){
+		"and cordons":    func(spec *corev1.NodeSpec) { spec.Unschedulable = true },
+		"and a provider": func(spec *corev1.NodeSpec) { spec.ProviderID = "cloud://x" },
+		"and an address": func(spec *corev1.NodeSpec) { spec.PodCIDR, spec.PodCIDRs = "10.0.1.0/24", []string{"10.0.1.0/24"} },
+		"and another key": func(spec *corev1.NodeSpec) {
+			spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}
+		},
+	} {
+		refused(t, changing(processor, node, opensAnd(change)), "the spec of a Node", name)
+	}
+	for _, patch := range []string{`{"spec":{"taints":null}}`, `{"spec":{"taints":[]},"metadata":{"labels":{"a":"b"}}}`} {
+		assert.NoError(t, processor.Patch(t.Context(), node.DeepCopy(), merge(patch), client.DryRunAll), patch)
+	}
+}
+
 // addNode creates a node, which is gone when the test is over.
 func addNode(t *testing.T, c client.Client, node *corev1.Node) *corev1.Node {
 	t.Helper()
@@ -54,7 +144,7 @@ func addNode(t *testing.T, c client.Client, node *corev1.Node) *corev1.Node {
 }
 
 func TestProcessorChangesOnlyLabelsAndItsFinalizerOfANode(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	processor := accountOf(t, c, "processor")
 	bare, full := addNode(t, c, bareNode()), addNode(t, c, fullNode())
@@ -109,7 +199,7 @@ func TestProcessorChangesOnlyLabelsAndItsFinalizerOfANode(t *testing.T) {
 
 // TestProcessorIsBoundInEveryKindOfPatch that its verb allows. The others are merge patches above.
 func TestProcessorIsBoundInEveryKindOfPatch(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	processor, node := accountOf(t, c, "processor"), addNode(t, c, fullNode())
 	apply := func(metadata string) string {
@@ -158,7 +248,8 @@ func TestProcessorIsBoundInEveryKindOfPatch(t *testing.T) {
 
 // TestNobodyChangesTheRestOfANode: what the policy leaves to the API server, which ignores it or refuses it.
 func TestNobodyChangesTheRestOfANode(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	t.Parallel()
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	processor, node := accountOf(t, c, "processor"), addNode(t, c, fullNode())
 	for _, patch := range []string{

@@ -36,7 +36,7 @@ const (
 )
 
 // inForce returns when the API server enforces the policies of the base.
-func inForce(t *testing.T, c client.Client) {
+func inForce(t *testing.T, c *cluster) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}}
 	require.NoError(t, c.Create(t.Context(), node))
@@ -47,15 +47,15 @@ func inForce(t *testing.T, c client.Client) {
 			// The right of the one who probes may not be in force yet.
 			assert.ErrorContains(ct, probe.Create(t.Context(), obj, client.DryRunAll), needed)
 		}
-		assert.ErrorContains(ct, processor.Patch(t.Context(), node, merge(`{"metadata":{"annotations":{"a":"b"}}}`), client.DryRunAll),
-			"may not change the annotations")
+		assert.ErrorContains(ct, processor.Patch(t.Context(), node, merge(`{"metadata":{"finalizers":["example.com/mine"]}}`), client.DryRunAll),
+			"may change no finalizer")
 	}, patience, period, "the policies are in force")
 	require.NoError(t, c.Delete(t.Context(), node))
 }
 
 // person returns a client of a user who is bound in the whole cluster to what the built-in roles of the names are made of: the
 // controller that puts these together does not run here.
-func person(t *testing.T, c client.Client, name string, roles ...string) client.Client {
+func person(t *testing.T, c *cluster, name string, roles ...string) client.Client {
 	t.Helper()
 	for _, role := range roles {
 		binding := &rbacv1.ClusterRoleBinding{
@@ -65,31 +65,31 @@ func person(t *testing.T, c client.Client, name string, roles ...string) client.
 		}
 		require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), binding)))
 	}
-	return actingAs(t, name)
+	return actingAs(t, c, name)
 }
 
-func editor(t *testing.T, c client.Client) client.Client {
+func editor(t *testing.T, c *cluster) client.Client {
 	t.Helper()
 	return person(t, c, "a-cluster-editor", "view", "edit")
 }
 
-func admin(t *testing.T, c client.Client) client.Client {
+func admin(t *testing.T, c *cluster) client.Client {
 	t.Helper()
 	return person(t, c, "a-cluster-admin", "view", "edit", "admin")
 }
 
 // actingAs returns a client that impersonates a user.
-func actingAs(t *testing.T, name string, groups ...string) client.Client {
+func actingAs(t *testing.T, c *cluster, name string, groups ...string) client.Client {
 	t.Helper()
-	cfg := rest.CopyConfig(api.Config)
+	cfg := rest.CopyConfig(c.plane.Config)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: groups}
 	return clientOf(t, cfg)
 }
 
 // accountOf returns a client with a token of a service account of the manifests.
-func accountOf(t *testing.T, c client.Client, account string) client.Client {
+func accountOf(t *testing.T, c *cluster, account string) client.Client {
 	t.Helper()
-	cfg := rest.AnonymousClientConfig(api.Config)
+	cfg := rest.AnonymousClientConfig(c.plane.Config)
 	cfg.BearerToken = tokenOf(t, c, account)
 	return clientOf(t, cfg)
 }
@@ -132,7 +132,7 @@ func retentionLease() *coordinationv1.Lease {
 }
 
 func TestTheVerbWriteIsNeeded(t *testing.T) {
-	c := newClient(t, rest.NoWarnings{})
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	for _, obj := range render(t, "users") {
 		require.NoError(t, apply(t, c, obj))
@@ -140,7 +140,7 @@ func TestTheVerbWriteIsNeeded(t *testing.T) {
 	waiting := aTransaction("waiting-" + rand.String(5))
 	require.NoError(t, c.Create(t.Context(), waiting))
 	t.Cleanup(func() { assert.NoError(t, c.Delete(context.WithoutCancel(t.Context()), waiting)) })
-	processor, people := accountOf(t, c, "processor"), actingAs(t, "somebody", "nodekeeper:editors")
+	processor, people := accountOf(t, c, "processor"), actingAs(t, c, "somebody", "nodekeeper:editors")
 	watcher := accountOf(t, c, "watcher")
 	for name, write := range map[string]func() error{
 		transactions + "/nodekeeper-watcher":   func() error { return watcher.Create(t.Context(), aTransaction("a"), client.DryRunAll) },
@@ -167,6 +167,7 @@ func TestTheVerbWriteIsNeeded(t *testing.T) {
 }
 
 func TestEditAndAdminDoNotHaveTheVerbWrite(t *testing.T) {
+	t.Parallel()
 	for _, dir := range []string{base, "users"} {
 		for _, obj := range render(t, dir) {
 			for label := range obj.GetLabels() {
@@ -178,6 +179,7 @@ func TestEditAndAdminDoNotHaveTheVerbWrite(t *testing.T) {
 
 // TestPoliciesCanBeLeftOut: the rest of an overlay stays as it is.
 func TestPoliciesCanBeLeftOut(t *testing.T) {
+	t.Parallel()
 	temporary, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	here, err := filepath.Abs(root)

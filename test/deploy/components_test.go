@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,6 +29,13 @@ const (
 	withProtection = "components/protection"
 	controlPlane   = "components/control-plane"
 	noPolicies     = "components/no-admission-policies"
+
+	withTaints      = "components/preserve-taints"
+	withAnnotations = "components/preserve-annotations"
+
+	withAdmission   = "components/admission"
+	withGate        = "components/gate"
+	withCertManager = "components/cert-manager"
 )
 
 // variant is one of these directories with components.
@@ -45,8 +53,15 @@ var variants = []variant{
 	{base, []string{withProtection}},
 	{base, []string{controlPlane}},
 	{base, []string{noPolicies}},
-	{base, []string{withRetention, withProtection, controlPlane}},
+	{base, []string{withTaints}},
+	{base, []string{withAnnotations}},
+	{base, []string{withTaints, noPolicies, withAnnotations}},
+	{base, []string{withAdmission}},
+	{base, []string{withAdmission, withGate}},
+	{base, []string{withAdmission, withCertManager}},
+	{base, []string{withRetention, withProtection, withAdmission, withGate, withCertManager, controlPlane, withAnnotations, withTaints}},
 	{ha, []string{withProtection, controlPlane}},
+	{ha, []string{withGate, withCertManager}},
 }
 
 func (v variant) String() string {
@@ -56,7 +71,7 @@ func (v variant) String() string {
 // all returns the components, with those that the directory has itself.
 func (v variant) all() []string {
 	if v.dir == ha {
-		return slices.Concat([]string{withRetention}, v.components)
+		return slices.Concat([]string{withRetention, withAdmission}, v.components)
 	}
 	return v.components
 }
@@ -67,6 +82,19 @@ func (v variant) render(t *testing.T) []object {
 	if len(v.components) == 0 {
 		return render(t, v.dir)
 	}
+	return renderOnce(t, v.String(), func() []byte { return kustomize(t, newOverlay(t, v.kustomization(t))) })
+}
+
+// renders returns what kustomize has against some components of a directory.
+func renders(t *testing.T, dir string, components ...string) error {
+	t.Helper()
+	overlay := newOverlay(t, variant{dir, components}.kustomization(t))
+	return exec.CommandContext(t.Context(), "kubectl", "kustomize", overlay).Run()
+}
+
+// kustomization is what somebody writes to get the variant.
+func (v variant) kustomization(t *testing.T) string {
+	t.Helper()
 	above := func(path string) string { return filepath.Join("..", "..", path) }
 	kustomization := map[string][]string{"resources": {above(v.dir)}}
 	for _, component := range v.components {
@@ -74,24 +102,31 @@ func (v variant) render(t *testing.T) []object {
 	}
 	content, err := yaml.Marshal(kustomization)
 	require.NoError(t, err)
-	return renderOverlay(t, string(content))
+	return string(content)
 }
 
 // renderOverlay returns the objects of a kustomization that somebody writes into a directory beside our overlays.
 func renderOverlay(t *testing.T, kustomization string) []object {
+	t.Helper()
+	return renderAt(t, newOverlay(t, kustomization))
+}
+
+// newOverlay returns that directory.
+func newOverlay(t *testing.T, kustomization string) string {
 	t.Helper()
 	deploy := t.TempDir()
 	require.NoError(t, os.CopyFS(deploy, os.DirFS(root)))
 	overlay := filepath.Join(deploy, "overlays", "mine")
 	require.NoError(t, os.Mkdir(overlay, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(kustomization), 0o600))
-	return renderAt(t, overlay)
+	return overlay
 }
 
 // TestControlPlaneComponentSelectsControlPlaneNodes: whatever value the label has, and with the taint of kubeadm.
 func TestControlPlaneComponentSelectsControlPlaneNodes(t *testing.T) {
+	t.Parallel()
 	taint := corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule}
-	for _, d := range all[appsv1.Deployment](t, variant{base, []string{controlPlane}}.render(t), "Deployment") {
+	for _, d := range all[appsv1.Deployment](t, variant{ha, []string{controlPlane}}.render(t), "Deployment") {
 		pod := podOf(&d)
 		for name, test := range map[string]struct {
 			labels map[string]string
@@ -127,6 +162,7 @@ func requires(t *testing.T, pod *corev1.Pod) labels.Selector {
 
 // TestFlagWithoutItsRightsNamesTheComponent: a processor whose flags somebody set without the components.
 func TestFlagWithoutItsRightsNamesTheComponent(t *testing.T) {
+	t.Parallel()
 	s := newStory(t, variant{dir: base})
 	// The API server may still know the rights of another test.
 	s.eventually(func(c *assert.CollectT) {
@@ -155,11 +191,13 @@ var documented = regexp.MustCompile("(?s)```yaml\n(apiVersion: kustomize.config.
 
 // TestDocumentedOverlaysWork renders them, and has the API server and the programs take what comes out.
 func TestDocumentedOverlaysWork(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
 	require.NoError(t, err)
-	c := newClient(t, rest.NoWarnings{})
+	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	var flags []string // of the processors, beside those of the base
+	var ofWebhooks []string
 	for _, overlay := range documented.FindAllSubmatch(page, -1) {
 		objects := renderOverlay(t, string(overlay[1]))
 		for _, obj := range objects {
@@ -170,6 +208,9 @@ func TestDocumentedOverlaysWork(t *testing.T) {
 			if d.Name == "processor" {
 				flags = append(flags, strings.Join(d.Spec.Template.Spec.Containers[0].Args[4:], " "))
 			}
+			if d.Name == "webhook" {
+				ofWebhooks = append(ofWebhooks, strings.Join(d.Spec.Template.Spec.Containers[0].Args[4:], " "))
+			}
 		}
 	}
 	assert.Equal(t, []string{
@@ -178,4 +219,5 @@ func TestDocumentedOverlaysWork(t *testing.T) {
 		"--protect=finalizer",                // Protection
 		"--retention=720h --retention=2160h", // Retention: the last one counts
 	}, flags)
+	assert.Equal(t, []string{"--restore-mode=merge", ""}, ofWebhooks, "where ha is below")
 }

@@ -49,6 +49,8 @@ var notUsed = map[right]string{
 	{"processor", "delete", "leases.coordination.k8s.io", systemNamespace}: orphans,
 	{"watcher", "get", "leases.coordination.k8s.io", systemNamespace}:      conflicts,
 	{"processor", "get", "leases.coordination.k8s.io", systemNamespace}:    conflicts,
+	{"webhook", "delete", "leases.coordination.k8s.io", systemNamespace}:   orphans,
+	{"webhook", "get", "leases.coordination.k8s.io", systemNamespace}:      conflicts,
 	{"processor", "delete", "configmaps", metadata}:                        "with --retention, what is left in the place of a record that was removed is deleted after a day",
 	{"processor", "get", "configmaps", transactions}: "a processor reads a transaction only after a watch was interrupted: " +
 		"the cached one may be of a lost future",
@@ -75,9 +77,20 @@ const orphans = "the Lease of a member that died is deleted after a minute, when
 // TestRightsAreExactlyEnough runs the programs with tokens of their service accounts, and lets happen whatever they have a right for: with
 // the rights of the base, with those of each component, and with all of them.
 func TestRightsAreExactlyEnough(t *testing.T) {
-	for _, components := range [][]string{nil, {withRetention}, {withProtection}, {withRetention, withProtection, controlPlane}} {
+	t.Parallel()
+	for _, components := range [][]string{
+		nil,
+		{withRetention},
+		{withProtection},
+		{withAdmission},
+		{withAdmission, withCertManager},
+		{withRetention, withProtection, withAdmission, withGate, controlPlane},
+	} {
 		v := variant{base, components}
-		t.Run(v.String(), func(t *testing.T) { checkRights(t, v) })
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			checkRights(t, v)
+		})
 	}
 }
 
@@ -93,15 +106,15 @@ func checkRights(t *testing.T, v variant) {
 	require.Empty(t, excepted.minus(given), "exceptions for what is not given")
 
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
-		done, _ := used(c, s.begin)
-		assert.Empty(c, given.minus(done, excepted), "rights that are given and not used")
+		s.audit.look(c)
+		assert.Empty(c, given.minus(s.audit.done, excepted), "rights that are given and not used")
 	}, patience/2, period)
 
-	done, forbidden := used(t, s.begin)
-	assert.Empty(t, forbidden, "requests")
-	assert.Empty(t, done.minus(given), "rights that are used, and not by these manifests given")
+	s.audit.look(t)
+	assert.Empty(t, s.audit.forbidden, "requests")
+	assert.Empty(t, s.audit.done.minus(given), "rights that are used, and not by these manifests given")
 	for one, reason := range reasons {
-		assert.NotContains(t, done, one, "this is used: the reason %q does not hold", reason)
+		assert.NotContains(t, s.audit.done, one, "this is used: the reason %q does not hold", reason)
 	}
 	for _, p := range s.programs {
 		assert.NotContains(t, p.Output(), "forbidden", p.Identity)
@@ -112,18 +125,19 @@ func checkRights(t *testing.T, v variant) {
 type story struct {
 	t        *testing.T
 	variant  variant
-	client   client.Client
+	client   *cluster
 	args     map[string][]string // of the manifests, by program
-	begin    int64               // the end of the audit log when the story began
+	audit    *audit              // since the story began
+	env      []string            // of the programs that start
 	programs []*programs.Program
 }
 
 func newStory(t *testing.T, v variant) *story {
 	t.Helper()
-	s := &story{t: t, variant: v, client: newClient(t, rest.NoWarnings{}), args: map[string][]string{}}
+	s := &story{t: t, variant: v, client: newCluster(t, rest.NoWarnings{}), args: map[string][]string{}}
 	objects := v.render(t)
 	installObjects(t, s.client, objects)
-	s.begin = auditLogSize(t)
+	s.audit = newAudit(t, s.client)
 	for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
 		s.args[d.Name] = d.Spec.Template.Spec.Containers[0].Args
 	}
@@ -183,14 +197,17 @@ func (s *story) tell() {
 	s.lock(name, "dead")
 	s.start("watcher")
 	// As in a cluster whose API server does not stream lists: these list first, then watch.
-	s.t.Setenv("KUBE_FEATURE_WatchListClient", "false")
+	s.env = []string{"KUBE_FEATURE_WatchListClient=false"}
 	s.start("watcher")
 	processor := []string{"--save-delay=1s"}
 	if s.with(withRetention) {
-		processor = append(processor, "--retention=20s") // the last one counts, and not that of the manifests
+		processor = append(processor, "--retention=12s") // the last one counts, and not that of the manifests
 	}
 	s.start("processor", processor...)
 
+	if s.with(withAdmission) {
+		s.webhook()
+	}
 	s.goWrong() // first: events are written a while after they are made
 	s.saved(name, labels)
 	s.edit(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, `{"metadata":{"labels":{"team":"blue"}}}`)
@@ -246,7 +263,7 @@ func (s *story) goWrong() {
 func (s *story) start(name string, args ...string) {
 	s.t.Helper()
 	identity := name + "-" + strconv.Itoa(len(s.programs))
-	p, err := programs.Start(name, identity, s.kubeconfigOf(name), slices.Concat(s.args[name], args)...)
+	p, err := programs.StartWith(s.env, name, identity, s.kubeconfigOf(name), slices.Concat(s.args[name], args)...)
 	require.NoError(s.t, err)
 	s.programs = append(s.programs, p)
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -257,7 +274,7 @@ func (s *story) start(name string, args ...string) {
 func (s *story) kubeconfigOf(account string) string {
 	s.t.Helper()
 	token := tokenOf(s.t, s.client, account)
-	cfg, err := clientcmd.LoadFromFile(api.Kubeconfig)
+	cfg, err := clientcmd.LoadFromFile(s.client.plane.Kubeconfig)
 	require.NoError(s.t, err)
 	require.NoError(s.t, clientcmdapi.FlattenConfig(cfg))
 	for name := range cfg.AuthInfos {

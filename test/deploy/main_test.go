@@ -2,7 +2,6 @@ package deploy_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,11 +25,11 @@ const limitedPriority = `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "A
 	}
 }]}`
 
-var (
-	api *controlplane.ControlPlane
-	// auditLog is the path of what the API server has noted.
-	auditLog string
-)
+// auditLogName is the name of what an API server notes, in the directory of its control plane.
+const auditLogName = "audit.log"
+
+// planes has the API servers of all tests.
+var planes controlplane.Pool
 
 func TestMain(m *testing.M) {
 	code, err := run(m)
@@ -42,10 +41,6 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	flag.Parse()
-	if flag.Lookup("test.list").Value.String() != "" {
-		return m.Run(), nil
-	}
 	dir, err := os.MkdirTemp("", "nodekeeper-deploy-")
 	if err != nil {
 		return 1, err
@@ -57,15 +52,17 @@ func run(m *testing.M) (code int, err error) {
 			return 1, err
 		}
 	}
-	auditLog = filepath.Join(dir, "audit.log")
-	api, err = controlplane.Start(controlplane.Options{Dir: dir, APIServerArgs: map[string][]string{
-		"audit-policy-file":             {policy},
-		"audit-log-path":                {auditLog},
-		"admission-control-config-file": {admission},
-	}})
-	if err != nil {
-		return 1, err
+	planes.New = func() (*controlplane.ControlPlane, error) {
+		own, err := os.MkdirTemp(dir, "plane-")
+		if err != nil {
+			return nil, err
+		}
+		return controlplane.Start(controlplane.Options{Dir: own, APIServerArgs: map[string][]string{
+			"audit-policy-file":             {policy},
+			"audit-log-path":                {filepath.Join(own, auditLogName)},
+			"admission-control-config-file": {admission},
+		}})
 	}
 	code = m.Run()
-	return code, api.Stop()
+	return code, planes.Stop()
 }

@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/txn"
@@ -28,6 +30,7 @@ const monitoring = "monitoring"
 var metricName = regexp.MustCompile(`\b(nodekeeper|process|rest_client|workqueue)_[a-z_]+\b`)
 
 func TestMonitoringRenders(t *testing.T) {
+	t.Parallel()
 	kinds := map[string]int{}
 	for _, obj := range render(t, monitoring) {
 		kinds[obj.GetKind()]++
@@ -38,6 +41,7 @@ func TestMonitoringRenders(t *testing.T) {
 
 // TestEveryMetricThatIsAskedForExists: those of the rules and of the dashboard, at the programs as they are built.
 func TestEveryMetricThatIsAskedForExists(t *testing.T) {
+	t.Parallel()
 	asked := map[string]bool{}
 	for _, file := range []string{"rules.yaml", "dashboard.json"} {
 		content, err := os.ReadFile(filepath.Join("..", "..", "deploy", monitoring, file))
@@ -47,36 +51,48 @@ func TestEveryMetricThatIsAskedForExists(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(asked), 20)
-	queueSomething(t, "scraped-transactions")
-	watcher, processor := scrape(t, "watcher"), scrape(t, "processor", "--protect=finalizer")
+	c := newCluster(t, rest.NoWarnings{})
+	queueSomething(t, c, "scraped-transactions")
+	watcher, processor := scrape(t, c, "watcher"), scrape(t, c, "processor", "--protect=finalizer")
+	webhook := scrape(t, c, "webhook", webhookToScrape(t, c)...)
 	tells := func(told, name string) bool { return regexp.MustCompile(`(?m)^` + name + `[{ ]`).MatchString(told) }
 	for name := range asked {
-		assert.True(t, tells(watcher+processor, name), "%s exists", name)
+		assert.True(t, tells(watcher+processor+webhook, name), "%s exists", name)
 	}
 	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
 		assert.True(t, tells(watcher, name), "%s of a watcher", name)
 		assert.True(t, tells(processor, name), "%s of a processor", name)
+		assert.True(t, tells(webhook, name), "%s of a webhook", name)
 	}
 }
 
 // queueSomething puts what a processor has to quarantine: a work queue that was never used has no depth.
-func queueSomething(t *testing.T, namespace string) {
+func queueSomething(t *testing.T, c *cluster, namespace string) {
 	t.Helper()
-	c, err := client.New(api.Config, client.Options{})
-	require.NoError(t, err)
 	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})))
 	malformed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "malformed-", Labels: map[string]string{txn.TypeLabel: "updated"}}}
 	require.NoError(t, c.Create(t.Context(), malformed))
 }
 
-// scrape runs a program and returns its metrics when it is ready.
-func scrape(t *testing.T, name string, args ...string) string {
+// webhookToScrape makes what a webhook needs to be ready, and returns its flags.
+func webhookToScrape(t *testing.T, c *cluster) []string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
-	p, err := programs.Start(name, name+"-scraped", api.Kubeconfig, append(args, "--metrics-bind-address="+address,
+	const namespace = "scraped-members"
+	for _, obj := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "webhook-certificate"}},
+		&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "scraped"}},
+	} {
+		require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), obj)))
+	}
+	return []string{"--service-namespace=" + namespace, "--webhook-configuration=scraped", "--webhook-bind-address=127.0.0.1:" + strconv.Itoa(freePort(t))}
+}
+
+// scrape runs a program and returns its metrics when it is ready.
+func scrape(t *testing.T, c *cluster, name string, args ...string) string {
+	t.Helper()
+	address := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	p, err := programs.Start(name, name+"-scraped", c.plane.Kubeconfig, append(args, "--metrics-bind-address="+address,
 		"--transaction-namespace=scraped-transactions", "--metadata-namespace=scraped-records", "--membership-namespace=scraped-members")...)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, p.Kill()) })

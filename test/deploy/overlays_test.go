@@ -25,7 +25,10 @@ import (
 
 func TestOverlaysRenderWhatTheySay(t *testing.T) {
 	common := []string{"--transaction-namespace=node-metadata-transactions", "--metadata-namespace=node-metadata", "--membership-namespace=nodekeeper-system", "--wait-for-cluster"}
-	flags := map[string]string{withRetention: "--retention=720h", withProtection: "--protect=finalizer"}
+	flags := map[string]map[string]string{
+		withRetention: {"processor": "--retention=720h"}, withProtection: {"processor": "--protect=finalizer"},
+		withGate: {"webhook": "--gate"}, withCertManager: {"webhook": "--rotate-certificate=false"},
+	}
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			objects := v.render(t)
@@ -36,9 +39,12 @@ func TestOverlaysRenderWhatTheySay(t *testing.T) {
 				args[d.Name] = d.Spec.Template.Spec.Containers[0].Args
 			}
 			want := map[string][]string{"watcher": common, "processor": common}
+			if slices.Contains(v.all(), withAdmission) {
+				want["webhook"] = common
+			}
 			for _, component := range v.all() {
-				if flag := flags[component]; flag != "" {
-					want["processor"] = append(slices.Clone(want["processor"]), flag)
+				for program, flag := range flags[component] {
+					want[program] = append(slices.Clone(want[program]), flag)
 				}
 			}
 			assert.Equal(t, want, args)
@@ -57,10 +63,16 @@ func TestProgramsKnowTheirManifests(t *testing.T) {
 			t.Run(v.String()+"/"+d.Name, func(t *testing.T) {
 				container := d.Spec.Template.Spec.Containers[0]
 				help := helpOf(t, &d)
-				require.Len(t, container.Ports, 2)
+				var ports []string
 				for _, port := range container.Ports {
 					assert.Contains(t, help, fmt.Sprintf(`(default ":%d")`, port.ContainerPort), "port %s", port.Name)
+					ports = append(ports, port.Name)
 				}
+				want := []string{"metrics", "health"}
+				if d.Name == "webhook" {
+					want = append(want, "webhook")
+				}
+				assert.Equal(t, want, ports)
 				assert.Equal(t, "health", container.LivenessProbe.HTTPGet.Port.StrVal)
 				assert.Equal(t, "health", container.ReadinessProbe.HTTPGet.Port.StrVal)
 			})
@@ -91,15 +103,21 @@ type warnings []string
 func (w *warnings) HandleWarningHeader(_ int, _, text string) { *w = append(*w, text) }
 
 func TestAPIServerTakesEveryObject(t *testing.T) {
+	t.Parallel()
 	var said warnings
-	c := newClient(t, &said)
+	c := newCluster(t, &said)
 	install(t, c)
-	manifests := map[string][]object{"protection": parse(t, filepath.Join(root, "protection", "policy.yaml"))}
+	manifests := map[string][]object{
+		"protection": parse(t, filepath.Join(root, "protection", "policy.yaml")), "gate": parse(t, gatePolicy),
+	}
 	for _, v := range variants {
 		manifests[v.String()] = v.render(t)
 	}
 	for dir, objects := range manifests {
 		for _, obj := range objects {
+			if obj.GroupVersionKind().Group == "cert-manager.io" {
+				continue // this API server does not have its types
+			}
 			assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s: %s %s", dir, obj.GetKind(), obj.GetName())
 		}
 	}
@@ -108,17 +126,26 @@ func TestAPIServerTakesEveryObject(t *testing.T) {
 
 // TestAllOverlaysAreTested finds an overlay or component that nobody has added to the tests.
 func TestAllOverlaysAreTested(t *testing.T) {
+	t.Parallel()
 	found, err := filepath.Glob(filepath.Join(root, "overlays", "*"))
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{filepath.Join(root, minikube), filepath.Join(root, ha)}, found)
 	found, err = filepath.Glob(filepath.Join(root, "components", "*"))
 	require.NoError(t, err)
-	assert.ElementsMatch(t, []string{filepath.Join(root, withRetention), filepath.Join(root, withProtection), filepath.Join(root, controlPlane), filepath.Join(root, noPolicies)}, found)
+	var components []string
+	for _, v := range variants {
+		for _, component := range v.components {
+			components = append(components, filepath.Join(root, component))
+		}
+	}
+	slices.Sort(components)
+	assert.ElementsMatch(t, slices.Compact(components), found)
 }
 
 // TestPodsAreSelected: a selector that selects nothing is no error, and does nothing.
 func TestPodsAreSelected(t *testing.T) {
-	objects := render(t, base)
+	t.Parallel()
+	objects := variant{base, []string{withAdmission}}.render(t)
 	budgets := all[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget")
 	policies := all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy")
 	for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
@@ -142,7 +169,7 @@ func TestPodsAreSelected(t *testing.T) {
 
 // TestPodsAreHardened checks what the restricted Pod Security Standard does not ask for.
 func TestPodsAreHardened(t *testing.T) {
-	for _, d := range all[appsv1.Deployment](t, render(t, base), "Deployment") {
+	for _, d := range all[appsv1.Deployment](t, variant{base, []string{withAdmission}}.render(t), "Deployment") {
 		t.Run(d.Name, func(t *testing.T) {
 			pod := d.Spec.Template.Spec
 			assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
@@ -164,12 +191,13 @@ func TestPodsAreHardened(t *testing.T) {
 // TestPodsAreAdmitted: by the Pod Security Standard, and where critical pods need a quota, as on
 // GKE.
 func TestPodsAreAdmitted(t *testing.T) {
+	t.Parallel()
 	var said warnings
-	c := newClient(t, &said)
-	install(t, c)
+	c := newCluster(t, &said)
+	installObjects(t, c, variant{base, []string{withAdmission}}.render(t))
 	grantQuotas(t, c)
 	withoutQuota := controlplane.Namespace(t, c)
-	for _, name := range []string{"watcher", "processor"} {
+	for _, name := range []string{"watcher", "processor", "webhook"} {
 		require.NoError(t, c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: withoutQuota, Name: name}}))
 	}
 	for _, v := range variants {

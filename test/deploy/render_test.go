@@ -7,13 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -33,14 +33,35 @@ const systemNamespace = "nodekeeper-system"
 // object is what a manifest says.
 type object = *unstructured.Unstructured
 
+// rendered has what kubectl made of the directories and variants: nearly every test needs some of it, and it is the same each time.
+var rendered sync.Map
+
+// renderOnce returns the objects of that key, which are the test's own.
+func renderOnce(t *testing.T, key string, manifests func() []byte) []object {
+	t.Helper()
+	known, isKnown := rendered.Load(key)
+	if !isKnown {
+		known, _ = rendered.LoadOrStore(key, manifests())
+	}
+	content, isBytes := known.([]byte)
+	require.True(t, isBytes)
+	return decode(t, content)
+}
+
 // render returns the objects of a directory under deploy, as kubectl apply -k would send them.
 func render(t *testing.T, dir string) []object {
 	t.Helper()
-	return renderAt(t, filepath.Join(root, dir))
+	return renderOnce(t, dir, func() []byte { return kustomize(t, filepath.Join(root, dir)) })
 }
 
 // renderAt is render for a directory anywhere.
 func renderAt(t *testing.T, dir string) []object {
+	t.Helper()
+	return decode(t, kustomize(t, dir))
+}
+
+// kustomize returns what kubectl makes of a directory.
+func kustomize(t *testing.T, dir string) []byte {
 	t.Helper()
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		t.Skip("there is no kubectl on this machine, which renders the manifests")
@@ -48,10 +69,10 @@ func renderAt(t *testing.T, dir string) []object {
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), "kubectl", "kustomize", dir)
 	cmd.Stderr = &stderr
-	rendered, err := cmd.Output()
+	manifests, err := cmd.Output()
 	require.NoError(t, err, "kubectl kustomize %s: %s", dir, &stderr)
 	require.Empty(t, stderr.String(), "what kubectl kustomize %s warns of", dir)
-	return decode(t, rendered)
+	return manifests
 }
 
 // parse returns the objects of a file, as kubectl apply -f would send them.
@@ -94,29 +115,19 @@ func all[T any](t *testing.T, objects []object, kind string) []T {
 	return found
 }
 
-// newClient returns a client with admin rights that hands the warnings of the API server to a handler.
-func newClient(t *testing.T, warnings rest.WarningHandler) client.Client {
-	t.Helper()
-	cfg := rest.CopyConfig(api.Config)
-	cfg.WarningHandler = warnings
-	c, err := client.New(cfg, client.Options{})
-	require.NoError(t, err)
-	return c
-}
-
 // install applies the namespaces, service accounts, roles, bindings, quotas and admission policies of the base, and returns when the
 // policies are in force.
-func install(t *testing.T, c client.Client) {
+func install(t *testing.T, c *cluster) {
 	t.Helper()
 	installObjects(t, c, render(t, base))
 }
 
 // installObjects applies those of some manifests.
-func installObjects(t *testing.T, c client.Client, objects []object) {
+func installObjects(t *testing.T, c *cluster, objects []object) {
 	t.Helper()
 	for _, obj := range objects {
 		switch obj.GetKind() {
-		case "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ResourceQuota", policyKind, bindingKind:
+		case "Namespace", "ServiceAccount", "Secret", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ResourceQuota", policyKind, bindingKind:
 			require.NoError(t, apply(t, c, obj), "applying %s %s", obj.GetKind(), obj.GetName())
 		}
 	}

@@ -2,9 +2,10 @@ package deploy_test
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -100,48 +101,66 @@ type request struct {
 	ResponseStatus struct{ Code int }
 }
 
-// auditLogSize returns how long the audit log is now, in bytes.
-func auditLogSize(t require.TestingT) int64 {
-	info, err := os.Stat(auditLog)
-	require.NoError(t, err)
-	return info.Size()
+// audit is what the service accounts have done by an audit log from an offset on.
+type audit struct {
+	path   string
+	offset int64 // where the next look begins
+	done   rights
+	// forbidden are the requests that were.
+	forbidden []string
 }
 
-// used returns what the service accounts have done by the audit log from an offset on, and the requests that were forbidden.
-func used(t require.TestingT, from int64) (found rights, forbidden []string) {
-	content, err := os.ReadFile(auditLog)
+// newAudit begins at the end of the audit log.
+func newAudit(t *testing.T, c *cluster) *audit {
+	t.Helper()
+	info, err := os.Stat(c.auditLog())
 	require.NoError(t, err)
-	found = rights{}
-	lines := bufio.NewScanner(bytes.NewReader(content[from:]))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	return &audit{path: c.auditLog(), offset: info.Size(), done: rights{}}
+}
+
+// look reads what is new since the last look: the log of all the time grows long, and a test looks often.
+func (a *audit) look(t require.TestingT) {
+	file, err := os.Open(a.path)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, file.Close()) }()
+	_, err = file.Seek(a.offset, io.SeekStart)
+	require.NoError(t, err)
+	for lines := bufio.NewReader(file); ; {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return // the last line may not be whole yet: the next look reads it again
+		}
+		require.NoError(t, err)
+		a.offset += int64(len(line))
 		var r request
-		if json.Unmarshal(lines.Bytes(), &r) != nil {
-			continue // the last line may not be whole yet
+		if json.Unmarshal(line, &r) == nil { // the first look may begin amid a line
+			a.note(r)
 		}
-		account, isOurs := strings.CutPrefix(r.User.Username, accountPrefix)
-		// What is about no object is discovery. It, and to ask what one may, is allowed to every user.
-		if !isOurs || r.ObjectRef == nil || r.ObjectRef.Resource == "selfsubjectaccessreviews" {
-			continue
-		}
-		if r.ResponseStatus.Code == http.StatusForbidden {
-			forbidden = append(forbidden, account+" "+r.Verb+" "+r.RequestURI)
-			continue
-		}
-		one := right{account, r.Verb, resourceOf(r.ObjectRef.APIGroup, r.ObjectRef.Resource), r.ObjectRef.Namespace}
-		if r.ObjectRef.Subresource != "" {
-			one.resource += "/" + r.ObjectRef.Subresource
-		}
-		if one.resource == "namespaces" {
-			one.namespace = "" // a namespace is noted as being in itself
-		}
-		found[one] = true
 	}
-	require.NoError(t, lines.Err())
-	return found, forbidden
+}
+
+func (a *audit) note(r request) {
+	account, isOurs := strings.CutPrefix(r.User.Username, accountPrefix)
+	// What is about no object is discovery. It, and to ask what one may, is allowed to every user.
+	if !isOurs || r.ObjectRef == nil || r.ObjectRef.Resource == "selfsubjectaccessreviews" {
+		return
+	}
+	if r.ResponseStatus.Code == http.StatusForbidden {
+		a.forbidden = append(a.forbidden, account+" "+r.Verb+" "+r.RequestURI)
+		return
+	}
+	one := right{account, r.Verb, resourceOf(r.ObjectRef.APIGroup, r.ObjectRef.Resource), r.ObjectRef.Namespace}
+	if r.ObjectRef.Subresource != "" {
+		one.resource += "/" + r.ObjectRef.Subresource
+	}
+	if one.resource == "namespaces" {
+		one.namespace = "" // a namespace is noted as being in itself
+	}
+	a.done[one] = true
 }
 
 func TestClusterRolesAreForNodesAndOurNamespacesOnly(t *testing.T) {
+	t.Parallel()
 	for _, role := range all[rbacv1.ClusterRole](t, render(t, base), "ClusterRole") {
 		for one := range rightsOf(role.Rules) {
 			assert.Contains(t, []string{"nodes", "namespaces"}, one.resource, "role %s", role.Name)
@@ -155,6 +174,32 @@ func TestClusterRolesAreForNodesAndOurNamespacesOnly(t *testing.T) {
 	}
 }
 
+// TestWebhookMayReadAndWriteOnlyItsOwn Secret and configuration.
+func TestWebhookMayReadAndWriteOnlyItsOwn(t *testing.T) {
+	t.Parallel()
+	names := map[string][]string{
+		"secrets": {"webhook-certificate"}, "mutatingwebhookconfigurations": {"nodekeeper"},
+		"namespaces": {transactions, metadata, systemNamespace}, "configmaps": nil, "leases": nil,
+	}
+	check := func(role string, rules []rbacv1.PolicyRule) {
+		if role != "nodekeeper-webhook" {
+			return
+		}
+		for _, rule := range rules {
+			require.Len(t, rule.Resources, 1)
+			require.Contains(t, names, rule.Resources[0])
+			assert.Equal(t, names[rule.Resources[0]], rule.ResourceNames, rule.Resources[0])
+		}
+	}
+	objects := variant{base, []string{withAdmission}}.render(t)
+	for _, r := range all[rbacv1.Role](t, objects, "Role") {
+		check(r.Name, r.Rules)
+	}
+	for _, r := range all[rbacv1.ClusterRole](t, objects, "ClusterRole") {
+		check(r.Name, r.Rules)
+	}
+}
+
 // onlyWith are the rights that a component brings: those that no other flag needs.
 var onlyWith = map[string]rights{
 	withRetention: {
@@ -165,9 +210,43 @@ var onlyWith = map[string]rights{
 		{"processor", "update", "leases.coordination.k8s.io", metadata}: true,
 	},
 	withProtection: {{"processor", "watch", "nodes", ""}: true},
+	withAdmission: {
+		{"webhook", "get", "namespaces", ""}:             true,
+		{"webhook", "list", "configmaps", metadata}:      true,
+		{"webhook", "watch", "configmaps", metadata}:     true,
+		{"webhook", "get", "secrets", systemNamespace}:   true,
+		{"webhook", "list", "secrets", systemNamespace}:  true,
+		{"webhook", "watch", "secrets", systemNamespace}: true,
+		{"webhook", "patch", "secrets", systemNamespace}: true,
+		{"webhook", "get", webhookConfigurations, ""}:    true,
+		{"webhook", "list", webhookConfigurations, ""}:   true,
+		{"webhook", "watch", webhookConfigurations, ""}:  true,
+		{"webhook", "patch", webhookConfigurations, ""}:  true,
+
+		{"webhook", "get", "leases.coordination.k8s.io", systemNamespace}:    true,
+		{"webhook", "list", "leases.coordination.k8s.io", systemNamespace}:   true,
+		{"webhook", "watch", "leases.coordination.k8s.io", systemNamespace}:  true,
+		{"webhook", "create", "leases.coordination.k8s.io", systemNamespace}: true,
+		{"webhook", "update", "leases.coordination.k8s.io", systemNamespace}: true,
+		{"webhook", "delete", "leases.coordination.k8s.io", systemNamespace}: true,
+	},
+}
+
+const webhookConfigurations = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+
+// takenBy are the rights that a component takes away from one that is listed before it.
+var takenBy = map[string]rights{
+	withCertManager: {
+		{"webhook", "patch", "secrets", systemNamespace}: true,
+		{"webhook", "get", webhookConfigurations, ""}:    true,
+		{"webhook", "list", webhookConfigurations, ""}:   true,
+		{"webhook", "watch", webhookConfigurations, ""}:  true,
+		{"webhook", "patch", webhookConfigurations, ""}:  true,
+	},
 }
 
 func TestComponentsBringTheirRightsAndNothingElseDoes(t *testing.T) {
+	t.Parallel()
 	ofBase := granted(t, render(t, base))
 	for _, v := range variants {
 		want := maps.Clone(ofBase)
@@ -175,6 +254,9 @@ func TestComponentsBringTheirRightsAndNothingElseDoes(t *testing.T) {
 			for one := range onlyWith[component] {
 				require.NotContains(t, ofBase, one, "the base gives what only %s needs", component)
 				want[one] = true
+			}
+			for one := range takenBy[component] {
+				delete(want, one)
 			}
 		}
 		assert.Equal(t, want, granted(t, v.render(t)), v)

@@ -24,13 +24,13 @@ import (
 // sizingNodes are 5000 for make sizing, which is what deploy/base is for.
 var sizingNodes = flag.Int("deploy.nodes", 300, "how many nodes the memory of the programs is measured with")
 
-// TestRequestsHoldTheProgramsMemory lets both programs find that many nodes, lets all of these be deleted and come back, and then starts
-// the programs once more. In the end their memory is compared with what their manifests request.
+// TestRequestsHoldTheProgramsMemory lets watcher and processor find that many nodes, lets all of these be deleted and come back, and then starts
+// the programs once more, and a webhook. In the end their memory is compared with what their manifests request.
 func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("what a process takes is read from /proc")
 	}
-	s := newStory(t, variant{dir: minikube})
+	s := newStory(t, variant{minikube, []string{withAdmission}})
 	nodes := &herd{story: s, prefix: "sized-"}
 	t.Cleanup(nodes.delete)
 	nodes.create(true)
@@ -44,10 +44,11 @@ func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 	t.Logf("%d nodes came back at once: all restored after %s", *sizingNodes, time.Since(begin).Round(time.Second))
 	s.start("watcher")
 	s.start("processor")
+	s.webhook() // last, so that the processors have restored all nodes
 
 	requested := map[string]int64{}
 	dir := sizedFor()
-	for _, d := range all[appsv1.Deployment](t, render(t, dir), "Deployment") {
+	for _, d := range all[appsv1.Deployment](t, variant{dir, []string{withAdmission}}.render(t), "Deployment") {
 		requested[d.Name] = d.Spec.Template.Spec.Containers[0].Resources.Requests.Memory().Value()
 	}
 	for _, p := range s.programs {

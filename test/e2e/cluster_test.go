@@ -1,10 +1,8 @@
 package e2e_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"sync"
 
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,69 +24,29 @@ type cluster struct {
 	plane *controlplane.ControlPlane
 }
 
-// pool lends clusters. It starts one when none is free, so there are as many as tests run in parallel.
-type pool struct {
-	mu   sync.Mutex
-	free []*cluster
-	all  []*cluster
-}
+// planes has the API servers of all tests, but for that of a foreign cluster.
+var planes = controlplane.Pool{New: func() (*controlplane.ControlPlane, error) {
+	return controlplane.Start(controlplane.Options{APIServerArgs: map[string][]string{"enable-admission-plugins": {"NodeRestriction"}}})
+}}
 
-func (p *pool) take() (*cluster, error) {
-	p.mu.Lock()
-	if last := len(p.free) - 1; last >= 0 {
-		c := p.free[last]
-		p.free = p.free[:last]
-		p.mu.Unlock()
-		return c, nil
+// takeCluster returns a cluster that the test has for itself until it is given back.
+func takeCluster() (*cluster, error) {
+	if path := foreignKubeconfig(); path != "" {
+		c := &cluster{kubeconfig: path}
+		return c, c.connect()
 	}
-	p.mu.Unlock()
-
-	c, err := newCluster()
+	plane, err := planes.Take()
 	if err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all = append(p.all, c)
-	return c, nil
+	c := &cluster{kubeconfig: plane.Kubeconfig, plane: plane}
+	return c, c.connect()
 }
 
-func (p *pool) give(c *cluster) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.free = append(p.free, c)
-}
-
-// stop ends what was started.
-func (p *pool) stop() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var errs []error
-	for _, c := range p.all {
-		if c.plane != nil {
-			errs = append(errs, c.plane.Stop())
-		}
+func (c *cluster) give() {
+	if c.plane != nil {
+		planes.Give(c.plane)
 	}
-	p.all, p.free = nil, nil
-	return errors.Join(errs...)
-}
-
-func newCluster() (*cluster, error) {
-	c := &cluster{}
-	if path := foreignKubeconfig(); path != "" {
-		c.kubeconfig = path
-	} else {
-		plane, err := controlplane.Start(controlplane.Options{})
-		if err != nil {
-			return nil, err
-		}
-		c.plane, c.kubeconfig = plane, plane.Kubeconfig
-	}
-	err := c.connect()
-	if err != nil && c.plane != nil {
-		err = errors.Join(err, c.plane.Stop())
-	}
-	return c, err
 }
 
 func (c *cluster) connect() error {

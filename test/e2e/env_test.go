@@ -49,7 +49,7 @@ type env struct {
 // newEnv makes an environment, which ends with the test.
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	c, err := clusters.take()
+	c, err := takeCluster()
 	require.NoError(t, err)
 	id := "e2e-" + rand.String(6)
 	e := &env{
@@ -82,7 +82,7 @@ func (e *env) end() {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		errs = append(errs, client.IgnoreNotFound(e.client.Delete(ctx, namespace)))
 	}
-	clusters.give(e.cluster)
+	e.give()
 	require.NoError(e.t, errors.Join(errs...), "cleaning up")
 }
 

@@ -216,6 +216,7 @@ func TestPeopleOverruleAgents(t *testing.T) {
 		e.restored(name, want)
 		e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "all is applied")
 		e.hasRestored(t, name, want)
+		assert.Contains(t, strings.Split(string(e.record(t, name).Overruled), ","), "tier", "%v", e.node(t, name).ManagedFields)
 	}
 	e.editAs("kubelet", name, labelSet{"tier": "silver"})
 	want["tier"] = "silver"
@@ -338,4 +339,20 @@ func TestIgnoredForAWhile(t *testing.T) {
 	e.createAs("kubelet", name, labelSet{"example.com/pool": "b"})
 	e.restored(name, labelSet{"example.com/pool": "b", "rack": "r2"})
 	e.settle()
+}
+
+// TestRemovalAfterARestartOfTheWatcherCounts: whose the labels of a node are is known of the first list of a watcher, too.
+func TestRemovalAfterARestartOfTheWatcherCounts(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	name := e.name("node")
+	e.createAs("kubelet", name, labelSet{"tier": "bronze", "zone": "a"})
+	e.watcher()
+	e.processor()
+	e.saved(name, labelSet{"tier": "bronze", "zone": "a"})
+	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "all is applied")
+	e.remove(name, "tier")
+	e.saved(name, labelSet{"zone": "a"})
+	assert.Equal(t, "tier", string(e.record(t, name).Overruled))
+	assert.Equal(t, "zone", string(e.record(t, name).Machine))
 }

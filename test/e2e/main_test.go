@@ -5,14 +5,33 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 )
 
 // seed is what the random tests begin with; what they used is in the output of one that fails.
 var seed = flag.Int64("e2e.seed", 0, "seed of the random tests; 0 for a new one")
 
-// clusters has the API servers of all tests.
-var clusters pool
+// minParallel is how many tests run at a time on a small machine, too: most of the time they wait for Leases and delays to end.
+const minParallel = 4
+
+// parallel returns how many tests run at a time.
+func parallel() string {
+	switch {
+	case foreignKubeconfig() != "":
+		return "1" // each test is to have the cluster for itself
+	case isGiven("test.parallel"):
+		return flag.Lookup("test.parallel").Value.String()
+	default:
+		return strconv.Itoa(max(minParallel, runtime.GOMAXPROCS(0)))
+	}
+}
+
+func isGiven(name string) (given bool) {
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	return given
+}
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
@@ -20,19 +39,16 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	flag.Parse()
-	if path := foreignKubeconfig(); path != "" {
-		if !filepath.IsAbs(path) {
-			fmt.Fprintf(os.Stderr, "%s %q: give an absolute path, tests run in the directory of their package\n", kubeconfigEnv, path)
-			return 1
-		}
-		// One after the other: each test is to have the cluster for itself.
-		if err := flag.Set("test.parallel", "1"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	if path := foreignKubeconfig(); path != "" && !filepath.IsAbs(path) {
+		fmt.Fprintf(os.Stderr, "%s %q: give an absolute path, tests run in the directory of their package\n", kubeconfigEnv, path)
+		return 1
+	}
+	if err := flag.Set("test.parallel", parallel()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	code := m.Run()
-	if err := clusters.stop(); err != nil {
+	if err := planes.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -22,7 +22,7 @@ import (
 func (e *env) ownCluster() {
 	e.t.Helper()
 	if e.plane == nil {
-		e.t.Skip("protects every node, so it needs a cluster of its own: unset E2E_KUBECONFIG")
+		e.t.Skip("concerns every node, so it needs a cluster of its own: unset E2E_KUBECONFIG")
 	}
 }
 

@@ -49,6 +49,12 @@ func TestRefusedRestoreIsReportedAndTriedAgain(t *testing.T) {
 // refuse makes the API server refuse updates of the test's nodes that have a label, until the result is called.
 func (e *env) refuse(key, message string) (allow func()) {
 	e.t.Helper()
+	return e.refuseTo(admissionregistrationv1.Update, key, message)
+}
+
+// refuseTo does the same for one operation.
+func (e *env) refuseTo(operation admissionregistrationv1.OperationType, key, message string) (allow func()) {
+	e.t.Helper()
 	name := e.prefix + "policy"
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -57,7 +63,7 @@ func (e *env) refuse(key, message string) (allow func()) {
 			MatchConstraints: &admissionregistrationv1.MatchResources{
 				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
 					RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+						Operations: []admissionregistrationv1.OperationType{operation},
 						Rule: admissionregistrationv1.Rule{
 							APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"},
 						},

@@ -69,7 +69,8 @@ func TestLeastRightsAreEnough(t *testing.T) {
 	e := newEnv(t)
 	e.createNamespaces()
 	watcher := e.start("watcher", e.kubeconfigOf(e.leastRights("watcher")))
-	processor := e.start("processor", e.kubeconfigOf(e.leastRights("processor")), "--retention=5s")
+	// The end of a node is saved nine times --save-delay later.
+	processor := e.start("processor", e.kubeconfigOf(e.leastRights("processor")), "--retention=5s", "--save-delay=1s")
 	e.ready(watcher)
 	e.ready(processor)
 	name, away := e.name("node"), e.name("away")

@@ -76,6 +76,22 @@ func (e *env) record(t require.TestingT, name string) *record.Record {
 	return r
 }
 
+// recordedNodes returns the names of the nodes of the test that have saved labels.
+func (e *env) recordedNodes(t require.TestingT) []string {
+	var names []string
+	for _, cm := range e.configMaps(t, e.metadata) {
+		if !e.nodes[cm.Name] {
+			continue
+		}
+		r, err := record.Parse(&cm)
+		require.NoError(t, err)
+		if !r.Floor {
+			names = append(names, cm.Name)
+		}
+	}
+	return names
+}
+
 // saved waits until these are the saved labels of a node, and returns its record.
 func (e *env) saved(name string, want labelSet) *record.Record {
 	e.t.Helper()

@@ -1,6 +1,7 @@
 package plugin_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,14 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/txn"
 )
 
 // TestByHandGoesByTheDecision: what the decision refuses of a watcher it refuses of people.
 func TestByHandGoesByTheDecision(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	assert.Contains(t, e.must("restore", "node-1"), "no labels are saved for this node")
@@ -45,7 +50,8 @@ func TestByHandGoesByTheDecision(t *testing.T) {
 }
 
 func TestWhatPeopleSaveWaitsForNothing(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor", "--save-delay=1h")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
@@ -53,7 +59,8 @@ func TestWhatPeopleSaveWaitsForNothing(t *testing.T) {
 }
 
 func TestByHandSaysIfNobodyAppliesIt(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.create("node-1", of("node-1", "r1"))
 	assert.Contains(t, e.fails("save", "--all", "--timeout=500ms"), "1 transaction not applied after 500ms (node-1)")
 	assert.Len(t, e.queued(t), 1, "it stays")
@@ -66,7 +73,8 @@ func TestByHandSaysIfNobodyAppliesIt(t *testing.T) {
 }
 
 func TestForgetAsksAndIsConditional(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
@@ -86,7 +94,8 @@ func TestForgetAsksAndIsConditional(t *testing.T) {
 }
 
 func TestPruneLeavesWhatIsNotJustAway(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	p := e.start("processor")
 	for _, name := range []string{"away", "locked", "live", "pending"} {
 		e.create(name, of(name, "r1"))
@@ -115,7 +124,8 @@ func TestPruneLeavesWhatIsNotJustAway(t *testing.T) {
 }
 
 func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
@@ -142,7 +152,8 @@ func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 
 // TestDeletionThatWaitsForNobody: a node that cannot be deleted as no processor protects nodes any more is stuck.
 func TestDeletionThatWaitsForNobody(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.start("watcher")
 	e.create("node-1", of("node-1", "r1"))
@@ -163,9 +174,52 @@ func TestDeletionThatWaitsForNobody(t *testing.T) {
 	setFinalizers(`[]`)
 }
 
+// TestGateThatIsClosedLaterIsNotAsOldAsItsNode: somebody closes the gate of a Node that has been there for a while.
+func TestGateThatIsClosedLaterIsNotAsOldAsItsNode(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.create("node-1", set{"rack": "r1"})
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+	require.NoError(t, e.client.Get(t.Context(), client.ObjectKeyFromObject(n), n))
+	assert.Empty(t, e.must("show", "node-1", "-o", "jsonpath={.node.gatedSince}"))
+	require.Eventually(t, func() bool { return time.Since(n.CreationTimestamp.Time) > 2*time.Second }, patience, period)
+	pending := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"labels_restored":"pending"}}}`))
+	require.NoError(t, e.client.Patch(t.Context(), n, pending, client.FieldOwner("somebody")))
+	for _, args := range [][]string{{"show", "node-1", "-o", "jsonpath={.node.gatedSince}"}, {"list", "-o", "jsonpath={.items[0].gatedSince}"}} {
+		since, err := time.Parse(time.RFC3339, e.must(args...))
+		require.NoError(t, err)
+		assert.Greater(t, since, n.CreationTimestamp.Time, args)
+	}
+}
+
+// TestGateThatNobodyOpens is stuck, and is no restore.
+func TestGateThatNobodyOpens(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.start("watcher")
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{labels.Marker: labels.Pending}}}
+	n.Spec.Taints = []corev1.Taint{nodeview.Gate()}
+	require.NoError(t, e.client.Create(t.Context(), n))
+	e.eventually(func(c *assert.CollectT) {
+		r := e.run("status", "--stuck-after=1s")
+		assert.Equal(c, 1, r.code)
+		assert.Regexp(c, `node-1: it has been waiting for \d+s for its labels behind the taint nodekeeper.dev/restoring`, r.stdout)
+		assert.Contains(c, e.must("show", "node-1"), "behind the taint nodekeeper.dev/restoring for a processor to save its labels\n")
+		assert.Regexp(c, `(?m)^Last restored: +-$`, r.stdout)
+	}, "it is stuck")
+	e.start("processor")
+	e.eventually(func(c *assert.CollectT) {
+		assert.NotContains(c, e.run("status", "--stuck-after=1s").stdout, "restoring")
+		opened := &corev1.Node{}
+		assert.NoError(c, e.client.Get(t.Context(), types.NamespacedName{Name: "node-1"}, opened))
+		assert.False(c, slices.ContainsFunc(opened.Spec.Taints, nodeview.IsGate))
+	}, "it is opened")
+}
+
 // TestUnreadableRecord: it is told everywhere, and nothing acts on it but who removes it.
 func TestUnreadableRecord(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
@@ -184,7 +238,8 @@ func TestUnreadableRecord(t *testing.T) {
 }
 
 func TestErrorsSayWhatToDo(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	for says, args := range map[string][]string{
 		"give the name of one node: kubectl nodekeeper show NODE": {"show"},
 		"see kubectl nodekeeper list --help":                      {"list", "--what"},

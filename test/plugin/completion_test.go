@@ -20,7 +20,8 @@ import (
 
 // TestCompletion asks as a shell does that completes kubectl nodekeeper.
 func TestCompletion(t *testing.T) {
-	e := newEnvIn(t, api, "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
+	t.Parallel()
+	e := newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
 	script, err := filepath.Abs(filepath.Join("..", "..", "cmd", "kubectl-nodekeeper"))
 	require.NoError(t, err)
 	e.path = script + string(os.PathListSeparator) + e.path

@@ -40,6 +40,7 @@ const (
 // env is what one test has: an API server, two namespaces and the programs that it starts.
 type env struct {
 	t          *testing.T
+	plane      *controlplane.ControlPlane
 	client     client.Client
 	kubeconfig string
 	path       string // $PATH, with the plugin
@@ -49,8 +50,26 @@ type env struct {
 	programs                        []*programs.Program
 }
 
-// newEnv makes an environment with namespaces of its own in an API server, which ends with the test.
-func newEnv(t *testing.T, c *controlplane.ControlPlane) *env {
+// newEnv makes an environment in an API server that the test has for itself while it runs: the programs and many commands see all Nodes.
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	c, err := planes.Take()
+	require.NoError(t, err)
+	t.Cleanup(func() { planes.Give(c) }) // after the environment has ended
+	return newEnvOf(t, c)
+}
+
+// ownPlane starts an API server in which nothing has happened yet, which ends with the test.
+func ownPlane(t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	c, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
+	return c
+}
+
+// newEnvOf makes an environment with namespaces of its own in an API server, which ends with the test.
+func newEnvOf(t *testing.T, c *controlplane.ControlPlane) *env {
 	t.Helper()
 	id := "test-" + rand.String(6)
 	e := newEnvIn(t, c, id+"-transactions", id+"-metadata", id+"-members")
@@ -66,7 +85,7 @@ func newEnvIn(t *testing.T, c *controlplane.ControlPlane, transactions, metadata
 	plugin, err := programs.Path("kubectl-nodekeeper")
 	require.NoError(t, err)
 	e := &env{
-		t: t, kubeconfig: c.Kubeconfig, transactions: transactions, metadata: metadata, members: members,
+		t: t, plane: c, kubeconfig: c.Kubeconfig, transactions: transactions, metadata: metadata, members: members,
 		path: filepath.Dir(plugin) + string(os.PathListSeparator) + os.Getenv("PATH"),
 	}
 	e.client, err = client.New(c.Config, client.Options{})
@@ -91,6 +110,14 @@ func (e *env) end() {
 	defer cancel()
 	errs = append(errs, e.client.DeleteAllOf(ctx, &corev1.Node{}))
 	require.NoError(e.t, errors.Join(errs...), "cleaning up")
+}
+
+// become has another user run the commands that follow.
+func (e *env) become(user string, groups ...string) {
+	e.t.Helper()
+	kubeconfig, err := e.plane.KubeconfigFor(user, groups...)
+	require.NoError(e.t, err)
+	e.kubeconfig = kubeconfig
 }
 
 // result is what a command said.

@@ -14,7 +14,8 @@ import (
 // TestImportIsNotUndoneByARepeatedTransaction: a transaction may be recorded and applied many times. The end of a node is applied,
 // and a person rolls the labels back to those of an older export. Then another watcher, which was cut off, records the same end.
 func TestImportIsNotUndoneByARepeatedTransaction(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
@@ -36,7 +37,8 @@ func TestImportIsNotUndoneByARepeatedTransaction(t *testing.T) {
 
 // TestImportOverAFloorKeepsItsPromise: what was recorded before the node was forgotten has no effect any more.
 func TestImportOverAFloorKeepsItsPromise(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")

@@ -11,8 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"nodekeeper.dev/test/controlplane"
 )
 
 // odd are labels whose values YAML could take for something else, and keys that a record keeps in another form.
@@ -48,7 +46,8 @@ func (e *env) lose(names ...string) {
 }
 
 func TestImportInTheSameClusterIsExact(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	for name, labels := range map[string]set{"node-1": odd(), "node-2": of("node-2", "r1"), "node-3": {}} {
 		e.create(name, labels)
@@ -73,7 +72,8 @@ func TestImportInTheSameClusterIsExact(t *testing.T) {
 }
 
 func TestImportRefusesWhatItWouldOverwrite(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	for _, name := range []string{"node-1", "node-2"} {
 		e.create(name, of(name, "r1"))
@@ -94,7 +94,8 @@ func TestImportRefusesWhatItWouldOverwrite(t *testing.T) {
 }
 
 func TestImportRefusesWhatIsNoRecord(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	const good = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: node-1}\ndata: {labels_restored: \"5\", rack: r1}\n"
 	for content, says := range map[string]string{
 		"":     "there is no record in it",
@@ -116,7 +117,8 @@ func TestImportRefusesWhatIsNoRecord(t *testing.T) {
 // TestImportMovesToAnotherCluster takes records to a cluster whose resourceVersions are lower and higher than those of the records, where
 // one node is there already, one comes later, and one is there and has a record of its own.
 func TestImportMovesToAnotherCluster(t *testing.T) {
-	old := newEnv(t, api)
+	t.Parallel()
+	old := newEnv(t)
 	p := old.start("processor")
 	for _, name := range []string{"there", "later", "owned"} {
 		old.create(name, of(name, "r1"))
@@ -129,10 +131,7 @@ func TestImportMovesToAnotherCluster(t *testing.T) {
 	exported := old.must("export")
 	old.stop(p)
 
-	c, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
-	e := newEnv(t, c)
+	e := newEnvOf(t, ownPlane(t))
 	e.start("watcher")
 	e.start("processor")
 	for _, name := range []string{"there", "owned"} {

@@ -46,7 +46,8 @@ func (e *env) edited(name string) (update, end txn.Transaction) {
 }
 
 func TestSetDoesNotOvertakeWhatAWatcherHasSeen(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor", "--save-delay=1h")
 	update, end := e.edited("node-1")
 	e.watched()
@@ -65,7 +66,8 @@ func TestSetDoesNotOvertakeWhatAWatcherHasSeen(t *testing.T) {
 }
 
 func TestSetOfANodeWhoseEndNobodySawNeedsAFlag(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.edited("node-1")
 	e.watched()
@@ -75,7 +77,8 @@ func TestSetOfANodeWhoseEndNobodySawNeedsAFlag(t *testing.T) {
 }
 
 func TestRestoreDoesNotOvertakeWhatAWatcherHasSeen(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	update, end := e.edited("node-1")
 	e.watched()
@@ -90,7 +93,8 @@ func TestRestoreDoesNotOvertakeWhatAWatcherHasSeen(t *testing.T) {
 
 // A watcher has put the same event first, which nobody waited for.
 func TestSaveDoesNotWaitForTheBatchPeriod(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor", "--save-delay=1h")
 	e.create("node-1", of("node-1", "r1"))
 	seen := txn.Of(txn.Updated, e.live("node-1"))
@@ -102,7 +106,8 @@ func TestSaveDoesNotWaitForTheBatchPeriod(t *testing.T) {
 }
 
 func TestForgottenLabelsDoNotComeBack(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	update, end := e.edited("away")
 	e.must("forget", "away", "--yes")
@@ -124,7 +129,8 @@ func TestForgottenLabelsDoNotComeBack(t *testing.T) {
 
 // A node is forgotten so that it keeps the labels that it has, and a watcher is late with events of its former incarnation.
 func TestForgottenNodeThatIsThereKeepsItsLabels(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	update, end := e.edited("node-1")
 	e.create("node-1", of("node-1", "r3"))
@@ -140,7 +146,8 @@ func TestForgottenNodeThatIsThereKeepsItsLabels(t *testing.T) {
 
 // The Node has the marker of the record that comes back, and other labels by now.
 func TestImportOntoANodeWithTheMarkerOfThatVersion(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
@@ -164,7 +171,8 @@ func TestImportOntoANodeWithTheMarkerOfThatVersion(t *testing.T) {
 
 // Other products put ConfigMaps into every namespace, and have Leases.
 func TestForeignObjectsAreNobodysBusiness(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")

@@ -2,6 +2,7 @@ package plugin_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 
@@ -9,11 +10,21 @@ import (
 )
 
 var (
-	api *controlplane.ControlPlane
+	// planes has the API servers of all tests that need no fresh one.
+	planes controlplane.Pool
 	// update has what the tests see taken for right.
 	update = flag.Bool("update", false, "write the golden files and the sessions of docs/cli anew")
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(controlplane.Run(m, func(c *controlplane.ControlPlane) { api = c }))
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	code := m.Run()
+	if err := planes.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }

@@ -20,17 +20,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/ring"
-	"nodekeeper.dev/test/controlplane"
 )
 
 // TestRolesAreEnough runs every command as a user who is only in the group of viewers, or of editors.
 func TestRolesAreEnough(t *testing.T) {
-	c, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
-	e := newEnvIn(t, c, "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
+	t.Parallel()
+	e := newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
 	e.install(filepath.Join("..", "..", "deploy", "users"))
-	e.enforcePolicies(c)
+	e.enforcePolicies()
 	w, p := e.start("watcher"), e.start("processor")
 	for _, name := range []string{"node-1", "node-2", "node-3"} {
 		e.create(name, of(name, "r1"))
@@ -43,8 +40,7 @@ func TestRolesAreEnough(t *testing.T) {
 	records := filepath.Join(t.TempDir(), "records.yaml")
 	require.NoError(t, os.WriteFile(records, []byte(e.must("export")), 0o600))
 
-	e.kubeconfig, err = c.KubeconfigFor("viewer", "nodekeeper:viewers")
-	require.NoError(t, err)
+	e.become("viewer", "nodekeeper:viewers")
 	for _, args := range [][]string{
 		{"list"},
 		{"show", "node-1"},
@@ -72,9 +68,8 @@ func TestRolesAreEnough(t *testing.T) {
 		assert.Contains(t, e.fails(args...), "nodekeeper-editor", "it says what right is needed")
 	}
 
-	editor, err := c.KubeconfigFor("editor", "nodekeeper:editors")
-	require.NoError(t, err)
-	e.kubeconfig = editor
+	e.become("editor", "nodekeeper:editors")
+	editor := e.kubeconfig
 	for _, args := range [][]string{
 		{"save", "node-1"},
 		{"save", "--all", "--dry-run=server"},
@@ -87,7 +82,7 @@ func TestRolesAreEnough(t *testing.T) {
 		e.must(args...)
 	}
 	e.stop(p)
-	e.kubeconfig = c.Kubeconfig
+	e.kubeconfig = e.plane.Kubeconfig
 	e.start("watcher")
 	e.kubeconfig = editor
 	e.label("node-1", "r2")
@@ -139,7 +134,7 @@ func (e *env) apply(manifests []byte) {
 }
 
 // enforcePolicies applies the admission policies, and returns when a user who may write ConfigMaps but not nodekeeper's is refused.
-func (e *env) enforcePolicies(c *controlplane.ControlPlane) {
+func (e *env) enforcePolicies() {
 	e.t.Helper()
 	policies, err := os.ReadFile(filepath.Join("..", "..", "deploy", "base", "admission.yaml"))
 	require.NoError(e.t, err)
@@ -149,7 +144,7 @@ func (e *env) enforcePolicies(c *controlplane.ControlPlane) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-edit"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "forger"}},
 	}))
-	cfg := rest.CopyConfig(c.Config)
+	cfg := rest.CopyConfig(e.plane.Config)
 	cfg.Impersonate.UserName = "forger"
 	forger, err := client.New(cfg, client.Options{})
 	require.NoError(e.t, err)

@@ -15,7 +15,6 @@ import (
 
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/test/controlplane"
 )
 
 // What a look at many nodes may take. The time is that of the processor: it says less of what else the machine does.
@@ -31,10 +30,7 @@ func TestManyNodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes 5,000 nodes")
 	}
-	c, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
-	e := newEnv(t, c)
+	e := newEnvOf(t, ownPlane(t))
 	e.fill(manyNodes)
 	for _, args := range [][]string{{"list"}, {"list", "-o", "json"}, {"status"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {

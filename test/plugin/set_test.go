@@ -34,7 +34,8 @@ func (e *env) late(t txn.Transaction) {
 
 // TestSetIsWhatTheNextIncarnationGets: whatever is recorded late of former ones, and whether they were the source of the record or restored from it.
 func TestSetIsWhatTheNextIncarnationGets(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	p := e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
@@ -69,7 +70,8 @@ func TestSetIsWhatTheNextIncarnationGets(t *testing.T) {
 }
 
 func TestSetWaitsForWhatIsPending(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	w, p := e.start("watcher"), e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.saved("node-1", of("node-1", "r1"))
@@ -91,7 +93,8 @@ func TestSetWaitsForWhatIsPending(t *testing.T) {
 }
 
 func TestSetChecksWhatItIsGiven(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
@@ -118,7 +121,8 @@ func TestSetChecksWhatItIsGiven(t *testing.T) {
 
 // Where no replica has a place nobody can know that no watcher has seen the end.
 func TestSetDoesNotGuessWhetherAnyoneWatches(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")

@@ -14,7 +14,6 @@ import (
 
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/settings"
-	"nodekeeper.dev/test/controlplane"
 )
 
 // replica puts the place of a replica that is alive for ten minutes and says that of itself; "": it says nothing.
@@ -42,7 +41,8 @@ func (e *env) owed() {
 }
 
 func TestForecastsGoByWhatTheServersRunWith(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor", "--restore-mode=merge", "--live-labels=rack", "--ignore-labels=state.example.com/*")
 	e.owed()
 	r := e.run("restore", "node-1", "--dry-run=client")
@@ -68,7 +68,8 @@ func TestForecastsGoByWhatTheServersRunWith(t *testing.T) {
 }
 
 func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	p := e.start("processor", "--restore-mode=merge", "--live-labels=rack")
 	e.owed()
 	e.stop(p)
@@ -80,9 +81,9 @@ func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
 	require.NoError(t, e.client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(e.members)))
 	r = e.run("restore", "node-1", "--dry-run=client")
 	assert.Equal(t, "Note: this goes by the default settings, as no processor in namespace "+e.members+" says what it runs with; "+
-		"if the servers run with others, give --machine-managers, --ignore-labels, --restore-mode, --live-labels, --restricted-labels.\n", r.stderr)
+		"if the servers run with others, give --machine-managers, --ignore-labels, --preserve-annotations, --preserve-taints, --restore-mode, --live-labels, --restricted-labels.\n", r.stderr)
 	assert.Contains(t, r.stdout, "-own=x\n")
-	r = e.run("restore", "node-1", "--dry-run=client", "--machine-managers=", "--ignore-labels=", "--restore-mode=merge", "--live-labels=", "--restricted-labels=keep")
+	r = e.run("restore", "node-1", "--dry-run=client", "--machine-managers=", "--ignore-labels=", "--preserve-annotations=", "--preserve-taints=", "--restore-mode=merge", "--live-labels=", "--restricted-labels=keep")
 	assert.Empty(t, r.stderr, "nothing is left to say")
 
 	e.replica("bad", "processor", `{"restore-mode":"\u001b[2J"}`)
@@ -99,7 +100,8 @@ func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
 }
 
 func TestForecastSaysIfTheServersDiffer(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	p := e.start("processor")
 	e.owed()
 	e.stop(p)
@@ -125,20 +127,18 @@ func TestForecastSaysIfTheServersDiffer(t *testing.T) {
 
 // TestForecastOfAUserWhoMayNotSeeTheServers: who may read records and transactions, and no Leases.
 func TestForecastOfAUserWhoMayNotSeeTheServers(t *testing.T) {
-	c, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
-	e := newEnv(t, c)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.owed()
+	reader := e.metadata + "-reader"
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes", "configmaps"}, Verbs: []string{"get", "list"}}}
-	require.NoError(t, e.client.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: rules}))
+	require.NoError(t, e.client.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: reader}, Rules: rules}))
 	require.NoError(t, e.client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "reader"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "reader"}},
+		ObjectMeta: metav1.ObjectMeta{Name: reader}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: reader},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: reader}},
 	}))
-	e.kubeconfig, err = c.KubeconfigFor("reader")
-	require.NoError(t, err)
+	e.become(reader)
 	r := e.run("restore", "node-1", "--dry-run=client")
 	assert.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `^Note: this goes by the default settings, as you may not see those of the servers \(.*leases.*`+e.members+`.*\); if .*\n$`, r.stderr)
@@ -147,7 +147,8 @@ func TestForecastOfAUserWhoMayNotSeeTheServers(t *testing.T) {
 }
 
 func TestVersionsOfThePluginAndOfTheServers(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	built := strings.Fields(e.must("--version"))[1]
 	assert.Equal(t, "Plugin:         "+built+"\nWatchers:       -\nProcessors:     -\n", e.must("version"))
 	e.start("watcher")

@@ -16,7 +16,6 @@ import (
 
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
-	"nodekeeper.dev/test/controlplane"
 )
 
 // sessionDir is where the sessions stand from which the docs are made.
@@ -35,10 +34,8 @@ type story struct {
 
 // TestStory tells what every command shows and does. It has an API server of its own, so that names and versions are alike each time.
 func TestStory(t *testing.T) {
-	c, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
-	s := &story{env: newEnvIn(t, c, "node-metadata-transactions", "node-metadata", ring.DefaultNamespace), sessions: map[string]*strings.Builder{}}
+	t.Parallel()
+	s := &story{env: newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace), sessions: map[string]*strings.Builder{}}
 	s.same = newNormalizer(strings.Fields(s.must("--version"))[1])
 	s.fourDigits()
 	s.lookWhileAllIsWell()

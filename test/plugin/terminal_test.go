@@ -10,10 +10,11 @@ import (
 
 // TestColorsAreForTerminals runs diff in a terminal, as script(1) makes one.
 func TestColorsAreForTerminals(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("script"); err != nil {
 		t.Skip("there is no script on this machine, which makes a terminal")
 	}
-	e := newEnv(t, api)
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", set{"rack": "r1"})
 	e.must("save", "node-1")

@@ -22,7 +22,6 @@ import (
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
-	"nodekeeper.dev/test/controlplane"
 )
 
 // waiting returns what show says of why a node waits: as data and for people.
@@ -54,7 +53,8 @@ func (e *env) lock(name, holder string, renewed, lasts time.Duration) {
 }
 
 func TestShowSaysThatNoProcessorIsReady(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.create("node-1", of("node-1", "r1"))
 	e.pend(txn.Updated, "node-1", 0)
 	e.lock("node-1", "processor-9", time.Hour, nodelock.LeaseDuration)
@@ -71,7 +71,8 @@ func TestShowSaysThatNoProcessorIsReady(t *testing.T) {
 }
 
 func TestShowSaysWhoHoldsTheLock(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.lock("node-1", "somebody", 0, time.Hour)
@@ -85,7 +86,8 @@ func TestShowSaysWhoHoldsTheLock(t *testing.T) {
 }
 
 func TestShowSaysThatASaveWaitsForItsBatchPeriod(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("processor", "--save-delay=1h")
 	e.create("node-1", of("node-1", "r1"))
 	e.pend(txn.Deleted, "node-1", 0)
@@ -104,7 +106,8 @@ func TestShowSaysThatASaveWaitsForItsBatchPeriod(t *testing.T) {
 
 // The processor is of a release that does not publish its settings.
 func TestShowAssumesTheDefaultBatchPeriod(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.replica("processor-1", "processor", "")
 	e.create("node-1", of("node-1", "r1"))
 	e.pend(txn.Deleted, "node-1", 0)
@@ -123,7 +126,8 @@ func TestShowAssumesTheDefaultBatchPeriod(t *testing.T) {
 
 // The processor that the plugin names is the one that applies the transaction.
 func TestShowNamesTheOwner(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	for range 3 {
 		e.start("processor", "--save-delay=10s")
 	}
@@ -162,7 +166,8 @@ func savedLines(log string) string {
 }
 
 func TestShowSaysThatARestoreIsRefused(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	e.start("watcher")
 	e.start("processor")
 	e.create("guarded-1", of("guarded-1", "r1"))
@@ -215,7 +220,8 @@ func (e *env) refuse(node, message string) {
 }
 
 func TestShowSaysThatTheRecordIsUnreadable(t *testing.T) {
-	e := newEnv(t, api)
+	t.Parallel()
+	e := newEnv(t)
 	p := e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
@@ -237,10 +243,8 @@ func TestShowSaysThatTheRecordIsUnreadable(t *testing.T) {
 }
 
 func TestShowNeedsNoRightToListEvents(t *testing.T) {
-	c, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
-	e := newEnvIn(t, c, "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
+	t.Parallel()
+	e := newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
 	e.install(filepath.Join("..", "..", "deploy", "users"))
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
@@ -248,8 +252,7 @@ func TestShowNeedsNoRightToListEvents(t *testing.T) {
 	e.pend(txn.Updated, "node-1", 0)
 	users := map[string]string{"viewer": "nodekeeper:viewers", "editor": "nodekeeper:editors"}
 	for user, group := range users {
-		e.kubeconfig, err = c.KubeconfigFor(user, group)
-		require.NoError(t, err)
+		e.become(user, group)
 		why, _ := e.waiting(t, "node-1")
 		assert.Empty(t, why.Unknown, "the role of a %s is enough", user)
 		assert.Equal(t, []inspect.WaitReason{inspect.Locked}, why.Reasons)

@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"nodekeeper.dev/test/repository"
 )
 
@@ -45,6 +47,11 @@ type Program struct {
 // Start starts bin/<name> against the cluster of the kubeconfig. The args come after those that
 // every process here gets, so they can replace them.
 func Start(name, identity, kubeconfig string, args ...string) (*Program, error) {
+	return StartWith(nil, name, identity, kubeconfig, args...)
+}
+
+// StartWith is Start with more environment variables, each "KEY=value".
+func StartWith(env []string, name, identity, kubeconfig string, args ...string) (*Program, error) {
 	bin, err := Path(name)
 	if err != nil {
 		return nil, err
@@ -57,6 +64,7 @@ func Start(name, identity, kubeconfig string, args ...string) (*Program, error) 
 	}, args...)
 	p := &Program{Name: name, Identity: identity, done: make(chan struct{}), heard: make(chan struct{})}
 	p.cmd = exec.Command(bin, args...) //nolint:noctx // it is ended by Stop, Kill, or the end of this process
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = processAttributes()
 	pipe, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -193,6 +201,18 @@ func (p *Program) ExitCode() int {
 func (p *Program) Signal(sig os.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("sending %v to %s: %w", sig, p.Identity, err)
+	}
+	return nil
+}
+
+// Freeze stops the process until it gets a SIGCONT. It returns when all its threads stand still: a signal takes a moment to reach those that run.
+func (p *Program) Freeze(ctx context.Context) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err := wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) { return isFrozen(p.PID()) })
+	if err != nil {
+		return fmt.Errorf("waiting until %s stands still: %w", p.Identity, err)
 	}
 	return nil
 }

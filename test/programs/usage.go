@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -66,4 +67,27 @@ func peakMemory(status []byte) (int64, error) {
 		return kib << 10, err
 	}
 	return 0, errors.New("status has no VmHWM")
+}
+
+// isFrozen reports whether all threads of a process are stopped by a signal.
+func isFrozen(pid int) (bool, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return false, errors.Join(fmt.Errorf("process %d has no threads", pid), err)
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it has ended
+		}
+		if err != nil {
+			return false, err
+		}
+		// The state is the first field behind the name, which is in brackets and can have any characters (proc_pid_stat(5)).
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) == 0 || string(fields[0]) != "T" {
+			return false, nil
+		}
+	}
+	return true, nil
 }

@@ -2,8 +2,10 @@ package robustness
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,7 +17,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -100,11 +104,30 @@ func nodeEvent(change *clientv3.Event) (event, error) {
 		after = before
 	}
 	own, marker := labels.Split(after.Labels)
+	requested, err := requestedLabels(after)
 	return event{name: after.Name, node: &nodeWrite{
+		requested: requested, isGated: slices.ContainsFunc(after.Spec.Taints, nodeview.IsGate),
 		uid: after.UID, labels: own, marker: marker, isDeleted: isDeleted, isEnding: after.DeletionTimestamp != nil,
 		// Earlier, or never: a user took over the last of what the processor had written.
 		isService: !isDeleted && writtenAt(after) > writtenAt(before),
-	}}, nil
+	}}, err
+}
+
+// requestedLabels returns the labels that a Node was created with, nil if the webhook has not set the marker.
+func requestedLabels(n *corev1.Node) (labelSet, error) {
+	isAdmitted := slices.ContainsFunc(n.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == agents.Webhook && strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+labels.Marker+`"`)
+	})
+	text, isTold := n.Annotations[requestedAnnotation]
+	if !isAdmitted || !isTold {
+		return nil, nil
+	}
+	requested := labelSet{}
+	if err := json.Unmarshal([]byte(text), &requested); err != nil {
+		return nil, fmt.Errorf("reading annotation %s: %w", requestedAnnotation, err)
+	}
+	own, _ := labels.Split(requested)
+	return own, nil
 }
 
 // writtenAt is when a processor last wrote an object, "" if it never did.

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -34,6 +35,10 @@ type nodeWrite struct {
 	isEnding bool
 	// isService says that a processor wrote it, as the managedFields tell.
 	isService bool
+	// isGated says that it has the startup taint.
+	isGated bool
+	// requested are the labels that it was created with, before the webhook gave it more; nil: the webhook has not set the marker.
+	requested labelSet
 }
 
 // recordWrite is a state of a record; nil: it was removed.
@@ -51,12 +56,15 @@ type state struct {
 	labels   labelSet
 	marker   string
 	isEnding bool
+	isGated  bool
 }
 
 // incarnation is one life of a node.
 type incarnation struct {
-	uid       types.UID
-	states    []state
+	uid    types.UID
+	states []state
+	// requested are the labels that it was created with, before the webhook gave it more and a marker; nil: it has not.
+	requested labelSet
 	deletedAt uint64 // zero while it lives
 	// ownedAt is the revision since when it has its labels, zero: it has not got them.
 	ownedAt uint64
@@ -74,6 +82,21 @@ type storedTxn struct {
 }
 
 func (i *incarnation) last() state { return i.states[len(i.states)-1] }
+
+// own returns the labels that it has now, without those that only the webhook has set.
+func (i *incarnation) own() labelSet {
+	if i.requested == nil {
+		return i.last().labels
+	}
+	own := maps.Clone(i.last().labels)
+	for key, value := range i.states[0].labels {
+		requested, isRequested := i.requested[key]
+		if isGiven := !isRequested || requested != value; isGiven && own[key] == value {
+			delete(own, key)
+		}
+	}
+	return own
+}
 
 // at returns the state that the incarnation had at a resourceVersion, which may be that of its delete.
 func (i *incarnation) at(resourceVersion uint64) (state, bool) {
@@ -162,9 +185,9 @@ func (n *node) applyNode(revision uint64, w *nodeWrite) {
 		n.live = nil
 		return
 	}
-	after := state{revision: revision, labels: w.labels, marker: w.marker, isEnding: w.isEnding}
+	after := state{revision: revision, labels: w.labels, marker: w.marker, isEnding: w.isEnding, isGated: w.isGated}
 	if n.live == nil {
-		n.live = &incarnation{uid: w.uid, states: []state{after}}
+		n.live = &incarnation{uid: w.uid, states: []state{after}, requested: w.requested}
 		n.incarnations[w.uid] = n.live
 		if n.first == nil {
 			n.first = n.live
@@ -195,12 +218,33 @@ func (n *node) applyRecord(now *record.Record) {
 			}
 		}
 	}
+	if i := n.newlyAdmitted(now); i != nil {
+		i.ownedAt = i.states[0].revision
+		n.restoredAt = max(n.restoredAt, i.ownedAt)
+		if i.deletedAt != 0 {
+			n.lastOwned = i
+		}
+	}
 	n.record = now
 	if now != nil {
 		n.versions[now.Revision.String()] = now.Labels
 		n.save(now.Source, now.Revision.String())
 		n.save(now.Restored.UID, now.Restored.Revision.String())
 	}
+}
+
+// newlyAdmitted returns the incarnation of which a record is the first to say that it has had the labels since it was created: the
+// answer of the webhook may have come from an earlier record. Nil: there is none.
+func (n *node) newlyAdmitted(now *record.Record) *incarnation {
+	if now == nil {
+		return nil
+	}
+	for _, uid := range []types.UID{now.Source, now.Restored.UID} {
+		if i := n.incarnations[uid]; i != nil && i.ownedAt == 0 && i.requested != nil && i.states[0].marker != labels.Pending {
+			return i
+		}
+	}
+	return nil
 }
 
 func (n *node) save(uid types.UID, resourceVersion string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,7 +67,10 @@ func (p *process) run(ctx context.Context) {
 
 // live is one life of the program.
 func (p *process) live(ctx context.Context) {
-	args := append([]string{"--transaction-namespace=" + transactions, "--metadata-namespace=" + metadata, "--membership-namespace=" + metadata}, p.args...)
+	args := slices.Concat([]string{"--metadata-namespace=" + metadata, "--membership-namespace=" + metadata}, p.args)
+	if p.program != "webhook" {
+		args = append(args, "--transaction-namespace="+transactions)
+	}
 	running, err := programs.Start(p.program, p.identity(), p.kubeconfig, args...)
 	if err != nil {
 		p.world.fail("starting %s: %v", p.name, err)
@@ -197,6 +201,8 @@ func (p *process) rights() []client.Object {
 		ObjectMeta: metav1.ObjectMeta{Name: p.name},
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{"", "events.k8s.io", "coordination.k8s.io"}, Resources: []string{"nodes", "configmaps", "events", "leases", "namespaces"}, Verbs: anything},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: anything},
+			{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"mutatingwebhookconfigurations"}, Verbs: anything},
 		},
 	}
 	return []client.Object{role, p.binding()}

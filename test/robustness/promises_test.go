@@ -78,24 +78,38 @@ func (g *ghost) blindAt(revision uint64) (interval, bool) {
 // seesRestore: what is put onto a node is what its last incarnation that had its labels had in the end.
 func (g *ghost) seesRestore(n *node, e event) error {
 	if e.record != nil {
-		return g.seesFounder(n, e)
+		return errors.Join(g.seesFounder(n, e), g.seesAdmission(n, e))
 	}
 	if e.node == nil || !isRestore(n.live, e.node) {
 		return nil
 	}
-	saved, ok := n.versions[e.node.marker]
-	if !ok {
-		return fmt.Errorf("restored from version %s, which the record never had", e.node.marker)
+	return g.seesGiven(n, n.live, n.live.own(), state{labels: e.node.labels, marker: e.node.marker})
+}
+
+// seesAdmission: so is what the webhook has put onto a node, if the record says that it was the right thing.
+func (g *ghost) seesAdmission(n *node, e event) error {
+	i := n.newlyAdmitted(e.record.now)
+	if i == nil {
+		return nil
 	}
-	if want := g.policy.Restored(labels.Side{Labels: n.live.last().labels}, labels.Side{Labels: saved}); !maps.Equal(want, e.node.labels) {
-		return fmt.Errorf("restored %v: version %s gives %v", e.node.labels, e.node.marker, want)
+	return g.seesGiven(n, i, i.requested, i.states[0])
+}
+
+// seesGiven looks at what an incarnation that had some labels was given.
+func (g *ghost) seesGiven(n *node, i *incarnation, had labelSet, given state) error {
+	saved, ok := n.versions[given.marker]
+	if !ok {
+		return fmt.Errorf("restored from version %s, which the record never had", given.marker)
+	}
+	if want := g.policy.Restored(labels.Side{Labels: had}, labels.Side{Labels: saved}); !maps.Equal(want, given.labels) {
+		return fmt.Errorf("restored %v: version %s gives %v", given.labels, given.marker, want)
 	}
 	owner := n.lastOwned
-	if owner == nil || n.owns(n.live.uid) {
+	if owner == nil || n.owns(i.uid) {
 		return nil // it had its labels: see P3
 	}
-	if floor := g.floor(n, owner); number(e.node.marker) < floor && !owner.hadSince(floor, saved) {
-		return fmt.Errorf("restored from version %s: a change of incarnation %s at %d was recorded, or seen for sure", e.node.marker, short(owner.uid), floor)
+	if floor := g.floor(i, owner); number(given.marker) < floor && !owner.hadSince(floor, saved) {
+		return fmt.Errorf("restored from version %s: a change of incarnation %s at %d was recorded, or seen for sure", given.marker, short(owner.uid), floor)
 	}
 	if _, isBlind := g.blindAt(owner.deletedAt); !isBlind && !maps.Equal(saved, owner.last().labels) && !g.lacksLateEdits(owner, saved) {
 		return fmt.Errorf("restored %v: incarnation %s ended at %d with %v", saved, short(owner.uid), owner.deletedAt, owner.last().labels)
@@ -132,11 +146,11 @@ func (g *ghost) seesFounder(n *node, e event) error {
 }
 
 // floor is the oldest version that the labels of an incarnation that ended may be restored from: what
-// was recorded of it in time, and what was seen of it before the watchers were blind.
-func (g *ghost) floor(n *node, owner *incarnation) uint64 {
+// was recorded of it before i was, and what was seen of it before the watchers were blind.
+func (g *ghost) floor(i, owner *incarnation) uint64 {
 	floor := uint64(0)
 	for _, t := range owner.recorded {
-		if t.storedAt < n.live.addedAt && t.resourceVersion > owner.ownedAt && t.typ != txn.Added {
+		if t.storedAt < i.addedAt && t.resourceVersion > owner.ownedAt && t.typ != txn.Added {
 			floor = max(floor, t.resourceVersion)
 		}
 	}
@@ -191,6 +205,9 @@ func (g *ghost) seesDebt(n *node, e event) error {
 func (g *ghost) seesDebtInTheEnd(n *node) error {
 	if n.live != nil && n.live.ownedAt == 0 {
 		return fmt.Errorf("incarnation %s never got its labels; the record has %s", short(n.live.uid), version(n.record))
+	}
+	if n.live != nil && n.live.last().isGated {
+		return fmt.Errorf("incarnation %s is left behind the startup taint", short(n.live.uid))
 	}
 	return nil
 }

@@ -27,6 +27,8 @@ func TestGoodStoriesBreakNoPromise(t *testing.T) {
 	s.store(s.transaction(txn.Updated, "u2", at, labelSet{"a": "1"}, "7")) // the restore itself, seen by a watcher
 	s.remove(s.transaction(txn.Updated, "u2", at, labelSet{"a": "1"}, "7"))
 	assert.Empty(t, tell(s))
+	assert.Empty(t, tell(admitted(labelSet{"a": "1"}, false)))
+	assert.Empty(t, tell(admittedEarly()))
 	assert.Empty(t, tell(overtook("")), "changes that are saved together")
 	assert.Empty(t, tell(overtook("9")), "a change that is superseded, though its marker is another one")
 }
@@ -49,6 +51,8 @@ func TestEveryPromiseIsBrokenByAStoryOfItsOwn(t *testing.T) {
 		"a restore is dropped":                                           {droppedRestore(), errBrokeP4},
 		"a node never gets its labels":                                   {owedForEver(), errBrokeP4},
 		"a transaction is left":                                          {leftInQueue(), errBrokeP4Queue},
+		"the webhook puts other labels onto a node than were saved":      {admittedWrongly(), errBrokeP1},
+		"a node that has its labels is left behind the startup taint":    {leftGated(), errBrokeP4},
 		"a restore is not noted":                                         {notNoted(), errBrokeP5},
 		"labels are saved of what never had its own":                     {savedUnowned(), errBrokeP6},
 		"labels of an incarnation are saved after the next was restored": {savedLate(), errBrokeP6},
@@ -134,6 +138,39 @@ func restoredWrongly() *story {
 	s.overwrite("u2", labelSet{"a": "1", "b": "2"}, deleted.Revision.String())
 	s.save(s.transaction(txn.Updated, "u2", s.revision(), labelSet{"a": "1", "b": "2"}, ""))
 	s.remove(added)
+	return s
+}
+
+// admitted: u1 is gone, and the webhook puts labels onto u2, which had one of its own, by the record.
+func admitted(given labelSet, isGated bool) *story {
+	s, _ := first()
+	s.delete("u1", labelSet{"a": "1"})
+	deleted := s.transaction(txn.Deleted, "u1", s.revision(), labelSet{"a": "1"}, "")
+	s.carryOut(deleted)
+	s.admitted("u2", labelSet{"b": "2"}, given, deleted.Revision.String(), isGated)
+	s.save(s.transaction(txn.Added, "u2", s.revision(), given, deleted.Revision.String()))
+	return s
+}
+
+func admittedWrongly() *story { return admitted(labelSet{"a": "1", "b": "2"}, false) }
+
+func leftGated() *story { return admitted(labelSet{"a": "1"}, true) }
+
+// admittedEarly: the webhook answers by the record from before the last change of u1, so u2 does not have its labels before the restore.
+func admittedEarly() *story {
+	s, added := first()
+	s.node("u1", labelSet{"a": "2"}, "")
+	updated := s.transaction(txn.Updated, "u1", s.revision(), labelSet{"a": "2"}, "")
+	s.store(updated)
+	s.delete("u1", labelSet{"a": "2"})
+	s.admitted("u2", labelSet{}, labelSet{"a": "1"}, added.Revision.String(), false)
+	again := s.transaction(txn.Added, "u2", s.revision(), labelSet{"a": "1"}, added.Revision.String())
+	s.store(again)
+	s.save(updated)
+	s.remove(updated)
+	s.overwrite("u2", labelSet{"a": "2"}, updated.Revision.String())
+	s.note(updated, "u2", s.revision())
+	s.remove(again)
 	return s
 }
 

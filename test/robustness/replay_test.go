@@ -44,7 +44,7 @@ type replay struct {
 
 // tally counts what a history holds.
 type tally struct {
-	events, creates, deletes, restores, recorded, removed, saves int
+	events, creates, deletes, restores, admitted, recorded, removed, saves int
 }
 
 func newReplay(g *ghost) *replay {
@@ -105,6 +105,7 @@ func (t *tally) add(o tally) {
 	t.creates += o.creates
 	t.deletes += o.deletes
 	t.restores += o.restores
+	t.admitted += o.admitted
 	t.recorded += o.recorded
 	t.removed += o.removed
 	t.saves += o.saves
@@ -115,6 +116,9 @@ func (t *tally) count(n *node, e event) {
 	switch {
 	case e.record != nil:
 		t.saves++
+		if n.newlyAdmitted(e.record.now) != nil {
+			t.admitted++
+		}
 	case e.transaction != nil && e.transaction.isRemoved:
 		t.removed++
 	case e.transaction != nil:

@@ -33,8 +33,8 @@ func (r *report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "faults injected: %d: %s\n", sum(r.faults), counts(r.faults))
 	c := r.tally
-	fmt.Fprintf(&b, "history: %d events: %d nodes created, %d deleted, %d restored; %d transactions recorded, %d removed; %d writes of records\n",
-		c.events, c.creates, c.deletes, c.restores, c.recorded, c.removed, c.saves)
+	fmt.Fprintf(&b, "history: %d events: %d nodes created, %d deleted, %d restored, %d more when they were created; %d transactions recorded, %d removed; %d writes of records\n",
+		c.events, c.creates, c.deletes, c.restores, c.admitted, c.recorded, c.removed, c.saves)
 	if len(r.exits) > 0 {
 		fmt.Fprintf(&b, "programs that ended by themselves and were started again: %d:\n  %s\n", sum(r.exits), strings.ReplaceAll(counts(r.exits), ", ", "\n  "))
 	}

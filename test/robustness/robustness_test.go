@@ -74,6 +74,7 @@ func (w *world) history(t *testing.T, seed uint64) *ghost {
 	defer watchers()
 	processors := w.start(ctx, "processor")
 	defer processors()
+	defer w.start(ctx, "webhook")()
 	w.awaitReady(ctx, t)
 	if w.scenario.isBlind {
 		w.goBlind(0)

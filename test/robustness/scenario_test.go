@@ -13,6 +13,9 @@ type scenario struct {
 	// isProtected: the processors keep a Node by a finalizer until its labels are saved, and users
 	// delete only nodes that have it. So nothing is lost, whoever is down, but an edit in the moment in which a Node is let go.
 	isProtected bool
+	// hasWebhook: a webhook puts the labels back in the request that creates a Node, as far as it is up, and its cache is not behind.
+	// The API server asks it twice.
+	hasWebhook bool
 }
 
 // scenarios are drawn from by the seed.
@@ -22,7 +25,14 @@ var scenarios = []scenario{
 	{name: "protected", isProtected: true},
 }
 
-func scenarioOf(seed uint64) scenario { return scenarios[seed%uint64(len(scenarios))] }
+// scenarioOf draws from a seed. Three in a row have every scenario, and one or two of them the webhook; six have all of both.
+func scenarioOf(seed uint64) scenario {
+	s := scenarios[seed%uint64(len(scenarios))]
+	if s.hasWebhook = seed%2 == 1; s.hasWebhook {
+		s.name += ", webhook"
+	}
+	return s
+}
 
 // processorArgs are the flags of the processors.
 func (s scenario) processorArgs() []string {

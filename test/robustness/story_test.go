@@ -27,6 +27,11 @@ func (s *story) node(uid types.UID, own labelSet, marker string) {
 	s.add(event{node: &nodeWrite{uid: uid, labels: own, marker: marker}})
 }
 
+// admitted creates the Node with labels that the webhook has put back.
+func (s *story) admitted(uid types.UID, requested, given labelSet, marker string, isGated bool) {
+	s.add(event{node: &nodeWrite{uid: uid, labels: given, marker: marker, requested: requested, isGated: isGated}})
+}
+
 // ending writes a Node that is being deleted.
 func (s *story) ending(uid types.UID, own labelSet) {
 	s.add(event{node: &nodeWrite{uid: uid, labels: own, isEnding: true}})

@@ -22,6 +22,7 @@ import (
 
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/faultproxy"
+	"nodekeeper.dev/test/webhooks"
 )
 
 const (
@@ -88,12 +89,18 @@ func newWorld(t *testing.T, s scenario) *world {
 // assemble makes the programs, each with a user and a proxy of its own, but does not start them.
 func (w *world) assemble(t *testing.T) {
 	t.Helper()
-	for i := range watcherCount + processorCount {
-		p := &process{world: w, program: "watcher", name: fmt.Sprintf("watcher-%d", i), isAnchor: w.scenario.hasAnchor && i == 0}
-		if i >= watcherCount {
-			p.program, p.name = "processor", fmt.Sprintf("processor-%d", i-watcherCount)
-			p.args = w.scenario.processorArgs()
-		}
+	for i := range watcherCount {
+		w.crew = append(w.crew, &process{world: w, program: "watcher", name: fmt.Sprintf("watcher-%d", i), isAnchor: w.scenario.hasAnchor && i == 0})
+	}
+	for i := range processorCount {
+		w.crew = append(w.crew, &process{world: w, program: "processor", name: fmt.Sprintf("processor-%d", i), args: w.scenario.processorArgs()})
+	}
+	if w.scenario.hasWebhook {
+		site := webhooks.Site{Namespace: "nodekeeper", Name: "nodekeeper", Twice: true}
+		require.NoError(t, site.Install(t.Context(), w.client))
+		w.crew = append(w.crew, &process{world: w, program: "webhook", name: "webhook-0", args: site.Flags()})
+	}
+	for _, p := range w.crew {
 		path, err := w.plane.KubeconfigFor(p.name)
 		require.NoError(t, err)
 		cfg, err := clientcmd.BuildConfigFromFlags("", path)
@@ -106,7 +113,6 @@ func (w *world) assemble(t *testing.T) {
 		for _, right := range p.rights() {
 			require.NoError(t, w.client.Create(t.Context(), right))
 		}
-		w.crew = append(w.crew, p)
 	}
 }
 

@@ -30,7 +30,7 @@ func liveNode(n *node) *preserve.Node {
 		return nil
 	}
 	last := n.live.last()
-	return &preserve.Node{UID: n.live.uid, Revision: revision.Of(strconv.FormatUint(last.revision, 10)), Labels: last.labels, Marker: last.marker}
+	return &preserve.Node{UID: n.live.uid, Revision: revision.Of(strconv.FormatUint(last.revision, 10)), Labels: last.labels, Marker: last.marker, Gated: last.isGated}
 }
 
 // seesWrite: what is written follows from what it replaces. What goes back in time is for seesAge.

@@ -20,7 +20,7 @@ var agentMutants = map[string]mutant{
 		return live, saved
 	}),
 	"agents: a person's word does not count": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
-		saved.Machine = agentKey
+		saved.Machine = agentKeys
 		return live, saved
 	}),
 	"agents: every label of the node stays": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
@@ -51,10 +51,4 @@ var agentMutants = map[string]mutant{
 			return next
 		},
 	},
-}
-
-// withAgents adds them to others.
-func withAgents(all map[string]mutant) map[string]mutant {
-	maps.Copy(all, agentMutants)
-	return all
 }

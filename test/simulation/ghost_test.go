@@ -35,6 +35,7 @@ type ghost struct {
 	strict         bool // whether nothing is ever to be lost
 	recordsUpdates bool
 	protects       bool // whether processors save the end of a Node before what waits of it in the queue
+	markersSuffice bool // whether a Node with the marker of the record has its labels, though the record has no note of it
 	watched        bool // whether the effect of each event is that of a watcher which has seen the one before
 
 	owner     int  // the last incarnation that owned its labels; 0: none has yet
@@ -56,11 +57,15 @@ type life struct {
 	isAdded  bool
 	isEnded  bool // a watcher has stored its end
 	isLoose  bool // it was there while the record was removed: that may have overtaken what was stored of it
+
+	said []string // what its agents have said
+
+	asked *creation // how it was admitted, if it had its labels then; nil: they are put back later
 }
 
 func (g *ghost) reset(s *settings) {
 	watched := s.variant == steady && s.recordUpdates
-	*g = ghost{strict: s.isStrict(), protects: s.variant == protected, recordsUpdates: s.recordUpdates, watched: watched, by: append(g.by[:0], life{}), trust: trust{isOn: s.trust > 0}}
+	*g = ghost{strict: s.isStrict(), protects: s.variant == protected, recordsUpdates: s.recordUpdates, markersSuffice: s.markersSuffice, watched: watched, by: append(g.by[:0], life{}), trust: trust{isOn: s.trust > 0}}
 }
 
 // created is told after a Node was created.
@@ -130,19 +135,47 @@ func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted ma
 		w.breaks(errBrokeP3, "%s has %v, and gets %v", read.UID, own, given)
 		return
 	}
-	live := labels.Side{Labels: own, Machine: agents.Machine(read)}
+	live := cameWith(read)
 	g.checkMachinesWord(w, read.UID, live, given)
-	isRight := func(n *metav1.PartialObjectMetadata, saved map[string]string) bool {
-		side := labels.Side{Labels: saved, Machine: agents.Machine(n)}
-		if !g.knowsRemoval(w, number(n.ResourceVersion)) && maps.Equal(given, policy.Restored(live, side)) {
-			return true
-		}
-		side.Overruled = agentKey // unknown if no watcher saw what the agents had said before
-		return (g.overruled || g.withdrawn) && side.Machine == "" && maps.Equal(given, policy.Restored(live, side))
-	}
-	if !g.had(w, g.by[w.incarnation].floor, isRight) {
+	if !g.had(w, g.by[w.incarnation].floor, g.gives(w, live, given)) {
 		w.breaks(errBrokeP1, "%s gets %v, which u%d did not have in the end", read.UID, given, g.owner)
 	}
+}
+
+// gives returns whether a node that came with some labels is given these by a restore of a state of the owner.
+func (g *ghost) gives(w *world, live labels.Side, given map[string]string) func(*metav1.PartialObjectMetadata, map[string]string) bool {
+	return func(n *metav1.PartialObjectMetadata, saved map[string]string) bool {
+		return slices.ContainsFunc(g.sidesOf(w, n, saved), func(side labels.Side) bool { return maps.Equal(given, policy.Restored(live, side)) })
+	}
+}
+
+// sidesOf are what the record may say of a state of the owner.
+func (g *ghost) sidesOf(w *world, n *metav1.PartialObjectMetadata, saved map[string]string) (sides []labels.Side) {
+	side := labels.Side{Labels: saved, Machine: agents.Machine(n), Unclear: agents.Unclear(n)}
+	// Where the end of a protected Node overtakes the word of a watcher, a taint that is there again may be anybody's.
+	_, isThereAgain := saved[agentTaint]
+	if !g.knowsRemoval(w, number(n.ResourceVersion)) || g.protects && isThereAgain {
+		sides = append(sides, side)
+		if side.Unclear != "" && g.haveSaid(g.owner, saved[w.agentKey]) {
+			sides = append(sides, labels.Side{Labels: saved, Machine: side.Unclear})
+		}
+	}
+	if (g.overruled || g.withdrawn) && side.Machine == "" { // it is unknown if no watcher saw what the agents had said before
+		side.Overruled = labels.Keys(w.agentKey)
+		sides = append(sides, side)
+	}
+	return sides
+}
+
+// agentsSay is told after the agents of the live incarnation have said something.
+func (g *ghost) agentsSay(w *world, value string) {
+	l := &g.by[w.incarnation]
+	l.said = append(l.said, value)
+}
+
+// haveSaid says whether the agents of an incarnation have ever said this.
+func (g *ghost) haveSaid(incarnation int, value string) bool {
+	return slices.Contains(g.by[incarnation].said, value)
 }
 
 // hearsOfRemoval is told before a transaction is stored. It counts what must have its effect: no later state is stored.
@@ -152,9 +185,12 @@ func (g *ghost) hearsOfRemoval(w *world, t txn.Transaction) {
 		l.removed = 0
 		return
 	}
-	_, isThere := t.Labels[agentKey]
+	_, isThere := t.Labels[w.agentKey]
 	if !g.recordsUpdates || isThere || (g.protects || t.Overruled == "") && w.lastStored(t.UID).Machine == "" {
 		return
+	}
+	if t.Overruled == "" && !labels.IsLabel(w.agentKey) {
+		return // that one is gone says nothing by itself: the watcher may not see any
 	}
 	isLate := w.record.hasLabels() && lastSeen(w.record.Record) >= rv ||
 		slices.ContainsFunc(w.queue, func(other *storedTxn) bool { return other.Revision.After(t.Revision) })
@@ -176,8 +212,11 @@ func (g *ghost) knowsRemoval(w *world, rv int) bool {
 
 // checkMachinesWord is for where no person has ever written on the key of the agents.
 func (g *ghost) checkMachinesWord(w *world, uid types.UID, live labels.Side, given map[string]string) {
-	before, isThere := live.Labels[agentKey]
-	after, isGiven := given[agentKey]
+	before, isThere := live.Labels[w.agentKey]
+	after, isGiven := given[w.agentKey]
+	if w.agentKey == agentTaint && !isThere {
+		return // it is mostly unclear who set the former one, which is put back then
+	}
 	if !g.overruled && !g.withdrawn && (isThere != isGiven || before != after) {
 		w.breaks(errBrokeP7, "%s has %v, and gets %v", uid, live.Labels, given)
 	}
@@ -188,7 +227,7 @@ func (g *ghost) restored(w *world) {
 	if g.trust.isOn && g.owns(w) {
 		return // it had its labels but for the trust label
 	}
-	g.by[w.incarnation].restored = w.rv
+	g.by[w.incarnation].restored, g.by[w.incarnation].asked = w.rv, nil
 	if g.strict && !g.by[g.owner].isLoose { // whose end may be stored once more, and is later then than the record that was left
 		g.becomesOwner(w.incarnation, w.rv)
 	}
@@ -196,8 +235,11 @@ func (g *ghost) restored(w *world) {
 
 // noted is told that the record has a note of a restore, or labels that came after it. If a watcher that was away records
 // late what was before the restore, that is done only then, and done again until then.
-func (g *ghost) noted(incarnation int) {
+func (g *ghost) noted(w *world, incarnation int) {
 	if l := g.by[incarnation]; l.restored > 0 && l.owns == 0 {
+		if l.asked != nil {
+			g.checkAdmitted(w, incarnation, l.asked)
+		}
 		g.becomesOwner(incarnation, l.restored)
 	}
 }
@@ -233,9 +275,9 @@ func (g *ghost) saves(w *world, r record.Record) {
 	if isFirst && (!g.strict || g.forgot > 0) {
 		g.becomesOwner(source, w.firstRV(source))
 	}
-	g.noted(source)
+	g.noted(w, source)
 	if r.Restored.UID != "" {
-		g.noted(incarnationOf(r.Restored.UID))
+		g.noted(w, incarnationOf(r.Restored.UID))
 	}
 	if isFirst && !g.recordsUpdates && w.node != nil && incarnationOf(w.node.UID) == source && w.node.DeletionTimestamp == nil {
 		w.breaks(errBrokeP1, "the first labels of %s are saved while it lives, and no changes are recorded", r.Source)
@@ -254,7 +296,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 		switch {
 		case e.incarnation != source || !maps.Equal(own, plain(r.Labels)):
 			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
-		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node):
+		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node) && (r.Machine != agents.Unclear(e.node) || !g.haveSaid(source, own[w.agentKey])):
 			w.breaks(errBrokeP2, "%v are not the keys of the agents of %s at %s", r.Machine, r.Source, r.Revision)
 		case g.by[source].owns == 0 || g.by[source].owns > version:
 			w.breaks(errBrokeP2, "%v is saved, and %s did not have its labels", r.Labels, r.Source)
@@ -266,7 +308,12 @@ func (g *ghost) saves(w *world, r record.Record) {
 func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
 	g.trust.isUnsure = true
 	for i := range g.by {
-		g.by[i].owns, g.by[i].restored, g.by[i].removed = 0, 0, 0
+		l := &g.by[i]
+		l.owns, l.removed = 0, 0
+		// The record that is left may have the revision of the one before it: both have what that Node had then.
+		if l.asked == nil || n == nil || l.asked.node.Labels[labels.Marker] != n.ResourceVersion {
+			l.restored, l.asked = 0, nil
+		}
 	}
 	g.owner, g.founder, g.forgot = 0, 0, now
 	if n != nil {
@@ -307,10 +354,12 @@ func (w *world) firstRV(incarnation int) int {
 // check compares what there is in the end with what there ought to be.
 func (g *ghost) check(w *world) {
 	g.checkTrust(w)
+	g.checkGate(w)
 	switch {
 	case w.broken != nil:
 	case !w.record.hasLabels():
 		g.checkNoRecord(w)
+	case w.node != nil && g.markersSuffice && w.node.Labels[labels.Marker] == w.record.Revision.String():
 	case w.node != nil && !g.owns(w):
 		w.breaks(errBrokeP4, "%s never got its labels", w.node.UID)
 	case w.node != nil && !w.isNoted():

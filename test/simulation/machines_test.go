@@ -61,7 +61,7 @@ func (a *processorActor) GetIdentified(ctx context.Context, name string) (*metav
 		return n, err
 	}
 	a.tell("    which says %q", a.world.says().SystemUUID)
-	return a.world.identified(n), nil
+	return a.world.whole(n), nil
 }
 
 // look looks whether the Node says by now which machine it is, if labels wait for that. False: there is nothing to do.
@@ -174,11 +174,14 @@ func split(all map[string]string) (map[string]string, string) {
 // hasEffect says whether a decision has an effect that is the transaction's. What waits for the Node does so in the record: nothing
 // is lost without the transaction.
 func hasEffect(t txn.Transaction, r *record.Record, d preserve.Decision) bool {
-	if r == nil || t.Type != txn.Added || t.UID != r.Source && t.UID != r.Restored.UID {
+	if r == nil || t.Type != txn.Added || d.Action == preserve.Nothing || d.Action == preserve.Open {
 		return d.Action != preserve.Nothing
 	}
 	noted := d.Record
 	noted.Identity, noted.Withheld = r.Identity, r.Withheld
+	if t.UID != r.Source && t.UID != r.Restored.UID {
+		return d.Action == preserve.Restore || d.Again || !noted.Equal(*r) // that nothing waits any more is found by a look, too
+	}
 	return d.Action == preserve.Save && !noted.Equal(*r) || d.Action == preserve.Restore && len(r.Withheld) == 0
 }
 

@@ -29,16 +29,19 @@ type mutant struct {
 	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
 	patchesBlindly, savesBlindly, notesNothing, savesThenReads, seesParts                  bool
 	neverLooks                                                                             bool
+	// admit is given what the webhook answers.
+	admit func(r record.Record, req preserve.Request, answer preserve.Admission) preserve.Admission
 	// plan is given the real plan.
 	plan                                                                                      func([]preserve.Step) []preserve.Step
 	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits, overtakesQueue, trustsRecords bool
 	// bad habits of those who remove records
 	looksFirst, leavesNoFloor bool
 	// bad habits of a watcher
-	recordsFirst, trustsNames, ignoresQueue, leavesForGood       bool
-	noBarrier, holdsConclusions, replacesBarrier                 bool
-	trustsDigests, answersEarly, forgetsProtectors, trustsLabels bool
-	knowsMembersFirst, keepsBarrier, staysAway                   bool
+	recordsFirst, trustsNames, ignoresQueue, leavesForGood                    bool
+	leavesAdmitted                                                            bool
+	noBarrier, holdsConclusions, replacesBarrier                              bool
+	trustsDigests, answersEarly, forgetsProtectors, trustsLabels, trustsGates bool
+	knowsMembersFirst, keepsBarrier, staysAway                                bool
 	// knows is what a watcher takes for stored, besides what the real one does.
 	knows func(t txn.Transaction, r *record.Record, queue []*storedTxn) bool
 }
@@ -111,7 +114,7 @@ func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d pr
 func restoringLabels(f func(live, saved labels.Side) (labels.Side, labels.Side)) mutant {
 	return restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
-			d.Labels = policy.Restored(f(labels.Side{Labels: n.Labels, Machine: n.Machine}, preserve.Saved(r)))
+			d.Labels = policy.Restored(f(labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}, preserve.Saved(r)))
 		}
 		return d
 	})
@@ -141,11 +144,11 @@ func saved(r record.Record) preserve.Decision {
 }
 
 func captured(t txn.Transaction) record.Record {
-	return record.Record{Node: t.Node, Labels: t.Labels, Machine: t.Machine, Revision: t.Revision, Source: t.UID}
+	return record.Record{Node: t.Node, Labels: t.Labels, Machine: t.Machine, Unclear: t.Unclear, Revision: t.Revision, Source: t.UID}
 }
 
 func restored(r record.Record, n *preserve.Node) preserve.Decision {
-	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(labels.Side{Labels: n.Labels, Machine: n.Machine}, preserve.Saved(r)), Marker: r.Revision.String()}
+	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}, preserve.Saved(r)), Marker: r.Revision.String()}
 }
 
 // onlyNoted is a note that takes no account of the Node's labels.

@@ -53,7 +53,7 @@ import (
 // The plan
 //
 //	the last save counts                      plan: the first of several saves is written
-var mutants = withTrust(withAgents(map[string]mutant{
+var mutants = with(map[string]mutant{
 	"": {}, // the real thing
 
 	"no record: none is made of a delete": founding(func(t txn.Transaction, d preserve.Decision) preserve.Decision {
@@ -378,4 +378,12 @@ var mutants = withTrust(withAgents(map[string]mutant{
 		}
 		return transactions
 	}},
-}))
+}, agentMutants, trustMutants, preservedMutants, admissionMutants)
+
+// with adds mutants to others.
+func with(all map[string]mutant, more ...map[string]mutant) map[string]mutant {
+	for _, some := range more {
+		maps.Copy(all, some)
+	}
+	return all
+}

@@ -38,6 +38,7 @@ type processorActor struct {
 	done   []int // removed, but perhaps in the cache for a moment
 	isIdle bool
 
+	read            int // which of the records was the present one when it was read last
 	removals, began int // removals of the record, when it was read and when the work on the batch began
 
 	broken breaks // what the mutants among the doors to the API server need
@@ -46,7 +47,7 @@ type processorActor struct {
 // down forgets all that a process has in its memory.
 func (a *processorActor) down() {
 	a.done, a.late, a.isIdle, a.removals = a.done[:0], a.late[:0], false, 0
-	a.position = 0
+	a.position, a.read = 0, 0
 	a.broken = breaks{}
 }
 
@@ -59,13 +60,14 @@ func (a *processorActor) run() {
 	for {
 		a.pause()
 		a.refresh()
+		a.isIdle = false // until it is known that nothing is to be done: other turns come between
 		if a.settings.variant == protected && a.protect() {
 			continue
 		}
-		batch := a.batch()
-		a.isIdle = len(batch) == 0 && !a.look()
-		if len(batch) > 0 {
+		if batch := a.batch(); len(batch) > 0 {
 			a.drain(batch)
+		} else {
+			a.isIdle = !a.look()
 		}
 	}
 }
@@ -95,7 +97,7 @@ func (a *processorActor) watch() {
 			a.node = e.node
 			continue
 		case a.isEdited && isKnown && !a.mutant.ignoresLateEdits:
-			a.late = append(a.late, txn.Of(txn.Deleted, e.node))
+			a.late = append(a.late, txn.EndSeen(e.node))
 		}
 		a.node, a.isEdited = nil, false
 	}
@@ -160,7 +162,7 @@ func (a *processorActor) checkRemoval(t *storedTxn) {
 		return // another processor removed it, or it was decided about before a removal of the record
 	}
 	d := a.decision(t.Transaction, a.world.record.get(), a.world.liveNode())
-	if hasEffect(t.Transaction, a.world.record.get(), d) {
+	if hasEffect(t.Transaction, a.world.record.get(), d) && !a.world.isOpenedByAnother(t.Transaction, d) {
 		a.world.breaks(errBrokeP1, "%s %s@%s is removed, and its effect is not stored", t.Type, t.UID, t.Revision)
 	}
 }
@@ -213,15 +215,18 @@ func (a *processorActor) Get(context.Context, string) (*metav1.PartialObjectMeta
 // Relabel implements [apply.Nodes].
 func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error) {
 	a.pause()
+	if _, restores := wanted[labels.Marker]; !restores {
+		return a.open(read, wanted)
+	}
 	wanted = a.mutantLabels(wanted)
-	if !a.world.restore(a.mutantRead(read, wanted), wanted, a.isOvertaken()) {
+	if !a.world.restore(a.mutantRead(read, wanted), wanted, a.read, a.isOvertaken()) {
 		return nil, nodes.ErrStale
 	}
 	a.tell("  restores %s@%s: %v", read.UID, a.world.node.ResourceVersion, wanted)
 	a.broken.restored = a.world.node
 	n := a.world.node
 	if _, isRead := identity.Noted(read); isRead {
-		n = a.world.identified(n)
+		n = a.world.whole(n)
 	}
 	if a.isLost() {
 		return nil, errLost
@@ -243,7 +248,7 @@ func (a recordsOf) Get(context.Context, string) (records.Stored, error) {
 		return early.stored(), nil
 	}
 	a.pause()
-	a.removals = a.world.removals
+	a.removals, a.read = a.world.removals, len(a.world.records)-1
 	return a.world.record.stored(), nil
 }
 
@@ -261,7 +266,7 @@ func (a recordsOf) Write(_ context.Context, read records.Stored, next record.Rec
 		return records.Stored{}, records.ErrStale
 	}
 	a.broken.restored, a.broken.saved = nil, true
-	a.removals = a.world.removals
+	a.removals, a.read = a.world.removals, len(a.world.records)-1
 	written := a.world.record
 	a.tell("  stores %v version %s source %s restored %v", next.Labels, next.Revision, next.Source, next.Restored)
 	if a.isLost() {
@@ -330,7 +335,7 @@ func (a *processorActor) letGo() {
 
 // saveEnd stores the labels of a Node that ends. Unless it is known to have its labels, what waits of earlier ones comes first.
 func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
-	end := txn.Of(txn.Deleted, n)
+	end := txn.EndSeen(n)
 	var all []txn.Transaction
 	if !a.knowsOwner(n) && !a.mutant.overtakesQueue {
 		a.pause()

@@ -60,14 +60,15 @@ func (w *world) removeRecord(read *storedRecord, n *metav1.PartialObjectMetadata
 	next := preserve.Forgotten(nodeName, live, rev(now))
 	w.nextRV()
 	if next.Equal(read.Record) { // the record stays the same, so no decision changes
-		w.record = newStoredRecord(next)
+		w.setRecord(newStoredRecord(next))
 		return true
 	}
 	w.removals++
 	w.ghost.removed(w, n, now)
-	w.record = newStoredRecord(next)
 	if next.Floor && w.leavesNoFloor {
-		w.record = nil
+		w.setRecord(nil)
+	} else {
+		w.setRecord(newStoredRecord(next))
 	}
 	return true
 }

@@ -69,3 +69,26 @@ func letsGoAfterARemoval(s *script) {
 	s.until("P1", "lets u3")
 	s.turns("P1", 10)
 }
+
+// closesAgainInAGap: a gate that was closed is opened and closed again in a gap of all watches.
+func closesAgainInAGap(s *script) {
+	s.user(creates)
+	s.until("W1", "records added u1")
+	s.until("P1", "removes added u1")
+	s.until("W2", "lists u1")
+	s.turns("W2", 2) // asks
+	s.turns("W1", 2) // answers
+	s.until("W2", "starts")
+	s.user(closesGate)
+	s.until("W1", "records added u1")
+	s.turns("W2", 4)
+	s.until("P1", "opens the gate")
+	s.until("P1", "removes added u1")
+	s.user(edits, closesGate) // with the same labels, the node is compared with its record
+	for _, w := range s.watchers[:2] {
+		w.relist()
+	}
+	s.turns("W1", 4)
+	s.turns("W2", 4)
+	s.turns("P1", 10)
+}

@@ -27,13 +27,23 @@ type settings struct {
 	values      int    // how many label values users choose from; fewer than there are edits, so that labels become again what they were
 	template    chance // that a node is created with a marker
 	agents      chance // that a node is registered with a label of its agents
+	agentKey    string // which is no label at all, but an annotation or a taint, in some schedules
+	personKey   string // what people set
 	trust       chance // that a node is a machine, where there are trust labels; 0: there are none
 	lateMachine bool   // whether a machine never says at once who it is, but at first
-	unique      chance // that a value is one that no label had before, so that nothing is right by chance
-	bare        chance // that a node is created without the finalizer
-	unsafe      bool   // whether a node is also deleted without the finalizer: nothing is promised then but what outages leave
-	removals    chance // that somebody removes the record
-	lateEdit    chance // that a node is edited just when it loses the finalizer
+	webhook     chance // that the webhook answers when a node is created; 0: there is none
+	gate        bool   // whether it gives every node that returns the startup taint
+	uncertain   chance // that it does not know what is saved
+	behindHook  chance // that it answers by an earlier record
+	// markersSuffice: nobody demands that a record notes an incarnation which was admitted by it, see [admissionsUnnoted].
+	markersSuffice bool
+	kubelet        chance // that a node is registered by a kubelet, which may not set every label
+	comesGated     chance // that a node comes with the startup taint
+	unique         chance // that a value is one that no label had before, so that nothing is right by chance
+	bare           chance // that a node is created without the finalizer
+	unsafe         bool   // whether a node is also deleted without the finalizer: nothing is promised then but what outages leave
+	removals       chance // that somebody removes the record
+	lateEdit       chance // that a node is edited just when it loses the finalizer
 
 	crash, gap         chance
 	lostPut, lostWrite chance // the write is done, and the caller gets an error
@@ -83,10 +93,19 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 	s.slow, s.deaf = pick[chance](c, 0, 16, 0, 48), pick[chance](c, 0, 16, 0, 48)
 	s.removals = pick[chance](c, 0, 0, 0, 8)
 	s.silence, s.noBookmark = pick[chance](c, 0, 0, 0, 8), pick[chance](c, 63, 48, 0)
+	s.agentKey, s.personKey = agentLabel, "a"
 	if narrow != nil {
 		narrow(s)
 	} else {
 		s.trust = pick[chance](c, 0, 0, 0, 56)
+		s.agentKey = pick(c, agentLabel, agentLabel, agentAnnotation, agentTaint)
+		s.personKey = pick(c, "a", "a", "annotation:a")
+		if s.trust == 0 {
+			s.drawWebhook(c)
+		}
+	}
+	if s.webhook > 0 || s.comesGated > 0 {
+		s.actions = append(s.actions, removesTaint, removesPending, closesGate)
 	}
 	if s.trust > 0 {
 		s.actions = append(s.actions, setsTrust, setsTrust, removesTrust, saysMachine, saysMachine)
@@ -126,6 +145,12 @@ func (s *settings) pace(c *choices, turns []int) []int {
 		turns = append(turns, 0)
 	}
 	return turns
+}
+
+// preserved is for what matters only where taints and annotations are kept.
+func preserved(s *settings) {
+	s.agentKey, s.personKey = agentTaint, "annotation:a"
+	s.agents = max(s.agents, 32)
 }
 
 // machines is for what matters only where nodes are machines, and people trust them.
@@ -174,6 +199,30 @@ func tombstones(s *settings) {
 	s.agents = 0
 	s.removals, s.unsafe, s.silence, s.gap, s.stale = 0, false, 0, 32, 32
 	s.actions = append(s.actions[:0], deletes, edits, heartbeats)
+}
+
+// admissions is for what matters only where the webhook answers, and the last changes of a node are stored late.
+func admissions(s *settings) {
+	s.agents = 0
+	s.webhook, s.uncertain, s.kubelet, s.comesGated, s.behindHook = 60, 4, 16, 8, 24
+	s.gate, s.lateEdit, s.removals = s.values == 2, 0, 0
+	if s.eager == 8 {
+		s.personKey, s.kubelet = heldKey, 40
+	}
+	s.actions = append(s.actions[:0], deletes, deletes, edits, removesLabel, heartbeats)
+	s.newPace = max(s.newPace, 2)
+}
+
+// admissionsUnnoted is for a design in which the marker of a Node that was admitted is as good as a note in the record.
+func admissionsUnnoted(s *settings) {
+	admissions(s)
+	s.markersSuffice = true
+}
+
+// admissionsAfterRemovals is for what matters only where the webhook answers, and records are removed.
+func admissionsAfterRemovals(s *settings) {
+	admissions(s)
+	s.removals = 24
 }
 
 // outageOnly is for what is shown by a script in which all watchers are down.

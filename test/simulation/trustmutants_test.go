@@ -126,9 +126,3 @@ var trustMutants = map[string]mutant{
 		return d
 	}).among(lateMachines).shownBy(putBackAndNotNoted),
 }
-
-// withTrust adds them to others.
-func withTrust(all map[string]mutant) map[string]mutant {
-	maps.Copy(all, trustMutants)
-	return all
-}

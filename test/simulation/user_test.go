@@ -23,9 +23,12 @@ const (
 	setsTrust
 	removesTrust
 	saysMachine
+	removesTaint
+	removesPending
+	closesGate
 )
 
-// numActions is how many there are without those about trust.
+// numActions is how many there are without those about trust, and about the startup taint.
 const numActions = int(overrules) + 1
 
 // userActor creates, edits and deletes the node.
@@ -47,10 +50,10 @@ func (a *userActor) create() {
 		own[liveKey] = a.value()
 	}
 	if a.choices.next(2) == 1 {
-		own["a"] = a.value()
+		own[w.personKey] = a.value()
 	}
 	if a.choices.happens(a.settings.agents) {
-		own[agentKey] = a.value()
+		own[w.agentKey] = a.value()
 	}
 	if a.choices.happens(a.settings.template) {
 		own[labels.Marker] = a.marker()
@@ -60,7 +63,7 @@ func (a *userActor) create() {
 		finalizers = []string{finalizer}
 	}
 	a.drawMachine(own)
-	w.createNode(own, finalizers)
+	a.register(own, finalizers)
 	a.tell("creates %s %v", nodeText(w.node), w.node.Labels)
 }
 
@@ -81,11 +84,11 @@ func (a *userActor) act(action userAction) {
 		}
 		a.tell("heartbeat, %s", nodeText(w.node))
 	case removesLabel:
-		w.relabel(func(own map[string]string) { delete(own, "a") })
-		a.tell("removes a, %s %v", nodeText(w.node), w.node.Labels)
+		w.relabel(func(own map[string]string) { delete(own, w.personKey) })
+		a.tell("removes what a person set, %s %v", nodeText(w.node), w.node.Labels)
 	case removesMarker:
 		// Before the restore is noted, to remove the marker is to ask for it again.
-		if w.isNoted() {
+		if w.isNoted() && w.mayLosePending() {
 			w.relabel(func(own map[string]string) { delete(own, labels.Marker) })
 			a.tell("removes the marker, %s", nodeText(w.node))
 		}
@@ -101,15 +104,17 @@ func (a *userActor) act(action userAction) {
 		value, removes := a.value(), a.choices.next(2) == 0
 		w.ghost.overruled = true
 		w.relabel(func(own map[string]string) {
-			if delete(own, agentKey); !removes {
-				own[agentKey] = value
+			if delete(own, w.agentKey); !removes {
+				own[w.agentKey] = value
 			}
 		})
 		a.tell("overrules the agents, %s %v", nodeText(w.node), w.node.Labels)
 	case setsTrust, removesTrust, saysMachine:
 		a.actOnMachine(action)
+	case removesTaint, removesPending, closesGate:
+		a.actOnGate(action)
 	case edits:
-		w.relabel(func(own map[string]string) { own["a"] = a.value() })
+		w.relabel(func(own map[string]string) { own[w.personKey] = a.value() })
 		a.tell("edits %s %v", nodeText(w.node), w.node.Labels)
 	}
 }

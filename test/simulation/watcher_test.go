@@ -216,7 +216,11 @@ func (a *watcherActor) wake() {
 
 // see puts what the real watcher makes of an event behind what is in the outbox.
 func (a *watcherActor) see(before, after *metav1.PartialObjectMetadata, relisted bool) {
-	transactions := a.observer.Observe(before, after, time.Time{})
+	observe := a.observer.Observe
+	if relisted && !a.mutant.trustsGates {
+		observe = a.observer.ObserveAfterGap
+	}
+	transactions := observe(before, after, time.Time{})
 	if a.mutant.observe != nil {
 		transactions = a.mutant.observe(before, after, relisted, transactions)
 	}
@@ -289,6 +293,10 @@ func (a *watcherActor) Has(_ context.Context, t txn.Transaction) bool {
 	if a.mutant.leavesForGood && a.choices.happens(a.settings.leaves) {
 		return true
 	}
+	if r := a.record.get(); a.mutant.leavesAdmitted && t.Type == txn.Added && r != nil && isRestoredBy(t, *r) {
+		a.tell("leaves %s %s@%s to nobody", t.Type, t.UID, t.Revision)
+		return true
+	}
 	if !a.settings.knows || !a.isKnown(t) {
 		return false
 	}
@@ -316,7 +324,8 @@ func (a *watcherActor) checkKnown(t txn.Transaction) {
 	at, isQueued := a.world.find(t)
 	isQueued = isQueued && a.world.queue[at].IsSameEvent(t)
 	r := a.world.record.get()
-	if !isQueued && hasEffect(t, r, preserve.Decide(t, r, a.world.liveNode(), policy)) {
+	d := preserve.Decide(t, r, a.world.liveNode(), policy)
+	if !isQueued && hasEffect(t, r, d) && !a.world.isOpenedByAnother(t, d) {
 		a.world.breaks(errBrokeP1, "%s %s@%s is left out, and its effect is not stored", t.Type, t.UID, t.Revision)
 		return
 	}

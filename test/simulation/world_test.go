@@ -12,6 +12,7 @@ import (
 
 	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
@@ -21,8 +22,14 @@ import (
 const (
 	nodeName  = "n"
 	liveKey   = "live"
-	agentKey  = "agent" // which agents set, and people, too
 	finalizer = "nodekeeper.dev/save-labels"
+
+	// What agents set, and people, too: a label, an annotation or a taint.
+	agentLabel      = "agent"
+	agentAnnotation = "annotation:agent"
+	agentTaint      = "taint:agent:NoSchedule"
+
+	agentKeys labels.Keys = agentLabel + "," + agentAnnotation + "," + agentTaint // whichever there is
 )
 
 // policy is that of the processors.
@@ -31,7 +38,7 @@ var policy = func() labels.Policy {
 	if err != nil {
 		panic(err)
 	}
-	return labels.Policy{Mode: labels.Replace, Live: live}
+	return labels.Policy{Mode: labels.Replace, Live: live, Preserves: func(string) bool { return true }}
 }()
 
 // event is one event of a watch on Nodes. What it points to is never changed.
@@ -84,8 +91,13 @@ type world struct {
 	node        *metav1.PartialObjectMetadata
 	events      []event
 	acted       string // when the agents of the machine last set anything
+	agentKey    string // what they set
+	personKey   string // what people set, and nobody else
+	gated       bool   // whether the live Node has the startup taint
+	closed      int    // when somebody has closed its gate after it was created, 0: nobody has
 	record      *storedRecord
-	queue       []*storedTxn // in order; a new slice with every change, so that caches can have the old one
+	records     []*storedRecord // all that there ever was, the present one last: what caches may have
+	queue       []*storedTxn    // in order; a new slice with every change, so that caches can have the old one
 	puts        int
 	removals    int               // of the record
 	machine     machine           // which the live Node is, or the last one was
@@ -103,7 +115,7 @@ type world struct {
 }
 
 func (w *world) reset(s *settings, tracks bool) {
-	*w = world{events: w.events[:0], tracks: tracks, ghost: w.ghost}
+	*w = world{events: w.events[:0], records: append(w.records[:0], nil), tracks: tracks, ghost: w.ghost, agentKey: s.agentKey, personKey: s.personKey}
 	w.ghost.reset(s)
 }
 
@@ -153,10 +165,16 @@ func (w *world) relabel(change func(own map[string]string)) {
 		n.Labels = maps.Clone(n.Labels)
 		change(n.Labels)
 	}
-	if value, ok := n.Labels[agentKey]; !ok || value != w.node.Labels[agentKey] {
+	value, isThere := n.Labels[w.agentKey]
+	switch {
+	case w.agentKey == agentTaint: // somebody has written the list of taints, and be it that nothing changed of this one
+		n.Annotations = maps.Clone(n.Annotations)
+		agents.Note(&n, "", labels.Keys(agentTaint).Where(func(string) bool { return isThere }), w.acted)
+	case !isThere || value != w.node.Labels[w.agentKey]:
 		n.Annotations = maps.Clone(n.Annotations)
 		agents.Note(&n, "", "", w.acted)
 	}
+	w.setAdmitted(&n)
 	w.show(&n, false)
 }
 
@@ -166,10 +184,12 @@ func (w *world) act(value string) {
 	n.Labels, n.Annotations = maps.Clone(n.Labels), nil
 	w.acted = fmt.Sprintf("%09d", w.rv)
 	machine := labels.Keys("")
-	if delete(n.Labels, agentKey); value != "" {
-		n.Labels[agentKey], machine = value, agentKey
+	if delete(n.Labels, w.agentKey); value != "" {
+		n.Labels[w.agentKey], machine = value, labels.Keys(w.agentKey)
+		w.ghost.agentsSay(w, value)
 	}
 	agents.Note(&n, machine, "", w.acted)
+	agents.NoteAdmitted(&n, agents.Admitted(w.node).Where(func(key string) bool { return key != w.agentKey }))
 	w.show(&n, false)
 }
 
@@ -179,21 +199,33 @@ func (w *world) follows(uid types.UID) bool {
 }
 
 // lastStored is the newest state of an incarnation in the queue or in the record. It is none if the end may overtake the queue.
+// A restore that is not noted yet counts as stored: its note makes void what is in the queue of before.
 func (w *world) lastStored(uid types.UID) labels.Side {
 	var saved labels.Side
 	seen := 0
 	if w.follows(uid) {
 		saved, seen = preserve.Saved(w.record.Record), lastSeen(w.record.Record)
 	}
+	if restored := w.ghost.by[incarnationOf(uid)].restored; restored > seen {
+		saved, seen = w.sideAt(restored), restored
+	}
 	for _, t := range slices.Backward(w.queue) {
 		switch isNewer := t.UID == uid && number(t.Revision.String()) > seen; {
 		case isNewer && w.ghost.protects:
 			return labels.Side{}
 		case isNewer:
-			return labels.Side{Labels: t.Labels, Machine: t.Machine}
+			return labels.Side{Labels: t.Labels, Machine: t.Machine, Unclear: t.Unclear}
 		}
 	}
 	return saved
+}
+
+// sideAt is what the Node said when it had this resourceVersion.
+func (w *world) sideAt(rv int) labels.Side {
+	at := slices.IndexFunc(w.events, func(e event) bool { return e.rv == rv })
+	n := w.events[at].node
+	own, _ := split(n.Labels)
+	return labels.Side{Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n)}
 }
 
 // actElsewhere is something that agents set on the Node which is no label.
@@ -201,21 +233,36 @@ func (w *world) actElsewhere() {
 	n := *w.node
 	n.Annotations = nil
 	w.acted = fmt.Sprintf("%09d", w.rv)
-	agents.Note(&n, agents.Machine(w.node), "", w.acted)
+	agents.Note(&n, agents.Machine(w.node), agents.Unclear(w.node), w.acted)
+	agents.NoteAdmitted(&n, agents.Admitted(w.node))
 	w.show(&n, false)
 }
 
 func (w *world) createNode(own map[string]string, finalizers []string) {
-	w.incarnation++
-	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: nodeName, UID: types.UID("u" + strconv.Itoa(w.incarnation)), Labels: own, Finalizers: finalizers,
-	}}
-	if _, ok := own[agentKey]; ok { // the kubelet registers with it
+	w.addNode(w.request(own, finalizers))
+}
+
+// request returns a Node that is about to be created.
+func (w *world) request(own map[string]string, finalizers []string) *creation {
+	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: own, Finalizers: finalizers}}
+	if _, isSaid := own[w.agentKey]; isSaid { // the kubelet registers with it
 		w.acted = fmt.Sprintf("%09d", w.rv)
-		agents.Note(n, agentKey, "", w.acted)
+		agents.Note(n, labels.Keys(w.agentKey), "", w.acted)
 	}
-	w.show(n, false)
+	return &creation{node: n, requested: n}
+}
+
+// addNode creates a Node as it was admitted.
+func (w *world) addNode(c *creation) {
+	w.incarnation++
+	c.node.UID = types.UID("u" + strconv.Itoa(w.incarnation))
+	w.gated, w.closed = c.gated, 0
+	w.show(c.node, false)
 	w.ghost.created(w)
+	if value, isSaid := c.requested.Labels[w.agentKey]; isSaid {
+		w.ghost.agentsSay(w, value)
+	}
+	w.ghost.admitted(w, c)
 }
 
 // deleteNode deletes the Node, or marks it if it has the finalizer.
@@ -238,13 +285,15 @@ func (w *world) isNode(uid types.UID, rv string) bool {
 
 // restore gives the Node labels and a marker. It returns false if the Node is not the one that was read. Where a removal of
 // the record has overtaken it, it is as if it had been done just before that.
-func (w *world) restore(read *metav1.PartialObjectMetadata, wanted map[string]string, isOvertaken bool) bool {
+func (w *world) restore(read *metav1.PartialObjectMetadata, wanted map[string]string, since int, isOvertaken bool) bool {
 	if !w.isNode(read.UID, read.ResourceVersion) {
 		return false
 	}
 	if !isOvertaken {
 		w.ghost.restores(w, read, wanted)
+		w.ghost.opens(w, read, wanted, since)
 	}
+	w.gated = w.gated && !nodeview.HasGate(read)
 	w.relabel(func(own map[string]string) {
 		clear(own)
 		maps.Copy(own, wanted)
@@ -271,7 +320,7 @@ func (w *world) setFinalizer(isOn bool) bool {
 
 // editLate is an edit of the Node that is about to be gone.
 func (w *world) editLate() {
-	w.relabel(func(own map[string]string) { own["a"] = "late" + strconv.Itoa(w.rv) })
+	w.relabel(func(own map[string]string) { own[w.personKey] = "late" + strconv.Itoa(w.rv) })
 	w.lateEdit = len(w.events) + 1
 }
 
@@ -292,7 +341,7 @@ func (w *world) liveNode() *preserve.Node {
 	if w.node == nil {
 		return nil
 	}
-	return preserve.NodeOf(w.identified(w.node))
+	return preserve.NodeOf(w.whole(w.node))
 }
 
 // writeRecord is conditional on the record that was read, nil for none.
@@ -302,7 +351,7 @@ func (w *world) writeRecord(read *corev1.ConfigMap, r record.Record) bool {
 	}
 	w.ghost.saves(w, r)
 	w.nextRV()
-	w.record = newStoredRecord(r)
+	w.setRecord(newStoredRecord(r))
 	return true
 }
 

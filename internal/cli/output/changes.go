@@ -5,6 +5,11 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"nodekeeper.dev/internal/labels"
 )
 
 // WriteChanges writes which labels change.
@@ -41,12 +46,36 @@ func (d *Diff) Changes(before, after map[string]string) {
 			continue
 		}
 		if hadIt {
-			d.Minus(key + "=" + was)
+			d.Minus(KeyValue(key, was))
 		}
 		if hasIt {
-			d.Plus(key + "=" + is)
+			d.Plus(KeyValue(key, is))
 		}
 	}
+}
+
+// Shown returns a value of an annotation as it is, or quoted if it has characters that a terminal does
+// not show as they are: anybody who may annotate a Node chooses them.
+func Shown(value string) string {
+	if strings.ContainsFunc(value, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		return strconv.Quote(value)
+	}
+	return value
+}
+
+// KeyValue formats an entry of a record for people: a label as "key=value", a taint as
+// "taint key=value:Effect", an annotation as "annotation key=value".
+func KeyValue(key, value string) string {
+	if annotation, ok := labels.AsAnnotation(key); ok {
+		return "annotation " + annotation + "=" + Shown(value)
+	}
+	if taint, effect, ok := labels.AsTaint(key); ok {
+		if value != "" {
+			taint += "=" + value
+		}
+		return "taint " + taint + ":" + effect
+	}
+	return key + "=" + value
 }
 
 // sortedKeys returns the keys of both maps.

@@ -1,0 +1,44 @@
+package v1alpha1
+
+// Prefix is the prefix of the keys of all sharding labels and annotations. It must be a DNS
+// subdomain.
+type Prefix string
+
+// DefaultPrefix is the prefix unless the sharder and the shards are told another one.
+const DefaultPrefix Prefix = GroupName
+
+// RingLabel returns the key of the label that names the ring of a shard, on its Lease.
+func (p Prefix) RingLabel() string { return string(p) + "/ring" }
+
+// StateLabel returns the key of the label in which the sharder says on a Lease what it takes the
+// state of the shard to be. It is for people: nobody decides by it.
+func (p Prefix) StateLabel() string { return string(p) + "/state" }
+
+// ProtocolAnnotation returns the key of the annotation that says on a Lease which hand-over protocol
+// the shard follows, [Protocol1] if it is missing.
+func (p Prefix) ProtocolAnnotation() string { return string(p) + "/protocol" }
+
+// LeavingAnnotation returns the key of the annotation by which a shard says on its Lease that it
+// wants to give its objects away, with the value "true".
+func (p Prefix) LeavingAnnotation() string { return string(p) + "/leaving" }
+
+// ShardLabel returns the key of the label that names the shard that an object is assigned to.
+func (p Prefix) ShardLabel(ring string) string { return "shard." + string(p) + "/" + ring }
+
+// DrainLabel returns the key of the label by which the sharder asks a shard to give an object away.
+// It names the shard that gets it.
+func (p Prefix) DrainLabel(ring string) string { return "drain." + string(p) + "/" + ring }
+
+// ChildrenAnnotation returns the key of the annotation that tells the new shard of a main object up
+// to which resourceVersion of its children its caches must be.
+func (p Prefix) ChildrenAnnotation(ring string) string { return "children." + string(p) + "/" + ring }
+
+// Finalizer keeps a ring until its policies and the sharding metadata of its objects are gone.
+const Finalizer = GroupName + "/cleanup"
+
+// The hand-over protocols. In Protocol1 a shard acknowledges by removing both labels, in Protocol2 by
+// removing the shard label alone.
+const (
+	Protocol1 = "1"
+	Protocol2 = "2"
+)

@@ -1,0 +1,128 @@
+// Command sharder spreads the objects of controllers over the replicas of these, their shards. See
+// docs/sharding.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/kubernetes/scheme"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/internal/daemon"
+	"nodekeeper.dev/internal/sharder/assignment"
+	"nodekeeper.dev/internal/sharder/policy"
+	"nodekeeper.dev/internal/sharder/ring"
+	"nodekeeper.dev/internal/shortwatch"
+	"nodekeeper.dev/internal/version"
+	"nodekeeper.dev/sharding/shardlease"
+)
+
+const program = "sharder"
+
+// The leader must be found soon after the last one was killed: nobody moves the objects of a dead shard
+// until then.
+const (
+	leaseDuration = 6 * time.Second
+	renewDeadline = 4 * time.Second
+	retryPeriod   = time.Second
+)
+
+func main() {
+	os.Exit(daemon.Main(program, os.Args[1:], os.Stderr, run))
+}
+
+func run(ctx context.Context, args []string, stderr io.Writer) error {
+	var opts options
+	fs := flag.NewFlagSet(program, flag.ContinueOnError)
+	opts.addFlags(fs)
+	if err := opts.parse(fs, args, stderr); err != nil {
+		return err
+	}
+	ctx = daemon.Begin(ctx, fs, stderr, &opts.Options)
+	metrics.Registry.MustRegister(version.Metric(program))
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
+		return err //nolint:wrapcheck // a fault of this program
+	}
+	clock := &shardlease.ServerClock{}
+	mgr, err := daemon.New(ctx, daemon.Config{
+		Program: program, Options: &opts.Options, Namespaces: []string{opts.namespace}, Permissions: opts.permissions(),
+		Check: servesRings, Manager: opts.prepare(clock),
+	})
+	if err != nil {
+		return err
+	}
+	if err := register(mgr, &opts, clock); err != nil {
+		return fmt.Errorf("preparing the sharder: %w", err)
+	}
+	return daemon.Run(ctx, mgr)
+}
+
+// servesRings returns an error unless the API server serves rings.
+func servesRings(ctx context.Context, c client.Client) error {
+	err := c.List(ctx, &v1alpha1.ClusterRingList{}, client.Limit(1))
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("the API server does not know ClusterRings: apply deploy/sharder/crd first: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("listing rings: %w", err)
+	}
+	return nil
+}
+
+// prepare returns what completes the options of the manager.
+func (o *options) prepare(clock *shardlease.ServerClock) func(*rest.Config, *manager.Options) error {
+	return func(rc *rest.Config, m *manager.Options) error {
+		rc.Wrap(clock.Wrap)
+		m.LeaderElection, m.LeaderElectionID, m.LeaderElectionNamespace = o.leaderElect, program, o.namespace
+		m.LeaseDuration, m.RenewDeadline, m.RetryPeriod = new(leaseDuration), new(renewDeadline), new(retryPeriod)
+		m.LeaderElectionReleaseOnCancel = true
+		m.Cache.ByObject = policy.CacheOptions()
+		return nil
+	}
+}
+
+// register adds the controllers to the manager.
+func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) error {
+	leases, err := coordinationv1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	objects, err := metadata.NewForConfigAndClient(metadata.ConfigFor(mgr.GetConfig()), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	observer := &ring.Observer{Rings: mgr.GetCache(), Leases: shortwatch.Leases(leases), Clock: clock, Prefix: v1alpha1.DefaultPrefix}
+	reports, recorder := &ring.Reports{}, mgr.GetEventRecorder(program)
+	rings := &ring.Controller{Client: mgr.GetClient(), Observer: observer, Reports: reports, Recorder: recorder, SyncPeriod: o.syncPeriod}
+	if err := rings.Register(mgr, metrics.Registry); err != nil {
+		return err //nolint:wrapcheck // it says what failed
+	}
+	assignments := &assignment.Controller{
+		Reader: mgr.GetCache(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Leases: leases, Observer: observer, Reports: reports, Recorder: recorder,
+		Prefix: v1alpha1.DefaultPrefix, Namespace: o.namespace, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
+	}
+	if err := assignments.Register(mgr, metrics.Registry); err != nil {
+		return err //nolint:wrapcheck // it says what failed
+	}
+	policies, err := registerPolicies(mgr, o, clock, reports)
+	if err != nil {
+		return err
+	}
+	cleaner := &assignment.Cleaner{
+		Client: mgr.GetClient(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Reports: reports, Prefix: v1alpha1.DefaultPrefix,
+		Unpolice: policies.Remove, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
+	}
+	return cleaner.Register(mgr) //nolint:wrapcheck // it says what failed
+}

@@ -1,0 +1,113 @@
+// Command webhook restores labels inside the request that creates a Node. It is optional: what it
+// does not do, the processors do. See docs/admission.md.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	admissionserver "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"nodekeeper.dev/internal/admission"
+	"nodekeeper.dev/internal/daemon"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/servingcert"
+	"nodekeeper.dev/internal/settings"
+	"nodekeeper.dev/internal/version"
+	"nodekeeper.dev/sharding/shardlease"
+)
+
+const (
+	program = "webhook"
+	// path is where the API server asks.
+	path = "/nodes"
+)
+
+func main() {
+	os.Exit(daemon.Main(program, os.Args[1:], os.Stderr, run))
+}
+
+func run(ctx context.Context, args []string, stderr io.Writer) error {
+	var opts options
+	fs := flag.NewFlagSet(program, flag.ContinueOnError)
+	opts.addFlags(fs)
+	if err := opts.Parse(fs, args, stderr); err != nil {
+		return err
+	}
+	policy, err := opts.policy()
+	if err != nil {
+		return err
+	}
+	ctx = daemon.Begin(ctx, fs, stderr, &opts.Options.Options)
+	metrics.Registry.MustRegister(version.Metric(program))
+
+	detector := rewind.New()
+	mgr, err := service.New(ctx, service.Config{
+		Program: program, Options: &opts.Options, Cache: opts.cache(), Rewind: detector, Permissions: opts.permissions(),
+	})
+	if err != nil {
+		return err
+	}
+	about := settings.Of(fs).Annotations(version.Version)
+	member, err := service.Join(mgr, ring.Config{Config: shardlease.Config{Annotations: about}, Group: program, Standby: true}, &opts.Options)
+	if err != nil {
+		return err
+	}
+	behind := func() time.Duration { return detector.Behind(&corev1.ConfigMap{}) } // the records: the other watches are for the certificate
+	counts, err := admission.NewMetrics(metrics.Registry, behind)
+	if err != nil {
+		return err
+	}
+	handler := &admission.Handler{
+		Records: &records.Records{Cache: mgr.GetCache(), Namespace: opts.MetadataNamespace},
+		View:    opts.View, Policy: policy, HeldBack: opts.heldBack, Gate: opts.gate, Behind: behind, Metrics: counts,
+	}
+	if err := serve(mgr, &opts, handler, member); err != nil {
+		return fmt.Errorf("preparing the webhook: %w", err)
+	}
+	return daemon.Run(ctx, mgr)
+}
+
+// serve makes the manager answer the API server, with the certificate of the Secret. The member's
+// Lease says whether it can.
+func serve(mgr manager.Manager, o *options, handler *admission.Handler, member *ring.Member) error {
+	certificate, err := servingcert.New(o.certificate())
+	if err != nil {
+		return err //nolint:wrapcheck // it says what is missing
+	}
+	if err := metrics.Registry.Register(certificate); err != nil {
+		return err //nolint:wrapcheck // it names the metric
+	}
+	if err := certificate.Register(mgr); err != nil {
+		return err //nolint:wrapcheck // it says what it was doing
+	}
+	server := webhook.NewServer(webhook.Options{Host: o.host, Port: o.port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
+		c.MinVersion, c.GetCertificate = tls.VersionTLS13, certificate.GetCertificate
+	}}})
+	server.Register(path, &admissionserver.Webhook{Handler: handler})
+	checks := map[string]healthz.Checker{"certificate": certificate.Ready, "records": handler.Ready}
+	for name, check := range checks {
+		if err := mgr.AddReadyzCheck(name, check); err != nil {
+			return err //nolint:wrapcheck // it names the check
+		}
+	}
+	if err := mgr.Add(service.ServeWhile(member, slices.Collect(maps.Values(checks))...)); err != nil {
+		return err //nolint:wrapcheck // it says what is missing
+	}
+	return mgr.Add(server)
+}

@@ -1,0 +1,11 @@
+// Package admission restores labels inside the request that creates a Node. It is a mutating
+// admission webhook, which answers by [preserve.Admit] from a cache of the records and stores
+// nothing. The marker of the Node names the revision of the record that the labels came from. If
+// the record has a later revision by now, or if the webhook did not answer, the processors restore
+// the labels as they do without a webhook.
+//
+// It never rejects a request: a node that cannot join is worse than one without its labels.
+//
+// The field manager [agents.Webhook] owns the fields that the webhook sets. The API server computes
+// managedFields before it calls webhooks, so the patch adds an entry of its own.
+package admission

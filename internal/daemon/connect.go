@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"nodekeeper.dev/internal/version"
+)
+
+// restConfig returns the connection to the cluster: by --kubeconfig, else by $KUBECONFIG, else as a
+// pod in it.
+func restConfig(program string, o *Options) (*rest.Config, error) {
+	cfg, err := loadConfig(o.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = "nodekeeper-" + program + "/" + version.Version
+	// No rate limit on this side: the API server's priority and fairness shares its
+	// capacity out, and a limit here would only make restores late.
+	cfg.QPS = -1
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return sendOnce{next} })
+	return cfg, nil
+}
+
+// sendOnce keeps client-go from repeating a write, which it does up to ten times, after a delay
+// that an API server requests which shuts down or is overloaded. By then etcd can have been
+// restored from a backup, and what the write was decided from never happened. The caller decides
+// again from a live read, with a backoff of its own.
+type sendOnce struct{ next http.RoundTripper }
+
+// RoundTrip is safe for concurrent use.
+func (s sendOnce) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(req)
+	if err == nil && req.Method != http.MethodGet {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, err
+}
+
+func loadConfig(kubeconfig string) (*rest.Config, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	if kubeconfig == "" {
+		rules.Precedence = splitPaths(os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
+	}
+	if kubeconfig == "" && len(rules.Precedence) == 0 {
+		cfg, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New("no cluster to connect to: set --kubeconfig or KUBECONFIG, or run in a pod")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the service account of the pod: %w", err)
+		}
+		return cfg, nil
+	}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, fmt.Errorf("KUBECONFIG=%s names no kubeconfig that says anything: check the path, or set --kubeconfig", os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w: check --kubeconfig and KUBECONFIG", err)
+	}
+	return cfg, nil
+}
+
+func splitPaths(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == os.PathListSeparator })
+}

@@ -1,0 +1,249 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// connectTimeout is how long a service waits at the start for the API server to answer at all.
+	connectTimeout = 10 * time.Second
+
+	// waitPeriod is the time between two checks of a cluster that cannot be worked with.
+	waitPeriod = 5 * time.Second
+)
+
+// oldest is the oldest Kubernetes that the services work with: there immutable ConfigMaps are
+// stable. A server before 1.19 would silently drop the field immutable of a transaction, and has no
+// events.k8s.io/v1.
+var oldest = utilversion.MustParseGeneric("1.21")
+
+// errStopped means that the service was shut down before it began.
+var errStopped = errors.New("shut down while waiting for the cluster")
+
+// checkCluster returns when the service can work with the cluster. If it cannot, it returns the
+// reason, or, with [Options.WaitForCluster], logs it once, reports it in the readiness probe, and
+// retries until it can or ctx is done.
+func checkCluster(ctx context.Context, rc *rest.Config, cfg Config, p *probes) error {
+	var state clusterState
+	state.set(errors.New("the cluster is not checked yet"))
+	p.add(&p.ready, "cluster", state.check)
+	log, told := logf.FromContext(ctx), ""
+	for {
+		err := lookAtCluster(ctx, rc, cfg)
+		state.set(err)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errStopped
+		case !cfg.Options.WaitForCluster:
+			return err
+		case err.Error() != told:
+			told = err.Error()
+			log.Error(err, "The cluster cannot be worked with, retrying", "period", waitPeriod.String())
+		}
+		timer := time.NewTimer(waitPeriod)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return errStopped
+		case <-timer.C:
+		}
+	}
+}
+
+// clusterState is why the cluster cannot be worked with. It is safe for concurrent use.
+type clusterState struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (s *clusterState) set(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// check is a readiness check.
+func (s *clusterState) check(*http.Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// lookAtCluster returns an error unless the service can work with the cluster.
+func lookAtCluster(ctx context.Context, rc *rest.Config, cfg Config) error {
+	short := rest.CopyConfig(rc)
+	short.Timeout = connectTimeout
+	if err := checkServer(ctx, short); err != nil {
+		return err
+	}
+	c, err := client.New(short, client.Options{})
+	if err != nil {
+		return fmt.Errorf("connecting to %s: %w", rc.Host, err)
+	}
+	missing, err := ensureNamespaces(ctx, c, cfg.Namespaces...)
+	if err != nil {
+		return err
+	}
+	if err := checkPermissions(ctx, c, missing, cfg.Permissions); err != nil || cfg.Check == nil {
+		return err
+	}
+	return cfg.Check(ctx, c)
+}
+
+// Permission is one thing that a service must be allowed to do.
+type Permission struct {
+	Verb, Group string
+	// Resource is a resource, or resource/subresource.
+	Resource string
+	// Name is that of the only object that it is about, or "" for all.
+	Name string
+	// Namespace is "" for the whole cluster.
+	Namespace string
+	// GrantedBy is the directory of the kustomize component that grants it, or "" for the base.
+	GrantedBy string
+}
+
+// String describes the permission as in "may not ...".
+func (p Permission) String() string {
+	text := p.Verb + " " + p.Resource
+	if p.Group != "" {
+		text += "." + p.Group
+	}
+	if p.Name != "" {
+		text += "/" + p.Name
+	}
+	if p.Namespace != "" {
+		text += " in namespace " + p.Namespace
+	}
+	if p.GrantedBy != "" {
+		text += " (" + p.GrantedBy + " grants it)"
+	}
+	return text
+}
+
+// Permissions are the verbs on one resource in one namespace.
+func Permissions(group, resource, namespace string, verbs ...string) []Permission {
+	permissions := make([]Permission, 0, len(verbs))
+	for _, verb := range verbs {
+		permissions = append(permissions, Permission{Verb: verb, Group: group, Resource: resource, Namespace: namespace})
+	}
+	return permissions
+}
+
+// Named returns the permissions for the object of that name only.
+func Named(name string, permissions []Permission) []Permission {
+	named := slices.Clone(permissions)
+	for i := range named {
+		named[i].Name = name
+	}
+	return named
+}
+
+// GrantedBy returns the permissions with the component that grants them.
+func GrantedBy(component string, permissions []Permission) []Permission {
+	granted := slices.Clone(permissions)
+	for i := range granted {
+		granted[i].GrantedBy = component
+	}
+	return granted
+}
+
+// checkServer returns an error if the API server does not answer, or not to these credentials, or
+// is too old.
+func checkServer(ctx context.Context, cfg *rest.Config) error {
+	d, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+	}
+	answer, err := d.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the API server at %s refuses these credentials: check the kubeconfig or the service account", cfg.Host)
+	case apierrors.IsForbidden(err):
+		return nil // it answers: checkPermissions reports what is forbidden
+	case err != nil:
+		return fmt.Errorf("cannot reach the API server at %s: check that it runs and that --kubeconfig or KUBECONFIG names it: %w", cfg.Host, err)
+	}
+	var info apiversion.Info
+	if err := json.Unmarshal(answer, &info); err != nil {
+		return fmt.Errorf("reading the version of the API server at %s: %w", cfg.Host, err)
+	}
+	server, err := utilversion.ParseGeneric(info.GitVersion)
+	if err != nil {
+		return nil //nolint:nilerr // somebody's own build: not ours to judge
+	}
+	if server.LessThan(oldest) {
+		return fmt.Errorf("the API server at %s is Kubernetes %s: nodekeeper needs %s or newer", cfg.Host, info.GitVersion, oldest)
+	}
+	return nil
+}
+
+// ensureNamespaces creates the namespaces that are missing. It returns the permissions that it
+// lacks to see whether they are.
+func ensureNamespaces(ctx context.Context, c client.Client, names ...string) (lacking []Permission, err error) {
+	for _, name := range names {
+		err := c.Get(ctx, types.NamespacedName{Name: name}, &corev1.Namespace{})
+		if apierrors.IsForbidden(err) {
+			return Permissions("", "namespaces", "", "get"), nil
+		}
+		if apierrors.IsNotFound(err) {
+			err = client.IgnoreAlreadyExists(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		}
+		if apierrors.IsForbidden(err) {
+			return nil, fmt.Errorf("namespace %s is missing: run kubectl create namespace %s, or let this identity create namespaces: %w", name, name, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking for namespace %s: %w", name, err)
+		}
+	}
+	return nil, nil
+}
+
+// checkPermissions returns an error that names every permission that is missing: those that are
+// known to be, and those that are needed and not granted.
+func checkPermissions(ctx context.Context, c client.Client, known, needed []Permission) error {
+	var missing []string
+	for _, permission := range known {
+		missing = append(missing, permission.String())
+	}
+	for _, permission := range needed {
+		resource, subresource, _ := strings.Cut(permission.Resource, "/")
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: permission.Namespace, Verb: permission.Verb, Group: permission.Group, Resource: resource, Subresource: subresource, Name: permission.Name,
+			},
+		}}
+		if err := c.Create(ctx, review); err != nil {
+			return fmt.Errorf("asking whether this identity may %s: %w", permission, err)
+		}
+		if !review.Status.Allowed {
+			missing = append(missing, permission.String())
+		}
+	}
+	if len(missing) > 0 {
+		return errors.New("this identity may not " + strings.Join(missing, ", nor ") + ": grant it by a Role or ClusterRole")
+	}
+	return nil
+}

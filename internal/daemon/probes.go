@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// probes answers /healthz and /readyz from the moment a program starts. Those of controller-runtime
+// are there only when the manager runs, and withhold the reasons, which show users why a pod is not
+// ready. It is safe for concurrent use.
+type probes struct {
+	mu          sync.Mutex
+	live, ready []check
+	sealed      bool // no check is added any more
+}
+
+// newProbes returns probes that are not ready until they are complete: checks are added one by one.
+func newProbes() *probes {
+	p := &probes{live: []check{{"ping", healthz.Ping}}}
+	p.ready = []check{{"start", p.started}}
+	return p
+}
+
+func (p *probes) complete() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sealed = true
+}
+
+func (p *probes) started(*http.Request) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.sealed {
+		return errors.New("the program is starting")
+	}
+	return nil
+}
+
+// check is one check of a probe.
+type check struct {
+	name string
+	ask  healthz.Checker
+}
+
+// withProbes is a manager whose checks are those of the probes.
+type withProbes struct {
+	manager.Manager
+
+	probes *probes
+}
+
+// AddHealthzCheck adds a check to /healthz.
+func (m withProbes) AddHealthzCheck(name string, ask healthz.Checker) error {
+	m.probes.add(&m.probes.live, name, ask)
+	return nil
+}
+
+// AddReadyzCheck adds a check to /readyz.
+func (m withProbes) AddReadyzCheck(name string, ask healthz.Checker) error {
+	m.probes.add(&m.probes.ready, name, ask)
+	return nil
+}
+
+// Start starts the manager, which has all of its checks then.
+func (m withProbes) Start(ctx context.Context) error {
+	m.probes.complete()
+	return m.Manager.Start(ctx)
+}
+
+func (p *probes) add(to *[]check, name string, ask healthz.Checker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*to = append(*to, check{name, ask})
+}
+
+// serve answers at the address until ctx is done. It does nothing if the address is "0" or empty.
+func (p *probes) serve(ctx context.Context, address string) error {
+	if address == "" || address == "0" {
+		return nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listening for probes: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", p.answer(&p.live))
+	mux.HandleFunc("/readyz", p.answer(&p.ready))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() }) // the process ends
+	log := logf.FromContext(ctx)
+	log.Info("Serving probes", "address", listener.Addr().String())
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error(err, "Failed to serve probes") // the kubelet will notice
+		}
+	}()
+	return nil
+}
+
+// answer runs every check and returns all results: with 200 if all succeed, else with 500, of which
+// kubectl get --raw shows the body (of 503 it does not).
+func (p *probes) answer(checks *[]check) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		all := *checks // only ever appended to
+		p.mu.Unlock()
+		status := http.StatusOK
+		var body strings.Builder
+		for _, c := range all {
+			if err := c.ask(r); err != nil {
+				status = http.StatusInternalServerError
+				fmt.Fprintf(&body, "[-]%s: %v\n", c.name, err)
+				continue
+			}
+			fmt.Fprintf(&body, "[+]%s: ok\n", c.name)
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.WriteHeader(status)
+		_, _ = fmt.Fprint(w, body.String()) // the client is gone
+	}
+}

@@ -1,0 +1,103 @@
+package labels
+
+import "strings"
+
+// Annotations and taints are kept in the same map as labels, under keys with a colon. No key of a
+// label, an annotation or a taint on a Node has one, so these keys never collide.
+const (
+	annotationKind = "annotation:"
+	taintKind      = "taint:"
+
+	annotationPrefix = "---ANNOTATION---"
+	taintPrefix      = "---TAINT---"
+	tokenDashes      = "---"
+)
+
+// AnnotationKey returns the key under which an annotation is kept.
+func AnnotationKey(key string) string { return annotationKind + key }
+
+// TaintKey returns the key under which a taint with this key and effect is kept.
+func TaintKey(key, effect string) string { return taintKind + key + ":" + effect }
+
+// AsAnnotation is the inverse of [AnnotationKey]. It reports false for any other key.
+func AsAnnotation(key string) (annotation string, ok bool) {
+	return strings.CutPrefix(key, annotationKind)
+}
+
+// AsTaint is the inverse of [TaintKey]. It reports false for any other key.
+func AsTaint(key string) (taint, effect string, ok bool) {
+	rest, ok := strings.CutPrefix(key, taintKind)
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, ":")
+}
+
+// IsLabel reports whether a key is that of a label, and not of an annotation or a taint.
+func IsLabel(key string) bool { return !strings.Contains(key, ":") }
+
+// IsTaint reports whether a key is that of a taint, see [TaintKey].
+func IsTaint(key string) bool { return strings.HasPrefix(key, taintKind) }
+
+// Taints returns those keys that are of taints.
+func (k Keys) Taints() Keys { return k.Where(IsTaint) }
+
+// readable returns the data key of a key before its slash is replaced.
+func readable(key string) string {
+	if annotation, ok := AsAnnotation(key); ok {
+		return annotationPrefix + annotation
+	}
+	if taint, effect, ok := AsTaint(key); ok {
+		return taintPrefix + effect + tokenDashes + taint
+	}
+	return key
+}
+
+// unreadable is the inverse of readable for annotations and taints. It reports false for other text.
+func unreadable(text string) (key string, ok bool) {
+	if annotation, ok := strings.CutPrefix(text, annotationPrefix); ok {
+		return AnnotationKey(annotation), true
+	}
+	rest, ok := strings.CutPrefix(text, taintPrefix)
+	if !ok {
+		return "", false
+	}
+	effect, taint, ok := strings.Cut(rest, tokenDashes) // an effect has no dash
+	return TaintKey(taint, effect), ok
+}
+
+// Changes are what turns one set of labels, annotations and taints into another. A nil value removes
+// a key.
+type Changes struct {
+	Labels, Annotations map[string]*string
+	// Taints reports whether any taint changes.
+	Taints bool
+}
+
+// ChangesBetween returns what turns before into after. The keys of annotations are those on a Node.
+func ChangesBetween(before, after map[string]string) Changes {
+	c := Changes{Labels: map[string]*string{}, Annotations: map[string]*string{}}
+	for key := range before {
+		if _, ok := after[key]; !ok {
+			c.set(key, nil)
+		}
+	}
+	for key, value := range after {
+		if former, ok := before[key]; !ok || former != value {
+			c.set(key, &value)
+		}
+	}
+	return c
+}
+
+func (c *Changes) set(key string, value *string) {
+	annotation, isAnnotation := AsAnnotation(key)
+	switch {
+	case isAnnotation:
+		c.Annotations[annotation] = value
+	case IsLabel(key):
+		c.Labels[key] = value
+	default:
+		c.Taints = true
+	}
+}

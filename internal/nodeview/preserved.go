@@ -1,0 +1,189 @@
+package nodeview
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// Preserved says which annotations and taints of a Node are kept besides its labels. The zero value
+// keeps none. It is immutable and safe for concurrent use.
+type Preserved struct {
+	annotations labels.Patterns
+	taints      []taintPattern
+	hasAny      bool
+}
+
+// taintPattern selects taints by their key and effect.
+type taintPattern struct {
+	keys   labels.Patterns
+	effect corev1.TaintEffect // "": NoSchedule and PreferNoSchedule
+}
+
+// NeverAnnotations record what a program did or found out, not what a person wants.
+var NeverAnnotations = []string{
+	"nodekeeper.dev/*",
+	corev1.LastAppliedConfigAnnotation,
+	"node.alpha.kubernetes.io/ttl",
+	"volumes.kubernetes.io/controller-managed-attach-detach",
+	"csi.volume.kubernetes.io/nodeid",
+	"kubeadm.alpha.kubernetes.io/cri-socket",
+	"cluster-autoscaler.kubernetes.io/*",
+	"*.cluster-autoscaler.kubernetes.io/*",
+	"karpenter.sh/*",
+	"*.karpenter.sh/*",
+}
+
+// NeverTaints are conditions of the machine, mark it for removal, or are nodekeeper's own. The taint of
+// a cordon is in node.kubernetes.io. Keep the expression in deploy/components/preserve-taints in step with this list.
+var NeverTaints = []string{
+	"node.kubernetes.io/*",
+	"node.cloudprovider.kubernetes.io/*",
+	"node.cluster.x-k8s.io/*",
+	"ToBeDeletedByClusterAutoscaler",
+	"DeletionCandidateOfClusterAutoscaler",
+	"cluster-autoscaler.kubernetes.io/*",
+	"*.cluster-autoscaler.kubernetes.io/*",
+	"karpenter.sh/*",
+	"*.karpenter.sh/*",
+	"cloud.google.com/impending-node-termination",
+	"nodekeeper.dev/*",
+}
+
+var neverAnnotations, neverTaints = mustParse(NeverAnnotations), mustParse(NeverTaints)
+
+func mustParse(list []string) labels.Patterns {
+	patterns, err := labels.ParsePatterns(strings.Join(list, ","))
+	if err != nil {
+		panic(err) // a constant
+	}
+	return patterns
+}
+
+// effects are those of taints.
+var effects = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
+
+// ParsePreserved parses the flags --preserve-annotations and --preserve-taints. An error names the flag.
+func ParsePreserved(annotations, taints string) (Preserved, error) {
+	var b Preserved
+	if annotations == "" && taints == "" {
+		return b, nil
+	}
+	var err error
+	if b.annotations, err = labels.ParsePatterns(annotations); err != nil {
+		return Preserved{}, fmt.Errorf("--preserve-annotations: %w", err)
+	}
+	for item := range items(annotations) {
+		if neverAnnotations.Match(item) {
+			return Preserved{}, fmt.Errorf("--preserve-annotations: %q records the state of the machine or of another program and is never preserved: leave it out", item)
+		}
+		b.hasAny = true
+	}
+	for item := range items(taints) {
+		pattern, err := parseTaint(item)
+		if err != nil {
+			return Preserved{}, fmt.Errorf("--preserve-taints: %w", err)
+		}
+		b.taints, b.hasAny = append(b.taints, pattern), true
+	}
+	return b, nil
+}
+
+// items returns the trimmed items of a list that is separated by commas, without empty ones.
+func items(list string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for item := range strings.SplitSeq(list, ",") {
+			if item = strings.TrimSpace(item); item != "" && !yield(item) {
+				return
+			}
+		}
+	}
+}
+
+func parseTaint(item string) (taintPattern, error) {
+	key, effect, hasEffect := strings.Cut(item, ":")
+	if hasEffect && !slices.Contains(effects, corev1.TaintEffect(effect)) {
+		return taintPattern{}, fmt.Errorf("unknown effect %q of %q: use NoSchedule, PreferNoSchedule or NoExecute", effect, item)
+	}
+	if key == "" {
+		return taintPattern{}, fmt.Errorf("%q has no key: use KEY or KEY:EFFECT", item)
+	}
+	if neverTaints.Match(key) {
+		return taintPattern{}, fmt.Errorf("%q is set by Kubernetes or an autoscaler and is never preserved: leave it out", item)
+	}
+	keys, err := labels.ParsePatterns(key)
+	return taintPattern{keys, corev1.TaintEffect(effect)}, err
+}
+
+// NeedsSpec reports whether any taints are kept, which the metadata of a Node does not show.
+func (b Preserved) NeedsSpec() bool { return len(b.taints) > 0 }
+
+// Has reports whether the annotation or taint of a key is kept, see [labels.AnnotationKey] and
+// [labels.TaintKey]. It is false for labels.
+func (b Preserved) Has(key string) bool {
+	if annotation, ok := labels.AsAnnotation(key); ok {
+		return b.annotations.Match(annotation) && !neverAnnotations.Match(annotation)
+	}
+	taint, effect, ok := labels.AsTaint(key)
+	return ok && b.hasTaint(taint, corev1.TaintEffect(effect))
+}
+
+func (b Preserved) hasTaint(key string, effect corev1.TaintEffect) bool {
+	return !neverTaints.Match(key) && slices.ContainsFunc(b.taints, func(p taintPattern) bool {
+		return p.keys.Match(key) && (p.effect == effect || p.effect == "" && (effect == corev1.TaintEffectNoSchedule || effect == corev1.TaintEffectPreferNoSchedule))
+	})
+}
+
+// taintsAnnotation holds all taints of a Node in memory, where its spec was read.
+const taintsAnnotation = "nodekeeper.dev/taints"
+
+// noteTaints notes the taints of a Node in its metadata, in memory only.
+func noteTaints(n *metav1.PartialObjectMetadata, taints []corev1.Taint) error {
+	text, err := json.Marshal(taints)
+	if err != nil {
+		return fmt.Errorf("noting the taints of node %q: %w", n.Name, err)
+	}
+	metav1.SetMetaDataAnnotation(&n.ObjectMeta, taintsAnnotation, string(text))
+	return nil
+}
+
+// Taints returns all taints of a Node that [View.Whole] returned, kept or not. For any other Node, ok
+// is false: its taints were not read.
+func Taints(n *metav1.PartialObjectMetadata) (taints []corev1.Taint, ok bool) {
+	text, ok := n.Annotations[taintsAnnotation]
+	if !ok || json.Unmarshal([]byte(text), &taints) != nil {
+		return nil, false
+	}
+	return taints, true
+}
+
+// add copies the annotations and taints that are kept into the labels of a Node, in memory.
+func (b Preserved) add(n *metav1.PartialObjectMetadata) {
+	if !b.hasAny {
+		return
+	}
+	put := func(key, value string) {
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[key] = value
+	}
+	for key, value := range n.Annotations {
+		if kept := labels.AnnotationKey(key); b.Has(kept) {
+			put(kept, value)
+		}
+	}
+	taints, _ := Taints(n)
+	for _, taint := range taints {
+		if b.hasTaint(taint.Key, taint.Effect) {
+			put(labels.TaintKey(taint.Key, string(taint.Effect)), taint.Value)
+		}
+	}
+}

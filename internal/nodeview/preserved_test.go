@@ -1,0 +1,121 @@
+package nodeview_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+)
+
+func parsePreserved(t *testing.T, annotations, taints string) nodeview.Preserved {
+	t.Helper()
+	b, err := nodeview.ParsePreserved(annotations, taints)
+	require.NoError(t, err)
+	return b
+}
+
+func TestTaintsAreKeptByKeyAndEffect(t *testing.T) {
+	b := parsePreserved(t, "", "dedicated, example.com/*:NoExecute,*.example.com/*,both,both:NoExecute,soft:PreferNoSchedule")
+	for taint, want := range map[string]bool{
+		"dedicated:NoSchedule":          true,
+		"dedicated:PreferNoSchedule":    true,
+		"dedicated:NoExecute":           false,
+		"example.com/a:NoExecute":       true,
+		"example.com/a:NoSchedule":      false,
+		"a.example.com/a:NoSchedule":    true,
+		"a.example.com/a:NoExecute":     false,
+		"both:NoSchedule":               true,
+		"both:NoExecute":                true,
+		"soft:PreferNoSchedule":         true,
+		"soft:NoSchedule":               false,
+		"other:NoSchedule":              false,
+		"a.karpenter.sh/use:NoSchedule": false,
+	} {
+		key, effect, _ := strings.Cut(taint, ":")
+		assert.Equal(t, want, b.Has(labels.TaintKey(key, effect)), taint)
+	}
+	assert.False(t, b.Has("dedicated"), "a label")
+	assert.False(t, b.Has(labels.AnnotationKey("dedicated")))
+	assert.True(t, b.NeedsSpec())
+}
+
+// TestStateIsNeverKept, whatever the patterns say.
+func TestStateIsNeverKept(t *testing.T) {
+	all := parsePreserved(t, "*", "*,*:NoExecute")
+	for _, key := range []string{
+		corev1.TaintNodeNotReady, corev1.TaintNodeUnschedulable, corev1.TaintNodeOutOfService, "node.cloudprovider.kubernetes.io/uninitialized",
+		"ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "startup-taint.cluster-autoscaler.kubernetes.io/x",
+		"karpenter.sh/disrupted", "x.karpenter.sh/y", "node.cluster.x-k8s.io/uninitialized", "cloud.google.com/impending-node-termination",
+	} {
+		for _, effect := range []string{"NoSchedule", "PreferNoSchedule", "NoExecute"} {
+			assert.False(t, all.Has(labels.TaintKey(key, effect)), key)
+		}
+	}
+	for _, key := range []string{
+		"nodekeeper.dev/machine-labels", corev1.LastAppliedConfigAnnotation, "node.alpha.kubernetes.io/ttl", "csi.volume.kubernetes.io/nodeid",
+		"volumes.kubernetes.io/controller-managed-attach-detach", "kubeadm.alpha.kubernetes.io/cri-socket", "karpenter.sh/nodepool-hash",
+		"cluster-autoscaler.kubernetes.io/x",
+	} {
+		assert.False(t, all.Has(labels.AnnotationKey(key)), key)
+	}
+	assert.True(t, all.Has(labels.AnnotationKey("example.com/owner")))
+	assert.True(t, all.Has(labels.TaintKey("dedicated", "NoExecute")))
+}
+
+func TestBadPatterns(t *testing.T) {
+	for _, tc := range []struct{ annotations, taints, want string }{
+		{annotations: "a*b", want: "--preserve-annotations: unreadable pattern"},
+		{annotations: "a, karpenter.sh/*", want: `--preserve-annotations: "karpenter.sh/*" records the state of the machine`},
+		{taints: "a*b:NoSchedule", want: "--preserve-taints: unreadable pattern"},
+		{taints: "a:Never", want: `--preserve-taints: unknown effect "Never" of "a:Never": use NoSchedule, `},
+		{taints: ":NoSchedule", want: "has no key"},
+		{taints: "node.kubernetes.io/unschedulable", want: "never preserved: leave it out"},
+		{taints: "node.kubernetes.io/*:NoExecute", want: "never preserved: leave it out"},
+	} {
+		_, err := nodeview.ParsePreserved(tc.annotations, tc.taints)
+		assert.ErrorContains(t, err, tc.want)
+	}
+}
+
+func TestNothingIsKeptBesidesLabels(t *testing.T) {
+	for _, none := range []nodeview.Preserved{{}, parsePreserved(t, "", ""), parsePreserved(t, " , ", " , ")} {
+		view := nodeview.View{Preserved: none}
+		n, err := view.Whole(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Labels: set{"rack": "r1"}, Annotations: set{"a": "b"}},
+			Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "a", Effect: "NoSchedule"}}},
+		})
+		require.NoError(t, err)
+		assert.Equal(t, set{"rack": "r1"}, n.Labels)
+		assert.False(t, none.NeedsSpec())
+	}
+}
+
+// TestWhatIsNotedOfTaintsIsNotTakenFromANode: whoever may patch a Node can write its annotations.
+func TestWhatIsNotedOfTaintsIsNotTakenFromANode(t *testing.T) {
+	view := nodeview.View{Preserved: parsePreserved(t, "example.com/*", "dedicated")}
+	forged := metav1.ObjectMeta{Name: "node-1", Annotations: set{"nodekeeper.dev/taints": `[{"key":"dedicated","effect":"NoSchedule"}]`, "example.com/owner": "a"}}
+	n := &metav1.PartialObjectMetadata{ObjectMeta: *forged.DeepCopy()}
+	view.Apply(n)
+	assert.Equal(t, set{labels.AnnotationKey("example.com/owner"): "a"}, n.Labels)
+	_, ok := nodeview.Taints(n)
+	assert.False(t, ok, "they were not read")
+
+	whole := &corev1.Node{ObjectMeta: *forged.DeepCopy(), Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: "NoSchedule"}}}}
+	n, err := view.Whole(whole)
+	require.NoError(t, err)
+	assert.Equal(t, set{labels.AnnotationKey("example.com/owner"): "a", labels.TaintKey("dedicated", "NoSchedule"): "gpu"}, n.Labels)
+	taints, ok := nodeview.Taints(n)
+	assert.True(t, ok)
+	assert.Equal(t, whole.Spec.Taints, taints)
+
+	nodeview.StripAnnotations(n)
+	_, ok = nodeview.Taints(n)
+	assert.False(t, ok, "a cache does not keep them")
+	assert.NotContains(t, n.Annotations, "example.com/owner")
+}

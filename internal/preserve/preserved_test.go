@@ -1,0 +1,105 @@
+package preserve_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+const (
+	taint      labels.Keys = "taint:dedicated:NoSchedule"
+	annotation labels.Keys = "annotation:example.com/owner"
+)
+
+var withPreserved = labels.Policy{Mode: labels.Replace, Preserves: func(string) bool { return true }}
+
+// nextLife is what a node has after an event of its life and its return with something on it.
+func nextLife(t *testing.T, seen, brings has, overruled labels.Keys) set {
+	t.Helper()
+	r := &record.Record{Node: "node-1", Labels: seen.labels, Machine: seen.machine, Unclear: seen.unclear, Revision: revision.MustParse("1"), Source: "a"}
+	e := func(typ txn.Type, rv string, uid types.UID, now has) txn.Transaction {
+		return txn.Transaction{Type: typ, Node: "node-1", UID: uid, Revision: revision.MustParse(rv), Labels: now.labels, Machine: now.machine, Unclear: now.unclear}
+	}
+	gone := e(txn.Updated, "2", "a", has{labels: set{"rack": "r1"}})
+	gone.Overruled = overruled
+	r, _, _ = carriedOut(t, gone, r, nil, withPreserved)
+	r, _, _ = carriedOut(t, e(txn.Deleted, "3", "a", has{labels: set{"rack": "r1"}}), r, nil, withPreserved)
+	n := &preserve.Node{UID: "b", Revision: revision.MustParse("4"), Labels: brings.labels, Machine: brings.machine, Unclear: brings.unclear}
+	_, n, _ = carriedOut(t, e(txn.Added, "4", "b", brings), r, n, withPreserved)
+	return n.Labels
+}
+
+// TestOnlyWhoSawItGoSaysThatItWasRemoved: a watcher without the flag, as during a rollout, does not see
+// what is kept besides labels.
+func TestOnlyWhoSawItGoSaysThatItWasRemoved(t *testing.T) {
+	for _, key := range []labels.Keys{taint, annotation} {
+		own := set{"rack": "r1", string(key): "gpu"}
+		for name, had := range map[string]has{"the machine's": {labels: own, machine: key}, "unclear": {labels: own, unclear: key}} {
+			brings := has{labels: set{string(key): "gpu"}, machine: key}
+			assert.Equal(t, own, nextLife(t, had, brings, ""), "%s %s, and nobody saw it go", name, key)
+			assert.Equal(t, set{"rack": "r1"}, nextLife(t, had, brings, key), "%s %s, and a watcher saw a person remove it", name, key)
+		}
+	}
+}
+
+// TestTaintThatIsChanged: its value is the person's if a watcher saw that no agent wrote meanwhile.
+func TestTaintThatIsChanged(t *testing.T) {
+	for saw, want := range map[labels.Keys]string{taint: "mine", "": "gpu"} {
+		l := life{t: t, policy: withPreserved}
+		l.event(txn.Added, "a", has{labels: set{string(taint): "gpu"}, machine: taint})
+		l.overruled = saw
+		l.event(txn.Updated, "a", has{labels: set{string(taint): "mine"}, unclear: taint})
+		l.overruled = ""
+		l.event(txn.Deleted, "a", has{labels: set{string(taint): "mine"}, unclear: taint})
+		d := l.event(txn.Added, "b", has{labels: set{string(taint): "gpu"}, machine: taint})
+		require.Equal(t, preserve.Restore, d.Action)
+		assert.Equal(t, set{string(taint): want}, d.Labels)
+	}
+}
+
+// TestTaintThatTheKubeletRegisters is the machine's still after kube-controller-manager has written the
+// list: the next machine need not bring it, and says itself which value it has.
+func TestTaintThatTheKubeletRegisters(t *testing.T) {
+	for name, tc := range map[string]struct{ brings, want set }{
+		"another value": {set{string(taint): "cpu"}, set{string(taint): "cpu"}},
+		"none":          {set{}, set{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := life{t: t, policy: withPreserved}
+			l.event(txn.Added, "a", has{labels: set{string(taint): "gpu"}, machine: taint})
+			l.event(txn.Updated, "a", has{labels: set{string(taint): "gpu", "rack": "r1"}, unclear: taint})
+			l.event(txn.Deleted, "a", has{labels: set{string(taint): "gpu", "rack": "r1"}, unclear: taint})
+			d := l.event(txn.Added, "b", has{labels: tc.brings, machine: taint.Where(func(key string) bool { return tc.brings[key] != "" })})
+			tc.want["rack"] = "r1"
+			assert.Equal(t, tc.want, d.Labels)
+		})
+	}
+}
+
+// TestWithoutTheFlagNothingBesidesLabelsIsTouched, though the record has it.
+func TestWithoutTheFlagNothingBesidesLabelsIsTouched(t *testing.T) {
+	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1", string(taint): "gpu", string(annotation): "a"}, Revision: revision.MustParse("1"), Source: "a", Ended: true}
+	n := &preserve.Node{UID: "b", Revision: revision.MustParse("2"), Labels: set{}}
+	d := preserve.Decide(txn.Transaction{Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("2")}, r, n, replaceAll)
+	assert.Equal(t, set{"rack": "r1"}, d.Labels)
+}
+
+// TestTaintThatIsChangedOnAProtectedNode: the processor sees that when the node ends, but not who did it. The machine's own word stays.
+func TestTaintThatIsChangedOnAProtectedNode(t *testing.T) {
+	r := &record.Record{Node: "node-1", Labels: set{string(taint): "gpu"}, Machine: taint, Revision: revision.MustParse("1"), Source: "a"}
+	end := txn.Transaction{
+		Type: txn.Deleted, Node: "node-1", UID: "a", Revision: revision.MustParse("2"), Labels: set{string(taint): "mine"}, Unclear: taint, ByProcessor: true,
+	}
+	r, _, _ = carriedOut(t, end, r, nil, withPreserved)
+	n := &preserve.Node{UID: "b", Revision: revision.MustParse("3"), Labels: set{string(taint): "cpu"}, Machine: taint}
+	d := preserve.Decide(txn.Transaction{Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("3"), Labels: n.Labels, Machine: taint}, r, n, withPreserved)
+	assert.Equal(t, set{string(taint): "cpu"}, d.Labels)
+}

@@ -1,0 +1,277 @@
+package ring_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/sharding/shardlease"
+	"nodekeeper.dev/test/controlplane"
+)
+
+const (
+	label = "example.com/ring"
+	// leaseDuration is the shortest that a Lease can have: what takes a minute by default takes
+	// four seconds.
+	leaseDuration = time.Second
+	patience      = 30 * time.Second
+	period        = 20 * time.Millisecond
+)
+
+// group is the members of one test.
+type group struct {
+	t         *testing.T
+	namespace string
+	leases    coordinationv1client.LeaseInterface
+}
+
+func newGroup(t *testing.T) *group {
+	t.Helper()
+	c, err := client.New(api.Config, client.Options{})
+	require.NoError(t, err)
+	g := &group{t: t, namespace: controlplane.Namespace(t, c)}
+	g.leases = coordinationv1client.NewForConfigOrDie(api.Config).Leases(g.namespace)
+	return g
+}
+
+// joined is a member that runs.
+type joined struct {
+	*ring.Member
+
+	leave func()       // ends it and waits until it has
+	die   func()       // as kill -9 does: it says nothing more
+	count func() int32 // its requests that change something
+}
+
+// severed is a way to the API server that can be cut.
+type severed struct {
+	next   http.RoundTripper
+	isCut  *atomic.Bool
+	writes *atomic.Int32
+}
+
+func (s severed) RoundTrip(req *http.Request) (*http.Response, error) {
+	if s.isCut.Load() {
+		return nil, errors.New("the way is cut")
+	}
+	if req.Method != http.MethodGet {
+		s.writes.Add(1)
+	}
+	return s.next.RoundTrip(req)
+}
+
+// join starts a member of a group, which ends with the test.
+func (g *group) join(name, identity string) *joined {
+	g.t.Helper()
+	var isCut atomic.Bool
+	var writes atomic.Int32
+	cfg := rest.CopyConfig(api.Config)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return severed{next, &isCut, &writes} })
+	c, err := coordinationv1client.NewForConfig(cfg)
+	require.NoError(g.t, err)
+	m := ring.New(ring.Config{
+		Config: shardlease.Config{Client: c, Namespace: g.namespace, Name: identity, Duration: leaseDuration}, GroupLabel: label, Group: name,
+	})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(g.t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	leave := func() {
+		if ctx.Err() == nil {
+			cancel()
+			assert.NoError(g.t, <-ended)
+		}
+	}
+	g.t.Cleanup(leave)
+	return &joined{Member: m, leave: leave, die: func() { isCut.Store(true); leave() }, count: writes.Load}
+}
+
+// agree waits until every one of the members sees just these in its group.
+func (g *group) agree(want []string, members ...*joined) {
+	g.t.Helper()
+	require.EventuallyWithT(g.t, func(c *assert.CollectT) {
+		for _, m := range members {
+			assert.Equal(c, want, m.View().Members())
+		}
+	}, patience, period)
+}
+
+func (g *group) lease(name string) *coordinationv1.Lease {
+	g.t.Helper()
+	l, err := g.leases.Get(g.t.Context(), name, metav1.GetOptions{})
+	require.NoError(g.t, err)
+	return l
+}
+
+func TestMembersOfAGroupSeeEachOtherAndNoOthers(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	a, b, c := g.join("watcher", "a"), g.join("watcher", "b"), g.join("processor", "c")
+	g.agree([]string{"a", "b"}, a, b)
+	g.agree([]string{"c"}, c)
+	assert.Equal(t, map[string]string{label: "watcher"}, g.lease("a").Labels)
+	for i := range 100 {
+		node := "node-" + strconv.Itoa(i)
+		assert.Equal(t, 1, a.Place(node).Rank+b.Place(node).Rank, "one of them is the owner of %s", node)
+		assert.Equal(t, ring.Place{Owner: "c"}, c.Place(node))
+	}
+}
+
+func TestMemberThatEndsLeavesTheGroupAtOnce(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	a, b := g.join("watcher", "a"), g.join("watcher", "b")
+	g.agree([]string{"a", "b"}, a, b)
+	b.leave()
+	assert.Empty(t, *g.lease("b").Spec.HolderIdentity, "released before Run returns")
+	g.agree([]string{"a"}, a)
+
+	again := g.join("watcher", "b")
+	g.agree([]string{"a", "b"}, a, again)
+}
+
+func TestMemberThatDiesIsTakenOverAndItsLeaseRemoved(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	a, b, c := g.join("watcher", "a"), g.join("watcher", "b"), g.join("watcher", "c")
+	g.agree([]string{"a", "b", "c"}, a, b, c)
+	died := time.Now()
+	b.die()
+	g.agree([]string{"a", "c"}, a, c)
+	assert.Greater(t, time.Since(died), leaseDuration, "it belongs to the group until it is uncertain")
+	taken := g.lease("b")
+	assert.Equal(t, "a", *taken.Spec.HolderIdentity, "the first of those that are ready takes it over")
+	assert.EqualValues(t, 2*leaseDuration/time.Second, *taken.Spec.LeaseDurationSeconds)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := g.leases.Get(t.Context(), "b", metav1.GetOptions{})
+		assert.True(c, apierrors.IsNotFound(err), "%v", err)
+	}, patience, period)
+	assert.Equal(t, []string{"a", "c"}, a.View().Members())
+}
+
+func TestMemberThatWasTakenOverComesBack(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	a, b := g.join("watcher", "a"), g.join("watcher", "b")
+	g.agree([]string{"a", "b"}, a, b)
+	l := g.lease("b")
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = new("a"), new(int32(2))
+	_, err := g.leases.Update(t.Context(), l, metav1.UpdateOptions{})
+	for apierrors.IsConflict(err) { // it renewed it just now
+		l.ResourceVersion = g.lease("b").ResourceVersion
+		_, err = g.leases.Update(t.Context(), l, metav1.UpdateOptions{})
+	}
+	require.NoError(t, err)
+	g.agree([]string{"a"}, a, b)
+	g.agree([]string{"a", "b"}, a, b)
+}
+
+func TestLeaseThatIsDeletedIsCreatedAgain(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	a := g.join("watcher", "a")
+	g.agree([]string{"a"}, a)
+	uid := g.lease("a").UID
+	require.NoError(t, g.leases.Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		l, err := g.leases.Get(t.Context(), "a", metav1.GetOptions{})
+		require.NoError(c, err)
+		assert.NotEqual(c, uid, l.UID)
+		assert.Equal(c, []string{"a"}, a.View().Members())
+	}, patience, period)
+}
+
+// TestQuietMemberOnlyRenews: three times in a lease duration, so every five seconds by default, and
+// nothing else.
+func TestQuietMemberOnlyRenews(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	a, b := g.join("watcher", "a"), g.join("watcher", "b")
+	g.agree([]string{"a", "b"}, a, b)
+	began, before := time.Now(), a.count()
+	timer := time.NewTimer(3 * leaseDuration)
+	defer timer.Stop()
+	<-timer.C
+	renewals := 3 * time.Since(began).Seconds() / leaseDuration.Seconds()
+	assert.LessOrEqual(t, float64(a.count()-before), renewals+1)
+	assert.Equal(t, []string{"a", "b"}, b.View().Members())
+}
+
+// TestMemberEndsWhileTheAPIServerIsSilent: a Lease that cannot be released expires.
+func TestMemberEndsWhileTheAPIServerIsSilent(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	silent := make(chan struct{})
+	t.Cleanup(func() { close(silent) })
+	cfg := rest.CopyConfig(api.Config)
+	cfg.Wrap(func(http.RoundTripper) http.RoundTripper { return silence(silent) })
+	c, err := coordinationv1client.NewForConfig(cfg)
+	require.NoError(t, err)
+	m := ring.New(ring.Config{Config: shardlease.Config{Client: c, Namespace: g.namespace, Name: "a"}, GroupLabel: label, Group: "watcher"})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	began := time.Now()
+	require.NoError(t, m.Run(ctx))
+	assert.Less(t, time.Since(began), 4*time.Second)
+}
+
+// silence answers nothing, whatever becomes of the request, until it is closed.
+type silence chan struct{}
+
+func (s silence) RoundTrip(*http.Request) (*http.Response, error) {
+	<-s
+	return nil, errors.New("closed")
+}
+
+// TestConfirmIsAConditionalWrite: it succeeds unless somebody else has written the Lease.
+func TestConfirmIsAConditionalWrite(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	a := g.join("watcher", "a")
+	g.agree([]string{"a"}, a)
+	require.Eventually(t, a.Joined, patience, period)
+	observed := time.Now()
+	before := g.lease("a")
+	until, err := a.Confirm(t.Context(), observed)
+	require.NoError(t, err)
+	assert.True(t, until.Before(observed))
+	assert.True(t, g.lease("a").Spec.RenewTime.After(before.Spec.RenewTime.Time), "at once")
+
+	_, err = g.leases.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"metadata":{"annotations":{"touched":"yes"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	_, err = a.Confirm(t.Context(), observed)
+	require.ErrorIs(t, err, shardlease.ErrUnproven)
+	assert.Empty(t, g.lease("a").Annotations, "the annotations are the member's")
+}
+
+func TestAnnotationsTravelFromMemberToMember(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	a, b := g.join("watcher", "a"), g.join("watcher", "b")
+	g.agree([]string{"a", "b"}, a, b)
+	changes := b.Changes()
+	a.Annotate("example.com/question", "7")
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		for len(changes) > 0 {
+			<-changes
+		}
+		peers := b.Peers()
+		require.Len(c, peers, 1)
+		assert.Equal(c, "7", peers[0].Annotations["example.com/question"])
+		assert.Equal(c, shardlease.Ready, peers[0].State)
+	}, patience, period)
+}

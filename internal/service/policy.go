@@ -1,0 +1,43 @@
+package service
+
+import (
+	"flag"
+	"fmt"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// PolicyOptions are the settings of restores, for every program that decides about one. Use the
+// same values for all of them.
+type PolicyOptions struct {
+	RestoreMode      string
+	LiveLabels       string
+	RestrictedLabels string
+}
+
+// AddFlags adds the flags of the options to fs, with their defaults.
+func (o *PolicyOptions) AddFlags(fs *flag.FlagSet) {
+	fs.StringVar(&o.RestoreMode, "restore-mode", string(labels.Replace), "`mode`: replace: a returned node's labels become the saved ones; merge: the saved ones are added")
+	fs.StringVar(&o.LiveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose values on the returned node win; empty for none")
+	fs.StringVar(&o.RestrictedLabels, "restricted-labels", string(labels.SameMachine),
+		"`mode` of node-restriction.kubernetes.io/* and node-role.kubernetes.io/*: same-machine: they are put back onto the machine that they were saved from; keep: they are put back; drop: they are not")
+}
+
+// Policy checks the settings and returns the policy that they and a program's view describe. An
+// error is one line that names the flag.
+func (o *PolicyOptions) Policy(common *Options) (labels.Policy, error) {
+	mode, err := labels.ParseMode(o.RestoreMode)
+	if err != nil {
+		return labels.Policy{}, fmt.Errorf("--restore-mode: %w", err)
+	}
+	live, err := labels.ParsePatterns(o.LiveLabels)
+	if err != nil {
+		return labels.Policy{}, fmt.Errorf("--live-labels: %w", err)
+	}
+	restricted, err := labels.ParseRestrictedMode(o.RestrictedLabels)
+	if err != nil {
+		return labels.Policy{}, fmt.Errorf("--restricted-labels: %w", err)
+	}
+	view := common.View
+	return labels.Policy{Mode: mode, Live: live, Ignored: view.Ignored, Restricted: restricted, Preserves: view.Preserved.Has}, nil
+}

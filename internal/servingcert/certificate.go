@@ -1,0 +1,158 @@
+package servingcert
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// aboutToExpire is the remaining validity below which a replica is not ready. The certificate
+// should have been replaced weeks before, and people need a day to find out why it was not.
+const aboutToExpire = 24 * time.Hour
+
+// Config names the objects that hold the certificate, and the Service that it is for.
+type Config struct {
+	// Namespace is that of the Secret and of the Service. Required.
+	Namespace string
+	// Secret is the name of the Secret. Required. It is not created.
+	Secret string
+	// WebhookConfiguration is the name of the MutatingWebhookConfiguration whose webhooks all get
+	// the caBundle. Required with Rotate, else ignored. It is not created.
+	WebhookConfiguration string
+	// Service is the name of the Service by which the API server calls the webhook. Required with
+	// Rotate. Without Rotate, only a certificate for this Service is served, or one for any name if
+	// Service is empty.
+	Service string
+	// Rotate makes the package write the Secret and caBundle. If it is false, something else must
+	// write them, and the package only reads and serves the certificate.
+	Rotate bool
+}
+
+// ByObject returns what [Certificate.Register] watches, for the manager's cache. Without it the
+// cache asks for all objects of these kinds, which the roles of the package comment do not allow.
+func (cfg Config) ByObject() map[client.Object]cache.ByObject {
+	one := func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
+	watched := map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {Namespaces: map[string]cache.Config{cfg.Namespace: {FieldSelector: one(cfg.Secret)}}},
+	}
+	if cfg.Rotate {
+		watched[&admissionregistrationv1.MutatingWebhookConfiguration{}] = cache.ByObject{Field: one(cfg.WebhookConfiguration)}
+	}
+	return watched
+}
+
+func (cfg Config) validate() error {
+	switch {
+	case cfg.Namespace == "" || cfg.Secret == "":
+		return errors.New("the serving certificate needs the namespace and the name of its Secret")
+	case cfg.Rotate && (cfg.WebhookConfiguration == "" || cfg.Service == ""):
+		return errors.New("rotating the serving certificate needs the names of the webhook configuration and of the Service")
+	}
+	return nil
+}
+
+// serverName is the name for which the API server verifies a certificate.
+func (cfg Config) serverName() string { return cfg.Service + "." + cfg.Namespace + ".svc" }
+
+// dnsNames are the names in a certificate that this package issues.
+func (cfg Config) dnsNames() []string {
+	return []string{cfg.serverName(), cfg.serverName() + ".cluster.local", cfg.Service + "." + cfg.Namespace}
+}
+
+// Certificate is the serving certificate of a webhook. Its methods are safe for concurrent use.
+type Certificate struct {
+	cfg    Config
+	expiry *prometheus.Desc
+	// served is nil while there is none.
+	served atomic.Pointer[tls.Certificate]
+	// problem is the error of the last attempt to read the Secret or to serve its certificate, or
+	// nil.
+	problem atomic.Pointer[error]
+}
+
+var _ prometheus.Collector = (*Certificate)(nil)
+
+// New returns a Certificate that serves nothing yet. It reads the Secret once the manager that it
+// is registered with runs.
+func New(cfg Config) (*Certificate, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Certificate{cfg: cfg, expiry: prometheus.NewDesc(
+		"nodekeeper_webhook_certificate_expiry_timestamp_seconds",
+		"When the serving certificate of the webhook expires, in seconds since 1970; 0 while there is none.", nil, nil)}, nil
+}
+
+// GetCertificate is for [tls.Config]. It returns an error that says why while there is no
+// certificate.
+func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if served := c.served.Load(); served != nil {
+		return served, nil
+	}
+	if problem := c.problem.Load(); problem != nil {
+		return nil, fmt.Errorf("there is no serving certificate: %w", *problem)
+	}
+	return nil, errors.New("there is no serving certificate yet")
+}
+
+// Expires returns when the certificate that is served expires, or zero if there is none.
+func (c *Certificate) Expires() time.Time {
+	if served := c.served.Load(); served != nil {
+		return served.Leaf.NotAfter
+	}
+	return time.Time{}
+}
+
+// Ready is a readiness check. It fails if there is no certificate, or if it is about to expire. It
+// does not fail only because the Secret has become unusable: the certificate of before still
+// serves.
+func (c *Certificate) Ready(*http.Request) error {
+	if _, err := c.GetCertificate(nil); err != nil {
+		return err
+	}
+	expires := c.Expires()
+	if time.Until(expires) > aboutToExpire {
+		return nil
+	}
+	err := fmt.Errorf("the serving certificate is about to expire or has expired: it is valid until %s", expires.UTC().Format(time.RFC3339))
+	if problem := c.problem.Load(); problem != nil {
+		err = fmt.Errorf("%w: %w", err, *problem)
+	}
+	return err
+}
+
+// Describe describes the metric of [Certificate.Collect].
+func (c *Certificate) Describe(ch chan<- *prometheus.Desc) { ch <- c.expiry }
+
+// Collect collects when the certificate expires.
+func (c *Certificate) Collect(ch chan<- prometheus.Metric) {
+	value := 0.0
+	if expires := c.Expires(); !expires.IsZero() {
+		value = float64(expires.Unix())
+	}
+	ch <- prometheus.MustNewConstMetric(c.expiry, prometheus.GaugeValue, value)
+}
+
+// load serves the certificate in the Secret. If that is unusable, it keeps serving the previous
+// one.
+func (c *Certificate) load(s *corev1.Secret) error {
+	pair, err := parsePair(s.Data)
+	if err == nil && c.cfg.Service != "" {
+		err = pair.Leaf.VerifyHostname(c.cfg.serverName())
+	}
+	if err != nil {
+		return fmt.Errorf("reading the certificate in Secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	c.served.Store(pair)
+	return nil
+}

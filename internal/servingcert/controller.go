@@ -1,0 +1,242 @@
+package servingcert
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"golang.org/x/time/rate"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+const (
+	// Work that fails is retried after minBackoff, doubling up to maxBackoff.
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 10 * time.Second
+	// timeout ends requests that hang.
+	timeout = 15 * time.Second
+	// nextStep is when the step after one that was done is taken.
+	nextStep = time.Millisecond
+	// A controller that undoes what this one writes is answered with a burst of writes, then with
+	// one each pause.
+	burst = 10
+	pause = time.Second
+)
+
+// rotator reads both objects, serves the certificate, and takes the steps of [state.next].
+type rotator struct {
+	*Certificate
+
+	// reader reads the API server itself. The watches only say when.
+	reader client.Reader
+	writer client.Writer
+	writes *rate.Limiter
+	// told is the problem that was logged last. Only the controller's single worker uses it.
+	told string
+}
+
+// Register makes the manager keep the certificate. Its cache needs [Config.ByObject].
+func (c *Certificate) Register(mgr manager.Manager) error {
+	r := &rotator{
+		Certificate: c, reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
+		writes: rate.NewLimiter(rate.Every(pause), burst),
+	}
+	keep, err := controller.New("serving-certificate", mgr, controller.Options{
+		MaxConcurrentReconciles: 1,
+		NeedLeaderElection:      new(false), // every replica serves, and writes do not collide
+		SkipNameValidation:      new(true),  // more than one may run in one process
+		ReconciliationTimeout:   timeout,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+		Reconciler:              reconcile.Func(r.reconcile),
+	})
+	if err != nil {
+		return fmt.Errorf("making the controller of the serving certificate: %w", err)
+	}
+	for _, watch := range c.sources(mgr) {
+		if err := keep.Watch(watch); err != nil {
+			return fmt.Errorf("watching the serving certificate: %w", err)
+		}
+	}
+	return nil
+}
+
+// sources returns the sources of the controller's only request, which stands for both objects.
+func (c *Certificate) sources(mgr manager.Manager) []source.Source {
+	work := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: c.cfg.Namespace, Name: c.cfg.Secret}}
+	all := []source.Source{
+		// No event tells that an object is missing.
+		source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			q.Add(work)
+			return nil
+		}),
+		source.Kind(mgr.GetCache(), &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(
+			func(_ context.Context, s *corev1.Secret) []reconcile.Request {
+				if s.Namespace != c.cfg.Namespace || s.Name != c.cfg.Secret {
+					return nil
+				}
+				return []reconcile.Request{work}
+			})),
+	}
+	if !c.cfg.Rotate {
+		return all
+	}
+	return append(all, source.Kind(mgr.GetCache(), &admissionregistrationv1.MutatingWebhookConfiguration{},
+		handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, w *admissionregistrationv1.MutatingWebhookConfiguration) []reconcile.Request {
+			if w.Name != c.cfg.WebhookConfiguration {
+				return nil
+			}
+			return []reconcile.Request{work}
+		})))
+}
+
+func (r *rotator) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	// The configuration is read first, so that an older bundle never replaces a newer one: the
+	// caBundle of a later Secret than the one read here is written after that one is, so the
+	// configuration has changed since it was read, and this write is a conflict.
+	config, configErr := r.configuration(ctx)
+	var secret corev1.Secret
+	if err := r.reader.Get(ctx, req.NamespacedName, &secret); err != nil {
+		err = fmt.Errorf("reading Secret %s: %w", req, err)
+		r.tell(ctx, err)
+		if apierrors.IsNotFound(err) {
+			return reconcile.Result{RequeueAfter: checkPeriod}, nil // its creation is an event
+		}
+		return reconcile.Result{}, err
+	}
+	err := r.serve(ctx, &secret)
+	r.tell(ctx, err)
+	if !r.cfg.Rotate {
+		return reconcile.Result{RequeueAfter: checkPeriod}, nil // its next change is an event
+	}
+	if configErr != nil {
+		r.blame(errors.Join(err, configErr))
+		return reconcile.Result{}, configErr
+	}
+	after, rotateErr := r.rotate(ctx, &secret, config)
+	r.blame(errors.Join(err, rotateErr))
+	return reconcile.Result{RequeueAfter: after}, rotateErr
+}
+
+// configuration returns the webhook configuration. One that is missing has no webhooks: nobody
+// calls then, and the certificate is kept all the same.
+func (r *rotator) configuration(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+	var config admissionregistrationv1.MutatingWebhookConfiguration
+	if !r.cfg.Rotate {
+		return &config, nil
+	}
+	err := r.reader.Get(ctx, client.ObjectKey{Name: r.cfg.WebhookConfiguration}, &config)
+	if apierrors.IsNotFound(err) {
+		logf.FromContext(ctx).Info("There is no webhook configuration", "mutatingWebhookConfiguration", r.cfg.WebhookConfiguration)
+		return &admissionregistrationv1.MutatingWebhookConfiguration{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading MutatingWebhookConfiguration %s: %w", r.cfg.WebhookConfiguration, err)
+	}
+	return &config, nil
+}
+
+// serve serves what the Secret holds, if it can be.
+func (r *rotator) serve(ctx context.Context, secret *corev1.Secret) error {
+	before := r.served.Load()
+	if err := r.load(secret); err != nil {
+		return err
+	}
+	if now := r.served.Load(); before == nil || !before.Leaf.Equal(now.Leaf) {
+		logf.FromContext(ctx).Info("Served a new certificate", "secret", klog.KObj(secret), "expires", now.Leaf.NotAfter, "dnsNames", now.Leaf.DNSNames)
+	}
+	return nil
+}
+
+// tell remembers and logs why the Secret cannot be served, once for each reason.
+func (r *rotator) tell(ctx context.Context, problem error) {
+	r.blame(problem)
+	if problem == nil {
+		r.told = ""
+		return
+	}
+	if problem.Error() != r.told {
+		r.told = problem.Error()
+		logf.FromContext(ctx).Info("Found no certificate to serve", "reason", r.told, "servesAnother", r.served.Load() != nil)
+	}
+}
+
+// blame stores the problem that [Certificate.Ready] reports, nil for none.
+func (r *rotator) blame(problem error) {
+	if problem == nil {
+		r.problem.Store(nil)
+		return
+	}
+	r.problem.Store(&problem)
+}
+
+// rotate takes the next step, and returns when to look for another.
+func (r *rotator) rotate(ctx context.Context, secret *corev1.Secret, config *admissionregistrationv1.MutatingWebhookConfiguration) (time.Duration, error) {
+	now, log := time.Now(), logf.FromContext(ctx)
+	s := stateOf(r.cfg, secret, config.Webhooks)
+	do, after := s.next(now)
+	if do == nothing {
+		return after, nil
+	}
+	if !r.writes.Allow() {
+		return pause, nil
+	}
+	err := r.take(ctx, do, s, secret, config, now)
+	if apierrors.IsConflict(err) { // another replica or a person was first: what they wrote is read next
+		log.V(1).Info("Lost a write to another", "step", do)
+		return nextStep, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("keeping the serving certificate: next is to %s: %w", do, err)
+	}
+	log.Info("Rotated the serving certificate", "step", do)
+	return nextStep, nil
+}
+
+// take does a step by one conditional write.
+func (r *rotator) take(
+	ctx context.Context, do step, s *state, secret *corev1.Secret, config *admissionregistrationv1.MutatingWebhookConfiguration, now time.Time,
+) error {
+	if do == trustAuthorities {
+		return r.writeBundle(ctx, config, s.authorities)
+	}
+	data, err := s.data(r.cfg, do, now)
+	if err != nil {
+		return err
+	}
+	changed := secret.DeepCopy()
+	if changed.Data == nil {
+		changed.Data = map[string][]byte{}
+	}
+	maps.Copy(changed.Data, data)
+	return r.writer.Patch(ctx, changed, client.MergeFromWithOptions(secret, client.MergeFromWithOptimisticLock{}))
+}
+
+func (r *rotator) writeBundle(ctx context.Context, config *admissionregistrationv1.MutatingWebhookConfiguration, authorities []*x509.Certificate) error {
+	bundle, err := cert.EncodeCertificates(authorities...)
+	if err != nil {
+		return fmt.Errorf("encoding the authorities: %w", err)
+	}
+	changed := config.DeepCopy()
+	for i := range changed.Webhooks {
+		changed.Webhooks[i].ClientConfig.CABundle = bundle
+	}
+	// A strategic merge patch has nothing but caBundle of each webhook: an update would drop the
+	// fields that only a newer API server knows.
+	return r.writer.Patch(ctx, changed, client.StrategicMergeFrom(config, client.MergeFromWithOptimisticLock{}))
+}

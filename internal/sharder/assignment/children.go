@@ -1,0 +1,203 @@
+package assignment
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/pager"
+)
+
+// pageTimeout bounds each page of a list of children: one that hangs must not stop the others for ever.
+const pageTimeout = 30 * time.Second
+
+// children moves the children of main objects before these. Moves that wait are done together: one list
+// per shard and resource finds the children of all.
+type children struct {
+	of *assigner
+
+	mu      sync.Mutex
+	waiting map[types.UID]move
+	wake    chan struct{}
+}
+
+// move is a main object whose children must move.
+type move struct {
+	of   *tracker
+	main *metav1.PartialObjectMetadata
+	// from is the shard that has them, "" if that is not known.
+	from, to string
+}
+
+// batch is what moves together.
+type batch struct {
+	from  string
+	moves map[types.UID]*result
+}
+
+// result is what has become of a move.
+type result struct {
+	move
+
+	mu       sync.Mutex
+	versions map[string]string
+	err      error
+}
+
+func newChildren(of *assigner) *children {
+	return &children{of: of, waiting: map[types.UID]move{}, wake: make(chan struct{}, 1)}
+}
+
+// add makes the children of an object move. The object is enqueued afterwards, also if it fails.
+func (c *children) add(m move) {
+	c.mu.Lock()
+	c.waiting[m.main.UID] = m
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run moves children until ctx ends.
+func (c *children) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		}
+		for _, b := range c.take() {
+			c.move(ctx, b)
+		}
+	}
+}
+
+// take returns what waits, by the shard that has the children.
+func (c *children) take() map[string]*batch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	batches := map[string]*batch{}
+	for uid, m := range c.waiting {
+		b := batches[m.from]
+		if b == nil {
+			b = &batch{from: m.from, moves: map[types.UID]*result{}}
+			batches[m.from] = b
+		}
+		b.moves[uid] = &result{move: m, versions: map[string]string{}}
+	}
+	clear(c.waiting)
+	return batches
+}
+
+// move moves the children of a batch, and has the main objects decided about again.
+func (c *children) move(ctx context.Context, b *batch) {
+	done := map[*tracker]bool{}
+	for _, r := range b.moves {
+		all, err := c.of.controlledBy(r.of)
+		if err != nil {
+			r.fail(err)
+		}
+		for _, of := range all {
+			if done[of] {
+				continue
+			}
+			done[of] = true
+			if err := c.moveAll(ctx, of, b); err != nil {
+				b.fail(of, err)
+			}
+		}
+	}
+	for uid, r := range b.moves {
+		key := keyFor(r.main)
+		if r.err != nil {
+			c.of.fails(ctx, r.of, key, r.err)
+			r.of.queue.AddRateLimited(key)
+			continue
+		}
+		r.of.mu.Lock()
+		r.of.moved[uid] = moved{to: r.to, versions: r.versions}
+		r.of.mu.Unlock()
+		r.of.queue.Add(key)
+	}
+}
+
+// fail notes that children of one resource could not be moved, for the objects that can have some.
+func (b *batch) fail(of *tracker, err error) {
+	for _, r := range b.moves {
+		if slices.Contains(r.of.main.ControlledResources, of.resource) {
+			r.fail(err)
+		}
+	}
+}
+
+// moveAll moves those children of a batch that are of one resource. They are listed from etcd, so that
+// none is missed that the shard created before it gave the main object away.
+func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
+	selector := of.keys.shard
+	if b.from != "" {
+		selector += "=" + b.from
+	}
+	limit := make(chan struct{}, c.of.Concurrency)
+	var writes sync.WaitGroup
+	defer writes.Wait()
+	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+		defer cancel()
+		return of.client.List(ctx, o)
+	})
+	return list.EachListItem(ctx, metav1.ListOptions{LabelSelector: selector}, func(object runtime.Object) error { //nolint:wrapcheck // it says what failed
+		child, ok := object.(*metav1.PartialObjectMetadata)
+		if !ok {
+			return nil
+		}
+		owner := metav1.GetControllerOf(child)
+		if owner == nil || b.moves[owner.UID] == nil {
+			return nil
+		}
+		limit <- struct{}{}
+		writes.Go(func() {
+			defer func() { <-limit }()
+			b.moves[owner.UID].take(ctx, of, child)
+		})
+		return nil
+	})
+}
+
+// take moves one child.
+func (r *result) take(ctx context.Context, of *tracker, child *metav1.PartialObjectMetadata) {
+	after := child
+	if child.Labels[of.keys.shard] != r.to {
+		var err error
+		after, err = of.write(ctx, child, change{labels: map[string]*string{of.keys.shard: &r.to}})
+		if apierrors.IsNotFound(err) {
+			return
+		}
+		if err != nil {
+			r.fail(err)
+			return
+		}
+		of.of.metrics.followed(of)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := of.resource.Resource
+	if of.resource.Group != "" {
+		name += "." + of.resource.Group
+	}
+	if isNewer(after, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: r.versions[name]}}) || r.versions[name] == "" {
+		r.versions[name] = after.ResourceVersion
+	}
+}
+
+func (r *result) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = errors.Join(r.err, err)
+}

@@ -1,0 +1,114 @@
+package assignment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+)
+
+// fieldManager is who managedFields say has written the sharding metadata.
+const fieldManager = "sharder"
+
+// writeTimeout bounds each write.
+const writeTimeout = 5 * time.Second
+
+// errLost means that an object is no longer as the decision read it, or cannot be changed. The next event
+// of its watch, or the next attempt, shows what it is now.
+var errLost = errors.New("the object has changed meanwhile, or the API server refuses the change")
+
+// change is what to write to an object: a nil value removes a key.
+type change struct{ labels, annotations map[string]*string }
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// test is an operation whose value can be null: that something is missing.
+type test struct {
+	Op    string  `json:"op"`
+	Path  string  `json:"path"`
+	Value *string `json:"value"`
+}
+
+// patchOf returns the JSON patch of a change. It succeeds only for the very object that was read, with the
+// labels in known as they were then. Unrelated edits do not matter.
+func patchOf(m *metav1.PartialObjectMetadata, known []string, c change) ([]byte, error) {
+	uid := string(m.UID)
+	all := []any{test{"test", "/metadata/uid", &uid}}
+	all = append(all, edits("/metadata/labels", m.Labels, known, c.labels)...)
+	all = append(all, edits("/metadata/annotations", m.Annotations, nil, c.annotations)...)
+	patch, err := json.Marshal(all)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a patch: %w", err)
+	}
+	return patch, nil
+}
+
+// edits returns the operations on one of the maps of the metadata, which has the entries of before.
+func edits(path string, before map[string]string, known []string, changes map[string]*string) (all []any) {
+	if before == nil {
+		after := map[string]string{}
+		for key, value := range changes {
+			if value != nil {
+				after[key] = *value
+			}
+		}
+		if len(after) == 0 {
+			return nil
+		}
+		return []any{test{"test", path, nil}, operation{"add", path, after}}
+	}
+	for _, key := range known {
+		var value *string
+		if v, ok := before[key]; ok {
+			value = &v
+		}
+		all = append(all, test{"test", path + "/" + escape(key), value})
+	}
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		value := changes[key]
+		_, isThere := before[key]
+		switch {
+		case value != nil:
+			all = append(all, operation{"add", path + "/" + escape(key), *value})
+		case isThere:
+			all = append(all, operation{"remove", path + "/" + escape(key), nil})
+		}
+	}
+	return all
+}
+
+// escape returns a key as a part of a JSON pointer (RFC 6901).
+func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
+
+// write changes an object if it is still as it was read, and returns it as it is then. errLost says that
+// it is not.
+func write(ctx context.Context, c metadata.ResourceInterface, m *metav1.PartialObjectMetadata, known []string, to change) (*metav1.PartialObjectMetadata, error) {
+	patch, err := patchOf(m, known, to)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	after, err := c.Patch(ctx, m.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsInvalid(err): // a failed test is the latter
+		return nil, fmt.Errorf("%w: %w", errLost, err)
+	case err != nil:
+		return nil, fmt.Errorf("patching %s %s/%s: %w", m.Kind, m.Namespace, m.Name, err)
+	}
+	return after, nil
+}

@@ -1,0 +1,88 @@
+package ring
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/sharding/shardlease"
+)
+
+// holder is who holds a Lease that the sharder has taken over.
+const holder = "sharder"
+
+// tidyTimeout bounds what is done for the Leases of a ring at a time. The rest is done with the next
+// change, or the next attempt.
+const tidyTimeout = 5 * time.Second
+
+// tidy takes over the Leases of silent shards, deletes those of dead ones after a minute, and then
+// labels the others with their states, for people. What fails is logged and tried again.
+func (c *Controller) tidy(ctx context.Context, ring *v1alpha1.ClusterRing, shards []Shard) {
+	ctx, cancel := context.WithTimeout(ctx, tidyTimeout)
+	defer cancel()
+	slices.SortStableFunc(shards, func(a, b Shard) int { return -compareBool(a.State == Uncertain, b.State == Uncertain) })
+	for _, s := range shards {
+		if ctx.Err() != nil {
+			return
+		}
+		err := c.tidyOne(ctx, ring, s)
+		if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			continue // the shard is back, or the Lease is gone: the watch shows which
+		}
+		logf.FromContext(ctx).Error(err, "Tidying the Lease of a shard failed", "ring", ring.Name, "shard", s.Name)
+	}
+}
+
+func (c *Controller) tidyOne(ctx context.Context, ring *v1alpha1.ClusterRing, s Shard) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if s.Lease == nil {
+		return nil // it has vanished
+	}
+	l, log := s.Lease, logf.FromContext(ctx).WithValues("ring", ring.Name, "shard", s.Name)
+	switch s.State {
+	case Uncertain:
+		if err := shardlease.TakeOver(ctx, c.Observer.Leases, l, holder); err != nil {
+			return err
+		}
+		log.Info("Took over the Lease of a silent shard")
+		c.Recorder.Eventf(ring, nil, corev1.EventTypeWarning, "ShardDead", "TakeOver",
+			"shard %s has not renewed its Lease for twice its duration: its objects go to other shards", s.Name)
+		return nil
+	case Orphaned:
+		if err := shardlease.Remove(ctx, c.Observer.Leases, l); err != nil {
+			return err
+		}
+		log.Info("Deleted the Lease of a dead shard")
+		return nil
+	case Ready, Leaving, Expired, Dead:
+	}
+	return c.label(ctx, l, s.State)
+}
+
+// label notes the state on a Lease, for people. It changes that label only.
+func (c *Controller) label(ctx context.Context, l *coordinationv1.Lease, state State) error {
+	key := c.Observer.Prefix.StateLabel()
+	if l.Labels[key] == string(state) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{key: string(state)}}})
+	if err != nil {
+		return fmt.Errorf("encoding the label of Lease %q: %w", l.Name, err)
+	}
+	_, err = c.Observer.Leases.Leases(l.Namespace).Patch(ctx, l.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: holder})
+	if err != nil {
+		return fmt.Errorf("labelling the Lease %q: %w", l.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,458 @@
+package shardlease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// maxChain bounds the renewals that are remembered: those of five minutes. A watch is quiet for a
+// minute at most, until its next bookmark.
+const maxChain = 64
+
+var (
+	// errTaken means that somebody else holds the Lease: this shard was silent for long.
+	errTaken = errors.New("somebody else has taken the Lease over")
+	errEnded = errors.New("this shard has ended")
+)
+
+// ErrUnproven means that the Lease does not show that the cluster's history is the one that this
+// process has seen.
+var ErrUnproven = errors.New("the Lease of this shard was not renewed without a break since then")
+
+// Keeper keeps the Lease of one shard by conditional writes of its own and not by client-go's
+// elector: a Lease that is named like its holder has no contenders, and the elector can neither write
+// at once nor tell what its last write was conditional on, which [Keeper.Confirm] needs. All
+// annotations of the Lease belong to the keeper. Its methods are safe for concurrent use; Run must be
+// called once.
+//
+// All fields from stored on belong to the goroutine of Run.
+type Keeper struct {
+	leases   coordinationv1client.LeaseInterface
+	config   Config
+	changed  chan struct{} // tells that the annotations changed
+	wanted   chan struct{} // asks for a renewal now
+	confirms chan confirmation
+	ended    chan struct{}
+	// first is the Lease as stored by the first renewal of the chain.
+	first atomic.Pointer[coordinationv1.Lease]
+
+	mu sync.Mutex
+	// desired are the annotations that the Lease must have.
+	desired map[string]string
+	// sent holds when the latest renewals were sent, by the resourceVersion of the stored Lease.
+	sent map[string]time.Time
+	// last is when the last renewal was sent of those that are stored.
+	last time.Time
+
+	stored *coordinationv1.Lease // as last read or written; nil if none is known
+	// annotations are those that the last renewal of the chain sent. What is stored may differ: an
+	// admission plugin can add annotations to every write.
+	annotations map[string]string
+	// chain holds when the renewals were sent, oldest first, of which each had the one before as
+	// its condition. It is empty unless the Lease is stored as this process has written it.
+	chain []time.Time
+	// breaks counts how often somebody else's write ended the chain.
+	breaks int
+	// attempts are the writes whose outcome is unknown. All have the same condition, so at most one
+	// of them was successful.
+	attempts []attempt
+	// takeovers are sightings of the own Lease while somebody else holds it.
+	takeovers Sightings
+}
+
+// attempt is a renewal as it was sent.
+type attempt struct {
+	at          time.Time
+	annotations map[string]string
+}
+
+// confirmation is a request to confirm what was observed before a time.
+type confirmation struct {
+	before time.Time
+	answer chan<- confirmed // has room for it
+}
+
+type confirmed struct {
+	until time.Time
+	err   error
+}
+
+// NewKeeper returns a Keeper. It does no I/O.
+func NewKeeper(cfg Config) *Keeper {
+	cfg = cfg.completed()
+	return &Keeper{
+		leases: cfg.Client.Leases(cfg.Namespace), config: cfg, desired: maps.Clone(cfg.Annotations),
+		changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1), confirms: make(chan confirmation), ended: make(chan struct{}),
+	}
+}
+
+// Run keeps the Lease until ctx is cancelled; then it releases the Lease, for two seconds at most, and
+// returns.
+func (k *Keeper) Run(ctx context.Context) {
+	go k.run(ctx)
+	select {
+	case <-k.ended:
+		return
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(releaseTimeout)
+	defer timer.Stop()
+	select {
+	case <-k.ended:
+	case <-timer.C: // The API server does not answer, perhaps not even the connection: the process may end without the rest.
+	}
+}
+
+// Annotate makes the Lease have an annotation; an empty value removes it. It is stored soon, together
+// with the others that are not stored yet, and retried until it is stored or replaced by another
+// value.
+func (k *Keeper) Annotate(key, value string) {
+	k.mu.Lock()
+	if value == "" {
+		delete(k.desired, key)
+	} else {
+		k.desired[key] = value
+	}
+	k.mu.Unlock()
+	poke(k.changed)
+}
+
+// Annotations returns those that the Lease must have.
+func (k *Keeper) Annotations() map[string]string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.desired)
+}
+
+// Renew renews the Lease soon, before its time. It does not wait. Each call costs a write: do not call
+// it more often than once a second.
+func (k *Keeper) Renew() { poke(k.wanted) }
+
+// LastRenewal returns when the last renewal was sent of those that are known to be stored, with the
+// reading of the monotonic clock. It is zero if there is none.
+func (k *Keeper) LastRenewal() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last
+}
+
+// run is Run without a bound on the release.
+func (k *Keeper) run(ctx context.Context) {
+	defer close(k.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		var err error
+		select {
+		case <-ctx.Done():
+			continue
+		case <-timer.C:
+			err = k.renew(ctx)
+		case <-k.changed:
+			if k.isCurrent() {
+				continue
+			}
+			err = k.renew(ctx)
+		case <-k.wanted:
+			err = k.renew(ctx)
+		case c := <-k.confirms:
+			var until time.Time
+			until, err = k.prove(ctx, c.before)
+			c.answer <- confirmed{until, err}
+		}
+		timer.Reset(k.pause(ctx, err))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	if err := k.release(ctx); err != nil {
+		logf.FromContext(ctx).V(1).Info("Releasing the Lease of this shard failed", "error", err.Error())
+	}
+}
+
+// pause returns how long to wait after an attempt to renew.
+func (k *Keeper) pause(ctx context.Context, err error) time.Duration {
+	switch {
+	case k.isCurrent():
+		return time.Until(k.chain[len(k.chain)-1].Add(RenewPeriod(k.config.Duration)))
+	case err == nil: // an annotation changed meanwhile
+		return 0
+	case errors.Is(err, errTaken):
+		return min(RenewPeriod(k.config.Duration), k.takeovers.Left(k.config.Name, time.Now()))
+	case ctx.Err() == nil:
+		logf.FromContext(ctx).V(1).Info("Renewing the Lease of this shard failed, retrying", "error", err.Error())
+	}
+	return RetryPeriod(k.config.Duration)
+}
+
+// isCurrent reports whether the Lease is known to be stored as it must be, but for its age.
+func (k *Keeper) isCurrent() bool {
+	return len(k.chain) > 0 && len(k.attempts) == 0 && maps.Equal(k.annotations, k.Annotations())
+}
+
+// Confirm proves that etcd was not restored to a state from before a given time. It renews the
+// Lease at once, on the condition that it is as this shard has last stored it. As each renewal has
+// the one before as its condition, success shows that all of them are part of the cluster's
+// history, and with the last one that was sent before that time everything that this process had
+// observed by then. Confirm returns when that one was sent. It returns [ErrUnproven] if somebody
+// else has written the Lease since, or if there was no renewal before that time; any other error is
+// worth a retry.
+//
+// The proof holds for objects in the etcd that stores the Leases (see kube-apiserver
+// --etcd-servers-overrides). Renewals after that time prove nothing about what came before them:
+// they may have been sent to the restored etcd.
+func (k *Keeper) Confirm(ctx context.Context, before time.Time) (until time.Time, err error) {
+	answer := make(chan confirmed, 1)
+	select {
+	case k.confirms <- confirmation{before, answer}:
+	case <-k.ended:
+		return time.Time{}, errEnded
+	case <-ctx.Done():
+		return time.Time{}, ctx.Err()
+	}
+	select {
+	case c := <-answer:
+		return c.until, c.err
+	case <-ctx.Done():
+		return time.Time{}, ctx.Err()
+	}
+}
+
+// prove renews and returns when the last renewal before a time was sent, if all renewals since were
+// made without a break.
+func (k *Keeper) prove(ctx context.Context, before time.Time) (until time.Time, err error) {
+	for _, sent := range k.chain {
+		if sent.Before(before) {
+			until = sent
+		}
+	}
+	if until.IsZero() {
+		return until, ErrUnproven
+	}
+	breaks := k.breaks
+	err = k.renew(ctx)
+	switch {
+	case k.breaks != breaks:
+		return time.Time{}, ErrUnproven
+	case err != nil:
+		return time.Time{}, err
+	}
+	return until, nil
+}
+
+// renew stores the Lease as it must be. If somebody else has written it since, the first attempt
+// finds that out and the second follows at once.
+func (k *Keeper) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, RenewPeriod(k.config.Duration))
+	defer cancel()
+	err := k.attempt(ctx)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
+		err = k.attempt(ctx)
+	}
+	return err
+}
+
+// attempt writes the Lease once, conditional on what is stored as this shard knows it. Afterwards
+// that is known again, unless the error leaves it open.
+func (k *Keeper) attempt(ctx context.Context) error {
+	if k.stored != nil && Holder(k.stored) != k.config.Name {
+		if err := k.read(ctx); err != nil {
+			return err
+		}
+	}
+	sent := attempt{time.Now(), k.Annotations()}
+	written, err := k.write(ctx, k.renewed(sent))
+	switch {
+	case err == nil:
+		k.extend(written, sent)
+		k.takeovers.Forget(k.config.Name)
+		return nil
+	case apierrors.IsNotFound(err):
+		k.restart(nil)
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		if readErr := k.read(ctx); readErr != nil {
+			return readErr
+		}
+	default:
+		k.attempts = append(k.attempts, sent)
+	}
+	return fmt.Errorf("renewing the Lease %q: %w", k.config.Name, err)
+}
+
+// write creates the Lease, or updates it on the condition that it is as it was stored.
+func (k *Keeper) write(ctx context.Context, l *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	if k.stored == nil {
+		return k.leases.Create(ctx, l, metav1.CreateOptions{})
+	}
+	return k.leases.Update(ctx, l, metav1.UpdateOptions{})
+}
+
+// extend notes a renewal that is stored and had the last one as its condition, or is the first one.
+func (k *Keeper) extend(stored *coordinationv1.Lease, sent attempt) {
+	k.stored, k.annotations, k.attempts, k.chain = stored, sent.annotations, nil, append(k.chain, sent.at)
+	if len(k.chain) == 1 {
+		k.first.Store(stored)
+	}
+	if len(k.chain) > maxChain {
+		k.chain = k.chain[1:]
+	}
+	k.remember(stored, sent.at)
+	k.config.Renewed()
+}
+
+// remember notes when a renewal was sent, and forgets old ones.
+func (k *Keeper) remember(stored *coordinationv1.Lease, sent time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.sent == nil {
+		k.sent = map[string]time.Time{}
+	}
+	k.sent[stored.ResourceVersion], k.last = sent, sent
+	maps.DeleteFunc(k.sent, func(_ string, at time.Time) bool { return sent.Sub(at) > maxChain*RenewPeriod(k.config.Duration) })
+}
+
+// SentAt returns when the renewal that stored this state of the own Lease was sent. It returns
+// false if that is not known, or not yet.
+func (k *Keeper) SentAt(l *coordinationv1.Lease) (sent time.Time, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sent, ok = k.sent[l.ResourceVersion]
+	return sent, ok
+}
+
+// restart notes what somebody else has stored, nil if the Lease is gone: the next renewal starts
+// another chain.
+func (k *Keeper) restart(stored *coordinationv1.Lease) {
+	if len(k.chain) > 0 {
+		k.breaks++
+	}
+	k.stored, k.attempts, k.chain = stored, nil, nil
+}
+
+// HasStored reports whether a Lease is the own one, as the first renewal of this process or a later one
+// has stored it.
+func (k *Keeper) HasStored(l *coordinationv1.Lease) bool {
+	first := k.first.Load()
+	if first == nil || first.UID != l.UID {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(l.ResourceVersion, first.ResourceVersion)
+	return err == nil && order >= 0
+}
+
+// read reads the Lease after somebody else wrote it, or perhaps an attempt of this shard did whose
+// answer was lost: then the chain of renewals goes on. It returns errTaken while the Lease is
+// somebody else's.
+func (k *Keeper) read(ctx context.Context) error {
+	stored, err := k.leases.Get(ctx, k.config.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		k.restart(nil)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the Lease %q: %w", k.config.Name, err)
+	}
+	switch sent, ok := k.attempted(stored); {
+	case k.stored != nil && k.stored.UID == stored.UID && k.stored.ResourceVersion == stored.ResourceVersion:
+		// Nothing has changed. An attempt may still be under way.
+	case ok:
+		k.extend(stored, sent)
+	default:
+		k.restart(stored)
+	}
+	if holder := Holder(stored); holder == "" || holder == k.config.Name {
+		return nil
+	}
+	now := time.Now()
+	k.takeovers.See(stored, StoredSince(stored, now)) // a process that has just started has seen nothing of it
+	if k.takeovers.Left(k.config.Name, now) > 0 {
+		return errTaken
+	}
+	return nil
+}
+
+// attempted returns the attempt that stored the Lease, if it is one whose answer was lost. Its
+// renewTime, in microseconds, is what tells one attempt from another.
+func (k *Keeper) attempted(stored *coordinationv1.Lease) (sent attempt, ok bool) {
+	if Holder(stored) != k.config.Name || stored.Spec.RenewTime == nil || k.stored != nil && k.stored.UID != stored.UID {
+		return attempt{}, false
+	}
+	for _, sent := range k.attempts {
+		if sent.at.UnixMicro() == stored.Spec.RenewTime.UnixMicro() {
+			return sent, true
+		}
+	}
+	return attempt{}, false
+}
+
+// renewed returns the Lease as it must be stored next.
+func (k *Keeper) renewed(send attempt) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{}
+	if k.stored != nil {
+		l = k.stored.DeepCopy()
+	}
+	l.Name, l.Namespace, l.Annotations = k.config.Name, k.config.Namespace, maps.Clone(send.annotations)
+	if l.Labels == nil {
+		l.Labels = map[string]string{}
+	}
+	maps.Copy(l.Labels, k.config.Labels)
+	if Holder(l) != k.config.Name {
+		if l.Spec.LeaseTransitions == nil {
+			l.Spec.LeaseTransitions = new(int32(-1))
+		}
+		*l.Spec.LeaseTransitions++
+		l.Spec.AcquireTime = new(metav1.NewMicroTime(send.at))
+	}
+	hold(l, k.config.Name, k.config.Duration, send.at)
+	return l
+}
+
+// hold makes a Lease one that a holder has renewed.
+func hold(l *coordinationv1.Lease, holder string, duration time.Duration, now time.Time) {
+	l.Spec.HolderIdentity = &holder
+	l.Spec.LeaseDurationSeconds = new(int32(duration / time.Second)) //nolint:gosec // seconds to minutes
+	l.Spec.RenewTime = new(metav1.NewMicroTime(now))
+}
+
+// release stores that nobody holds the Lease, if this shard does.
+func (k *Keeper) release(ctx context.Context) error {
+	if k.stored == nil && len(k.attempts) == 0 {
+		return nil
+	}
+	if len(k.chain) == 0 || len(k.attempts) > 0 {
+		if err := k.read(ctx); err != nil {
+			return err
+		}
+	}
+	for k.stored != nil && Holder(k.stored) == k.config.Name {
+		released := k.stored.DeepCopy()
+		hold(released, "", time.Second, time.Now())
+		_, err := k.leases.Update(ctx, released, metav1.UpdateOptions{})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if err := k.read(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// poke sends without blocking: a receiver that has not received the last one yet is told already.
+func poke(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,80 @@
+package shardlease
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// State is what a Lease shows about its shard.
+type State int
+
+const (
+	// Ready shards hold their Lease and renew it.
+	Ready State = iota
+	// Expired shards have not renewed their Lease for one lease duration, but for less than two.
+	Expired
+	// Uncertain shards have not renewed it for longer. Either the shard or the API server is
+	// gone: whoever takes the Lease over shows that the API server works.
+	Uncertain
+	// Dead shards have released their Lease, or somebody else has taken it over.
+	Dead
+	// Orphaned shards have been dead for so long that their Lease can be deleted.
+	Orphaned
+)
+
+// String returns the state's name in lower case.
+func (s State) String() string {
+	switch s {
+	case Ready:
+		return "ready"
+	case Expired:
+		return "expired"
+	case Uncertain:
+		return "uncertain"
+	case Dead:
+		return "dead"
+	case Orphaned:
+		return "orphaned"
+	}
+	return "unknown"
+}
+
+// Member reports whether the shard belongs to its ring in this state: nobody has shown that it is
+// gone.
+func (s State) Member() bool { return s <= Uncertain }
+
+// StateOf returns the state of the shard that a Lease is named like. Unchanged is how long the
+// observer has seen the Lease as it is, by its own clock: the times in the Lease come from another
+// machine. A dead shard is orphaned after orphanAfter.
+func StateOf(l *coordinationv1.Lease, unchanged, orphanAfter time.Duration) State {
+	if Holder(l) != l.Name {
+		if unchanged >= orphanAfter {
+			return Orphaned
+		}
+		return Dead
+	}
+	switch duration := Duration(l); {
+	case unchanged < duration:
+		return Ready
+	case unchanged < 2*duration:
+		return Expired
+	}
+	return Uncertain
+}
+
+// Holder returns the holder of a Lease, or "" if it has none.
+func Holder(l *coordinationv1.Lease) string {
+	if l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+// Duration returns how long a Lease lasts without a renewal. It is zero if the Lease does not say.
+func Duration(l *coordinationv1.Lease) time.Duration {
+	if l.Spec.LeaseDurationSeconds == nil {
+		return 0
+	}
+	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+}

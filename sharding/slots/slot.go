@@ -1,0 +1,51 @@
+package slots
+
+import "strings"
+
+// Count is how many slots there are.
+const Count = 1024
+
+// alphabet has the characters that API groups, kinds, namespaces and names are made of, and the
+// slash between them. Each counts as its index plus 2.
+const alphabet = "-./0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+
+// The slot is a polynomial hash: every character is multiplied by a weight that depends on its
+// place. x⁵ permutes the residues of the prime, as 5 does not divide prime-1, and spreads the slots
+// of names that end in consecutive numbers.
+const (
+	prime              = 1<<31 - 1
+	factor1, modulus1  = 40503, 65521
+	factor2, modulus2  = 48271, 65537
+	outsideTheAlphabet = 1
+)
+
+// Slot returns the slot of a key, from 0 to [Count]-1. Any string is a key. Characters are Unicode
+// code points, and all outside of the alphabet count the same.
+func Slot(key string) int {
+	var sum, n int64
+	for _, r := range key {
+		n++
+		sum += code(r) * weight(n)
+	}
+	x := sum % prime
+	x2 := x * x % prime
+	return int(x2 * x2 % prime * x % prime % Count)
+}
+
+func code(r rune) int64 { return int64(strings.IndexRune(alphabet, r)) + 1 + outsideTheAlphabet }
+
+// weight returns the weight of the n-th character, counted from 1.
+func weight(n int64) int64 { return factor1 * n * n % modulus1 * (factor2 * n % modulus2) }
+
+// Object names an object whose slot is asked for: a main object itself, or the controller of a
+// child.
+type Object struct {
+	// Group is the API group, "" for the core group.
+	Group, Kind string
+	// Namespace is empty for an object that is cluster-scoped.
+	Namespace, Name string
+}
+
+// Key returns the key by which an object has a slot. The version of the API is no part of it, and
+// neither is the uid, which an object does not have yet when its creation is requested.
+func (o Object) Key() string { return o.Group + "/" + o.Kind + "/" + o.Namespace + "/" + o.Name }

@@ -1,0 +1,264 @@
+package e2e_test
+
+import (
+	"context"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/test/programs"
+	"nodekeeper.dev/test/webhooks"
+)
+
+// site is where the webhooks of one test run.
+type site struct {
+	*env
+	*webhooks.Site
+}
+
+// webhooks makes the Service, the Secret and the configuration of webhooks that a test starts.
+func (e *env) webhooks() *site {
+	e.t.Helper()
+	e.ownCluster()
+	s := &site{e, &webhooks.Site{Namespace: e.members, Name: e.prefix + "webhook", Prefix: e.prefix}}
+	require.NoError(e.t, s.Install(e.t.Context(), e.client))
+	e.t.Cleanup(func() {
+		assert.NoError(e.t, client.IgnoreNotFound(e.client.Delete(context.WithoutCancel(e.t.Context()), s.Configuration())))
+	})
+	return s
+}
+
+// run starts a webhook and returns when the API server asks it.
+func (s *site) run(args ...string) *programs.Program {
+	s.t.Helper()
+	p := s.start("webhook", s.kubeconfig, append(s.Flags(), args...)...)
+	s.ready(p)
+	// The API server gets to know the certificate by a watch, and so does the webhook get to know records.
+	s.eventually(func(c *assert.CollectT) {
+		answers, err := s.Answers(s.t.Context(), s.client, s.metadata)
+		assert.NoError(c, err)
+		assert.True(c, answers)
+	}, "the API server asks %s", p.Identity)
+	return p
+}
+
+// kubelet returns a client that is the kubelet of a node.
+func (e *env) kubelet(node string) client.Client {
+	e.t.Helper()
+	path, err := e.plane.KubeconfigFor("system:node:"+node, "system:nodes")
+	require.NoError(e.t, err)
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: node},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:node:" + node}},
+	}
+	require.NoError(e.t, e.client.Create(e.t.Context(), binding))
+	e.t.Cleanup(func() { assert.NoError(e.t, e.client.Delete(context.WithoutCancel(e.t.Context()), binding)) })
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	require.NoError(e.t, err)
+	cfg.UserAgent = "kubelet/v1.36.3"
+	c, err := client.New(cfg, client.Options{})
+	require.NoError(e.t, err)
+	return c
+}
+
+// versions records every version of a Node from now on.
+func (e *env) versions(name string) func() []*corev1.Node {
+	e.t.Helper()
+	end, err := webhooks.Versions(e.t.Context(), e.client, name)
+	require.NoError(e.t, err)
+	return end
+}
+
+func isGated(n *corev1.Node) bool { return slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate) }
+
+// join creates a Node as somebody, and returns its first version.
+func (e *env) join(as client.Client, name string, own labelSet) *corev1.Node {
+	e.t.Helper()
+	e.nodes[name] = true
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: own}, Spec: corev1.NodeSpec{Unschedulable: true}}
+	begun := time.Now()
+	require.NoError(e.t, as.Create(e.t.Context(), n))
+	assert.Less(e.t, time.Since(begun), 5*time.Second, "a webhook holds up a node for its timeout of a second at most")
+	return n
+}
+
+func TestWebhookPutsLabelsBackInTheCreateRequest(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	e.processor()
+	e.webhooks().run()
+	name := e.name("node")
+	kubelet := e.kubelet(name)
+	e.join(kubelet, name, labelSet{"kubernetes.io/os": "linux"})
+	e.set(name, "rack", "r1")
+	e.saved(name, labelSet{"kubernetes.io/os": "linux", "rack": "r1"})
+	for range 3 {
+		e.delete(name)
+		n := e.join(kubelet, name, labelSet{"kubernetes.io/os": "linux"})
+		own, marker := labels.Split(n.Labels)
+		assert.Equal(t, labelSet{"kubernetes.io/os": "linux", "rack": "r1"}, own, "of the first version")
+		assert.NotEmpty(t, marker)
+		assert.False(t, isGated(n))
+		e.eventually(func(c *assert.CollectT) {
+			assert.Equal(c, n.UID, e.record(c, name).Source, "the record follows the new incarnation")
+		}, "the return is noted")
+		assert.Equal(t, n.ResourceVersion, e.node(t, name).ResourceVersion, "nobody has written to the Node since")
+	}
+	e.settle()
+	e.hasRestored(t, name, labelSet{"kubernetes.io/os": "linux", "rack": "r1"})
+}
+
+// TestKubeletGetsTheRestWithTheRemovalOfTheTaint: no version of the Node is without the taint and without labels.
+func TestKubeletGetsTheRestWithTheRemovalOfTheTaint(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	e.processor("--restricted-labels=keep")
+	e.webhooks().run("--restricted-labels=keep")
+	name := e.name("node")
+	kubelet := e.kubelet(name)
+	e.join(kubelet, name, nil)
+	want := labelSet{"rack": "r1", "node-role.kubernetes.io/worker": "", "example.k8s.io/pool": "a"}
+	for key, value := range want {
+		e.set(name, key, value)
+	}
+	e.saved(name, want)
+	e.delete(name)
+	versions := e.versions(name)
+	first := e.join(kubelet, name, nil)
+	assert.Equal(t, labelSet{"rack": "r1", labels.Marker: labels.Pending}, first.Labels)
+	assert.True(t, isGated(first))
+	e.eventually(func(c *assert.CollectT) { assert.False(c, isGated(e.node(c, name))) }, "the gate is opened")
+	e.settle()
+	e.hasRestored(t, name, want)
+	for _, n := range versions() {
+		if n.UID == first.UID && !isGated(n) {
+			own, _ := labels.Split(n.Labels)
+			assert.Equal(t, want, own, "a version without the taint")
+		}
+	}
+}
+
+// TestWebhookThatFailsHoldsUpNobody, and the processors do what it did not.
+func TestWebhookThatFailsHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	for what, fail := range map[string]func(w *site, p *programs.Program){
+		"down":    func(w *site, p *programs.Program) { require.NoError(w.t, p.Kill()) },
+		"stopped": func(w *site, p *programs.Program) { require.NoError(w.t, p.Freeze(w.t.Context())) },
+		"not trusted": func(w *site, p *programs.Program) {
+			require.NoError(w.t, p.Kill()) // it would mend the configuration
+			foreign := &corev1.Secret{}
+			require.NoError(w.t, w.client.Get(w.t.Context(), types.NamespacedName{Namespace: w.members, Name: "webhook-certificate"}, foreign))
+			foreign.Data = nil
+			require.NoError(w.t, w.client.Update(w.t.Context(), foreign))
+			w.ready(w.start("webhook", w.kubeconfig, append(w.Flags(), "--webhook-configuration="+w.prefix+"other")...))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			e.watcher()
+			e.processor()
+			w := e.webhooks()
+			p := w.run()
+			name := e.name("node")
+			e.create(name, nil)
+			e.set(name, "rack", "r1")
+			e.saved(name, labelSet{"rack": "r1"})
+			e.delete(name)
+			fail(w, p)
+			n := e.join(e.client, name, nil)
+			assert.NotContains(t, n.Labels, "rack")
+			e.restored(name, labelSet{"rack": "r1"})
+			e.settle()
+			require.NoError(t, p.Signal(syscall.SIGCONT))
+		})
+	}
+}
+
+// TestStaleAnswerIsMadeGood: the last edits are in the queue and not in the record, and the webhook answers from that.
+func TestStaleAnswerIsMadeGood(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"--restore-mode=replace", "--restore-mode=merge"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			e.watcher()
+			p := e.processor(mode)
+			e.webhooks().run(mode)
+			name := e.name("node")
+			e.create(name, nil)
+			e.edit(name, map[string]*string{"rack": new("r1"), "removed": new("1")})
+			e.saved(name, labelSet{"rack": "r1", "removed": "1"})
+			e.stop(p)
+			e.edit(name, map[string]*string{"rack": new("r2"), "removed": nil, "new": new("1")})
+			e.delete(name)
+			n := e.join(e.client, name, nil)
+			assert.Equal(t, "r1", n.Labels["rack"], "as the record has it")
+			assert.Equal(t, "1", n.Labels["removed"])
+			e.processor(mode)
+			e.eventually(func(c *assert.CollectT) {
+				own, _ := e.labels(c, name)
+				assert.Equal(c, labelSet{"rack": "r2", "new": "1"}, own)
+			}, "the last labels are back")
+			e.settle()
+			own, _ := e.labels(t, name)
+			assert.Equal(t, labelSet{"rack": "r2", "new": "1"}, own)
+		})
+	}
+}
+
+func TestGateIsOpenedWithTheRestoreOrAtOnce(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	p := e.processor()
+	e.webhooks().run("--gate")
+	name, alone := e.name("node"), e.name("by-itself")
+	assert.False(t, isGated(e.join(e.client, name, nil)), "a new node joins untouched")
+	e.set(name, "rack", "r1")
+	e.saved(name, labelSet{"rack": "r1"})
+	e.stop(p)
+	e.delete(name)
+	versions := e.versions(name)
+	n := e.join(e.client, name, nil)
+	assert.True(t, isGated(n))
+	// A kubelet that registers with the taint has no record yet.
+	e.nodes[alone] = true
+	require.NoError(t, e.client.Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: alone, Labels: labelSet{"own": "1", labels.Marker: labels.Pending}},
+		Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{
+			{Key: "other", Effect: corev1.TaintEffectNoExecute}, {Key: nodeview.GateTaint, Effect: corev1.TaintEffectNoSchedule},
+		}},
+	}))
+	e.processor()
+	e.eventually(func(c *assert.CollectT) {
+		for _, each := range []string{name, alone} {
+			assert.False(c, isGated(e.node(c, each)), each)
+		}
+	}, "every gate is opened")
+	e.settle()
+	e.hasRestored(t, name, labelSet{"rack": "r1"})
+	assert.Equal(t, labelSet{"own": "1"}, e.node(t, alone).Labels, "also without the marker")
+	assert.Contains(t, e.taintsOf(t, alone), corev1.Taint{Key: "other", Effect: corev1.TaintEffectNoExecute})
+	for _, v := range versions() {
+		if v.UID == n.UID && !isGated(v) {
+			own, _ := labels.Split(v.Labels)
+			assert.Equal(t, labelSet{"rack": "r1"}, own)
+		}
+	}
+}

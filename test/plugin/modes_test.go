@@ -1,0 +1,65 @@
+package plugin_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/internal/txn"
+)
+
+// TestRestoreThatIsNotDoneBindsNoLabels: a processor that keeps all labels begins to restore another machine, and does not get to it: the
+// processors are rolled back. The label still belongs to the machine that it was saved from.
+func TestRestoreThatIsNotDoneBindsNoLabels(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	p := e.start("processor")
+	e.withholds("node-1") // machine b, and worker of machine a
+	e.delete("node-1")
+	e.stop(p)
+
+	p = e.start("processor", "--restricted-labels=keep")
+	e.refuse("node-1", "no racks today")
+	e.register("node-1", "c")
+	added := txn.Of(txn.Added, e.live("node-1"))
+	require.NoError(t, e.queue().Put(t.Context(), added))
+	e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, "node-1").WaitsFor(e.live("node-1").UID)) }, "it is about to be put back")
+	e.delete("node-1")
+	e.settled()
+	e.stop(p)
+	e.obey()
+
+	e.start("processor")
+	e.register("node-1", "c")
+	e.must("restore", "node-1", "--ignore-missing-end")
+	own, _ := e.node(t, "node-1")
+	assert.Equal(t, set{"rack": "r1"}, own, "machine c never had more")
+	e.delete("node-1")
+	e.register("node-1", "a")
+	e.must("restore", "node-1", "--ignore-missing-end")
+	own, _ = e.node(t, "node-1")
+	assert.Equal(t, set{"rack": "r1", worker: ""}, own, "machine a gets back what was saved from it")
+}
+
+// TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName: a person gives a label to the name, and machine a, which has withheld labels, comes and
+// goes before it gets any. The given label still belongs to the name.
+func TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.start("processor")
+	e.trust("node-1", "a", set{"rack": "r1", worker: ""})
+	e.must("set", "node-1", tenant+"=given", "--ignore-missing-end")
+	e.refuse("node-1", "no racks today")
+	e.register("node-1", "a")
+	require.NoError(t, e.queue().Put(t.Context(), txn.Of(txn.Added, e.live("node-1"))))
+	e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, "node-1").WaitsFor(e.live("node-1").UID)) }, "it is about to be put back")
+	e.delete("node-1")
+	e.settled()
+	e.obey()
+
+	e.register("node-1", "b")
+	e.must("restore", "node-1", "--ignore-missing-end")
+	own, _ := e.node(t, "node-1")
+	assert.Equal(t, set{"rack": "r1", tenant: "given"}, own)
+}

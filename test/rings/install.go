@@ -1,0 +1,61 @@
+// Package rings makes an API server serve ClusterRings.
+package rings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/test/repository"
+)
+
+// Install makes an API server serve ClusterRings, and returns when it does.
+func Install(ctx context.Context, cfg *rest.Config) error {
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
+		return err //nolint:wrapcheck // a fault of the types
+	}
+	root, err := repository.Root()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(cfg, client.Options{})
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(root, "deploy", "sharder", "crd", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return errors.Join(errors.New("there is no CRD"), err)
+	}
+	for _, file := range files {
+		if err := create(ctx, c, file); err != nil {
+			return fmt.Errorf("creating %s: %w", file, err)
+		}
+	}
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		fresh, err := client.New(cfg, client.Options{}) // with the kinds that are served by now
+		return err == nil && fresh.List(ctx, &v1alpha1.ClusterRingList{}) == nil, nil
+	})
+}
+
+func create(ctx context.Context, c client.Client, file string) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(content, object); err != nil {
+		return err
+	}
+	return c.Create(ctx, object)
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/metadata"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/test/controlplane"
+)
+
+const (
+	prefix   = v1alpha1.DefaultPrefix
+	ringName = "bench"
+	// selected is a namespace whose objects the ring shares out, other one whose objects it does not.
+	selected, other = "bench", "bench-other"
+	// leaseSeconds is longer than any run: the Leases are made by hand and not renewed.
+	leaseSeconds = 36000
+)
+
+// bench is an API server, with a ring of Secrets.
+type bench struct {
+	settings
+
+	client  client.Client
+	objects metadata.ResourceInterface
+	plane   *controlplane.ControlPlane
+}
+
+func newBench(ctx context.Context, plane *controlplane.ControlPlane, s settings) (*bench, error) {
+	cfg := *plane.Config
+	cfg.QPS = -1
+	c, err := client.New(&cfg, client.Options{})
+	if err != nil {
+		return nil, err
+	}
+	m, err := metadata.NewForConfig(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{selected, other} {
+		if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return nil, err
+		}
+	}
+	return &bench{settings: s, client: c, plane: plane, objects: m.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(selected)}, nil
+}
+
+// say prints a figure.
+func (*bench) say(what, format string, args ...any) {
+	fmt.Printf("| %s | %s |\n", what, fmt.Sprintf(format, args...)) //nolint:forbidigo // that is what the program is for
+}
+
+// secret returns a Secret of the size that one with a small certificate has.
+func secret(namespace, name string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"data": make([]byte, 2048)}}
+}
+
+// time creates Secrets one after the other, and prints how long that takes.
+func (b *bench) time(ctx context.Context, what, namespace string) error {
+	if b.creates == 0 {
+		return nil
+	}
+	took := make([]time.Duration, b.creates)
+	for i := range took {
+		s := secret(namespace, fmt.Sprintf("%s-%d", what, i))
+		begin := time.Now()
+		if err := b.client.Create(ctx, s); err != nil {
+			return err
+		}
+		took[i] = time.Since(begin)
+	}
+	slices.Sort(took)
+	b.say("create of a Secret, "+what+", p50 and p99, ms", "%.2f, %.2f", ms(took[len(took)/2]), ms(took[len(took)*99/100]))
+	return b.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(namespace))
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// createBare times creates before there is a ring. The first round warms the API server up.
+func (b *bench) createBare(ctx context.Context) error {
+	if err := b.time(ctx, "warm-up", other); err != nil {
+		return err
+	}
+	return b.time(ctx, "no-ring", other)
+}
+
+// prepare creates the ring with one shard, and waits until new objects are assigned.
+func (b *bench) prepare(ctx context.Context) error {
+	err := b.client.Create(ctx, &v1alpha1.ClusterRing{ObjectMeta: metav1.ObjectMeta{Name: ringName}, Spec: v1alpha1.ClusterRingSpec{
+		Shards:            v1alpha1.Shards{Namespace: selected},
+		Resources:         []v1alpha1.Resource{{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}}},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: selected}},
+		Handover:          v1alpha1.Handover{Settle: &metav1.Duration{}, MaxConcurrentMoves: int32(b.concurrency)},
+	}})
+	if err != nil {
+		return err
+	}
+	if err := b.join(ctx, "web-0"); err != nil {
+		return err
+	}
+	return b.until(ctx, func(s *v1alpha1.ClusterRingStatus) bool {
+		return meta.IsStatusConditionTrue(s.Conditions, "AdmissionInstalled") && s.AvailableShards == 1
+	})
+}
+
+// createAssigned times creates that a policy looks at.
+func (b *bench) createAssigned(ctx context.Context) error {
+	if err := b.time(ctx, "assigned-by-policy", selected); err != nil {
+		return err
+	}
+	return b.time(ctx, "namespace-not-selected", other)
+}
+
+// fill creates the objects, and counts those that have their shard in their first version.
+func (b *bench) fill(ctx context.Context) error {
+	assigned := make([]bool, b.settings.objects)
+	err := b.each(ctx, b.settings.objects, func(ctx context.Context, i int) error {
+		s := secret(selected, fmt.Sprintf("s-%d", i))
+		err := b.client.Create(ctx, s)
+		assigned[i] = s.Labels[prefix.ShardLabel(ringName)] != ""
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, is := range assigned {
+		if is {
+			n++
+		}
+	}
+	b.say("Secrets created, of these with their shard in their first version", "%d, %d", len(assigned), n)
+	return b.until(ctx, isBalanced)
+}
+
+// rebalance has a second shard join, and waits until it has its share.
+func (b *bench) rebalance(ctx context.Context) error {
+	stop := b.acknowledge(ctx, "web-0")
+	defer stop()
+	before, err := b.writes(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := b.join(ctx, "web-1"); err != nil {
+		return err
+	}
+	if err := b.untilAt(ctx, "web-1", true); err != nil {
+		return err
+	}
+	took := time.Since(begin)
+	after, err := b.writes(ctx)
+	if err != nil {
+		return err
+	}
+	moved, err := b.count(ctx, "web-1")
+	if err != nil {
+		return err
+	}
+	b.say("a second shard joins: objects moved, s, writes for each", "%d, %.1f, %.2f", moved, took.Seconds(), (after-before)/float64(moved))
+	return b.until(ctx, isBalanced)
+}
+
+// release has the second shard release its Lease, and waits until nothing is left at it.
+func (b *bench) release(ctx context.Context) error {
+	n, err := b.count(ctx, "web-1")
+	if err != nil {
+		return err
+	}
+	before, err := b.writes(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: selected, Name: "web-1"}}
+	if err := b.client.Patch(ctx, l, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`))); err != nil {
+		return err
+	}
+	if err := b.untilAt(ctx, "web-1", false); err != nil {
+		return err
+	}
+	took := time.Since(begin)
+	after, err := b.writes(ctx)
+	if err != nil {
+		return err
+	}
+	b.say("a shard is gone: objects moved, s, writes for each", "%d, %.1f, %.2f", n, took.Seconds(), (after-before)/float64(n))
+	return nil
+}
+
+// bare does by itself, without looking, as many writes of the same size as the sharder and the shard do for a rebalance of half of the objects. Its
+// labels are not those of the ring.
+func (b *bench) bare(ctx context.Context) error {
+	const shard, drain = "shard.bare.example.com/bench", "drain.bare.example.com/bench"
+	begin := time.Now()
+	err := b.each(ctx, b.settings.objects/2, func(ctx context.Context, i int) error {
+		for _, labels := range []string{`"` + drain + `":"web-0"`, `"` + shard + `":null`, `"` + shard + `":"web-0","` + drain + `":null`} {
+			if err := b.patch(ctx, fmt.Sprintf("s-%d", i), `{"metadata":{"labels":{`+labels+`}}}`); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	b.say("as many writes by a bare client, objects, s", "%d, %.1f", b.settings.objects/2, time.Since(begin).Seconds())
+	return err
+}
+
+// rest counts the requests while nothing happens.
+func (b *bench) rest(ctx context.Context) error {
+	if b.idle == 0 {
+		return nil
+	}
+	before, err := b.requests(ctx)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(b.idle):
+	}
+	after, err := b.requests(ctx)
+	if err != nil {
+		return err
+	}
+	for _, kind := range kinds(after) {
+		if n := after[kind] - before[kind]; n > 0 {
+			b.say("a ring at rest for "+b.idle.String()+": "+kind, "%.0f", n)
+		}
+	}
+	return nil
+}
+
+// join creates the Lease of a shard.
+func (b *bench) join(ctx context.Context, name string) error {
+	now := metav1.NowMicro()
+	return b.client.Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: selected, Name: name, Labels: map[string]string{prefix.RingLabel(): ringName}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(leaseSeconds)), RenewTime: &now},
+	})
+}
+
+// each does something for n objects, with several at a time.
+func (b *bench) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(b.concurrency)
+	for i := range n {
+		group.Go(func() error { return do(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// until waits until the status of the ring is as asked for.
+func (b *bench) until(ctx context.Context, is func(*v1alpha1.ClusterRingStatus) bool) error {
+	ring := &v1alpha1.ClusterRing{}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := b.client.Get(ctx, client.ObjectKey{Name: ringName}, ring)
+		return err == nil && is(&ring.Status), err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the ring, whose conditions are %+v: %w", ring.Status.Conditions, err)
+	}
+	return nil
+}
+
+func isBalanced(s *v1alpha1.ClusterRingStatus) bool {
+	return meta.IsStatusConditionTrue(s.Conditions, "Balanced") && s.BalancedGeneration == s.Table.Generation
+}

@@ -1,0 +1,78 @@
+// Command shardbench measures the sharder on an API server of its own: what admission adds to creates, how long it takes to move objects, with how
+// many writes, and how much memory that takes. docs/sharding/performance.md has its figures.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/programs"
+	"nodekeeper.dev/test/rings"
+)
+
+// settings say what is measured.
+type settings struct {
+	objects, creates int
+	idle             time.Duration
+	concurrency      int
+}
+
+func main() {
+	var s settings
+	flag.IntVar(&s.objects, "objects", 10000, "how many Secrets the ring shares out")
+	flag.IntVar(&s.creates, "creates", 2000, "how many creates are timed, 0: none")
+	flag.DurationVar(&s.idle, "idle", time.Minute, "for how long the requests of a ring at rest are counted, 0: not at all")
+	flag.IntVar(&s.concurrency, "concurrency", 100, "how many objects the bare client, and each shard, write at a time")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, s)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, s settings) (err error) {
+	plane, err := controlplane.Start(controlplane.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, plane.Stop()) }()
+	if err := rings.Install(ctx, plane.Config); err != nil {
+		return err
+	}
+	b, err := newBench(ctx, plane, s)
+	if err != nil {
+		return err
+	}
+	if err := b.createBare(ctx); err != nil {
+		return err
+	}
+	sharder, err := programs.Start("sharder", "bench", plane.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sharder.Stop(10*time.Second)) }()
+	if err := sharder.WaitReady(ctx); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{b.prepare, b.createAssigned, b.fill, b.rebalance, b.release, b.bare, b.rest} {
+		if err := step(ctx); err != nil {
+			return errors.Join(err, errors.New(sharder.Output()))
+		}
+	}
+	usage, err := programs.UsageOf(sharder.PID())
+	if err != nil {
+		return err
+	}
+	b.say("sharder, peak memory, MiB", "%.0f", usage.PeakMiB())
+	b.say("sharder, CPU, s", "%.1f", usage.CPU.Seconds())
+	return nil
+}

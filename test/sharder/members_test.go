@@ -1,0 +1,267 @@
+package sharder
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/api/sharding/v1alpha1"
+)
+
+// duration is that of Leases whose shards die in a test, in seconds. Each state of such a shard lasts for as long, and has to be seen.
+const duration = 4
+
+// TestLeasesAreBornExpireAreTakenOverAndGo is the life of three shards whose Leases are made by hand: R5, R9, R10, R12 and R14.
+func TestLeasesAreBornExpireAreTakenOverAndGo(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ring := c.ring("")
+	ring.Spec.Handover.Settle = &metav1.Duration{Duration: time.Second}
+	c.create(ring)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.True(t, meta.IsStatusConditionFalse(s.Conditions, "Ready"), "no shard: NoAvailableShard")
+	})
+	stops := map[string]func(){}
+	for _, name := range []string{"web-0", "web-1", "web-2"} {
+		c.lease(ring, name, duration, 0)
+		stops[name] = c.renew(name, duration*time.Second/3, 0)
+	}
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 342, "web-1": 341, "web-2": 341}, shares(s, now))
+		assert.EqualValues(t, 3, s.AvailableShards)
+		assert.True(t, meta.IsStatusConditionTrue(s.Conditions, "Ready"))
+		assert.Equal(t, "ready", c.stored(t, "web-1").Labels[prefix.StateLabel()])
+	})
+	table := c.status(t, ring).Table
+
+	stops["web-1"]() // it is killed
+	killed := time.Now()
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, "expired", states(s)["web-1"])
+		assert.Equal(t, map[string]int{"web-0": 512, "web-2": 512}, shares(s, next), "it gets no new objects")
+		assert.Equal(t, table.Slots, s.Table.Slots, "and keeps its own")
+	})
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, "dead", states(s)["web-1"])
+		assert.Equal(t, map[string]int{"web-0": 512, "web-2": 512}, shares(s, now))
+	})
+	sinceRenewal := time.Since(killed) + duration*time.Second/3 // at most: it renewed every third of its duration
+	assert.GreaterOrEqual(t, sinceRenewal, 2*duration*time.Second, "not before it was silent for twice its duration")
+	taken := c.stored(t, "web-1")
+	assert.Equal(t, "sharder", *taken.Spec.HolderIdentity)
+	assert.EqualValues(t, 2*duration, *taken.Spec.LeaseDurationSeconds)
+	c.event(ring, "ShardDead")
+
+	c.change("web-2", `{"metadata":{"annotations":{"`+prefix.LeavingAnnotation()+`":"true"}}}`)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
+		assert.Equal(t, []string{"web-0", "web-2"}, s.Table.Shards, "one that leaves keeps its objects until they are drained")
+	})
+	stops["web-2"]()
+	c.change("web-2", `{"spec":{"holderIdentity":""}}`)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, []string{"web-0"}, s.Table.Shards)
+	})
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		assert.Nil(collect, c.stored(collect, "web-1"), "deleted a minute after its death")
+	}, 2*time.Minute, 100*time.Millisecond)
+}
+
+// event waits for an event about a ring.
+func (c *cluster) event(ring *v1alpha1.ClusterRing, reason string) {
+	c.t.Helper()
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		events := &eventsv1.EventList{}
+		require.NoError(t, c.List(c.t.Context(), events))
+		for i := range events.Items {
+			if e := &events.Items[i]; e.Regarding.Kind == "ClusterRing" && e.Regarding.Name == ring.Name && e.Reason == reason {
+				return
+			}
+		}
+		assert.Fail(t, "no event", reason)
+	}, patience, period)
+}
+
+// TestClockOfAShardDoesNotMatter is R7 and F15: what is an hour off is not dead, and who stops is.
+func TestClockOfAShardDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ring := c.create(c.ring(""))
+	for name, off := range map[string]time.Duration{"early": -time.Hour, "late": time.Hour} {
+		c.lease(ring, name, duration, off)
+		c.renew(name, duration*time.Second/3, off)
+	}
+	c.lease(ring, "stopped", duration, time.Hour)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]string{"early": "ready", "late": "ready", "stopped": "dead"}, states(s))
+	})
+}
+
+// TestShardThatDiedWhileNoSharderRanIsFoundSoon is R8: its Lease is old when the sharder first sees it.
+func TestShardThatDiedWhileNoSharderRanIsFoundSoon(t *testing.T) {
+	t.Parallel()
+	const long = 8 // seconds
+	c := newSite(t)
+	ring := c.create(c.ring(""))
+	c.lease(ring, "dead", long, 0)
+	c.lease(ring, "live", long, 0)
+	c.renew("live", time.Second, 0)
+	require.Eventually(t, func() bool { return time.Since(c.stored(t, "dead").CreationTimestamp.Time) > 2*long*time.Second }, patience, 100*time.Millisecond)
+	c.sharder("a")
+	began := time.Now()
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]string{"dead": "dead", "live": "ready"}, states(s))
+		assert.Equal(t, map[string]int{"live": 1024}, shares(s, now))
+	})
+	assert.Less(t, time.Since(began), 10*time.Second)
+}
+
+// TestReplacedLeaderGoesOn is R37: a replica that does not lead has seen for how long each Lease was not renewed.
+func TestReplacedLeaderGoesOn(t *testing.T) {
+	t.Parallel()
+	c := newSite(t)
+	ring := c.create(c.ring(""))
+	first := c.candidate("a")
+	c.lease(ring, "web-0", 15, 0)
+	c.renew("web-0", time.Second, 0)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
+	})
+	c.candidate("b")
+	generation := c.status(t, ring).Table.Generation
+	require.NoError(t, first.Kill())
+	c.lease(ring, "web-1", 15, 0)
+	c.renew("web-1", time.Second, 0)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 512, "web-1": 512}, shares(s, now))
+		assert.Greater(t, s.Table.Generation, generation)
+	})
+}
+
+// TestLeasesOfOthersDoNotCount is R2, R10, F1 and F7.
+func TestLeasesOfOthersDoNotCount(t *testing.T) {
+	t.Parallel()
+	c, elsewhere := newCluster(t), newCluster(t)
+	one, two := c.ring("-1"), c.ring("-2")
+	c.create(one)
+	c.create(two)
+	c.lease(one, "web-0", 60, 0)
+	c.lease(two, "web-1", 60, 0)
+	elsewhere.lease(one, "web-2", 60, 0)
+	long := strings.Repeat("n", 64)
+	c.lease(one, long, 60, 0)
+	for ring, want := range map[*v1alpha1.ClusterRing]string{one: "web-0", two: "web-1"} {
+		c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+			assert.Equal(t, map[string]string{want: "ready"}, states(s))
+			assert.Equal(t, map[string]int{want: 1024}, shares(s, now))
+		})
+	}
+	c.eventually(one, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		accepted := meta.FindStatusCondition(s.Conditions, "ShardsAccepted")
+		require.NotNil(t, accepted)
+		assert.Equal(t, metav1.ConditionFalse, accepted.Status)
+		assert.Equal(t, "InvalidShardName", accepted.Reason)
+		assert.Contains(t, accepted.Message, long)
+	})
+	c.event(one, "InvalidShardName")
+}
+
+// TestLeaseThatIsDeletedDoesNotEndItsShard: a shard that lives creates its Lease again, and may be at work on its objects until then. Only who stays
+// away is dead, a shard that no sharder has ever seen, too.
+func TestLeaseThatIsDeletedDoesNotEndItsShard(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ring := c.create(c.ring(""))
+	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-1", duration, 0)
+	stop := c.renew("web-1", duration*time.Second/3, 0)
+	halves := map[string]int{"web-0": 512, "web-1": 512}
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) { assert.Equal(t, halves, shares(s, now)) })
+	table := c.status(t, ring).Table
+	c.remove("web-1")
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, next), "it gets no new objects")
+		assert.Equal(t, table.Slots, s.Table.Slots, "and keeps its own")
+	})
+	c.lease(ring, "web-1", duration, 0)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, halves, shares(s, next))
+		assert.Equal(t, table.Slots, s.Table.Slots)
+	})
+	stop()
+	c.remove("web-1")
+	removed := time.Now()
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
+		assert.Equal(t, []string{"web-0"}, s.Table.Shards)
+	})
+	assert.GreaterOrEqual(t, time.Since(removed), 2*duration*time.Second-time.Second)
+}
+
+// remove deletes a Lease.
+func (c *cluster) remove(name string) {
+	c.t.Helper()
+	require.NoError(c.t, c.Delete(c.t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}))
+}
+
+// TestLeaseWithoutADurationLastsFifteenSeconds, as the shards of the library: a script may say nothing.
+func TestLeaseWithoutADurationLastsFifteenSeconds(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ring := c.create(c.ring(""))
+	c.lease(ring, "web-0", 60, 0)
+	c.change("web-0", `{"spec":{"leaseDurationSeconds":null}}`)
+	began := time.Now()
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) { assert.Equal(t, "dead", states(s)["web-0"]) })
+	assert.Greater(t, time.Since(began), 28*time.Second)
+}
+
+// TestShardsOfTheNamespaceBeforeLiveOn for a while: they may be at work.
+func TestShardsOfTheNamespaceBeforeLiveOn(t *testing.T) {
+	t.Parallel()
+	c, elsewhere := newCluster(t), newCluster(t)
+	ring := c.create(c.ring(""))
+	c.lease(ring, "web-0", 60, 0)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
+	})
+	elsewhere.lease(ring, "web-1", 60, 0)
+	ring.Spec.Shards.Namespace = elsewhere.namespace
+	require.NoError(t, c.Patch(t.Context(), ring, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"shards":{"namespace":"`+elsewhere.namespace+`"}}}`))))
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]string{"web-0": "uncertain", "web-1": "ready"}, states(s))
+		assert.Equal(t, []string{"web-0", "web-1"}, s.Table.Shards)
+		assert.Equal(t, map[string]int{"web-1": 1024}, shares(s, next))
+	})
+}
+
+// TestEditedStatusIsMended: a table that people have broken is computed again.
+func TestEditedStatusIsMended(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ring := c.create(c.ring(""))
+	c.lease(ring, "web-0", 60, 0)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
+	})
+	stored := &v1alpha1.ClusterRing{}
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		require.NoError(collect, c.Get(context.WithoutCancel(t.Context()), client.ObjectKeyFromObject(ring), stored))
+		stored.Status.Table.Slots[5] = 7
+		require.NoError(collect, c.Status().Update(context.WithoutCancel(t.Context()), stored))
+	}, patience, period)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Greater(t, s.Table.Generation, stored.Status.Table.Generation)
+		assert.Zero(t, s.Table.Slots[5])
+	})
+}

@@ -1,0 +1,30 @@
+package sharding
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/controlplane"
+)
+
+var api *controlplane.ControlPlane
+
+func TestMain(m *testing.M) {
+	os.Exit(controlplane.Run(m, func(c *controlplane.ControlPlane) { api = c }))
+}
+
+func adminClient(t *testing.T) client.Client {
+	t.Helper()
+	return clientOf(t, api.Config)
+}
+
+func clientOf(t *testing.T, config *rest.Config) client.Client {
+	t.Helper()
+	c, err := client.New(config, client.Options{})
+	require.NoError(t, err)
+	return c
+}

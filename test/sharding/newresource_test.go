@@ -1,0 +1,306 @@
+package sharding
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/controlplane"
+)
+
+// The API server looks up the schema of an object before it runs a mutating policy. It has a list of the schemas of all
+// group versions, which it fetches from its own OpenAPI documents when it starts and every five seconds after that. A
+// request fails with 503, whatever the failure policy says, if its group version is not in the list and it meets all
+// conditions of a policy.
+
+// What becomes of a request that the policies of these tests name.
+const (
+	marked      = "admitted with the mark"
+	unmarked    = "admitted without the mark"
+	unavailable = "503"
+)
+
+var configMap = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+
+// TestPolicyMakesNewCustomResourceUnavailable is R17: creates of a new custom resource fail if a mutating policy names
+// it before the API server has fetched the next list, and do not fail if the policy names it later.
+func TestPolicyMakesNewCustomResourceUnavailable(t *testing.T) {
+	t.Parallel()
+	s := newSites(t, api.Config)
+	early, late, waited := s.kind("early", "Site"), s.kind("late", "Site"), s.kind("waited", "Site")
+	first, second := s.kind("first", "Site"), s.kind("second", "Site")
+	elsewhere := &sites{client: s.client, namespace: controlplane.Namespace(t, s.client)}
+	policy := s.mark(t, "", markByPatch, configMap, early, first, second)
+
+	s.define(t, waited)
+	s.listed(t, waited, true)
+	s.define(t, first)
+	s.eventually(t, first, marked, unavailable) // A list has been fetched now, after waited was listed.
+
+	begun := time.Now() // Five seconds are left until the next list.
+	earlyCRD := s.define(t, early)
+	s.define(t, late)
+	assert.Equal(t, unavailable, s.ask(t, early), "named before it was defined")
+	assert.Equal(t, unmarked, elsewhere.ask(t, early), "named, but the match condition is not met")
+	assert.Equal(t, unmarked, s.ask(t, late), "not named yet")
+	s.name(t, policy, late)
+	s.eventually(t, late, unavailable, unmarked)
+	s.name(t, policy, waited)
+	s.eventually(t, waited, marked, unmarked)
+	s.eventually(t, early, marked, unavailable)
+	s.eventually(t, late, marked, unavailable)
+	t.Logf("available %s after the definition", time.Since(begun))
+
+	// A definition that is back before the next list is fetched is not missed.
+	earlyCRD = s.redefine(t, earlyCRD, early)
+	assert.Equal(t, marked, s.ask(t, early), "deleted and defined again at once")
+	require.NoError(t, s.client.Delete(t.Context(), earlyCRD))
+	s.listed(t, early, false)
+	s.define(t, second)
+	s.eventually(t, second, marked, unavailable) // A list has been fetched without early.
+	s.define(t, early)
+	assert.Equal(t, unavailable, s.ask(t, early), "defined again after it was missed")
+}
+
+// TestRestartMakesCustomResourcesUnavailable is what R17 does not say: an API server that has started is ready before it has
+// fetched a list with custom resources, however long they have been defined.
+func TestRestartMakesCustomResourcesUnavailable(t *testing.T) {
+	t.Parallel()
+	own, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, own.Stop()) })
+	s := newSites(t, own.Config)
+	site := s.kind("old", "Site")
+	s.mark(t, "", markByPatch, configMap, site)
+	s.define(t, site)
+	s.eventually(t, site, marked, unavailable)
+
+	var refused error
+	var ready time.Time
+	for n := 0; n < 3 && refused == nil; n++ { // A slow machine can need the five seconds to become ready.
+		require.NoError(t, own.RestartAPIServer())
+		ready = time.Now()
+		refused = s.client.Create(t.Context(), newObject(site, s.namespace, "probe"), client.DryRunAll)
+	}
+	assert.True(t, apierrors.IsServiceUnavailable(refused), "%v", refused)
+	s.eventually(t, site, marked, unavailable)
+	t.Logf("available %s after the API server was ready", time.Since(ready))
+}
+
+// TestPolicyByPatchNeedsNoNewSchema: a policy with an apply configuration needs the schema of the object. While the API
+// server has an old one, the policy is skipped, with failure policy Ignore, for objects that have a new field or are of
+// a new kind of a known group version. A policy with a JSON patch is not.
+func TestPolicyByPatchNeedsNoNewSchema(t *testing.T) {
+	t.Parallel()
+	s := newSites(t, api.Config)
+	applied, patched := s.kind("applied", "Site"), s.kind("patched", "Site")
+	appliedPage, patchedPage := s.kind("applied", "Page"), s.kind("patched", "Page")
+	s.mark(t, "-apply", applying("Object{metadata: Object.metadata{labels: {'marked': ''}}}"), applied, appliedPage)
+	s.mark(t, "-patch", markByPatch, configMap, patched, patchedPage)
+	s.define(t, applied)
+	s.define(t, patched)
+	s.eventually(t, patched, marked, unavailable)
+	s.eventually(t, applied, marked, unavailable)
+
+	s.define(t, appliedPage) // Five seconds are left until the next list.
+	assert.Equal(t, unmarked, s.ask(t, appliedPage))
+	s.addField(t, applied)
+	assert.Equal(t, unmarked, s.ask(t, applied, "field"))
+	assert.Equal(t, marked, s.ask(t, applied), "without the new field")
+	s.define(t, patchedPage)
+	assert.Equal(t, marked, s.ask(t, patchedPage))
+	s.addField(t, patched)
+	assert.Equal(t, marked, s.ask(t, patched, "field"))
+	s.eventually(t, appliedPage, marked, unmarked)
+}
+
+// TestValidatingPolicyNeedsNoSchema is for the fence and the guard: they are in force for a new custom resource at once.
+func TestValidatingPolicyNeedsNoSchema(t *testing.T) {
+	t.Parallel()
+	s := newSites(t, api.Config)
+	site := s.kind("validated", "Site")
+	createForTest(t, s.client, &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy:    new(admissionregistrationv1.Ignore),
+			MatchConstraints: s.named(configMap, site),
+			Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: "refused by this test"}},
+		},
+	})
+	createForTest(t, s.client, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: s.namespace, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{"kubernetes.io/metadata.name": s.namespace},
+			}},
+		},
+	})
+	ctx := t.Context()
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		_, err := s.try(ctx, configMap)
+		assert.ErrorContains(collect, err, "refused by this test")
+	}, patience, period, "the policy is in force")
+	s.define(t, site)
+	_, err := s.try(ctx, site)
+	assert.ErrorContains(t, err, "refused by this test")
+}
+
+// markByPatch is the mutation that most of these tests look for.
+var markByPatch = patching("[JSONPatch{op: 'add', path: '/metadata/labels', value: {'marked': ''}}]")
+
+// sites asks the API server for creates of objects that policies name.
+type sites struct {
+	client    client.Client
+	openapi   *kubernetes.Clientset
+	namespace string
+}
+
+func newSites(t *testing.T, config *rest.Config) *sites {
+	t.Helper()
+	clientset, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	c := clientOf(t, config)
+	return &sites{client: c, openapi: clientset, namespace: controlplane.Namespace(t, c)}
+}
+
+// kind returns a kind that is not defined yet, of a group that no other test has.
+func (s *sites) kind(group, kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: group + "." + s.namespace + ".nodekeeper.dev", Version: "v1", Kind: kind}
+}
+
+// mark makes a policy for new objects of some kinds in the namespace, and waits until it is in force if it is for
+// ConfigMaps, which have always been there.
+func (s *sites) mark(t *testing.T, suffix string, mutations []admissionregistrationv1.Mutation, kinds ...schema.GroupVersionKind) *admissionregistrationv1.MutatingAdmissionPolicy {
+	t.Helper()
+	policy := install(t, s.client, s.namespace+suffix, "", admissionregistrationv1.MutatingAdmissionPolicySpec{
+		MatchConstraints: s.named(kinds...),
+		MatchConditions:  []admissionregistrationv1.MatchCondition{inNamespace(s.namespace)},
+		Mutations:        mutations,
+	})
+	if kinds[0] == configMap {
+		ctx := t.Context()
+		require.EventuallyWithT(t, func(collect *assert.CollectT) {
+			outcome, err := s.try(ctx, configMap)
+			require.NoError(collect, err)
+			assert.Equal(collect, marked, outcome)
+		}, patience, period, "the policy is in force")
+	}
+	return policy
+}
+
+func (s *sites) named(kinds ...schema.GroupVersionKind) *admissionregistrationv1.MatchResources {
+	matches := &admissionregistrationv1.MatchResources{}
+	for _, kind := range kinds {
+		matches.ResourceRules = append(matches.ResourceRules, rule(kind.Group, []string{strings.ToLower(kind.Kind) + "s"}, admissionregistrationv1.Create))
+	}
+	return matches
+}
+
+// name adds a kind to those that a policy is for.
+func (s *sites) name(t *testing.T, policy *admissionregistrationv1.MutatingAdmissionPolicy, kind schema.GroupVersionKind) {
+	t.Helper()
+	policy.Spec.MatchConstraints.ResourceRules = append(policy.Spec.MatchConstraints.ResourceRules, s.named(kind).ResourceRules...)
+	require.NoError(t, s.client.Update(t.Context(), policy))
+}
+
+func (s *sites) define(t *testing.T, kind schema.GroupVersionKind) *unstructured.Unstructured {
+	t.Helper()
+	return define(t, s.client, kind, "Namespaced", nil)
+}
+
+// redefine deletes a definition and makes it again at once.
+func (s *sites) redefine(t *testing.T, crd *unstructured.Unstructured, kind schema.GroupVersionKind) *unstructured.Unstructured {
+	t.Helper()
+	ctx := t.Context()
+	require.NoError(t, s.client.Delete(ctx, crd))
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		assert.True(collect, apierrors.IsNotFound(s.client.Get(ctx, client.ObjectKeyFromObject(crd), crd.DeepCopy())))
+	}, patience, period, "the definition is gone")
+	return s.define(t, kind)
+}
+
+// addField adds a string to the schema of a kind, and waits until the API server keeps it.
+func (s *sites) addField(t *testing.T, kind schema.GroupVersionKind) {
+	t.Helper()
+	ctx := t.Context()
+	next := newCRD(kind, "Namespaced", map[string]any{"field": map[string]any{"type": "string"}})
+	require.NoError(t, s.client.Patch(ctx, next, client.Merge))
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		object := newObject(kind, s.namespace, "probe")
+		object.Object["field"] = "set"
+		require.NoError(collect, s.client.Create(ctx, object, client.DryRunAll))
+		assert.Equal(collect, "set", object.Object["field"])
+	}, patience, period, "the API server knows the field")
+}
+
+// listed waits until the API server's OpenAPI documents have a kind's group version, or have it no more.
+func (s *sites) listed(t *testing.T, kind schema.GroupVersionKind, want bool) {
+	t.Helper()
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		paths, err := s.openapi.Discovery().OpenAPIV3().Paths()
+		require.NoError(collect, err)
+		_, got := paths["apis/"+kind.GroupVersion().String()]
+		assert.Equal(collect, want, got)
+	}, patience, period, "OpenAPI lists %s: %t", kind, want)
+}
+
+// try asks for a create, and returns what came of it. It applies: the API server lets a POST wait for the first two
+// seconds of a custom resource, to the same end.
+func (s *sites) try(ctx context.Context, kind schema.GroupVersionKind, fields ...string) (outcome string, err error) {
+	object := newObject(kind, s.namespace, "probe")
+	for _, field := range fields {
+		object.Object[field] = "set"
+	}
+	err = s.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.DryRunAll, client.FieldOwner("test"))
+	switch _, has := object.GetLabels()["marked"]; {
+	case apierrors.IsServiceUnavailable(err) && strings.Contains(err.Error(), "There can be a delay between when CustomResourceDefinitions are created and when they are available"):
+		return unavailable, nil
+	case err != nil:
+		return "", err
+	case has:
+		return marked, nil
+	default:
+		return unmarked, nil
+	}
+}
+
+func (s *sites) ask(t *testing.T, kind schema.GroupVersionKind, fields ...string) string {
+	t.Helper()
+	outcome, err := s.try(t.Context(), kind, fields...)
+	require.NoError(t, err)
+	return outcome
+}
+
+// eventually waits for an outcome. Until then there is no other than meanwhile, and ConfigMaps, which the same policy names,
+// are marked all the time.
+func (s *sites) eventually(t *testing.T, kind schema.GroupVersionKind, want, meanwhile string) {
+	t.Helper()
+	ctx := t.Context()
+	seen := map[string]int{}
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		outcome, err := s.try(ctx, kind)
+		require.NoError(collect, err)
+		seen[outcome]++
+		other, err := s.try(ctx, configMap)
+		require.NoError(collect, err)
+		seen["of a ConfigMap: "+other]++
+		assert.Equal(collect, want, outcome)
+	}, patience, period, "%s: %s", kind, want)
+	allowed := []string{want, meanwhile, "of a ConfigMap: " + marked}
+	assert.Subset(t, allowed, slices.Collect(maps.Keys(seen)), "of %s", kind)
+}

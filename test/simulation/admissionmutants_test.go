@@ -1,0 +1,115 @@
+package simulation
+
+import (
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
+)
+
+// opening is a mutant of what is decided about a Node that has the startup taint.
+func opening(f func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
+	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if t.Type != txn.Added || n == nil || n.UID != t.UID || !n.Gated {
+			return d
+		}
+		return f(t, r, n, d)
+	}}.among(admissions)
+}
+
+// admitting is a mutant of what the webhook answers.
+func admitting(f func(r record.Record, req preserve.Request, answer preserve.Admission) preserve.Admission) mutant {
+	return mutant{admit: f}.among(admissions)
+}
+
+// isRestoredBy says whether a transaction shows a Node that has the marker and the labels of a record.
+func isRestoredBy(t txn.Transaction, r record.Record) bool {
+	return t.Marker == r.Revision.String() && maps.Equal(t.Labels, r.Labels)
+}
+
+var opened = preserve.Decision{Action: preserve.Open}
+
+// admissionMutants break the rules about Nodes that the webhook has admitted, and about the startup taint. They are part of [mutants].
+var admissionMutants = map[string]mutant{
+	"webhook: a stale marker counts": restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Restore && !n.Gated && n.Admitted.Set()[labels.Marker] {
+			return saved(onlyNoted(r, *n))
+		}
+		return d
+	}).among(admissions),
+	"webhook: what it gave is the node's own": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action != preserve.Restore {
+			return d
+		}
+		other := *n
+		other.Admitted = ""
+		return preserve.Decide(t, &r, &other, policy)
+	}).among(admissions),
+	"webhook: the marker says that a node has what is held back": admitting(func(r record.Record, _ preserve.Request, answer preserve.Admission) preserve.Admission {
+		if answer.Held != "" {
+			answer.Marker = r.Revision.String()
+		}
+		return answer
+	}),
+	"webhook: a kubelet gets every label": admitting(func(r record.Record, req preserve.Request, _ preserve.Admission) preserve.Admission {
+		req.Kubelet = false
+		return preserve.Admit(&r, req, policy)
+	}),
+	"webhook: the marker without the labels": admitting(func(r record.Record, req preserve.Request, answer preserve.Admission) preserve.Admission {
+		if answer.Restores() {
+			answer.Labels, answer.Marker = req.Node.Labels, r.Revision.String()
+		}
+		return answer
+	}),
+	"webhook: admits from a floor": admitting(func(r record.Record, req preserve.Request, _ preserve.Admission) preserve.Admission {
+		r.Floor = false
+		return preserve.Admit(&r, req, policy)
+	}).among(admissionsAfterRemovals),
+	// The record is right as far as the watcher knows. What is in the queue before it may change that.
+	"webhook: nobody records the return of a node that has its labels": mutant{leavesAdmitted: true}.among(admissionsUnnoted),
+	"gate: opened, and nothing is saved": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Save {
+			return opened
+		}
+		return d
+	}),
+	"gate: opened before the restore": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Restore {
+			return preserve.Decision{Action: preserve.Open, Again: true}
+		}
+		return d
+	}),
+	"gate: opened instead of the restore": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Restore {
+			return opened
+		}
+		return d
+	}),
+	"gate: not opened if there is nothing to restore": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Open {
+			return nothing
+		}
+		return d
+	}),
+	"gate: not opened after the first save": opening(func(_ txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action == preserve.Save && r == nil {
+			d.Again = false
+		}
+		return d
+	}),
+	"gate: nobody records that it is closed later": observing(func(before, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+		if before != nil && after != nil && before.UID == after.UID && len(transactions) == 1 && transactions[0].Type == txn.Added {
+			return nil
+		}
+		return transactions
+	}).among(admissions),
+	"gate: nobody records that it may have been closed again in a gap": mutant{trustsGates: true}.shownBy(closesAgainInAGap),
+	"gate: nobody knows that a node which has its labels waits": mutant{knows: func(t txn.Transaction, r *record.Record, _ []*storedTxn) bool {
+		t.Marker = ""
+		return r != nil && preserve.Applied(t, *r)
+	}}.among(admissionsAfterRemovals),
+}

@@ -1,0 +1,272 @@
+package simulation
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// heldKey is a label that no kubelet may set.
+const heldKey = "x.k8s.io/a"
+
+var (
+	errGated   = errors.New("gate: it is opened once everything is stored, and not before the node has its labels")
+	errRefused = errors.New("webhook: no answer makes the API server refuse a kubelet")
+)
+
+// creation is a Node that is about to be created, as the webhook leaves it.
+type creation struct {
+	node, requested *metav1.PartialObjectMetadata
+	seen            *metav1.PartialObjectMetadata // by the last answer that changed anything: what an earlier one has replaced is gone
+	gated           bool
+	isKubelet       bool
+	isComplete      bool // whether an answer says that the Node has all its labels
+}
+
+// drawWebhook draws what there is about the requests that create nodes.
+func (s *settings) drawWebhook(c *choices) {
+	s.webhook = pick[chance](c, 0, 0, 0, 40, 60)
+	if s.webhook == 0 {
+		s.comesGated = pick[chance](c, 0, 0, 0, 32)
+		return
+	}
+	// An edit in the very moment in which a finalizer is removed is too late for an answer, and the next incarnation may end
+	// before the edit is stored.
+	s.lateEdit = 0
+	s.gate = pick(c, false, false, true)
+	s.uncertain = pick[chance](c, 0, 0, 16)
+	s.behindHook = pick[chance](c, 0, 16, 48)
+	s.kubelet = pick[chance](c, 0, 32, 56)
+	s.comesGated = pick[chance](c, 0, 0, 8, 32)
+	if s.personKey == "a" && s.kubelet > 0 {
+		s.personKey = pick(c, "a", heldKey)
+	}
+}
+
+// register creates a Node. The webhook may be down, and it may be asked twice: then the first answer is part of the second request.
+func (a *userActor) register(own map[string]string, finalizers []string) {
+	s, c := a.settings, a.world.request(own, finalizers)
+	if a.choices.happens(s.comesGated) {
+		c.gated, own[labels.Marker] = true, labels.Pending
+	}
+	_, isForbidden := own[heldKey]
+	c.isKubelet = a.choices.happens(s.kubelet) && !isForbidden
+	if a.choices.happens(s.webhook) {
+		a.ask(c)
+		if a.choices.happens(8) {
+			a.ask(c)
+		}
+	}
+	a.world.addNode(c)
+}
+
+// ask is one call of the webhook.
+func (a *userActor) ask(c *creation) {
+	w := a.world
+	if a.choices.happens(a.settings.uncertain) {
+		a.tell("asks the webhook, which is uncertain")
+		own, _ := labels.Split(c.node.Labels)
+		w.change(c, own, labels.Pending)
+		return
+	}
+	r := w.records[len(w.records)-1]
+	if a.choices.happens(a.settings.behindHook) {
+		r = w.records[max(0, len(w.records)-1-a.choices.next(6))]
+	}
+	req := preserve.Request{Node: *preserve.NodeOf(withGate(w.identified(c.node), c.gated)), Kubelet: c.isKubelet, Gate: a.settings.gate}
+	answer := preserve.Admit(r.get(), req, policy)
+	if a.mutant.admit != nil && r != nil {
+		answer = a.mutant.admit(r.Record, req, answer)
+	}
+	a.tell("asks the webhook, which gives %v, marker %q, not %q: %s", answer.Labels, answer.Marker, answer.Held, answer.Reason)
+	if !answer.Restores() {
+		return
+	}
+	if !r.hasLabels() {
+		w.breaks(errBrokeP2, "a record that is not there gives %v", answer.Labels)
+	}
+	w.change(c, answer.Labels, answer.Marker)
+	if _, isForbidden := answer.Labels[heldKey]; isForbidden && c.isKubelet {
+		w.breaks(errRefused, "it gets %v", answer.Labels)
+	}
+}
+
+// change makes the changes of an answer. The webhook is the field manager of what it sets.
+func (w *world) change(c *creation, own map[string]string, marker string) {
+	before, n, gate := c.node, *c.node, marker == labels.Pending
+	n.Labels, n.Annotations = maps.Clone(own), nil
+	n.Labels[labels.Marker] = marker
+	set := labels.KeysOf(func(yield func(string) bool) {
+		for key, value := range n.Labels {
+			if former, wasThere := before.Labels[key]; (!wasThere || former != value) && !labels.IsTaint(key) && !yield(key) {
+				return
+			}
+		}
+	})
+	machine, unclear := agents.Machine(before).Same(before.Labels, n.Labels), agents.Unclear(before)
+	value, isThere := n.Labels[agentTaint]
+	former, wasThere := before.Labels[agentTaint]
+	if isThere && (gate != c.gated || !wasThere || former != value) { // it has written the list
+		machine, unclear = "", agentTaint
+	}
+	agents.Note(&n, machine, unclear, w.acted)
+	agents.NoteAdmitted(&n, agents.Admitted(before).Same(before.Labels, n.Labels).Union(set))
+	c.seen, c.node, c.gated, c.isComplete = before, &n, gate, !gate
+}
+
+// gateAnnotation has the startup taint where the spec of a Node is read.
+const gateAnnotation = "nodekeeper.dev/taints"
+
+const gateTaints = `[{"key":"` + nodeview.GateTaint + `","effect":"NoSchedule"}]`
+
+// withGate returns a Node, whose annotations are its own, with the startup taint if it has it.
+func withGate(n *metav1.PartialObjectMetadata, isGated bool) *metav1.PartialObjectMetadata {
+	if isGated {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, gateAnnotation, gateTaints)
+	}
+	return n
+}
+
+// whole returns the live Node with all that is read of it where its spec is.
+func (w *world) whole(n *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+	return withGate(w.identified(n), w.gated)
+}
+
+// setAdmitted notes that the webhook owns no longer what somebody else has changed since.
+func (w *world) setAdmitted(n *metav1.PartialObjectMetadata) {
+	if admitted := agents.Admitted(w.node); admitted != "" {
+		n.Annotations = maps.Clone(n.Annotations)
+		agents.NoteAdmitted(n, admitted.Same(w.node.Labels, n.Labels))
+	}
+}
+
+// setRecord makes a record the present one.
+func (w *world) setRecord(r *storedRecord) {
+	w.record = r
+	w.records = append(w.records, r)
+}
+
+// open removes the startup taint and the marker from a Node. It returns false if the Node is not the one that was read.
+func (a *processorActor) open(read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error) {
+	w := a.world
+	if !w.isNode(read.UID, read.ResourceVersion) {
+		return nil, nodes.ErrStale
+	}
+	if !a.isOvertaken() {
+		w.ghost.opens(w, read, wanted, a.read)
+	}
+	w.gated = w.gated && !nodeview.HasGate(read)
+	w.relabel(func(own map[string]string) {
+		clear(own)
+		maps.Copy(own, wanted)
+	})
+	a.tell("  opens the gate of %s@%s", read.UID, w.node.ResourceVersion)
+	n := w.whole(w.node)
+	if a.isLost() {
+		return nil, errLost
+	}
+	return n, nil
+}
+
+// actOnGate is what a user does about the startup taint by hand.
+func (a *userActor) actOnGate(action userAction) {
+	w := a.world
+	switch {
+	case action == removesTaint && w.gated:
+		w.relabel(nil)
+		w.gated = false
+		a.tell("removes the startup taint of %s", nodeText(w.node))
+	// Before the restore is noted, another marker is to ask for it again.
+	case action == closesGate && !w.gated && w.isNoted():
+		w.gated = true
+		w.relabel(func(own map[string]string) { own[labels.Marker] = labels.Pending })
+		w.closed = number(w.node.ResourceVersion)
+		a.tell("closes the gate of %s", nodeText(w.node))
+	case action == removesPending && w.mayLosePending() && w.node.Labels[labels.Marker] == labels.Pending:
+		w.relabel(func(own map[string]string) { delete(own, labels.Marker) })
+		a.tell("removes the marker of %s, which is pending", nodeText(w.node))
+	}
+}
+
+// mayLosePending says whether the gate is opened without the marker: somebody has recorded that the Node came with it.
+func (w *world) mayLosePending() bool {
+	return !w.gated || w.isGateKnown(w.node.UID, rev(0))
+}
+
+// isGateKnown says whether a transaction, but that of one revision, says that an incarnation came with the startup taint.
+func (w *world) isGateKnown(uid types.UID, but revision.Revision) bool {
+	return slices.ContainsFunc(w.queue, func(t *storedTxn) bool {
+		return t.UID == uid && preserve.ComesGated(t.Transaction) && t.Revision != but
+	})
+}
+
+// isOpenedByAnother says whether the only effect of a transaction is that the gate is opened, which another one has, too: one in the
+// queue, or the one by which a watcher records that somebody has closed it.
+func (w *world) isOpenedByAnother(t txn.Transaction, d preserve.Decision) bool {
+	return d.Action == preserve.Open && (number(t.Revision.String()) < w.closed || w.isGateKnown(t.UID, t.Revision))
+}
+
+// cameWith returns what a Node has by itself: what the webhook has given it is no word of its own.
+func cameWith(n *metav1.PartialObjectMetadata) labels.Side {
+	own, _ := split(n.Labels)
+	for key := range agents.Admitted(n).All() {
+		delete(own, key)
+	}
+	return labels.Side{Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n)}
+}
+
+// admitted is told after a Node was created. That it has its labels is known only once the record says so: the answer may have
+// been by an earlier one.
+func (g *ghost) admitted(w *world, c *creation) {
+	if c.isComplete {
+		l := &g.by[w.incarnation]
+		l.restored, l.asked = w.rv, c
+	}
+}
+
+// checkAdmitted is for when the record says that an incarnation had its labels when it was created.
+func (g *ghost) checkAdmitted(w *world, incarnation int, c *creation) {
+	given, _ := split(c.node.Labels)
+	if !g.had(w, g.by[incarnation].floor, g.gives(w, cameWith(c.seen), given)) {
+		w.breaks(errBrokeP1, "%s was admitted with %v, which u%d did not have in the end", c.node.UID, given, g.owner)
+	}
+}
+
+// opens is told before a write by which a Node loses the startup taint. By the record, or by one that was there since the
+// processor read it, the Node then has what a restore gives it.
+func (g *ghost) opens(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string, since int) {
+	if !nodeview.Gated(read) || g.trust.isOn {
+		return
+	}
+	if g.strict {
+		since = len(w.records) - 1
+	}
+	own, _ := split(read.Labels)
+	given, _ := split(wanted)
+	if !slices.ContainsFunc(w.records[since:], func(r *storedRecord) bool {
+		if !r.hasLabels() || r.Source == read.UID || r.Restored.UID == read.UID {
+			return maps.Equal(given, own)
+		}
+		return maps.Equal(given, policy.Restored(cameWith(read), preserve.Saved(r.Record)))
+	}) {
+		w.breaks(errGated, "%s is let in with %v", read.UID, given)
+	}
+}
+
+// checkGate looks whether a Node is left behind the startup taint.
+func (g *ghost) checkGate(w *world) {
+	if n := w.node; n != nil && (w.gated || n.Labels[labels.Marker] == labels.Pending) {
+		w.breaks(errGated, "%s is left with the marker %q and the taint: %v", n.UID, n.Labels[labels.Marker], w.gated)
+	}
+}
