@@ -20,10 +20,13 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
+// errScheme is nil. The types are registered before any test begins: a scheme is not safe for a change while clients use it.
+var errScheme = v1alpha1.AddToScheme(scheme.Scheme)
+
 // Install makes an API server serve ClusterRings, and returns when it does.
 func Install(ctx context.Context, cfg *rest.Config) error {
-	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
-		return err //nolint:wrapcheck // a fault of the types
+	if errScheme != nil {
+		return errScheme
 	}
 	root, err := repository.Root()
 	if err != nil {
