@@ -31,6 +31,7 @@ func TestObjectsGoToTheirShards(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.ring("")
+	ring.Spec.Handover.Settle = &metav1.Duration{Duration: 10 * time.Minute} // nobody joins before somebody goes
 	c.create(ring)
 	for i := range 60 {
 		c.secret(fmt.Sprintf("s-%d", i))
@@ -42,7 +43,7 @@ func TestObjectsGoToTheirShards(t *testing.T) {
 		assert.Empty(t, name, "there is no shard")
 	}
 
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(collect, map[string]int{"web-0": 60}, c.shardsOf(collect, ring))
 		assert.Zero(collect, s.Unassigned)
@@ -56,9 +57,12 @@ func TestObjectsGoToTheirShards(t *testing.T) {
 	}, 5*time.Second, period, "one that is created later")
 	require.NoError(t, c.Delete(t.Context(), late))
 
+	c.lease(ring, "web-1", 600, 0)
+	c.lease(ring, "web-2", 600, 0)
+	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Len(collect, states(s), 3)
+	})
 	c.change("web-0", `{"spec":{"holderIdentity":""}}`)
-	c.lease(ring, "web-1", 60, 0)
-	c.lease(ring, "web-2", 60, 0)
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(collect, []string{"web-1", "web-2"}, s.Table.Shards)
 		assert.Equal(collect, s.Table.Generation, s.BalancedGeneration)
@@ -77,7 +81,7 @@ func TestObjectsMoveBetweenLiveShards(t *testing.T) {
 	ring := c.ring("")
 	ring.Spec.Handover.MaxConcurrentMoves, ring.Spec.Handover.Settle = 7, &metav1.Duration{}
 	c.create(ring)
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	for i := range 80 {
 		c.secret(fmt.Sprintf("s-%d", i))
 	}
@@ -85,7 +89,7 @@ func TestObjectsMoveBetweenLiveShards(t *testing.T) {
 		assert.Equal(collect, map[string]int{"web-0": 80}, c.shardsOf(collect, ring))
 		assert.Equal(collect, s.Table.Generation, s.BalancedGeneration)
 	})
-	c.lease(ring, "web-1", 60, 0)
+	c.lease(ring, "web-1", 600, 0)
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Len(collect, c.draining(collect, ring), 7, "as many as may")
 		assert.EqualValues(collect, 7, s.Moving)
@@ -116,14 +120,14 @@ func TestDrainTimeout(t *testing.T) {
 	ring := c.ring("")
 	ring.Spec.Handover.DrainTimeout, ring.Spec.Handover.Settle = &metav1.Duration{Duration: time.Second}, &metav1.Duration{}
 	c.create(ring)
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	for i := range 10 {
 		c.secret(fmt.Sprintf("s-%d", i))
 	}
 	c.eventually(ring, func(collect *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
 		assert.Equal(collect, map[string]int{"web-0": 10}, c.shardsOf(collect, ring))
 	})
-	c.lease(ring, "web-1", 60, 0)
+	c.lease(ring, "web-1", 600, 0)
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(collect, "DrainTimeout", reasonOf(s, "Balanced"))
 	})
@@ -146,7 +150,7 @@ func TestChildrenMoveFirst(t *testing.T) {
 	ring.Spec.Handover.Settle = &metav1.Duration{}
 	ring.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{{Resource: "configmaps"}}
 	c.create(ring)
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	shard := prefix.ShardLabel(ring.Name)
 	for i := range 20 {
 		s := c.secret(fmt.Sprintf("s-%d", i))
@@ -160,7 +164,7 @@ func TestChildrenMoveFirst(t *testing.T) {
 		assert.Equal(collect, map[string]int{"web-0": 60}, c.childrenOf(collect, ring))
 	})
 	broken := c.watchOrder(ring)
-	c.lease(ring, "web-1", 60, 0)
+	c.lease(ring, "web-1", 600, 0)
 	c.acknowledge(ring, "web-0")
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		c.inPlace(collect, ring, s)
@@ -192,8 +196,8 @@ func TestWhatLeavesTheRingLosesItsLabels(t *testing.T) {
 	ring.Spec.Resources = append(ring.Spec.Resources, v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Resource: "configmaps"}})
 	other := c.create(c.ring("-other"))
 	c.create(ring)
-	c.lease(ring, "web-0", 60, 0)
-	c.lease(other, "other-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
+	c.lease(other, "other-0", 600, 0)
 	s := c.secret("s")
 	c.child(s, "c", nil)
 	key := prefix.ShardLabel(ring.Name)

@@ -74,7 +74,7 @@ func TestOneObjectDelaysNoOther(t *testing.T) {
 		c.secret(fmt.Sprintf("s-%d", i))
 	}
 	c.sharder("a")
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(collect, map[string]int{"web-0": 39, "": 1}, c.shardsOf(collect, ring))
 		assert.EqualValues(collect, 1, s.Unassigned)
@@ -94,7 +94,7 @@ func TestMissingResourceDelaysNoOther(t *testing.T) {
 	ring.Spec.Resources = append(ring.Spec.Resources, v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Group: "example.com", Resource: "widgets"}})
 	c.create(ring)
 	c.secret("s")
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(collect, map[string]int{"web-0": 1}, c.shardsOf(collect, ring))
 		ready := meta.FindStatusCondition(s.Conditions, "Ready")
@@ -120,9 +120,9 @@ func TestClusterScopedObjectsMove(t *testing.T) {
 			assert.Equal(collect, shard, class.Labels[prefix.ShardLabel(ring.Name)])
 		})
 	}
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	at("web-0")
-	c.lease(ring, "web-1", 60, 0)
+	c.lease(ring, "web-1", 600, 0)
 	c.change("web-0", `{"spec":{"holderIdentity":""}}`)
 	at("web-1")
 }
@@ -132,7 +132,7 @@ func TestObjectOfAShardThatTheTableDoesNotHaveStays(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
 	ring := c.create(c.ring(""))
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	proxy := c.behindProxy()
 	c.sharder("a")
 	s := c.secret("s")
@@ -159,7 +159,7 @@ func TestShutdownDoesNotWaitForAPass(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
 	ring := c.create(c.ring(""))
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	for i := range 20 {
 		c.secret(fmt.Sprintf("s-%d", i))
 	}
@@ -199,7 +199,7 @@ func TestKeysKeepObjectsTogether(t *testing.T) {
 		ring.Spec.Handover.Settle = &metav1.Duration{}
 		c.create(ring)
 		for i := range 4 {
-			c.lease(ring, fmt.Sprintf("%s-%d", ring.Name, i), 60, 0)
+			c.lease(ring, fmt.Sprintf("%s-%d", ring.Name, i), 600, 0)
 		}
 	}
 	for i := range 24 {

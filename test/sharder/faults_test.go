@@ -36,12 +36,12 @@ func TestLabelsThatCannotBeWrittenDelayNothing(t *testing.T) {
 	ring := c.ring("")
 	ring.Spec.Handover.Settle = &metav1.Duration{Duration: time.Second}
 	c.create(ring)
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	c.lease(ring, "web-1", duration, 0)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]string{"web-0": "ready", "web-1": "dead"}, states(s))
 	})
-	c.lease(ring, "web-2", 60, 0)
+	c.lease(ring, "web-2", 600, 0)
 	joined := time.Now()
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]int{"web-0": 512, "web-2": 512}, shares(s, now))
@@ -69,7 +69,7 @@ func TestRingWhoseLeasesCannotBeListedSaysSo(t *testing.T) {
 		assert.Contains(t, ready.Message, c.namespace)
 	})
 	ring := other.create(other.ring(""))
-	other.lease(ring, "web-0", 60, 0)
+	other.lease(ring, "web-0", 600, 0)
 	other.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
 	})
@@ -81,7 +81,7 @@ func TestShardThatTheWatchDoesNotShowStays(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
 	ring := c.create(c.ring(""))
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	proxy := c.behindProxy()
 	first := c.sharder("a")
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) { assert.Len(t, shares(s, now), 1) })

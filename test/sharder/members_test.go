@@ -155,11 +155,11 @@ func TestLeasesOfOthersDoNotCount(t *testing.T) {
 	one, two := c.ring("-1"), c.ring("-2")
 	c.create(one)
 	c.create(two)
-	c.lease(one, "web-0", 60, 0)
-	c.lease(two, "web-1", 60, 0)
-	elsewhere.lease(one, "web-2", 60, 0)
+	c.lease(one, "web-0", 600, 0)
+	c.lease(two, "web-1", 600, 0)
+	elsewhere.lease(one, "web-2", 600, 0)
 	long := strings.Repeat("n", 64)
-	c.lease(one, long, 60, 0)
+	c.lease(one, long, 600, 0)
 	for ring, want := range map[*v1alpha1.ClusterRing]string{one: "web-0", two: "web-1"} {
 		c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 			assert.Equal(t, map[string]string{want: "ready"}, states(s))
@@ -182,7 +182,7 @@ func TestLeaseThatIsDeletedDoesNotEndItsShard(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.create(c.ring(""))
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	c.lease(ring, "web-1", duration, 0)
 	stop := c.renew("web-1", duration*time.Second/3, 0)
 	halves := map[string]int{"web-0": 512, "web-1": 512}
@@ -219,7 +219,7 @@ func TestLeaseWithoutADurationLastsFifteenSeconds(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.create(c.ring(""))
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	c.change("web-0", `{"spec":{"leaseDurationSeconds":null}}`)
 	began := time.Now()
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) { assert.Equal(t, "dead", states(s)["web-0"]) })
@@ -231,11 +231,11 @@ func TestShardsOfTheNamespaceBeforeLiveOn(t *testing.T) {
 	t.Parallel()
 	c, elsewhere := newCluster(t), newCluster(t)
 	ring := c.create(c.ring(""))
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
 	})
-	elsewhere.lease(ring, "web-1", 60, 0)
+	elsewhere.lease(ring, "web-1", 600, 0)
 	ring.Spec.Shards.Namespace = elsewhere.namespace
 	require.NoError(t, c.Patch(t.Context(), ring, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"shards":{"namespace":"`+elsewhere.namespace+`"}}}`))))
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
@@ -250,7 +250,7 @@ func TestEditedStatusIsMended(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.create(c.ring(""))
-	c.lease(ring, "web-0", 60, 0)
+	c.lease(ring, "web-0", 600, 0)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
 	})
