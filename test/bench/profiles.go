@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/ports"
 )
 
 // profiles takes CPU profiles while something is measured, and heap profiles when it is done: of the API server, and of the first of each
@@ -32,12 +32,8 @@ func (p profiles) args() (args []string, url string, err error) {
 	if p.dir == "" {
 		return nil, "", nil
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
-	if err != nil {
-		return nil, "", fmt.Errorf("finding a free port: %w", err)
-	}
-	address := free.Addr().String()
-	return []string{"--pprof-bind-address=" + address}, "http://" + address, free.Close()
+	address, err := ports.Address()
+	return []string{"--pprof-bind-address=" + address}, "http://" + address, err
 }
 
 // cpu begins to take CPU profiles. The caller owes the returned function, which waits for them and takes those of the heap.

@@ -3,6 +3,8 @@ package controlplane
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,14 +13,16 @@ import (
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"nodekeeper.dev/test/ports"
 )
 
 const (
 	// startTimeout is for one server. A kube-apiserver takes about five seconds; a machine that builds and tests at
 	// the same time can take ten times as long.
-	startTimeout = time.Minute
+	startTimeout = 3 * time.Minute
 	// stopTimeout is for one server; after it the server is killed.
-	stopTimeout = 30 * time.Second
+	stopTimeout = time.Minute
 	// loggedLines is how much of the servers' output an error shows.
 	loggedLines = 20
 )
@@ -131,6 +135,9 @@ func (c *ControlPlane) configure(bin string, opts Options) error {
 			APIServer: &envtest.APIServer{Path: apiServerPath, CertDir: c.DataDir(APIServer), Out: c.log, Err: c.log},
 		},
 	}
+	if err := c.address(); err != nil {
+		return err
+	}
 	flags := c.env.ControlPlane.APIServer.Configure()
 	// Without it a server that is stopped waits a minute for clients to end their watches.
 	flags.Set("shutdown-send-retry-after", "true")
@@ -141,6 +148,23 @@ func (c *ControlPlane) configure(bin string, opts Options) error {
 		c.env.ControlPlane.Etcd.Configure().Set(flag, values...)
 	}
 	return nil
+}
+
+// address gives each server addresses that are still free when it starts again.
+func (c *ControlPlane) address() error {
+	var free [3]string
+	for i := range free {
+		var err error
+		if free[i], err = ports.Address(); err != nil {
+			return err
+		}
+	}
+	etcd, apiServer := c.env.ControlPlane.Etcd, c.env.ControlPlane.APIServer
+	etcd.URL = &url.URL{Scheme: "http", Host: free[0]}
+	etcd.Configure().Set("listen-peer-urls", "http://"+free[1])
+	host, port, err := net.SplitHostPort(free[2])
+	apiServer.SecureServing.Address, apiServer.SecureServing.Port = host, port
+	return err
 }
 
 // KubeconfigFor writes a kubeconfig of another user, authenticated by a client certificate, and returns its path. A

@@ -259,3 +259,38 @@ func TestPoolLendsEachControlPlaneToOneAtATime(t *testing.T) {
 		assert.Error(t, err, "it is stopped, lent or not")
 	}
 }
+
+func TestPoolLendsNoControlPlaneThatDoesNotServe(t *testing.T) {
+	pool := controlplane.Pool{}
+	t.Cleanup(func() { assert.NoError(t, pool.Stop()) })
+	broken, err := pool.Take()
+	require.NoError(t, err)
+	require.NoError(t, broken.StopServer(controlplane.APIServer))
+	pool.Give(broken)
+	other, err := pool.Take()
+	require.NoError(t, err)
+	assert.NotSame(t, broken, other)
+	_, err = discovery.NewDiscoveryClientForConfigOrDie(other.Config).ServerVersion()
+	require.NoError(t, err)
+}
+
+// TestPortsAreNotEphemeral shows that no connection can have the port of a server that is just being started again.
+func TestPortsAreNotEphemeral(t *testing.T) {
+	content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Skip("only Linux says which ports are ephemeral")
+	}
+	var first int
+	_, err = fmt.Sscan(string(content), &first)
+	require.NoError(t, err)
+	c, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
+	for _, address := range []string{hostPort(t, c.Config.Host), hostPort(t, c.EtcdURL())} {
+		_, port, err := net.SplitHostPort(address)
+		require.NoError(t, err)
+		number, err := strconv.Atoi(port)
+		require.NoError(t, err)
+		assert.Less(t, number, first)
+	}
+}

@@ -50,8 +50,12 @@ func (p *Pool) start() (*ControlPlane, error) {
 	return p.New()
 }
 
-// Give returns a control plane to the pool. The next test finds it as it is.
+// Give returns a control plane to the pool. The next test finds it as it is. One that does not serve any
+// more, as its test has failed halfway, is lent to nobody.
 func (p *Pool) Give(c *ControlPlane) {
+	if !c.serves() {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free = append(p.free, c)

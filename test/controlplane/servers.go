@@ -12,7 +12,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 )
+
+// readyTimeout bounds one look whether the API server serves.
+const readyTimeout = 30 * time.Second
 
 // Server is one of the two processes of a control plane.
 type Server string
@@ -71,6 +76,17 @@ func (c *ControlPlane) StartServer(s Server) error {
 		return fmt.Errorf("starting %s again: %w%s", s, err, c.logTail())
 	}
 	return nil
+}
+
+// serves reports whether the API server is ready.
+func (c *ControlPlane) serves() bool {
+	cfg := rest.CopyConfig(c.Config)
+	cfg.Timeout = readyTimeout
+	d, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return false
+	}
+	return d.RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error() == nil
 }
 
 // RestartAPIServer ends the API server and starts it again, with the same address, data and users. Open watches end, and

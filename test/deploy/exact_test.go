@@ -38,7 +38,7 @@ const (
 
 const (
 	// patience is how long a test waits for what must come. A machine that is busy with other things is no reason to fail.
-	patience = time.Minute
+	patience = 3 * time.Minute
 	// period is the time between two looks at the cluster.
 	period = 50 * time.Millisecond
 )

@@ -3,7 +3,6 @@ package deploy_test
 import (
 	"bytes"
 	"context"
-	"net"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -25,16 +24,16 @@ import (
 
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/test/ports"
 	"nodekeeper.dev/test/programs"
 )
 
 // freePort returns a port of the loopback that nothing listens on.
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	return listener.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is one
+	return port
 }
 
 func secret() *corev1.Secret {

@@ -108,7 +108,7 @@ func TestWatcherWithCompanyRecordsSoon(t *testing.T) {
 	require.Len(t, recorded, 1)
 	took := timeOf(t, recorded[0]).Sub(timeOf(t, began[0]))
 	t.Logf("recorded %s after the start of the process", took)
-	assert.Less(t, took, 2*time.Second, "far less, but the machine may be busy; the watcher's own part is tested in its package")
+	assert.Less(t, took, 4*time.Second, "far less, but the machine may be busy; the watcher's own part is tested in its package")
 }
 
 func timeOf(t *testing.T, line map[string]any) time.Time {

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -14,15 +13,15 @@ import (
 
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/test/ports"
 )
 
 // freeAddress returns a loopback address that nobody listens on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	address, err := ports.Address()
 	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	return listener.Addr().String()
+	return address
 }
 
 // malformed is a ConfigMap that is no transaction, and what is to be said about it.

@@ -30,7 +30,7 @@ import (
 
 const (
 	// patience is how long a test waits for what must come. A machine that is busy with other things is no reason to fail.
-	patience = time.Minute
+	patience = 3 * time.Minute
 	// period is the time between two looks at the cluster.
 	period = 20 * time.Millisecond
 	// stopTimeout is what a program has to end in.

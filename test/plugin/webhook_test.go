@@ -1,7 +1,6 @@
 package plugin_test
 
 import (
-	"net"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,18 +10,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/test/ports"
 	"nodekeeper.dev/test/programs"
 )
 
 // startWebhook starts a webhook, which no API server asks, and which needs the Secret to be ready.
 func (e *env) startWebhook(args ...string) *programs.Program {
 	e.t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(e.t.Context(), "tcp", "127.0.0.1:0")
+	address, err := ports.Address()
 	require.NoError(e.t, err)
-	require.NoError(e.t, listener.Close())
 	p, err := programs.Start("webhook", "webhook-1", e.kubeconfig, append([]string{
 		"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata, "--membership-namespace=" + e.members,
-		"--service-namespace=" + e.members, "--webhook-bind-address=" + listener.Addr().String(),
+		"--service-namespace=" + e.members, "--webhook-bind-address=" + address,
 	}, args...)...)
 	require.NoError(e.t, err)
 	e.programs = append(e.programs, p)

@@ -30,8 +30,10 @@ import (
 const (
 	// alone is for a sharder that is the only one: on a busy machine one that must renew its Lease in time may end.
 	alone            = "--leader-elect=false"
-	period, patience = 20 * time.Millisecond, time.Minute
+	period, patience = 20 * time.Millisecond, 3 * time.Minute
 	prefix           = v1alpha1.DefaultPrefix
+	// stopTimeout is less than the grace period of a pod.
+	stopTimeout = 25 * time.Second
 )
 
 // shared is an API server with one sharder, for the tests that need no more than that. Rings are cluster-scoped, so every sharder works on all of
@@ -144,7 +146,7 @@ func (c *cluster) candidate(identity string, args ...string) *programs.Program {
 	p, err := programs.Start("sharder", identity, c.kubeconfig, args...)
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
-		assert.NoError(c.t, p.Stop(10*time.Second))
+		assert.NoError(c.t, p.Stop(stopTimeout))
 		if c.t.Failed() {
 			c.t.Logf("%s:\n%s", identity, p.Output())
 		}

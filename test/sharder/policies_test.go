@@ -29,7 +29,7 @@ func TestAdmissionNeedsNoSharder(t *testing.T) {
 	only := c.sharder("a")
 	ring := c.admitting(c.ring(""), "web-0", "web-1")
 	gone := c.admitting(c.ring("-gone"))
-	require.NoError(t, only.Stop(10*time.Second))
+	require.NoError(t, only.Stop(stopTimeout))
 	for i := range 10 {
 		s := secret(c.namespace, fmt.Sprintf("s-%d", i))
 		c.stores(s)
@@ -171,14 +171,14 @@ func TestIdleRingCausesNoWrites(t *testing.T) {
 		return all
 	}
 	before := versions()
-	require.NoError(t, first.Stop(10*time.Second))
+	require.NoError(t, first.Stop(stopTimeout))
 	second := c.sharder("b")
 	require.Eventually(t, func() bool { return strings.Contains(second.Output(), `"worker count":4`) }, patience, period)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")
 	})
 	assert.Equal(t, before, versions())
-	require.NoError(t, second.Stop(10*time.Second))
+	require.NoError(t, second.Stop(stopTimeout))
 
 	c.kubeconfig = direct
 	c.sharder("c", "--admission=none")

@@ -2,7 +2,6 @@ package sharder
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,7 +22,7 @@ func TestLabelsStick(t *testing.T) {
 	ring.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{{Resource: "configmaps"}}
 	ring.Spec.Resources = append(ring.Spec.Resources, v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Resource: "serviceaccounts"}})
 	c.admitting(ring, "table")
-	require.NoError(t, only.Stop(10*time.Second), "policies alone")
+	require.NoError(t, only.Stop(stopTimeout), "policies alone")
 	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
 	callers := map[string]client.Client{"sharder": c, "shard": c.as(c.account("operator"), ""), "other": c.as("other", "")}
 	type labels = map[string]string
@@ -74,7 +73,7 @@ func TestAnyoneAcknowledgesIfTheAccountsOfTheShardsAreUnknown(t *testing.T) {
 	c := newSite(t)
 	only := c.sharder("a")
 	ring := c.admitting(c.ring(""), "web-0")
-	require.NoError(t, only.Stop(10*time.Second), "policies alone")
+	require.NoError(t, only.Stop(stopTimeout), "policies alone")
 	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
 	o := secret(c.namespace, "draining")
 	c.stores(o)
@@ -94,7 +93,7 @@ func TestLabelsStickWhenAStatusIsWritten(t *testing.T) {
 	ring := c.ring("")
 	ring.Spec.Resources = append(ring.Spec.Resources, v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Resource: "pods"}})
 	c.admitting(ring, "web-0")
-	require.NoError(t, only.Stop(10*time.Second), "policies alone")
+	require.NoError(t, only.Stop(stopTimeout), "policies alone")
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "web"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},

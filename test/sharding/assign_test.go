@@ -22,7 +22,7 @@ import (
 
 const (
 	// period and patience are for waiting until the API server has learned of a change of policies and params.
-	period, patience = 20 * time.Millisecond, 30 * time.Second
+	period, patience = 20 * time.Millisecond, 3 * time.Minute
 )
 
 // TestPolicyAssignsInTheFirstVersion is R15 and a part of R16: a policy whose param has the table labels an object in the request that creates it,

@@ -4,7 +4,6 @@ package webhooks
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -12,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/ports"
 )
 
 // Site is where a webhook runs, and what it is asked about. Its objects are those of deploy/components/admission, but that the Service
@@ -32,22 +33,11 @@ type Site struct {
 
 // Install makes the objects, and chooses a free port.
 func (s *Site) Install(ctx context.Context, c client.Client) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	if err != nil {
-		return fmt.Errorf("choosing a port: %w", err)
+		return err //nolint:wrapcheck // it says what failed
 	}
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		return fmt.Errorf("choosing a port: %w", err)
-	}
-	if err := listener.Close(); err != nil {
-		return fmt.Errorf("choosing a port: %w", err)
-	}
-	number, err := strconv.ParseInt(port, 10, 32)
-	if err != nil {
-		return fmt.Errorf("choosing a port: %w", err)
-	}
-	s.port = int32(number)
+	s.port = int32(port) //nolint:gosec // ports have 16 bits
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "webhook-certificate"}},

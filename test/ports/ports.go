@@ -1,0 +1,69 @@
+// Package ports finds free ports for servers that tests start, and start again.
+package ports
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+)
+
+const (
+	// firstPort is above the ports of well-known services.
+	firstPort = 10000
+	// firstEphemeralPort is Linux' default, for systems that do not say theirs.
+	firstEphemeralPort = 32768
+	// portAttempts bounds how many ports are tried. Most are free.
+	portAttempts = 100
+)
+
+// given are the ports that this process has handed out.
+var given sync.Map //nolint:gochecknoglobals // ports belong to the machine
+
+// Free returns a port of 127.0.0.1 that nobody listens on and that no connection gets by chance: the
+// kernel takes the local ports of connections, and those of listeners on port 0, from the ephemeral
+// range. A server with a port from there can find it in use when it starts again, all the more as a
+// client that retries can get the very port to which it connects, and so connect to itself. Free is safe
+// for concurrent use.
+func Free() (int, error) {
+	end := ephemeralStart()
+	if end <= firstPort {
+		return 0, fmt.Errorf("looking for a free port: the ephemeral ports begin at %d, and those below %d are left alone", end, firstPort)
+	}
+	var errs []error
+	for range portAttempts {
+		port := firstPort + rand.IntN(end-firstPort)
+		if _, ok := given.LoadOrStore(port, true); ok {
+			continue
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		return port, l.Close()
+	}
+	return 0, fmt.Errorf("looking for a free port: %w", errors.Join(errs...))
+}
+
+// Address is [Free] as an address of the loopback.
+func Address() (string, error) {
+	port, err := Free()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
+}
+
+// ephemeralStart returns the first port of the ephemeral range.
+func ephemeralStart() int {
+	first := 0
+	content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return firstEphemeralPort
+	}
+	if _, err := fmt.Sscan(string(content), &first); err != nil {
+		return firstEphemeralPort
+	}
+	return first
+}
