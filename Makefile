@@ -20,7 +20,7 @@ STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$
 
 # The product, with those of its tests that need no other dependencies, is the module at the root. What only tooling needs is in the
 # nested modules, which reach the product by a replace directive. A go.work of yours does not change what is built here.
-MODULES := . hack hack/controlplane test/monitoring test/robustness tools tools/generate
+MODULES := . hack hack/controlplane test/monitoring test/robustness tools tools/generate tools/workflows
 # Those that hold Go code, and those whose tests are part of make test.
 CODE_MODULES := . hack test/monitoring test/robustness
 TEST_MODULES := . hack test/robustness
@@ -183,6 +183,10 @@ demo: build controlplane ## show nodekeeper at work against a real API server; K
 lint: ## check code, formatting and import direction
 	@$(call each,$(CODE_MODULES),$(TOOL) golangci-lint run && $(TOOL) staticcheck ./...)
 
+.PHONY: workflows-check
+workflows-check: ## check the workflows of GitHub
+	go tool -modfile=$(CURDIR)/tools/workflows/go.mod actionlint -shellcheck= -pyflakes=
+
 .PHONY: fmt
 fmt: ## format the code of every module
 	$(TOOL) golangci-lint fmt
@@ -217,7 +221,7 @@ tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
 .PHONY: verify
-verify: tidy-check generate-check docs-check lint test monitoring race ## what has to pass before a change lands: tidy-check, generate-check, docs-check, lint, test, monitoring, race
+verify: tidy-check generate-check docs-check workflows-check lint test monitoring race ## what has to pass before a change lands: tidy-check, generate-check, docs-check, workflows-check, lint, test, monitoring, race
 
 .PHONY: clean
 clean: ## remove what was built
