@@ -72,7 +72,7 @@ func render(sessions string) (map[string][]byte, error) {
 	root.DisableAutoGenTag = true
 	pages := map[string][]byte{}
 	for _, cmd := range append(root.Commands(), root) {
-		if !cmd.IsAvailableCommand() && cmd != root {
+		if cmd != root && (!cmd.IsAvailableCommand() || cmd.Name() == "options") { // whose flags are on the page of the root
 			continue
 		}
 		page, err := renderPage(cmd, sessions)
@@ -101,6 +101,9 @@ func renderPage(cmd *cobra.Command, sessions string) ([]byte, error) {
 	before, after, isThere := bytes.Cut(page.Bytes(), []byte(next))
 	if !isThere {
 		return nil, fmt.Errorf("there is no %q to put the session before", next)
+	}
+	if own, _, hasGlobal := bytes.Cut(before, []byte("### Options inherited from parent commands")); hasGlobal { // they would be most of every page
+		before = append(own, "Every command has [the flags of kubectl nodekeeper](README.md#options), too.\n\n"...)
 	}
 	return slices.Concat(before, []byte("### In a terminal\n\n```\n"), session, []byte("```\n\n"), []byte(next), after), nil
 }

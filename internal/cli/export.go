@@ -26,7 +26,7 @@ A record that cannot be read is not exported: the exit code is 1 then.`,
   kubectl nodekeeper export > records.yaml
 
   # to another cluster
-  kubectl nodekeeper export --context=old | kubectl nodekeeper import - --context=new`,
+  kubectl nodekeeper export --context=old | kubectl nodekeeper import -f - --context=new`,
 		ValidArgsFunction: p.names(0, recordNames),
 		RunE:              func(cmd *cobra.Command, args []string) error { return p.export(cmd.Context(), args) },
 	}

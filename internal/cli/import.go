@@ -15,6 +15,7 @@ import (
 )
 
 type importOptions struct {
+	file      string
 	overwrite bool
 	dryRun    dryRun
 	timeout   time.Duration
@@ -23,7 +24,7 @@ type importOptions struct {
 func newImportCommand(p *plugin) *cobra.Command {
 	var o importOptions
 	cmd := &cobra.Command{
-		Use:   "import FILE | -",
+		Use:   "import -f FILE",
 		Short: "Import exported records",
 		Long: `Import records that kubectl nodekeeper export has written. All of them are
 checked before the first is stored. Existing records are not replaced unless you
@@ -40,22 +41,33 @@ are earlier than the records that they replace.
 Nodes that are there, and have not the labels of the record that is taken in,
 get them at once, as if they had just appeared.`,
 		Example: `  # what would be done?
-  kubectl nodekeeper import records.yaml --dry-run=server
+  kubectl nodekeeper import -f records.yaml --dry-run=server
 
   # import them, and replace existing records
-  kubectl nodekeeper import records.yaml --overwrite`,
+  kubectl nodekeeper import -f records.yaml --overwrite`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			if files := o.files(args); len(files) != 1 {
 				return fmt.Errorf("give one file, or - to read standard input: %s", usage(cmd))
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return p.importFile(cmd.Context(), &o, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.importFile(cmd.Context(), &o, o.files(args)[0])
+		},
 	}
+	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "The file, or - for standard input.")
 	cmd.Flags().BoolVar(&o.overwrite, "overwrite", false, "Replace existing records.")
 	addDryRunFlag(cmd, &o.dryRun)
 	addTimeoutFlag(cmd, &o.timeout)
 	return cmd
+}
+
+// files returns the files that the command line names, by the flag or as an argument.
+func (o *importOptions) files(args []string) []string {
+	if o.file == "" {
+		return args
+	}
+	return append([]string{o.file}, args...)
 }
 
 func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) error {

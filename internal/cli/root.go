@@ -26,13 +26,14 @@ type plugin struct {
 	transactionNamespace, metadataNamespace, membershipNamespace string
 	// given are the settings of the servers that the command line gives.
 	given settings.Settings
+	// verbosity is what -v says.
+	verbosity int
 }
 
 // Main runs the plugin with these arguments and returns its exit code.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	// Libraries also return the errors that they log.
-	logf.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard())
+	logf.SetLogger(logr.Discard()) // libraries also return the errors that they log
+	klog.SetLogger(logr.Discard()) // see logLibraries
 	root := NewCommand(streams)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -66,7 +67,13 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 		Args:          aCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return p.takeGiven(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseNamespace(cmd); err != nil {
+				return err
+			}
+			logLibraries(streams.ErrOut, p.verbosity)
+			return p.takeGiven(cmd)
+		},
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes, by kubectl_complete-nodekeeper
@@ -74,12 +81,15 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
+		return fmt.Errorf("%w: %s", err, adviceOnFlag(cmd, err))
 	})
+	root.SuggestionsMinimumDistance = maxTypos
+	cobra.EnableCommandSorting = false // what people need first comes first
+	hideGlobalFlags(root)
 	p.addFlags(root.PersistentFlags())
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look and understand:"}, &cobra.Group{ID: groupAct, Title: "Act:"})
 	for _, command := range []func(*plugin) *cobra.Command{
-		newStatusCommand, newListCommand, newShowCommand, newDiffCommand, newPendingCommand, newWatchCommand, newVersionCommand,
+		newStatusCommand, newListCommand, newShowCommand, newExplainCommand, newDiffCommand, newPendingCommand, newWatchCommand, newVersionCommand,
 	} {
 		addTo(root, groupLook, command(p))
 	}
@@ -89,6 +99,7 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	} {
 		addTo(root, groupAct, command(p))
 	}
+	root.AddCommand(newOptionsCommand(root))
 	return root
 }
 
@@ -97,7 +108,9 @@ func (p *plugin) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.transactionNamespace, "transaction-namespace", "node-metadata-transactions", "Namespace of transactions and node locks.")
 	flags.StringVar(&p.metadataNamespace, "metadata-namespace", "node-metadata", "Namespace of records.")
 	flags.StringVar(&p.membershipNamespace, "membership-namespace", ring.DefaultNamespace, "Namespace of the Leases of the replicas.")
+	flags.IntVarP(&p.verbosity, "v", "v", 0, "Log what the libraries do: 6 logs each request, 8 with its body.")
 	addViewFlags(flags)
+	addNamespaceFlags(flags)
 	p.config.AddFlags(flags)
 }
 

@@ -71,13 +71,17 @@ func (n *Node) waitsBecauseOf(event *eventsv1.Event) bool {
 
 // warnings returns the Warning events in a namespace about an object.
 func (c *Cluster) warnings(ctx context.Context, namespace, kind, name string) ([]*eventsv1.Event, error) {
+	return c.events(ctx, namespace, client.MatchingFields{"type": corev1.EventTypeWarning, "regarding.kind": kind, "regarding.name": name})
+}
+
+// events returns the events in a namespace that have these fields.
+func (c *Cluster) events(ctx context.Context, namespace string, fields client.MatchingFields) ([]*eventsv1.Event, error) {
 	var all []*eventsv1.Event
-	about := client.MatchingFields{"type": corev1.EventTypeWarning, "regarding.kind": kind, "regarding.name": name}
 	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &eventsv1.EventList{} }, namespace,
 		func(event *eventsv1.Event) error {
 			all = append(all, event)
 			return nil
-		}, about)
+		}, fields)
 	if err != nil {
 		return nil, fmt.Errorf("listing the events in namespace %q: %w", namespace, err)
 	}

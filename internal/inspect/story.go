@@ -1,0 +1,234 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+)
+
+// reporter begins the names of the programs whose events are part of a story.
+const reporter = "nodekeeper-"
+
+// Moment is something that happened to a node, as far as the cluster still knows it.
+type Moment struct {
+	At *metav1.Time `json:"at"`
+	// Source is which object says so: Node, Record, Transaction or Event.
+	Source string `json:"source"`
+	Text   string `json:"text"`
+	// Warning reports whether something was wrong.
+	Warning bool `json:"warning,omitempty"`
+}
+
+// Story is what happened to a node, the oldest first.
+type Story struct {
+	Moments []Moment `json:"moments"`
+	// Unknown says what could not be read for want of rights.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Story returns what happened to a node. What the Node and the record say of the past is overwritten by
+// what comes later, and events are deleted after an hour or so: it is never complete. Times have
+// seconds, so what happened within one can be in any order.
+func (c *Cluster) Story(ctx context.Context, n *Node, policy labels.Policy) (*Story, error) {
+	s := &Story{Moments: append(n.nodeMoments(), n.recordMoments()...)}
+	s.Moments = append(s.Moments, n.transactionMoments(policy)...)
+	var missing string
+	events, err := c.eventMoments(ctx, n.Name)
+	if err := unlessForbidden(err, &missing, "events: the rights to list them are missing"); err != nil {
+		return nil, err
+	}
+	if missing != "" {
+		s.Unknown = append(s.Unknown, missing)
+	}
+	s.Moments = append(s.Moments, events...)
+	slices.SortStableFunc(s.Moments, func(a, b Moment) int {
+		return a.At.Truncate(time.Second).Compare(b.At.Truncate(time.Second))
+	})
+	return s, nil
+}
+
+// nodeMoments returns what the Node says.
+func (n *Node) nodeMoments() (all []Moment) {
+	if n.Live == nil {
+		return nil
+	}
+	add := func(at *metav1.Time, format string, args ...any) {
+		if !at.IsZero() {
+			all = append(all, Moment{At: at, Source: "Node", Text: fmt.Sprintf(format, args...)})
+		}
+	}
+	add(&n.Live.CreationTimestamp, "the Node was created, with uid %s", n.Live.UID)
+	if marker := n.Live.Labels[labels.Marker]; marker != labels.Pending {
+		add(RestoredAt(n.Live), "it got the labels of version %s", marker)
+	}
+	add(n.Live.DeletionTimestamp, "somebody deleted the Node, which waits for its finalizers: %s", strings.Join(n.Live.Finalizers, ", "))
+	return all
+}
+
+// recordMoments returns what the record says.
+func (n *Node) recordMoments() []Moment {
+	r := n.Saved.Record
+	if r == nil || r.SavedAt.IsZero() {
+		return nil
+	}
+	from := "by hand"
+	if r.Source != "" {
+		from = "of the Node with uid " + string(r.Source)
+	}
+	all := []Moment{{At: &metav1.Time{Time: r.SavedAt}, Source: "Record", Text: fmt.Sprintf("labels were saved (%d, version %s), %s", len(r.Labels), r.Revision, from)}}
+	if n.State() == Away {
+		all = append(all, Moment{At: &metav1.Time{Time: LastHeard(n.Saved.Object)}, Source: "Record", Text: "the node was last heard of"})
+	}
+	return all
+}
+
+// transactionMoments returns what was recorded and has not taken effect.
+func (n *Node) transactionMoments(policy labels.Policy) []Moment {
+	decisions := n.Forecast(policy)
+	all := make([]Moment, 0, len(n.Pending))
+	for i, t := range n.Pending {
+		will, reason := "will wait", "the record cannot be read"
+		if i < len(decisions) {
+			will, reason = "will "+decisions[i].Action.String(), decisions[i].Reason
+			if decisions[i].Action == preserve.Nothing {
+				will = "will do nothing"
+			}
+		}
+		at := cmp.Or(t.ObservedAt, t.Created)
+		all = append(all, Moment{
+			At: &metav1.Time{Time: at}, Source: "Transaction",
+			Text: fmt.Sprintf("a watcher recorded that the node was %s, at version %s; not applied yet: %s: %s", t.Type, t.Revision, will, reason),
+		})
+	}
+	return all
+}
+
+// eventMoments returns what nodekeeper's programs reported of a node and its record.
+func (c *Cluster) eventMoments(ctx context.Context, name string) ([]Moment, error) {
+	aboutNode, err := c.events(ctx, metav1.NamespaceDefault, client.MatchingFields{"regarding.kind": "Node", "regarding.name": name})
+	if err != nil {
+		return nil, err
+	}
+	aboutRecord, err := c.events(ctx, c.MetadataNamespace, client.MatchingFields{"regarding.kind": "ConfigMap", "regarding.name": name})
+	if err != nil {
+		return nil, err
+	}
+	var all []Moment
+	for _, event := range slices.Concat(aboutNode, aboutRecord) {
+		if strings.HasPrefix(event.ReportingController, reporter) && !lastSeen(event).IsZero() {
+			all = append(all, momentOf(event))
+		}
+	}
+	return all, nil
+}
+
+func momentOf(event *eventsv1.Event) Moment {
+	text := event.Reason + ": " + strings.Join(strings.Fields(event.Note), " ")
+	if count := countOf(event); count > 1 {
+		text += fmt.Sprintf(" (at least %d times)", count)
+	}
+	return Moment{At: timeOf(lastSeen(event)), Source: "Event", Text: text, Warning: event.Type == corev1.EventTypeWarning}
+}
+
+// LabelReason is a label that is not on the Node as it is saved, and why.
+type LabelReason struct {
+	Key string `json:"key"`
+	// Saved and Live are its values, nil where it is not there.
+	Saved *string `json:"saved,omitempty"`
+	Live  *string `json:"live,omitempty"`
+	Why   string  `json:"why"`
+}
+
+// LabelReasons returns the labels, with the annotations and taints that are kept, that differ between a
+// live Node and its record. Labels that are withheld are not among them.
+func (n *Node) LabelReasons(policy labels.Policy) []LabelReason {
+	r := n.Saved.Record
+	if n.Live == nil || r == nil {
+		return nil
+	}
+	live := preserve.NodeOf(n.Live)
+	var goal map[string]string // of the restore that is pending, nil if none is
+	for _, d := range n.Forecast(policy) {
+		if d.Action == preserve.Restore {
+			goal = d.Labels
+		}
+	}
+	keys := differing(r.Labels, live.Labels)
+	if goal != nil {
+		keys = append(keys, differing(goal, live.Labels)...)
+		slices.Sort(keys)
+	}
+	var all []LabelReason
+	for _, key := range slices.Compact(keys) {
+		reason := LabelReason{Key: key, Saved: valueOf(r.Labels, key), Live: valueOf(live.Labels, key)}
+		reason.Why = whyDiffers(&reason, goal, policy, r.Machine.Set()[key], live.Machine.Set()[key])
+		all = append(all, reason)
+	}
+	return all
+}
+
+// differing returns the keys that do not have the same value in both, in order.
+func differing(a, b map[string]string) []string {
+	var keys []string
+	for key, value := range a {
+		if other, ok := b[key]; !ok || other != value {
+			keys = append(keys, key)
+		}
+	}
+	for key := range b {
+		if _, ok := a[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func valueOf(all map[string]string, key string) *string {
+	if value, ok := all[key]; ok {
+		return &value
+	}
+	return nil
+}
+
+// whyDiffers says why a label is not as it is saved. Goal are the labels of the restore that is
+// pending; the last arguments say whether it was, and is, the word of the machine's agents alone.
+func whyDiffers(l *LabelReason, goal map[string]string, policy labels.Policy, was, is bool) string {
+	after := valueOf(goal, l.Key)
+	switch {
+	case goal == nil && l.Saved == nil:
+		return "set after the labels were saved, and not saved yet"
+	case goal == nil && policy.Live.Match(l.Key):
+		return "a live label: that of this machine counts"
+	case goal == nil && is:
+		return "the agents of this machine have set it"
+	case goal == nil && was:
+		return "only the agents of the former machine had set it: it is not put back"
+	case goal == nil:
+		return "changed after the labels were saved, and not saved yet"
+	case l.Saved != nil && after != nil && *after == *l.Saved:
+		return "the pending restore puts it back"
+	case l.Live != nil && after != nil && *after == *l.Live && is:
+		return "the agents of this machine have set it: it stays"
+	case l.Live != nil && after != nil && *after == *l.Live:
+		return "it stays as the node has it"
+	case after != nil:
+		return "the pending transactions save it as " + *after + ", and put that back"
+	case l.Saved == nil:
+		return "it is not saved: the pending restore removes it"
+	case was:
+		return "only the agents of the former machine had set it: it is not put back"
+	}
+	return "the pending restore does not put it back"
+}

@@ -1,0 +1,87 @@
+package plugin_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestHabitsOfKubectlUsers: what they type without thinking does what they expect, or says what to do.
+func TestHabitsOfKubectlUsers(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w, p := e.start("watcher"), e.start("processor")
+	node := "node-1"
+	e.create(node, set{"rack": "r7"})
+	e.saved(node, set{"rack": "r7"})
+	e.stop(w)
+	e.stop(p)
+
+	assert.Contains(t, e.refuses("lst"), "did you mean list or set?")
+	assert.Contains(t, e.refuses("expalin", node), "did you mean explain?")
+	assert.Contains(t, e.refuses("list", "--selectr=rack=r7"), "did you mean --selector?")
+	assert.Contains(t, e.refuses("list", "-n", "default"), "nodes are in no namespace")
+	assert.Contains(t, e.refuses("list", "-A"), "nodes are in no namespace")
+	assert.Contains(t, e.fails("pending", "nobody"), "there is no node")
+
+	help := e.must("list", "--help")
+	assert.NotContains(t, help, "--kubeconfig")
+	assert.Contains(t, help, `Use "kubectl nodekeeper options"`)
+	options := e.must("options")
+	assert.Contains(t, options, "--kubeconfig")
+	assert.Contains(t, options, "--metadata-namespace")
+
+	r := e.run("list", "-v=6")
+	assert.Zero(t, r.code)
+	assert.Regexp(t, `verb="GET" url="https://.*/api/v1/nodes`, r.stderr, "each request is logged")
+	assert.NotContains(t, e.run("list").stderr, "GET")
+
+	assert.Contains(t, e.must("forget", node, "--dry-run", "--yes"), "(dry run)")
+	require.NotNil(t, e.record(t, node), "nothing was done")
+	file := filepath.Join(t.TempDir(), "records.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(e.must("export")), 0o600))
+	assert.Contains(t, e.must("import", "-f", file, "--dry-run"), "node/"+node)
+	assert.Equal(t, e.must("import", file, "--dry-run"), e.must("import", "--filename="+file, "--dry-run=client"))
+	assert.Contains(t, e.refuses("import", "-f", file, file), "give one file")
+}
+
+// TestExplainTellsTheStoryOfANode, also with the events that programs have reported.
+func TestExplainTellsTheStoryOfANode(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w, p := e.start("watcher"), e.start("processor")
+	node := "node-1"
+	e.create(node, set{"rack": "r7"})
+	e.saved(node, set{"rack": "r7"})
+	e.eventually(func(c *assert.CollectT) {
+		out := e.must("explain", node)
+		assert.Contains(c, out, "LabelsSaved: ")
+		assert.Contains(c, out, "the Node was created")
+		assert.Contains(c, out, "The node has its saved labels.")
+	}, "the event is there")
+	e.remove(node)
+	assert.Contains(t, e.must("explain", node), "There is no Node of this name. When one is created, it gets 1 label.")
+	e.stop(p)
+	e.create(node, set{"made": "anew"})
+	e.eventually(func(c *assert.CollectT) {
+		out := e.must("explain", node)
+		assert.Contains(c, out, "The node has not got its saved labels yet.")
+		assert.Contains(c, out, "rack: saved as r7, not on the node\n    the pending restore puts it back")
+		assert.Contains(c, out, "made: not saved, on the node as anew\n    it is not saved: the pending restore removes it")
+		assert.Contains(c, out, "no processor is ready")
+	}, "the return is recorded")
+	var data struct {
+		State   string
+		Moments []struct{ Source string }
+		Labels  []struct{ Key, Why string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(e.must("explain", node, "-o", "json")), &data))
+	assert.Equal(t, "restoring", data.State)
+	assert.Len(t, data.Labels, 2)
+	assert.NotEmpty(t, data.Moments)
+	e.stop(w)
+}
