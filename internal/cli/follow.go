@@ -28,6 +28,8 @@ type change[O client.Object] struct {
 type followed struct {
 	transaction, record func(change[*corev1.ConfigMap])
 	node                func(change[*metav1.PartialObjectMetadata])
+	// synced is called once, when all that was there at the start was handled; nil: it is not.
+	synced func()
 }
 
 // follow watches until ctx is cancelled, and tells people when it begins to. A watch that breaks is
@@ -46,7 +48,14 @@ func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 		return fmt.Errorf("watching: %w", err)
 	}
 	one := make(chan struct{}, 1) // each informer calls from a goroutine of its own
-	err = handle(ctx, informers, &corev1.ConfigMap{}, one, func(ch change[*corev1.ConfigMap]) {
+	var handled []toolscache.InformerSynced
+	add := func(registration toolscache.ResourceEventHandlerRegistration, err error) error {
+		if err == nil {
+			handled = append(handled, registration.HasSynced)
+		}
+		return err
+	}
+	err = add(handle(ctx, informers, &corev1.ConfigMap{}, one, func(ch change[*corev1.ConfigMap]) {
 		cm := ch.after
 		if cm == nil {
 			cm = ch.before
@@ -57,20 +66,26 @@ func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 		case cm.Namespace == c.MetadataNamespace && do.record != nil && record.Ours(cm):
 			do.record(ch)
 		}
-	})
+	}))
 	if err != nil {
 		return err
 	}
 	if do.node != nil {
 		node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
-		if err := handle(ctx, informers, node, one, do.node); err != nil {
+		if err := add(handle(ctx, informers, node, one, do.node)); err != nil {
 			return err
 		}
 	}
 	go func() {
-		if informers.WaitForCacheSync(ctx) {
-			_, _ = fmt.Fprintln(p.ErrOut, "Watching, until it is interrupted.")
+		if !informers.WaitForCacheSync(ctx) || !toolscache.WaitForCacheSync(ctx.Done(), handled...) {
+			return
 		}
+		if do.synced != nil {
+			one <- struct{}{}
+			do.synced()
+			<-one
+		}
+		_, _ = fmt.Fprintln(p.ErrOut, "Watching, until it is interrupted.")
 	}()
 	if err := informers.Start(ctx); err != nil {
 		return fmt.Errorf("watching: %w", err)
@@ -79,10 +94,10 @@ func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 }
 
 // handle has the changes of the objects of a kind handled, one at a time.
-func handle[O client.Object](ctx context.Context, informers cache.Cache, kind O, one chan struct{}, do func(change[O])) error {
+func handle[O client.Object](ctx context.Context, informers cache.Cache, kind O, one chan struct{}, do func(change[O])) (toolscache.ResourceEventHandlerRegistration, error) {
 	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
-		return fmt.Errorf("watching: %w", err)
+		return nil, fmt.Errorf("watching: %w", err)
 	}
 	call := func(before, after any, isInitial bool) {
 		if tombstone, ok := before.(toolscache.DeletedFinalStateUnknown); ok {
@@ -95,15 +110,15 @@ func handle[O client.Object](ctx context.Context, informers cache.Cache, kind O,
 		defer func() { <-one }()
 		do(ch)
 	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    func(obj any, isInitial bool) { call(nil, obj, isInitial) },
 		UpdateFunc: func(before, after any) { call(before, after, false) },
 		DeleteFunc: func(obj any) { call(obj, nil, false) },
 	})
 	if err != nil {
-		return fmt.Errorf("watching: %w", err)
+		return nil, fmt.Errorf("watching: %w", err)
 	}
-	return nil
+	return registration, nil
 }
 
 // warnOnce returns what tells people of an error, and of the next one only when it is another.

@@ -41,6 +41,7 @@ type listOptions struct {
 	selector string
 	states   []string
 	sortBy   string
+	watching bool
 }
 
 func newListCommand(p *plugin) *cobra.Command {
@@ -67,7 +68,10 @@ is how many restricted labels were not put back: kubectl nodekeeper show says wh
   kubectl nodekeeper list --state=away --sort-by=away
 
   # those of a rack, with their incarnations
-  kubectl nodekeeper list -l rack=r7 -o wide`,
+  kubectl nodekeeper list -l rack=r7 -o wide
+
+  # follow what becomes of them
+  kubectl nodekeeper list --watch`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) },
 	}
@@ -76,6 +80,7 @@ is how many restricted labels were not put back: kubectl nodekeeper show says wh
 	flags.StringVarP(&o.selector, "selector", "l", "", "Selector (label query) of the labels of the Node, or of the saved ones if it is away.")
 	flags.StringSliceVar(&o.states, "state", nil, "Show only nodes in these states.")
 	flags.StringVar(&o.sortBy, "sort-by", "name", "Sort by one of: ("+strings.Join(slices.Sorted(maps.Keys(orders)), ", ")+").")
+	flags.BoolVarP(&o.watching, "watch", "w", false, "After the list, go on and show each node whose line changes.")
 	completeFlag(cmd, "state", stateNames()...)
 	completeFlag(cmd, "sort-by", slices.Sorted(maps.Keys(orders))...)
 	return cmd
@@ -94,6 +99,9 @@ func (o *listOptions) run(ctx context.Context, p *plugin) error {
 			return err
 		}
 	}
+	if o.watching {
+		return o.watch(ctx, p, selector)
+	}
 	c, err := p.connect()
 	if err != nil {
 		return err
@@ -102,15 +110,18 @@ func (o *listOptions) run(ctx context.Context, p *plugin) error {
 	if err != nil {
 		return err
 	}
-	nodes := slices.DeleteFunc(survey.Nodes, func(s inspect.Summary) bool {
-		return len(o.states) > 0 && !slices.Contains(o.states, string(s.State))
-	})
+	nodes := slices.DeleteFunc(survey.Nodes, func(s inspect.Summary) bool { return !o.shows(s) })
 	slices.SortStableFunc(nodes, orders[o.sortBy])
 	if len(nodes) == 0 && o.ForPeople() {
 		_, _ = fmt.Fprintln(p.ErrOut, "No nodes found.")
 		return nil
 	}
 	return o.Print(p.Out, listView(nodes, time.Now()))
+}
+
+// shows reports whether a node is in a state that is asked for.
+func (o *listOptions) shows(s inspect.Summary) bool {
+	return len(o.states) == 0 || slices.Contains(o.states, string(s.State))
 }
 
 func listView(nodes []inspect.Summary, now time.Time) output.View {

@@ -151,39 +151,50 @@ func (c *Cluster) asksWebhooks(ctx context.Context) (bool, error) {
 func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selector) (map[string]nodeSummary, error) {
 	found := map[string]nodeSummary{}
 	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
-		summary := nodeSummary{
-			live:       liveNode{isThere: true, uid: n.UID, marker: n.Labels[labels.Marker]},
-			restoredAt: RestoredAt(n),
-			isMatched:  selector.Matches(apilabels.Set(n.Labels)),
-		}
-		if nodes.WaitsForFinalizer(n) {
-			summary.waitingSince = n.DeletionTimestamp
-		}
-		summary.gatedSince = timeOf(nodeview.GateClosedAt(n))
-		found[n.Name] = summary
+		found[n.Name] = summarizeNode(n, selector)
 		return nil
 	})
 	return found, err
 }
 
+func summarizeNode(n *metav1.PartialObjectMetadata, selector apilabels.Selector) nodeSummary {
+	summary := nodeSummary{
+		live:       liveNode{isThere: true, uid: n.UID, marker: n.Labels[labels.Marker]},
+		restoredAt: RestoredAt(n),
+		isMatched:  selector.Matches(apilabels.Set(n.Labels)),
+	}
+	if nodes.WaitsForFinalizer(n) {
+		summary.waitingSince = n.DeletionTimestamp
+	}
+	summary.gatedSince = timeOf(nodeview.GateClosedAt(n))
+	return summary
+}
+
 func (c *Cluster) summarizeRecords(ctx context.Context, selector apilabels.Selector) (map[string]savedSummary, error) {
 	records := map[string]savedSummary{}
 	err := c.Records().Each(ctx, func(cm *corev1.ConfigMap) error {
-		s := savedSummary{Saved: ParseSaved(cm), lastHeard: LastHeard(cm)}
-		if s.Floor.Object != nil {
-			return nil // nothing is saved
+		if s, saves := summarizeRecord(cm, selector); saves {
+			records[cm.Name] = s
 		}
-		if s.Record != nil {
-			s.labels, s.isMatched = len(s.Record.Labels), selector.Matches(apilabels.Set(s.Record.Labels))
-			s.Record.Labels = nil
-		} else {
-			s.isMatched = selector.Empty()
-		}
-		s.Object = nil
-		records[cm.Name] = s
 		return nil
 	})
 	return records, err
+}
+
+// summarizeRecord reports false if the ConfigMap is a floor, which saves nothing.
+func summarizeRecord(cm *corev1.ConfigMap, selector apilabels.Selector) (s savedSummary, saves bool) {
+	s = savedSummary{Saved: ParseSaved(cm), lastHeard: LastHeard(cm)}
+	if s.Floor.Object != nil {
+		return s, false
+	}
+	if s.Record != nil {
+		s.labels, s.isMatched = len(s.Record.Labels), selector.Matches(apilabels.Set(s.Record.Labels))
+		s.Record.Labels = nil
+	} else {
+		s.isMatched = selector.Empty()
+	}
+	s.Object = nil
+	return s, true
 }
 
 // join puts together what is of one node.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -35,6 +36,12 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	assert.Contains(t, options, "--kubeconfig")
 	assert.Contains(t, options, "--metadata-namespace")
 
+	assert.Equal(t, "NODE     STATE   SOURCE\nnode-1   live    1\n", e.must("list", "-o", "custom-columns=NODE:.name,STATE:{.state},SOURCE:labels"))
+	assert.Equal(t, []string{"node-1", "r7", "<none>"}, strings.Fields(
+		e.must("show", node, "--no-headers", "-o", "custom-columns=NODE:.name,RACK:.record.labels.rack,NOT:.there")))
+	assert.Contains(t, e.refuses("list", "-o", "custom-columns"), "needs columns")
+	assert.Contains(t, e.refuses("list", "-o", "custom-columns=NODE"), "is not HEADER:PATH")
+
 	r := e.run("list", "-v=6")
 	assert.Zero(t, r.code)
 	assert.Regexp(t, `verb="GET" url="https://.*/api/v1/nodes`, r.stderr, "each request is logged")
@@ -47,6 +54,37 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	assert.Contains(t, e.must("import", "-f", file, "--dry-run"), "node/"+node)
 	assert.Equal(t, e.must("import", file, "--dry-run"), e.must("import", "--filename="+file, "--dry-run=client"))
 	assert.Contains(t, e.refuses("import", "-f", file, file), "give one file")
+}
+
+// TestListGoesOnWithWatch: it shows all nodes, and then each whose line changes.
+func TestListGoesOnWithWatch(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w, p := e.start("watcher"), e.start("processor")
+	for _, name := range []string{"node-1", "node-2"} {
+		e.create(name, set{"rack": "r7"})
+		e.saved(name, set{"rack": "r7"})
+	}
+	e.settled()
+	out := &lineBuffer{}
+	cmd := e.command(t.Context(), "kubectl", append([]string{"nodekeeper", "list", "--watch", "--no-headers"}, e.flags...)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	require.NoError(t, cmd.Start())
+	e.eventually(func(c *assert.CollectT) { assert.Contains(c, out.String(), "Watching") }, "it watches")
+	assert.Regexp(t, `^node-1 +live .*\nnode-2 +live .*\nWatching`, out.String())
+
+	e.remove("node-2")
+	e.eventually(func(c *assert.CollectT) { assert.Regexp(c, `(?m)^node-2 +away +1 `, out.String()) }, "it is away")
+	e.create("node-2", nil)
+	e.restored("node-2", set{"rack": "r7"})
+	e.eventually(func(c *assert.CollectT) { assert.Regexp(c, `(?s)Watching.*\nnode-2 +live +1 `, out.String()) }, "it is back")
+	assert.NotRegexp(t, `(?s)Watching.*\nnode-1 `, out.String(), "nothing has changed there")
+
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	assert.NoError(t, cmd.Wait(), "an interrupted watch is no error: %s", out)
+	assert.Contains(t, e.refuses("list", "--watch", "-o", "yaml"), "--watch shows a table")
+	e.stop(w)
+	e.stop(p)
 }
 
 // TestExplainTellsTheStoryOfANode, also with the events that programs have reported.

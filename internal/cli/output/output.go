@@ -53,7 +53,7 @@ type View struct {
 func (o *Flags) AddFlags(cmd *cobra.Command) {
 	o.flags = genericclioptions.NewPrintFlags("")
 	o.flags.AddFlags(cmd)
-	formats := slices.Concat([]string{formatTable, formatWide}, o.flags.AllowedFormats())
+	formats := slices.Concat([]string{formatTable, formatWide}, o.flags.AllowedFormats(), []string{formatColumns})
 	cmd.Flag("output").Usage = "Output format. One of: (" + strings.Join(formats, ", ") + ")."
 	cmd.PreRunE = func(*cobra.Command, []string) error { return o.validate() }
 	cmd.Flag("template").Hidden = true            // its short way is -o go-template=…
@@ -66,6 +66,10 @@ func (o *Flags) AddFlags(cmd *cobra.Command) {
 func (o *Flags) validate() error {
 	if o.ForPeople() || *o.flags.OutputFormat == formatName {
 		return nil
+	}
+	if spec, ok := isColumns(*o.flags.OutputFormat); ok {
+		_, err := parseColumns(spec)
+		return err
 	}
 	_, err := o.flags.ToPrinter()
 	return err
@@ -100,13 +104,16 @@ func (o *Flags) Print(w io.Writer, v View) error {
 }
 
 func (o *Flags) printData(w io.Writer, v View) error {
-	printer, err := o.flags.ToPrinter()
-	if err != nil {
-		return err
-	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(v.Data)
 	if err != nil {
 		return fmt.Errorf("printing: %w", err)
+	}
+	if spec, ok := isColumns(*o.flags.OutputFormat); ok {
+		return o.printColumns(w, spec, fields)
+	}
+	printer, err := o.flags.ToPrinter()
+	if err != nil {
+		return err
 	}
 	object := &unstructured.Unstructured{Object: fields}
 	object.SetAPIVersion(Version)
