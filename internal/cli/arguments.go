@@ -26,7 +26,13 @@ func aCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	advice := "see " + cmd.CommandPath() + " --help"
-	if alike := cmd.SuggestionsFor(args[0]); len(alike) > 0 {
+	var names []string
+	for _, command := range cmd.Commands() {
+		if command.IsAvailableCommand() {
+			names = append(names, command.Name())
+		}
+	}
+	if alike := similar(args[0], names); len(alike) > 0 {
 		advice = "did you mean " + strings.Join(alike, " or ") + "?"
 	}
 	return fmt.Errorf("there is no command %q: %s", args[0], advice)

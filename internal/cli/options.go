@@ -14,7 +14,7 @@ import (
 )
 
 // maxTypos is how many letters may be wrong in what is taken for a typing error.
-const maxTypos = 3
+const maxTypos = 2
 
 // newOptionsCommand returns the command that lists the flags which every command has, as kubectl
 // options does.
@@ -92,16 +92,20 @@ func adviceOnFlag(cmd *cobra.Command, err error) string {
 	return "see " + cmd.CommandPath() + " --help"
 }
 
-// similar returns the names that somebody may have meant, by cobra's rules for commands.
+// similar returns the names that somebody may have meant, by cobra's rules for commands: those that
+// begin like that, or else those with the fewest letters wrong.
 func similar(name string, names []string) []string {
-	if len(name) < 2 { // a short flag is like everything
-		return nil
-	}
-	all := &cobra.Command{SuggestionsMinimumDistance: min(maxTypos, len(name)-1)}
+	all := &cobra.Command{}
 	for _, one := range names {
 		all.AddCommand(&cobra.Command{Use: one, Run: func(*cobra.Command, []string) {}})
 	}
-	return all.SuggestionsFor(name)
+	for typos := range min(maxTypos+1, len(name)) { // a short name is like everything
+		all.SuggestionsMinimumDistance = typos
+		if alike := all.SuggestionsFor(name); len(alike) > 0 {
+			return alike
+		}
+	}
+	return nil
 }
 
 // logLibraries has the libraries log to w, at a level above zero: client-go logs each request at 6.

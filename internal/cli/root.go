@@ -83,7 +83,6 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w: %s", err, adviceOnFlag(cmd, err))
 	})
-	root.SuggestionsMinimumDistance = maxTypos
 	cobra.EnableCommandSorting = false // what people need first comes first
 	hideGlobalFlags(root)
 	p.addFlags(root.PersistentFlags())

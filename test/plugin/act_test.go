@@ -242,7 +242,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	e := newEnv(t)
 	for says, args := range map[string][]string{
 		"give the name of one node: kubectl nodekeeper show NODE": {"show"},
-		"see kubectl nodekeeper list --help":                      {"list", "--what"},
+		"see kubectl nodekeeper list --help":                      {"list", "--xyz"},
 		"--state=gone is not known: use unreadable, restoring":    {"list", "--state=gone"},
 		"--sort-by=size is not known":                             {"list", "--sort-by=size"},
 		"allowed formats are":                                     {"list", "-o", "xml"},

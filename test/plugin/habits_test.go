@@ -22,7 +22,7 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	e.stop(w)
 	e.stop(p)
 
-	assert.Contains(t, e.refuses("lst"), "did you mean list or set?")
+	assert.Contains(t, e.refuses("lst"), "did you mean list?")
 	assert.Contains(t, e.refuses("expalin", node), "did you mean explain?")
 	assert.Contains(t, e.refuses("list", "--selectr=rack=r7"), "did you mean --selector?")
 	assert.Contains(t, e.refuses("list", "-n", "default"), "nodes are in no namespace")
