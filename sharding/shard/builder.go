@@ -1,14 +1,17 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -16,6 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
+
+// drainPriority puts hand-overs before work: with a long queue, the sharder would take this shard for
+// stuck.
+const drainPriority = 1000
 
 // Builder builds a controller that works on the objects of this shard only. Its methods are those of
 // controller-runtime's builder.Builder. It is not safe for concurrent use.
@@ -25,13 +32,23 @@ type Builder struct {
 	inner   *builder.Builder
 	options controller.Options
 
-	main         client.Object
-	onlyMetadata bool
+	main client.Object
+	// isMetadata says that only the metadata of the main objects is cached.
+	isMetadata bool
+	// others are the kinds of Owns and Watches.
+	others []cached
 }
 
-// ControllerManagedBy returns a builder of a controller that a manager of [Shard.NewManager] runs. Use
-// builder.ControllerManagedBy for a controller whose objects are not shared out: it works on all
-// objects of its kind, unless the kind is one of the shard's Kinds.
+// cached is a kind that a controller watches.
+type cached struct {
+	object     client.Object
+	isMetadata bool
+}
+
+// ControllerManagedBy returns a builder of a controller that the manager of [Shard.NewManager] runs. Use
+// builder.ControllerManagedBy for a controller whose objects are not shared out. It must not be one of
+// the shard's Kinds: the caches have only some of these objects, and nobody keeps two shards from
+// working on one.
 func (s *Shard) ControllerManagedBy(mgr manager.Manager) *Builder {
 	return &Builder{shard: s, mgr: mgr, inner: builder.ControllerManagedBy(mgr)}
 }
@@ -41,31 +58,38 @@ func (s *Shard) ControllerManagedBy(mgr manager.Manager) *Builder {
 func (b *Builder) For(object client.Object, opts ...builder.ForOption) *Builder {
 	b.main = object
 	for _, opt := range opts {
-		if opt == builder.ForOption(builder.OnlyMetadata) {
-			b.onlyMetadata = true
-		}
+		b.isMetadata = b.isMetadata || opt == builder.ForOption(builder.OnlyMetadata)
 	}
 	b.inner.For(object, opts...)
 	return b
 }
 
 // Owns adds a kind of children. Make it one of the shard's Kinds if it is a controlled resource of the
-// ring.
+// ring, and only then.
 func (b *Builder) Owns(object client.Object, opts ...builder.OwnsOption) *Builder {
+	other := cached{object: object}
+	for _, opt := range opts {
+		other.isMetadata = other.isMetadata || opt == builder.OwnsOption(builder.OnlyMetadata)
+	}
+	b.others = append(b.others, other)
 	b.inner.Owns(object, opts...)
 	return b
 }
 
 // Watches adds a kind whose events lead to main objects. Those of other shards are ignored.
 func (b *Builder) Watches(object client.Object, h handler.EventHandler, opts ...builder.WatchesOption) *Builder {
+	other := cached{object: object}
+	for _, opt := range opts {
+		other.isMetadata = other.isMetadata || opt == builder.WatchesOption(builder.OnlyMetadata)
+	}
+	b.others = append(b.others, other)
 	b.inner.Watches(object, h, opts...)
 	return b
 }
 
 // WatchesMetadata is Watches for metadata alone.
 func (b *Builder) WatchesMetadata(object client.Object, h handler.EventHandler, opts ...builder.WatchesOption) *Builder {
-	b.inner.WatchesMetadata(object, h, opts...)
-	return b
+	return b.Watches(object, h, append(opts, builder.OnlyMetadata)...)
 }
 
 // WatchesRawSource adds any source of requests.
@@ -89,7 +113,7 @@ func (b *Builder) WithOptions(o controller.Options) *Builder {
 
 // WithLogConstructor sets how requests are logged.
 func (b *Builder) WithLogConstructor(construct func(*reconcile.Request) logr.Logger) *Builder {
-	b.inner.WithLogConstructor(construct)
+	b.options.LogConstructor = construct
 	return b
 }
 
@@ -107,11 +131,84 @@ func (b *Builder) Complete(r reconcile.Reconciler) error {
 
 // Build adds the controller to the manager, and returns it.
 func (b *Builder) Build(r reconcile.Reconciler) (controller.Controller, error) {
-	if b.options.Reconciler == nil {
-		b.options.Reconciler = r
+	switch {
+	case r != nil && b.options.Reconciler != nil:
+		return nil, errors.New("reconciler was set via WithOptions() and via Build() or Complete()")
+	case r == nil:
+		r = b.options.Reconciler
 	}
-	if b.shard.options.Standalone {
-		return b.inner.WithOptions(b.options).Build(nilIfSet(b.options.Reconciler))
+	b.options.Reconciler = nil
+	if r != nil && !b.shard.options.Standalone {
+		var err error
+		if r, err = b.sharded(r); err != nil {
+			return nil, err
+		}
 	}
-	return b.build()
+	return b.inner.WithOptions(b.options).Build(r) //nolint:wrapcheck // nothing is added to it
+}
+
+// sharded returns the reconciler that answers the sharder, and makes the controller hear it.
+func (b *Builder) sharded(r reconcile.Reconciler) (reconcile.Reconciler, error) {
+	if b.main == nil {
+		return nil, errors.New("a sharded controller needs For: it says of which objects the requests are")
+	}
+	main, err := b.project(cached{b.main, b.isMetadata})
+	if err != nil {
+		return nil, err
+	}
+	wrapped, err := b.shard.Reconciler(main, r)
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range b.others {
+		object, err := b.project(other)
+		if err != nil {
+			return nil, err
+		}
+		b.shard.note(object)
+	}
+	b.options.NeedLeaderElection = new(false)
+	b.inner.WatchesRawSource(source.Kind(b.mgr.GetCache(), main, handoverHandler(), b.shard.handovers()))
+	return wrapped, nil
+}
+
+// project returns an object of the type by which a kind is cached.
+func (b *Builder) project(c cached) (client.Object, error) {
+	if !c.isMetadata {
+		return c.object, nil
+	}
+	kind, err := apiutil.GVKForObject(c.object, b.mgr.GetScheme())
+	if err != nil {
+		return nil, fmt.Errorf("finding the kind of %T: %w", c.object, err)
+	}
+	return metadataOf(kind), nil
+}
+
+// handovers passes what every controller must hear, whatever its own predicates say: that an object must
+// be given away, and that one is gone.
+func (s *Shard) handovers() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(e event.CreateEvent) bool { return s.isDraining(e.Object) },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return s.isDraining(e.ObjectNew) },
+		DeleteFunc:  func(event.DeleteEvent) bool { return true },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// handoverHandler enqueues hand-overs before everything else.
+func handoverHandler() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(q queue, o client.Object, priority int) {
+		req := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+		if q, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+			q.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, req)
+			return
+		}
+		q.Add(req)
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(q, e.Object, drainPriority) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { add(q, e.ObjectNew, drainPriority) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(q, e.Object, 0) },
+	}
 }

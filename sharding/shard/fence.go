@@ -16,7 +16,11 @@ func (s *Shard) Fence(ctx context.Context) (context.Context, context.CancelFunc)
 	if s.options.Standalone {
 		return context.WithCancel(ctx)
 	}
-	return s.right.bound(ctx, ErrLeaseLost)
+	ctx, cancel := s.right.bound(ctx, ErrLeaseLost)
+	if s.right.isLost() { // nobody may have noticed yet
+		<-ctx.Done()
+	}
+	return ctx, cancel
 }
 
 // newClient returns a function that makes a client that refuses requests when the shard may not act.
@@ -43,7 +47,7 @@ type fenced struct {
 }
 
 // RoundTrip sends a request unless the shard has lost the right to act, and cuts it off when it does. A
-// write waits until the shard holds its Lease; a read does not need it.
+// write waits until the right begins; a read does not need it.
 func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := f.of.right
 	if req.Method != http.MethodGet {

@@ -1,7 +1,7 @@
 package shard
 
 import (
-	"context"
+	"reflect"
 	"sync"
 	"time"
 
@@ -10,13 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// gate lets the controllers of one kind work on an object, or one of them give it away. It is safe for
-// concurrent use.
+// gate is between the controllers of one kind and the objects of that kind: either some of them work on
+// an object, or one of them gives it away. It is safe for concurrent use.
 type gate struct {
 	mu      sync.Mutex
 	objects map[client.ObjectKey]*passage
-	// isShared says that controllers see the kind by several caches, so that one can be behind another.
-	isShared bool
+	// views are the types by which controllers see the kind. Each has a cache of its own, so that with
+	// more than one a cache can be behind another.
+	views map[reflect.Type]bool
 }
 
 // passage is what the gate knows of an object.
@@ -25,18 +26,30 @@ type passage struct {
 	uid types.UID
 	// inside is how many controllers work on the object.
 	inside int
-	// isClosed says that one of them gives it away. The last that works on it closes empty.
+	// isClosed says that one of them gives it away.
 	isClosed bool
-	empty    chan struct{}
 	// given is the resourceVersion at which the object was given away, "" if it was not.
 	given string
+	// isOut says that it was given away: the answer of the API server has come.
+	isOut bool
 	// children is the note of the sharder on which children to wait for, and since when that was waited for:
 	// zero if they are there.
 	children string
 	since    time.Time
 }
 
-// enter begins work on an object. It reports false while the object is given away.
+// see notes a type by which a controller sees the kind.
+func (g *gate) see(view reflect.Type) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.views == nil {
+		g.views = map[reflect.Type]bool{}
+	}
+	g.views[view] = true
+}
+
+// enter begins work on an object. It reports false while the object is given away. Only after it has
+// entered can a controller rely on what a cache says about the object: see [gate.isGiven].
 func (g *gate) enter(key client.ObjectKey) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,48 +65,29 @@ func (g *gate) enter(key client.ObjectKey) bool {
 func (g *gate) leave(key client.ObjectKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := g.objects[key]
-	p.inside--
-	if p.inside == 0 && p.empty != nil {
-		close(p.empty)
-		p.empty = nil
-	}
+	g.objects[key].inside--
 	g.tidyLocked(key)
 }
 
-// close keeps controllers from beginning work on an object, and returns when none is at work on it. It
-// reports false if another controller gives the object away, or ctx ends. Call open afterwards if it
-// reports true.
-func (g *gate) close(ctx context.Context, key client.ObjectKey) bool {
+// close keeps controllers from beginning work on an object. It reports false, and closes nothing, while
+// one is at work on it or gives it away: this does not wait, as a reconciler that never returns would
+// stop its controller, too. Call open afterwards if it reports true.
+func (g *gate) close(key client.ObjectKey) bool {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	p := g.atLocked(key)
-	if p.isClosed {
-		g.mu.Unlock()
+	if p.isClosed || p.inside > 0 {
 		return false
 	}
 	p.isClosed = true
-	if p.inside == 0 {
-		g.mu.Unlock()
-		return true
-	}
-	empty := make(chan struct{})
-	p.empty = empty
-	g.mu.Unlock()
-	select {
-	case <-empty:
-		return true
-	case <-ctx.Done():
-		g.open(key)
-		return false
-	}
+	return true
 }
 
 // open lets controllers work on an object again.
 func (g *gate) open(key client.ObjectKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := g.atLocked(key)
-	p.isClosed, p.empty = false, nil
+	g.atLocked(key).isClosed = false
 	g.tidyLocked(key)
 }
 
@@ -102,15 +96,18 @@ func (g *gate) know(key client.ObjectKey, uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.atLocked(key)
-	p.uid, p.given = uid, ""
+	p.uid, p.given, p.isOut = uid, "", false
 }
 
-// isKnown reports whether an object was worked on, and not given away or forgotten since.
-func (g *gate) isKnown(key client.ObjectKey) bool {
+// known returns the uid of the object that was worked on, and was not given away or forgotten since, ""
+// if there is none.
+func (g *gate) known(key client.ObjectKey) types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := g.objects[key]
-	return p != nil && p.uid != ""
+	if p := g.objects[key]; p != nil {
+		return p.uid
+	}
+	return ""
 }
 
 // forget notes that a cache does not show an object any more. If that is the only one, what was given
@@ -123,8 +120,8 @@ func (g *gate) forget(key client.ObjectKey) {
 		return
 	}
 	p.uid, p.children, p.since = "", "", time.Time{}
-	if !g.isShared {
-		p.given = ""
+	if len(g.views) < 2 {
+		p.given, p.isOut = "", false
 	}
 	g.tidyLocked(key)
 }
@@ -134,7 +131,8 @@ func (g *gate) forget(key client.ObjectKey) {
 func (g *gate) give(key client.ObjectKey, version string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.atLocked(key).given = version
+	p := g.atLocked(key)
+	p.given, p.isOut = version, false
 }
 
 // gave notes that the object was given away.
@@ -142,19 +140,23 @@ func (g *gate) gave(key client.ObjectKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.atLocked(key)
-	p.uid, p.children, p.since = "", "", time.Time{}
+	p.uid, p.isOut, p.children, p.since = "", true, "", time.Time{}
 }
 
-// isGiven reports whether the object was given away after the version that a controller sees.
+// isOut reports whether the object as of a version was given away for certain.
+func (g *gate) isOut(key client.ObjectKey, version string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.objects[key]
+	return p != nil && p.isOut && !isLater(version, p.given)
+}
+
+// isGiven reports whether the object may have been given away after the version that a controller sees.
 func (g *gate) isGiven(key client.ObjectKey, version string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.objects[key]
-	if p == nil || p.given == "" {
-		return false
-	}
-	order, err := resourceversion.CompareResourceVersion(version, p.given)
-	return err != nil || order <= 0
+	return p != nil && p.given != "" && !isLater(version, p.given)
 }
 
 // waited returns since when the children that a note names have been waited for, and zero if they are
@@ -177,17 +179,16 @@ func (g *gate) arrived(key client.ObjectKey, note string) {
 	p.children, p.since = note, time.Time{}
 }
 
-// count returns how many objects this shard has worked on and still has.
-func (g *gate) count() int {
+// isAtWork reports whether a controller works on an object, or gives one away.
+func (g *gate) isAtWork() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := 0
 	for _, p := range g.objects {
-		if p.uid != "" {
-			n++
+		if p.inside > 0 || p.isClosed {
+			return true
 		}
 	}
-	return n
+	return false
 }
 
 func (g *gate) atLocked(key client.ObjectKey) *passage {
@@ -207,4 +208,10 @@ func (g *gate) tidyLocked(key client.ObjectKey) {
 	if p := g.objects[key]; p != nil && *p == (passage{}) {
 		delete(g.objects, key)
 	}
+}
+
+// isLater reports whether a resourceVersion is a later one than another.
+func isLater(version, other string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, other)
+	return err == nil && order > 0
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,7 +53,16 @@ type Options struct {
 	Standalone bool
 	// Acknowledged is called after this shard has given an object away, which it does not work on any
 	// more. Nil: nothing is called. It may be called by several goroutines at once.
-	Acknowledged func(kind string, object client.ObjectKey)
+	Acknowledged func(Acknowledgement)
+}
+
+// Acknowledgement is an object that a shard has given away.
+type Acknowledgement struct {
+	Kind schema.GroupVersionKind
+	Key  client.ObjectKey
+	UID  types.UID
+	// ResourceVersion is that of the write which gave it away.
+	ResourceVersion string
 }
 
 // completed returns the options with their defaults, or an error that says what is missing.
@@ -63,7 +74,7 @@ func (o Options) completed() (Options, error) {
 		o.LeaveTimeout = defaultLeaveTimeout
 	}
 	if o.Acknowledged == nil {
-		o.Acknowledged = func(string, client.ObjectKey) {}
+		o.Acknowledged = func(Acknowledgement) {}
 	}
 	o.LeaseDuration = shardlease.DefaultDuration(o.LeaseDuration)
 	if o.Standalone {

@@ -23,44 +23,54 @@ var start = time.Now() //nolint:gochecknoglobals // a reading of the monotonic c
 // sinceStart returns the time since the start of this process by the monotonic clock.
 func sinceStart() time.Duration { return time.Since(start) }
 
-// right is that of a shard to act: it begins with the first renewal of its Lease, lasts for a while
-// after the last renewal was sent, and does not come back. It is safe for concurrent use.
+// right is that of a shard to act. It begins some time after the first renewal of its Lease, see
+// [right.begin], lasts for a while after the last renewal was sent, and does not come back. It is safe
+// for concurrent use.
 type right struct {
 	// lasts is for how long after a renewal was sent.
 	lasts time.Duration
+	// clock returns the time, with that in which the machine is suspended, and steady without: sinceBoot
+	// and sinceStart but in tests.
+	clock, steady func() time.Duration
 
+	held         chan struct{} // closed by the first renewal
 	begun, ended chan struct{} // closed when it begins and ends
 	renewals     chan struct{} // tells that until has changed
 
 	mu sync.Mutex
-	// until is when it ends, see sinceBoot. It is zero if it has not begun.
-	until time.Duration
-	// suspended is for how long the machine has been suspended, at least, when the next renewal is sent.
-	suspended time.Duration
+	// until is when it ends by the clock. It is zero if no renewal is stored yet.
+	until     time.Duration
+	suspended time.Duration // at least, when the next renewal is sent
+	hasBegun  bool
 	isOver    bool
 }
 
 func newRight(lasts time.Duration) *right {
+	return newRightBy(lasts, sinceBoot, sinceStart)
+}
+
+func newRightBy(lasts time.Duration, clock, steady func() time.Duration) *right {
 	return &right{
-		lasts: lasts, begun: make(chan struct{}), ended: make(chan struct{}), renewals: make(chan struct{}, 1),
-		suspended: sinceBoot() - sinceStart(),
+		lasts: lasts, clock: clock, steady: steady, suspended: clock() - steady(),
+		held: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), renewals: make(chan struct{}, 1),
 	}
 }
 
-// renewed notes that a renewal is stored, and when it was sent. It reports whether the right should be
-// renewed again at once: the machine was suspended since the last time, perhaps before this renewal was
-// sent, and perhaps after.
-func (r *right) renewed(sent time.Time) (again bool) {
+// renewed notes that a renewal is stored, and when it was sent by the steady clock. It reports whether
+// the right should be renewed again at once: the machine was suspended since the last time, and nobody
+// knows whether before this renewal was sent or after, so that it counts for less.
+func (r *right) renewed(sent time.Duration) (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.checkLocked() // a renewal that comes too late changes nothing
 	if r.isOver {
 		return false
 	}
 	if r.until == 0 {
-		close(r.begun)
+		close(r.held)
 	}
-	r.until = sent.Sub(start) + r.suspended + r.lasts
-	suspended := sinceBoot() - sinceStart()
+	r.until = sent + r.suspended + r.lasts
+	suspended := r.clock() - r.steady()
 	again = suspended-r.suspended > r.lasts/10
 	r.suspended = suspended
 	select {
@@ -68,6 +78,16 @@ func (r *right) renewed(sent time.Time) (again bool) {
 	default:
 	}
 	return again
+}
+
+// begin lets the shard act. Its Lease must have been renewed.
+func (r *right) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.hasBegun {
+		r.hasBegun = true
+		close(r.begun)
+	}
 }
 
 // end ends the right.
@@ -84,13 +104,17 @@ func (r *right) endLocked() {
 	}
 }
 
+func (r *right) checkLocked() {
+	if r.until != 0 && r.clock() >= r.until {
+		r.endLocked()
+	}
+}
+
 // isLost reports whether the right is over by now.
 func (r *right) isLost() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.until != 0 && sinceBoot() >= r.until {
-		r.endLocked()
-	}
+	r.checkLocked()
 	return r.isOver
 }
 
@@ -98,13 +122,13 @@ func (r *right) isLost() bool {
 func (r *right) left() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.until - sinceBoot()
+	return r.until - r.clock()
 }
 
 // watch ends the right when it is over. It returns then, or when ctx ends.
 func (r *right) watch(ctx context.Context) {
 	select {
-	case <-r.begun:
+	case <-r.held:
 	case <-ctx.Done():
 		return
 	}
@@ -139,16 +163,12 @@ func (r *right) await(ctx context.Context) error {
 // bound returns a context that ends with ctx and with the right, in which case its cause is the error.
 func (r *right) bound(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stopped := make(chan struct{})
 	go func() {
 		select {
 		case <-r.ended:
 			cancel(cause)
-		case <-stopped:
+		case <-ctx.Done():
 		}
 	}()
-	return ctx, sync.OnceFunc(func() {
-		close(stopped)
-		cancel(nil)
-	})
+	return ctx, func() { cancel(nil) }
 }

@@ -1,19 +1,18 @@
 package shard
 
 import (
-	"context"
 	"fmt"
+	"reflect"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/kubernetes/scheme"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -29,12 +28,27 @@ type Shard struct {
 	keeper  *shardlease.Keeper
 	right   *right
 	metrics *observations
-	// live reads and writes without a cache, and is fenced. NewManager sets it.
+	// mgr is what NewManager has made. Live reads and writes without a cache, and is fenced.
+	mgr  manager.Manager
 	live client.Client
+	// caches are those of the shard's kinds.
+	caches caches
+	// acquired is the Lease as the first renewal of this process has stored it.
+	acquired atomic.Pointer[coordinationv1.Lease]
 
 	mu sync.Mutex
-	// gates are those of the kinds that controllers reconcile.
-	gates map[schema.GroupKind]*gate
+	// mains are the kinds that controllers reconcile.
+	mains map[schema.GroupKind]*mainKind
+}
+
+// mainKind is a kind that controllers reconcile.
+type mainKind struct {
+	gate *gate
+	kind schema.GroupVersionKind
+	// object is one of the type by which the first of the controllers sees the kind.
+	object client.Object
+	// isIdle says that the controller does nothing but answer the sharder.
+	isIdle bool
 }
 
 // New returns a shard. It does no I/O: the Lease is kept from the start of the manager on, see
@@ -44,7 +58,7 @@ func New(cfg *rest.Config, o Options) (*Shard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing a shard: %w", err)
 	}
-	s := &Shard{config: cfg, options: o, gates: map[schema.GroupKind]*gate{}}
+	s := &Shard{config: cfg, options: o, mains: map[schema.GroupKind]*mainKind{}}
 	if o.Standalone {
 		return s, nil
 	}
@@ -53,17 +67,13 @@ func New(cfg *rest.Config, o Options) (*Shard, error) {
 		return nil, fmt.Errorf("preparing a shard: %w", err)
 	}
 	s.right = newRight(renewDeadline(o.LeaseDuration))
-	s.metrics = newObservations(o.Ring)
+	s.metrics = newObservations(o.Ring, s.count)
 	s.keeper = shardlease.NewKeeper(shardlease.Config{
 		Client: leases, Namespace: o.Namespace, Name: o.Name, Duration: o.LeaseDuration,
 		Labels:      map[string]string{o.LabelPrefix.RingLabel(): o.Ring},
 		Annotations: map[string]string{o.LabelPrefix.ProtocolAnnotation(): v1alpha1.Protocol2},
-		Renewed: func() {
-			if s.right.renewed(s.keeper.LastRenewal()) {
-				s.keeper.Renew()
-			}
-		},
-		Lost: s.right.end,
+		Renewed:     s.renewed,
+		Lost:        s.right.end,
 	})
 	return s, nil
 }
@@ -71,6 +81,24 @@ func New(cfg *rest.Config, o Options) (*Shard, error) {
 // renewDeadline returns for how long a shard may act after it sent a renewal. The sharder moves its
 // objects at the earliest after three times as long.
 func renewDeadline(duration time.Duration) time.Duration { return duration * 2 / 3 }
+
+// renewed notes that a renewal is stored.
+func (s *Shard) renewed() {
+	if s.acquired.Load() == nil {
+		s.acquired.Store(s.keeper.First())
+	}
+	if s.right.renewed(s.keeper.LastRenewal().Sub(start)) {
+		s.keeper.Renew()
+	}
+}
+
+// since returns the resourceVersion at which this process has got its Lease, "" if it has not.
+func (s *Shard) since() string {
+	if l := s.acquired.Load(); l != nil {
+		return l.ResourceVersion
+	}
+	return ""
+}
 
 // NewManager returns a manager whose caches of the shard's Kinds hold only the objects of this shard, and
 // whose client is fenced. Options work as usual otherwise; leader election, too, for controllers that
@@ -87,9 +115,9 @@ func (s *Shard) NewManager(o manager.Options) (manager.Manager, error) {
 	if o.Scheme == nil {
 		o.Scheme = scheme.Scheme
 	}
-	byObject, err := s.filtered(o.Cache.ByObject, o.Scheme)
+	byObject, err := s.filtered(o.Cache, o.Scheme)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("preparing the caches of a shard: %w", err)
 	}
 	o.Cache.ByObject = byObject
 	o.NewClient = s.newClient(o.NewClient)
@@ -101,90 +129,65 @@ func (s *Shard) NewManager(o manager.Options) (manager.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
+	s.mgr = mgr
 	return &sharded{Manager: mgr, shard: s}, nil
 }
 
-// filtered returns which objects of each kind are cached: of the Kinds, those of this shard alone.
-func (s *Shard) filtered(byObject map[client.Object]cache.ByObject, scheme *runtime.Scheme) (map[client.Object]cache.ByObject, error) {
-	own, err := labels.NewRequirement(s.options.LabelPrefix.ShardLabel(s.options.Ring), selection.Equals, []string{s.options.Name})
-	if err != nil {
-		return nil, fmt.Errorf("selecting the objects of ring %q: %w", s.options.Ring, err)
-	}
-	filtered, given := map[client.Object]cache.ByObject{}, map[schema.GroupKind]client.Object{}
-	for object, by := range byObject {
-		kind, err := apiutil.GVKForObject(object, scheme)
-		if err != nil {
-			return nil, fmt.Errorf("reading the options of the cache: %w", err)
-		}
-		filtered[object], given[kind.GroupKind()] = by, object
-	}
-	for _, object := range s.options.Kinds {
-		kind, err := apiutil.GVKForObject(object, scheme)
-		if err != nil {
-			return nil, fmt.Errorf("Kinds has %T, which the scheme of the manager does not know: %w", object, err)
-		}
-		if other, ok := given[kind.GroupKind()]; ok {
-			object = other
-		}
-		filtered[object] = narrow(filtered[object], *own)
-	}
-	return filtered, nil
+// shares reports whether a kind is one of the shard's.
+func (s *Shard) shares(kind schema.GroupVersionKind) bool {
+	return slices.ContainsFunc(s.options.Kinds, func(object client.Object) bool {
+		own, err := apiutil.GVKForObject(object, s.mgr.GetScheme())
+		return err == nil && own == kind
+	})
 }
 
-// narrow adds a requirement to what is cached.
-func narrow(by cache.ByObject, own labels.Requirement) cache.ByObject {
-	by.Label = also(by.Label, own)
-	namespaces := by.Namespaces
-	by.Namespaces = nil
-	for name, config := range namespaces {
-		if config.LabelSelector != nil {
-			config.LabelSelector = also(config.LabelSelector, own)
-		}
-		if by.Namespaces == nil {
-			by.Namespaces = map[string]cache.Config{}
-		}
-		by.Namespaces[name] = config
+// note notes by which type a kind is cached, if it is one of the shard's.
+func (s *Shard) note(object client.Object) {
+	if kind, err := apiutil.GVKForObject(object, s.mgr.GetScheme()); err == nil && s.shares(kind) {
+		s.caches.add(kind.GroupKind(), object)
 	}
-	return by
 }
 
-func also(selector labels.Selector, own labels.Requirement) labels.Selector {
-	if selector == nil {
-		selector = labels.Everything()
-	}
-	return selector.Add(own)
-}
-
-// gateOf returns the gate of a kind, or nil unless it is one of the shard's.
-func (s *Shard) gateOf(kind schema.GroupKind, scheme *runtime.Scheme) *gate {
+// gateOf returns the gate of a kind that a controller reconciles by the type of an object.
+func (s *Shard) gateOf(kind schema.GroupVersionKind, object client.Object) *gate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, object := range s.options.Kinds {
-		if own, err := apiutil.GVKForObject(object, scheme); err != nil || own.GroupKind() != kind {
-			continue
-		}
-		if s.gates[kind] == nil {
-			s.gates[kind] = &gate{}
-			s.metrics.observe(s.gates[kind])
-		}
-		return s.gates[kind]
+	main := s.mains[kind.GroupKind()]
+	if main == nil {
+		main = &mainKind{gate: &gate{}, kind: kind, object: object}
+		s.mains[kind.GroupKind()] = main
 	}
-	return nil
+	main.gate.see(reflect.TypeOf(object))
+	return main.gate
 }
 
-// leave tells the sharder that this shard gives its objects away, and returns when it has none, after
-// LeaveTimeout, or when ctx ends.
-func (s *Shard) leave(ctx context.Context, isEmpty func(context.Context) bool) {
-	ctx, cancel := context.WithTimeout(ctx, s.options.LeaveTimeout)
-	defer cancel()
-	s.keeper.Annotate(s.options.LabelPrefix.LeavingAnnotation(), "true")
-	tick := time.NewTicker(leavePeriod)
-	defer tick.Stop()
-	for !isEmpty(ctx) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+// reconciled returns the kinds that controllers reconcile.
+func (s *Shard) reconciled() []*mainKind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*mainKind
+	for _, m := range s.mains {
+		if !m.isIdle {
+			all = append(all, m)
 		}
 	}
+	return all
+}
+
+// isReconciled reports whether a controller answers the sharder about a kind.
+func (s *Shard) isReconciled(kind schema.GroupKind) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mains[kind] != nil
+}
+
+func (s *Shard) setIdle(kind schema.GroupKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mains[kind].isIdle = true
+}
+
+// isAtWork reports whether a reconciler has not returned.
+func (s *Shard) isAtWork() bool {
+	return slices.ContainsFunc(s.reconciled(), func(m *mainKind) bool { return m.gate.isAtWork() })
 }

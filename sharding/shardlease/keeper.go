@@ -349,6 +349,10 @@ func (k *Keeper) restart(stored *coordinationv1.Lease) {
 	}
 }
 
+// First returns the Lease as the first renewal of this process has stored it, or, if somebody else has
+// written the Lease since, the first one after that. It is nil if there is none. It must not be modified.
+func (k *Keeper) First() *coordinationv1.Lease { return k.first.Load() }
+
 // HasStored reports whether a Lease is the own one, as the first renewal of this process or a later one
 // has stored it.
 func (k *Keeper) HasStored(l *coordinationv1.Lease) bool {
