@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func (s *script) acknowledge(ctx context.Context) {
 
 // send sends a request, and returns what comes back.
 func (s *script) send(ctx context.Context, method, path, body string) []byte {
-	req, err := http.NewRequestWithContext(ctx, method, s.c.config.Host+path, bytes.NewBufferString(body))
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(s.c.config.Host, "/")+path, bytes.NewBufferString(body))
 	if err != nil {
 		s.problem(err.Error())
 		return nil
