@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -9,8 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"reflect"
 )
 
 var key = client.ObjectKey{Namespace: "default", Name: "s1"}
@@ -73,7 +72,7 @@ func TestGateForgetsWhatTheCacheDoesNotShow(t *testing.T) {
 	assert.True(t, two.isGiven(key, "10"))
 }
 
-// TestGateForgetsNobodyAtWork: entering and leaving leaves nothing behind.
+// TestGateIsEmptyAgain: entering and leaving leaves nothing behind.
 func TestGateIsEmptyAgain(t *testing.T) {
 	t.Parallel()
 	g := &gate{}

@@ -100,13 +100,13 @@ func (o Options) completed() (Options, error) {
 func (o Options) validate() error {
 	var problems []error
 	if o.Ring == "" {
-		problems = append(problems, errors.New("Ring is empty: set it to the name of the ClusterRing"))
+		problems = append(problems, errors.New("set Ring to the name of the ClusterRing"))
 	}
 	if len(o.Kinds) == 0 {
-		problems = append(problems, errors.New("Kinds is empty: name the kinds of the ring's resources"))
+		problems = append(problems, errors.New("set Kinds to the kinds of the ring's resources"))
 	}
 	if slices.Contains(o.Kinds, nil) {
-		problems = append(problems, errors.New("Kinds has nil"))
+		problems = append(problems, errors.New("one of the Kinds is nil"))
 	}
 	if invalid := validation.IsDNS1123Subdomain(o.Name); len(invalid) > 0 { // a Lease has it
 		problems = append(problems, fmt.Errorf("the name of the shard, %q, %s", o.Name, invalid[0]))

@@ -35,14 +35,14 @@ func TestOptionsSayWhatIsMissing(t *testing.T) {
 		change func(*Options)
 		says   string
 	}{
-		"no ring":                     {func(o *Options) { o.Ring = "" }, "Ring is empty"},
-		"no kinds":                    {func(o *Options) { o.Kinds = nil }, "Kinds is empty"},
+		"no ring":                     {func(o *Options) { o.Ring = "" }, "set Ring"},
+		"no kinds":                    {func(o *Options) { o.Kinds = nil }, "set Kinds"},
 		"a name that no Lease has":    {func(o *Options) { o.Name = "Web_0" }, `"Web_0"`},
 		"a name that is no value":     {func(o *Options) { o.Name = longName }, "is no label value"},
 		"half a second":               {func(o *Options) { o.LeaseDuration = 1500 * time.Millisecond }, "whole seconds"},
 		"a timeout that is over":      {func(o *Options) { o.LeaveTimeout = -time.Second }, "negative"},
 		"the name of the sharder":     {func(o *Options) { o.Name = "sharder" }, "is the sharder's"},
-		"a kind that nobody can know": {func(o *Options) { o.Kinds = []client.Object{nil} }, "Kinds"},
+		"a kind that nobody can know": {func(o *Options) { o.Kinds = []client.Object{nil} }, "one of the Kinds is nil"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

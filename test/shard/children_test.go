@@ -176,7 +176,7 @@ func TestWritesPerMove(t *testing.T) {
 		assert.Equal(t, before["secrets/"+name], handover["secrets/"+name], "%s stays", name)
 	}
 	require.NoError(t, second.Kill())
-	c.has("web-0", n)
+	c.has(n)
 	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0") }, "the first has all again")
 	death := c.writes()
 	for _, name := range moved {

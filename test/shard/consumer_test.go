@@ -83,12 +83,13 @@ func consumer(t *testing.T, root, run string, sharded bool) string {
 	} else {
 		imports = append(imports, "sigs.k8s.io/controller-runtime/pkg/builder")
 	}
-	requires := fmt.Sprintf("module example.com/website\n\ngo 1.26.0\n\nrequire nodekeeper.dev v0.0.0\n\nreplace nodekeeper.dev => %s\n", root)
+	var requires strings.Builder
+	fmt.Fprintf(&requires, "module example.com/website\n\ngo 1.26.0\n\nrequire nodekeeper.dev v0.0.0\n\nreplace nodekeeper.dev => %s\n", root)
 	for _, module := range []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "sigs.k8s.io/controller-runtime"} {
-		requires += fmt.Sprintf("\nrequire %s %s\n", module, version(module))
+		fmt.Fprintf(&requires, "\nrequire %s %s\n", module, version(module))
 	}
 	for name, content := range map[string]string{
-		"go.mod": requires, "go.sum": string(sums), "website.go": string(main),
+		"go.mod": requires.String(), "go.sum": string(sums), "website.go": string(main),
 		"run.go": "package main\n\nimport (\n\t\"" + strings.Join(imports, "\"\n\t\"") + "\"\n\n\tappsv1 \"k8s.io/api/apps/v1\"\n)\n\n" + run,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))

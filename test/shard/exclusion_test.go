@@ -33,7 +33,7 @@ var (
 
 const (
 	// duringLease is short, so that shards die often. On a machine that is busy some die of that alone.
-	duringLease = 3 * time.Second
+	duringLease = 4 * time.Second
 	// longFreeze is longer than a shard may act without a renewal.
 	longFreeze = duringLease
 	// changePeriod is the time between two changes of random Secrets, so that there is always work.
@@ -116,13 +116,13 @@ func (x *chaos) act(ctx context.Context) {
 		assert.NoError(x.t, v.program.Kill())
 		x.gone(v)
 	case 3:
-		x.freeze(ctx, v, longFreeze+time.Duration(x.random.IntN(9000))*time.Millisecond)
+		x.freeze(ctx, v, longFreeze+time.Duration(x.random.IntN(10000))*time.Millisecond)
 	case 4:
 		x.freeze(ctx, v, 200*time.Millisecond)
 	case 5:
 		x.done["partition"]++
 		heal := v.proxy.Inject(away{})
-		x.pause(ctx, time.Duration(x.random.IntN(9000))*time.Millisecond)
+		x.pause(ctx, time.Duration(x.random.IntN(10000))*time.Millisecond)
 		heal()
 	case 6:
 		x.done["restart"]++ // under its name, with objects left

@@ -29,7 +29,7 @@ func TestControllerWithoutEventsAcknowledges(t *testing.T) {
 	c.replica("web-0", setup{controllers: func(r *replica) error {
 		return r.shard.ControllerManagedBy(r.mgr).For(&corev1.Secret{}, builder.WithPredicates(nothing)).WithEventFilter(nothing).Complete(w)
 	}})
-	c.has("web-0", 20)
+	c.has(20)
 	c.shardByHand("web-1")
 	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "it gives away what it must")
 	assert.Zero(t, w.total())
@@ -67,7 +67,7 @@ func TestControllersOfAKindShareAGate(t *testing.T) {
 		}
 		return r.shard.ControllerManagedBy(r.mgr).For(&corev1.Secret{}, builder.OnlyMetadata).Named("fast").Complete(fast)
 	}})
-	c.has("web-0", 30)
+	c.has(30)
 	<-begun
 	c.eventually(func(t *assert.CollectT) { assert.GreaterOrEqual(t, fast.total(), 30) }, "one of them is stuck")
 	c.shardByHand("web-1")
@@ -175,11 +175,11 @@ func TestLeaveTimeout(t *testing.T) {
 	began := time.Now()
 	r.stop()
 	c.eventually(func(t *assert.CollectT) {
-		assert.Equal(t, "true", c.lease(t, "web-0").Annotations[prefix.LeavingAnnotation()])
+		assert.Equal(t, "true", c.lease(t).Annotations[prefix.LeavingAnnotation()])
 	}, "it says so")
 	require.NoError(t, r.wait())
 	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second)
-	assert.Empty(t, *c.lease(t, "web-0").Spec.HolderIdentity)
+	assert.Empty(t, *c.lease(t).Spec.HolderIdentity)
 }
 
 // TestShardThatComesBackWaits: a shard that has released its Lease with objects left, and takes it again, does not act while the sharder may just be

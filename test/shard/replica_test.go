@@ -143,10 +143,10 @@ func (c *cluster) shardByHand(name string) {
 	require.NoError(c.t, c.Create(c.t.Context(), l))
 }
 
-// lease returns a Lease.
-func (c *cluster) lease(t require.TestingT, name string) *coordinationv1.Lease {
+// lease returns the Lease of web-0.
+func (c *cluster) lease(t require.TestingT) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{}
-	require.NoError(t, c.Get(c.t.Context(), types.NamespacedName{Namespace: c.namespace, Name: name}, l))
+	require.NoError(t, c.Get(c.t.Context(), types.NamespacedName{Namespace: c.namespace, Name: "web-0"}, l))
 	return l
 }
 
@@ -156,10 +156,10 @@ func (c *cluster) patch(o client.Object, patch string) {
 	require.NoError(c.t, c.Patch(c.t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// has waits until a shard has n Secrets and the ring is at rest.
-func (c *cluster) has(name string, n int) {
+// has waits until web-0 has all of n Secrets.
+func (c *cluster) has(n int) {
 	c.t.Helper()
-	c.eventually(func(t *assert.CollectT) { assert.Equal(t, map[string]int{name: n}, c.owners(t)) }, name+" has all")
+	c.eventually(func(t *assert.CollectT) { assert.Equal(t, map[string]int{"web-0": n}, c.owners(t)) }, "web-0 has all")
 }
 
 // names returns the names of the objects that it was called for.

@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -33,7 +34,7 @@ func TestShardWithoutAPIServerStops(t *testing.T) {
 	w := &work{}
 	w.do = func(ctx context.Context, _ reconcile.Request) error {
 		<-ctx.Done()
-		if context.Cause(ctx) == shard.ErrLeaseLost {
+		if errors.Is(context.Cause(ctx), shard.ErrLeaseLost) {
 			ended.Add(1)
 		}
 		return nil
@@ -109,7 +110,7 @@ func TestExampleThatLostItsLeaseExits(t *testing.T) {
 	c.secrets(3)
 	p := c.example("web-0", filepath.Join(t.TempDir(), "journal"), "--lease-duration=6s")
 	c.eventually(func(t *assert.CollectT) { c.hasChecksums(t, 3) }, "it works")
-	c.patch(c.lease(t, "web-0"), `{"spec":{"holderIdentity":"sharder"}}`)
+	c.patch(c.lease(t), `{"spec":{"holderIdentity":"sharder"}}`)
 	select {
 	case <-p.Done():
 	case <-time.After(patience):
@@ -117,7 +118,7 @@ func TestExampleThatLostItsLeaseExits(t *testing.T) {
 	}
 	assert.Equal(t, 1, p.ExitCode())
 	assert.Contains(t, p.Output(), shard.ErrLeaseLost.Error())
-	assert.Equal(t, "sharder", *c.lease(t, "web-0").Spec.HolderIdentity, "it does not take it again")
+	assert.Equal(t, "sharder", *c.lease(t).Spec.HolderIdentity, "it does not take it again")
 }
 
 // TestShardOfAnotherHolderWaits: nobody acts without the Lease.
@@ -126,8 +127,8 @@ func TestShardOfAnotherHolderWaits(t *testing.T) {
 	c := newCluster(t)
 	c.shardByHand("web-0")
 	c.secrets(3)
-	c.has("web-0", 3)
-	c.patch(c.lease(t, "web-0"), `{"spec":{"holderIdentity":"somebody"}}`)
+	c.has(3)
+	c.patch(c.lease(t), `{"spec":{"holderIdentity":"somebody"}}`)
 	w := &work{}
 	r := c.replica("web-0", with(w))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -134,7 +134,7 @@ func TestScriptsAreShards(t *testing.T) {
 			c := newCluster(t)
 			c.secrets(30)
 			c.script("web-0", protocol)
-			c.has("web-0", 30)
+			c.has(30)
 			w := &work{}
 			s := with(w)
 			s.options.LeaveTimeout = patience
@@ -143,7 +143,7 @@ func TestScriptsAreShards(t *testing.T) {
 			assert.Len(t, c.names("web-1"), len(w.names()))
 			r.stop()
 			require.NoError(t, r.wait())
-			c.has("web-0", 30)
+			c.has(30)
 		})
 	}
 }
