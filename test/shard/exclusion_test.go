@@ -158,6 +158,9 @@ func (*chaos) pause(_ context.Context, d time.Duration) { <-time.After(d) }
 // their names, and lose answers of the API server.
 // It runs before the other tests: their shards would take its time.
 func TestExclusion(t *testing.T) {
+	if underRace {
+		t.Skip("the programs are built without the race detector")
+	}
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
