@@ -159,23 +159,37 @@ func (r *reconciler) missingByName(ctx context.Context, object, main client.Obje
 	if err != nil {
 		return err.Error()
 	}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	err = r.live.List(ctx, list, client.InNamespace(main.GetNamespace()), client.MatchingLabels{r.shardLabel(): r.shard.options.Name})
-	if err != nil {
-		return err.Error()
+	scopes := []string{main.GetNamespace()}
+	if scopes[0] == "" {
+		scopes = r.shard.scopes(kind.GroupKind())
 	}
-	for _, child := range list.Items {
-		if owner := metav1.GetControllerOf(&child); owner == nil || owner.UID != main.GetUID() {
-			continue
+	for _, namespace := range scopes {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		err = r.live.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{r.shardLabel(): r.shard.options.Name})
+		if err != nil {
+			return err.Error()
 		}
-		cached := emptyOf(object)
-		if err := r.cache.Get(ctx, client.ObjectKeyFromObject(&child), cached); err != nil {
-			return fmt.Sprintf("%s: %v", child.Name, err)
+		for _, child := range list.Items {
+			if missing := r.missingChild(ctx, object, main, &child); missing != "" {
+				return missing
+			}
 		}
-		if isLater(child.ResourceVersion, cached.GetResourceVersion()) {
-			return child.Name + " is newer than in the cache"
-		}
+	}
+	return ""
+}
+
+// missingChild returns what a cache lacks of an object if that is a child.
+func (r *reconciler) missingChild(ctx context.Context, object, main client.Object, child *metav1.PartialObjectMetadata) string {
+	if owner := metav1.GetControllerOf(child); owner == nil || owner.UID != main.GetUID() {
+		return ""
+	}
+	cached := emptyOf(object)
+	if err := r.cache.Get(ctx, client.ObjectKeyFromObject(child), cached); err != nil {
+		return fmt.Sprintf("%s: %v", child.Name, err)
+	}
+	if isLater(child.ResourceVersion, cached.GetResourceVersion()) {
+		return child.Name + " is newer than in the cache"
 	}
 	return ""
 }

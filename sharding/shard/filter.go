@@ -3,6 +3,7 @@ package shard
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,8 +44,30 @@ func (s *Shard) filtered(o cache.Options, scheme *runtime.Scheme) (map[client.Ob
 			return nil, fmt.Errorf("%s: %w", kind.Kind, err)
 		}
 		filtered[object], given[kind] = by, object
+		s.namespaces[kind.GroupKind()] = namespacesOf(by, o)
 	}
 	return filtered, nil
+}
+
+// namespacesOf returns the namespaces of which objects are cached, none for all.
+func namespacesOf(by cache.ByObject, o cache.Options) []string {
+	configs := by.Namespaces
+	if configs == nil {
+		configs = o.DefaultNamespaces
+	}
+	if _, ok := configs[cache.AllNamespaces]; ok {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(configs))
+}
+
+// scopes returns the namespaces that must be listed to find all objects of a kind that this shard can have:
+// it may have no right to list others.
+func (s *Shard) scopes(kind schema.GroupKind) []string {
+	if namespaces := s.namespaces[kind]; len(namespaces) > 0 {
+		return namespaces
+	}
+	return []string{cache.AllNamespaces}
 }
 
 // narrow adds a requirement to what is cached of a kind. It takes selectors from where the cache would

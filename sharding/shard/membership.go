@@ -51,12 +51,18 @@ func (s *Shard) begin(ctx context.Context) {
 
 // hasObjects reports whether main objects have the label of this shard, or nobody knows.
 func (s *Shard) hasObjects(ctx context.Context) bool {
+	own := client.MatchingLabels{s.options.LabelPrefix.ShardLabel(s.options.Ring): s.options.Name}
 	for _, m := range s.reconciled() {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(m.kind.GroupVersion().WithKind(m.kind.Kind + "List"))
-		own := client.MatchingLabels{s.options.LabelPrefix.ShardLabel(s.options.Ring): s.options.Name}
-		if err := s.live.List(ctx, list, own, client.Limit(1)); err != nil || len(list.Items) > 0 {
-			return true
+		for _, namespace := range s.scopes(m.kind.GroupKind()) {
+			list := &metav1.PartialObjectMetadataList{}
+			list.SetGroupVersionKind(m.kind.GroupVersion().WithKind(m.kind.Kind + "List"))
+			err := s.live.List(ctx, list, own, client.InNamespace(namespace), client.Limit(1))
+			if err != nil {
+				logf.FromContext(ctx).Info("Looking for former objects of this shard failed, retrying", "kind", m.kind.Kind, "error", err.Error())
+			}
+			if err != nil || len(list.Items) > 0 {
+				return true
+			}
 		}
 	}
 	return false

@@ -94,3 +94,24 @@ func TestCachesHoldOnlyOwnObjects(t *testing.T) {
 	_, err = s.filtered(cache.Options{DefaultNamespaces: map[string]cache.Config{"team": {LabelSelector: labels.Everything()}}}, scheme.Scheme)
 	assert.ErrorContains(t, err, "repeat it")
 }
+
+// TestShardListsOnlyWhatItCaches: it may have no right to list more.
+func TestShardListsOnlyWhatItCaches(t *testing.T) {
+	t.Parallel()
+	kind := corev1.SchemeGroupVersion.WithKind("Secret").GroupKind()
+	for name, tc := range map[string]struct {
+		given cache.Options
+		want  []string
+	}{
+		"all namespaces":        {cache.Options{}, []string{""}},
+		"the default ones":      {cache.Options{DefaultNamespaces: map[string]cache.Config{"b": {}, "a": {}}}, []string{"a", "b"}},
+		"its own":               {cache.Options{DefaultNamespaces: map[string]cache.Config{"b": {}}, ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {Namespaces: map[string]cache.Config{"c": {}}}}}, []string{"c"}},
+		"all, and some of them": {cache.Options{DefaultNamespaces: map[string]cache.Config{"b": {}, cache.AllNamespaces: {}}}, []string{""}},
+	} {
+		s, err := New(&rest.Config{}, Options{Ring: "website", Kinds: []client.Object{&corev1.Secret{}}, Name: "web-0", Namespace: "web-system"})
+		require.NoError(t, err)
+		_, err = s.filtered(tc.given, scheme.Scheme)
+		require.NoError(t, err)
+		assert.Equal(t, tc.want, s.scopes(kind), name)
+	}
+}

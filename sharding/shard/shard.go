@@ -31,6 +31,8 @@ type Shard struct {
 	// mgr is what NewManager has made. Live reads and writes without a cache, and is fenced.
 	mgr  manager.Manager
 	live client.Client
+	// namespaces are those of which a kind is cached, none for all.
+	namespaces map[schema.GroupKind][]string
 	// caches are those of the shard's kinds.
 	caches caches
 	// acquired is the Lease as the first renewal of this process has stored it.
@@ -58,7 +60,7 @@ func New(cfg *rest.Config, o Options) (*Shard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing a shard: %w", err)
 	}
-	s := &Shard{config: cfg, options: o, mains: map[schema.GroupKind]*mainKind{}}
+	s := &Shard{config: cfg, options: o, mains: map[schema.GroupKind]*mainKind{}, namespaces: map[schema.GroupKind][]string{}}
 	if o.Standalone {
 		return s, nil
 	}
