@@ -59,12 +59,14 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	detector := rewind.New()
 	mgr, err := service.New(ctx, service.Config{
 		Program: program, Options: &opts.Options, Cache: opts.cache(), Rewind: detector, Permissions: opts.permissions(),
+		Check: opts.certificate().Check,
 	})
 	if err != nil {
 		return err
 	}
-	about := settings.Of(fs).Annotations(version.Version)
-	member, err := service.Join(mgr, ring.Config{Config: shardlease.Config{Annotations: about}, Group: program, Standby: true}, &opts.Options)
+	own := settings.Of(fs)
+	about := shardlease.Config{Annotations: own.Annotations(version.Version)}
+	member, err := service.Join(mgr, ring.Config{Config: about, Group: program, Standby: true}, &opts.Options)
 	if err != nil {
 		return err
 	}
@@ -74,8 +76,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	handler := &admission.Handler{
-		Records: &records.Records{Cache: mgr.GetCache(), Namespace: opts.MetadataNamespace},
-		View:    opts.View, Policy: policy, HeldBack: opts.heldBack, Gate: opts.gate, Behind: behind, Metrics: counts,
+		Records:    &records.Records{Cache: mgr.GetCache(), Namespace: opts.MetadataNamespace},
+		Processors: &admission.Peers{Leases: mgr.GetCache(), Namespace: opts.MembershipNamespace, Settings: own},
+		View:       opts.View, Policy: policy, HeldBack: opts.heldBack, Gate: opts.gate, Behind: behind, Metrics: counts,
 	}
 	if err := serve(mgr, &opts, handler, member); err != nil {
 		return fmt.Errorf("preparing the webhook: %w", err)
