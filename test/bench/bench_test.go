@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +70,30 @@ func TestRequestsDoNotGrowWhenWatchesAreCut(t *testing.T) {
 	}
 	assert.Empty(t, excess, "%s", out)
 }
+
+// TestWebhookSavesTheWriteOfARestore: the first version of each returned Node that a watcher sees has its labels, and nobody patches it.
+func TestWebhookSavesTheWriteOfARestore(t *testing.T) {
+	const replicas, maxWrites = 2, 5.5 // five of transactions and records are the least: two less than without
+	out := &strings.Builder{}
+	excess := []string{"never counted"}
+	for attempt := 0; attempt < attempts && len(excess) > 0; attempt++ {
+		r := &report{out: out}
+		o := &options{nodes: 5 * webhookRate, replicas: []int{replicas}, churn: 3 * time.Second, churnRate: webhookRate, setup: setup{webhook: true}}
+		require.NoError(t, measure(t.Context(), r, o, replicas))
+		r.figures = slices.DeleteFunc(r.figures, func(f figure) bool { return f.name != "churn" }) // before, records are as the bare client left them
+		require.NotEmpty(t, r.figures)
+		assert.Zero(t, r.value("created to restored, p100"), "%s", out)
+		perNode := r.perNode()
+		assert.Zero(t, perNode[call{"nodes", "PATCH"}], "%s", out)
+		require.GreaterOrEqual(t, perNode[call{"configmaps", "POST"}], 1.9, "not all were counted")
+		maps.DeleteFunc(perNode, func(one call, _ float64) bool { return one.resource != "configmaps" })
+		excess = excessOf(perNode, maxWrites, 2)
+	}
+	assert.Empty(t, excess, "%s", out)
+}
+
+// webhookRate is how many nodes a second come and go there.
+const webhookRate = 10
 
 // excessOf says which requests are more than they may be, without those that grow with the time that things take.
 func excessOf(perNode calls, maxWrites, maxReads float64) (excess []string) {

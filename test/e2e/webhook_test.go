@@ -54,6 +54,18 @@ func (s *site) run(args ...string) *programs.Program {
 	return p
 }
 
+// runDiffering starts a webhook with other flags than the processors, and returns when the API server asks it.
+func (s *site) runDiffering(args ...string) {
+	s.t.Helper()
+	p := s.start("webhook", s.kubeconfig, append(s.Flags(), args...)...)
+	s.ready(p)
+	s.eventually(func(c *assert.CollectT) {
+		asked := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.prefix + "asked"}}
+		assert.NoError(c, s.client.Create(s.t.Context(), asked, client.DryRunAll))
+		assert.Equal(c, labels.Pending, asked.Labels[labels.Marker], "it is uncertain about every node")
+	}, "the API server asks %s", p.Identity)
+}
+
 // kubelet returns a client that is the kubelet of a node.
 func (e *env) kubelet(node string) client.Client {
 	e.t.Helper()
@@ -159,6 +171,11 @@ func TestWebhookThatFailsHoldsUpNobody(t *testing.T) {
 	for what, fail := range map[string]func(w *site, p *programs.Program){
 		"down":    func(w *site, p *programs.Program) { require.NoError(w.t, p.Kill()) },
 		"stopped": func(w *site, p *programs.Program) { require.NoError(w.t, p.Freeze(w.t.Context())) },
+		"slow": func(w *site, p *programs.Program) { // by two seconds more than the API server waits
+			require.NoError(w.t, p.Freeze(w.t.Context()))
+			thaw := time.AfterFunc(3*time.Second, func() { assert.NoError(w.t, p.Signal(syscall.SIGCONT)) })
+			w.t.Cleanup(func() { thaw.Stop() })
+		},
 		"not trusted": func(w *site, p *programs.Program) {
 			require.NoError(w.t, p.Kill()) // it would mend the configuration
 			foreign := &corev1.Secret{}
