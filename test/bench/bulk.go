@@ -111,7 +111,7 @@ func (c *cluster) startSome(ctx context.Context, watchers, processors int) error
 		return err
 	}
 	if c.site != nil {
-		if err := c.startWebhook(ctx); err != nil {
+		if err := c.startWebhooks(ctx); err != nil {
 			return err
 		}
 	}

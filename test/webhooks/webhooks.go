@@ -32,15 +32,12 @@ type Site struct {
 
 // Install makes the objects, and chooses a free port.
 func (s *Site) Install(ctx context.Context, c client.Client) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	address, err := FreeAddress(ctx)
 	if err != nil {
-		return fmt.Errorf("choosing a port: %w", err)
+		return err
 	}
-	_, port, err := net.SplitHostPort(listener.Addr().String())
+	_, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("choosing a port: %w", err)
-	}
-	if err := listener.Close(); err != nil {
 		return fmt.Errorf("choosing a port: %w", err)
 	}
 	number, err := strconv.ParseInt(port, 10, 32)
@@ -65,10 +62,25 @@ func (s *Site) Install(ctx context.Context, c client.Client) error {
 	return nil
 }
 
+// FreeAddress returns an address of the loopback that nothing listens on.
+func FreeAddress(ctx context.Context) (string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("choosing a port: %w", err)
+	}
+	if err := listener.Close(); err != nil {
+		return "", fmt.Errorf("choosing a port: %w", err)
+	}
+	return listener.Addr().String(), nil
+}
+
+// Address is where the API server asks.
+func (s *Site) Address() string { return "127.0.0.1:" + strconv.Itoa(int(s.port)) }
+
 // Flags are those of a webhook that runs there.
 func (s *Site) Flags() []string {
 	return []string{
-		"--webhook-bind-address=127.0.0.1:" + strconv.Itoa(int(s.port)), "--service-namespace=" + s.Namespace, "--webhook-configuration=" + s.Name,
+		"--webhook-bind-address=" + s.Address(), "--service-namespace=" + s.Namespace, "--webhook-configuration=" + s.Name,
 	}
 }
 
