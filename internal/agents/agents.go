@@ -212,11 +212,54 @@ type owners struct {
 	admitted labels.Keys
 }
 
-// whose reads the entries of a Node's managedFields, each once. A label that no manager owns is
-// unclear: somebody has reset managedFields. So is every label if an entry cannot be read, as one of
-// a format to come, and none is the webhook's then. What no kubelet may set is never the machine's: a
-// kubelet may write into managedFields that it has set it.
+// whose returns the owners of a Node's labels. A label that no manager owns is unclear: somebody has
+// reset managedFields. So is every label if an entry cannot be read, as one of a format to come, and
+// none is the webhook's then. What no kubelet may set is never the machine's: a kubelet may write
+// into managedFields that it has set it.
 func (m Managers) whose(n *metav1.PartialObjectMetadata) owners {
+	f, o := m.read(n), owners{}
+	if !f.latest.IsZero() {
+		o.actedAt = f.latest.UTC().Format(time.RFC3339)
+	}
+	if f.isAllReadable {
+		o.admitted = keysOf(n, true, func(key string) bool { return f.webhooks[key] && !f.mine[key] && !f.theirs[key] && !f.nobodys[key] })
+	}
+	if !f.isReadable {
+		o.unclear = keysOf(n, false, func(string) bool { return true })
+		return o
+	}
+	if m.match(Webhook) {
+		maps.Copy(f.mine, f.webhooks)
+	} else {
+		maps.Copy(f.theirs, f.webhooks)
+	}
+	isMine := func(key string) bool {
+		if labels.IsTaint(key) {
+			key = AllTaints
+		}
+		return f.mine[key] && !f.theirs[key] && !labels.NodeRestriction(key)
+	}
+	o.machine = keysOf(n, false, isMine)
+	o.unclear = keysOf(n, false, func(key string) bool {
+		return !isMine(key) && (labels.IsTaint(key) || !f.mine[key] && !f.theirs[key] && !labels.NodeRestriction(key))
+	})
+	return o
+}
+
+// ownedFields are the keys that field managers own: agents, the webhook, those of [nobody], and all
+// others.
+type ownedFields struct {
+	mine, webhooks, nobodys, theirs map[string]bool
+	// latest is when agents last set anything but the status.
+	latest time.Time
+	// isReadable reports whether every entry could be read but those of nobody, isAllReadable whether
+	// these could, too.
+	isReadable, isAllReadable bool
+}
+
+// read reads each entry of a Node's managedFields once. Those of nobody matter only beside an entry
+// of the webhook.
+func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 	members := memberNames[:1]
 	for key := range n.Labels {
 		if !labels.IsLabel(key) {
@@ -224,56 +267,32 @@ func (m Managers) whose(n *metav1.PartialObjectMetadata) owners {
 			break
 		}
 	}
-	var o owners
-	mine, theirs, nobodys, webhooks := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
-	at, latest, isReadable, isAllReadable := webhooksEntry(n.ManagedFields), time.Time{}, true, true
+	f := ownedFields{
+		mine: map[string]bool{}, webhooks: map[string]bool{}, nobodys: map[string]bool{}, theirs: map[string]bool{}, isReadable: true, isAllReadable: true,
+	}
+	at := webhooksEntry(n.ManagedFields)
 	for i, entry := range n.ManagedFields {
 		isNobodys := nobody[entry.Manager]
 		isAgents := !isNobodys && m.match(entry.Manager)
-		if isAgents && entry.Subresource == "" && entry.Time != nil && entry.Time.After(latest) {
-			latest = entry.Time.Time
+		if isAgents && entry.Subresource == "" && entry.Time != nil && entry.Time.After(f.latest) {
+			f.latest = entry.Time.Time
 		}
-		owned := theirs
+		owned := f.theirs
 		switch {
 		case isNobodys && at < 0:
 			continue
 		case isNobodys:
-			owned = nobodys
+			owned = f.nobodys
 		case i == at:
-			owned = webhooks
+			owned = f.webhooks
 		case isAgents:
-			owned = mine
+			owned = f.mine
 		}
 		if collect(entry, members, owned) != nil {
-			isReadable, isAllReadable = isReadable && isNobodys, false
+			f.isReadable, f.isAllReadable = f.isReadable && isNobodys, false
 		}
 	}
-	if !latest.IsZero() {
-		o.actedAt = latest.UTC().Format(time.RFC3339)
-	}
-	if isAllReadable && at >= 0 {
-		o.admitted = keysOf(n, true, func(key string) bool { return webhooks[key] && !mine[key] && !theirs[key] && !nobodys[key] })
-	}
-	if !isReadable {
-		o.unclear = keysOf(n, false, func(string) bool { return true })
-		return o
-	}
-	if m.match(Webhook) {
-		maps.Copy(mine, webhooks)
-	} else {
-		maps.Copy(theirs, webhooks)
-	}
-	isMine := func(key string) bool {
-		if labels.IsTaint(key) {
-			key = AllTaints
-		}
-		return mine[key] && !theirs[key] && !labels.NodeRestriction(key)
-	}
-	o.machine = keysOf(n, false, isMine)
-	o.unclear = keysOf(n, false, func(key string) bool {
-		return !isMine(key) && (labels.IsTaint(key) || !mine[key] && !theirs[key] && !labels.NodeRestriction(key))
-	})
-	return o
+	return f
 }
 
 // AllTaints is the key that stands for the taints of a Node: managedFields has them as one list,
