@@ -221,7 +221,7 @@ func (m Managers) whose(n *metav1.PartialObjectMetadata) owners {
 	if !f.latest.IsZero() {
 		o.actedAt = f.latest.UTC().Format(time.RFC3339)
 	}
-	if f.isAllReadable {
+	if f.isAllReadable && len(f.webhooks) > 0 {
 		o.admitted = keysOf(n, true, func(key string) bool { return f.webhooks[key] && !f.mine[key] && !f.theirs[key] && !f.nobodys[key] })
 	}
 	if !f.isReadable {
@@ -247,7 +247,7 @@ func (m Managers) whose(n *metav1.PartialObjectMetadata) owners {
 }
 
 // ownedFields are the keys that field managers own: agents, the webhook, those of [nobody], and all
-// others.
+// others. Without an entry of the webhook, webhooks and nobodys are nil.
 type ownedFields struct {
 	mine, webhooks, nobodys, theirs map[string]bool
 	// latest is when agents last set anything but the status.
@@ -257,8 +257,7 @@ type ownedFields struct {
 	isReadable, isAllReadable bool
 }
 
-// read reads each entry of a Node's managedFields once. Those of nobody matter only beside an entry
-// of the webhook.
+// read reads each entry of a Node's managedFields once.
 func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 	members := memberNames[:1]
 	for key := range n.Labels {
@@ -267,10 +266,11 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 			break
 		}
 	}
-	f := ownedFields{
-		mine: map[string]bool{}, webhooks: map[string]bool{}, nobodys: map[string]bool{}, theirs: map[string]bool{}, isReadable: true, isAllReadable: true,
-	}
+	f := ownedFields{mine: map[string]bool{}, theirs: map[string]bool{}, isReadable: true, isAllReadable: true}
 	at := webhooksEntry(n.ManagedFields)
+	if at >= 0 {
+		f.webhooks, f.nobodys = map[string]bool{}, map[string]bool{}
+	}
 	for i, entry := range n.ManagedFields {
 		isNobodys := nobody[entry.Manager]
 		isAgents := !isNobodys && m.match(entry.Manager)
