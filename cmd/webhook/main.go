@@ -13,7 +13,10 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -64,6 +67,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := watchAtOnce(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
 	own := settings.Of(fs)
 	about := shardlease.Config{Annotations: own.Annotations(version.Version)}
 	member, err := service.Join(mgr, ring.Config{Config: about, Group: program, Standby: true}, &opts.Options)
@@ -84,6 +90,17 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return fmt.Errorf("preparing the webhook: %w", err)
 	}
 	return daemon.Run(ctx, mgr)
+}
+
+// watchAtOnce makes the cache watch what answers are made of from the start, and not from the first
+// request on, which would not be answered in time. Readiness waits for it.
+func watchAtOnce(ctx context.Context, watched cache.Cache) error {
+	for what, obj := range map[string]client.Object{"records": &corev1.ConfigMap{}, "the Leases of processors": &coordinationv1.Lease{}} {
+		if _, err := watched.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watching %s: %w", what, err)
+		}
+	}
+	return nil
 }
 
 // serve makes the manager answer the API server, with the certificate of the Secret. The member's
