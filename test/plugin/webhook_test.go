@@ -60,9 +60,12 @@ func TestStatusAndVersionShowTheWebhooks(t *testing.T) {
 	shown := e.must("status", "-o", "wide")
 	assert.Contains(t, shown, "  webhook-1: alive, ")
 	assert.Contains(t, shown, "    gate=true\n")
+	const nothing = "  Webhooks:     put nothing back while a processor differs from them in --node-selector, --restore-mode\n"
+	assert.Contains(t, shown, nothing)
 	shown = e.must("status")
 	assert.Contains(t, shown, "  Differ in:    node-selector: none (p, w); pool=batch (webhook-1)\n")
 	assert.Contains(t, shown, "  Differ in:    restore-mode: merge (p); replace (webhook-1)\n")
+	assert.Contains(t, shown, nothing)
 	assert.Regexp(t, `\nWebhooks: +[0-9A-Za-z.+_-]+\n`, e.must("version"))
 
 	e.stop(p)
