@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -25,13 +26,25 @@ var errDiffers = errors.New("the processors have another value of --")
 
 // Peers compares the settings of a webhook with those that the processors publish on their Leases.
 // While these differ, the labels of an answer might not be those of a restore, and the marker would
-// keep the processors from correcting them. All fields are required. It is safe for concurrent use.
+// keep the processors from correcting them. All exported fields are required. It is safe for
+// concurrent use.
 type Peers struct {
 	// Leases reads from a cache as [LeasesOfProcessors] describes it.
 	Leases    client.Reader
 	Namespace string
 	// Settings are the webhook's own.
 	Settings settings.Settings
+
+	mu sync.Mutex
+	// compared are what came of the texts that the processors published at the last call: they hardly
+	// ever change, and to read one takes as long as a tenth of an answer.
+	compared map[string]comparison
+}
+
+// comparison is what came of one text.
+type comparison struct {
+	differing []string
+	err       error
 }
 
 // LeasesOfProcessors returns what a cache needs to have of a namespace for [Peers].
@@ -53,6 +66,10 @@ func (p *Peers) Differing(ctx context.Context) ([]string, error) {
 	if err := p.Leases.List(ctx, &leases, client.InNamespace(p.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("reading the Leases of the processors: %w", err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.compared
+	p.compared = make(map[string]comparison, len(before))
 	var names []string
 	for i := range leases.Items {
 		l := &leases.Items[i]
@@ -60,14 +77,24 @@ func (p *Peers) Differing(ctx context.Context) ([]string, error) {
 		if l.Labels[ring.Label] != processors || !shardlease.StateOf(l, 0, 0).Member() {
 			continue
 		}
-		theirs, err := settings.Parse(l.Annotations)
-		if err != nil {
-			return nil, fmt.Errorf("reading the settings of processor %s: %w", l.Name, err)
+		text := l.Annotations[settings.Annotation]
+		c, isKnown := before[text]
+		if !isKnown {
+			c = p.compare(l.Annotations)
 		}
-		names = append(names, p.Settings.Differing(theirs)...)
+		p.compared[text] = c
+		if c.err != nil {
+			return nil, fmt.Errorf("reading the settings of processor %s: %w", l.Name, c.err)
+		}
+		names = append(names, c.differing...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
+}
+
+func (p *Peers) compare(annotations map[string]string) comparison {
+	theirs, err := settings.Parse(annotations)
+	return comparison{p.Settings.Differing(theirs), err}
 }
 
 // differs returns an error that names the flags, or nil if there are none.
