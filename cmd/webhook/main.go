@@ -13,7 +13,10 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -59,12 +62,17 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	detector := rewind.New()
 	mgr, err := service.New(ctx, service.Config{
 		Program: program, Options: &opts.Options, Cache: opts.cache(), Rewind: detector, Permissions: opts.permissions(),
+		Check: opts.certificate().Check,
 	})
 	if err != nil {
 		return err
 	}
-	about := settings.Of(fs).Annotations(version.Version)
-	member, err := service.Join(mgr, ring.Config{Config: shardlease.Config{Annotations: about}, Group: program, Standby: true}, &opts.Options)
+	if err := watchAtOnce(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	own := settings.Of(fs)
+	about := shardlease.Config{Annotations: own.Annotations(version.Version)}
+	member, err := service.Join(mgr, ring.Config{Config: about, Group: program, Standby: true}, &opts.Options)
 	if err != nil {
 		return err
 	}
@@ -74,13 +82,25 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	handler := &admission.Handler{
-		Records: &records.Records{Cache: mgr.GetCache(), Namespace: opts.MetadataNamespace},
-		View:    opts.View, Policy: policy, HeldBack: opts.heldBack, Gate: opts.gate, Behind: behind, Metrics: counts,
+		Records:    &records.Records{Cache: mgr.GetCache(), Namespace: opts.MetadataNamespace},
+		Processors: &admission.Peers{Leases: mgr.GetCache(), Namespace: opts.MembershipNamespace, Settings: own},
+		View:       opts.View, Policy: policy, HeldBack: opts.heldBack, Gate: opts.gate, Behind: behind, Metrics: counts,
 	}
 	if err := serve(mgr, &opts, handler, member); err != nil {
 		return fmt.Errorf("preparing the webhook: %w", err)
 	}
 	return daemon.Run(ctx, mgr)
+}
+
+// watchAtOnce makes the cache watch what answers are made of from the start, and not from the first
+// request on, which would not be answered in time. Readiness waits for it.
+func watchAtOnce(ctx context.Context, watched cache.Cache) error {
+	for what, obj := range map[string]client.Object{"records": &corev1.ConfigMap{}, "the Leases of processors": &coordinationv1.Lease{}} {
+		if _, err := watched.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watching %s: %w", what, err)
+		}
+	}
+	return nil
 }
 
 // serve makes the manager answer the API server, with the certificate of the Secret. The member's

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"nodekeeper.dev/internal/admission"
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/service"
@@ -79,9 +81,11 @@ func (o *options) policy() (labels.Policy, error) {
 	return o.restores.Policy(&o.Options)
 }
 
-// cache configures the cache: the records, and what the certificate needs.
+// cache configures the cache: the records, the settings of the processors, and what the certificate
+// needs.
 func (o *options) cache() cache.Options {
 	watched := o.certificate().ByObject()
+	maps.Copy(watched, admission.LeasesOfProcessors(o.MembershipNamespace))
 	watched[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{o.MetadataNamespace: {}}}
 	return cache.Options{ByObject: watched}
 }

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,11 +14,57 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	webhook "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"nodekeeper.dev/internal/admission"
+	"nodekeeper.dev/internal/ring"
+	"nodekeeper.dev/internal/settings"
 )
+
+// leases are what a cache has.
+type leases struct {
+	client.Reader
+
+	all []coordinationv1.Lease
+}
+
+func (l leases) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	found, isLeases := list.(*coordinationv1.LeaseList)
+	if !isLeases {
+		return fmt.Errorf("%T is no list of Leases", list)
+	}
+	found.Items = slices.Clone(l.all)
+	return nil
+}
+
+// processors returns three that say everything.
+func processors() *admission.Peers {
+	var l leases
+	own := settings.Defaults()
+	for i := range 3 {
+		name := fmt.Sprintf("processor-%d", i)
+		l.all = append(l.all, coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set{ring.Label: "processor"}, Annotations: own.Annotations("v1")},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name},
+		})
+	}
+	return &admission.Peers{Leases: l, Settings: own}
+}
+
+// BenchmarkDiffering is the part of an answer that looks whether the processors have the same settings.
+func BenchmarkDiffering(b *testing.B) {
+	peers := processors()
+	for b.Loop() {
+		names, err := peers.Differing(b.Context())
+		require.NoError(b, err)
+		require.Empty(b, names)
+	}
+}
 
 // BenchmarkAnswer asks about the Node of a kubelet, as the API server does: by a request over TLS.
 func BenchmarkAnswer(b *testing.B) {
@@ -25,7 +72,9 @@ func BenchmarkAnswer(b *testing.B) {
 	for i := range 12 {
 		own[fmt.Sprintf("example.com/label-%d", i)] = "value"
 	}
-	server := httptest.NewTLSServer(&webhook.Webhook{Handler: handler(b, saved{record: recordOf(own)})})
+	h := handler(b, saved{record: recordOf(own)})
+	h.Processors = processors()
+	server := httptest.NewTLSServer(&webhook.Webhook{Handler: h})
 	defer server.Close()
 	c, review := server.Client(), reviewOf(b)
 	var took []time.Duration

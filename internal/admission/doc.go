@@ -4,6 +4,9 @@
 // the record has a later revision by now, or if the webhook did not answer, the processors restore
 // the labels as they do without a webhook.
 //
+// The marker is right only if the processors would have restored the same labels. While they run
+// with other flags ([Peers]), the webhook gates Nodes instead.
+//
 // It never rejects a request: a node that cannot join is worse than one without its labels.
 //
 // The field manager [agents.Webhook] owns the fields that the webhook sets. The API server computes

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/settings"
 )
 
 // kubelets is the group that the API server puts every kubelet into (NodesGroup in
@@ -42,12 +44,22 @@ type Records interface {
 	Cached(ctx context.Context, node string) (records.Stored, error)
 }
 
+// Processors say with which flags they restore.
+type Processors interface {
+	// Differing returns the names of the flags that the webhook shares with them and that differ.
+	Differing(ctx context.Context) ([]string, error)
+}
+
+var _ Processors = (*Peers)(nil)
+
 // Handler answers requests that create Nodes. All fields are required but HeldBack and Gate. It is
 // safe for concurrent use.
 type Handler struct {
 	Records Records
+	// Processors tell whether View and Policy are theirs. While they are not, every answer is
+	// uncertain, but for nodes of which nobody knows whether they are looked after.
+	Processors Processors
 	// View selects the parts of a Node that count, and Policy determines what a restore writes.
-	// Both must be those of the processors.
 	View   nodeview.View
 	Policy labels.Policy
 	// HeldBack are the keys of labels and annotations that the webhook leaves to the processors. The
@@ -109,7 +121,18 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 	if c.seen.Unselected {
 		return admission.Allowed("nodekeeper does not look after this node"), untouched
 	}
-	answer, err := h.admit(ctx, c, isKubelet(req.UserInfo))
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	differing, err := h.Processors.Differing(ctx)
+	if slices.Contains(differing, settings.NodeSelector) { // nobody might open the gate
+		err = differs(differing)
+		logf.FromContext(ctx).Error(err, "Left a Node as requested", "node", node.Name)
+		return admission.Allowed("").WithWarnings("nodekeeper: this node gets its labels later: " + err.Error()), failed
+	}
+	var answer preserve.Admission
+	if err = cmp.Or(err, differs(differing)); err == nil {
+		answer, err = h.admit(ctx, c, isKubelet(req.UserInfo))
+	}
 	if err == nil && answer.Restores() {
 		c.change(c.node, c.view, answer.Labels, answer.Marker)
 		if err = c.validate(); err == nil && !h.selects(c.labels) {
@@ -141,8 +164,6 @@ func (h *Handler) admit(ctx context.Context, c *creation, kubelet bool) (preserv
 	if h.Behind() > maxBehind {
 		return preserve.Admission{}, errStale
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
 	stored, err := h.Records.Cached(ctx, c.node.Name)
 	if err != nil {
 		return preserve.Admission{}, err //nolint:wrapcheck // it says what it was doing

@@ -21,8 +21,8 @@ const (
 	uncertain result = "uncertain"
 	// untouched means that the Node was left as requested: it has no record, or is not selected.
 	untouched result = "untouched"
-	// failed means that the request could not be read, or the answer panicked. The Node was left as
-	// requested.
+	// failed means that the request could not be read, the answer panicked, or the processors have
+	// another node selector. The Node was left as requested.
 	failed result = "failed"
 )
 

@@ -92,13 +92,14 @@ func (p *patches) entries(path string, before map[string]string, changes map[str
 
 // own adds an entry to managedFields for the fields that the webhook sets, or replaces the former
 // one. It copies the time of the creator's entry, which is the API server's, so that the clock of
-// the webhook does not matter.
+// the webhook does not matter. A Node that is created with nothing but a name has no entries, and
+// the API server would never begin to track who owns its fields: the entry of the webhook makes it
+// do so.
 func (p *patches) own(node *corev1.Node, former int) {
-	if len(node.ManagedFields) == 0 {
-		return // The API server tracks no owners for this Node, so every label is unclear anyway.
-	}
 	at := metav1.NewTime(time.Now())
-	if created := node.ManagedFields[0].Time; created != nil {
+	if len(node.ManagedFields) == 0 {
+		p.add("add", "/metadata/managedFields", []any{})
+	} else if created := node.ManagedFields[0].Time; created != nil {
 		at = *created
 	}
 	metadata := map[string]any{"f:labels": p.ownLabels}

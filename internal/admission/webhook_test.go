@@ -48,6 +48,14 @@ func (s saved) Cached(context.Context, string) (records.Stored, error) {
 	return records.Stored{Record: s.record}, s.err
 }
 
+// others are processors, and what differs on them.
+type others struct {
+	differing []string
+	err       error
+}
+
+func (o others) Differing(context.Context) ([]string, error) { return o.differing, o.err }
+
 // recordOf returns a record with these labels.
 func recordOf(own set) *record.Record {
 	return &record.Record{Labels: own, Revision: revision.MustParse("70"), Source: "former"}
@@ -63,7 +71,7 @@ func handler(tb testing.TB, s saved) *admission.Handler {
 	metrics, err := admission.NewMetrics(prometheus.NewRegistry(), current)
 	require.NoError(tb, err)
 	return &admission.Handler{
-		Records: s, View: view, Policy: labels.Policy{Mode: labels.Replace, Live: live, Ignored: view.Ignored, Preserves: view.Preserved.Has},
+		Records: s, Processors: others{}, View: view, Policy: labels.Policy{Mode: labels.Replace, Live: live, Ignored: view.Ignored, Preserves: view.Preserved.Has},
 		Behind: current, Metrics: metrics,
 	}
 }
@@ -206,6 +214,33 @@ func TestLaterAnswerKeepsWhatAnEarlierOneOwns(t *testing.T) {
 		n.Annotations = map[string]string{"other": "1"}
 		require.NoError(t, adminClient(t).Update(t.Context(), n))
 	}
+}
+
+// TestLabelsOfABareNodeAreTheWebhooks: the API server tracks nothing of a Node that has nothing but a name.
+func TestLabelsOfABareNodeAreTheWebhooks(t *testing.T) {
+	t.Parallel()
+	bare := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	untouched := created(t, adminClient(t), bare("n"+rand.String(8)))
+	require.Empty(t, untouched.ManagedFields, "without the webhook")
+
+	n := created(t, adminClient(t), bare(serve(t, handler(t, saved{record: recordOf(set{"rack": "r1", "team": "blue"})}))+"-bare"))
+	require.Equal(t, set{"rack": "r1", "team": "blue", labels.Marker: "70"}, n.Labels)
+	view, err := nodeview.Parse(agents.Default, labels.DefaultIgnored, "")
+	require.NoError(t, err)
+	whose := func() (admitted, unclear labels.Keys) {
+		seen, err := view.Whole(n.DeepCopy())
+		require.NoError(t, err)
+		return agents.Admitted(seen), agents.Unclear(seen)
+	}
+	admitted, unclear := whose()
+	assert.Equal(t, labels.KeysOf(slices.Values([]string{labels.Marker, "rack", "team"})), admitted)
+	assert.Empty(t, unclear)
+
+	n.Labels["team"], n.Labels["own"] = "red", "1"
+	require.NoError(t, adminClient(t).Update(t.Context(), n, client.FieldOwner("kubectl-edit")))
+	admitted, unclear = whose()
+	assert.Equal(t, labels.KeysOf(slices.Values([]string{labels.Marker, "rack"})), admitted, "what somebody sets later is theirs")
+	assert.Empty(t, unclear)
 }
 
 // TestWhatSomebodyAppliesIsTheirsToo: then a restore keeps it, as any label that came with the Node.

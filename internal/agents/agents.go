@@ -7,6 +7,7 @@ package agents
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -75,9 +76,9 @@ const Webhook = "nodekeeper-webhook"
 // these last set anything: [Machine], [Unclear], [Withdrawn] and [Removed] read that. What the
 // annotations said of it before does not count.
 func (m Managers) Stamp(n *metav1.PartialObjectMetadata) {
-	machine, unclear, actedAt := m.whose(n)
-	Note(n, machine, unclear, actedAt)
-	NoteAdmitted(n, admitted(n)) // whoever may patch the Node can write the annotation
+	w := m.whose(n)
+	Note(n, w.machine, w.unclear, w.actedAt)
+	NoteAdmitted(n, w.admitted) // whoever may patch the Node can write the annotation
 }
 
 // Admitted returns the keys of the labels of a stamped Node that the webhook put onto it when it
@@ -87,35 +88,21 @@ func Admitted(n *metav1.PartialObjectMetadata) labels.Keys {
 	return labels.Keys(n.Annotations[admittedAnnotation])
 }
 
-// admitted returns the keys that the webhook owns, and nobody else. If any entry cannot be read,
-// there is none.
-func admitted(n *metav1.PartialObjectMetadata) labels.Keys {
-	at, owned := OwnedByWebhook(n.ManagedFields)
-	others := map[string]bool{}
-	for i, entry := range n.ManagedFields {
-		if at >= 0 && i != at && collect(entry, memberNames, others) != nil {
-			return ""
-		}
-	}
-	return labels.KeysOf(func(yield func(string) bool) {
-		for key := range n.Labels {
-			if owned[key] && !others[key] && !yield(key) {
-				return
-			}
-		}
-	})
-}
-
 // OwnedByWebhook returns the index of the webhook's entry, -1 if there is none, and the keys of the
 // labels and annotations that it owns, with [AllTaints] if it owns the list. If the entry cannot be
 // read, no key is the webhook's.
 func OwnedByWebhook(entries []metav1.ManagedFieldsEntry) (at int, owned map[string]bool) {
-	at = slices.IndexFunc(entries, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == Webhook })
+	at = webhooksEntry(entries)
 	owned = map[string]bool{}
 	if at >= 0 && collect(entries[at], memberNames, owned) != nil {
 		return at, nil
 	}
 	return at, owned
+}
+
+// webhooksEntry returns the index of the webhook's entry, -1 if there is none.
+func webhooksEntry(entries []metav1.ManagedFieldsEntry) int {
+	return slices.IndexFunc(entries, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == Webhook })
 }
 
 // Note does what [Managers.Stamp] does, with what the caller knows without managedFields.
@@ -182,12 +169,13 @@ func gone(keys labels.Keys, before, after *metav1.PartialObjectMetadata) labels.
 	})
 }
 
-// keysOf returns the keys of a Node's labels, without the marker, for which isKept is true. Keys
-// that are only in managedFields, which whoever may patch the Node can write, are not among them.
-func keysOf(n *metav1.PartialObjectMetadata, isKept func(key string) bool) labels.Keys {
+// keysOf returns the keys of a Node's labels, with the marker or without it, for which isKept is
+// true. Keys that are only in managedFields, which whoever may patch the Node can write, are not
+// among them.
+func keysOf(n *metav1.PartialObjectMetadata, withMarker bool, isKept func(key string) bool) labels.Keys {
 	return labels.KeysOf(func(yield func(string) bool) {
 		for key := range n.Labels {
-			if key != labels.Marker && isKept(key) && !yield(key) {
+			if (withMarker || key != labels.Marker) && isKept(key) && !yield(key) {
 				return
 			}
 		}
@@ -213,12 +201,64 @@ func haveWritten(before, after *metav1.PartialObjectMetadata) bool {
 // of before managedFields was there (buildmanagerinfo.go and skipnonapplied.go there).
 var nobody = map[string]bool{"ancient-changes": true, "before-first-apply": true}
 
-// whose returns the keys of a Node's labels that agents set, and nobody else, those of which it is
-// unclear who did, and when agents last set anything of it but its status. A label that no manager
-// owns is unclear: somebody has reset managedFields. So is every label if an entry cannot be read,
-// as one of a format to come. What no kubelet may set is never the machine's: a kubelet may write
+// owners say whose the labels of a Node are.
+type owners struct {
+	// machine are the keys that agents set, and nobody else, and unclear those of which it is unknown
+	// who did.
+	machine, unclear labels.Keys
+	// actedAt is when agents last set anything but the status.
+	actedAt string
+	// admitted are the keys that the webhook owns, and nobody else.
+	admitted labels.Keys
+}
+
+// whose returns the owners of a Node's labels. A label that no manager owns is unclear: somebody has
+// reset managedFields. So is every label if an entry cannot be read, as one of a format to come, and
+// none is the webhook's then. What no kubelet may set is never the machine's: a kubelet may write
 // into managedFields that it has set it.
-func (m Managers) whose(n *metav1.PartialObjectMetadata) (machine, unclear labels.Keys, actedAt string) {
+func (m Managers) whose(n *metav1.PartialObjectMetadata) owners {
+	f, o := m.read(n), owners{}
+	if !f.latest.IsZero() {
+		o.actedAt = f.latest.UTC().Format(time.RFC3339)
+	}
+	if f.isAllReadable && len(f.webhooks) > 0 {
+		o.admitted = keysOf(n, true, func(key string) bool { return f.webhooks[key] && !f.mine[key] && !f.theirs[key] && !f.nobodys[key] })
+	}
+	if !f.isReadable {
+		o.unclear = keysOf(n, false, func(string) bool { return true })
+		return o
+	}
+	if m.match(Webhook) {
+		maps.Copy(f.mine, f.webhooks)
+	} else {
+		maps.Copy(f.theirs, f.webhooks)
+	}
+	isMine := func(key string) bool {
+		if labels.IsTaint(key) {
+			key = AllTaints
+		}
+		return f.mine[key] && !f.theirs[key] && !labels.NodeRestriction(key)
+	}
+	o.machine = keysOf(n, false, isMine)
+	o.unclear = keysOf(n, false, func(key string) bool {
+		return !isMine(key) && (labels.IsTaint(key) || !f.mine[key] && !f.theirs[key] && !labels.NodeRestriction(key))
+	})
+	return o
+}
+
+// ownedFields are the keys that field managers own: agents, the webhook, those of [nobody], and all
+// others. Without an entry of the webhook, webhooks and nobodys are nil.
+type ownedFields struct {
+	mine, webhooks, nobodys, theirs map[string]bool
+	// latest is when agents last set anything but the status.
+	latest time.Time
+	// isReadable reports whether every entry could be read but those of nobody, isAllReadable whether
+	// these could, too.
+	isReadable, isAllReadable bool
+}
+
+// read reads each entry of a Node's managedFields once.
+func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 	members := memberNames[:1]
 	for key := range n.Labels {
 		if !labels.IsLabel(key) {
@@ -226,39 +266,33 @@ func (m Managers) whose(n *metav1.PartialObjectMetadata) (machine, unclear label
 			break
 		}
 	}
-	mine, theirs, latest, isReadable := map[string]bool{}, map[string]bool{}, time.Time{}, true
-	for _, entry := range n.ManagedFields {
-		var owned map[string]bool
+	f := ownedFields{mine: map[string]bool{}, theirs: map[string]bool{}, isReadable: true, isAllReadable: true}
+	at := webhooksEntry(n.ManagedFields)
+	if at >= 0 {
+		f.webhooks, f.nobodys = map[string]bool{}, map[string]bool{}
+	}
+	for i, entry := range n.ManagedFields {
+		isNobodys := nobody[entry.Manager]
+		isAgents := !isNobodys && m.match(entry.Manager)
+		if isAgents && entry.Subresource == "" && entry.Time != nil && entry.Time.After(f.latest) {
+			f.latest = entry.Time.Time
+		}
+		owned := f.theirs
 		switch {
-		case nobody[entry.Manager]:
+		case isNobodys && at < 0:
 			continue
-		case !m.match(entry.Manager):
-			owned = theirs
-		default:
-			owned = mine
-			if entry.Subresource == "" && entry.Time != nil && entry.Time.After(latest) {
-				latest = entry.Time.Time
-			}
+		case isNobodys:
+			owned = f.nobodys
+		case i == at:
+			owned = f.webhooks
+		case isAgents:
+			owned = f.mine
 		}
-		isReadable = isReadable && collect(entry, members, owned) == nil
-	}
-	if !latest.IsZero() {
-		actedAt = latest.UTC().Format(time.RFC3339)
-	}
-	if !isReadable {
-		return "", keysOf(n, func(string) bool { return true }), actedAt
-	}
-	isMine := func(key string) bool {
-		if labels.IsTaint(key) {
-			key = AllTaints
+		if collect(entry, members, owned) != nil {
+			f.isReadable, f.isAllReadable = f.isReadable && isNobodys, false
 		}
-		return mine[key] && !theirs[key] && !labels.NodeRestriction(key)
 	}
-	machine = keysOf(n, isMine)
-	unclear = keysOf(n, func(key string) bool {
-		return !isMine(key) && (labels.IsTaint(key) || !mine[key] && !theirs[key] && !labels.NodeRestriction(key))
-	})
-	return machine, unclear, actedAt
+	return f
 }
 
 // AllTaints is the key that stands for the taints of a Node: managedFields has them as one list,

@@ -51,6 +51,38 @@ func TestStampOfWhatCannotBeReadClaimsNothing(t *testing.T) {
 	}
 }
 
+// TestOnlyWhatNobodyElseOwnsIsTheWebhooks, whichever entry comes first, and nothing is if any entry cannot be read.
+func TestOnlyWhatNobodyElseOwnsIsTheWebhooks(t *testing.T) {
+	both := entry(agents.Webhook, `{"f:metadata":{"f:labels":{"f:zone":{},"f:rack":{},"f:gone":{},"f:labels_restored":{}}}}`)
+	for name, tc := range map[string]struct {
+		other metav1.ManagedFieldsEntry
+		want  labels.Keys
+	}{
+		"an agent's":                  {entry("kubelet", zone), "labels_restored,rack"},
+		"a person's":                  {entry("kubectl", zone), "labels_restored,rack"},
+		"forgotten":                   {entry("ancient-changes", zone), "labels_restored,rack"},
+		"applied in the same name":    {entry(agents.Webhook, zone), "labels_restored,rack"},
+		"an agent's of a new format":  {entry("kubelet", `["f:labels"]`), ""},
+		"forgotten and of another":    {entry("ancient-changes", `["f:labels"]`), ""},
+		"of somebody without labels":  {entry("kubectl", `{"f:spec":{}}`), "labels_restored,rack,zone"},
+		"of somebody without a field": {metav1.ManagedFieldsEntry{Manager: "kubectl"}, "labels_restored,rack,zone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, entries := range [][]metav1.ManagedFieldsEntry{{both, tc.other}, {tc.other, both}} {
+				if entries[0].Manager == agents.Webhook && entries[1].Manager == agents.Webhook {
+					entries = []metav1.ManagedFieldsEntry{both, tc.other} // the first is the webhook's own
+				}
+				n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+					Labels: set{"zone": "a", "rack": "r1", "labels_restored": "7", "own": "1"}, ManagedFields: entries,
+				}}
+				parse(t, "kubelet").Stamp(n)
+				assert.Equal(t, tc.want, agents.Admitted(n))
+				assert.NotContains(t, string(agents.Machine(n)), "rack", "what the webhook has put back is no machine's")
+			}
+		})
+	}
+}
+
 func TestStampReplacesWhatSomebodyWroteThere(t *testing.T) {
 	made := set{"nodekeeper.dev/machine-labels": "rack", "nodekeeper.dev/machine-acted-at": "2026-11-21T03:14:15Z", "other": "stays"}
 	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: made}}

@@ -23,6 +23,9 @@ func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
 			line("  Settings", "of %s cannot be read: %s", r.Name, r.SettingsProblem)
 		}
 	}
+	if names := inspect.WebhooksDiffer(replicas); len(names) > 0 {
+		line("  Webhooks", "put nothing back while a processor differs from them in --%s", strings.Join(names, ", --"))
+	}
 	if wide {
 		for _, r := range replicas {
 			writeReplica(w, r)

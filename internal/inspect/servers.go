@@ -123,3 +123,18 @@ func Differing(replicas []Replica) []string {
 	}
 	return differs.Names()
 }
+
+// WebhooksDiffer returns the settings that some webhook and some processor, both alive, share and
+// have in different values, sorted. While there are any, that webhook puts nothing back.
+func WebhooksDiffer(replicas []Replica) []string {
+	var names []string
+	for _, w := range replicas {
+		for _, p := range replicas {
+			if w.IsAlive && w.Service == WebhookService && p.IsAlive && p.Service == ProcessorService {
+				names = append(names, w.Settings.Differing(p.Settings)...)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

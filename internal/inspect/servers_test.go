@@ -123,3 +123,16 @@ func TestSettingsDifferAmongThoseThatAreAlive(t *testing.T) {
 	assert.Equal(t, []string{"b"}, inspect.Differing([]inspect.Replica{a, b, dead}))
 	assert.Empty(t, inspect.Differing([]inspect.Replica{a, dead, {IsAlive: true}}))
 }
+
+func TestWebhooksDifferFromLiveProcessorsOnly(t *testing.T) {
+	replica := func(service, mode, delay string, isAlive bool) inspect.Replica {
+		return inspect.Replica{Service: service, IsAlive: isAlive, Settings: settings.Settings{settings.RestoreMode: mode, settings.SaveDelay: delay}}
+	}
+	w := replica(inspect.WebhookService, "merge", "1s", true)
+	delete(w.Settings, settings.SaveDelay)
+	same, dead := replica(inspect.ProcessorService, "merge", "2s", true), replica(inspect.ProcessorService, "replace", "1s", false)
+	assert.Empty(t, inspect.WebhooksDiffer([]inspect.Replica{w, same, dead, replica(inspect.WatcherService, "replace", "1s", true)}))
+	other := replica(inspect.ProcessorService, "replace", "2s", true)
+	assert.Equal(t, []string{settings.RestoreMode}, inspect.WebhooksDiffer([]inspect.Replica{other, w, other, same}))
+	assert.Empty(t, inspect.WebhooksDiffer([]inspect.Replica{other, same}))
+}

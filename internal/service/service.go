@@ -26,6 +26,8 @@ type Config struct {
 	Rewind *rewind.Detector
 	// Permissions are what the service must be allowed to do.
 	Permissions []daemon.Permission
+	// Check is that of [daemon.Config]. It may be nil.
+	Check func(ctx context.Context, c client.Client) error
 }
 
 // New returns a manager as [daemon.New] does, whose client reads the API server itself and not the
@@ -33,7 +35,7 @@ type Config struct {
 func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	o := cfg.Options
 	mgr, err := daemon.New(ctx, daemon.Config{
-		Program: cfg.Program, Options: &o.Options, Permissions: cfg.Permissions,
+		Program: cfg.Program, Options: &o.Options, Permissions: cfg.Permissions, Check: cfg.Check,
 		Namespaces: []string{o.TransactionNamespace, o.MetadataNamespace, o.MembershipNamespace},
 		Manager:    cfg.prepare,
 	})

@@ -192,6 +192,17 @@ func (s Settings) With(others Settings) Settings {
 	return all
 }
 
+// Differing returns the names of the settings that both have, with different values, sorted.
+func (s Settings) Differing(others Settings) []string {
+	var names []string
+	for _, name := range s.Names() {
+		if other, isThere := others[name]; isThere && other != s[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Names returns the names of the settings, sorted.
 func (s Settings) Names() []string { return slices.Sorted(maps.Keys(s)) }
 

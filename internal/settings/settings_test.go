@@ -33,6 +33,14 @@ func TestPublishedFlagsAreReadBack(t *testing.T) {
 	assert.Equal(t, time.Minute, s.BatchPeriod())
 }
 
+func TestOnlyWhatBothSayCanDiffer(t *testing.T) {
+	own := settings.Settings{settings.RestoreMode: "merge", settings.LiveLabels: "a", settings.Gate: "true", settings.NodeSelector: ""}
+	assert.Empty(t, own.Differing(nil))
+	assert.Equal(t, []string{settings.NodeSelector, settings.RestoreMode}, own.Differing(settings.Settings{
+		settings.RestoreMode: "replace", settings.LiveLabels: "a", settings.NodeSelector: "pool=batch", settings.SaveDelay: "1s",
+	}))
+}
+
 func TestDefaultsCanBeRead(t *testing.T) {
 	for name, value := range settings.Defaults() {
 		require.NoError(t, settings.Check(name, value), name)

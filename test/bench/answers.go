@@ -1,8 +1,9 @@
 package main
 
 import (
-	"context"
 	"fmt"
+
+	dto "github.com/prometheus/client_model/go"
 )
 
 // answers is how long the API server waited for webhooks, as far as its histogram tells: how many answers came within some seconds, by the
@@ -15,12 +16,8 @@ type answers struct {
 // answersKept are the upper bounds that are reported, in seconds. The API server has no bucket between them.
 var answersKept = []float64{0.005, 0.025}
 
-// answers returns what the API server has counted since it started.
-func (c *cluster) answers(ctx context.Context) (answers, error) {
-	families, err := c.metrics(ctx)
-	if err != nil {
-		return answers{}, fmt.Errorf("reading the metrics of the API server: %w", err)
-	}
+// answersOf returns how many answers there were.
+func answersOf(families map[string]*dto.MetricFamily) answers {
 	all := answers{within: map[float64]uint64{}}
 	for _, metric := range families["apiserver_admission_webhook_admission_duration_seconds"].GetMetric() {
 		all.count += metric.GetHistogram().GetSampleCount()
@@ -28,7 +25,7 @@ func (c *cluster) answers(ctx context.Context) (answers, error) {
 			all.within[bucket.GetUpperBound()] += bucket.GetCumulativeCount()
 		}
 	}
-	return all, nil
+	return all
 }
 
 // since returns what came after before.

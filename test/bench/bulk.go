@@ -111,7 +111,7 @@ func (c *cluster) startSome(ctx context.Context, watchers, processors int) error
 		return err
 	}
 	if c.site != nil {
-		if err := c.startWebhook(ctx); err != nil {
+		if err := c.startWebhooks(ctx); err != nil {
 			return err
 		}
 	}
@@ -148,10 +148,9 @@ func (c *cluster) check(ctx context.Context) error {
 type window struct {
 	*cluster
 
-	began   time.Time
-	calls   calls
-	answers answers
-	usages  map[string]programs.Usage
+	began  time.Time
+	before served
+	usages map[string]programs.Usage
 }
 
 // measured is what was in a window.
@@ -169,17 +168,13 @@ type measured struct {
 }
 
 func (c *cluster) window(ctx context.Context) (*window, error) {
-	before, err := c.calls(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answered, err := c.answers(ctx)
+	before, err := c.served(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c.created.take() // before the window
 	used, err := c.usages()
-	return &window{cluster: c, calls: before, answers: answered, usages: used, began: time.Now()}, err
+	return &window{cluster: c, before: before, usages: used, began: time.Now()}, err
 }
 
 // end ends the window when every lock is gone, if all can be: what their removal costs belongs to it.
@@ -189,11 +184,7 @@ func (w *window) end(ctx context.Context, nodes int) (*measured, error) {
 			return nil, err
 		}
 	}
-	after, err := w.cluster.calls(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answered, err := w.cluster.answers(ctx)
+	after, err := w.served(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +196,9 @@ func (w *window) end(ctx context.Context, nodes int) (*measured, error) {
 		u.CPU -= w.usages[identity].CPU
 		used[identity] = u
 	}
-	return &measured{creations: w.created.take(), answers: answered.since(w.answers), calls: after.since(w.calls).per(float64(nodes)), usages: used}, nil
+	return &measured{
+		creations: w.created.take(), answers: after.answers.since(w.before.answers), calls: after.calls.since(w.before.calls).per(float64(nodes)), usages: used,
+	}, nil
 }
 
 // awaitUnlocked returns when no node is locked. It looks by metadata only, and seldom, as that is counted too.

@@ -25,15 +25,32 @@ var counted = []string{"nodes", "configmaps", "leases", "events"}
 // writes are the verbs that change something.
 var writes = []string{"POST", "PUT", "PATCH", "DELETE", "APPLY", "DELETECOLLECTION"}
 
-// calls returns how many requests the API server has answered since it started, whatever the answer was.
-//
-// Who asked is not in its metrics. It needs not be: the user creates and deletes Nodes, which nodekeeper never does, and the
-// observer only watches. Watches are left out: the API server counts one when it ends.
-func (c *cluster) calls(ctx context.Context) (calls, error) {
+// served is what the API server has counted since it started.
+type served struct {
+	calls   calls
+	answers answers
+}
+
+// served reads the metrics of the API server.
+func (c *cluster) served(ctx context.Context) (served, error) {
 	families, err := c.metrics(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading the metrics of the API server: %w", err)
+		return served{}, fmt.Errorf("reading the metrics of the API server: %w", err)
 	}
+	return served{callsOf(families), answersOf(families)}, nil
+}
+
+// calls returns how many requests the API server has answered since it started.
+func (c *cluster) calls(ctx context.Context) (calls, error) {
+	all, err := c.served(ctx)
+	return all.calls, err
+}
+
+// callsOf returns how many requests were answered, whatever the answer was.
+//
+// Who asked is not in the metrics. It needs not be: the user creates and deletes Nodes, which nodekeeper never does, and the
+// observer only watches. Watches are left out: the API server counts one when it ends.
+func callsOf(families map[string]*dto.MetricFamily) calls {
 	all := calls{}
 	for _, metric := range families["apiserver_request_total"].GetMetric() {
 		one := call{resource: label(metric, "resource"), verb: label(metric, "verb")}
@@ -41,7 +58,7 @@ func (c *cluster) calls(ctx context.Context) (calls, error) {
 			all[one] += metric.GetCounter().GetValue()
 		}
 	}
-	return all, nil
+	return all
 }
 
 func (c *cluster) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {

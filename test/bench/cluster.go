@@ -20,6 +20,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/ports"
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/webhooks"
 )
@@ -43,8 +44,9 @@ type setup struct {
 	images int
 	// preserves reports whether the user gives each node a taint and an annotation, and nodekeeper keeps these.
 	preserves bool
-	// webhook reports whether a webhook runs, gate whether it gates every returning node.
-	webhook, gate bool
+	// webhooks is how many webhooks run, gate reports whether they gate every returning node.
+	webhooks int
+	gate     bool
 	// kubelets reports whether nodes are created by their kubelets.
 	kubelets bool
 }
@@ -87,7 +89,9 @@ type cluster struct {
 	plane *controlplane.ControlPlane
 	api   client.WithWatch // reads and writes the API server itself
 	site  *webhooks.Site   // nil without a webhook
-	see   *observer
+	// balancer leads the API server to the webhooks. It is nil while none runs.
+	balancer *balancer
+	see      *observer
 
 	// kubeconfig is the way of the programs to the API server.
 	kubeconfig string
@@ -139,7 +143,7 @@ func (c *cluster) open(ctx context.Context) error {
 			return fmt.Errorf("creating namespace %s: %w", name, err)
 		}
 	}
-	if c.setup.webhook {
+	if c.setup.webhooks > 0 {
 		c.site = &webhooks.Site{Namespace: ring.DefaultNamespace, Name: "nodekeeper"}
 		if err := c.site.Install(ctx, c.api); err != nil {
 			return err
@@ -165,15 +169,26 @@ func (c *cluster) allowKubelets(ctx context.Context) error {
 	return nil
 }
 
-// startWebhook starts the webhook and returns when the API server asks it.
-func (c *cluster) startWebhook(ctx context.Context) error {
-	if err := c.start("webhook", 1, c.site.Flags()...); err != nil {
+// startWebhooks starts the webhooks and returns when the API server asks them.
+func (c *cluster) startWebhooks(ctx context.Context) error {
+	addresses := make([]string, c.setup.webhooks)
+	for i := range addresses {
+		var err error
+		if addresses[i], err = ports.Address(); err != nil {
+			return err
+		}
+		if err := c.start("webhook", 1, append(c.site.Flags(), "--webhook-bind-address="+addresses[i])...); err != nil {
+			return err
+		}
+	}
+	var err error
+	if c.balancer, err = balance(ctx, c.site.Address(), addresses); err != nil {
 		return err
 	}
 	if err := c.awaitReady(ctx); err != nil {
 		return err
 	}
-	err := wait.PollUntilContextTimeout(ctx, lookPeriod, readyTimeout, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, lookPeriod, readyTimeout, true, func(ctx context.Context) (bool, error) {
 		return c.site.Answers(ctx, c.api, metadataNamespace)
 	})
 	if err != nil {
@@ -241,5 +256,5 @@ func (c *cluster) close() error {
 	if c.see != nil {
 		c.see.stop()
 	}
-	return errors.Join(err, c.plane.Stop())
+	return errors.Join(err, c.balancer.close(), c.plane.Stop())
 }

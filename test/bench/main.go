@@ -103,7 +103,7 @@ func parse(args []string) (*options, error) {
 	flags.IntVar(&o.startup, "startup", 5000, "how many `nodes` there are when the time of a start is measured; 0 for no such measurement")
 	flags.IntVar(&o.setup.images, "images", 0, "how many `images` the status of each node names; kubelets name 50")
 	flags.BoolVar(&o.setup.preserves, "preserve", false, "give each node a taint and an annotation, which nodekeeper keeps besides the labels")
-	flags.BoolVar(&o.setup.webhook, "webhook", false, "let a webhook put the labels back in the requests that create nodes")
+	flags.IntVar(&o.setup.webhooks, "webhooks", 0, "how many `webhooks` put the labels back in the requests that create nodes")
 	flags.BoolVar(&o.setup.gate, "gate", false, "let the webhook give every returning node the startup taint")
 	flags.BoolVar(&o.setup.kubelets, "kubelets", false, "let kubelets create the nodes, which may not set every label, and not an administrator")
 	flags.StringVar(&o.profiles.dir, "profiles", "", "`directory` for profiles of the API server and the first of each program; empty for none")
@@ -122,8 +122,8 @@ func parse(args []string) (*options, error) {
 	if o.kill && o.replicas[len(o.replicas)-1] < 2 {
 		return nil, errors.New("-kill needs two replicas at least: nobody would be left")
 	}
-	if o.nodes < 1 || o.churnRate < 1 || o.startup < 0 || o.replace < 0 {
-		return nil, errors.New("-nodes and -churn-rate must be 1 or more, -startup and -replace 0 or more")
+	if o.nodes < 1 || o.churnRate < 1 || o.startup < 0 || o.replace < 0 || o.setup.webhooks < 0 {
+		return nil, errors.New("-nodes and -churn-rate must be 1 or more, -startup, -replace and -webhooks 0 or more")
 	}
 	return o, nil
 }

@@ -19,7 +19,7 @@ func quiet(ctx context.Context, r *report, c *cluster, duration time.Duration) e
 	if err != nil {
 		return err
 	}
-	perMinute := after.since(w.calls).per(duration.Minutes())
+	perMinute := after.since(w.before.calls).per(duration.Minutes())
 	r.scene.name = "quiet"
 	r.add("writes a minute", "", perMinute.writes())
 	r.add("reads a minute", "", perMinute.reads())

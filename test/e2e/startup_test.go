@@ -35,6 +35,26 @@ func TestProgramsThatCannotStartSayWhy(t *testing.T) {
 	}
 }
 
+func TestWebhookThatCannotStartSaysWhy(t *testing.T) {
+	e := newEnv(t)
+	w := e.webhooks()
+	absent := e.prefix + "absent"
+	for name, tc := range map[string]badStart{
+		"without its Secret":          {args: []string{"--certificate-secret=" + absent}, want: "run kubectl create secret generic " + absent + " -n " + w.Namespace},
+		"without another's Secret":    {args: []string{"--certificate-secret=" + absent, "--rotate-certificate=false"}, want: "check the Certificate of cert-manager"},
+		"for a Service nobody asks":   {args: []string{"--service=other"}, want: "does not send requests to Service " + w.Namespace + "/other: correct its clientConfig.service"},
+		"without a port":              {args: []string{"--webhook-bind-address=:0"}, want: "give a port from 1 to 65535"},
+		"with an unreadable pattern":  {args: []string{"--hold-back=a*b"}, want: "--hold-back: "},
+		"with a pattern of the queue": {args: []string{"--hold-back=annotation:a"}, want: "has a colon"},
+		"with an empty name":          {args: []string{"--webhook-configuration="}, want: "--webhook-configuration is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.args = append(w.Flags(), tc.args...)
+			assert.Contains(t, e.failsToStart(t, "webhook", tc), tc.want)
+		})
+	}
+}
+
 func TestProgramsWithoutPermissionSayWhatIsMissing(t *testing.T) {
 	e := newEnv(t)
 	e.createNamespaces()

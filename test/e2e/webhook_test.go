@@ -1,7 +1,11 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/json"
+	"net/http"
 	"slices"
 	"syscall"
 	"testing"
@@ -9,9 +13,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,6 +59,18 @@ func (s *site) run(args ...string) *programs.Program {
 		assert.True(c, answers)
 	}, "the API server asks %s", p.Identity)
 	return p
+}
+
+// runDiffering starts a webhook with other flags than the processors, and returns when the API server asks it.
+func (s *site) runDiffering(args ...string) {
+	s.t.Helper()
+	p := s.start("webhook", s.kubeconfig, append(s.Flags(), args...)...)
+	s.ready(p)
+	s.eventually(func(c *assert.CollectT) {
+		asked := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.prefix + "asked"}}
+		assert.NoError(c, s.client.Create(s.t.Context(), asked, client.DryRunAll))
+		assert.Equal(c, labels.Pending, asked.Labels[labels.Marker], "it is uncertain about every node")
+	}, "the API server asks %s", p.Identity)
 }
 
 // kubelet returns a client that is the kubelet of a node.
@@ -122,6 +141,56 @@ func TestWebhookPutsLabelsBackInTheCreateRequest(t *testing.T) {
 	e.hasRestored(t, name, labelSet{"kubernetes.io/os": "linux", "rack": "r1"})
 }
 
+// TestFirstAnswerKnowsTheRecords: a webhook that is ready has read them, and does not begin to when it is asked. Its rights to read anything are
+// taken away in between.
+func TestFirstAnswerKnowsTheRecords(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.createNamespaces()
+	w := e.webhooks()
+	name, user := e.name("node"), e.prefix+"reader"
+	saved := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: name}, Data: map[string]string{labels.Marker: "1", "rack": "r1"}}
+	require.NoError(t, e.client.Create(t.Context(), saved))
+	kubeconfig, err := e.plane.KubeconfigFor(user)
+	require.NoError(t, err)
+	rights := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+	}
+	require.NoError(t, e.client.Create(t.Context(), rights))
+	e.ready(w.start("webhook", kubeconfig, w.Flags()...))
+	require.NoError(t, e.client.Delete(t.Context(), rights))
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	require.NoError(t, err)
+	reader, err := client.New(cfg, client.Options{})
+	require.NoError(t, err)
+	e.eventually(func(c *assert.CollectT) {
+		assert.True(c, apierrors.IsForbidden(reader.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(e.metadata))))
+	}, "it may not read records any more")
+
+	object, err := json.Marshal(&corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+	require.NoError(t, err)
+	review := admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request:  &admissionv1.AdmissionRequest{UID: "1", Name: name, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: object}},
+	}
+	body, err := json.Marshal(review)
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.Address()+"/nodes", bytes.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	direct := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer direct.CloseIdleConnections()
+	response, err := direct.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close() //nolint:errcheck // it was read
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&review))
+	require.NotNil(t, review.Response)
+	assert.Empty(t, review.Response.Warnings)
+	assert.Contains(t, string(review.Response.Patch), `{"op":"add","path":"/metadata/labels/rack","value":"r1"}`)
+}
+
 // TestKubeletGetsTheRestWithTheRemovalOfTheTaint: no version of the Node is without the taint and without labels.
 func TestKubeletGetsTheRestWithTheRemovalOfTheTaint(t *testing.T) {
 	t.Parallel()
@@ -159,6 +228,11 @@ func TestWebhookThatFailsHoldsUpNobody(t *testing.T) {
 	for what, fail := range map[string]func(w *site, p *programs.Program){
 		"down":    func(w *site, p *programs.Program) { require.NoError(w.t, p.Kill()) },
 		"stopped": func(w *site, p *programs.Program) { require.NoError(w.t, p.Freeze(w.t.Context())) },
+		"slow": func(w *site, p *programs.Program) { // by two seconds more than the API server waits
+			require.NoError(w.t, p.Freeze(w.t.Context()))
+			thaw := time.AfterFunc(3*time.Second, func() { assert.NoError(w.t, p.Signal(syscall.SIGCONT)) })
+			w.t.Cleanup(func() { thaw.Stop() })
+		},
 		"not trusted": func(w *site, p *programs.Program) {
 			require.NoError(w.t, p.Kill()) // it would mend the configuration
 			foreign := &corev1.Secret{}

@@ -30,7 +30,7 @@ func TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing(t *testing.T) {
 	e := newEnv(t)
 	e.watcher(annotationsFlag, taintsFlag)
 	e.processor(annotationsFlag, taintsFlag)
-	e.webhooks().run()
+	e.webhooks().runDiffering()
 	name := e.name("node")
 	e.registerWith("kubectl", name, map[string]string{"example.com/owner": "team-a"}, noSchedule("dedicated", "gpu"))
 	e.set(name, "rack", "r1")
@@ -130,7 +130,7 @@ func TestWebhookWithAnotherRestrictedModeLosesNothing(t *testing.T) {
 	e := newEnv(t)
 	e.watcher()
 	e.processor("--restricted-labels=keep")
-	e.webhooks().run("--restricted-labels=drop")
+	e.webhooks().runDiffering("--restricted-labels=drop")
 	name := e.name("node")
 	e.create(name, nil)
 	e.set(name, "rack", "r1")
@@ -143,6 +143,35 @@ func TestWebhookWithAnotherRestrictedModeLosesNothing(t *testing.T) {
 	e.settle()
 	assert.Equal(t, want, e.record(t, name).Labels, "nobody has removed anything")
 	e.hasRestored(t, name, want)
+}
+
+// TestWebhookWithAnotherModeDecidesNothing: with the marker of the record, the processors would take the labels that it left for edits.
+func TestWebhookWithAnotherModeDecidesNothing(t *testing.T) {
+	t.Parallel()
+	for webhooks, processors := range map[string]string{"merge": "replace", "replace": "merge"} {
+		t.Run(webhooks+" beside "+processors, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			e.watcher()
+			e.processor("--restore-mode=" + processors)
+			name := e.name("node")
+			e.create(name, labelSet{"rack": "r1"})
+			e.saved(name, labelSet{"rack": "r1"})
+			e.webhooks().runDiffering("--restore-mode=" + webhooks)
+			e.delete(name)
+			n := e.join(e.client, name, labelSet{"old": "1"})
+			assert.Equal(t, labelSet{"old": "1", labels.Marker: labels.Pending}, n.Labels)
+			assert.True(t, isGated(n))
+			want := labelSet{"rack": "r1"}
+			if processors == "merge" {
+				want["old"] = "1"
+			}
+			e.restored(name, want)
+			e.settle()
+			assert.False(t, isGated(e.node(t, name)))
+			assert.Equal(t, want, e.record(t, name).Labels)
+		})
+	}
 }
 
 // TestGateOpensOfANodeWhoseLabelsEndItsSelection, as it is never closed: the request matches the selector, and the Node with its saved labels does not.

@@ -45,20 +45,26 @@ func TestStatusAndVersionShowTheWebhooks(t *testing.T) {
 	assert.Regexp(t, unwell+"no webhook\n", r.stdout)
 	assert.Equal(t, 1, r.code)
 
-	p := e.startWebhook("--node-selector=pool=batch", "--gate")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.members, Name: "webhook-certificate"}}
+	require.NoError(t, e.client.Create(t.Context(), secret))
+	p := e.startWebhook("--node-selector=pool=batch", "--gate", "--rotate-certificate=false")
 	e.eventually(func(c *assert.CollectT) {
 		assert.Regexp(c, unwell+"0 of 1 webhook ready\n", e.run("status").stdout)
 	}, "the webhook is there, and has no certificate")
-	require.NoError(t, e.client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.members, Name: "webhook-certificate"}}))
+	e.stop(p)
+	p = e.startWebhook("--node-selector=pool=batch", "--gate")
 	e.eventually(func(c *assert.CollectT) {
 		assert.Regexp(c, `(?s)^Status: +well\n.*, 1 of 1 webhook ready\n`, e.run("status").stdout)
 	}, "the webhook is ready")
 	shown := e.must("status", "-o", "wide")
 	assert.Contains(t, shown, "  webhook-1: alive, ")
 	assert.Contains(t, shown, "    gate=true\n")
+	const nothing = "  Webhooks:     put nothing back while a processor differs from them in --node-selector, --restore-mode\n"
+	assert.Contains(t, shown, nothing)
 	shown = e.must("status")
 	assert.Contains(t, shown, "  Differ in:    node-selector: none (p, w); pool=batch (webhook-1)\n")
 	assert.Contains(t, shown, "  Differ in:    restore-mode: merge (p); replace (webhook-1)\n")
+	assert.Contains(t, shown, nothing)
 	assert.Regexp(t, `\nWebhooks: +[0-9A-Za-z.+_-]+\n`, e.must("version"))
 
 	e.stop(p)

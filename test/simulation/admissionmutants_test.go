@@ -69,6 +69,25 @@ var admissionMutants = map[string]mutant{
 		r.Floor = false
 		return preserve.Admit(&r, req, policy)
 	}).among(admissionsAfterRemovals),
+	"webhook: every machine gets the restricted labels": admitting(func(r record.Record, req preserve.Request, _ preserve.Admission) preserve.Admission {
+		other := policy
+		other.Restricted = labels.Keep
+		return preserve.Admit(&r, req, other)
+	}).among(trustedAdmissions),
+	"webhook: a machine that says nothing is the same": admitting(func(r record.Record, req preserve.Request, _ preserve.Admission) preserve.Admission {
+		if req.Node.Identity.IsZero() {
+			req.Node.Identity = r.Identity.Identity
+		}
+		return preserve.Admit(&r, req, policy)
+	}).among(trustedAdmissions),
+	"webhook: a restricted label that it gave is somebody's word": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+		if d.Action != preserve.Restore {
+			return d
+		}
+		other := *n
+		other.Admitted = n.Admitted.Without(trustKey)
+		return preserve.Decide(t, &r, &other, policy)
+	}).among(trustedAdmissions),
 	// The record is right as far as the watcher knows. What is in the queue before it may change that.
 	"webhook: nobody records the return of a node that has its labels": mutant{leavesAdmitted: true}.among(admissionsUnnoted),
 	"gate: opened, and nothing is saved": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {

@@ -8,7 +8,9 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/agents"
 	"nodekeeper.dev/internal/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
@@ -100,16 +102,16 @@ func (g *ghost) setsTrust(w *world, value string) {
 func (g *ghost) givesTrust(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string) {
 	before, had := read.Labels[trustKey]
 	given, gets := wanted[trustKey]
+	if agents.Admitted(read).Set()[trustKey] { // the webhook may have taken it from a record that was behind
+		had = false
+	}
 	if had && (!gets || before != given) {
 		w.breaks(errBrokeP8, "%s has %s, and gets %q", read.UID, before, given)
 	}
 	if !gets || had && before == given {
 		return
 	}
-	maker, _ := strconv.Atoi(given[1:2])
-	if m := machine(maker); m != byHand && (!w.hasSaid || w.machine != m) {
-		w.breaks(errBrokeP8, "%s of machine %d gets %s", read.UID, w.machine, given)
-	}
+	g.checkMachine(w, read.UID, given)
 	if !g.strict || g.trust.isUnsure || g.by[g.owner].isLoose {
 		return
 	}
@@ -120,6 +122,22 @@ func (g *ghost) givesTrust(w *world, read *metav1.PartialObjectMetadata, wanted 
 		t.of = w.machine
 	case t.of != byHand && (!w.hasSaid || t.of != w.machine):
 		w.breaks(errBrokeP8, "%s of machine %d gets %s, which machine %d has", read.UID, w.machine, given, t.of)
+	}
+}
+
+// admitsTrust is told before the webhook's answer changes a Node that is about to be created. The record that it answers from may
+// be behind, so only the machine counts.
+func (g *ghost) admitsTrust(w *world, requested *metav1.PartialObjectMetadata, given map[string]string) {
+	if value, gets := given[trustKey]; gets && value != requested.Labels[trustKey] {
+		g.checkMachine(w, "a Node that is created", value)
+	}
+}
+
+// checkMachine is for a trust label that a Node gets, and that somebody has set on a machine, unless that was [byHand].
+func (g *ghost) checkMachine(w *world, uid types.UID, given string) {
+	maker, _ := strconv.Atoi(given[1:2])
+	if m := machine(maker); m != byHand && (!w.hasSaid || w.machine != m) {
+		w.breaks(errBrokeP8, "%s of machine %d gets %s", uid, w.machine, given)
 	}
 }
 

@@ -64,7 +64,7 @@ func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {
 	for name, narrow := range map[string]func(*settings){
 		"preserved": preserved, "machines": machines, "late machines": lateMachines, "protected only": protectedOnly, "back and forth": backAndForth, "quick succession": quickSuccession,
 		"taking turns": takingTurns, "late edits": lateEdits, "standing still": standingStill,
-		"late ends": lateEnds, "overtaken": overtaken, "admissions": admissions, "admissions after removals": admissionsAfterRemovals, "markers removed": markersRemoved, "silences": silences,
+		"late ends": lateEnds, "overtaken": overtaken, "admissions": admissions, "admissions after removals": admissionsAfterRemovals, "trusted admissions": trustedAdmissions, "markers removed": markersRemoved, "silences": silences,
 		"unprotected ends": unprotectedEnds, "removals": removals, "short lives": shortLives, "few incarnations": fewIncarnations, "tombstones": tombstones, "removed, then unprotected": removedThenUnprotected,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -100,9 +100,7 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 		s.trust = pick[chance](c, 0, 0, 0, 56)
 		s.agentKey = pick(c, agentLabel, agentLabel, agentAnnotation, agentTaint)
 		s.personKey = pick(c, "a", "a", "annotation:a")
-		if s.trust == 0 {
-			s.drawWebhook(c)
-		}
+		s.drawWebhook(c)
 	}
 	if s.webhook > 0 || s.comesGated > 0 {
 		s.actions = append(s.actions, removesTaint, removesPending, closesGate)
@@ -223,6 +221,16 @@ func admissionsUnnoted(s *settings) {
 func admissionsAfterRemovals(s *settings) {
 	admissions(s)
 	s.removals = 24
+}
+
+// trustedAdmissions is for what matters only where the webhook answers about machines, and people trust them.
+func trustedAdmissions(s *settings) {
+	behind := s.stale // drawn from the same values
+	machines(s)
+	s.webhook, s.uncertain, s.kubelet, s.comesGated, s.behindHook = 60, 4, 16, 8, behind
+	s.gate, s.lateEdit = s.values == 2, 0
+	s.actions = append(s.actions[:0], deletes, deletes, edits, heartbeats)
+	s.newPace = max(s.newPace, 2)
 }
 
 // outageOnly is for what is shown by a script in which all watchers are down.

@@ -60,8 +60,7 @@ func (a *userActor) register(own map[string]string, finalizers []string) {
 	if a.choices.happens(s.comesGated) {
 		c.gated, own[labels.Marker] = true, labels.Pending
 	}
-	_, isForbidden := own[heldKey]
-	c.isKubelet = a.choices.happens(s.kubelet) && !isForbidden
+	c.isKubelet = a.choices.happens(s.kubelet) && !hasForbidden(own)
 	if a.choices.happens(s.webhook) {
 		a.ask(c)
 		if a.choices.happens(8) {
@@ -96,10 +95,18 @@ func (a *userActor) ask(c *creation) {
 	if !r.hasLabels() {
 		w.breaks(errBrokeP2, "a record that is not there gives %v", answer.Labels)
 	}
+	w.ghost.admitsTrust(w, c.node, answer.Labels)
 	w.change(c, answer.Labels, answer.Marker)
-	if _, isForbidden := answer.Labels[heldKey]; isForbidden && c.isKubelet {
+	if c.isKubelet && hasForbidden(answer.Labels) {
 		w.breaks(errRefused, "it gets %v", answer.Labels)
 	}
+}
+
+// hasForbidden says whether any of the labels is one that no kubelet may set.
+func hasForbidden(own map[string]string) bool {
+	_, isHeld := own[heldKey]
+	_, isTrusted := own[trustKey]
+	return isHeld || isTrusted
 }
 
 // change makes the changes of an answer. The webhook is the field manager of what it sets.
@@ -246,7 +253,7 @@ func (g *ghost) checkAdmitted(w *world, incarnation int, c *creation) {
 // opens is told before a write by which a Node loses the startup taint. By the record, or by one that was there since the
 // processor read it, the Node then has what a restore gives it.
 func (g *ghost) opens(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string, since int) {
-	if !nodeview.Gated(read) || g.trust.isOn {
+	if !nodeview.Gated(read) {
 		return
 	}
 	if g.strict {
@@ -258,7 +265,7 @@ func (g *ghost) opens(w *world, read *metav1.PartialObjectMetadata, wanted map[s
 		if !r.hasLabels() || r.Source == read.UID || r.Restored.UID == read.UID {
 			return maps.Equal(given, own)
 		}
-		return maps.Equal(given, policy.Restored(cameWith(read), preserve.Saved(r.Record)))
+		return maps.Equal(given, plain(policy.Restored(cameWith(read), preserve.Saved(r.Record))))
 	}) {
 		w.breaks(errGated, "%s is let in with %v", read.UID, given)
 	}

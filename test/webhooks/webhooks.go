@@ -55,10 +55,13 @@ func (s *Site) Install(ctx context.Context, c client.Client) error {
 	return nil
 }
 
+// Address is where the API server asks.
+func (s *Site) Address() string { return "127.0.0.1:" + strconv.Itoa(int(s.port)) }
+
 // Flags are those of a webhook that runs there.
 func (s *Site) Flags() []string {
 	return []string{
-		"--webhook-bind-address=127.0.0.1:" + strconv.Itoa(int(s.port)), "--service-namespace=" + s.Namespace, "--webhook-configuration=" + s.Name,
+		"--webhook-bind-address=" + s.Address(), "--service-namespace=" + s.Namespace, "--webhook-configuration=" + s.Name,
 	}
 }
 
