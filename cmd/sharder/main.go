@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	clock := &shardlease.ServerClock{}
 	mgr, err := daemon.New(ctx, daemon.Config{
 		Program: program, Options: &opts.Options, Namespaces: []string{opts.namespace}, Permissions: opts.permissions(),
-		Check: servesRings, Manager: opts.prepare(clock),
+		Check: opts.servesRings, Manager: opts.prepare(clock),
 	})
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 }
 
 // servesRings returns an error unless the API server serves rings.
-func servesRings(ctx context.Context, c client.Client) error {
+func (o *options) servesRings(ctx context.Context, c client.Client) error {
 	err := c.List(ctx, &v1alpha1.ClusterRingList{}, client.Limit(1))
 	if meta.IsNoMatchError(err) {
 		return fmt.Errorf("the API server does not know ClusterRings: apply deploy/sharder/crd first: %w", err)
@@ -78,7 +78,7 @@ func servesRings(ctx context.Context, c client.Client) error {
 	if err != nil {
 		return fmt.Errorf("listing rings: %w", err)
 	}
-	return nil
+	return o.servesControllerRings(c)
 }
 
 // prepare returns what completes the options of the manager.
@@ -103,7 +103,7 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
-	observer := &ring.Observer{Rings: mgr.GetCache(), Leases: shortwatch.Leases(leases), Clock: clock, Prefix: v1alpha1.DefaultPrefix}
+	observer := &ring.Observer{Rings: mgr.GetCache(), Leases: shortwatch.Leases(leases), Clock: clock, Dialect: o.dialect()}
 	reports, recorder := &ring.Reports{}, mgr.GetEventRecorder(program)
 	rings := &ring.Controller{Client: mgr.GetClient(), Observer: observer, Reports: reports, Recorder: recorder, SyncPeriod: o.syncPeriod}
 	if err := rings.Register(mgr, metrics.Registry); err != nil {
@@ -111,17 +111,20 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 	}
 	assignments := &assignment.Controller{
 		Reader: mgr.GetCache(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Leases: leases, Observer: observer, Reports: reports, Recorder: recorder,
-		Prefix: v1alpha1.DefaultPrefix, Namespace: o.namespace, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
+		Dialect: o.dialect(), Namespace: o.namespace, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
 	}
 	if err := assignments.Register(mgr, metrics.Registry); err != nil {
 		return err //nolint:wrapcheck // it says what failed
+	}
+	if err := registerMirrors(mgr, o, recorder); err != nil {
+		return err
 	}
 	policies, err := registerPolicies(mgr, o, clock, reports)
 	if err != nil {
 		return err
 	}
 	cleaner := &assignment.Cleaner{
-		Client: mgr.GetClient(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Reports: reports, Prefix: v1alpha1.DefaultPrefix,
+		Client: mgr.GetClient(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Reports: reports, Dialect: o.dialect(),
 		Unpolice: policies.Remove, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
 	}
 	return cleaner.Register(mgr) //nolint:wrapcheck // it says what failed
