@@ -3,9 +3,7 @@ package main
 import (
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
@@ -43,21 +41,6 @@ func (o *options) compatPermissions() (needed []daemon.Permission) {
 	needed = append(needed, daemon.Permissions(compat.Kind.Group, "controllerrings/status", "", "patch")...)
 	needed = append(needed, daemon.Permissions(v1alpha1.GroupName, "clusterrings", "", "create", "delete")...)
 	return append(needed, daemon.Permissions("coordination.k8s.io", "leases", "", "list", "watch", "update", "patch", "delete")...)
-}
-
-// servesControllerRings returns an error if the API server does not serve ControllerRings, and must.
-func (o *options) servesControllerRings(c client.Client) error {
-	if o.compat == compatNone {
-		return nil
-	}
-	_, err := c.RESTMapper().RESTMapping(compat.Kind.GroupKind(), compat.Kind.Version)
-	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("--compat=%s: the API server does not know ControllerRings: apply the CRD of that project: %w", string(o.compat), err)
-	}
-	if err != nil {
-		return fmt.Errorf("asking the API server for ControllerRings: %w", err)
-	}
-	return nil
 }
 
 // registerMirrors adds the controller that mirrors ControllerRings to the manager, if there is one.

@@ -10,12 +10,10 @@ import (
 	"os"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/kubernetes/scheme"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -67,18 +65,6 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return fmt.Errorf("preparing the sharder: %w", err)
 	}
 	return daemon.Run(ctx, mgr)
-}
-
-// servesRings returns an error unless the API server serves rings.
-func (o *options) servesRings(ctx context.Context, c client.Client) error {
-	err := c.List(ctx, &v1alpha1.ClusterRingList{}, client.Limit(1))
-	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("the API server does not know ClusterRings: apply deploy/sharder/crd first: %w", err)
-	}
-	if err != nil {
-		return fmt.Errorf("listing rings: %w", err)
-	}
-	return o.servesControllerRings(c)
 }
 
 // prepare returns what completes the options of the manager.

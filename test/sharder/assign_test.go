@@ -316,15 +316,20 @@ func (c *cluster) child(owner *corev1.Secret, name string, labels map[string]str
 
 // childrenOf returns how many of the ConfigMaps that something controls each shard has.
 func (c *cluster) childrenOf(t require.TestingT, ring *v1alpha1.ClusterRing) map[string]int {
-	all := &corev1.ConfigMapList{}
-	require.NoError(t, c.List(c.t.Context(), all, client.InNamespace(c.namespace)))
 	shards := map[string]int{}
-	for _, child := range all.Items {
+	for _, child := range c.configMaps(t) {
 		if metav1.GetControllerOf(&child) != nil {
 			shards[child.Labels[prefix.ShardLabel(ring.Name)]]++
 		}
 	}
 	return shards
+}
+
+// configMaps returns all ConfigMaps of the namespace.
+func (c *cluster) configMaps(t require.TestingT) []corev1.ConfigMap {
+	all := &corev1.ConfigMapList{}
+	require.NoError(t, c.List(c.t.Context(), all, client.InNamespace(c.namespace)))
+	return all.Items
 }
 
 // draining returns the Secrets that are in a hand-over.

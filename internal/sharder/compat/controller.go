@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -194,13 +195,8 @@ func (c *Controller) store(ctx context.Context, u *unstructured.Unstructured, be
 
 // tell creates an event about why a ControllerRing has no mirror, once.
 func (c *Controller) tell(u *unstructured.Unstructured, before, after *status) {
-	if !equality.Semantic.DeepEqual(before.Conditions, after.Conditions) {
-		ready := after.Conditions[len(after.Conditions)-1]
-		for _, condition := range after.Conditions {
-			if condition.Type == conditionReady {
-				ready = condition
-			}
-		}
+	ready := meta.FindStatusCondition(after.Conditions, conditionReady)
+	if ready != nil && !equality.Semantic.DeepEqual(before.Conditions, after.Conditions) {
 		c.Recorder.Eventf(u, nil, corev1.EventTypeWarning, ready.Reason, "Mirror", "%s", ready.Message)
 	}
 }

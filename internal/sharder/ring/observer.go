@@ -124,7 +124,7 @@ func (o *Observer) look(ring string, of *observed, at time.Time, all []shardleas
 	if o.rings[ring] != of {
 		return // somebody else follows it by now
 	}
-	all, twins := distinct(all)
+	all, twins := Distinct(all)
 	hasChanged := of.vanished.see(of.live(), all, at)
 	hasChanged = hasChanged || !of.isSeen || !slices.EqualFunc(of.all, all, of.sameShard) || !slices.EqualFunc(of.twins, twins, of.sameShard)
 	joined := map[string]time.Time{}

@@ -8,10 +8,10 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// distinct returns one Lease of each name, in the order of the names, and the others of these names: in a
+// Distinct returns one Lease of each name, in the order of the names, and the others of these names: in a
 // ring with shards in any namespace, two can have one name, and with it the same objects. The older one
 // counts, unless only the other one is held by its shard: then nobody has shown that the name is gone.
-func distinct(all []shardlease.Seen) (counted, twins []shardlease.Seen) {
+func Distinct(all []shardlease.Seen) (counted, twins []shardlease.Seen) {
 	for _, s := range slices.SortedStableFunc(slices.Values(all), bySeniority) {
 		if n := len(counted); n > 0 && counted[n-1].Lease.Name == s.Lease.Name {
 			twins = append(twins, s)
