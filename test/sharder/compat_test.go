@@ -204,13 +204,19 @@ func TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat(t *testing.T) {
 	r := c.controllerRing("")
 	r.lease(c.namespace, "web-0")
 	s := c.secret("s")
+	back := c.controllerRing("-back")
+	back.lease(c.namespace, "back-0")
 	ring := r.mirror()
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		assert.Equal(collect, map[string]int{"web-0": 1}, r.shardsOf(collect))
+		assert.Equal(collect, map[string]int{"back-0": 1}, back.shardsOf(collect))
 		assert.Len(collect, c.policies(collect, ring), 4)
+		assert.Len(collect, c.policies(collect, back.mirror()), 4)
 	}, patience, period)
 	require.NoError(t, first.Stop(10*time.Second))
-	second := c.sharder("b")
+	c.leave(back.mirror())
+	assert.Equal(t, map[string]int{"back-0": 1}, back.shardsOf(t), "the next sharder finds the labels")
+	c.sharder("b")
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(collect, "InvalidSpec", reasonOf(s, "Ready"))
 	})
@@ -218,9 +224,18 @@ func TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat(t *testing.T) {
 	assert.Len(t, c.policies(t, ring), 4)
 	require.NoError(t, c.Delete(t.Context(), ring))
 	require.Eventually(t, func() bool { return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(ring), ring)) }, patience, period)
-	assert.Empty(t, c.reread(t, s).Labels)
+	assert.Equal(t, map[string]string{foreignShard(back.name): "back-0"}, c.reread(t, s).Labels)
 	c.hasNoPolicies(ring)
-	assert.NotContains(t, second.Output(), "panic")
+}
+
+// leave removes a ring as one does who goes back to another sharder: its labels stay.
+func (c *cluster) leave(ring *v1alpha1.ClusterRing) {
+	c.t.Helper()
+	for _, o := range c.policies(c.t, ring) {
+		require.NoError(c.t, c.Delete(c.t.Context(), o))
+	}
+	c.update(ring, func(ring *v1alpha1.ClusterRing) { ring.Finalizers = nil })
+	require.NoError(c.t, c.Delete(c.t.Context(), ring))
 }
 
 // TestCompatNeedsControllerRings: a sharder that cannot do what it is told says so, and ends.
