@@ -68,6 +68,7 @@ func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *
 		trackers: map[v1alpha1.GroupResource]*tracker{},
 		failing:  map[moving]bool{}, gone: map[string]reading{}, unresolved: map[v1alpha1.GroupResource]error{}, seenLive: map[string]bool{},
 	}
+	c.metrics.begin(of.Name)
 	ctx, a.stop = context.WithCancel(logf.IntoContext(ctx, logf.FromContext(ctx).WithValues("ring", of.Name)))
 	a.ctx = ctx
 	a.children, a.passes = newChildren(a), newPasses()

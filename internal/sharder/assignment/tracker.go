@@ -254,6 +254,9 @@ func (t *tracker) seeDrain(m *metav1.PartialObjectMetadata, isThere bool) {
 		if shard := m.Labels[t.keys.shard]; shard != "" && len(t.main.ControlledResources) > 0 {
 			t.given[key] = given{m.UID, shard} // or the drain was withdrawn
 		}
+		if d, isKnown := t.drained[key]; isKnown {
+			t.of.metrics.handovers.WithLabelValues(t.of.name).Observe(time.Since(d.since).Seconds())
+		}
 		delete(t.drained, key)
 		delete(t.former, m.UID)
 	} else {
