@@ -154,8 +154,10 @@ func (r *foreignRing) start(namespace, name string, seconds int32) *shard {
 	require.NoError(r.t, r.Create(ctx, s.lease, client.FieldOwner("shard")))
 	go func() {
 		defer close(s.ended)
-		go wait.UntilWithContext(ctx, s.keep, time.Duration(seconds)*time.Second/5)
-		wait.UntilWithContext(ctx, s.reconcileAll, period)
+		var loops sync.WaitGroup
+		loops.Go(func() { wait.UntilWithContext(ctx, s.keep, time.Duration(seconds)*time.Second/5) })
+		loops.Go(func() { wait.UntilWithContext(ctx, s.reconcileAll, period) })
+		loops.Wait()
 	}()
 	r.t.Cleanup(s.die)
 	return s
