@@ -166,10 +166,11 @@ func TestForeignDrainsAreTakenOver(t *testing.T) {
 	}, patience, period)
 }
 
-// TestRingWithShardsAnywhereIsIgnoredWithoutCompat, but can be deleted.
+// TestRingWithShardsAnywhereIsIgnoredWithoutCompat, but can be deleted. With it, the sharder ends if there is no CRD of ControllerRings.
 func TestRingWithShardsAnywhereIsIgnoredWithoutCompat(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
+	assert.Contains(t, c.failing("compat", "--compat=timebertt").Output(), "does not know ControllerRings")
 	c.sharder("a")
 	ring := c.ring("")
 	ring.Spec.Shards.Namespace = "*"
@@ -236,12 +237,4 @@ func (c *cluster) leave(ring *v1alpha1.ClusterRing) {
 	}
 	c.update(ring, func(ring *v1alpha1.ClusterRing) { ring.Finalizers = nil })
 	require.NoError(c.t, c.Delete(c.t.Context(), ring))
-}
-
-// TestCompatNeedsControllerRings: a sharder that cannot do what it is told says so, and ends.
-func TestCompatNeedsControllerRings(t *testing.T) {
-	t.Parallel()
-	c := newSite(t)
-	p := c.failing("a", "--compat=timebertt")
-	assert.Contains(t, p.Output(), "does not know ControllerRings")
 }

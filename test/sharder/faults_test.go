@@ -102,32 +102,3 @@ func TestShardThatTheWatchDoesNotShowStays(t *testing.T) {
 	}, patience, period)
 	assert.Equal(t, []string{"web-0", "web-1"}, c.status(t, ring).Table.Shards)
 }
-
-// TestSharderThatIsCutOffEndsNoShard is R9: no shard is dead as long as the sharder does not reach the API server, and one that has renewed its Lease
-// meanwhile lives, although the sharder has not seen that for three times its duration.
-func TestSharderThatIsCutOffEndsNoShard(t *testing.T) {
-	t.Parallel()
-	c := newSite(t)
-	proxy := c.behindProxy()
-	c.sharder("a")
-	ring := c.create(c.ring(""))
-	c.lease(ring, "web-0", duration, 0)
-	c.renew("web-0", duration*time.Second/8, 0)
-	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		assert.Equal(t, map[string]string{"web-0": "ready"}, states(s))
-	})
-	before := c.status(t, ring).Table
-	heal := proxy.Inject(refuse(func(*http.Request) bool { return true }))
-	proxy.EndWatches()
-	cut := time.Now()
-	require.Eventually(t, func() bool { return time.Since(cut) > 3*duration*time.Second }, patience, 10*period)
-	heal()
-	s := c.secret("s")
-	c.eventually(ring, func(t *assert.CollectT, status *v1alpha1.ClusterRingStatus) {
-		assert.Equal(t, "web-0", c.reread(t, s).Labels[prefix.ShardLabel(ring.Name)], "the sharder is at work again")
-		assert.Equal(t, map[string]string{"web-0": "ready"}, states(status))
-	})
-	assert.Equal(t, before.Slots, c.status(t, ring).Table.Slots)
-	assert.Equal(t, "web-0", *c.stored(t, "web-0").Spec.HolderIdentity)
-	assert.Nil(t, c.stored(t, "web-0").Spec.AcquireTime, "nobody has taken the Lease over")
-}

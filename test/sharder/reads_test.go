@@ -102,6 +102,7 @@ func TestSharderReadsAndReports(t *testing.T) { //nolint:tparallel // its parts 
 		assert.Greater(t, scrape(t)["sharder_patch_conflicts_total"+of(ring)], before)
 	})
 	t.Run("all metrics", func(t *testing.T) { c.hasAllMetrics(t, ring, scrape) })
+	t.Run("who is cut off ends no shard", func(t *testing.T) { c.endsNoShard(t, proxy) })
 }
 
 // of returns the label of metrics of a ring.
@@ -163,6 +164,33 @@ func (c *cluster) edits(t *testing.T, ring *v1alpha1.ClusterRing, proxy *faultpr
 		require.Fail(t, "the sharder did not write the object")
 	}
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) { c.inPlace(collect, ring, s) })
+}
+
+// endsNoShard is R9: no shard is dead as long as the sharder does not reach the API server, and one that has renewed its Lease meanwhile lives,
+// although the sharder has not seen that for more than twice its duration.
+func (c *cluster) endsNoShard(t *testing.T, proxy *faultproxy.Proxy) {
+	t.Helper()
+	ring := c.create(c.ring("-cut"))
+	c.lease(ring, "cut-0", duration, 0)
+	defer c.renew("cut-0", duration*time.Second/8, 0)()
+	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(collect, map[string]string{"cut-0": "ready"}, states(s))
+	})
+	before := c.status(t, ring).Table
+	heal := proxy.Inject(refuse(func(*http.Request) bool { return true }))
+	proxy.EndWatches()
+	cut := time.Now()
+	require.Eventually(t, func() bool { return time.Since(cut) > (2*duration+1)*time.Second }, patience, 10*period)
+	heal()
+	s := c.secret("cut")
+	c.eventually(ring, func(collect *assert.CollectT, status *v1alpha1.ClusterRingStatus) {
+		assert.Equal(collect, "cut-0", c.reread(collect, s).Labels[prefix.ShardLabel(ring.Name)], "the sharder is at work again")
+		assert.Equal(collect, map[string]string{"cut-0": "ready"}, states(status))
+	})
+	assert.Equal(t, before.Slots, c.status(t, ring).Table.Slots)
+	l := c.stored(t, "cut-0")
+	assert.Equal(t, "cut-0", *l.Spec.HolderIdentity)
+	assert.Nil(t, l.Spec.AcquireTime, "nobody has taken the Lease over")
 }
 
 // hasAllMetrics is R40 without the library, after a shard has joined and objects were drained.
