@@ -7,7 +7,6 @@ import (
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"nodekeeper.dev/api/sharding/v1alpha1"
 	"nodekeeper.dev/internal/sharder/policy"
 	"nodekeeper.dev/internal/sharder/ring"
 	"nodekeeper.dev/sharding/shardlease"
@@ -25,7 +24,7 @@ func registerPolicies(mgr manager.Manager, o *options, clock *shardlease.ServerC
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
 	policies := &policy.Controller{
-		Client: mgr.GetClient(), Reports: reports, Prefix: v1alpha1.DefaultPrefix, Namespace: o.namespace, Mode: mode, SyncPeriod: o.syncPeriod,
+		Client: mgr.GetClient(), Reports: reports, Dialect: o.dialect(), Namespace: o.namespace, Mode: mode, SyncPeriod: o.syncPeriod,
 		Resources: &policy.Resources{
 			Reader: mgr.GetAPIReader(), Discovery: served, Clock: func() time.Time { return clock.Now(time.Now()) },
 		},

@@ -10,12 +10,10 @@ import (
 	"os"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/kubernetes/scheme"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -58,7 +56,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	clock := &shardlease.ServerClock{}
 	mgr, err := daemon.New(ctx, daemon.Config{
 		Program: program, Options: &opts.Options, Namespaces: []string{opts.namespace}, Permissions: opts.permissions(),
-		Check: servesRings, Manager: opts.prepare(clock),
+		Check: opts.servesRings, Manager: opts.prepare(clock),
 	})
 	if err != nil {
 		return err
@@ -67,18 +65,6 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return fmt.Errorf("preparing the sharder: %w", err)
 	}
 	return daemon.Run(ctx, mgr)
-}
-
-// servesRings returns an error unless the API server serves rings.
-func servesRings(ctx context.Context, c client.Client) error {
-	err := c.List(ctx, &v1alpha1.ClusterRingList{}, client.Limit(1))
-	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("the API server does not know ClusterRings: apply deploy/sharder/crd first: %w", err)
-	}
-	if err != nil {
-		return fmt.Errorf("listing rings: %w", err)
-	}
-	return nil
 }
 
 // prepare returns what completes the options of the manager.
@@ -103,7 +89,7 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
-	observer := &ring.Observer{Rings: mgr.GetCache(), Leases: shortwatch.Leases(leases), Clock: clock, Prefix: v1alpha1.DefaultPrefix}
+	observer := &ring.Observer{Rings: mgr.GetCache(), Leases: shortwatch.Leases(leases), Clock: clock, Dialect: o.dialect()}
 	reports, recorder := &ring.Reports{}, mgr.GetEventRecorder(program)
 	rings := &ring.Controller{Client: mgr.GetClient(), Observer: observer, Reports: reports, Recorder: recorder, SyncPeriod: o.syncPeriod}
 	if err := rings.Register(mgr, metrics.Registry); err != nil {
@@ -111,17 +97,20 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 	}
 	assignments := &assignment.Controller{
 		Reader: mgr.GetCache(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Leases: leases, Observer: observer, Reports: reports, Recorder: recorder,
-		Prefix: v1alpha1.DefaultPrefix, Namespace: o.namespace, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
+		Dialect: o.dialect(), Namespace: o.namespace, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
 	}
 	if err := assignments.Register(mgr, metrics.Registry); err != nil {
 		return err //nolint:wrapcheck // it says what failed
+	}
+	if err := registerMirrors(mgr, o, recorder); err != nil {
+		return err
 	}
 	policies, err := registerPolicies(mgr, o, clock, reports)
 	if err != nil {
 		return err
 	}
 	cleaner := &assignment.Cleaner{
-		Client: mgr.GetClient(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Reports: reports, Prefix: v1alpha1.DefaultPrefix,
+		Client: mgr.GetClient(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Reports: reports, Dialect: o.dialect(),
 		Unpolice: policies.Remove, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
 	}
 	return cleaner.Register(mgr) //nolint:wrapcheck // it says what failed

@@ -24,6 +24,7 @@ type options struct {
 	// concurrentMoves is how many objects of a resource are written at a time.
 	concurrentMoves int
 	admission       policy.Mode
+	compat          compatMode
 }
 
 func (o *options) addFlags(fs *flag.FlagSet) {
@@ -33,6 +34,7 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.syncPeriod, "sync-period", 5*time.Minute, "the longest `duration` between two attempts at what fails, and between two passes that find objects to move")
 	fs.IntVar(&o.concurrentMoves, "concurrent-moves", 100, "how many objects of each resource of a ring are written at a time")
 	fs.StringVar((*string)(&o.admission), "admission", string(policy.Auto), "how new objects get their shard: `mode` policy (by admission policies, Kubernetes 1.36 or newer), none, or auto: policy if the API server serves that, else none")
+	fs.StringVar((*string)(&o.compat), "compat", string(compatNone), "shards of another `project` that are served, too: timebertt (timebertt/kubernetes-controller-sharding, by its ControllerRings), or none")
 }
 
 func (o *options) parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
@@ -51,7 +53,7 @@ func (o *options) parse(fs *flag.FlagSet, args []string, stderr io.Writer) error
 	if err := o.admission.Validate(); err != nil {
 		return fmt.Errorf("--admission=%s: %w", o.admission, err)
 	}
-	return nil
+	return o.compat.validate()
 }
 
 func (o *options) permissions() []daemon.Permission {
@@ -62,6 +64,7 @@ func (o *options) permissions() []daemon.Permission {
 	if o.leaderElect {
 		needed = append(needed, daemon.Permissions("coordination.k8s.io", "leases", o.namespace, "get", "create", "update")...)
 	}
+	needed = append(needed, o.compatPermissions()...)
 	return append(needed, o.admissionPermissions()...)
 }
 

@@ -20,7 +20,7 @@ import (
 // writes nothing. Client, Namespace, Selector and Period are required.
 type Watch struct {
 	Client coordinationv1client.LeasesGetter
-	// Namespace is where the Leases are.
+	// Namespace is where the Leases are. Empty: in any namespace, where several can have one name.
 	Namespace string
 	// Selector is a label selector.
 	Selector string
@@ -38,7 +38,8 @@ type Watch struct {
 
 	start sync.Once
 	looks chan struct{}
-	ages  Sightings
+	// ages are by namespace.
+	ages map[string]*Sightings
 }
 
 // Seen is a Lease, since when it was not renewed as this process has seen it, and what follows.
@@ -49,7 +50,7 @@ type Seen struct {
 	State State
 }
 
-// Run calls look with all Leases, by name, as soon as they are listed, after each change,
+// Run calls look with all Leases, by name and namespace, as soon as they are listed, after each change,
 // after each call of [Watch.Look], and once in a period, until ctx is cancelled. Calls do not overlap.
 // Run must be called once.
 func (w *Watch) Run(ctx context.Context, look func(ctx context.Context, now time.Time, all []Seen)) error {
@@ -90,7 +91,9 @@ func (w *Watch) Look() {
 	poke(w.looks)
 }
 
-func (w *Watch) init() { w.start.Do(func() { w.looks = make(chan struct{}, 1) }) }
+func (w *Watch) init() {
+	w.start.Do(func() { w.looks, w.ages = make(chan struct{}, 1), map[string]*Sightings{} })
+}
 
 func (w *Watch) listWatch() toolscache.ListerWatcher {
 	leases := w.Client.Leases(w.Namespace)
@@ -108,7 +111,7 @@ func (w *Watch) listWatch() toolscache.ListerWatcher {
 
 // seen notes the Leases and returns what follows from them.
 func (w *Watch) seen(stored []any, now time.Time) []Seen {
-	all, names := make([]Seen, 0, len(stored)), map[string]bool{}
+	all, names := make([]Seen, 0, len(stored)), map[string]map[string]bool{}
 	for _, obj := range stored {
 		l, ok := obj.(*coordinationv1.Lease)
 		if !ok {
@@ -118,12 +121,19 @@ func (w *Watch) seen(stored []any, now time.Time) []Seen {
 			l = l.DeepCopy()
 			l.Spec.LeaseDurationSeconds = new(int32(w.Duration / time.Second)) //nolint:gosec // seconds to minutes
 		}
-		names[l.Name] = true
+		if names[l.Namespace] == nil {
+			names[l.Namespace] = map[string]bool{}
+		}
+		names[l.Namespace][l.Name] = true
 		since := w.see(l, now)
 		all = append(all, Seen{Lease: l, Since: since, State: StateOf(l, now.Sub(since), w.OrphanAfter)})
 	}
-	w.ages.Keep(names)
-	slices.SortFunc(all, func(a, b Seen) int { return cmp.Compare(a.Lease.Name, b.Lease.Name) })
+	for namespace, ages := range w.ages {
+		ages.Keep(names[namespace])
+	}
+	slices.SortFunc(all, func(a, b Seen) int {
+		return cmp.Or(cmp.Compare(a.Lease.Name, b.Lease.Name), cmp.Compare(a.Lease.Namespace, b.Lease.Namespace))
+	})
 	return all
 }
 
@@ -131,12 +141,17 @@ func (w *Watch) seen(stored []any, now time.Time) []Seen {
 // this process is what the cluster stores; from then on only the own clock counts, so that a clock
 // that is off cannot make a live shard look dead for longer than a renewal.
 func (w *Watch) see(l *coordinationv1.Lease, now time.Time) time.Time {
-	if w.ages.Has(l.Name) {
-		return w.ages.See(l, now)
+	ages := w.ages[l.Namespace]
+	if ages == nil {
+		ages = &Sightings{}
+		w.ages[l.Namespace] = ages
+	}
+	if ages.Has(l.Name) {
+		return ages.See(l, now)
 	}
 	first := StoredSince
 	if w.Since != nil {
 		first = w.Since
 	}
-	return w.ages.See(l, first(l, now))
+	return ages.See(l, first(l, now))
 }

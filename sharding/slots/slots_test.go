@@ -47,6 +47,21 @@ func TestNamesSpread(t *testing.T) {
 	}
 }
 
+// TestShardsOfAStatefulSetHaveEqualShares (F8: tokens of upstream's ring collide for x-1 and x-11, so that one of these has next to nothing).
+func TestShardsOfAStatefulSetHaveEqualShares(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 50; n++ {
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprintf("x-%d", i)
+		}
+		table := slots.Table{}.With(names)
+		for _, name := range names {
+			assert.InDelta(t, float64(slots.Count)/float64(n), table.Share(name), 1, "%s of %d", name, n)
+		}
+	}
+}
+
 func TestNoShards(t *testing.T) {
 	t.Parallel()
 	_, ok := slots.Table{}.Shard("a")

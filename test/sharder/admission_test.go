@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -146,6 +147,11 @@ func TestNewObjectsHaveTheirShardInTheFirstVersion(t *testing.T) {
 	generated := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, GenerateName: "g-", Labels: map[string]string{label: "web-0"}}}
 	c.stores(generated)
 	assert.NotContains(t, generated.Labels, label)
+	began := time.Now()
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		assert.NotEmpty(collect, c.reread(collect, generated).Labels[label])
+	}, patience, period)
+	t.Logf("an object with a generated name had its shard %s after its creation", time.Since(began))
 }
 
 // TestCopiedMetadataIsDropped is F19: a new object has the assignment by the table, or none, whatever it brings along.

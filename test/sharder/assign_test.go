@@ -39,6 +39,7 @@ func TestObjectsGoToTheirShards(t *testing.T) {
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.True(t, meta.IsStatusConditionFalse(s.Conditions, "Ready"))
 	})
+	c.event(ring, "NoAvailableShard")
 	for name := range c.shardsOf(t, ring) {
 		assert.Empty(t, name, "there is no shard")
 	}
@@ -224,10 +225,13 @@ func TestWhatLeavesTheRingLosesItsLabels(t *testing.T) {
 	})
 
 	require.NoError(t, c.Delete(t.Context(), ring))
-	ctx := t.Context()
+	ctx, created := t.Context(), 1
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		require.NoError(collect, c.Create(ctx, secret(c.namespace, fmt.Sprintf("late-%d", created))), "creates succeed")
+		created++
 		assert.True(collect, apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(ring), ring)))
-	}, patience, period)
+	}, patience, 5*period)
+	assert.Equal(t, map[string]int{"": created}, c.shardsOf(t, ring))
 	assert.Equal(t, map[string]string{prefix.ShardLabel(other.Name): "other-0"}, c.reread(t, s).Labels, "the ring goes after its labels, and takes no others along")
 }
 
@@ -316,15 +320,20 @@ func (c *cluster) child(owner *corev1.Secret, name string, labels map[string]str
 
 // childrenOf returns how many of the ConfigMaps that something controls each shard has.
 func (c *cluster) childrenOf(t require.TestingT, ring *v1alpha1.ClusterRing) map[string]int {
-	all := &corev1.ConfigMapList{}
-	require.NoError(t, c.List(c.t.Context(), all, client.InNamespace(c.namespace)))
 	shards := map[string]int{}
-	for _, child := range all.Items {
+	for _, child := range c.configMaps(t) {
 		if metav1.GetControllerOf(&child) != nil {
 			shards[child.Labels[prefix.ShardLabel(ring.Name)]]++
 		}
 	}
 	return shards
+}
+
+// configMaps returns all ConfigMaps of the namespace.
+func (c *cluster) configMaps(t require.TestingT) []corev1.ConfigMap {
+	all := &corev1.ConfigMapList{}
+	require.NoError(t, c.List(c.t.Context(), all, client.InNamespace(c.namespace)))
+	return all.Items
 }
 
 // draining returns the Secrets that are in a hand-over.

@@ -59,8 +59,11 @@ func prepare(plane *controlplane.ControlPlane) error {
 	if err := rings.Install(context.Background(), plane.Config); err != nil {
 		return err
 	}
+	if err := installControllerRings(context.Background(), plane.Config); err != nil {
+		return err
+	}
 	var err error
-	sharedSharder, err = programs.Start("sharder", "shared", plane.Kubeconfig, alone)
+	sharedSharder, err = programs.Start("sharder", "shared", plane.Kubeconfig, alone, "--compat=timebertt")
 	return err
 }
 
@@ -132,6 +135,21 @@ func (c *cluster) create(ring *v1alpha1.ClusterRing) *v1alpha1.ClusterRing {
 		assert.NoError(c.t, client.IgnoreNotFound(c.Delete(context.WithoutCancel(c.t.Context()), ring)))
 	})
 	return ring
+}
+
+// failing starts a sharder that ends by itself, with an error.
+func (c *cluster) failing(identity string, args ...string) *programs.Program {
+	c.t.Helper()
+	p, err := programs.Start("sharder", identity, c.kubeconfig, append(args, alone)...)
+	require.NoError(c.t, err)
+	select {
+	case <-p.Done():
+		assert.Equal(c.t, 1, p.ExitCode())
+	case <-time.After(patience):
+		assert.NoError(c.t, p.Kill())
+		require.Fail(c.t, "it does not end", p.Output())
+	}
+	return p
 }
 
 // sharder starts a sharder, which ends with the test. It must be the only one.

@@ -186,4 +186,29 @@ func TestIdleRingCausesNoWrites(t *testing.T) {
 		admitted(t, s, metav1.ConditionTrue, "Disabled")
 	})
 	c.hasNoPolicies(ring)
+	c.movesWithoutAdmission(ring)
+}
+
+// movesWithoutAdmission checks that objects that a shard has given away have another one soon (F10: upstream's sharder only removes the label, and
+// without its webhook the object has no shard for five minutes). The ring has one shard.
+func (c *cluster) movesWithoutAdmission(ring *v1alpha1.ClusterRing) {
+	c.t.Helper()
+	for i := range 20 {
+		c.secret(fmt.Sprintf("s-%d", i))
+	}
+	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 20}, c.shardsOf(t, ring))
+	})
+	c.lease(ring, "web-1", 600, 0)
+	began := time.Now()
+	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
+	give := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+s+`":null,"`+d+`":null}}}`)) // protocol 1
+	c.eventually(ring, func(t *assert.CollectT, status *v1alpha1.ClusterRingStatus) {
+		for _, o := range c.draining(t, ring) {
+			require.NoError(t, c.Patch(c.t.Context(), &o, give))
+		}
+		c.inPlace(t, ring, status)
+		assert.Len(t, c.shardsOf(t, ring), 2)
+	})
+	assert.Less(c.t, time.Since(began), 4*time.Minute)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
@@ -65,6 +66,17 @@ func TestInvalidRingIsRefusedWithAMessage(t *testing.T) {
 			assert.ErrorContains(t, err, tc.says)
 		})
 	}
+}
+
+// TestRingKeepsItsKeys: one with shards in all namespaces uses other label keys, so it cannot become one with shards in a single namespace, or back.
+func TestRingKeepsItsKeys(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ring := c.create(c.ring(""))
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"shards":{"namespace":"*"}}}`))
+	err := c.Patch(t.Context(), ring, patch)
+	require.True(t, apierrors.IsInvalid(err), "%v", err)
+	assert.ErrorContains(t, err, "create another ring")
 }
 
 // TestSettingsThatBelongTogether are accepted.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +21,7 @@ import (
 
 	"nodekeeper.dev/sharding/slots"
 	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/repository"
 )
 
 var keyCount = flag.Int("slots.keys", 4000, "how many drawn keys are compared with what the API server computes")
@@ -42,6 +46,31 @@ func TestAPIServerComputesTheSameSlots(t *testing.T) {
 		}
 		s.compare(t, drawn)
 	}
+}
+
+var vector = regexp.MustCompile("(?m)^\\| `(\".*\")`(?: × (\\d+))? \\| (\\d+) \\|$")
+
+// TestVectorsOfThePage is R11: what docs/sharding/slots.md says is what the library and the API server compute.
+func TestVectorsOfThePage(t *testing.T) {
+	t.Parallel()
+	root, err := repository.Root()
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "sharding", "slots.md"))
+	require.NoError(t, err)
+	var keys []string
+	for _, row := range vector.FindAllStringSubmatch(string(page), -1) {
+		key, err := strconv.Unquote(row[1])
+		require.NoError(t, err)
+		if row[2] != "" {
+			times, err := strconv.Atoi(row[2])
+			require.NoError(t, err)
+			key = strings.Repeat(key, times)
+		}
+		keys = append(keys, key)
+		assert.Equal(t, row[3], strconv.Itoa(slots.Slot(key)), "of %s", row[1])
+	}
+	assert.Len(t, keys, 22)
+	newSlotter(t).compare(t, keys)
 }
 
 // batch is how many keys the API server computes the slots of in one request.

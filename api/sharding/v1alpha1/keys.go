@@ -7,8 +7,20 @@ type Prefix string
 // DefaultPrefix is the prefix unless the sharder and the shards are told another one.
 const DefaultPrefix Prefix = GroupName
 
+// TimeberttPrefix is the prefix that the shards of timebertt/kubernetes-controller-sharding know.
+const TimeberttPrefix Prefix = "alpha.sharding.timebertt.dev"
+
+// AnyNamespace as the namespace of the shards of a ring means that their Leases can be in any one, as
+// those of timebertt/kubernetes-controller-sharding. The keys of such a ring have [TimeberttPrefix].
+const AnyNamespace = "*"
+
 // RingLabel returns the key of the label that names the ring of a shard, on its Lease.
-func (p Prefix) RingLabel() string { return string(p) + "/ring" }
+func (p Prefix) RingLabel() string {
+	if p == TimeberttPrefix {
+		return string(p) + "/controllerring"
+	}
+	return string(p) + "/ring"
+}
 
 // StateLabel returns the key of the label in which the sharder says on a Lease what it takes the
 // state of the shard to be. It is for people: nobody decides by it.

@@ -81,11 +81,13 @@ type ClusterRingSpec struct {
 
 // Shards says where the shards of a ring are.
 type Shards struct {
-	// Namespace is where the shards keep their Leases. Leases of other namespaces do not count.
+	// Namespace is where the shards keep their Leases. Leases of other namespaces do not count. "*" stands
+	// for all namespaces, in rings of --compat=timebertt only: they use other label keys.
 	//
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$`
+	// +kubebuilder:validation:XValidation:rule="(self == '*') == (oldSelf == '*')",message="a ring with shards in all namespaces uses other label keys: create another ring"
 	Namespace string `json:"namespace"`
 
 	// ServiceAccounts are the names of the service accounts, in that namespace, by which the shards

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,7 +17,6 @@ import (
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
 	"nodekeeper.dev/internal/sharder/ring"
-	"nodekeeper.dev/sharding/shardlease"
 )
 
 const (
@@ -66,10 +64,11 @@ type reading struct {
 
 func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *assigner {
 	a := &assigner{
-		Controller: c, name: of.Name, uid: of.UID, keys: keysOf(c.Prefix, of.Name), dirty: make(chan struct{}, 1),
+		Controller: c, name: of.Name, uid: of.UID, keys: keysOf(c.Dialect.PrefixOf(of), of.Name), dirty: make(chan struct{}, 1),
 		trackers: map[v1alpha1.GroupResource]*tracker{},
 		failing:  map[moving]bool{}, gone: map[string]reading{}, unresolved: map[v1alpha1.GroupResource]error{}, seenLive: map[string]bool{},
 	}
+	c.metrics.begin(of.Name)
 	ctx, a.stop = context.WithCancel(logf.IntoContext(ctx, logf.FromContext(ctx).WithValues("ring", of.Name)))
 	a.ctx = ctx
 	a.children, a.passes = newChildren(a), newPasses()
@@ -254,14 +253,13 @@ func (a *assigner) isGone(ctx context.Context, v *view, shard string) (bool, err
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	at := time.Now()
-	l, err := a.Leases.Leases(v.ring.Spec.Shards.Namespace).Get(ctx, shard, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("reading the Lease of shard %q: %w", shard, err)
+	holds, err := a.Dialect.Holds(ctx, a.Leases, v.ring, shard)
+	if err != nil {
+		return false, err
 	}
 	maps.DeleteFunc(a.gone, func(_ string, r reading) bool { return time.Since(r.at) >= goneFor })
-	isGone := err != nil || shardlease.Holder(l) != shard || l.Labels[a.Prefix.RingLabel()] != a.name
-	a.gone[shard] = reading{at: at, isGone: isGone}
-	return isGone, nil
+	a.gone[shard] = reading{at: at, isGone: !holds}
+	return !holds, nil
 }
 
 // failed notes that something could not be done about an object.

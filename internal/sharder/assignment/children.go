@@ -33,6 +33,8 @@ type move struct {
 	main *metav1.PartialObjectMetadata
 	// from is the shard that has them, "" if that is not known.
 	from, to string
+	// isAfter reports that the object itself has moved already.
+	isAfter bool
 }
 
 // batch is what moves together.
@@ -119,6 +121,10 @@ func (c *children) move(ctx context.Context, b *batch) {
 		if r.err != nil {
 			c.of.fails(ctx, r.of, key, r.err)
 			r.of.queue.AddRateLimited(key)
+			continue
+		}
+		if r.isAfter {
+			r.of.forgetGiven(key, r.from)
 			continue
 		}
 		r.of.mu.Lock()

@@ -45,7 +45,7 @@ type Cleaner struct {
 	Metadata metadata.Interface
 	Mapper   meta.RESTMapper
 	Reports  *ring.Reports
-	Prefix   v1alpha1.Prefix
+	Dialect  ring.Dialect
 	// Unpolice removes the policies of a ring, by which the API server labels new objects.
 	Unpolice func(ctx context.Context, ring string) error
 	// SyncPeriod bounds the time between two attempts at what fails.
@@ -90,6 +90,9 @@ func (c *Cleaner) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		return reconcile.Result{}, fmt.Errorf("reading ring %q: %w", req.Name, err)
 	}
 	isDeleted := of.DeletionTimestamp != nil
+	if !isDeleted && c.Dialect.Ignores(of) {
+		return reconcile.Result{}, nil
+	}
 	if isDeleted && !controllerutil.ContainsFinalizer(of, v1alpha1.Finalizer) {
 		c.forget(of.UID)
 		return reconcile.Result{}, nil
@@ -131,7 +134,7 @@ func (c *Cleaner) cleanAll(ctx context.Context, of *v1alpha1.ClusterRing) (clean
 	for _, resource := range c.leaving(of) {
 		since := c.since(leaving{of.UID, resource})
 		begin := time.Now()
-		found, err := c.clean(ctx, keysOf(c.Prefix, of.Name), resource)
+		found, err := c.clean(ctx, keysOf(c.Dialect.PrefixOf(of), of.Name), resource)
 		switch {
 		case err != nil:
 			failed = append(failed, err)

@@ -51,7 +51,7 @@ type Controller struct {
 	Observer *ring.Observer
 	Reports  *ring.Reports
 	Recorder events.EventRecorder
-	Prefix   v1alpha1.Prefix
+	Dialect  ring.Dialect
 	// Namespace is that of the sharder: by default its objects are not assigned.
 	Namespace string
 	// SyncPeriod bounds the time between two attempts at what fails, and between two passes.
@@ -93,7 +93,7 @@ func (c *Controller) followShards(_ context.Context, queue workqueue.TypedRateLi
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	of := &v1alpha1.ClusterRing{}
 	err := c.Reader.Get(ctx, req.NamespacedName, of)
-	if apierrors.IsNotFound(err) || err == nil && of.DeletionTimestamp != nil {
+	if apierrors.IsNotFound(err) || err == nil && (of.DeletionTimestamp != nil || c.Dialect.Ignores(of)) {
 		c.end(req.Name)
 		return reconcile.Result{}, nil
 	}

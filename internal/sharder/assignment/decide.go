@@ -24,6 +24,9 @@ const confirmAfter = 10 * time.Second
 func (t *tracker) process(ctx context.Context, key types.NamespacedName) (isDone bool, err error) {
 	v, m := t.of.current(), t.find(key)
 	if m == nil {
+		if err := t.followUp(ctx, key); err != nil {
+			return false, err
+		}
 		return true, t.confirmMove(ctx, key)
 	}
 	if !v.isLabelled(t.resource) {

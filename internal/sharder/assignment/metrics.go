@@ -10,7 +10,7 @@ import (
 type metrics struct {
 	assignments, moves, drains, conflicts *prometheus.CounterVec
 	unassigned, oldest                    *prometheus.GaugeVec
-	passes                                *prometheus.HistogramVec
+	passes, handovers                     *prometheus.HistogramVec
 }
 
 func newMetrics() metrics {
@@ -38,11 +38,18 @@ func newMetrics() metrics {
 		passes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sharder_sync_seconds", Help: "How long a pass over all objects of a ring took.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 9),
 		}, []string{ring}),
+		handovers: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sharder_drain_seconds", Help: "For how long objects were seen to be drained, until they were at another shard or the drain was withdrawn.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 4, 9),
+		}, []string{ring}),
 	}
 }
 
+// begin makes the counters of a ring begin at zero.
+func (m metrics) begin(ring string) { m.conflicts.WithLabelValues(ring) }
+
 func (m metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.assignments, m.moves, m.drains, m.conflicts, m.unassigned, m.oldest, m.passes}
+	return []prometheus.Collector{m.assignments, m.moves, m.drains, m.conflicts, m.unassigned, m.oldest, m.passes, m.handovers}
 }
 
 // assigned counts a first assignment.
@@ -67,4 +74,5 @@ func (m metrics) forget(ring string) {
 	m.unassigned.DeletePartialMatch(of)
 	m.oldest.DeletePartialMatch(of)
 	m.passes.DeletePartialMatch(of)
+	m.handovers.DeletePartialMatch(of)
 }

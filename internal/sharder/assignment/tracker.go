@@ -57,6 +57,9 @@ type tracker struct {
 	// began to, with the shard that they went to.
 	moved     map[types.UID]moved
 	attempted map[types.UID]string
+	// given are the objects that a shard has given away by removing both labels, as shards of protocol 1
+	// do: their children follow.
+	given map[types.NamespacedName]given
 
 	// isClosed reports that the tracker is not used any more: nothing must be noted of it.
 	isClosed atomic.Bool
@@ -88,7 +91,7 @@ func newTracker(of *assigner, resource v1alpha1.GroupResource, main *v1alpha1.Re
 		of: of, resource: resource, main: main, mapping: mapping, client: of.Metadata.Resource(mapping.Resource), keys: of.keys,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryPeriod, of.SyncPeriod)),
 		found: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, drained: map[types.NamespacedName]drained{}, former: map[types.UID]string{}, moved: map[types.UID]moved{},
-		written: map[types.NamespacedName]string{}, attempted: map[types.UID]string{},
+		written: map[types.NamespacedName]string{}, attempted: map[types.UID]string{}, given: map[types.NamespacedName]given{},
 	}
 	if main != nil {
 		t.keyLabel = main.KeyLabel
@@ -209,6 +212,9 @@ func (t *tracker) seeException(m *metav1.PartialObjectMetadata, isThere bool) {
 	switch {
 	case !isThere:
 		t.forgetWrite(keyFor(m))
+		if t.isGiven(keyFor(m)) {
+			t.queue.Add(keyFor(m))
+		}
 	case t.main == nil && m.Labels[t.keys.shard] != "":
 		t.queue.AddAfter(keyFor(m), childPeriod) // the object that controls it takes it along
 	default:
@@ -245,6 +251,12 @@ func (t *tracker) seeDrain(m *metav1.PartialObjectMetadata, isThere bool) {
 	}
 	t.mu.Lock()
 	if !isThere {
+		if shard := m.Labels[t.keys.shard]; shard != "" && len(t.main.ControlledResources) > 0 {
+			t.given[key] = given{m.UID, shard} // or the drain was withdrawn
+		}
+		if d, isKnown := t.drained[key]; isKnown {
+			t.of.metrics.handovers.WithLabelValues(t.of.name).Observe(time.Since(d.since).Seconds())
+		}
 		delete(t.drained, key)
 		delete(t.former, m.UID)
 	} else {
@@ -316,36 +328,6 @@ func (t *tracker) forget(key types.NamespacedName) (wasThere bool) {
 	return wasThere
 }
 
-// pending returns how many objects wait for an assignment, and how many that a pass has found wait for
-// their move.
-func (t *tracker) pending(v *view) (unassigned, found int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.exceptions != nil && t.main != nil {
-		for _, object := range t.exceptions.store.List() {
-			m, ok := object.(*metav1.PartialObjectMetadata)
-			if ok && m.Labels[t.keys.drain] == "" && v.selects(t.mapping, m) {
-				unassigned++
-			}
-		}
-	}
-	return unassigned, len(t.found)
-}
-
-// drainedLongest returns how many objects were not given away in time, and for how long the one that is
-// drained longest has been.
-func (t *tracker) drainedLongest() (late int, oldest time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, d := range t.drained {
-		oldest = max(oldest, time.Since(d.since))
-		if d.late {
-			late++
-		}
-	}
-	return late, oldest
-}
-
 // isFor reports whether the tracker is the one for what a ring says of a main resource, nil for one that
 // is controlled only.
 func (t *tracker) isFor(main *v1alpha1.Resource) bool {
@@ -353,18 +335,6 @@ func (t *tracker) isFor(main *v1alpha1.Resource) bool {
 }
 
 func (t *tracker) isClusterScoped() bool { return t.mapping.Scope.Name() == meta.RESTScopeNameRoot }
-
-// isSynced reports whether both watches have shown all that there is.
-func (t *tracker) isSynced() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, f := range []*following{t.exceptions, t.drains} {
-		if f != nil && !f.synced() {
-			return false
-		}
-	}
-	return true
-}
 
 func (t *tracker) processNext(ctx context.Context) bool {
 	key, isDown := t.queue.Get()

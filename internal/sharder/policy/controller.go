@@ -49,7 +49,7 @@ type Controller struct {
 	Client    client.Client
 	Resources *Resources
 	Reports   *ring.Reports
-	Prefix    v1alpha1.Prefix
+	Dialect   ring.Dialect
 	// Namespace is that of the sharder.
 	Namespace string
 	// Mode is ByPolicy or None, which removes the policies that there are.
@@ -129,6 +129,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		c.forget(req.Name)
 		return reconcile.Result{}, c.Remove(ctx, req.Name)
 	}
+	if c.Dialect.Ignores(r) {
+		return reconcile.Result{}, nil
+	}
 	if c.Mode == None {
 		if err := c.Remove(ctx, r.Name); err != nil {
 			return reconcile.Result{}, err
@@ -160,7 +163,7 @@ func (c *Controller) keep(ctx context.Context, r *v1alpha1.ClusterRing, f found)
 	if err != nil {
 		return 0, err
 	}
-	b := &Builder{Prefix: c.Prefix, Namespace: c.Namespace, Sharders: []string{user}}
+	b := &Builder{Prefix: c.Dialect.PrefixOf(r), Namespace: c.Namespace, Sharders: []string{user}}
 	policies := b.Build(r, f.resources)
 	hasWritten, err := c.install(ctx, r.Name, policies)
 	if err != nil {

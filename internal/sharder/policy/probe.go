@@ -60,7 +60,7 @@ func (c *Controller) prove(ctx context.Context, ring *v1alpha1.ClusterRing, revi
 // probe returns the revision of the policies of a ring that the API server applies, or something else. It
 // asks by a dry run, which creates nothing: policies replace the shard label of a ring by their revision.
 func (c *Controller) probe(ctx context.Context, ring *v1alpha1.ClusterRing) (revision string, err error) {
-	label := c.Prefix.ShardLabel(ring.Name)
+	label := c.Dialect.PrefixOf(ring).ShardLabel(ring.Name)
 	asked := &v1alpha1.ClusterRing{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{label: "probe"}},
 		Spec:       *ring.Spec.DeepCopy(),

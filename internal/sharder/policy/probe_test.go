@@ -86,7 +86,7 @@ func controller(t *testing.T, refusal error) *policy.Controller {
 		},
 	}).Build()
 	return &policy.Controller{
-		Client: c, Reports: &sharderring.Reports{}, Prefix: v1alpha1.DefaultPrefix, Namespace: "sharder-system", Mode: policy.ByPolicy, SyncPeriod: time.Minute,
+		Client: c, Reports: &sharderring.Reports{}, Dialect: sharderring.Dialect{Prefix: v1alpha1.DefaultPrefix}, Namespace: "sharder-system", Mode: policy.ByPolicy, SyncPeriod: time.Minute,
 		Resources: &policy.Resources{Reader: c, Discovery: served{}, Clock: time.Now},
 	}
 }

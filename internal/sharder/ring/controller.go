@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -26,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
-	"nodekeeper.dev/sharding/shardlease"
 )
 
 const (
@@ -109,10 +107,14 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if ring.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil // nobody must be assigned any more
 	}
+	now := time.Now()
+	if c.Observer.Ignores(ring) {
+		pause, err := c.store(ctx, ring, ignored(ring), now)
+		return reconcile.Result{RequeueAfter: pause}, err
+	}
 	if !controllerutil.ContainsFinalizer(ring, v1alpha1.Finalizer) {
 		return reconcile.Result{}, c.guard(ctx, ring)
 	}
-	now := time.Now()
 	var inTable []string
 	if ring.Status.Table != nil {
 		inTable = ring.Status.Table.Shards
@@ -121,18 +123,19 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !ok {
 		return c.await(ctx, ring, now) // the observer tells when it has seen them
 	}
-	shards, rejected := Shards(seen, c.Observer.Prefix, inTable)
+	prefix := c.Observer.PrefixOf(ring)
+	shards, rejected := Shards(seen, prefix, inTable)
 	table, wait := Next(ring.Status.Table, shards, settleOf(ring), now)
 	pause := retryPeriod
 	isConfirmed := c.confirm(ctx, ring, table)
 	if isConfirmed {
 		pause, err = c.store(ctx, ring, statusOf(ring, shards, rejected, table, c.Reports.of(ring.Name)), now)
 	}
-	c.tidy(ctx, ring, shards)
+	c.tidy(ctx, ring, shards, seen.Twins)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: earliest(wait, pause, c.again(shards))}, nil
+	return reconcile.Result{RequeueAfter: earliest(wait, pause, again(shards, prefix))}, nil
 }
 
 // guard keeps a ring from being deleted before what the sharder does for it is undone. The change of the
@@ -174,11 +177,11 @@ func (c *Controller) confirm(ctx context.Context, ring *v1alpha1.ClusterRing, ta
 		if slices.Contains(table.Shards, name) {
 			continue
 		}
-		l, err := c.Observer.Leases.Leases(ring.Spec.Shards.Namespace).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && shardlease.Holder(l) == name && l.Labels[c.Observer.Prefix.RingLabel()] == ring.Name {
+		holds, err := c.Observer.Holds(ctx, c.Observer.Leases, ring, name)
+		if holds {
 			err = errLives
 		}
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err != nil {
 			logf.FromContext(ctx).Info("Keeping a shard in the table that seemed to be gone", "ring", ring.Name, "shard", name, "reason", err.Error())
 			return false
 		}
@@ -195,13 +198,13 @@ func settleOf(ring *v1alpha1.ClusterRing) time.Duration {
 }
 
 // again returns when to try again what could not be done for the Leases, zero if nothing is left.
-func (c *Controller) again(shards []Shard) (pause time.Duration) {
+func again(shards []Shard, prefix v1alpha1.Prefix) (pause time.Duration) {
 	for _, s := range shards {
 		switch {
 		case s.Lease == nil:
 		case s.State == Uncertain:
 			return retryPeriod
-		case s.State == Orphaned || s.Lease.Labels[c.Observer.Prefix.StateLabel()] != string(s.State):
+		case s.State == Orphaned || s.Lease.Labels[prefix.StateLabel()] != string(s.State):
 			pause = tidyPeriod
 		}
 	}

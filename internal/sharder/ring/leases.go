@@ -18,8 +18,8 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// holder is who holds a Lease that the sharder has taken over.
-const holder = "sharder"
+// fieldManager is who managedFields say has written the state.
+const fieldManager = "sharder"
 
 // tidyTimeout bounds what is done for the Leases of a ring at a time. The rest is done with the next
 // change, or the next attempt.
@@ -27,7 +27,12 @@ const tidyTimeout = 5 * time.Second
 
 // tidy takes over the Leases of silent shards, deletes those of dead ones after a minute, and then
 // labels the others with their states, for people. What fails is logged and tried again.
-func (c *Controller) tidy(ctx context.Context, ring *v1alpha1.ClusterRing, shards []Shard) {
+func (c *Controller) tidy(ctx context.Context, ring *v1alpha1.ClusterRing, shards []Shard, twins []shardlease.Seen) {
+	for _, twin := range twins {
+		if twin.State == shardlease.Orphaned {
+			shards = append(shards, Shard{Name: twin.Lease.Name, State: Orphaned, Lease: twin.Lease})
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, tidyTimeout)
 	defer cancel()
 	slices.SortStableFunc(shards, func(a, b Shard) int { return -compareBool(a.State == Uncertain, b.State == Uncertain) })
@@ -49,10 +54,11 @@ func (c *Controller) tidyOne(ctx context.Context, ring *v1alpha1.ClusterRing, s 
 	if s.Lease == nil {
 		return nil // it has vanished
 	}
+	prefix := c.Observer.PrefixOf(ring)
 	l, log := s.Lease, logf.FromContext(ctx).WithValues("ring", ring.Name, "shard", s.Name)
 	switch s.State {
 	case Uncertain:
-		if err := shardlease.TakeOver(ctx, c.Observer.Leases, l, holder); err != nil {
+		if err := shardlease.TakeOver(ctx, c.Observer.Leases, l, holderFor(prefix)); err != nil {
 			return err
 		}
 		log.Info("Took over the Lease of a silent shard")
@@ -67,12 +73,11 @@ func (c *Controller) tidyOne(ctx context.Context, ring *v1alpha1.ClusterRing, s 
 		return nil
 	case Ready, Leaving, Expired, Dead:
 	}
-	return c.label(ctx, l, s.State)
+	return c.label(ctx, l, prefix.StateLabel(), s.State)
 }
 
 // label notes the state on a Lease, for people. It changes that label only.
-func (c *Controller) label(ctx context.Context, l *coordinationv1.Lease, state State) error {
-	key := c.Observer.Prefix.StateLabel()
+func (c *Controller) label(ctx context.Context, l *coordinationv1.Lease, key string, state State) error {
 	if l.Labels[key] == string(state) {
 		return nil
 	}
@@ -80,7 +85,7 @@ func (c *Controller) label(ctx context.Context, l *coordinationv1.Lease, state S
 	if err != nil {
 		return fmt.Errorf("encoding the label of Lease %q: %w", l.Name, err)
 	}
-	_, err = c.Observer.Leases.Leases(l.Namespace).Patch(ctx, l.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: holder})
+	_, err = c.Observer.Leases.Leases(l.Namespace).Patch(ctx, l.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil {
 		return fmt.Errorf("labelling the Lease %q: %w", l.Name, err)
 	}

@@ -34,7 +34,7 @@ type Observer struct {
 	// Leases watches the Leases.
 	Leases coordinationv1client.LeasesGetter
 	Clock  *shardlease.ServerClock
-	Prefix v1alpha1.Prefix
+	Dialect
 
 	mu    sync.Mutex
 	rings map[string]*observed
@@ -45,41 +45,43 @@ type Observer struct {
 // observed is what was seen of one ring.
 type observed struct {
 	namespace string
+	prefix    v1alpha1.Prefix
 	followed  time.Time // since when
 	stop      context.CancelFunc
 	isSeen    bool
-	all       []shardlease.Seen
-	joined    map[string]time.Time
-	vanished  vanished
+	// all has one Lease of each name, and twins the others of these names.
+	all, twins []shardlease.Seen
+	joined     map[string]time.Time
+	vanished   vanished
 }
 
 // Reconcile begins or ends to follow a ring. ctx must last as long as the controller.
 func (o *Observer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ring := &v1alpha1.ClusterRing{}
 	err := o.Rings.Get(ctx, req.NamespacedName, ring)
-	if apierrors.IsNotFound(err) {
-		o.follow(ctx, req.Name, "")
+	if apierrors.IsNotFound(err) || err == nil && o.Ignores(ring) {
+		o.follow(ctx, req.Name, "", "")
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	o.follow(ctx, ring.Name, ring.Spec.Shards.Namespace)
+	o.follow(ctx, ring.Name, ring.Spec.Shards.Namespace, o.PrefixOf(ring))
 	return reconcile.Result{}, nil
 }
 
 // follow follows the Leases of a ring in a namespace, or with "" no more.
-func (o *Observer) follow(ctx context.Context, ring, namespace string) {
+func (o *Observer) follow(ctx context.Context, ring, namespace string, prefix v1alpha1.Prefix) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.rings[ring]
 	if before != nil && before.namespace == namespace {
 		return
 	}
-	now := &observed{namespace: namespace, followed: time.Now(), joined: map[string]time.Time{}, vanished: vanished{}}
+	now := &observed{namespace: namespace, prefix: prefix, followed: time.Now(), joined: map[string]time.Time{}, vanished: vanished{}}
 	if before != nil { // the shards of the other namespace may still be at work
 		now.vanished = before.vanished
-		now.vanished.see(o.liveOf(before.all), nil, now.followed)
+		now.vanished.see(before.live(), nil, now.followed)
 		before.stop()
 		delete(o.rings, ring)
 	}
@@ -92,7 +94,7 @@ func (o *Observer) follow(ctx context.Context, ring, namespace string) {
 	}
 	o.rings[ring] = now
 	w := &shardlease.Watch{
-		Client: o.Leases, Namespace: namespace, Selector: o.Prefix.RingLabel() + "=" + ring,
+		Client: o.Leases, Namespace: scope(namespace), Selector: prefix.RingLabel() + "=" + ring,
 		Period: lookPeriod, OrphanAfter: orphanAfter, Duration: unknownDuration,
 		Since: func(l *coordinationv1.Lease, at time.Time) time.Time { return o.since(now, l, at) },
 	}
@@ -122,12 +124,13 @@ func (o *Observer) look(ring string, of *observed, at time.Time, all []shardleas
 	if o.rings[ring] != of {
 		return // somebody else follows it by now
 	}
-	hasChanged := of.vanished.see(o.liveOf(of.all), all, at)
-	hasChanged = hasChanged || !of.isSeen || !slices.EqualFunc(of.all, all, o.sameShard)
+	all, twins := Distinct(all)
+	hasChanged := of.vanished.see(of.live(), all, at)
+	hasChanged = hasChanged || !of.isSeen || !slices.EqualFunc(of.all, all, of.sameShard) || !slices.EqualFunc(of.twins, twins, of.sameShard)
 	joined := map[string]time.Time{}
 	for _, seen := range all {
 		name := seen.Lease.Name
-		if !stateOf(seen, o.Prefix).Live() {
+		if !stateOf(seen, of.prefix).Live() {
 			continue
 		}
 		joined[name] = at
@@ -135,7 +138,7 @@ func (o *Observer) look(ring string, of *observed, at time.Time, all []shardleas
 			joined[name] = since
 		}
 	}
-	of.isSeen, of.all, of.joined = true, all, joined
+	of.isSeen, of.all, of.twins, of.joined = true, all, twins, joined
 	if !hasChanged {
 		return
 	}
@@ -145,24 +148,24 @@ func (o *Observer) look(ring string, of *observed, at time.Time, all []shardleas
 }
 
 // sameShard reports whether two sightings show the same of a shard. A renewal shows nothing new.
-func (o *Observer) sameShard(a, b shardlease.Seen) bool {
-	label := o.Prefix.StateLabel()
-	return a.Lease.UID == b.Lease.UID && a.Lease.Name == b.Lease.Name && stateOf(a, o.Prefix) == stateOf(b, o.Prefix) &&
+func (of *observed) sameShard(a, b shardlease.Seen) bool {
+	label := of.prefix.StateLabel()
+	return a.Lease.UID == b.Lease.UID && a.Lease.Name == b.Lease.Name && stateOf(a, of.prefix) == stateOf(b, of.prefix) &&
 		a.Lease.Labels[label] == b.Lease.Labels[label]
 }
 
-// liveOf returns the Leases of live shards.
-func (o *Observer) liveOf(all []shardlease.Seen) []shardlease.Seen {
-	return slices.DeleteFunc(slices.Clone(all), func(s shardlease.Seen) bool {
-		reason, _ := objection(s.Lease)
-		return reason != "" || !stateOf(s, o.Prefix).Live()
+// live returns the Leases of live shards.
+func (of *observed) live() []shardlease.Seen {
+	return slices.DeleteFunc(slices.Clone(of.all), func(s shardlease.Seen) bool {
+		reason, _ := objection(s.Lease, of.prefix)
+		return reason != "" || !stateOf(s, of.prefix).Live()
 	})
 }
 
 // Observation is what was last seen of a ring.
 type Observation struct {
-	// Leases are those that there are.
-	Leases []shardlease.Seen
+	// Leases are those that there are, one of each name, and Twins the others of these names.
+	Leases, Twins []shardlease.Seen
 	// Vanished are the shards whose Leases are gone although nobody has shown that the shards are, by
 	// name.
 	Vanished []string
@@ -192,7 +195,7 @@ func (o *Observer) Seen(ring, namespace string, inTable []string, now time.Time)
 		return Observation{}, false
 	}
 	of.vanished.miss(inTable, of.all, now)
-	return Observation{Leases: of.all, Vanished: of.vanished.names(), Joined: maps.Clone(of.joined)}, true
+	return Observation{Leases: of.all, Twins: of.twins, Vanished: of.vanished.names(), Joined: maps.Clone(of.joined)}, true
 }
 
 // Live returns the names of the shards of a ring whose Leases show that they live. The table may not have
@@ -205,7 +208,7 @@ func (o *Observer) Live(ring string) []string {
 		return nil
 	}
 	names := of.vanished.names()
-	for _, s := range o.liveOf(of.all) {
+	for _, s := range of.live() {
 		names = append(names, s.Lease.Name)
 	}
 	return names

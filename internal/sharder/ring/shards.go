@@ -62,11 +62,16 @@ func Shards(o Observation, prefix v1alpha1.Prefix, inTable []string) (shards []S
 	}
 	for _, seen := range o.Leases {
 		name := seen.Lease.Name
-		if reason, message := objection(seen.Lease); reason != "" {
+		if reason, message := objection(seen.Lease, prefix); reason != "" {
 			rejected = append(rejected, Rejected{name, reason, message})
 			continue
 		}
 		shards = append(shards, Shard{Name: name, State: stateOf(seen, prefix), Joined: o.Joined[name], Lease: seen.Lease})
+	}
+	for _, twin := range o.Twins {
+		if isHeld(twin) {
+			rejected = append(rejected, Rejected{twin.Lease.Name, NameConflict, fmt.Sprintf("the Lease in namespace %s has the name of an older one: give each shard a name of its own", twin.Lease.Namespace)})
+		}
 	}
 	byName := func(a, b Shard) int { return cmp.Compare(a.Name, b.Name) }
 	if len(shards) <= v1alpha1.MaxShards {
@@ -85,9 +90,9 @@ func Shards(o Observation, prefix v1alpha1.Prefix, inTable []string) (shards []S
 	return shards, rejected
 }
 
-// objection returns why a Lease does not count, or "".
-func objection(l *coordinationv1.Lease) (reason, message string) {
-	by := shardlease.Holder(l)
+// objection returns why a Lease does not count in a ring whose keys have a prefix, or "".
+func objection(l *coordinationv1.Lease, prefix v1alpha1.Prefix) (reason, message string) {
+	by, holder := shardlease.Holder(l), holderFor(prefix)
 	problems := validation.IsValidLabelValue(l.Name)
 	switch {
 	case len(problems) > 0:

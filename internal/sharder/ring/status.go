@@ -24,6 +24,7 @@ const (
 	resourceNotFound = "ResourceNotFound"
 	noAvailableShard = "NoAvailableShard"
 	noPermission     = "NoPermission"
+	invalidSpec      = "InvalidSpec"
 	accepted         = "Accepted"
 )
 
@@ -59,7 +60,7 @@ func readiness(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus, hasSha
 	switch {
 	case !hasShards:
 		c.Reason = noAvailableShard
-		c.Message = fmt.Sprintf("no Lease in namespace %s with the label of this ring is held by its shard: objects are not assigned", ring.Spec.Shards.Namespace)
+		c.Message = fmt.Sprintf("no Lease in %s with the label of this ring is held by its shard: objects are not assigned", where(ring))
 	case len(missing) > 0:
 		c.Reason = resourceNotFound
 		c.Message = fmt.Sprintf("the API server does not serve %d resources: create their definitions, or remove them from the ring: %s",
@@ -103,7 +104,27 @@ func unlisted(ring *v1alpha1.ClusterRing) *v1alpha1.ClusterRingStatus {
 	s.ObservedGeneration = ring.Generation
 	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
 		Type: conditionReady, Status: metav1.ConditionFalse, Reason: noPermission, ObservedGeneration: ring.Generation,
-		Message: fmt.Sprintf("the Leases of namespace %s cannot be listed: let the sharder list and watch leases.coordination.k8s.io there, see its log", ring.Spec.Shards.Namespace),
+		Message: fmt.Sprintf("the Leases in %s cannot be listed: let the sharder list and watch leases.coordination.k8s.io there, see its log", where(ring)),
+	})
+	return s
+}
+
+// where says in which namespaces the shards of a ring are.
+func where(ring *v1alpha1.ClusterRing) string {
+	if isAnywhere(ring) {
+		return "any namespace"
+	}
+	return "namespace " + ring.Spec.Shards.Namespace
+}
+
+// ignored returns the status of a ring that this sharder does not serve. The table stays: policies may
+// assign by it.
+func ignored(ring *v1alpha1.ClusterRing) *v1alpha1.ClusterRingStatus {
+	s := ring.Status.DeepCopy()
+	s.ObservedGeneration = ring.Generation
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: conditionReady, Status: metav1.ConditionFalse, Reason: invalidSpec, ObservedGeneration: ring.Generation,
+		Message: "this ring is ignored: name the namespace of the shards in another ring, or start the sharder with --compat=timebertt if they are shards of timebertt/kubernetes-controller-sharding",
 	})
 	return s
 }

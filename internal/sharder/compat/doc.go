@@ -1,0 +1,23 @@
+// Package compat lets shards of timebertt/kubernetes-controller-sharding run unmodified: it mirrors
+// each ControllerRing, which has no place for a table, into a ClusterRing of its name, and says in the
+// status of the one what the other's says.
+//
+// A ControllerRing and its mirror:
+//
+//	apiVersion: sharding.timebertt.dev/v1alpha1
+//	kind: ControllerRing
+//	metadata: {name: checksum}
+//	spec:
+//	  resources: [{group: "", resource: secrets, controlledResources: [{group: "", resource: configmaps}]}]
+//	---
+//	apiVersion: sharding.nodekeeper.dev/v1alpha1
+//	kind: ClusterRing
+//	metadata: {name: checksum, ownerReferences: [the ControllerRing]}
+//	spec:
+//	  shards: {namespace: "*"}
+//	  resources: [{group: "", resource: secrets, controlledResources: [{group: "", resource: configmaps}]}]
+//	  fence: None
+//
+// What else a ClusterRing has is left to people: how objects move, and by which key they are shared
+// out.
+package compat
