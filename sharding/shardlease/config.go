@@ -18,8 +18,8 @@ const (
 	renewals, retries = 3, 5
 )
 
-// Config is which Lease a [Keeper] keeps. All fields are required but Labels, Annotations, Duration
-// and Renewed.
+// Config is which Lease a [Keeper] keeps. All fields are required but Labels, Annotations, Duration,
+// Renewed and Lost.
 type Config struct {
 	// Client reads and writes the Lease.
 	Client coordinationv1client.LeasesGetter
@@ -37,6 +37,10 @@ type Config struct {
 	Duration time.Duration
 	// Renewed is called after each renewal that is stored. It must not block.
 	Renewed func()
+	// Lost is called when a Lease that this process has held turns out to be somebody else's, or nobody's,
+	// each time that it is read as such. It must not block. It is not called for a Lease that was deleted:
+	// the next renewal creates it.
+	Lost func()
 }
 
 // completed returns the config with its defaults, and with maps of its own.
@@ -44,6 +48,9 @@ func (c Config) completed() Config {
 	c.Duration = DefaultDuration(c.Duration)
 	if c.Renewed == nil {
 		c.Renewed = func() {}
+	}
+	if c.Lost == nil {
+		c.Lost = func() {}
 	}
 	c.Labels, c.Annotations = maps.Clone(c.Labels), maps.Clone(c.Annotations)
 	if c.Annotations == nil {

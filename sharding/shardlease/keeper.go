@@ -47,6 +47,8 @@ type Keeper struct {
 	ended    chan struct{}
 	// first is the Lease as stored by the first renewal of the chain.
 	first atomic.Pointer[coordinationv1.Lease]
+	// isAbandoned says that the Lease must not be released.
+	isAbandoned atomic.Bool
 
 	mu sync.Mutex
 	// desired are the annotations that the Lease must have.
@@ -99,7 +101,7 @@ func NewKeeper(cfg Config) *Keeper {
 }
 
 // Run keeps the Lease until ctx is cancelled; then it releases the Lease, for two seconds at most, and
-// returns.
+// returns. After [Keeper.Abandon] it does not release it.
 func (k *Keeper) Run(ctx context.Context) {
 	go k.run(ctx)
 	select {
@@ -139,6 +141,10 @@ func (k *Keeper) Annotations() map[string]string {
 // Renew renews the Lease soon, before its time. It does not wait. Each call costs a write: do not call
 // it more often than once a second.
 func (k *Keeper) Renew() { poke(k.wanted) }
+
+// Abandon makes Run end without a release: others take this shard for alive until the Lease has expired.
+// Call it before the context of Run ends, if this process may still be at work then.
+func (k *Keeper) Abandon() { k.isAbandoned.Store(true) }
 
 // LastRenewal returns when the last renewal was sent of those that are known to be stored, with the
 // reading of the monotonic clock. It is zero if there is none.
@@ -338,7 +344,14 @@ func (k *Keeper) restart(stored *coordinationv1.Lease) {
 		k.breaks++
 	}
 	k.stored, k.attempts, k.chain = stored, nil, nil
+	if stored != nil && Holder(stored) != k.config.Name && k.first.Load() != nil {
+		k.config.Lost()
+	}
 }
+
+// First returns the Lease as the first renewal of this process has stored it, or, if somebody else has
+// written the Lease since, the first one after that. It is nil if there is none. It must not be modified.
+func (k *Keeper) First() *coordinationv1.Lease { return k.first.Load() }
 
 // HasStored reports whether a Lease is the own one, as the first renewal of this process or a later one
 // has stored it.
@@ -427,7 +440,7 @@ func hold(l *coordinationv1.Lease, holder string, duration time.Duration, now ti
 
 // release stores that nobody holds the Lease, if this shard does.
 func (k *Keeper) release(ctx context.Context) error {
-	if k.stored == nil && len(k.attempts) == 0 {
+	if k.isAbandoned.Load() || k.stored == nil && len(k.attempts) == 0 {
 		return nil
 	}
 	if len(k.chain) == 0 || len(k.attempts) > 0 {

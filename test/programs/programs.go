@@ -52,16 +52,20 @@ func Start(name, identity, kubeconfig string, args ...string) (*Program, error) 
 
 // StartWith is Start with more environment variables, each "KEY=value".
 func StartWith(env []string, name, identity, kubeconfig string, args ...string) (*Program, error) {
-	bin, err := Path(name)
-	if err != nil {
-		return nil, err
-	}
-	args = append([]string{
+	return Launch(env, name, identity, append([]string{
 		"--kubeconfig=" + kubeconfig,
 		"--identity=" + identity,
 		"--metrics-bind-address=127.0.0.1:0",
 		"--health-probe-bind-address=127.0.0.1:0",
-	}, args...)
+	}, args...)...)
+}
+
+// Launch starts bin/<name> with these arguments alone, and more environment variables, each "KEY=value".
+func Launch(env []string, name, identity string, args ...string) (*Program, error) {
+	bin, err := Path(name)
+	if err != nil {
+		return nil, err
+	}
 	p := &Program{Name: name, Identity: identity, done: make(chan struct{}), heard: make(chan struct{})}
 	p.cmd = exec.Command(bin, args...) //nolint:noctx // it is ended by Stop, Kill, or the end of this process
 	p.cmd.Env = append(os.Environ(), env...)

@@ -1,0 +1,217 @@
+package shard
+
+import (
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// gate is between the controllers of one kind and the objects of that kind: either some of them work on
+// an object, or one of them gives it away. It is safe for concurrent use.
+type gate struct {
+	mu      sync.Mutex
+	objects map[client.ObjectKey]*passage
+	// views are the types by which controllers see the kind. Each has a cache of its own, so that with
+	// more than one a cache can be behind another.
+	views map[reflect.Type]bool
+}
+
+// passage is what the gate knows of an object.
+type passage struct {
+	// uid is that of the object that was last worked on, "" if this shard has none.
+	uid types.UID
+	// inside is how many controllers work on the object.
+	inside int
+	// isClosed says that one of them gives it away.
+	isClosed bool
+	// given is the resourceVersion at which the object was given away, "" if it was not.
+	given string
+	// isOut says that it was given away: the answer of the API server has come.
+	isOut bool
+	// children is the note of the sharder on which children to wait for, and since when that was waited for:
+	// zero if they are there.
+	children string
+	since    time.Time
+}
+
+// see notes a type by which a controller sees the kind.
+func (g *gate) see(view reflect.Type) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.views == nil {
+		g.views = map[reflect.Type]bool{}
+	}
+	g.views[view] = true
+}
+
+// enter begins work on an object. It reports false while the object is given away. Only after it has
+// entered can a controller rely on what a cache says about the object: see [gate.isGiven].
+func (g *gate) enter(key client.ObjectKey) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.atLocked(key)
+	if p.isClosed {
+		return false
+	}
+	p.inside++
+	return true
+}
+
+// leave ends work on an object.
+func (g *gate) leave(key client.ObjectKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.objects[key].inside--
+	g.tidyLocked(key)
+}
+
+// close keeps controllers from beginning work on an object. It reports false, and closes nothing, while
+// one is at work on it or gives it away: this does not wait, as a reconciler that never returns would
+// stop its controller, too. Call open afterwards if it reports true.
+func (g *gate) close(key client.ObjectKey) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.atLocked(key)
+	if p.isClosed || p.inside > 0 {
+		return false
+	}
+	p.isClosed = true
+	return true
+}
+
+// open lets controllers work on an object again.
+func (g *gate) open(key client.ObjectKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.atLocked(key).isClosed = false
+	g.tidyLocked(key)
+}
+
+// know notes that an object is worked on.
+func (g *gate) know(key client.ObjectKey, uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.atLocked(key)
+	p.uid, p.given, p.isOut = uid, "", false
+}
+
+// known returns the uid of the object that was worked on, and was not given away or forgotten since, ""
+// if there is none.
+func (g *gate) known(key client.ObjectKey) types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.objects[key]; p != nil {
+		return p.uid
+	}
+	return ""
+}
+
+// forget notes that a cache does not show an object any more. If that is the only one, what was given
+// away cannot appear again as it was.
+func (g *gate) forget(key client.ObjectKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.objects[key]
+	if p == nil {
+		return
+	}
+	p.uid, p.children, p.since = "", "", time.Time{}
+	if len(g.views) < 2 {
+		p.given, p.isOut = "", false
+	}
+	g.tidyLocked(key)
+}
+
+// give notes that the object as of a resourceVersion may have been given away: no controller may work on
+// it until it sees a newer version.
+func (g *gate) give(key client.ObjectKey, version string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.atLocked(key)
+	p.given, p.isOut = version, false
+}
+
+// gave notes that the object was given away.
+func (g *gate) gave(key client.ObjectKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.atLocked(key)
+	p.uid, p.isOut, p.children, p.since = "", true, "", time.Time{}
+}
+
+// isOut reports whether the object as of a version was given away for certain.
+func (g *gate) isOut(key client.ObjectKey, version string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.objects[key]
+	return p != nil && p.isOut && !isLater(version, p.given)
+}
+
+// isGiven reports whether the object may have been given away after the version that a controller sees.
+func (g *gate) isGiven(key client.ObjectKey, version string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.objects[key]
+	return p != nil && p.given != "" && !isLater(version, p.given)
+}
+
+// waited returns since when the children that a note names have been waited for, and zero if they are
+// there.
+func (g *gate) waited(key client.ObjectKey, note string, now time.Time) time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.atLocked(key)
+	if p.children != note {
+		p.children, p.since = note, now
+	}
+	return p.since
+}
+
+// arrived notes that the children that a note names are there.
+func (g *gate) arrived(key client.ObjectKey, note string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.atLocked(key)
+	p.children, p.since = note, time.Time{}
+}
+
+// isAtWork reports whether a controller works on an object, or gives one away.
+func (g *gate) isAtWork() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.objects {
+		if p.inside > 0 || p.isClosed {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *gate) atLocked(key client.ObjectKey) *passage {
+	p := g.objects[key]
+	if p == nil {
+		if g.objects == nil {
+			g.objects = map[client.ObjectKey]*passage{}
+		}
+		p = &passage{}
+		g.objects[key] = p
+	}
+	return p
+}
+
+// tidyLocked removes what says nothing.
+func (g *gate) tidyLocked(key client.ObjectKey) {
+	if p := g.objects[key]; p != nil && *p == (passage{}) {
+		delete(g.objects, key)
+	}
+}
+
+// isLater reports whether a resourceVersion is a later one than another.
+func isLater(version, other string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, other)
+	return err == nil && order > 0
+}

@@ -1,0 +1,62 @@
+package shard
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// auditPolicy records each write once, when it is answered.
+const auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete]
+  resources:
+  - {group: "", resources: [secrets, configmaps]}
+- level: None
+`
+
+// write is a successful write of an object, or the attempt at one, by the audit log.
+type write struct {
+	Verb      string
+	UserAgent string
+	ObjectRef struct{ Resource, Namespace, Name string }
+
+	ResponseStatus struct{ Code int }
+	// RequestReceivedTimestamp is when the API server got it.
+	RequestReceivedTimestamp time.Time
+}
+
+// program returns which program has sent it: shards tell their names.
+func (w write) program() string { return strings.TrimPrefix(w.UserAgent, "example-checksum/") }
+
+// writes returns those of the objects of a namespace, in the order of their answers.
+func writes(t require.TestingT, namespace string) []write {
+	file, err := os.Open(auditLog)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	var all []write
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if !strings.Contains(lines.Text(), namespace) {
+			continue
+		}
+		var w write
+		if json.Unmarshal(lines.Bytes(), &w) != nil { // the last line may be half written
+			continue
+		}
+		if w.ObjectRef.Namespace == namespace {
+			all = append(all, w)
+		}
+	}
+	require.NoError(t, lines.Err())
+	return all
+}
