@@ -21,8 +21,8 @@ const policyInstalled = "PolicyInstalled"
 type view struct {
 	ring *v1alpha1.ClusterRing
 	// table is that of the ring.
-	table place.Table
-	live  map[string]bool
+	table     place.Table
+	live      map[string]bool
 	selection place.Selection
 }
 
