@@ -21,9 +21,9 @@ import (
 	"nodekeeper.dev/api/sharding/v1alpha1"
 )
 
-// patch changes a Secret by a merge patch of its metadata.
+// patch changes a Secret, as a shard, by a merge patch of its metadata.
 func (b *bench) patch(ctx context.Context, name, patch string) error {
-	_, err := b.objects.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := b.shards.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
@@ -115,17 +115,17 @@ func (b *bench) requests(ctx context.Context) (map[string]float64, error) {
 	all := map[string]float64{}
 	for _, m := range families["apiserver_request_total"].GetMetric() {
 		resource, verb := label(m, "resource"), label(m, "verb")
-		if slices.Contains([]string{"secrets", "leases", "clusterrings", "events", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}, resource) && verb != "WATCH" {
+		if slices.Contains([]string{"secrets", "configmaps", "leases", "clusterrings", "events", "namespaces", "customresourcedefinitions", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}, resource) && verb != "WATCH" {
 			all[fmt.Sprintf("%s %s", verb, resource)] += m.GetCounter().GetValue()
 		}
 	}
 	return all, nil
 }
 
-// writes returns how many times Secrets were patched.
+// writes returns how many times Secrets and ConfigMaps were patched.
 func (b *bench) writes(ctx context.Context) (float64, error) {
 	all, err := b.requests(ctx)
-	return all["PATCH secrets"], err
+	return all["PATCH secrets"] + all["PATCH configmaps"], err
 }
 
 func kinds(all map[string]float64) []string { return slices.Sorted(maps.Keys(all)) }
