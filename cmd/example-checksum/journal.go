@@ -34,15 +34,15 @@ type entry struct {
 }
 
 // openJournal opens a journal, or returns nil if there is no file.
-func openJournal(path, shard string) (*journal, error) {
+func openJournal(path, name string) (*journal, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // a journal that writes nothing
 	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the user names it
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
-	return &journal{file, shard}, nil
+	return &journal{file, name}, nil
 }
 
 // write writes about work on a Secret.

@@ -33,7 +33,7 @@ func (s *Shard) filtered(o cache.Options, scheme *runtime.Scheme) (map[client.Ob
 	for _, object := range s.options.Kinds {
 		kind, err := apiutil.GVKForObject(object, scheme)
 		if err != nil {
-			return nil, fmt.Errorf("Kinds has %T, which the scheme of the manager does not know: %w", object, err)
+			return nil, fmt.Errorf("one of the Kinds is %T, which the scheme of the manager does not know: %w", object, err)
 		}
 		if other, ok := given[kind]; ok {
 			object = other

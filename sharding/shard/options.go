@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,8 @@ import (
 const (
 	// namespaceFile is where a pod finds the namespace of its service account.
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+	// sharderName is who holds the Lease of a shard that is dead.
+	sharderName = "sharder"
 	// defaultLeaveTimeout leaves ten seconds of the grace period of a pod, 30 seconds by default, to
 	// reconcilers that are at work and to the release of the Lease.
 	defaultLeaveTimeout = 20 * time.Second
@@ -97,15 +100,20 @@ func (o Options) completed() (Options, error) {
 func (o Options) validate() error {
 	var problems []error
 	if o.Ring == "" {
-		problems = append(problems, errors.New("Ring is empty: set it to the name of the ClusterRing"))
+		problems = append(problems, errors.New("set Ring to the name of the ClusterRing"))
 	}
 	if len(o.Kinds) == 0 {
-		problems = append(problems, errors.New("Kinds is empty: name the kinds of the ring's resources"))
+		problems = append(problems, errors.New("set Kinds to the kinds of the ring's resources"))
+	}
+	if slices.Contains(o.Kinds, nil) {
+		problems = append(problems, errors.New("one of the Kinds is nil"))
 	}
 	if invalid := validation.IsDNS1123Subdomain(o.Name); len(invalid) > 0 { // a Lease has it
 		problems = append(problems, fmt.Errorf("the name of the shard, %q, %s", o.Name, invalid[0]))
 	} else if invalid := content.IsLabelValue(o.Name); len(invalid) > 0 {
 		problems = append(problems, fmt.Errorf("the name of the shard, %q, is no label value: it %s", o.Name, invalid[0]))
+	} else if o.Name == sharderName {
+		problems = append(problems, fmt.Errorf("the name of the shard, %q, is the sharder's: it takes over Leases by it", o.Name))
 	}
 	if o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0 {
 		problems = append(problems, fmt.Errorf("LeaseDuration %s is not in whole seconds", o.LeaseDuration))

@@ -270,7 +270,7 @@ func metadataOf(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 
 // emptyOf returns an empty object of the type and kind of another one.
 func emptyOf(object client.Object) client.Object {
-	empty := reflect.New(reflect.TypeOf(object).Elem()).Interface().(client.Object) //nolint:errcheck,forcetypeassert // of the same type
+	empty := reflect.New(reflect.TypeOf(object).Elem()).Interface().(client.Object)
 	empty.GetObjectKind().SetGroupVersionKind(object.GetObjectKind().GroupVersionKind())
 	return empty
 }

@@ -101,7 +101,8 @@ func (s *Shard) since() string {
 }
 
 // NewManager returns a manager whose caches of the shard's Kinds hold only the objects of this shard, and
-// whose client is fenced. Options work as usual otherwise; leader election, too, for controllers that
+// whose client is fenced: writes wait until the shard holds its Lease, and nothing is sent when it has
+// lost it. Options work as usual otherwise; leader election, too, for controllers that
 // are not sharded.
 //
 // Start keeps the Lease. When its context ends, the shard asks the sharder to move its objects, goes on

@@ -2,9 +2,12 @@ package shard
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -40,6 +43,10 @@ var (
 
 func TestMain(m *testing.M) {
 	logf.SetLogger(logr.Discard())
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "12") // it exists: most of the time, each of the tests waits
+	}
 	dir, err := os.MkdirTemp("", "nodekeeper-shard-")
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(auditPolicy), 0o600)

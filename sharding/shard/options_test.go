@@ -1,0 +1,96 @@
+package shard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/api/sharding/v1alpha1"
+)
+
+func TestOptionsComeFromThePod(t *testing.T) {
+	t.Setenv("POD_NAME", "web-0")
+	t.Setenv("POD_NAMESPACE", "web-system")
+	o, err := Options{Ring: "website", Kinds: []client.Object{&corev1.Secret{}}}.completed()
+	require.NoError(t, err)
+	assert.Equal(t, "web-0", o.Name)
+	assert.Equal(t, "web-system", o.Namespace)
+	assert.Equal(t, 15*time.Second, o.LeaseDuration)
+	assert.Equal(t, 20*time.Second, o.LeaveTimeout)
+	assert.Equal(t, v1alpha1.DefaultPrefix, o.LabelPrefix)
+}
+
+func TestOptionsSayWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	good := Options{Ring: "website", Kinds: []client.Object{&corev1.Secret{}}, Name: "web-0", Namespace: "web-system"}
+	for name, tc := range map[string]struct {
+		change func(*Options)
+		says   string
+	}{
+		"no ring":                     {func(o *Options) { o.Ring = "" }, "set Ring"},
+		"no kinds":                    {func(o *Options) { o.Kinds = nil }, "set Kinds"},
+		"a name that no Lease has":    {func(o *Options) { o.Name = "Web_0" }, `"Web_0"`},
+		"a name that is no value":     {func(o *Options) { o.Name = longName }, "is no label value"},
+		"half a second":               {func(o *Options) { o.LeaseDuration = 1500 * time.Millisecond }, "whole seconds"},
+		"a timeout that is over":      {func(o *Options) { o.LeaveTimeout = -time.Second }, "negative"},
+		"the name of the sharder":     {func(o *Options) { o.Name = "sharder" }, "is the sharder's"},
+		"a kind that nobody can know": {func(o *Options) { o.Kinds = []client.Object{nil} }, "one of the Kinds is nil"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := good
+			tc.change(&o)
+			_, err := New(&rest.Config{}, o)
+			require.ErrorContains(t, err, tc.says)
+		})
+	}
+	_, err := New(&rest.Config{}, good)
+	require.NoError(t, err)
+	_, err = New(&rest.Config{}, Options{Standalone: true})
+	require.NoError(t, err, "it needs nothing else")
+}
+
+const longName = "a-name-that-is-longer-than-the-sixty-three-characters-of-a-label-value"
+
+// TestCachesHoldOnlyOwnObjects: selectors of the program stay, wherever the cache takes them from.
+func TestCachesHoldOnlyOwnObjects(t *testing.T) {
+	t.Parallel()
+	const own = "shard.sharding.nodekeeper.dev/website=web-0"
+	s, err := New(&rest.Config{}, Options{Ring: "website", Kinds: []client.Object{&corev1.Secret{}}, Name: "web-0", Namespace: "web-system"})
+	require.NoError(t, err)
+	selector := labels.SelectorFromSet
+	for name, tc := range map[string]struct {
+		given         cache.Options
+		label, inTeam string
+	}{
+		"nothing else":                   {cache.Options{}, own, ""},
+		"the default":                    {cache.Options{DefaultLabelSelector: selector(labels.Set{"a": "b"})}, "a=b," + own, ""},
+		"its own before the default":     {cache.Options{DefaultLabelSelector: selector(labels.Set{"a": "b"}), ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: selector(labels.Set{"c": "d"})}}}, "c=d," + own, ""},
+		"that of a namespace":            {cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {Namespaces: map[string]cache.Config{"team": {LabelSelector: selector(labels.Set{"e": "f"})}}}}}, own, "e=f," + own},
+		"of a namespace without its own": {cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: selector(labels.Set{"c": "d"}), Namespaces: map[string]cache.Config{"team": {}}}}}, "c=d," + own, "c=d," + own},
+		"the default of a namespace":     {cache.Options{DefaultNamespaces: map[string]cache.Config{"team": {LabelSelector: selector(labels.Set{"e": "f"})}}, ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {Namespaces: map[string]cache.Config{"team": {}}}}}, own, "e=f," + own},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			filtered, err := s.filtered(tc.given, scheme.Scheme)
+			require.NoError(t, err)
+			require.Len(t, filtered, 1)
+			for _, by := range filtered {
+				assert.Equal(t, tc.label, by.Label.String())
+				if tc.inTeam != "" {
+					assert.Equal(t, tc.inTeam, by.Namespaces["team"].LabelSelector.String())
+				}
+			}
+		})
+	}
+	_, err = s.filtered(cache.Options{DefaultNamespaces: map[string]cache.Config{"team": {LabelSelector: labels.Everything()}}}, scheme.Scheme)
+	assert.ErrorContains(t, err, "repeat it")
+}
