@@ -41,6 +41,7 @@ type bench struct {
 	shards  metadata.ResourceInterface
 	plane   *controlplane.ControlPlane
 	sharder *programs.Program
+	tally   tally
 }
 
 func newBench(ctx context.Context, plane *controlplane.ControlPlane, s settings) (*bench, error) {
@@ -89,23 +90,34 @@ func secret(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"data": make([]byte, 2048)}}
 }
 
-// time creates Secrets one after the other, and prints how long that takes.
-func (b *bench) time(ctx context.Context, what, namespace string) error {
+// timed is what creates are timed for.
+type timed struct{ what, namespace string }
+
+// time creates Secrets one after the other, for one purpose after the other in turn, so that what else the machine does slows all of them
+// down alike. It prints how long that takes.
+func (b *bench) time(ctx context.Context, all ...timed) error {
 	if b.creates == 0 {
 		return nil
 	}
-	took := make([]time.Duration, b.creates)
-	for i := range took {
-		s := secret(namespace, fmt.Sprintf("%s-%d", what, i))
-		begin := time.Now()
-		if err := b.client.Create(ctx, s); err != nil {
+	took := make([][]time.Duration, len(all))
+	for i := range b.creates {
+		for k, one := range all {
+			s := secret(one.namespace, fmt.Sprintf("%s-%d", one.what, i))
+			begin := time.Now()
+			if err := b.client.Create(ctx, s); err != nil {
+				return err
+			}
+			took[k] = append(took[k], time.Since(begin))
+		}
+	}
+	for k, one := range all {
+		slices.Sort(took[k])
+		b.say("create of a Secret, "+one.what+", p50, p90 and p99, ms", "%.2f, %.2f, %.2f", ms(took[k][len(took[k])/2]), ms(took[k][len(took[k])*9/10]), ms(took[k][len(took[k])*99/100]))
+		if err := b.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(one.namespace)); err != nil {
 			return err
 		}
-		took[i] = time.Since(begin)
 	}
-	slices.Sort(took)
-	b.say("create of a Secret, "+what+", p50 and p99, ms", "%.2f, %.2f", ms(took[len(took)/2]), ms(took[len(took)*99/100]))
-	return b.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(namespace))
+	return nil
 }
 
 // configMap returns one that a Secret controls.
@@ -118,10 +130,10 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // createBare times creates before there is a ring. The first round warms the API server up.
 func (b *bench) createBare(ctx context.Context) error {
-	if err := b.time(ctx, "warm-up", other); err != nil {
+	if err := b.time(ctx, timed{"warm-up", other}); err != nil {
 		return err
 	}
-	return b.time(ctx, "no-ring", other)
+	return b.time(ctx, timed{"no-ring", other})
 }
 
 // prepare creates the ring with one shard, and waits until new objects are assigned.
@@ -154,11 +166,8 @@ func (b *bench) controlled() []v1alpha1.GroupResource {
 // createAssigned times creates that a policy looks at.
 func (b *bench) createAssigned(ctx context.Context) error {
 	done := b.profile(ctx)
-	err := b.time(ctx, "assigned-by-policy", selected)
-	if err := errors.Join(err, <-done); err != nil {
-		return err
-	}
-	return b.time(ctx, "namespace-not-selected", other)
+	err := b.time(ctx, timed{"assigned-by-policy", selected}, timed{"namespace-not-selected", other})
+	return errors.Join(err, <-done)
 }
 
 // fill creates the objects, and counts those that have their shard in their first version.
@@ -184,6 +193,9 @@ func (b *bench) fill(ctx context.Context) error {
 	}
 	b.say("Secrets created, of these with their shard in their first version", "%d, %d", len(assigned), n)
 	if err := b.until(ctx, isBalanced); err != nil {
+		return err
+	}
+	if err := b.tally.follow(ctx, b.objects); err != nil {
 		return err
 	}
 	return b.used("after the creates")

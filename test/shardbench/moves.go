@@ -54,6 +54,9 @@ func (b *bench) moves(ctx context.Context) error {
 		}
 		bare = append(bare, f)
 	}
+	for i, f := range joined {
+		b.say(fmt.Sprintf("round %d, s: join, release, bare client", i+1), "%.1f, %.1f, %.1f", f.took.Seconds(), released[i].took.Seconds(), bare[i].took.Seconds())
+	}
 	b.sayMoves("a second shard joins", median(joined))
 	b.sayMoves("a shard releases its Lease", median(released))
 	b.sayMoves("as many writes by a bare client as for the join", median(bare))
@@ -90,18 +93,13 @@ func (b *bench) rebalance(ctx context.Context, name string, seconds int32) (figu
 	if err != nil {
 		return f, err
 	}
-	if f.objects, err = b.count(ctx, name); err != nil {
-		return f, err
-	}
+	f.objects = b.tally.count(name)
 	return f, b.until(ctx, isBalanced)
 }
 
 // release has a shard release its Lease, and waits until nothing is left at it.
 func (b *bench) release(ctx context.Context, name string) (figure, error) {
-	n, err := b.count(ctx, name)
-	if err != nil {
-		return figure{}, err
-	}
+	n := b.tally.count(name)
 	f, err := b.measure(ctx, n, func() error {
 		return errors.Join(b.patchLease(ctx, name, `{"spec":{"holderIdentity":""}}`), b.untilAt(ctx, name, false))
 	})
@@ -144,10 +142,7 @@ func (b *bench) death(ctx context.Context) error {
 	if _, err := b.rebalance(ctx, name, shardSeconds); err != nil {
 		return err
 	}
-	n, err := b.count(ctx, name)
-	if err != nil {
-		return err
-	}
+	n := b.tally.count(name)
 	var taken time.Time
 	begin := time.Now()
 	f, err := b.measure(ctx, n, func() error {

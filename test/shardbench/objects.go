@@ -64,15 +64,6 @@ func (b *bench) give(ctx context.Context, w watch.Interface, patch string) {
 	}
 }
 
-// count returns how many objects a shard has.
-func (b *bench) count(ctx context.Context, shard string) (int, error) {
-	list, err := b.objects.List(ctx, metav1.ListOptions{LabelSelector: prefix.ShardLabel(ringName) + "=" + shard, ResourceVersion: "0"})
-	if err != nil {
-		return 0, err
-	}
-	return len(list.Items), nil
-}
-
 // untilAt waits until no object is in a hand-over, and a shard has its share, or nothing.
 func (b *bench) untilAt(ctx context.Context, shard string, hasShare bool) error {
 	least := 0
@@ -87,13 +78,9 @@ func (b *bench) untilAt(ctx context.Context, shard string, hasShare bool) error 
 		}
 		least = b.settings.objects / len(ring.Status.Table.Shards) * 9 / 10 // the shares of objects differ more than those of slots
 	}
-	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		draining, err := b.objects.List(ctx, metav1.ListOptions{LabelSelector: prefix.DrainLabel(ringName), ResourceVersion: "0"})
-		if err != nil {
-			return false, err
-		}
-		n, err := b.count(ctx, shard)
-		return len(draining.Items) == 0 && (hasShare && n >= least || !hasShare && n == 0), err
+	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
+		n := b.tally.count(shard)
+		return b.tally.draining() == 0 && (hasShare && n >= least || !hasShare && n == 0), nil
 	})
 }
 
