@@ -177,6 +177,10 @@ fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times
 demo: build controlplane ## show nodekeeper at work against a real API server; KEEP=1 leaves it running
 	$(call hack,demo) $(if $(filter 1,$(KEEP)),-keep)
 
+.PHONY: shard-demo
+shard-demo: build controlplane ## show the sharder at work against a real API server: shards that join, die and leave
+	$(call hack,sharddemo)
+
 ##### Check
 
 .PHONY: lint

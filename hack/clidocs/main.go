@@ -72,7 +72,7 @@ func render(sessions string) (map[string][]byte, error) {
 	root.DisableAutoGenTag = true
 	pages := map[string][]byte{}
 	for _, cmd := range append(root.Commands(), root) {
-		if cmd != root && (!cmd.IsAvailableCommand() || cmd.Name() == "options") { // whose flags are on the page of the root
+		if !cmd.IsAvailableCommand() && cmd != root {
 			continue
 		}
 		page, err := renderPage(cmd, sessions)
@@ -91,7 +91,7 @@ func renderPage(cmd *cobra.Command, sessions string) ([]byte, error) {
 		return nil, err
 	}
 	session, err := os.ReadFile(filepath.Join(sessions, cmd.Name()+".txt"))
-	if errors.Is(err, fs.ErrNotExist) && cmd.HasSubCommands() {
+	if errors.Is(err, fs.ErrNotExist) && (cmd.HasSubCommands() || cmd.Name() == "options") {
 		return page.Bytes(), nil
 	}
 	if err != nil {
@@ -103,7 +103,7 @@ func renderPage(cmd *cobra.Command, sessions string) ([]byte, error) {
 		return nil, fmt.Errorf("there is no %q to put the session before", next)
 	}
 	if own, _, hasGlobal := bytes.Cut(before, []byte("### Options inherited from parent commands")); hasGlobal { // they would be most of every page
-		before = append(own, "Every command has [the flags of kubectl nodekeeper](README.md#options), too.\n\n"...)
+		before = append(own, "Every command has [the flags of kubectl nodekeeper options](options.md), too.\n\n"...)
 	}
 	return slices.Concat(before, []byte("### In a terminal\n\n```\n"), session, []byte("```\n\n"), []byte(next), after), nil
 }

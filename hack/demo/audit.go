@@ -29,7 +29,7 @@ func audit(ctx context.Context, s *stage) error {
 	if err := s.api.List(ctx, &saved, client.InNamespace(metadataNamespace)); err != nil {
 		return fmt.Errorf("listing the records: %w", err)
 	}
-	s.out.say(time.Now(), "demo", fmt.Sprintf("%d nodes, %d records, 0 transactions", len(list.Items), len(saved.Items)))
+	s.out.Say(time.Now(), "demo", fmt.Sprintf("%d nodes, %d records, 0 transactions", len(list.Items), len(saved.Items)))
 	if len(list.Items) != len(s.want) || len(saved.Items) != len(s.want) {
 		return fmt.Errorf("want %d nodes and as many records", len(s.want))
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/hack/story"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/txn"
 )
@@ -27,7 +28,7 @@ func keepEdits(ctx context.Context, s *stage) error {
 	if err := s.awaitSettled(ctx, worker1); err != nil {
 		return err
 	}
-	s.out.show(s.see.history().node(worker1))
+	showEvents(s.out, s.see.history().node(worker1))
 	if err := s.tellRemove(ctx, worker1); err != nil {
 		return err
 	}
@@ -50,8 +51,8 @@ func (s *stage) tellReturn(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	s.out.show(l.added, came, l.restored)
-	s.out.say(l.restored.at, "", fmt.Sprintf("the labels came %s after the node", inMillis(l.latency())))
+	showEvents(s.out, l.added, came, l.restored)
+	s.out.Say(l.restored.at, "", fmt.Sprintf("the labels came %s after the node", story.InMillis(l.latency())))
 	return s.checkRestored(ctx, name)
 }
 
@@ -122,8 +123,8 @@ func flap(ctx context.Context, s *stage) error {
 			types = append(types, came.obj.GetLabels()[txn.TypeLabel])
 		}
 	}
-	s.out.show(events...)
-	s.out.say(time.Now(), "", fmt.Sprintf("the four requests took %s; %d transactions came and went:", inMillis(took), len(types)),
+	showEvents(s.out, events...)
+	s.out.Say(time.Now(), "", fmt.Sprintf("the four requests took %s; %d transactions came and went:", story.InMillis(took), len(types)),
 		strings.Join(types, ", "))
 	return s.checkRestored(ctx, worker2)
 }

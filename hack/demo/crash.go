@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/hack/story"
 )
 
 const (
@@ -74,7 +76,7 @@ func (s *stage) fillPool(ctx context.Context) ([]string, error) {
 	if err := s.awaitSettled(ctx, pool...); err != nil {
 		return nil, err
 	}
-	s.out.say(time.Now(), "record", fmt.Sprintf("%d nodes are recorded", poolSize))
+	s.out.Say(time.Now(), "record", fmt.Sprintf("%d nodes are recorded", poolSize))
 	return pool, nil
 }
 
@@ -119,7 +121,7 @@ func (s *stage) killBusiest(ctx context.Context, before int) (victim string, at 
 		return "", at, err
 	}
 	at = time.Now()
-	pid, err := s.crew.kill(victim)
+	pid, err := s.crew.Kill(victim)
 	if err != nil {
 		return victim, at, err
 	}
@@ -128,8 +130,8 @@ func (s *stage) killBusiest(ctx context.Context, before int) (victim string, at 
 	if err != nil {
 		return victim, at, err
 	}
-	s.out.say(at, "demo", fmt.Sprintf("kill -9 %d: %s, after %d of %d nodes have their labels", pid, victim, restored, poolSize))
-	s.out.say(time.Now(), "lock", fmt.Sprintf("%s leaves the locks of %d nodes behind", victim, held))
+	s.out.Say(at, "demo", fmt.Sprintf("kill -9 %d: %s, after %d of %d nodes have their labels", pid, victim, restored, poolSize))
+	s.out.Say(time.Now(), "lock", fmt.Sprintf("%s leaves the locks of %d nodes behind", victim, held))
 	if restored == poolSize {
 		return victim, at, errors.New("all nodes were restored before the processor was killed")
 	}
@@ -175,7 +177,7 @@ func (s *stage) tellFinish(before int, victim string, killedAt time.Time) {
 		if e.typ == watch.Modified && holders[e.obj.GetName()] == victim && e.holder() != victim {
 			takeovers++
 			if takeovers == 1 {
-				s.out.say(e.at, "lock", fmt.Sprintf("%s takes over the first of these locks, %s after the kill", e.holder(), inSeconds(e.at.Sub(killedAt))))
+				s.out.Say(e.at, "lock", fmt.Sprintf("%s takes over the first of these locks, %s after the kill", e.holder(), story.InSeconds(e.at.Sub(killedAt))))
 			}
 		}
 		holders[e.obj.GetName()] = e.holder()
@@ -188,6 +190,6 @@ func (s *stage) tellFinish(before int, victim string, killedAt time.Time) {
 		}
 	}
 	last := restores[len(restores)-1]
-	s.out.say(last.restored.at, "node", fmt.Sprintf("all %d nodes have their labels, %s after the kill (%d restored since)",
-		len(restores), inSeconds(last.restored.at.Sub(killedAt)), late))
+	s.out.Say(last.restored.at, "node", fmt.Sprintf("all %d nodes have their labels, %s after the kill (%d restored since)",
+		len(restores), story.InSeconds(last.restored.at.Sub(killedAt)), late))
 }

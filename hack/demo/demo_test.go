@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -81,28 +78,8 @@ func TestHoldsComparesEveryEntry(t *testing.T) {
 	require.ErrorContains(t, holds(cm, map[string]string{"example.com/team": "blue"}), "has no version")
 }
 
-func TestPlayEndsAtTheFirstFailure(t *testing.T) {
-	var printed bytes.Buffer
-	s := &stage{out: &screen{w: &printed, start: time.Now()}, crew: &crew{}}
-	good := step{"good", "is good", func(context.Context, *stage) error { return nil }}
-	bad := step{"bad", "is bad", func(context.Context, *stage) error { return errors.New("broken") }}
-
-	results := play(t.Context(), s, []step{good, bad, good})
-
-	require.NoError(t, results[0].err)
-	require.ErrorContains(t, results[1].err, "broken")
-	require.ErrorIs(t, results[2].err, errNotReached)
-	require.ErrorIs(t, failure(results), errNotAsExpected)
-	require.NoError(t, failure(results[:1]))
-	assert.Equal(t, "\n1/3  good\n  ✓ is good\n\n2/3  bad\n  ✗ broken\n", printed.String())
-}
-
 func TestSpread(t *testing.T) {
 	assert.Equal(t, "no restores", spread(nil))
 	latencies := []time.Duration{30 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond}
 	assert.Equal(t, "3 restores p50 20 ms max 30 ms", strings.Join(strings.Fields(spread(latencies)), " "))
-}
-
-func TestWrap(t *testing.T) {
-	assert.Equal(t, []string{"aa  bb", "long-word", "c"}, wrap([]string{"aa", "bb", "long-word", "c"}, 6))
 }

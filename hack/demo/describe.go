@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"nodekeeper.dev/hack/story"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -47,17 +48,17 @@ func shortName(name string) string {
 
 // labelLines is labels as kubectl prints them.
 func labelLines(labels map[string]string) []string {
-	return wrap(entries(labels, func(key, value string) string { return key + "=" + value }), width-textColumn)
+	return story.Wrap(entries(labels, func(key, value string) string { return key + "=" + value }), story.Width-story.TextColumn)
 }
 
 // dataLines is the data of a ConfigMap as YAML has it, several entries a line.
 func dataLines(data map[string]string) []string {
-	return wrap(entries(data, func(key, value string) string {
+	return story.Wrap(entries(data, func(key, value string) string {
 		if strings.Trim(value, "0123456789") == "" {
 			return fmt.Sprintf("%s: %q", key, value)
 		}
 		return key + ": " + value
-	}), width-textColumn)
+	}), story.Width-story.TextColumn)
 }
 
 func entries(m map[string]string, format func(key, value string) string) []string {
@@ -73,8 +74,10 @@ func asEvent(k kind, cm *corev1.ConfigMap) event {
 	return event{at: time.Now(), kind: k, typ: "GET", obj: cm}
 }
 
-// inMillis is a duration as the story tells it.
-func inMillis(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
-
-// inSeconds is a longer duration as the story tells it.
-func inSeconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+// showEvents prints events.
+func showEvents(out *story.Screen, events ...event) {
+	for _, e := range inOrder(events...) {
+		text, details := describe(e)
+		out.Say(e.at, string(e.kind), text, details...)
+	}
+}

@@ -26,23 +26,23 @@ To lose a process:
 
 // keepOpen keeps everything running until ctx is done, and prints the events of nodes, transactions and records.
 func (s *stage) keepOpen(ctx context.Context) {
-	s.out.heading("Everything keeps running until Ctrl-C. In another terminal:")
-	s.out.note(fmt.Sprintf(guide, s.plane.Kubeconfig, worker1))
-	for _, p := range s.crew.running {
-		s.out.note(fmt.Sprintf("  kill -9 %d   # %s", p.PID(), p.Identity))
+	s.out.Heading("Everything keeps running until Ctrl-C. In another terminal:")
+	s.out.Note(fmt.Sprintf(guide, s.plane.Kubeconfig, worker1))
+	for _, p := range s.crew.Running() {
+		s.out.Note(fmt.Sprintf("  kill -9 %d   # %s", p.PID(), p.Identity))
 	}
-	s.out.heading("Events from now on")
+	s.out.Heading("Events from now on")
 	shown := len(s.see.history())
 	for {
 		seen, more, err := s.see.now()
 		for _, e := range seen[shown:] {
 			if e.kind != locks { // they come and go with every transaction
-				s.out.show(e)
+				showEvents(s.out, e)
 			}
 		}
 		shown = len(seen)
 		if err != nil {
-			s.out.note(err.Error())
+			s.out.Note(err.Error())
 			more = nil // no more events are printed, but everything keeps running
 		}
 		select {

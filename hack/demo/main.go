@@ -7,7 +7,8 @@
 // processes, user.go acts as the user of the cluster. observer.go watches the API,
 // and history.go evaluates the events. steps.go lists the steps, which are in
 // remember.go, comeback.go, crash.go and audit.go. summary.go and keep.go end the
-// demo; screen.go and describe.go format its output.
+// demo, and describe.go formats its output. Package story has what it shares with
+// the demo of the sharder.
 package main
 
 import (
@@ -23,15 +24,14 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/hack/story"
 )
 
 // storyLimit ends a demo that hangs. It normally takes about 20 seconds, and every wait has its own deadline.
 const storyLimit = 5 * time.Minute
 
-var (
-	errInterrupted   = errors.New("interrupted")
-	errNotAsExpected = errors.New("not everything happened as expected")
-)
+var errInterrupted = errors.New("interrupted")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -56,8 +56,8 @@ func run(ctx context.Context, args []string) error {
 	logf.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 
-	out := newScreen(os.Stdout)
-	context.AfterFunc(ctx, func() { out.note("Shutting down ...") })
+	out := story.NewScreen(os.Stdout)
+	context.AfterFunc(ctx, func() { out.Note("Shutting down ...") })
 	s, err := openStage(ctx, out)
 	if err != nil {
 		return interruptedOr(ctx, err)
@@ -70,14 +70,14 @@ func run(ctx context.Context, args []string) error {
 func perform(ctx context.Context, s *stage, keep bool) error {
 	storyCtx, cancel := context.WithTimeout(ctx, storyLimit)
 	defer cancel()
-	results := play(storyCtx, s, story())
+	results := story.Play(storyCtx, s.out, s.steps(), s.crew.Check)
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
 	s.printSummary(results)
-	err := failure(results)
+	err := story.Failure(results)
 	if err != nil {
-		s.crew.saveLogs()
+		s.crew.SaveLogs()
 	}
 	if keep {
 		s.keepOpen(ctx) // until Ctrl-C, which is no error

@@ -43,13 +43,13 @@ func recordNodes(ctx context.Context, s *stage) error {
 			return err
 		}
 		if name == worker1 { // the others look alike
-			s.out.show(e, came, went)
+			showEvents(s.out, e, came, went)
 		}
 		cm, err := s.checkRecord(ctx, name)
 		if err != nil {
 			return err
 		}
-		s.out.show(asEvent(records, cm))
+		showEvents(s.out, asEvent(records, cm))
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func loseNode(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	s.out.show(asEvent(records, cm))
+	showEvents(s.out, asEvent(records, cm))
 	return nil
 }
 
@@ -121,7 +121,7 @@ func (s *stage) showTransaction(e event) error {
 	if err != nil {
 		return err
 	}
-	s.out.show(e, came, went)
+	showEvents(s.out, e, came, went)
 	return nil
 }
 

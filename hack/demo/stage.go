@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/hack/story"
 	"nodekeeper.dev/test/controlplane"
 )
 
@@ -21,7 +22,7 @@ const (
 
 // stage is the cluster with nodekeeper in it, and the user of that cluster.
 type stage struct {
-	out   *screen
+	out   *story.Screen
 	plane *controlplane.ControlPlane
 	api   client.WithWatch // reads and writes the API server itself
 	see   *observer
@@ -32,7 +33,7 @@ type stage struct {
 }
 
 // openStage starts everything. The caller must close the stage.
-func openStage(ctx context.Context, out *screen) (*stage, error) {
+func openStage(ctx context.Context, out *story.Screen) (*stage, error) {
 	s := &stage{out: out, want: map[string]map[string]string{}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -41,8 +42,8 @@ func openStage(ctx context.Context, out *screen) (*stage, error) {
 }
 
 func (s *stage) open(ctx context.Context) error {
-	s.out.heading("nodekeeper, on a cluster of its own")
-	s.out.say(time.Now(), "demo", "starting etcd and kube-apiserver")
+	s.out.Heading("nodekeeper, on a cluster of its own")
+	s.out.Say(time.Now(), "demo", "starting etcd and kube-apiserver")
 	var err error
 	if s.plane, err = controlplane.Start(controlplane.Options{}); err != nil {
 		return err
@@ -54,11 +55,11 @@ func (s *stage) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.say(time.Now(), "demo", "kube-apiserver "+version+" serves; starting nodekeeper")
+	s.out.Say(time.Now(), "demo", "kube-apiserver "+version+" serves; starting nodekeeper")
 	if s.see, err = observe(ctx, s.api); err != nil {
 		return err
 	}
-	s.crew = &crew{out: s.out, kubeconfig: s.plane.Kubeconfig, hired: map[string]int{}}
+	s.crew = &crew{Crew: story.Crew{Out: s.out}, kubeconfig: s.plane.Kubeconfig, hired: map[string]int{}}
 	return s.crew.start(ctx, "watcher", "watcher", "processor", "processor")
 }
 
@@ -85,7 +86,7 @@ func connect(s *stage) (string, error) {
 func (s *stage) close() error {
 	var errs []error
 	if s.crew != nil {
-		errs = append(errs, s.crew.stop())
+		errs = append(errs, s.crew.Stop())
 	}
 	if s.see != nil {
 		s.see.stop()

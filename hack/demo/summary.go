@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,22 +8,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
+	"nodekeeper.dev/hack/story"
 	"nodekeeper.dev/internal/txn"
 )
 
 // printSummary prints the outcome of every step, and the measured latencies.
-func (s *stage) printSummary(results []result) {
-	s.out.heading("Summary")
-	for i, r := range results {
-		text := fmt.Sprintf("%d  %s", i+1, r.step.promise)
-		switch {
-		case r.err == nil:
-			text = fmt.Sprintf("%-80s %7s", text, inSeconds(r.took))
-		case errors.Is(r.err, errNotReached):
-			text += " (not reached)"
-		}
-		s.out.result(r.err == nil, text)
-	}
+func (s *stage) printSummary(results []story.Result) {
+	s.out.Summary(results)
 	h := s.see.history()
 	var quiet, crash []time.Duration
 	for _, l := range h.lives() {
@@ -36,12 +26,12 @@ func (s *stage) printSummary(results []result) {
 			quiet = append(quiet, l.latency())
 		}
 	}
-	s.out.note("\n  From the ADDED event of a node that came back to the MODIFIED event with its labels:")
-	s.out.note("    with both processors     " + spread(quiet))
-	s.out.note("    while a processor died   " + spread(crash))
-	s.out.note("  " + countTransactions(h))
-	if failure(results) == nil {
-		s.out.note(fmt.Sprintf("\n  Everything happened as expected, in %s.", inSeconds(time.Since(s.out.start))))
+	s.out.Note("\n  From the ADDED event of a node that came back to the MODIFIED event with its labels:")
+	s.out.Note("    with both processors     " + spread(quiet))
+	s.out.Note("    while a processor died   " + spread(crash))
+	s.out.Note("  " + countTransactions(h))
+	if story.Failure(results) == nil {
+		s.out.Note(fmt.Sprintf("\n  Everything happened as expected, in %s.", story.InSeconds(time.Since(s.out.Start))))
 	}
 }
 
@@ -52,7 +42,7 @@ func spread(latencies []time.Duration) string {
 	}
 	slices.Sort(latencies)
 	return fmt.Sprintf("%2d restores   p50 %7s   max %7s",
-		len(latencies), inMillis(latencies[(len(latencies)-1)/2]), inMillis(latencies[len(latencies)-1]))
+		len(latencies), story.InMillis(latencies[(len(latencies)-1)/2]), story.InMillis(latencies[len(latencies)-1]))
 }
 
 // countTransactions describes how many transactions were seen.

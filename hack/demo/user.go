@@ -74,7 +74,7 @@ func (s *stage) edit(ctx context.Context, name string, changes ...string) error 
 }
 
 // tell prints what the user is about to do.
-func (s *stage) tell(text string) { s.out.say(time.Now(), "user", text) }
+func (s *stage) tell(text string) { s.out.Say(time.Now(), "user", text) }
 
 // readRecord reads the record of a node from the API server.
 func (s *stage) readRecord(ctx context.Context, node string) (*corev1.ConfigMap, error) {

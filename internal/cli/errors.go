@@ -57,6 +57,12 @@ func telling(err error) error {
 	return trouble{err}
 }
 
+// ofRings is an error of a command about rings, which takes other rights than the rest.
+type ofRings struct{ error }
+
+// Unwrap returns what went wrong.
+func (o ofRings) Unwrap() error { return o.error }
+
 func codeOf(err error) int {
 	if err == nil {
 		return 0
@@ -74,7 +80,10 @@ func codeOf(err error) int {
 // withAdvice adds what to do to errors that come from outside.
 func withAdvice(err error) error {
 	_, isNetwork := errors.AsType[*net.OpError](err)
+	_, isOfRings := errors.AsType[ofRings](err)
 	switch {
+	case isOfRings && apierrors.IsForbidden(err):
+		return fmt.Errorf("%w\nLooking at rings needs get and list of clusterrings.sharding.nodekeeper.dev, list of leases in the namespace of the shards, and get of the object", err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w\nReading needs the rights of nodekeeper-viewer, writing those of nodekeeper-editor: see deploy/users", err)
 	case apierrors.IsUnauthorized(err):

@@ -59,6 +59,9 @@ This plugin shows what is saved, what is pending, and what will happen when a
 node comes back; and it saves, restores, edits and moves saved labels by hand,
 in the way nodekeeper itself does.
 
+Of the sharder, which spreads the objects of a controller over its replicas, it
+shows the rings, their shards, and which shard has an object and why.
+
 The exit code is 2 if the command line is wrong; nothing was done then.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl nodekeeper"},
 		Version:       version.Line("kubectl-nodekeeper"),
@@ -86,7 +89,7 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	cobra.EnableCommandSorting = false // what people need first comes first
 	hideGlobalFlags(root)
 	p.addFlags(root.PersistentFlags())
-	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look and understand:"}, &cobra.Group{ID: groupAct, Title: "Act:"})
+	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look and understand:"}, &cobra.Group{ID: groupAct, Title: "Act:"}, &cobra.Group{ID: groupRings, Title: "Rings of the sharder:"})
 	for _, command := range []func(*plugin) *cobra.Command{
 		newStatusCommand, newListCommand, newShowCommand, newExplainCommand, newDiffCommand, newPendingCommand, newWatchCommand, newVersionCommand,
 	} {
@@ -97,6 +100,9 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 		newExportCommand, newImportCommand, newRetryCommand, newDiscardCommand,
 	} {
 		addTo(root, groupAct, command(p))
+	}
+	for _, command := range []func(*plugin) *cobra.Command{newRingsCommand, newOwnerCommand} {
+		addTo(root, groupRings, command(p))
 	}
 	root.AddCommand(newOptionsCommand(root))
 	return root
@@ -121,6 +127,7 @@ func addTo(root *cobra.Command, group string, cmd *cobra.Command) {
 
 // The groups that help lists the commands in.
 const (
-	groupLook = "look"
-	groupAct  = "act"
+	groupLook  = "look"
+	groupAct   = "act"
+	groupRings = "rings"
 )

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,13 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
 	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/programs"
 )
 
 const (
@@ -35,7 +37,11 @@ type bench struct {
 
 	client  client.Client
 	objects metadata.ResourceInterface
+	// shards is objects for the shards: they are not the user that the sharder is, whose writes no policy completes.
+	shards  metadata.ResourceInterface
 	plane   *controlplane.ControlPlane
+	sharder *programs.Program
+	tally   tally
 }
 
 func newBench(ctx context.Context, plane *controlplane.ControlPlane, s settings) (*bench, error) {
@@ -45,7 +51,21 @@ func newBench(ctx context.Context, plane *controlplane.ControlPlane, s settings)
 	if err != nil {
 		return nil, err
 	}
+	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 	m, err := metadata.NewForConfig(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := plane.KubeconfigFor("shards", "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	shardConfig, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	shardConfig.QPS = -1
+	shards, err := metadata.NewForConfig(shardConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +74,10 @@ func newBench(ctx context.Context, plane *controlplane.ControlPlane, s settings)
 			return nil, err
 		}
 	}
-	return &bench{settings: s, client: c, plane: plane, objects: m.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(selected)}, nil
+	return &bench{
+		settings: s, client: c, plane: plane,
+		objects: m.Resource(secrets).Namespace(selected), shards: shards.Resource(secrets).Namespace(selected),
+	}, nil
 }
 
 // say prints a figure.
@@ -67,47 +90,64 @@ func secret(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"data": make([]byte, 2048)}}
 }
 
-// time creates Secrets one after the other, and prints how long that takes.
-func (b *bench) time(ctx context.Context, what, namespace string) error {
+// timed is what creates are timed for.
+type timed struct{ what, namespace string }
+
+// time creates Secrets one after the other, for one purpose after the other in turn, so that what else the machine does slows all of them
+// down alike. It prints how long that takes.
+func (b *bench) time(ctx context.Context, all ...timed) error {
 	if b.creates == 0 {
 		return nil
 	}
-	took := make([]time.Duration, b.creates)
-	for i := range took {
-		s := secret(namespace, fmt.Sprintf("%s-%d", what, i))
-		begin := time.Now()
-		if err := b.client.Create(ctx, s); err != nil {
+	took := make([][]time.Duration, len(all))
+	for i := range b.creates {
+		for k, one := range all {
+			s := secret(one.namespace, fmt.Sprintf("%s-%d", one.what, i))
+			begin := time.Now()
+			if err := b.client.Create(ctx, s); err != nil {
+				return err
+			}
+			took[k] = append(took[k], time.Since(begin))
+		}
+	}
+	for k, one := range all {
+		slices.Sort(took[k])
+		b.say("create of a Secret, "+one.what+", p50, p90 and p99, ms", "%.2f, %.2f, %.2f", ms(took[k][len(took[k])/2]), ms(took[k][len(took[k])*9/10]), ms(took[k][len(took[k])*99/100]))
+		if err := b.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(one.namespace)); err != nil {
 			return err
 		}
-		took[i] = time.Since(begin)
 	}
-	slices.Sort(took)
-	b.say("create of a Secret, "+what+", p50 and p99, ms", "%.2f, %.2f", ms(took[len(took)/2]), ms(took[len(took)*99/100]))
-	return b.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(namespace))
+	return nil
+}
+
+// configMap returns one that a Secret controls.
+func configMap(s *corev1.Secret, n int) *corev1.ConfigMap {
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: s.Name, UID: s.UID, Controller: new(true)}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: fmt.Sprintf("%s-%d", s.Name, n), OwnerReferences: []metav1.OwnerReference{owner}}}
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // createBare times creates before there is a ring. The first round warms the API server up.
 func (b *bench) createBare(ctx context.Context) error {
-	if err := b.time(ctx, "warm-up", other); err != nil {
+	if err := b.time(ctx, timed{"warm-up", other}); err != nil {
 		return err
 	}
-	return b.time(ctx, "no-ring", other)
+	return b.time(ctx, timed{"no-ring", other})
 }
 
 // prepare creates the ring with one shard, and waits until new objects are assigned.
 func (b *bench) prepare(ctx context.Context) error {
 	err := b.client.Create(ctx, &v1alpha1.ClusterRing{ObjectMeta: metav1.ObjectMeta{Name: ringName}, Spec: v1alpha1.ClusterRingSpec{
 		Shards:            v1alpha1.Shards{Namespace: selected},
-		Resources:         []v1alpha1.Resource{{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}}},
+		Resources:         []v1alpha1.Resource{{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, ControlledResources: b.controlled()}},
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: selected}},
 		Handover:          v1alpha1.Handover{Settle: &metav1.Duration{}, MaxConcurrentMoves: int32(b.concurrency)},
 	}})
 	if err != nil {
 		return err
 	}
-	if err := b.join(ctx, "web-0"); err != nil {
+	if err := b.join(ctx, "web-0", leaseSeconds); err != nil {
 		return err
 	}
 	return b.until(ctx, func(s *v1alpha1.ClusterRingStatus) bool {
@@ -115,12 +155,19 @@ func (b *bench) prepare(ctx context.Context) error {
 	})
 }
 
+// controlled returns the resources that Secrets control.
+func (b *bench) controlled() []v1alpha1.GroupResource {
+	if b.children == 0 {
+		return nil
+	}
+	return []v1alpha1.GroupResource{{Resource: "configmaps"}}
+}
+
 // createAssigned times creates that a policy looks at.
 func (b *bench) createAssigned(ctx context.Context) error {
-	if err := b.time(ctx, "assigned-by-policy", selected); err != nil {
-		return err
-	}
-	return b.time(ctx, "namespace-not-selected", other)
+	done := b.profile(ctx)
+	err := b.time(ctx, timed{"assigned-by-policy", selected}, timed{"namespace-not-selected", other})
+	return errors.Join(err, <-done)
 }
 
 // fill creates the objects, and counts those that have their shard in their first version.
@@ -130,6 +177,9 @@ func (b *bench) fill(ctx context.Context) error {
 		s := secret(selected, fmt.Sprintf("s-%d", i))
 		err := b.client.Create(ctx, s)
 		assigned[i] = s.Labels[prefix.ShardLabel(ringName)] != ""
+		for child := range b.children {
+			err = errors.Join(err, b.client.Create(ctx, configMap(s, child)))
+		}
 		return err
 	})
 	if err != nil {
@@ -142,79 +192,13 @@ func (b *bench) fill(ctx context.Context) error {
 		}
 	}
 	b.say("Secrets created, of these with their shard in their first version", "%d, %d", len(assigned), n)
-	return b.until(ctx, isBalanced)
-}
-
-// rebalance has a second shard join, and waits until it has its share.
-func (b *bench) rebalance(ctx context.Context) error {
-	stop := b.acknowledge(ctx, "web-0")
-	defer stop()
-	before, err := b.writes(ctx)
-	if err != nil {
+	if err := b.until(ctx, isBalanced); err != nil {
 		return err
 	}
-	begin := time.Now()
-	if err := b.join(ctx, "web-1"); err != nil {
+	if err := b.tally.follow(ctx, b.objects); err != nil {
 		return err
 	}
-	if err := b.untilAt(ctx, "web-1", true); err != nil {
-		return err
-	}
-	took := time.Since(begin)
-	after, err := b.writes(ctx)
-	if err != nil {
-		return err
-	}
-	moved, err := b.count(ctx, "web-1")
-	if err != nil {
-		return err
-	}
-	b.say("a second shard joins: objects moved, s, writes for each", "%d, %.1f, %.2f", moved, took.Seconds(), (after-before)/float64(moved))
-	return b.until(ctx, isBalanced)
-}
-
-// release has the second shard release its Lease, and waits until nothing is left at it.
-func (b *bench) release(ctx context.Context) error {
-	n, err := b.count(ctx, "web-1")
-	if err != nil {
-		return err
-	}
-	before, err := b.writes(ctx)
-	if err != nil {
-		return err
-	}
-	begin := time.Now()
-	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: selected, Name: "web-1"}}
-	if err := b.client.Patch(ctx, l, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`))); err != nil {
-		return err
-	}
-	if err := b.untilAt(ctx, "web-1", false); err != nil {
-		return err
-	}
-	took := time.Since(begin)
-	after, err := b.writes(ctx)
-	if err != nil {
-		return err
-	}
-	b.say("a shard is gone: objects moved, s, writes for each", "%d, %.1f, %.2f", n, took.Seconds(), (after-before)/float64(n))
-	return nil
-}
-
-// bare does by itself, without looking, as many writes of the same size as the sharder and the shard do for a rebalance of half of the objects. Its
-// labels are not those of the ring.
-func (b *bench) bare(ctx context.Context) error {
-	const shard, drain = "shard.bare.example.com/bench", "drain.bare.example.com/bench"
-	begin := time.Now()
-	err := b.each(ctx, b.settings.objects/2, func(ctx context.Context, i int) error {
-		for _, labels := range []string{`"` + drain + `":"web-0"`, `"` + shard + `":null`, `"` + shard + `":"web-0","` + drain + `":null`} {
-			if err := b.patch(ctx, fmt.Sprintf("s-%d", i), `{"metadata":{"labels":{`+labels+`}}}`); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	b.say("as many writes by a bare client, objects, s", "%d, %.1f", b.settings.objects/2, time.Since(begin).Seconds())
-	return err
+	return b.used("after the creates")
 }
 
 // rest counts the requests while nothing happens.
@@ -244,11 +228,11 @@ func (b *bench) rest(ctx context.Context) error {
 }
 
 // join creates the Lease of a shard.
-func (b *bench) join(ctx context.Context, name string) error {
+func (b *bench) join(ctx context.Context, name string, seconds int32) error {
 	now := metav1.NowMicro()
 	return b.client.Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: selected, Name: name, Labels: map[string]string{prefix.RingLabel(): ringName}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(leaseSeconds)), RenewTime: &now},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now},
 	})
 }
 
@@ -265,7 +249,12 @@ func (b *bench) each(ctx context.Context, n int, do func(ctx context.Context, i 
 // until waits until the status of the ring is as asked for.
 func (b *bench) until(ctx context.Context, is func(*v1alpha1.ClusterRingStatus) bool) error {
 	ring := &v1alpha1.ClusterRing{}
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-b.sharder.Done():
+			return false, errors.New("the sharder has ended")
+		default:
+		}
 		err := b.client.Get(ctx, client.ObjectKey{Name: ringName}, ring)
 		return err == nil && is(&ring.Status), err
 	})

@@ -21,9 +21,9 @@ import (
 	"nodekeeper.dev/api/sharding/v1alpha1"
 )
 
-// patch changes a Secret by a merge patch of its metadata.
+// patch changes a Secret, as a shard, by a merge patch of its metadata.
 func (b *bench) patch(ctx context.Context, name, patch string) error {
-	_, err := b.objects.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := b.shards.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
@@ -64,15 +64,6 @@ func (b *bench) give(ctx context.Context, w watch.Interface, patch string) {
 	}
 }
 
-// count returns how many objects a shard has.
-func (b *bench) count(ctx context.Context, shard string) (int, error) {
-	list, err := b.objects.List(ctx, metav1.ListOptions{LabelSelector: prefix.ShardLabel(ringName) + "=" + shard, ResourceVersion: "0"})
-	if err != nil {
-		return 0, err
-	}
-	return len(list.Items), nil
-}
-
 // untilAt waits until no object is in a hand-over, and a shard has its share, or nothing.
 func (b *bench) untilAt(ctx context.Context, shard string, hasShare bool) error {
 	least := 0
@@ -87,13 +78,9 @@ func (b *bench) untilAt(ctx context.Context, shard string, hasShare bool) error 
 		}
 		least = b.settings.objects / len(ring.Status.Table.Shards) * 9 / 10 // the shares of objects differ more than those of slots
 	}
-	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		draining, err := b.objects.List(ctx, metav1.ListOptions{LabelSelector: prefix.DrainLabel(ringName), ResourceVersion: "0"})
-		if err != nil {
-			return false, err
-		}
-		n, err := b.count(ctx, shard)
-		return len(draining.Items) == 0 && (hasShare && n >= least || !hasShare && n == 0), err
+	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
+		n := b.tally.count(shard)
+		return b.tally.draining() == 0 && (hasShare && n >= least || !hasShare && n == 0), nil
 	})
 }
 
@@ -115,17 +102,17 @@ func (b *bench) requests(ctx context.Context) (map[string]float64, error) {
 	all := map[string]float64{}
 	for _, m := range families["apiserver_request_total"].GetMetric() {
 		resource, verb := label(m, "resource"), label(m, "verb")
-		if slices.Contains([]string{"secrets", "leases", "clusterrings", "events", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}, resource) && verb != "WATCH" {
+		if slices.Contains([]string{"secrets", "configmaps", "leases", "clusterrings", "events", "namespaces", "customresourcedefinitions", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}, resource) && verb != "WATCH" {
 			all[fmt.Sprintf("%s %s", verb, resource)] += m.GetCounter().GetValue()
 		}
 	}
 	return all, nil
 }
 
-// writes returns how many times Secrets were patched.
+// writes returns how many times Secrets and ConfigMaps were patched.
 func (b *bench) writes(ctx context.Context) (float64, error) {
 	all, err := b.requests(ctx)
-	return all["PATCH secrets"], err
+	return all["PATCH secrets"] + all["PATCH configmaps"], err
 }
 
 func kinds(all map[string]float64) []string { return slices.Sorted(maps.Keys(all)) }

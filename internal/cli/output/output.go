@@ -3,6 +3,7 @@
 package output
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -42,8 +43,10 @@ type View struct {
 	// Kind and data are what yaml, json and templates are made from. Data is a struct.
 	Kind string
 	Data any
-	// Names are those of the nodes, for -o name.
-	Names []string
+	// Names are those of the nodes, for -o name. If they are of something else, NamePrefix is what is
+	// printed before each.
+	Names      []string
+	NamePrefix string
 	// Table is for people; if it is nil, text is.
 	Table *metav1.Table
 	Text  func(io.Writer)
@@ -91,7 +94,7 @@ func (o *Flags) Print(w io.Writer, v View) error {
 	switch {
 	case *o.flags.OutputFormat == formatName:
 		for _, name := range v.Names {
-			_, _ = fmt.Fprintln(w, NamePrefix+name)
+			_, _ = fmt.Fprintln(w, cmp.Or(v.NamePrefix, NamePrefix)+name)
 		}
 		return nil
 	case !o.ForPeople():

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/internal/sharder/place"
 	"nodekeeper.dev/internal/sharder/ring"
 )
 
@@ -207,13 +207,8 @@ func (a *assigner) mainOf(controlled v1alpha1.GroupResource, ref *metav1.OwnerRe
 	if ref == nil {
 		return nil
 	}
-	version, err := schema.ParseGroupVersion(ref.APIVersion)
-	if err != nil {
-		return nil
-	}
 	for _, t := range a.tracked() {
-		kind := t.mapping.GroupVersionKind
-		if t.main != nil && slices.Contains(t.main.ControlledResources, controlled) && kind.Kind == ref.Kind && kind.Group == version.Group {
+		if t.main != nil && place.Controls(*t.main, t.mapping.GroupVersionKind.GroupKind(), controlled, ref) {
 			return t
 		}
 	}

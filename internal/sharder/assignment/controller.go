@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/metadata"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/internal/sharder/place"
 	"nodekeeper.dev/internal/sharder/ring"
 )
 
@@ -114,27 +116,17 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // selectionOf returns which namespaces belong to a ring now.
-func (c *Controller) selectionOf(ctx context.Context, of *v1alpha1.ClusterRing) (selection, error) {
-	if of.Spec.NamespaceSelector == nil {
-		return selection{but: map[string]bool{metav1.NamespaceSystem: true, c.Namespace: true}}, nil
-	}
-	selector, err := metav1.LabelSelectorAsSelector(of.Spec.NamespaceSelector)
-	if err != nil {
-		return selection{}, fmt.Errorf("reading the namespace selector of ring %q: %w", of.Name, err)
-	}
-	if selector.Empty() {
-		return selection{}, nil
-	}
-	namespaces := &metav1.PartialObjectMetadataList{}
-	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
-	if err := c.Reader.List(ctx, namespaces, client.MatchingLabelsSelector{Selector: selector}); err != nil {
-		return selection{}, fmt.Errorf("listing the namespaces of ring %q: %w", of.Name, err)
-	}
-	only := map[string]bool{}
-	for _, n := range namespaces.Items {
-		only[n.Name] = true
-	}
-	return selection{only: only}, nil
+func (c *Controller) selectionOf(ctx context.Context, of *v1alpha1.ClusterRing) (place.Selection, error) {
+	return place.SelectionOf(of, c.Namespace, func(selector labels.Selector) ([]string, error) { //nolint:wrapcheck // it says what failed
+		namespaces := &metav1.PartialObjectMetadataList{}
+		namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+		err := c.Reader.List(ctx, namespaces, client.MatchingLabelsSelector{Selector: selector})
+		names := make([]string, len(namespaces.Items))
+		for i := range namespaces.Items {
+			names[i] = namespaces.Items[i].Name
+		}
+		return names, err
+	})
 }
 
 // selecting returns the rings that select namespaces by their labels.

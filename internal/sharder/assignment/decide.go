@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"nodekeeper.dev/internal/sharder/handover"
+	"nodekeeper.dev/internal/sharder/place"
 )
 
 // confirmAfter is when to look whether an object moves that the watch does not show.
@@ -176,17 +177,17 @@ func (t *tracker) decide(v *view, m *metav1.PartialObjectMetadata) handover.Deci
 	}
 	spec := v.ring.Spec.Handover
 	rules := handover.Ring{
-		Live: func(name string) bool { return v.live[name] }, Silent: func(name string) bool { return v.silent[name] },
+		Live: func(name string) bool { return v.live[name] }, Silent: func(name string) bool { return v.table.Silent[name] },
 		Force: spec.OnTimeout == "Force", IsFull: t.of.moves.isFull(t, key, int(spec.MaxConcurrentMoves)),
 	}
 	if spec.DrainTimeout != nil {
 		rules.DrainTimeout = spec.DrainTimeout.Duration
 	}
-	place := v.place(slotKey(*t.main, t.mapping.GroupVersionKind, m))
-	decision := handover.Decide(o, place, rules)
+	belongs := v.table.Of(place.Key(*t.main, m.Labels, place.Main(t.mapping.GroupVersionKind.GroupKind(), m.Namespace, m.Name)))
+	decision := handover.Decide(o, belongs, rules)
 	if decision.Action == handover.MoveChildren && before.to == decision.Shard {
 		o.ChildrenMoved = true
-		return handover.Decide(o, place, rules)
+		return handover.Decide(o, belongs, rules)
 	}
 	return decision
 }

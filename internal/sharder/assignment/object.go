@@ -2,10 +2,8 @@ package assignment
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
-	"nodekeeper.dev/sharding/slots"
 )
 
 // keys are the keys of the sharding metadata of one ring.
@@ -40,24 +38,4 @@ func only(all map[string]string, keys ...string) map[string]string {
 		}
 	}
 	return kept
-}
-
-// slotKey returns the key by which a main object has its slot.
-func slotKey(main v1alpha1.Resource, kind schema.GroupVersionKind, m *metav1.PartialObjectMetadata) string {
-	return keyOf(main, m, slots.Object{Group: kind.Group, Kind: kind.Kind, Namespace: m.Namespace, Name: m.Name})
-}
-
-// keyOf returns the key of a main object, or of what it controls: labelled is which of the two is at hand.
-// It is what the policies compute, too.
-func keyOf(main v1alpha1.Resource, labelled *metav1.PartialObjectMetadata, o slots.Object) string {
-	switch main.Key {
-	case v1alpha1.KeyNamespace:
-		return o.Namespace
-	case v1alpha1.KeyLabel:
-		if value, ok := labelled.Labels[main.KeyLabel]; ok {
-			return value
-		}
-	case v1alpha1.KeyName:
-	}
-	return o.Key()
 }

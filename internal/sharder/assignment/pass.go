@@ -14,7 +14,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/sharder/handover"
-	"nodekeeper.dev/sharding/slots"
+	"nodekeeper.dev/internal/sharder/place"
 )
 
 // pass reads all objects of the ring whenever that is due, until the assigner ends.
@@ -91,12 +91,9 @@ func (t *tracker) isMisplaced(v *view, m *metav1.PartialObjectMetadata) bool {
 	if main == nil || shard != "" && !v.live[shard] {
 		return false
 	}
-	owner := slots.Object{Group: main.mapping.GroupVersionKind.Group, Kind: ref.Kind, Name: ref.Name}
-	if !main.isClusterScoped() {
-		owner.Namespace = m.Namespace
-	}
-	place := v.place(keyOf(*main.main, m, owner))
-	return shard != place.Now && shard != place.Next // then its owner is read, too
+	owner := place.Controller(main.mapping.GroupVersionKind.GroupKind(), main.isClusterScoped(), m.Namespace, ref)
+	belongs := v.table.Of(place.Key(*main.main, m.Labels, owner))
+	return shard != belongs.Now && shard != belongs.Next // then its owner is read, too
 }
 
 // errStreamEnded means that a watch ended before it had sent what there is.

@@ -84,7 +84,7 @@ func (p *passes) next(now time.Time, longest time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.view == nil || p.view.now == nil:
+	case p.view == nil || p.view.table.Now == nil:
 		return forever
 	case p.isDue:
 		return max(0, p.retry.Sub(now))

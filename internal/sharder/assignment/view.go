@@ -8,8 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
-	"nodekeeper.dev/internal/sharder/handover"
-	"nodekeeper.dev/sharding/slots"
+	"nodekeeper.dev/internal/sharder/place"
 )
 
 // conditionAdmission is the condition that is true while the API server assigns new objects.
@@ -21,55 +20,22 @@ const policyInstalled = "PolicyInstalled"
 // view is what decides about the objects of a ring. It is not changed after it was made.
 type view struct {
 	ring *v1alpha1.ClusterRing
-	// now and next are the shards of each slot, nil if the ring has no table. They differ for the slots of
-	// silent shards.
-	now, next []string
+	// table is that of the ring.
+	table     place.Table
 	live      map[string]bool
-	silent    map[string]bool
-	selection selection
+	selection place.Selection
 }
 
-// selection says which namespaces belong to a ring.
-type selection struct {
-	// but are those that do not, if all others do; otherwise only are those that do.
-	but, only map[string]bool
-}
-
-// has reports whether the objects of a namespace belong to the ring. Those that are cluster-scoped, with
-// the namespace "", always do.
-func (s selection) has(namespace string) bool {
-	return namespace == "" || s.only[namespace] || s.only == nil && !s.but[namespace]
-}
-
-// selects reports whether an object belongs to the ring. Namespaces are selected themselves, as by policies.
+// selects reports whether an object belongs to the ring.
 func (v *view) selects(mapping *meta.RESTMapping, m *metav1.PartialObjectMetadata) bool {
-	if mapping.Resource.Resource == "namespaces" && mapping.Resource.Group == "" {
-		return v.selection.has(m.Name)
-	}
-	return v.selection.has(m.Namespace)
-}
-
-// leaves reports whether a namespace may belong to a ring by s, and does not by now.
-func (s selection) leaves(now selection) bool {
-	if s.only == nil {
-		return !s.equal(now)
-	}
-	for name := range s.only {
-		if !now.has(name) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s selection) equal(other selection) bool {
-	return (s.only == nil) == (other.only == nil) && maps.Equal(s.only, other.only) && maps.Equal(s.but, other.but)
+	resource := mapping.Resource.GroupResource()
+	return v.selection.Selects(v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}, m.Namespace, m.Name)
 }
 
 // newView returns the view of a ring. joined are the shards whose Leases show that they live; the table
 // may not have them yet.
-func newView(ring *v1alpha1.ClusterRing, joined []string, selection selection) *view {
-	v := &view{ring: ring, live: map[string]bool{}, silent: map[string]bool{}, selection: selection}
+func newView(ring *v1alpha1.ClusterRing, joined []string, selection place.Selection) *view {
+	v := &view{ring: ring, live: map[string]bool{}, table: place.TableOf(ring.Status.Table), selection: selection}
 	for _, name := range joined {
 		v.live[name] = true
 	}
@@ -80,42 +46,7 @@ func newView(ring *v1alpha1.ClusterRing, joined []string, selection selection) *
 	for _, name := range table.Shards {
 		v.live[name] = true
 	}
-	v.now = owners(table.Shards, table.Slots)
-	v.next = owners(table.Shards, table.Next)
-	if v.next == nil {
-		v.next = v.now
-	}
-	for slot, name := range v.now {
-		if v.next[slot] != name {
-			v.silent[name] = true
-		}
-	}
 	return v
-}
-
-// owners returns the shard of each slot, nil if the table is not as the sharder writes it: people can
-// edit a status.
-func owners(shards []string, indexes []int32) []string {
-	if len(indexes) != slots.Count {
-		return nil
-	}
-	names := make([]string, len(indexes))
-	for slot, i := range indexes {
-		if i < 0 || int(i) >= len(shards) {
-			return nil
-		}
-		names[slot] = shards[i]
-	}
-	return names
-}
-
-// place returns where an object with a key belongs.
-func (v *view) place(key string) handover.Place {
-	if v.now == nil {
-		return handover.Place{}
-	}
-	slot := slots.Slot(key)
-	return handover.Place{Now: v.now[slot], Next: v.next[slot]}
 }
 
 // generation returns that of the table, 0 if there is none.
@@ -145,8 +76,8 @@ func (v *view) isLabelled(r v1alpha1.GroupResource) bool {
 func (v *view) decidesLike(former *view) bool {
 	return former.ring.Generation == v.ring.Generation && former.isUnderPolicy() == v.isUnderPolicy() &&
 		slices.Equal(former.ring.Status.LabelledResources, v.ring.Status.LabelledResources) &&
-		maps.Equal(former.live, v.live) && slices.Equal(former.now, v.now) && slices.Equal(former.next, v.next) &&
-		former.generation() == v.generation() && former.selection.equal(v.selection)
+		maps.Equal(former.live, v.live) && slices.Equal(former.table.Now, v.table.Now) && slices.Equal(former.table.Next, v.table.Next) &&
+		former.generation() == v.generation() && former.selection.Equal(v.selection)
 }
 
 // hasChildren reports whether the ring has controlled resources. Of these, no watch shows the objects that
@@ -158,12 +89,12 @@ func (v *view) hasChildren() bool {
 // needsPass reports whether objects of live shards may have to move since a former view: after what an
 // exception watch does not show. A death alone needs none.
 func (v *view) needsPass(former *view) bool {
-	if former == nil || former.now == nil || v.now == nil || former.ring.Generation != v.ring.Generation || former.isUnderPolicy() != v.isUnderPolicy() || former.selection.leaves(v.selection) ||
-		v.hasChildren() && !former.selection.equal(v.selection) {
+	if former == nil || former.table.Now == nil || v.table.Now == nil || former.ring.Generation != v.ring.Generation || former.isUnderPolicy() != v.isUnderPolicy() || former.selection.Leaves(v.selection) ||
+		v.hasChildren() && !former.selection.Equal(v.selection) {
 		return true
 	}
-	for slot, name := range v.now {
-		for _, before := range []string{former.now[slot], former.next[slot]} {
+	for slot, name := range v.table.Now {
+		for _, before := range []string{former.table.Now[slot], former.table.Next[slot]} {
 			if before != name && v.live[before] {
 				return true
 			}

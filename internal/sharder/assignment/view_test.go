@@ -4,10 +4,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
-	"nodekeeper.dev/internal/sharder/handover"
+	"nodekeeper.dev/internal/sharder/place"
 	"nodekeeper.dev/sharding/slots"
 )
 
@@ -38,7 +37,7 @@ func viewOf(former *view, shards []string, silent ...string) *view {
 			}
 		}
 	}
-	return newView(&v1alpha1.ClusterRing{Status: v1alpha1.ClusterRingStatus{Table: table}}, nil, selection{})
+	return newView(&v1alpha1.ClusterRing{Status: v1alpha1.ClusterRingStatus{Table: table}}, nil, place.Selection{})
 }
 
 func tableOf(v *view) slots.Table {
@@ -69,63 +68,9 @@ func TestPassesAreOnlyForWhatNoWatchShows(t *testing.T) {
 	other.ring.Generation++
 	assert.True(t, other.needsPass(three), "the spec changes")
 	narrow := viewOf(three, []string{"a", "b", "c"})
-	narrow.selection = selection{only: map[string]bool{"n": true}}
+	narrow.selection = place.Only("n")
 	assert.True(t, narrow.needsPass(three), "namespaces leave")
 	assert.False(t, three.needsPass(narrow), "namespaces join: the watch shows their objects")
 	three.ring.Spec.Resources = []v1alpha1.Resource{{ControlledResources: []v1alpha1.GroupResource{{Resource: "pods"}}}}
 	assert.True(t, three.needsPass(narrow), "but not the children")
-}
-
-// TestBrokenTableIsNone: people can edit a status.
-func TestBrokenTableIsNone(t *testing.T) {
-	t.Parallel()
-	for name, table := range map[string]*v1alpha1.Table{
-		"none":         nil,
-		"short":        {Shards: []string{"a"}, Slots: []int32{0}},
-		"out of range": {Shards: []string{"a"}, Slots: append(make([]int32, slots.Count-1), 1)},
-		"negative":     {Shards: []string{"a"}, Slots: append(make([]int32, slots.Count-1), -1)},
-	} {
-		v := newView(&v1alpha1.ClusterRing{Status: v1alpha1.ClusterRingStatus{Table: table}}, []string{"b"}, selection{})
-		assert.Equal(t, handover.Place{}, v.place("k"), name)
-		assert.True(t, v.live["b"], name)
-	}
-	table := &v1alpha1.Table{Shards: []string{"a"}, Slots: make([]int32, slots.Count), Next: []int32{7}}
-	v := newView(&v1alpha1.ClusterRing{Status: v1alpha1.ClusterRingStatus{Table: table}}, nil, selection{})
-	assert.Equal(t, handover.Place{Now: "a", Next: "a"}, v.place("k"), "a broken next is the table")
-}
-
-func TestSelection(t *testing.T) {
-	t.Parallel()
-	standard := selection{but: map[string]bool{"kube-system": true}}
-	some, none := selection{only: map[string]bool{"a": true}}, selection{only: map[string]bool{}}
-	assert.True(t, standard.has("a"))
-	assert.False(t, standard.has("kube-system"))
-	assert.True(t, selection{}.has("kube-system"), "all")
-	assert.True(t, some.has("a"))
-	assert.False(t, some.has("b"))
-	assert.False(t, none.has("a"))
-	for _, s := range []selection{standard, some, none} {
-		assert.True(t, s.has(""), "cluster-scoped objects")
-		assert.True(t, s.equal(s))
-		assert.False(t, s.leaves(s))
-	}
-	assert.False(t, none.equal(selection{}), "none is not all")
-	assert.True(t, some.leaves(none))
-	assert.False(t, none.leaves(some))
-	assert.True(t, selection{}.leaves(standard))
-}
-
-// TestKeys has the keys of R11's page, which the policies compute, too.
-func TestKeys(t *testing.T) {
-	t.Parallel()
-	m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "", "app": "web"}}}
-	o := slots.Object{Group: "apps", Kind: "Deployment", Namespace: "n", Name: "x"}
-	byLabel := func(key string) v1alpha1.Resource { return v1alpha1.Resource{Key: v1alpha1.KeyLabel, KeyLabel: key} }
-	assert.Equal(t, "apps/Deployment/n/x", keyOf(v1alpha1.Resource{Key: v1alpha1.KeyName}, m, o))
-	assert.Equal(t, "n", keyOf(v1alpha1.Resource{Key: v1alpha1.KeyNamespace}, m, o))
-	assert.Equal(t, "web", keyOf(byLabel("app"), m, o))
-	assert.Empty(t, keyOf(byLabel("team"), m, o), "an empty value counts")
-	assert.Equal(t, "apps/Deployment/n/x", keyOf(byLabel("missing"), m, o))
-	o.Namespace = ""
-	assert.Empty(t, keyOf(v1alpha1.Resource{Key: v1alpha1.KeyNamespace}, m, o))
 }

@@ -1,0 +1,12 @@
+package assignment
+
+import (
+	"testing"
+
+	"nodekeeper.dev/test/reference"
+)
+
+func TestReferenceHasTheMetrics(t *testing.T) {
+	t.Parallel()
+	reference.Check(t, "metrics of assignment", reference.Metrics(t, newMetrics().all()))
+}

@@ -1,0 +1,12 @@
+package ring
+
+import (
+	"testing"
+
+	"nodekeeper.dev/test/reference"
+)
+
+func TestReferenceHasTheMetrics(t *testing.T) {
+	t.Parallel()
+	reference.Check(t, "metrics of ring", reference.Metrics(t, newMetrics().all()))
+}
