@@ -33,16 +33,24 @@ func newFiller(w *pool) *filler {
 	return f
 }
 
+// fewMissing is how many virtual replicas are placed faster by looking at all pods for each than by
+// making heaps.
+const fewMissing = 4
+
 // fill places as many as possible of what an item misses, and returns how many that are.
 func (f *filler) fill(r *row) (placed int64) {
 	f.begin(r)
+	if r.missing() <= fewMissing {
+		return f.fillFew(r)
+	}
+	f.arrange(r)
 	for missing := r.missing(); placed < missing && len(f.zoned) > 0; placed++ {
 		zone := f.zoned[0]
 		pod := f.heaps[zone][0]
 		f.add(r.Item, pod, 1)
 		f.here[pod]++
 		f.count[zone]++
-		if f.fits(r.Item, pod, f.here[pod]) == 0 {
+		if !f.hasRoom(r.Item, pod) {
 			f.heaps[zone] = pop(f.heaps[zone])
 		}
 		down(f.heaps[zone], 0, f.isBetter)
@@ -54,7 +62,39 @@ func (f *filler) fill(r *row) (placed int64) {
 	return placed
 }
 
-// begin makes the heaps for an item.
+// fillFew does the same as fill without heaps.
+func (f *filler) fillFew(r *row) (placed int64) {
+	for missing := r.missing(); placed < missing; placed++ {
+		best := -1
+		for _, pod := range f.open {
+			if (best < 0 || f.isBetterOfAll(pod, best)) && f.hasRoom(r.Item, pod) {
+				best = pod
+			}
+		}
+		if best < 0 {
+			break
+		}
+		f.add(r.Item, best, 1)
+		f.here[best]++
+		f.count[f.zone[best]]++
+	}
+	return placed
+}
+
+// isBetterOfAll compares pods of any zones.
+func (f *filler) isBetterOfAll(a, b int) bool {
+	if x, y := f.count[f.zone[a]], f.count[f.zone[b]]; x != y {
+		return x < y
+	}
+	return f.isBetter(a, b)
+}
+
+// hasRoom reports whether one more virtual replica of an item fits onto a pod.
+func (f *filler) hasRoom(item *Item, pod int) bool {
+	return f.load[pod]+item.weight() <= f.capacity[pod] && (f.here[pod] > 0 || f.bytes[pod]+item.bytes() <= f.room[pod])
+}
+
+// begin counts what there is of an item in each zone and on each pod.
 func (f *filler) begin(r *row) {
 	clear(f.count)
 	clear(f.here)
@@ -63,11 +103,15 @@ func (f *filler) begin(r *row) {
 		f.here[pod] = count
 		f.count[f.zone[pod]] += int64(count)
 	}
+}
+
+// arrange makes the heaps for an item.
+func (f *filler) arrange(r *row) {
 	f.zoned = f.zoned[:0]
 	for zone := range f.zones {
 		heap := f.heaps[zone][:0]
 		for _, pod := range f.open[f.start[zone]:f.start[zone+1]] {
-			if f.fits(r.Item, pod, f.here[pod]) > 0 {
+			if f.hasRoom(r.Item, pod) {
 				heap = append(heap, pod)
 			}
 		}
