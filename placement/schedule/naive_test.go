@@ -23,7 +23,7 @@ func naive(p pool) (schedule.Assignment, map[string]int32) {
 	for _, i := range items {
 		next[i.Key], aside[i.Key] = map[string]int32{}, map[string]int32{}
 		for _, pod := range pods {
-			count := p.now[i.Key][pod.Name]
+			count := min(p.now[i.Key][pod.Name], i.Replicas)
 			switch {
 			case count <= 0:
 			case pod.State <= schedule.Closed:

@@ -9,8 +9,8 @@ import (
 // Schedule places the virtual replicas that are missing and returns how many of each item fit
 // nowhere. It does five steps:
 //
-//  1. Keep what is on open and closed pods, set aside what is on leaving pods, and drop the rest: what
-//     is on ended and unknown pods, and unknown items.
+//  1. Keep what is on open and closed pods, but no share above Replicas, set aside what is on leaving
+//     pods, and drop the rest: what is on ended and unknown pods, and unknown items.
 //  2. Shrink: of an item that has too many, take one from the pod where it has most, then from the
 //     greatest load, then from the last in pod order (Pack: from the last in pod order at once).
 //  3. Fit: from a pod whose entries exceed its room, remove whole shares, those with the most bytes
