@@ -122,6 +122,7 @@ type builder struct {
 type entryRow struct {
 	entry  Entry
 	before *Entry
+	since  int64 // of the share and of the release
 }
 
 // takeOver goes through the entries that there are.
@@ -197,12 +198,18 @@ func (b *builder) renew(p *Placed, before *Entry) {
 	next.Replicas = replicas
 	if before != nil {
 		next.unknown = before.unknown
-		if isSame(&next, before) && before.Decision >= max(sinceOf(owned), sinceOf(released)) {
-			b.keep(before)
-			return
-		}
 	}
-	b.rows = append(b.rows, entryRow{entry: next, before: before})
+	r := entryRow{entry: next, before: before, since: max(sinceOf(owned), sinceOf(released))}
+	r.settle()
+	b.rows = append(b.rows, r)
+}
+
+// settle leaves the entry as it was if nothing about it changes for the pod, and it was not built from
+// a decision before the one that changed its share.
+func (r *entryRow) settle() {
+	if r.before != nil && isSame(&r.entry, r.before) && r.before.Decision >= r.since {
+		r.entry = *r.before
+	}
 }
 
 func sinceOf(p *placement.Placement) int64 {

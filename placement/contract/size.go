@@ -37,6 +37,7 @@ func (b *builder) limit(c Contract) {
 		}
 		size -= r.size()
 		r.entry.Payload, r.entry.Generation = r.before.Payload, r.before.Generation
+		r.settle()
 		size += r.size()
 		b.tooLarge = append(b.tooLarge, r.entry.UID)
 	}
@@ -55,6 +56,7 @@ func (b *builder) limit(c Contract) {
 			}
 		}
 		if r.size() < before {
+			r.settle()
 			size += r.size() - before
 			b.tooLarge = append(b.tooLarge, r.entry.UID)
 		}
