@@ -23,6 +23,9 @@ func (b *builder) limit(c Contract) {
 	if most == 0 {
 		most = MaxBytes
 	}
+	if b.bound(&c) <= most {
+		return
+	}
 	size := len(c.Encode()) + len("18446744073709551615")
 	for i := range b.rows {
 		size += b.rows[i].size()
@@ -63,6 +66,25 @@ func (b *builder) limit(c Contract) {
 	}
 	slices.Sort(b.tooLarge)
 	b.tooLarge = slices.Compact(b.tooLarge)
+}
+
+// bound is an upper bound for the size that is cheap to know.
+func (b *builder) bound(c *Contract) int {
+	const perCharacter, perEntry = len(`\u0000`), 300
+	size := perEntry + perCharacter*len(c.Incarnation) + c.unknown.bound()
+	for i := range b.rows {
+		e := &b.rows[i].entry
+		size += perEntry + len(e.Payload) + len(e.Replicas)*bytesPerIndex + e.unknown.bound() +
+			perCharacter*(len(e.UID)+len(e.APIVersion)+len(e.Kind)+len(e.Namespace)+len(e.Name))
+	}
+	return size
+}
+
+func (f fields) bound() (size int) {
+	for key, value := range f {
+		size += len(`\u0000`)*len(key) + len(value) + len(`"":,`)
+	}
+	return size
 }
 
 func (r *entryRow) size() int {

@@ -58,9 +58,11 @@ func moved(now, next schedule.Assignment) (moves int) {
 func BenchmarkFill(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, _ schedule.Assignment) {
 		all := openPods(pods)
+		cpu := startCPU(b)
 		for b.Loop() {
 			schedule.Schedule(policy, all, items, nil)
 		}
+		cpu.report()
 	})
 }
 
@@ -69,9 +71,11 @@ func BenchmarkPodLost(b *testing.B) {
 		all := openPods(pods)
 		all[77].State = schedule.Ended
 		var next schedule.Assignment
+		cpu := startCPU(b)
 		for b.Loop() {
 			next, _ = schedule.Schedule(policy, all, items, now)
 		}
+		cpu.report()
 		b.ReportMetric(float64(moved(now, next)), "moves")
 	})
 }
@@ -80,9 +84,11 @@ func BenchmarkNothingToDo(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, now schedule.Assignment) {
 		all := openPods(pods)
 		var next schedule.Assignment
+		cpu := startCPU(b)
 		for b.Loop() {
 			next, _ = schedule.Schedule(policy, all, items, now)
 		}
+		cpu.report()
 		b.ReportMetric(float64(moved(now, next)), "moves")
 	})
 }
@@ -91,9 +97,11 @@ func BenchmarkPodAdded(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, now schedule.Assignment) {
 		all := openPods(pods + 1)
 		var next schedule.Assignment
+		cpu := startCPU(b)
 		for b.Loop() {
 			next, _ = schedule.Schedule(policy, all, items, now)
 		}
+		cpu.report()
 		b.ReportMetric(float64(moved(now, next)), "moves")
 	})
 }
@@ -102,19 +110,23 @@ func BenchmarkRebalance(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, now schedule.Assignment) {
 		all := openPods(pods + 1)
 		var moves []schedule.Move
+		cpu := startCPU(b)
 		for b.Loop() {
 			_, moves = schedule.Rebalance(policy, all, items, now, 1000)
 		}
+		cpu.report()
 		b.ReportMetric(float64(len(moves)), "moves")
 	})
 }
 
 func BenchmarkNumber(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, now schedule.Assignment) {
+		cpu := startCPU(b)
 		for b.Loop() {
 			for i := range items {
 				schedule.Number(items[i].Replicas, nil, now[items[i].Key])
 			}
 		}
+		cpu.report()
 	})
 }

@@ -149,7 +149,9 @@ func (l *leader) next() {
 	case 0:
 		l.sync(kind(l.choices.next(int(kinds))), 1+l.choices.next(8))
 	case 1:
-		l.syncAll()
+		if !l.settings.stale {
+			l.syncAll()
+		}
 	}
 	switch task := l.choices.next(12); {
 	case task < 3:

@@ -70,7 +70,7 @@ var mutants = map[string]mutant{
 		next.Decision = max(r.status.Decision, 1)
 		return next
 	}},
-	"decide: since does not move": {narrow: moving, decide: func(r *resource, next placement.Status) placement.Status {
+	"decide: since does not move": {narrow: stalling, decide: func(r *resource, next placement.Status) placement.Status {
 		for _, shares := range [][]placement.Placement{next.Placement, next.Releasing} {
 			for i := range shares {
 				shares[i].Since = 0
@@ -88,15 +88,15 @@ var mutants = map[string]mutant{
 	"release: without acknowledgement": {releaseView: func(v *contract.View, _ types.UID, incarnation string) {
 		v.Ack = contract.Ack{Incarnation: incarnation, Generation: v.Contract.Generation, Digest: v.Digest}
 	}},
-	"release: the decision is ignored": {narrow: moving, releaseView: func(v *contract.View, uid types.UID, _ string) {
+	"release: the decision is ignored": {narrow: stalling, releaseView: func(v *contract.View, uid types.UID, _ string) {
 		changeEntry(v, uid, func(e *contract.Entry) { e.Decision = 1 << 40 })
 	}},
-	"release: despite stopping": {narrow: moving, releaseView: func(v *contract.View, _ types.UID, _ string) { v.Ack.Stopping = nil }},
+	"release: despite stopping": {narrow: stuckWorkers, releaseView: func(v *contract.View, _ types.UID, _ string) { v.Ack.Stopping = nil }},
 	"release: by the acknowledgement of another incarnation": {narrow: reborn, releaseView: func(v *contract.View, _ types.UID, incarnation string) {
 		v.Ack.Incarnation = incarnation
 	}},
 	"release: by the number without the digest": {narrow: lostContracts, releaseView: func(v *contract.View, _ types.UID, _ string) {
-		if v.Ack.Generation > 0 && v.Ack.Generation <= v.Contract.Generation {
+		if v.Ack.Generation > 0 {
 			v.Seen = v.Seen.With(v.ConfigMap, v.Ack.Generation, v.Ack.Digest)
 		}
 	}},
@@ -235,10 +235,22 @@ func moving(s *settings) {
 	s.churn, s.faults, s.lateWrites = 10, 0, max(s.lateWrites, 4)
 }
 
+// stalling: writes of leaders arrive late while work moves.
+func stalling(s *settings) {
+	small(s)
+	s.churn, s.faults, s.lateWrites, s.slowWorkers, s.restarts = 14, 0, 16, 0, 0
+}
+
+// stuckWorkers: workers do not stop while work moves.
+func stuckWorkers(s *settings) {
+	small(s)
+	s.churn, s.faults, s.stuck, s.slowWorkers = 6, 0, 12, 0
+}
+
 // lostContracts: somebody deletes contracts while work moves.
 func lostContracts(s *settings) {
 	small(s)
-	s.churn, s.faults, s.among = 8, 6, []int{7}
+	s.churn, s.faults, s.among, s.stale = 8, 6, []int{7}, true
 }
 
 // replaced: pods are replaced while their processes still run, and Leases are deleted.
@@ -250,7 +262,7 @@ func replaced(s *settings) {
 // reborn: pods release their Leases, crash and come back.
 func reborn(s *settings) {
 	small(s)
-	s.churn, s.faults, s.among = 6, 6, []int{0, 6, 8, 9}
+	s.churn, s.faults, s.among, s.stale = 8, 5, []int{2, 6, 8, 8}, true
 }
 
 // crashing: processes crash while work moves.

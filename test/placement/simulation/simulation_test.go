@@ -28,6 +28,7 @@ type settings struct {
 	pods, resources int
 	churn           int   // how often pods leave the pool and the author changes something
 	among           []int // the faults that are drawn; nil: all
+	stale           bool  // the caches of a leader catch up one kind at a time
 }
 
 func (s *settings) draw(c *choices) {
@@ -42,6 +43,7 @@ func (s *settings) draw(c *choices) {
 	s.restarts = []int{0, 1, 3}[c.next(3)]
 	s.settles = c.next(4) != 3
 	s.pods, s.resources, s.churn, s.among = pods, resources, []int{0, 0, 4, 10}[c.next(4)], nil
+	s.stale = c.next(4) == 3
 }
 
 // simulation is everybody there is. It is used for one run after the other.
