@@ -60,7 +60,7 @@ func (a Annotations) Replicas(annotations map[string]string) (int32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%w: annotation %s: %w", ErrInvalidReplicas, key, err)
 	}
-	return int32(n), nil
+	return int32(n), nil //nolint:gosec // parse bounds it
 }
 
 // Encode returns the annotations with those of a status in place of the ones that were there. No other
@@ -108,7 +108,7 @@ func encodeShares(prefix string, shares []Placement, into map[string]string) {
 func (a Annotations) Decode(annotations map[string]string) (Status, error) {
 	var s Status
 	for key, set := range map[string]func(int64){
-		a.key(mostKey):  func(n int64) { s.MaxAllowedVReplicas = new(int32(n)) }, //nolint:gosec // parse bounds it
+		a.key(mostKey):  func(n int64) { s.MaxAllowedVReplicas = new(int32(n)) }, //nolint:gosec // decodeNumber bounds it
 		a.key(decision): func(n int64) { s.Decision = n },
 	} {
 		most := int64(math.MaxInt64)

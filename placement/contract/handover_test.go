@@ -2,7 +2,7 @@ package contract_test
 
 import (
 	"encoding/json"
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -103,7 +103,6 @@ type world struct {
 	status  placement.Status
 	views   map[string]*contract.View
 	overlap bool
-	version int
 }
 
 func newWorld(t *testing.T) *world {
@@ -266,7 +265,7 @@ func TestF11OneWriteForManyResources(t *testing.T) {
 	in := &contract.Input{Incarnation: "A", View: &contract.View{ConfigMap: "cm"}}
 	for i := range 50 {
 		in.Placed = append(in.Placed, contract.Placed{
-			Reference: reference(fmt.Sprint(i)), Live: true,
+			Reference: reference(strconv.Itoa(i)), Live: true,
 			Status: status(1, []placement.Placement{share("a", "A", "0", 1)}, nil),
 		})
 	}

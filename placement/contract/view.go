@@ -1,6 +1,8 @@
 package contract
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/placement"
@@ -52,15 +54,7 @@ func (v Versions) With(configMap types.UID, generation int64, digest string) Ver
 }
 
 func (v Versions) has(configMap types.UID, seen version) bool {
-	if v.of != configMap {
-		return false
-	}
-	for _, other := range v.list {
-		if other == seen {
-			return true
-		}
-	}
-	return false
+	return v.of == configMap && slices.Contains(v.list, seen)
 }
 
 // Known reports whether the acknowledgement is one of the contract's present version, or of an

@@ -3,6 +3,7 @@ package ready
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -212,13 +213,7 @@ func some(pods []string, of int) string {
 const maxListed = 3
 
 func list(texts []string) string {
-	text := ""
-	for i, t := range texts[:min(len(texts), maxListed)] {
-		if i > 0 {
-			text += ", "
-		}
-		text += t
-	}
+	text := strings.Join(texts[:min(len(texts), maxListed)], ", ")
 	if more := len(texts) - maxListed; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

@@ -16,6 +16,7 @@ type pool struct {
 	now     Assignment
 	changed map[string]map[string]int32 // the shares of the items that are not as in now
 	work    []row
+	known   int // how many items of now there still are
 }
 
 // row is one item with the number of its virtual replicas that are kept.
@@ -101,7 +102,7 @@ func (w *pool) fits(item *Item, pod int, here int32) int64 {
 
 // result returns the assignment as it is now: the one that was given if nothing is different.
 func (w *pool) result(items []Item) Assignment {
-	if len(w.changed) == 0 && !w.dropsItems(items) {
+	if len(w.changed) == 0 && w.known == len(w.now) {
 		return w.now
 	}
 	next := make(Assignment, len(items))
@@ -111,15 +112,4 @@ func (w *pool) result(items []Item) Assignment {
 		}
 	}
 	return next
-}
-
-// dropsItems reports whether now has an item that no longer exists.
-func (w *pool) dropsItems(items []Item) bool {
-	known := 0
-	for i := range items {
-		if _, has := w.now[items[i].Key]; has {
-			known++
-		}
-	}
-	return known < len(w.now)
 }

@@ -64,12 +64,12 @@ func draw(r *rand.Rand, plain bool) pool {
 		}
 		p.items = append(p.items, item)
 	}
-	p.now = drawAssignment(r, p)
+	p.now = drawAssignment(r)
 	return p
 }
 
 // drawAssignment makes an assignment that may be too much for a pod or an item, and have some that nobody knows.
-func drawAssignment(r *rand.Rand, p pool) schedule.Assignment {
+func drawAssignment(r *rand.Rand) schedule.Assignment {
 	now := schedule.Assignment{}
 	if r.IntN(4) == 0 {
 		return now

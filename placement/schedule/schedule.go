@@ -54,7 +54,11 @@ func (w *pool) keep(items []Item) (aside Assignment) {
 		item := &items[i]
 		r := row{Item: item}
 		weight, bytes := item.weight(), item.bytes()
-		for name, count := range w.now[item.Key] {
+		shares, has := w.now[item.Key]
+		if has {
+			w.known++
+		}
+		for name, count := range shares {
 			pod, isKnown := w.place[name]
 			switch {
 			case isKnown && count > 0 && item.Replicas > 0 && w.pods[pod].State <= Closed:

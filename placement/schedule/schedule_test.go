@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -77,7 +78,7 @@ func TestF18NoPodIsOvercommitted(t *testing.T) {
 	t.Parallel()
 	var items []schedule.Item
 	for i := range 40 {
-		items = append(items, schedule.Item{Key: fmt.Sprint(i), Replicas: 1})
+		items = append(items, schedule.Item{Key: strconv.Itoa(i), Replicas: 1})
 	}
 	next, pending := schedule.Schedule(schedule.Policy{}, open(3, 10), items, nil)
 	loads := map[string]int32{}

@@ -57,6 +57,7 @@ func moved(now, next schedule.Assignment) (moves int) {
 
 func BenchmarkFill(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, _ schedule.Assignment) {
+		b.Helper()
 		all := openPods(pods)
 		cpu := startCPU(b)
 		for b.Loop() {
@@ -68,6 +69,7 @@ func BenchmarkFill(b *testing.B) {
 
 func BenchmarkPodLost(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, now schedule.Assignment) {
+		b.Helper()
 		all := openPods(pods)
 		all[77].State = schedule.Ended
 		var next schedule.Assignment
@@ -82,6 +84,7 @@ func BenchmarkPodLost(b *testing.B) {
 
 func BenchmarkNothingToDo(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, now schedule.Assignment) {
+		b.Helper()
 		all := openPods(pods)
 		var next schedule.Assignment
 		cpu := startCPU(b)
@@ -95,6 +98,7 @@ func BenchmarkNothingToDo(b *testing.B) {
 
 func BenchmarkPodAdded(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, now schedule.Assignment) {
+		b.Helper()
 		all := openPods(pods + 1)
 		var next schedule.Assignment
 		cpu := startCPU(b)
@@ -108,6 +112,7 @@ func BenchmarkPodAdded(b *testing.B) {
 
 func BenchmarkRebalance(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, now schedule.Assignment) {
+		b.Helper()
 		all := openPods(pods + 1)
 		var moves []schedule.Move
 		cpu := startCPU(b)
@@ -121,6 +126,7 @@ func BenchmarkRebalance(b *testing.B) {
 
 func BenchmarkNumber(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, now schedule.Assignment) {
+		b.Helper()
 		cpu := startCPU(b)
 		for b.Loop() {
 			for i := range items {

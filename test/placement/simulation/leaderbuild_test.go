@@ -22,9 +22,9 @@ func (l *leader) release(name int) {
 	}
 	view := l.viewOf(r)
 	if l.mutant.releaseView != nil {
-		real := view
+		honest := view
 		view = func(incarnation string) (*contract.View, bool) {
-			v, isKnown := real(incarnation)
+			v, isKnown := honest(incarnation)
 			if isKnown {
 				l.mutant.releaseView(v, r.uid, incarnation)
 			}

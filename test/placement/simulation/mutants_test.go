@@ -156,7 +156,7 @@ var mutants = map[string]mutant{
 			in.View.Ack = contract.Ack{}
 		}
 	}},
-	"build: removes on a cached 404": {input: func(l *leader, in *contract.Input) {
+	"build: removes on a cached 404": {input: func(_ *leader, in *contract.Input) {
 		for i := range in.View.Contract.Entries {
 			uid := in.View.Contract.Entries[i].UID
 			if !slices.ContainsFunc(in.Placed, func(p contract.Placed) bool { return p.UID == uid }) {

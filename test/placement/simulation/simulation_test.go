@@ -420,7 +420,6 @@ func (s *simulation) checkStill() {
 		s.world.breaks(errBrokeW5, "%d writes", s.world.writes-before)
 		return
 	}
-	before = s.world.writes
 	owners := s.owners()
 	s.world.tell("--- both leaders restart")
 	for _, l := range s.leaders {
