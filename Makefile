@@ -107,12 +107,13 @@ monitoring: ## test the alerts and the dashboard with Prometheus' own parser and
 
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake
-	@$(call each,. hack,$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|e2e|deploy|plugin|bench)$$'))
+	@$(call each,. hack,$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|placement/simulation|e2e|deploy|plugin|bench)$$'))
 
 SCHEDULES ?= 1000000
 .PHONY: simulate
 simulate: ## explore SCHEDULES (1000000) orders of events, and find every broken rule
 	go test ./test/simulation -v -args -schedules=$(SCHEDULES)
+	go test ./test/placement/simulation -v -timeout=0 -args -schedules=$(SCHEDULES)
 
 .PHONY: e2e
 e2e: build $(if $(E2E_KUBECONFIG),,controlplane) ## run the end-to-end tests; E2E_KUBECONFIG=FILE: against that cluster
@@ -155,8 +156,8 @@ bench: build controlplane ## measure NODES (1000) that go and come back with REP
 	$(call hack,plot) $(FIGURES)
 
 .PHONY: microbench
-microbench: controlplane ## measure the encoding, the decision and the look-up of a node on the ring, with their allocations
-	go test -run='^$$' -bench=. ./internal/txn ./internal/preserve ./internal/hashring
+microbench: controlplane ## measure the encoding, the decision and the look-up of a node on the ring, and placement, with their allocations
+	go test -run='^$$' -bench=. ./internal/txn ./internal/preserve ./internal/hashring ./test/placement/bench
 
 .PHONY: deflake
 deflake: controlplane ## repeat the end-to-end tests COUNT times (20) with the race detector in all programs, until one fails

@@ -1,0 +1,147 @@
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/placement/schedule"
+)
+
+// ErrMalformed is returned for a contract or an acknowledgement that cannot be read.
+var ErrMalformed = errors.New("malformed")
+
+// DecodeContract reads a contract. The empty text is a contract that grants nothing.
+func DecodeContract(text []byte) (Contract, error) {
+	var c Contract
+	if len(text) == 0 {
+		return c, nil
+	}
+	var entries []json.RawMessage
+	rest, err := decodeFields(text, map[string]any{"incarnation": &c.Incarnation, "generation": &c.Generation, "entries": &entries})
+	if err != nil {
+		return Contract{}, fmt.Errorf("reading a contract: %w", err)
+	}
+	c.unknown = rest
+	for _, entry := range entries {
+		e, err := decodeEntry(entry)
+		if err != nil {
+			return Contract{}, fmt.Errorf("reading a contract: entry %q: %w", e.UID, err)
+		}
+		c.Entries = append(c.Entries, e)
+	}
+	slices.SortStableFunc(c.Entries, compareUIDs)
+	for i := 1; i < len(c.Entries); i++ {
+		if c.Entries[i].UID == c.Entries[i-1].UID {
+			return Contract{}, fmt.Errorf("reading a contract: %w: two entries for %q", ErrMalformed, c.Entries[i].UID)
+		}
+	}
+	if c.Generation < 0 {
+		return Contract{}, fmt.Errorf("reading a contract: %w: generation %d", ErrMalformed, c.Generation)
+	}
+	return c, nil
+}
+
+func decodeEntry(text []byte) (e Entry, err error) {
+	var replicas map[string]int64
+	e.unknown, err = decodeFields(text, map[string]any{
+		"uid": &e.UID, "apiVersion": &e.APIVersion, "kind": &e.Kind, "namespace": &e.Namespace, "name": &e.Name,
+		"generation": &e.Generation, "decision": &e.Decision, "changed": &e.Changed, "of": &e.Of, "replicas": &replicas, "payload": &e.Payload,
+	})
+	switch {
+	case err != nil:
+		return e, err
+	case e.UID == "":
+		return e, fmt.Errorf("%w: no uid", ErrMalformed)
+	}
+	e.Replicas = make(map[int32]int64, len(replicas))
+	for key, epoch := range replicas {
+		index, err := strconv.ParseInt(key, 10, 32)
+		if err != nil || index < 0 || strconv.FormatInt(index, 10) != key {
+			return e, fmt.Errorf("%w: index %q", ErrMalformed, key)
+		}
+		e.Replicas[int32(index)] = epoch
+	}
+	return e, nil
+}
+
+// DecodeAck reads an acknowledgement. The empty text is one of nothing.
+func DecodeAck(text []byte) (Ack, error) {
+	var a Ack
+	if len(text) == 0 {
+		return a, nil
+	}
+	var stopping map[types.UID][]int32
+	rest, err := decodeFields(text, map[string]any{
+		"incarnation": &a.Incarnation, "generation": &a.Generation, "digest": &a.Digest, "stopping": &stopping, "failing": &a.Failing,
+	})
+	if err != nil {
+		return Ack{}, fmt.Errorf("reading an acknowledgement: %w", err)
+	}
+	a.unknown = rest
+	if len(a.Failing) == 0 {
+		a.Failing = nil
+	}
+	for uid, indexes := range stopping {
+		set := schedule.Set(slices.Clone(indexes))
+		slices.Sort(set)
+		set = slices.Compact(set)
+		if len(set) == 0 {
+			continue
+		}
+		if set[0] < 0 {
+			return Ack{}, fmt.Errorf("reading an acknowledgement: %w: index %d", ErrMalformed, set[0])
+		}
+		if a.Stopping == nil {
+			a.Stopping = map[types.UID]schedule.Set{}
+		}
+		a.Stopping[uid] = set
+	}
+	return a, nil
+}
+
+// decodeFields reads an object into the known fields, whose names count exactly, and returns the
+// others.
+func decodeFields(text []byte, known map[string]any) (fields, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if all == nil {
+		return nil, fmt.Errorf("%w: not an object", ErrMalformed)
+	}
+	var rest fields
+	for key, value := range all {
+		into, isKnown := known[key]
+		if payload, isRaw := into.(*json.RawMessage); isRaw {
+			*payload = compact(value)
+			continue
+		}
+		if !isKnown {
+			if rest == nil {
+				rest = fields{}
+			}
+			rest[strings.ToValidUTF8(key, "\uFFFD")] = compact(value)
+			continue
+		}
+		if err := json.Unmarshal(value, into); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, key, err)
+		}
+	}
+	return rest, nil
+}
+
+// compact returns a value without spaces, in valid UTF-8; nil for what is no JSON.
+func compact(value json.RawMessage) json.RawMessage {
+	var b bytes.Buffer
+	if json.Compact(&b, value) != nil {
+		return nil
+	}
+	return bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD"))
+}

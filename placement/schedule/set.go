@@ -1,0 +1,109 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Set is a set of indexes in ascending order. Its text is like "0-2,7".
+type Set []int32
+
+// MaxIndexes is how many indexes a text may name, so that a few characters do not fill the memory.
+const MaxIndexes = 1 << 20
+
+// ErrMalformedSet is returned for a text that is no set.
+var ErrMalformedSet = errors.New("malformed set of indexes")
+
+// ParseSet returns the set of a text: numbers and ranges in ascending order, with commas between.
+// The empty text is the empty set.
+func ParseSet(text string) (Set, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var set Set
+	for part := range strings.SplitSeq(text, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		first, err := parseIndex(low)
+		last := first
+		if err == nil && isRange {
+			last, err = parseIndex(high)
+		}
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%w: %q", ErrMalformedSet, text)
+		case last < first || len(set) > 0 && first <= set[len(set)-1]:
+			return nil, fmt.Errorf("%w: %q is not in ascending order", ErrMalformedSet, text)
+		case int64(last)-int64(first) >= int64(MaxIndexes-len(set)):
+			return nil, fmt.Errorf("%w: %q has more than %d indexes", ErrMalformedSet, text, MaxIndexes)
+		}
+		for i := first; ; i++ {
+			set = append(set, i)
+			if i == last {
+				break
+			}
+		}
+	}
+	return set, nil
+}
+
+// parseIndex parses a number without a sign and without leading zeros.
+func parseIndex(text string) (int32, error) {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err == nil && strconv.FormatUint(n, 10) != text {
+		err = ErrMalformedSet
+	}
+	return int32(n), err
+}
+
+// String returns the text of the set.
+func (s Set) String() string {
+	var b []byte
+	for i := 0; i < len(s); {
+		last := i
+		for last+1 < len(s) && s[last+1] == s[last]+1 {
+			last++
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(s[i]), 10)
+		if last > i {
+			b = strconv.AppendInt(append(b, '-'), int64(s[last]), 10)
+		}
+		i = last + 1
+	}
+	return string(b)
+}
+
+// Has reports whether the set has an index.
+func (s Set) Has(index int32) bool {
+	_, has := slices.BinarySearch(s, index)
+	return has
+}
+
+// Below returns the indexes below a limit. It shares memory with s.
+func (s Set) Below(limit int32) Set {
+	at, _ := slices.BinarySearch(s, limit)
+	return s[:at:at]
+}
+
+// With returns the set with one more index.
+func (s Set) With(index int32) Set {
+	at, has := slices.BinarySearch(s, index)
+	if has {
+		return s
+	}
+	return slices.Insert(slices.Clone(s), at, index)
+}
+
+// Without returns the set without an index.
+func (s Set) Without(index int32) Set {
+	at, has := slices.BinarySearch(s, index)
+	if !has {
+		return s
+	}
+	return slices.Delete(slices.Clone(s), at, at+1)
+}

@@ -1,0 +1,43 @@
+package schedule
+
+import "math"
+
+// WantPods returns how many pods there should be: enough for the load of all items at the policy's
+// utilization, at least MinPods, and one more for each ended pod, which takes a place without doing
+// work; at most MaxPods. MinPods makes more pods, never more virtual replicas.
+func WantPods(p Policy, pods []Pod, items []Item) int32 {
+	var load int64
+	for i := range items {
+		load += min(items[i].replicas()*items[i].weight(), unlimited-load)
+	}
+	want := max(int64(p.MinPods), ceil(load, p.aim()))
+	for i := range pods {
+		if pods[i].State == Ended {
+			want++
+		}
+	}
+	if p.MaxPods > 0 {
+		want = min(want, int64(p.MaxPods))
+	}
+	return int32(min(want, math.MaxInt32)) //nolint:gosec // bounded
+}
+
+// aim returns the load that WantPods gives to each pod, at least 1.
+func (p *Policy) aim() int64 {
+	if p.Capacity <= 0 {
+		return unlimited
+	}
+	percent := int64(p.Utilization)
+	if percent < 1 {
+		percent = 100
+	}
+	return max(int64(p.Capacity)*percent/100, 1)
+}
+
+// ceil returns a / b, rounded up.
+func ceil(a, b int64) int64 {
+	if a == 0 {
+		return 0
+	}
+	return (a-1)/b + 1
+}

@@ -1,0 +1,205 @@
+package simulation
+
+import (
+	"errors"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/placement"
+	"nodekeeper.dev/placement/contract"
+	"nodekeeper.dev/placement/schedule"
+)
+
+// The promises that a run can break.
+var (
+	errBrokeW1    = errors.New("W1: two pods work on one vreplica, or an epoch does not grow")
+	errBrokeW2    = errors.New("W2: a desired vreplica is not worked on")
+	errBrokeMove  = errors.New("W2: a move interrupts a vreplica though hand-overs overlap")
+	errBrokeW3    = errors.New("W3: Ready is written and a pod has not acknowledged its share")
+	errBrokeW4    = errors.New("W4: a pod exceeds its capacity")
+	errBrokeW5    = errors.New("W5: a calm pool writes something")
+	errBrokeW6    = errors.New("W6: a new leader moves something")
+	errBrokeW8    = errors.New("W8: an entry of another incarnation is worked on")
+	errBrokeW9    = errors.New("W9: an error or a stale cache takes work away")
+	errBrokeW10   = errors.New("W10: one stuck vreplica delays another")
+	errNotStopped = errors.New("W2: somebody works on what nobody wants")
+)
+
+// ghost knows what really happens.
+type ghost struct {
+	fence   map[contract.Unit]fence
+	moved   map[contract.Unit]int64 // the last decision that changed the owner
+	worked  map[task]int64          // the epoch with which an incarnation last worked
+	acks    map[holding]acked
+	gone    map[types.UID]bool
+	owner   map[contract.Unit]string
+	deleted map[types.UID]bool
+}
+
+// fence is what a target system knows of a vreplica: the highest epoch, and whose it is.
+type fence struct {
+	epoch       int64
+	incarnation string
+}
+
+type task struct {
+	unit        contract.Unit
+	incarnation string
+}
+
+type holding struct {
+	uid         types.UID
+	incarnation string
+}
+
+// acked is what an incarnation last acknowledged of a resource.
+type acked struct {
+	decision int64
+	works    map[int32]bool
+}
+
+func (g *ghost) reset() {
+	if g.fence == nil {
+		*g = ghost{map[contract.Unit]fence{}, map[contract.Unit]int64{}, map[task]int64{}, map[holding]acked{}, map[types.UID]bool{}, map[contract.Unit]string{}, map[types.UID]bool{}}
+	}
+	clear(g.fence)
+	clear(g.moved)
+	clear(g.worked)
+	clear(g.acks)
+	clear(g.gone)
+	clear(g.owner)
+	clear(g.deleted)
+}
+
+// starts is called when a process starts a worker.
+func (g *ghost) starts(s *simulation, p *process, u contract.Unit, epoch int64) {
+	if s.settings.overlap {
+		return // there the former owner may even start late
+	}
+	f := g.fence[u]
+	if epoch < f.epoch || epoch == f.epoch && f.incarnation != p.incarnation {
+		s.world.breaks(errBrokeW1, "%s starts %s with epoch %d after epoch %d of %s", p, unitText(u), epoch, f.epoch, f.incarnation)
+	}
+	g.fence[u] = fence{epoch, p.incarnation}
+	g.checkAlone(s, p, u)
+}
+
+// checkAlone: nobody else works on what a process works on. What a process does that was frozen beyond
+// its deadline is refused by the target system, since the epoch is lower.
+func (g *ghost) checkAlone(s *simulation, p *process, u contract.Unit) {
+	for _, other := range s.processes {
+		if other == p || !other.alive || other.frozen || other.thawing {
+			continue
+		}
+		if _, runs := other.running[u]; runs {
+			s.world.breaks(errBrokeW1, "%s and %s work on %s", p, other, unitText(u))
+		}
+	}
+}
+
+// decides is called with each decision that is stored.
+func (g *ghost) decides(uid types.UID, next placement.Status) {
+	owners := map[int32]string{}
+	for _, share := range next.Placement {
+		set, _ := schedule.ParseSet(share.Indexes)
+		for _, index := range set {
+			owners[index] = share.Incarnation
+		}
+	}
+	for index := range int32(maxWanted) {
+		u := contract.Unit{UID: uid, Index: index}
+		if g.owner[u] != owners[index] {
+			g.owner[u], g.moved[u] = owners[index], next.Decision
+		}
+	}
+}
+
+// writesContract checks what a contract takes away from the incarnation that it is for.
+func (g *ghost) writesContract(s *simulation, name int, before, after *contract.Contract) {
+	if before.Incarnation != after.Incarnation {
+		return
+	}
+	for i := range before.Entries {
+		e := &before.Entries[i]
+		for index, epoch := range e.Replicas {
+			if _, lists := after.Entry(e.UID).Lists(index); lists || g.deleted[e.UID] {
+				continue
+			}
+			u := contract.Unit{UID: e.UID, Index: index}
+			if g.owner[u] == before.Incarnation && g.moved[u] <= epoch {
+				s.world.breaks(errBrokeW9, "the contract of %s loses %s, and it was never moved", podName(name), unitText(u))
+			}
+			g.checkGoesOn(s, before.Incarnation, u)
+		}
+	}
+}
+
+// checkGoesOn: where hand-overs overlap, somebody else works on what an incarnation loses.
+func (g *ghost) checkGoesOn(s *simulation, former string, u contract.Unit) {
+	owner := g.owner[u]
+	if !s.settings.overlap || owner == "" || owner == former || g.worked[task{u, former}] == 0 {
+		return
+	}
+	for name := range pods {
+		c := s.world.contract(name)
+		if c == nil || c.contract.Incarnation == former {
+			continue
+		}
+		epoch, lists := c.contract.Entry(u.UID).Lists(u.Index)
+		if lists && g.worked[task{u, c.contract.Incarnation}] == epoch {
+			return
+		}
+	}
+	// Whoever has worked on it since is as good: it may have ended, or its contract may be lost.
+	for t, epoch := range g.worked {
+		if t.unit == u && t.incarnation != former && epoch > g.worked[task{u, former}] {
+			return
+		}
+	}
+	s.world.breaks(errBrokeMove, "%s loses %s, and nobody else has worked on it", former, unitText(u))
+}
+
+// acknowledges is called with each acknowledgement that is stored.
+func (g *ghost) acknowledges(p *process, a *contract.Ack) {
+	for i := range p.contract.Entries {
+		e := &p.contract.Entries[i]
+		works := map[int32]bool{}
+		for index := range e.Replicas {
+			w, runs := p.running[contract.Unit{UID: e.UID, Index: index}]
+			works[index] = runs && w.Working && !w.stopping
+		}
+		g.acks[holding{e.UID, a.Incarnation}] = acked{e.Decision, works}
+	}
+}
+
+// checkReady is called when Ready is written.
+func (g *ghost) checkReady(s *simulation, r *resource) {
+	count := int32(0)
+	for _, share := range r.status.Placement {
+		a := g.acks[holding{r.uid, share.Incarnation}]
+		set, _ := schedule.ParseSet(share.Indexes)
+		for _, index := range set {
+			works, isKnown := a.works[index]
+			if a.decision < share.Since || !isKnown {
+				s.world.breaks(errBrokeW3, "%s is ready, and %s has not acknowledged vreplica %d of decision %d", r.uid, share.PodName, index, share.Since)
+			}
+			if !works && g.worked[task{contract.Unit{UID: r.uid, Index: index}, share.Incarnation}] == 0 {
+				s.world.breaks(errBrokeW3, "%s is ready, and %s has never worked on vreplica %d", r.uid, share.PodName, index)
+			}
+		}
+		count += int32(len(set))
+	}
+	if count < r.wanted {
+		s.world.breaks(errBrokeW3, "%s is ready with %d of %d vreplicas", r.uid, count, r.wanted)
+	}
+	for _, p := range s.processes {
+		if !p.alive || p.frozen || p.thawing {
+			continue
+		}
+		for u := range p.running {
+			if owner, isOwned := g.owner[u]; u.UID == r.uid && isOwned && owner != p.incarnation && p.incarnation != "" && !p.isLost() {
+				s.world.breaks(errBrokeW3, "%s is ready, and %s still works on vreplica %d", r.uid, p, u.Index)
+			}
+		}
+	}
+}

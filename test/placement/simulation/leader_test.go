@@ -1,0 +1,437 @@
+package simulation
+
+import (
+	"cmp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/placement"
+	"nodekeeper.dev/placement/contract"
+	"nodekeeper.dev/placement/schedule"
+)
+
+// leader is one controller. It works by its caches, one write at a time.
+type leader struct {
+	*simulation
+	name string
+	rate int
+
+	position [kinds]int
+	cached   [kinds][pods]int // where in the log the object is, plus 1
+	own      [kinds][pods]int // the same for its own last write, which overlays the cache
+
+	pending func() // the write that it has computed
+
+	seen     [pods]contract.Versions
+	ended    map[string]bool
+	sighting [pods]sighting
+	unnamed  map[string]int // since when no Lease names an incarnation, by the own clock
+
+	turn  int
+	since [pods]int        // the turn in which the contract was first seen as somebody else left it
+	cm    [pods]*configMap // as it was then, or as the leader itself has written it
+	fresh [resources]freshDecision
+}
+
+// freshDecision is a decision that was read live or written.
+type freshDecision struct {
+	turn int
+	uid  types.UID
+	rv   int
+}
+
+// sighting is how a Lease was last seen to change.
+type sighting struct {
+	rv, at int
+}
+
+func (l *leader) clock() int { return l.world.now * l.rate / 10 }
+
+// restart is a new process, whose caches may be older than those of the last one.
+func (l *leader) restart(behind int) {
+	*l = leader{simulation: l.simulation, name: l.name, rate: l.rate, ended: map[string]bool{}, unnamed: map[string]int{}}
+	for k := range l.world.log {
+		l.sync(kind(k), max(0, len(l.world.log[k])-behind))
+	}
+}
+
+// sync lets the cache of a kind catch up.
+func (l *leader) sync(k kind, count int) {
+	log := l.world.log[k]
+	for ; count > 0 && l.position[k] < len(log); count-- {
+		l.cached[k][log[l.position[k]].key] = l.position[k] + 1
+		l.position[k]++
+	}
+}
+
+func (l *leader) syncAll() {
+	for k := range l.world.log {
+		l.sync(kind(k), len(l.world.log[k]))
+	}
+}
+
+// get returns an object as the cache has it, overlaid by the own writes.
+func (l *leader) get(k kind, key int) any {
+	at := max(l.cached[k][key], l.own[k][key])
+	if at == 0 {
+		return nil
+	}
+	return l.world.log[k][at-1].object
+}
+
+func (l *leader) resource(name int) *resource {
+	r, _ := l.get(resourceKind, name).(*resource)
+	return r
+}
+
+func (l *leader) lease(name int) *lease {
+	le, _ := l.get(leaseKind, name).(*lease)
+	return le
+}
+
+func (l *leader) pod(name int) *pod {
+	p, _ := l.get(podKind, name).(*pod)
+	return p
+}
+
+// contract returns a contract, and remembers its version.
+func (l *leader) contract(name int) *configMap {
+	c, _ := l.get(contractKind, name).(*configMap)
+	if c == nil {
+		l.cm[name] = nil
+		return nil
+	}
+	if l.cm[name] != c {
+		l.cm[name], l.since[name] = c, l.turn
+		if l.mutant.anyConfigMap {
+			for _, e := range l.world.log[contractKind][:l.position[contractKind]] {
+				if other, _ := e.object.(*configMap); e.key == name && other != nil {
+					l.seen[name] = l.seen[name].With(c.uid, other.contract.Generation, other.digest)
+				}
+			}
+		}
+		l.seen[name] = l.seen[name].With(c.uid, c.contract.Generation, c.digest)
+	}
+	return c
+}
+
+// wrote overlays the cache with what the leader itself has written.
+func (l *leader) wrote(k kind, key int) { l.own[k][key] = len(l.world.log[k]) }
+
+// send puts a write off until the next turn. It may then arrive late, or its answer be lost.
+func (l *leader) send(write func() (answered func())) { l.pending = func() { l.transmit(write) } }
+
+func (l *leader) transmit(write func() (answered func())) {
+	switch {
+	case l.choices.happens(l.settings.lateWrites):
+		l.world.tell("%s: a write is under way for long", l.name)
+		l.world.late = append(l.world.late, func() { write() })
+	case l.choices.happens(l.settings.lostAnswers):
+		l.world.tell("%s: the answer is lost", l.name)
+		write()
+	default:
+		if answered := write(); answered != nil {
+			answered()
+		}
+	}
+}
+
+// next is one turn: the write that was computed before, or something new.
+func (l *leader) next() {
+	l.turn++
+	if write := l.pending; write != nil {
+		l.pending = nil
+		write()
+		return
+	}
+	switch l.choices.next(3) {
+	case 0:
+		l.sync(kind(l.choices.next(int(kinds))), 1+l.choices.next(8))
+	case 1:
+		if !l.settings.stale {
+			l.syncAll()
+		}
+	}
+	switch task := l.choices.next(12); {
+	case task < 3:
+		l.decide(l.choices.next(l.settings.resources))
+	case task < 5:
+		l.release(l.choices.next(l.settings.resources))
+	case task < 9:
+		l.build(l.choices.next(l.settings.pods))
+	case task < 10:
+		l.watch(l.choices.next(l.settings.pods))
+	default:
+		l.report(l.choices.next(l.settings.resources))
+	}
+}
+
+// everything does all that there is to do, one write after the other.
+func (l *leader) everything() {
+	l.turn++
+	do := func() {
+		if write := l.pending; write != nil {
+			l.pending = nil
+			write()
+		}
+	}
+	l.syncAll()
+	for name := range pods {
+		l.watch(name)
+		do()
+	}
+	for name := range resources {
+		l.release(name)
+		do()
+		l.decide(name)
+		do()
+	}
+	for name := range pods {
+		l.syncAll()
+		l.build(name)
+		do()
+	}
+	for name := range resources {
+		l.report(name)
+		do()
+	}
+}
+
+// watch looks at a Lease: who has ended, and what to take over.
+func (l *leader) watch(name int) {
+	le := l.lease(name)
+	if le == nil {
+		return
+	}
+	if le.ended != "" {
+		l.ended[le.ended] = true
+	}
+	if s := l.sighting[name]; s.rv != le.rv {
+		l.sighting[name] = sighting{le.rv, l.clock()}
+		return
+	}
+	pd := l.pod(name)
+	expired := l.clock()-l.sighting[name].at >= 2*leaseDuration
+	terminated := pd != nil && pd.terminated && strings.HasPrefix(le.holder, pd.uid+"/")
+	if le.holder == "" || !expired && !terminated {
+		return
+	}
+	l.send(func() func() {
+		next := lease{ended: le.holder, ack: le.ack}
+		if l.world.putLease(name, le, next) == nil {
+			return nil
+		}
+		l.world.tell("%s takes over the Lease of %s", l.name, le.holder)
+		l.world.writes++
+		return func() { l.wrote(leaseKind, name); l.ended[le.holder] = true }
+	})
+}
+
+// hasEnded reports whether an incarnation is known to have ended. One that no Lease names for 2D, and
+// none in a live read, has ended, too.
+func (l *leader) hasEnded(name int, incarnation string) bool {
+	if l.ended[incarnation] {
+		return true
+	}
+	pd := l.pod(name)
+	if l.mutant.missingIsEnded && (pd == nil || !strings.HasPrefix(incarnation, pd.uid+"/")) {
+		return true
+	}
+	le := l.lease(name)
+	if le != nil && le.ended == incarnation {
+		l.ended[incarnation] = true
+		return true
+	}
+	if le != nil && le.holder == incarnation {
+		delete(l.unnamed, incarnation)
+		return false
+	}
+	since, isKnown := l.unnamed[incarnation]
+	if !isKnown {
+		l.unnamed[incarnation] = l.clock()
+		return false
+	}
+	if l.clock()-since < 2*leaseDuration {
+		return false
+	}
+	if live := l.world.lease(name); live != nil && live.holder == incarnation {
+		return false
+	}
+	l.ended[incarnation] = true
+	return true
+}
+
+// endedOf returns hasEnded for the incarnations of a decision.
+func (l *leader) endedOf(r *resource) func(string) bool {
+	return func(incarnation string) bool {
+		name, isKnown := podOf(r, incarnation)
+		return isKnown && l.hasEnded(name, incarnation) || l.ended[incarnation]
+	}
+}
+
+func podOf(r *resource, incarnation string) (int, bool) {
+	for _, shares := range [][]placement.Placement{r.status.Placement, r.status.Releasing} {
+		for i := range shares {
+			if shares[i].Incarnation == incarnation {
+				return int(shares[i].PodName[1] - '0'), true
+			}
+		}
+	}
+	return 0, false
+}
+
+// view is what the leader knows of a pod.
+func (l *leader) view(name int) *contract.View {
+	v := &contract.View{}
+	if c := l.contract(name); c != nil {
+		v.ConfigMap, v.Contract, v.Digest, v.Seen = c.uid, c.contract, c.digest, l.seen[name]
+	}
+	if le := l.lease(name); le != nil {
+		v.Ack = le.ack
+	}
+	return v
+}
+
+func (l *leader) viewOf(r *resource) func(string) (*contract.View, bool) {
+	return func(incarnation string) (*contract.View, bool) {
+		name, isKnown := podOf(r, incarnation)
+		if !isKnown {
+			return nil, false
+		}
+		return l.view(name), true
+	}
+}
+
+// floor is the highest decision and epoch that contracts have of a resource.
+func (l *leader) floor(uid types.UID) (highest int64) {
+	for name := range pods {
+		if c := l.contract(name); c != nil {
+			if e := c.contract.Entry(uid); e != nil {
+				highest = max(highest, e.Highest())
+			}
+		}
+	}
+	return highest
+}
+
+// pool is what the leader schedules on.
+func (l *leader) pool() []schedule.Pod {
+	list := make([]schedule.Pod, 0, pods)
+	for name := range pods {
+		p := schedule.Pod{Name: podName(name), Ordinal: int32(name), State: schedule.Closed}
+		le, pd := l.lease(name), l.pod(name)
+		if le != nil && l.sighting[name].rv != le.rv {
+			l.sighting[name] = sighting{le.rv, l.clock()}
+		}
+		switch {
+		case le != nil && le.holder == "" && !l.settings.patience:
+			p.State = schedule.Ended
+		case le == nil, le.holder == "", pd == nil, !strings.HasPrefix(le.holder, pd.uid+"/"):
+		case l.clock()-l.sighting[name].at >= leaseDuration:
+		case pd.leaving:
+			p.State = schedule.Leaving
+		default:
+			p.State = schedule.Open
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// decide schedules the whole pool, and decides about one resource.
+func (l *leader) decide(name int) {
+	r := l.resource(name)
+	if r == nil {
+		return
+	}
+	ended := l.endedOf(r)
+	list := l.pool()
+	now, items, present := schedule.Assignment{}, []schedule.Item{}, map[string]schedule.Set{}
+	for other := range resources {
+		o := l.resource(other)
+		if o == nil {
+			continue
+		}
+		items = append(items, schedule.Item{Key: string(o.uid), Replicas: o.wanted})
+		now[string(o.uid)] = map[string]int32{}
+		for i := range o.status.Placement {
+			set, _ := o.status.Placement[i].Set()
+			set = set.Below(o.wanted)
+			now[string(o.uid)][o.status.Placement[i].PodName] += int32(len(set))
+			if other == name {
+				present[o.status.Placement[i].PodName] = append(present[o.status.Placement[i].PodName], set...)
+			}
+		}
+	}
+	if l.mutant.startsEmpty && l.turn < 60 {
+		delete(now, string(r.uid))
+		present = nil
+	}
+	policy := schedule.Policy{Capacity: l.settings.capacity}
+	if l.mutant.overcommits {
+		policy.Capacity = 0
+	}
+	next, _ := schedule.Schedule(policy, list, items, now)
+	var want []contract.Share
+	for pod, set := range schedule.Number(r.wanted, present, next[string(r.uid)]) {
+		want = append(want, contract.Share{Pod: pod, Incarnation: l.incarnationFor(r, pod, list), Indexes: set})
+	}
+	status, changed, err := contract.Decide(r.status, want, ended, l.floor(r.uid))
+	if err != nil {
+		panic(err)
+	}
+	if !changed && r.status.ObservedGeneration == r.generation {
+		return
+	}
+	if changed && l.mutant.decide != nil {
+		status = l.mutant.decide(r, status)
+	}
+	status.ObservedGeneration = r.generation
+	l.putStatus(r, status, changed, "decides")
+}
+
+// incarnationFor returns the one that gets what a pod has: its present one, if the pod is open.
+func (l *leader) incarnationFor(r *resource, pod string, list []schedule.Pod) string {
+	name := int(pod[1] - '0')
+	if le := l.lease(name); le != nil && le.holder != "" && list[name].State != schedule.Closed {
+		return le.holder
+	}
+	for i := range r.status.Placement {
+		if r.status.Placement[i].PodName == pod {
+			return r.status.Placement[i].Incarnation
+		}
+	}
+	return ""
+}
+
+func (l *leader) putStatus(r *resource, status placement.Status, isDecision bool, what string) {
+	name := r.name
+	l.send(func() func() {
+		stored := l.world.putStatus(r, status, isDecision && l.mutant.decidesBlindly)
+		if stored == nil {
+			l.world.tell("%s: conflict at %s", l.name, r.uid)
+			return nil
+		}
+		l.world.tell("%s %s %s: %s", l.name, what, r.uid, statusText(&status))
+		if isDecision {
+			l.world.ghost.decides(r.uid, status)
+		}
+		turn := l.turn
+		return func() {
+			l.wrote(resourceKind, name)
+			l.fresh[name] = freshDecision{turn, stored.uid, stored.rv}
+		}
+	})
+}
+
+func statusText(s *placement.Status) string {
+	var b strings.Builder
+	for _, p := range s.Placement {
+		b.WriteString(p.Incarnation + " owns " + p.Indexes + ", ")
+	}
+	for _, p := range s.Releasing {
+		b.WriteString(p.Incarnation + " releases " + p.Indexes + ", ")
+	}
+	return cmp.Or(strings.TrimSuffix(b.String(), ", "), "nobody owns anything") + " (decision " + number(s.Decision) + ")"
+}

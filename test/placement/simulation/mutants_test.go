@@ -1,0 +1,354 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/placement"
+	"nodekeeper.dev/placement/contract"
+	"nodekeeper.dev/placement/ready"
+	"nodekeeper.dev/placement/schedule"
+)
+
+// mutant is the real system with one rule broken. The zero value has none broken.
+type mutant struct {
+	// narrow changes what is drawn, for what matters only where many things come together.
+	narrow  func(*settings)
+	settles bool // it shows only when everything is calm
+
+	decide      func(r *resource, next placement.Status) placement.Status
+	releaseView func(v *contract.View, uid types.UID, incarnation string)
+	input       func(l *leader, in *contract.Input)
+	plan        func(l *leader, in *contract.Input, plan *contract.Plan)
+	readyView   func(v *contract.View, uid types.UID, incarnation string)
+	readyInput  func(in *ready.Input)
+
+	decidesBlindly, buildsBlindly, anyConfigMap, missingIsEnded, removesOnError bool
+	startsEmpty, overcommits                                                    bool
+	anyContract, noRun, adoptsCached, adoptsBlindly, acksEarly, acksLate        bool
+}
+
+var mutants = map[string]mutant{
+	"": {}, // the real thing
+
+	"decide: the former owner does not enter releasing": {decide: func(r *resource, next placement.Status) placement.Status {
+		next.Releasing = r.status.Releasing
+		return next
+	}},
+	"decide: the former owner does not enter releasing when there are fewer": {decide: func(r *resource, next placement.Status) placement.Status {
+		return releasingOnly(next, func(_ string, index int32) bool { return index < r.wanted })
+	}},
+	"decide: the former owner does not enter releasing for the same pod": {narrow: replaced, decide: func(_ *resource, next placement.Status) placement.Status {
+		return releasingOnly(next, func(pod string, index int32) bool { return pod != ownerPod(&next, index) })
+	}},
+	"decide: the new owner stays in releasing": {settles: true, decide: func(r *resource, next placement.Status) placement.Status {
+		for i := range r.status.Releasing {
+			former := r.status.Releasing[i]
+			at := slices.IndexFunc(next.Releasing, func(p placement.Placement) bool { return p.Incarnation == former.Incarnation })
+			if at < 0 {
+				next.Releasing = append(next.Releasing, former)
+				continue
+			}
+			set, _ := next.Releasing[at].Set()
+			before, _ := former.Set()
+			for _, index := range before {
+				set = set.With(index)
+			}
+			next.Releasing[at].Indexes = set.String()
+		}
+		return next
+	}},
+	"decide: the number does not grow": {decide: func(r *resource, next placement.Status) placement.Status {
+		for _, shares := range [][]placement.Placement{next.Placement, next.Releasing} {
+			for i := range shares {
+				shares[i].Since = min(shares[i].Since, max(r.status.Decision, 1))
+			}
+		}
+		next.Decision = max(r.status.Decision, 1)
+		return next
+	}},
+	"decide: since does not move": {narrow: stalling, decide: func(r *resource, next placement.Status) placement.Status {
+		for _, shares := range [][]placement.Placement{next.Placement, next.Releasing} {
+			for i := range shares {
+				shares[i].Since = 0
+				for _, former := range slices.Concat(r.status.Placement, r.status.Releasing) {
+					if former.Incarnation == shares[i].Incarnation {
+						shares[i].Since = former.Since
+					}
+				}
+			}
+		}
+		return next
+	}},
+	"decide: no precondition": {decidesBlindly: true},
+
+	"release: without acknowledgement": {releaseView: func(v *contract.View, _ types.UID, incarnation string) {
+		v.Ack = contract.Ack{Incarnation: incarnation, Generation: v.Contract.Generation, Digest: v.Digest}
+	}},
+	"release: the decision is ignored": {narrow: stalling, releaseView: func(v *contract.View, uid types.UID, _ string) {
+		changeEntry(v, uid, func(e *contract.Entry) { e.Decision = 1 << 40 })
+	}},
+	"release: despite stopping": {narrow: stuckWorkers, releaseView: func(v *contract.View, _ types.UID, _ string) { v.Ack.Stopping = nil }},
+	"release: by the acknowledgement of another incarnation": {narrow: reborn, releaseView: func(v *contract.View, _ types.UID, incarnation string) {
+		v.Ack.Incarnation = incarnation
+	}},
+	"release: by the number without the digest": {narrow: lostContracts, releaseView: func(v *contract.View, _ types.UID, _ string) {
+		if v.Ack.Generation > 0 {
+			v.Seen = v.Seen.With(v.ConfigMap, v.Ack.Generation, v.Ack.Digest)
+		}
+	}},
+	"release: by the acknowledgement of an earlier ConfigMap": {narrow: lostContracts, anyConfigMap: true},
+	"release: by the contract of another incarnation": {narrow: reborn, releaseView: func(v *contract.View, _ types.UID, incarnation string) {
+		if v.Contract.Incarnation != "" {
+			v.Contract.Incarnation, v.Ack.Incarnation = incarnation, incarnation
+		}
+	}},
+	"release: a missing pod has ended": {narrow: replaced, missingIsEnded: true},
+	"release: a missing entry proves it": {releaseView: func(v *contract.View, uid types.UID, _ string) {
+		if v.Contract.Entry(uid) == nil {
+			v.Contract.Entries = slices.Clone(v.Contract.Entries)
+			e := contract.Entry{Reference: contract.Reference{UID: uid}, Decision: 1 << 40}
+			at, _ := slices.BinarySearchFunc(v.Contract.Entries, uid, func(e contract.Entry, uid types.UID) int { return strings.Compare(string(e.UID), string(uid)) })
+			v.Contract.Entries = slices.Insert(v.Contract.Entries, at, e)
+		}
+	}},
+	"release: although the entry still lists it": {narrow: overlap, releaseView: func(v *contract.View, uid types.UID, _ string) {
+		changeEntry(v, uid, func(e *contract.Entry) { e.Replicas = nil })
+	}},
+
+	"build: ignores releasing": {narrow: exclusive, input: func(_ *leader, in *contract.Input) { in.Overlap = true }},
+	"build: over a later decision": {input: func(_ *leader, in *contract.Input) {
+		changeEntries(in.View, func(e *contract.Entry) { e.Decision = 0 })
+	}},
+	"build: no precondition":                          {buildsBlindly: true},
+	"build: keeps the entries of another incarnation": {input: func(_ *leader, in *contract.Input) { in.View.Contract.Incarnation = in.Incarnation }},
+	"build: leaves an old decision": {settles: true, plan: func(_ *leader, in *contract.Input, plan *contract.Plan) {
+		for i := range plan.Contract.Entries {
+			e := &plan.Contract.Entries[i]
+			before := in.View.Contract.Entry(e.UID)
+			if before != nil && maps.Equal(before.Replicas, e.Replicas) {
+				e.Decision = before.Decision
+			}
+		}
+	}},
+	"build: an entry is made from a cached decision": {input: func(_ *leader, in *contract.Input) {
+		for i := range in.Placed {
+			in.Placed[i].Live = true
+		}
+	}},
+	"build: creates a contract with entries": {plan: func(_ *leader, in *contract.Input, plan *contract.Plan) {
+		if plan.Action != contract.Create {
+			return
+		}
+		full := *in
+		full.View = &contract.View{ConfigMap: "none", Ack: in.View.Ack}
+		full.Placed = slices.Clone(in.Placed)
+		for i := range full.Placed {
+			full.Placed[i].Live = true
+		}
+		plan.Contract = contract.Build(&full).Contract
+	}},
+	"build: does not answer an unknown acknowledgement": {settles: true, input: func(_ *leader, in *contract.Input) {
+		if !in.View.Known() {
+			in.View.Ack = contract.Ack{}
+		}
+	}},
+	"build: removes on a cached 404": {input: func(_ *leader, in *contract.Input) {
+		for i := range in.View.Contract.Entries {
+			uid := in.View.Contract.Entries[i].UID
+			if !slices.ContainsFunc(in.Placed, func(p contract.Placed) bool { return p.UID == uid }) {
+				in.Placed = append(in.Placed, contract.Placed{Reference: contract.Reference{UID: uid}, Gone: true})
+			}
+		}
+	}},
+	"build: removes on an error": {narrow: behind, removesOnError: true},
+	"build: removes at once though hand-overs overlap": {narrow: overlap, input: func(_ *leader, in *contract.Input) {
+		in.Owners = func(owner string) (*contract.View, bool) { return worksOnAll(in, owner), true }
+	}},
+	"build: removes without the owner's acknowledgement": {narrow: overlap, input: func(_ *leader, in *contract.Input) {
+		owners := in.Owners
+		in.Owners = func(incarnation string) (*contract.View, bool) {
+			v, isKnown := owners(incarnation)
+			if isKnown {
+				v.Ack = contract.Ack{Incarnation: incarnation, Generation: v.Contract.Generation, Digest: v.Digest}
+			}
+			return v, isKnown
+		}
+	}},
+	"build: removes on the owner's acknowledgement of an earlier decision": {narrow: overlap, input: func(_ *leader, in *contract.Input) {
+		owners := in.Owners
+		in.Owners = func(incarnation string) (*contract.View, bool) {
+			v, isKnown := owners(incarnation)
+			if isKnown && v.Ack.Incarnation == incarnation {
+				v.Ack.Generation, v.Ack.Digest = v.Contract.Generation, v.Digest
+				changeEntries(v, func(e *contract.Entry) { e.Decision = 1 << 40 })
+			}
+			return v, isKnown
+		}
+	}},
+
+	"apply: any incarnation's contract":                  {anyContract: true},
+	"apply: the incarnation has no run":                  {narrow: cutOff, noRun: true},
+	"apply: adopts with a cached read and no floor":      {narrow: crashing, adoptsCached: true},
+	"apply: acknowledges before workers return":          {acksEarly: true},
+	"apply: holds the acknowledgement for what is stuck": {settles: true, acksLate: true},
+	"apply: adopts without renewing the Lease":           {adoptsBlindly: true},
+	"ready: without acknowledgement": {readyView: func(v *contract.View, _ types.UID, incarnation string) {
+		v.Ack = contract.Ack{Incarnation: incarnation, Generation: v.Contract.Generation, Digest: v.Digest}
+	}},
+	"ready: ignores releasing": {readyInput: func(in *ready.Input) { in.Status.Releasing = nil }},
+	"ready: ignores a missing index": {narrow: moving, readyView: func(v *contract.View, uid types.UID, _ string) {
+		changeEntry(v, uid, func(e *contract.Entry) {
+			e.Replicas = map[int32]int64{}
+			for index := range int32(maxWanted) {
+				e.Replicas[index] = 1
+			}
+		})
+	}},
+	"ready: ignores since": {readyView: func(v *contract.View, uid types.UID, _ string) {
+		changeEntry(v, uid, func(e *contract.Entry) {
+			e.Decision = 1 << 40
+			e.Changed = 0
+		})
+	}},
+	"ready: ignores stopping and failing": {readyView: func(v *contract.View, _ types.UID, _ string) { v.Ack.Stopping, v.Ack.Failing = nil, nil }},
+
+	"schedule: a new leader starts empty": {settles: true, startsEmpty: true},
+	"schedule: overcommits":               {settles: true, overcommits: true},
+}
+
+func overlap(s *settings)   { s.overlap = true }
+func exclusive(s *settings) { s.overlap = false }
+
+// small leaves out what makes a run long.
+func small(s *settings) {
+	exclusive(s)
+	s.pods, s.resources, s.capacity, s.settles, s.stuck = 2, 1, 10, false, 0
+}
+
+// moving: pods leave the pool and come back all the time.
+func moving(s *settings) {
+	small(s)
+	s.churn, s.faults, s.lateWrites = 10, 0, max(s.lateWrites, 4)
+}
+
+// stalling: writes of leaders arrive late while work moves.
+func stalling(s *settings) {
+	small(s)
+	s.churn, s.faults, s.lateWrites, s.slowWorkers, s.restarts = 14, 0, 16, 0, 0
+}
+
+// stuckWorkers: workers do not stop while work moves.
+func stuckWorkers(s *settings) {
+	small(s)
+	s.churn, s.faults, s.stuck, s.slowWorkers = 6, 0, 12, 0
+}
+
+// lostContracts: somebody deletes contracts while work moves.
+func lostContracts(s *settings) {
+	small(s)
+	s.churn, s.faults, s.among, s.stale = 8, 6, []int{7}, true
+}
+
+// replaced: pods are replaced while their processes still run, and Leases are deleted.
+func replaced(s *settings) {
+	small(s)
+	s.churn, s.faults, s.among, s.patience = 2, 6, []int{6, 8, 8}, true
+}
+
+// reborn: pods release their Leases, crash and come back.
+func reborn(s *settings) {
+	small(s)
+	s.churn, s.faults, s.among, s.stale = 8, 5, []int{2, 6, 8, 8}, true
+}
+
+// crashing: processes crash while work moves.
+func crashing(s *settings) {
+	small(s)
+	s.churn, s.faults, s.among = 10, 10, []int{0}
+}
+
+// cutOff: pods do not reach the API server for long, and come back.
+func cutOff(s *settings) {
+	small(s)
+	s.churn, s.faults, s.among, s.lateWrites = 2, 5, []int{5}, 0
+}
+
+// behind: leaders restart with old caches, and reads fail.
+func behind(s *settings) {
+	exclusive(s)
+	s.settles, s.restarts, s.lostAnswers, s.churn, s.faults = false, 10, 20, 12, 0
+}
+
+// releasingOnly keeps what releases an index for a reason.
+func releasingOnly(s placement.Status, keeps func(pod string, index int32) bool) placement.Status {
+	var left []placement.Placement
+	for _, p := range s.Releasing {
+		set, _ := p.Set()
+		var kept schedule.Set
+		for _, index := range set {
+			if keeps(p.PodName, index) {
+				kept = append(kept, index)
+			}
+		}
+		if p.Indexes = kept.String(); len(kept) > 0 {
+			left = append(left, p)
+		}
+	}
+	s.Releasing = left
+	return s
+}
+
+func ownerPod(s *placement.Status, index int32) string {
+	for i := range s.Placement {
+		if set, _ := s.Placement[i].Set(); set.Has(index) {
+			return s.Placement[i].PodName
+		}
+	}
+	return ""
+}
+
+// changeEntries gives a view other entries. What is stored stays as it is.
+func changeEntries(v *contract.View, change func(e *contract.Entry)) {
+	v.Contract.Entries = slices.Clone(v.Contract.Entries)
+	for i := range v.Contract.Entries {
+		change(&v.Contract.Entries[i])
+	}
+}
+
+func changeEntry(v *contract.View, uid types.UID, change func(e *contract.Entry)) {
+	changeEntries(v, func(e *contract.Entry) {
+		if e.UID == uid {
+			change(e)
+		}
+	})
+}
+
+// worksOnAll is a view of a pod that has acknowledged everything.
+func worksOnAll(in *contract.Input, owner string) *contract.View {
+	v := &contract.View{
+		ConfigMap: "cm", Digest: "d", Ack: contract.Ack{Incarnation: owner, Digest: "d", Generation: 1},
+		Contract: contract.Contract{Incarnation: owner, Generation: 1},
+	}
+	for i := range in.Placed {
+		e := contract.Entry{Reference: in.Placed[i].Reference, Decision: 1 << 40, Replicas: map[int32]int64{}}
+		for index := range int32(maxWanted) {
+			e.Replicas[index] = 1
+		}
+		v.Contract.Entries = append(v.Contract.Entries, e)
+	}
+	slices.SortFunc(v.Contract.Entries, func(a, b contract.Entry) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	return v
+}
+
+// found has the seed of a schedule that finds each mutant.
+var found = map[string]uint64{}
+
+// notFound says of mutants that no random schedule has found so far how else their rules are shown to matter.
+var notFound = map[string]string{
+	"decide: since does not move":      "TestAStalledGrantWouldSucceed in placement/contract plays the schedule that it takes",
+	"release: the decision is ignored": "TestAStalledGrantWouldSucceed in placement/contract plays the schedule that it takes",
+}

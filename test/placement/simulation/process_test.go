@@ -1,0 +1,371 @@
+package simulation
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"nodekeeper.dev/placement/contract"
+)
+
+// worker is one running vreplica.
+type worker struct {
+	contract.Work
+	stopping  bool
+	neverEnds bool
+	neverRuns bool
+}
+
+// process is the agent in a pod.
+type process struct {
+	*simulation
+	name int
+	uid  string // of the pod
+
+	alive   bool
+	frozen  bool
+	thawing bool // it was frozen beyond its deadline, and its workers have not returned yet
+	cut     bool // it does not reach the API server
+	leaves  bool // it has been told to end
+
+	rate        int // of its clock, in tenths
+	incarnation string
+	renewed     int    // when the last renewal began that succeeded, by its own clock
+	lease       *lease // as it last knew it
+	contract    contract.Contract
+	digest      string
+	last        int64 // generation for Accepts
+	followed    int   // since when it follows the contract
+	position    int   // in the log of contracts
+	running     map[contract.Unit]*worker
+}
+
+func (p *process) String() string {
+	return podName(p.name) + "(" + cmp.Or(p.incarnation, p.uid) + ")"
+}
+
+func unitText(u contract.Unit) string { return fmt.Sprintf("%s[%d]", u.UID, u.Index) }
+
+func (p *process) clock() int { return p.world.now * p.rate / 10 }
+
+// isLost reports whether the process has to take its Lease for lost.
+func (p *process) isLost() bool {
+	return p.incarnation == "" || p.clock()-p.renewed >= renewDeadline
+}
+
+// tick lets the timers of a process fire.
+func (p *process) tick() {
+	if !p.alive || p.frozen || p.incarnation == "" || !p.isLost() {
+		return
+	}
+	p.cancel()
+	if p.clock()-p.renewed >= renewDeadline+stopTime {
+		p.world.tell("%s has lost its Lease, and all its workers have returned", p)
+		p.forget()
+	}
+}
+
+func (p *process) cancel() {
+	for _, w := range p.running {
+		w.stopping = true
+	}
+}
+
+// forget ends the incarnation. Nothing runs any more.
+func (p *process) forget() {
+	clear(p.running)
+	p.incarnation, p.lease, p.contract, p.digest, p.last = "", nil, contract.Contract{}, "", 0
+	p.thawing = false
+}
+
+// crash ends the process; the container starts again.
+func (p *process) crash() {
+	p.world.tell("%s crashes", p)
+	p.forget()
+	p.frozen = false
+}
+
+// next is one step of the agent.
+func (p *process) next() {
+	switch {
+	case !p.alive || p.frozen:
+	case p.incarnation == "":
+		p.join()
+	case p.isLost():
+		if p.stepWorkers(); len(p.running) == 0 {
+			p.forget()
+		}
+	case p.clock()-p.renewed >= leaseDuration/3:
+		p.writeLease()
+	case p.leaves && len(p.running) == 0:
+		p.release()
+	default:
+		p.follow()
+		p.stepWorkers()
+		p.acknowledge()
+	}
+}
+
+// join takes the Lease, or adopts what the last process of this pod was.
+func (p *process) join() {
+	if p.cut || p.leaves {
+		return
+	}
+	l := p.world.lease(p.name)
+	started := p.clock()
+	if l != nil && l.holder != "" {
+		if !strings.HasPrefix(l.holder, p.uid+"/") {
+			return // nobody takes the Lease of another pod
+		}
+		p.adopt(l, started)
+		return
+	}
+	next := lease{holder: p.uid + "/" + p.world.nextUID("")}
+	if p.mutant.noRun {
+		next.holder = p.uid + "/"
+	}
+	if l != nil {
+		next.ended, next.ack = l.ended, l.ack
+	}
+	p.send(func() {
+		if stored := p.world.putLease(p.name, l, next); stored != nil && p.alive && !p.frozen && p.incarnation == "" {
+			p.incarnation, p.lease, p.renewed = next.holder, stored, started
+			p.position = len(p.world.log[contractKind])
+			p.read(p.world.contract(p.name))
+			p.world.tell("%s joins", p)
+		}
+	})
+}
+
+// adopt goes on with the incarnation of the last process. Nothing starts before the Lease is renewed,
+// and the contract is read after that.
+func (p *process) adopt(l *lease, started int) {
+	next, last := *l, int64(0)
+	if l.ack.Incarnation == l.holder {
+		last, next.ack = contract.Adopt(l.ack)
+	}
+	if p.mutant.adoptsBlindly {
+		p.incarnation, p.lease, p.renewed, p.last = l.holder, l, started, last
+		p.position = len(p.world.log[contractKind])
+		p.read(p.world.contract(p.name))
+		return
+	}
+	p.send(func() {
+		stored := p.world.putLease(p.name, l, next)
+		if stored == nil || !p.alive || p.frozen || p.incarnation != "" {
+			return
+		}
+		p.incarnation, p.lease, p.renewed, p.last = l.holder, stored, started, last
+		p.world.tell("%s adopts its incarnation", p)
+		if p.mutant.adoptsCached {
+			p.adoptCached()
+			return
+		}
+		p.position = len(p.world.log[contractKind])
+		p.read(p.world.contract(p.name))
+	})
+}
+
+// adoptCached is a mutant's way to go on.
+func (p *process) adoptCached() {
+	log := p.world.log[contractKind]
+	p.last, p.position = 0, max(0, len(log)-p.choices.next(len(log)+1))
+	for at := p.position - 1; at >= 0; at-- {
+		if e := log[at]; e.key == p.name {
+			if c, _ := e.object.(*configMap); c != nil {
+				p.read(c)
+			}
+			return
+		}
+	}
+}
+
+// send is a write to the API server, which may fail, arrive late, or lose its answer. An answer that
+// is lost after the write is like one that arrives when the process looks again.
+func (p *process) send(write func()) {
+	switch {
+	case p.cut:
+	case p.choices.happens(p.settings.lateWrites):
+		p.world.tell("%s: a write is under way for long", p)
+		p.world.late = append(p.world.late, write)
+	default:
+		write()
+	}
+}
+
+// writeLease renews the Lease, with the acknowledgement that it has.
+func (p *process) writeLease() {
+	if p.cut {
+		return
+	}
+	started, read, incarnation := p.clock(), p.lease, p.incarnation
+	now := p.world.lease(p.name)
+	switch {
+	case now == nil:
+		read = nil // somebody has deleted it: it is made again
+	case now != p.lease && now.holder == p.incarnation: // an answer was lost
+		p.lease, read = now, now
+	case now != p.lease:
+		p.world.tell("%s sees that its Lease is taken", p)
+		p.renewed = started - renewDeadline
+		p.tick()
+		return
+	}
+	next := lease{holder: p.incarnation}
+	if p.lease != nil {
+		next = *p.lease
+	}
+	p.send(func() {
+		stored := p.world.putLease(p.name, read, next)
+		if stored != nil && p.incarnation == incarnation && p.alive {
+			p.lease, p.renewed = stored, max(p.renewed, started)
+		}
+	})
+}
+
+func (p *process) release() {
+	if p.cut || p.lease == nil || p.world.lease(p.name) != p.lease {
+		return
+	}
+	p.world.tell("%s releases its Lease", p)
+	p.world.putLease(p.name, p.lease, lease{ack: p.lease.ack, ended: p.incarnation})
+	p.forget()
+	p.alive = false
+	if pd := p.world.pod(p.name); pd != nil && pd.uid == p.uid {
+		p.world.store(podKind, p.name, &pod{uid: p.uid, terminated: true})
+	}
+}
+
+// follow takes in events of the watch.
+func (p *process) follow() {
+	if p.cut {
+		return
+	}
+	log := p.world.log[contractKind]
+	for n := 2 - p.choices.next(3); n > 0 && p.position < len(log); p.position++ {
+		if e := log[p.position]; e.key == p.name {
+			n--
+			if c, _ := e.object.(*configMap); c != nil {
+				p.read(c)
+			}
+		}
+	}
+}
+
+func (p *process) read(c *configMap) {
+	if c == nil {
+		return
+	}
+	accepts := contract.Accepts(p.incarnation, p.last, &c.contract)
+	if p.mutant.anyContract {
+		accepts = c.contract.Generation > p.last
+	}
+	if !accepts {
+		return
+	}
+	p.contract, p.digest, p.last, p.followed = c.contract, c.digest, c.contract.Generation, p.clock()
+	p.world.tell("%s follows generation %d: %s", p, p.last, contractText(&p.contract))
+}
+
+func contractText(c *contract.Contract) string {
+	var b strings.Builder
+	for i := range c.Entries {
+		e := &c.Entries[i]
+		fmt.Fprintf(&b, "%s@%d", e.UID, e.Decision)
+		for _, index := range slices.Sorted(maps.Keys(e.Replicas)) {
+			fmt.Fprintf(&b, " [%d]:%d", index, e.Replicas[index])
+		}
+		b.WriteString("; ")
+	}
+	return cmp.Or(b.String(), "nothing")
+}
+
+// work is what runs, as the real functions see it.
+func (p *process) work() map[contract.Unit]contract.Work {
+	m := make(map[contract.Unit]contract.Work, len(p.running))
+	for u, w := range p.running {
+		m[u] = w.Work
+	}
+	return m
+}
+
+// stepWorkers stops and starts workers, and lets them go on.
+func (p *process) stepWorkers() {
+	if p.isLost() || p.leaves {
+		p.cancel()
+	} else {
+		stop, start := contract.Apply(&p.contract, p.work())
+		for _, u := range stop {
+			p.running[u].stopping = true
+		}
+		for _, u := range start {
+			p.start(u)
+		}
+	}
+	for _, u := range slices.SortedFunc(maps.Keys(p.running), compareUnits) {
+		w := p.running[u]
+		switch {
+		case w.stopping && !w.neverEnds && !p.choices.happens(p.settings.slowWorkers):
+			p.world.tell("%s stopped %s", p, unitText(u))
+			delete(p.running, u)
+		case !w.stopping && !w.Working && !w.neverRuns && !p.choices.happens(p.settings.slowWorkers):
+			w.Working = true
+			p.world.tell("%s works on %s", p, unitText(u))
+			p.world.ghost.worked[task{u, p.incarnation}] = w.Epoch
+		}
+	}
+	if len(p.running) == 0 {
+		p.thawing = false
+	}
+}
+
+func compareUnits(a, b contract.Unit) int {
+	return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Index, b.Index))
+}
+
+func (p *process) start(u contract.Unit) {
+	epoch, _ := p.contract.Entry(u.UID).Lists(u.Index)
+	if p.contract.Incarnation != p.incarnation {
+		p.world.breaks(errBrokeW8, "%s works by a contract of %s", p, p.contract.Incarnation)
+	}
+	w := &worker{Work: contract.Work{Epoch: epoch}}
+	w.neverEnds, w.neverRuns = p.choices.happens(p.settings.stuck), p.choices.happens(p.settings.stuck)
+	p.world.tell("%s starts %s with epoch %d%s", p, unitText(u), epoch, map[bool]string{true: ", which never stops"}[w.neverEnds])
+	p.running[u] = w
+	p.world.ghost.starts(p.simulation, p, u, epoch)
+}
+
+// acknowledge writes what is done, or what is still to do after some time.
+func (p *process) acknowledge() {
+	if p.cut || p.contract.Incarnation == "" || p.world.lease(p.name) != p.lease || p.lease == nil {
+		return
+	}
+	a, done := contract.Acknowledge(&p.contract, p.digest, p.work())
+	switch {
+	case p.mutant.acksEarly:
+		a.Stopping = nil
+	case !done && (p.mutant.acksLate || p.clock()-p.followed < stopTime):
+		return
+	}
+	if string(a.Encode()) == string(p.lease.ack.Encode()) {
+		return
+	}
+	next := *p.lease
+	next.ack = a
+	started, incarnation, read := p.clock(), p.incarnation, p.lease
+	// What the acknowledgement says is true when it is sent, also if it arrives late.
+	p.world.ghost.acknowledges(p, &a)
+	p.send(func() {
+		stored := p.world.putLease(p.name, read, next)
+		if stored == nil {
+			return
+		}
+		p.world.tell("%s acknowledged %d", p, a.Generation)
+		p.world.writes++
+		if p.incarnation == incarnation && p.alive {
+			p.lease, p.renewed = stored, max(p.renewed, started)
+		}
+	})
+}

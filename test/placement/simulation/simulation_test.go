@@ -1,0 +1,445 @@
+package simulation
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/placement"
+	"nodekeeper.dev/placement/contract"
+	"nodekeeper.dev/placement/ready"
+)
+
+// settings are what a run draws first: what there is, and how often it goes wrong.
+type settings struct {
+	overlap     bool
+	patience    bool
+	capacity    int32
+	lateWrites  int // of 64
+	lostAnswers int
+	slowWorkers int
+	stuck       int
+	faults      int // how often something happens to pods, contracts and Leases
+	restarts    int
+	settles     bool
+
+	// What only narrow settings change.
+	pods, resources int
+	churn           int   // how often pods leave the pool and the author changes something
+	among           []int // the faults that are drawn; nil: all
+	stale           bool  // the caches of a leader catch up one kind at a time
+}
+
+func (s *settings) draw(c *choices) {
+	s.overlap = c.next(4) == 3
+	s.patience = c.next(3) == 2
+	s.capacity = []int32{10, 10, 2, 3}[c.next(4)]
+	s.lateWrites = []int{0, 4, 12}[c.next(3)]
+	s.lostAnswers = []int{0, 4, 12}[c.next(3)]
+	s.slowWorkers = []int{0, 16, 40}[c.next(3)]
+	s.stuck = []int{0, 0, 4}[c.next(3)]
+	s.faults = []int{0, 2, 6, 14}[c.next(4)]
+	s.restarts = []int{0, 1, 3}[c.next(3)]
+	s.settles = c.next(4) != 3
+	s.pods, s.resources, s.churn, s.among = pods, resources, []int{0, 0, 4, 10}[c.next(4)], nil
+	s.stale = c.next(4) == 3
+}
+
+// simulation is everybody there is. It is used for one run after the other.
+type simulation struct {
+	mutant    mutant
+	settings  settings
+	choices   choices
+	world     *world
+	leaders   [2]*leader
+	processes []*process
+}
+
+func newSimulation(m mutant) *simulation {
+	s := &simulation{mutant: m, world: &world{}}
+	for i := range s.leaders {
+		s.leaders[i] = &leader{simulation: s, name: "L" + string(rune('1'+i))}
+	}
+	return s
+}
+
+// run plays the choices, then lets everything calm down, and returns the promise that was broken.
+func (s *simulation) run(bytes []byte, tracks bool) error {
+	s.reset(bytes, tracks)
+	for !s.choices.isSpent() && s.world.broken == nil {
+		s.step()
+	}
+	if s.world.broken == nil && (s.settings.settles || s.mutant.settles) {
+		s.settle()
+	}
+	return s.world.broken
+}
+
+func (s *simulation) reset(bytes []byte, tracks bool) {
+	s.choices = choices{bytes: bytes}
+	s.settings.draw(&s.choices)
+	if s.mutant.narrow != nil {
+		s.mutant.narrow(&s.settings)
+	}
+	s.world.reset(tracks)
+	s.world.tell("overlap %v, capacity %d", s.settings.overlap, s.settings.capacity)
+	s.processes = s.processes[:0]
+	for name := range s.settings.pods {
+		s.newPod(name)
+	}
+	for _, l := range s.leaders {
+		l.rate = []int{10, 7, 13}[s.choices.next(3)]
+		l.restart(0)
+	}
+	for name := range s.settings.resources {
+		s.create(name, int32(1+s.choices.next(3)))
+	}
+}
+
+func (s *simulation) newPod(name int) {
+	p := &process{
+		simulation: s, name: name, uid: s.world.nextUID("p"), alive: true, running: map[contract.Unit]*worker{},
+		rate: []int{10, 7, 13}[s.choices.next(3)],
+	}
+	s.processes = append(s.processes, p)
+	s.world.store(podKind, name, &pod{uid: p.uid})
+}
+
+func (s *simulation) create(name int, wanted int32) {
+	r := &resource{name: name, uid: types.UID(s.world.nextUID("q")), rv: s.world.nextRV(), generation: 1, wanted: wanted}
+	s.world.tell("the author creates %s with %d", r.uid, wanted)
+	s.world.store(resourceKind, name, r)
+}
+
+// step gives one of all a turn.
+func (s *simulation) step() {
+	switch who := s.choices.next(32); {
+	case who < 13:
+		s.leaders[who%2].next()
+	case who < 26:
+		s.processes[s.choices.next(len(s.processes))].next()
+	case who < 29:
+		s.passTime(1 + s.choices.next(4))
+	case who < 30:
+		s.author()
+	case who < 31:
+		if n := len(s.world.late); n > 0 {
+			at := s.choices.next(n)
+			write := s.world.late[at]
+			s.world.late = append(s.world.late[:at], s.world.late[at+1:]...)
+			s.world.tell("a late write arrives")
+			write()
+		}
+	default:
+		if s.choices.happens(4 * s.settings.restarts) {
+			l := s.leaders[s.choices.next(2)]
+			s.world.tell("%s restarts", l.name)
+			l.restart(s.choices.next(8))
+		}
+	}
+	if s.choices.happens(s.settings.churn) {
+		if s.choices.next(2) == 0 {
+			s.author()
+		} else {
+			s.leave(s.choices.next(s.settings.pods))
+		}
+	}
+	if s.choices.happens(s.settings.faults) {
+		s.fault()
+	}
+}
+
+func (s *simulation) passTime(seconds int) {
+	for range seconds {
+		s.world.now++
+		for _, p := range s.processes {
+			p.tick()
+		}
+	}
+}
+
+// author changes what is wanted.
+func (s *simulation) author() {
+	name := s.choices.next(s.settings.resources)
+	r := s.world.resource(name)
+	switch {
+	case r == nil:
+		s.create(name, int32(1+s.choices.next(3)))
+	case s.choices.next(6) == 5:
+		s.world.tell("the author deletes %s", r.uid)
+		s.world.ghost.deleted[r.uid] = true
+		s.world.store(resourceKind, name, nil)
+	default:
+		next := *r
+		next.wanted, next.generation, next.rv = int32(s.choices.next(maxWanted+1)), r.generation+1, s.world.nextRV()
+		s.world.tell("the author wants %d of %s", next.wanted, next.uid)
+		s.world.store(resourceKind, name, &next)
+	}
+}
+
+// fault lets something go wrong.
+func (s *simulation) fault() {
+	p := s.processes[s.choices.next(len(s.processes))]
+	what := s.choices.next(10)
+	if among := s.settings.among; among != nil {
+		what = among[s.choices.next(len(among))]
+	}
+	switch what {
+	case 0, 1:
+		if p.alive {
+			p.crash()
+		}
+	case 2:
+		if p.alive && !p.frozen {
+			s.world.tell("%s freezes", p)
+			p.frozen = true
+		}
+	case 3, 4:
+		p.thaw()
+	case 5:
+		p.cut = !p.cut
+		s.world.tell("%s is cut off: %v", p, p.cut)
+	case 6:
+		s.replace(p)
+	case 7:
+		if c := s.world.contract(p.name); c != nil {
+			s.world.tell("somebody deletes the contract of %s", podName(p.name))
+			s.world.store(contractKind, p.name, nil)
+		}
+	case 8:
+		if le := s.world.lease(p.name); le != nil {
+			s.world.tell("somebody deletes the Lease of %s", podName(p.name))
+			s.world.store(leaseKind, p.name, (*lease)(nil))
+		}
+	case 9:
+		if p.alive && !p.leaves {
+			s.world.tell("%s is told to end", p)
+			p.leaves = true
+		}
+	}
+}
+
+// leave lets a pod leave the pool, or come back to it.
+func (s *simulation) leave(name int) {
+	next := *s.world.pod(name)
+	next.leaving = !next.leaving
+	s.world.tell("%s leaves the pool: %v", podName(name), next.leaving)
+	s.world.store(podKind, name, &next)
+}
+
+// replace puts a new pod in the place of another one, whose process may still run where nobody sees it.
+func (s *simulation) replace(p *process) {
+	pd := s.world.pod(p.name)
+	if pd == nil || pd.uid != p.uid || len(s.processes) >= 2*pods {
+		return
+	}
+	if s.choices.next(2) == 0 || !p.alive {
+		s.world.tell("%s is gone", p)
+		p.crash()
+		p.alive = false
+	}
+	s.newPod(p.name)
+	s.world.tell("%s is replaced by %s", p, s.processes[len(s.processes)-1])
+}
+
+// thaw lets a frozen process go on. What is beyond its deadline ends within the time that workers have.
+func (p *process) thaw() {
+	if !p.frozen {
+		return
+	}
+	p.frozen = false
+	p.world.tell("%s thaws", p)
+	if p.incarnation == "" {
+		return
+	}
+	if !p.isLost() {
+		for u := range p.running {
+			if p.settings.overlap {
+				break
+			}
+			p.world.ghost.checkAlone(p.simulation, p, u)
+		}
+		return
+	}
+	p.thawing, p.renewed = true, p.clock()-renewDeadline
+	p.cancel()
+	for u, w := range p.running {
+		if f := p.world.ghost.fence[u]; !p.settings.overlap && f.incarnation != p.incarnation && f.epoch <= w.Epoch {
+			p.world.breaks(errBrokeW1, "%s acts late with epoch %d, which is not below %d of %s", p, w.Epoch, f.epoch, f.incarnation)
+		}
+	}
+}
+
+const (
+	maxRounds = 220
+	quiet     = 2*leaseDuration + 18 // of the slowest clock, and more
+)
+
+// settle lets nothing go wrong any more, until nobody has anything to do.
+func (s *simulation) settle() {
+	s.world.tell("--- from here on nothing goes wrong")
+	for _, p := range s.processes {
+		p.cut = false
+		p.thaw()
+		if pd := s.world.pod(p.name); pd.uid != p.uid && p.alive {
+			s.world.tell("%s is gone", p)
+			p.crash()
+			p.alive = false
+		}
+	}
+	for name := range s.settings.pods {
+		if pd := s.world.pod(name); pd.terminated {
+			s.newPod(name)
+		}
+	}
+	for _, p := range s.processes {
+		if p.alive && p.leaves {
+			p.leaves = false
+		}
+	}
+	for len(s.world.late) > 0 && s.world.broken == nil {
+		write := s.world.late[0]
+		s.world.late = s.world.late[1:]
+		write()
+	}
+	last := 0
+	for round := 0; s.world.broken == nil && round-last < 12; round++ {
+		before := s.world.writes
+		s.round(round - last)
+		if s.world.writes != before {
+			last = round
+		}
+		if round > maxRounds {
+			s.world.breaks(errBrokeW2, "it never ends")
+		}
+	}
+	if s.world.broken == nil {
+		s.checkCalm()
+	}
+}
+
+// round gives everybody a turn. The longer nothing has happened, the faster time goes.
+func (s *simulation) round(idle int) {
+	s.passTime(1)
+	for range 2 {
+		for _, p := range s.processes {
+			p.next()
+			p.next()
+		}
+		if idle > 2 {
+			s.passTime(2)
+		}
+	}
+	for _, l := range s.leaders {
+		l.everything()
+	}
+}
+
+// checkCalm looks at what there is in the end.
+func (s *simulation) checkCalm() {
+	loads := map[string]int32{}
+	stuck := map[contract.Unit]bool{}
+	works := map[contract.Unit]int{}
+	hasStuck := map[types.UID]bool{}
+	for _, p := range s.processes {
+		for u, w := range p.running {
+			if w.neverEnds && w.stopping || w.neverRuns {
+				stuck[u], hasStuck[u.UID] = true, true
+			}
+			if r := s.byUID(u.UID); (r == nil || u.Index >= r.wanted) && !stuck[u] {
+				s.world.breaks(errNotStopped, "%s works on %s", p, unitText(u))
+			}
+			if w.Working && !w.stopping {
+				works[u]++
+			}
+		}
+	}
+	room := s.room()
+	for name := range resources {
+		r := s.world.resource(name)
+		if r == nil {
+			continue
+		}
+		for i := range r.status.Placement {
+			loads[r.status.Placement[i].PodName] += r.status.Placement[i].VReplicas
+		}
+		for index := range r.wanted {
+			u := contract.Unit{UID: r.uid, Index: index}
+			if works[u] == 0 && !stuck[u] && room {
+				s.world.breaks(map[bool]error{true: errBrokeW10, false: errBrokeW2}[len(stuck) > 0], "%s", unitText(u))
+			}
+		}
+		if room && !hasStuck[r.uid] && s.world.broken == nil && !meta.IsStatusConditionTrue(r.status.Conditions, ready.Ready) {
+			s.world.breaks(errBrokeW2, "%s is not ready: %v", r.uid, r.status.Conditions)
+		}
+	}
+	for pod, load := range loads {
+		if load > s.settings.capacity {
+			s.world.breaks(errBrokeW4, "%s has %d", pod, load)
+		}
+	}
+	s.checkStill()
+}
+
+// room reports whether everything that is wanted fits.
+func (s *simulation) room() bool {
+	var wanted, capacity int32
+	for name := range s.settings.pods {
+		if !s.world.pod(name).leaving {
+			capacity += s.settings.capacity
+		}
+	}
+	for name := range resources {
+		if r := s.world.resource(name); r != nil {
+			wanted += r.wanted
+		}
+	}
+	return wanted <= capacity
+}
+
+func (s *simulation) byUID(uid types.UID) *resource {
+	for name := range resources {
+		if r := s.world.resource(name); r != nil && r.uid == uid {
+			return r
+		}
+	}
+	return nil
+}
+
+// checkStill: neither time nor a new leader changes anything.
+func (s *simulation) checkStill() {
+	if s.world.broken != nil {
+		return
+	}
+	before := s.world.writes
+	for i := range 5 {
+		s.round(i)
+	}
+	if s.world.writes != before {
+		s.world.breaks(errBrokeW5, "%d writes", s.world.writes-before)
+		return
+	}
+	owners := s.owners()
+	s.world.tell("--- both leaders restart")
+	for _, l := range s.leaders {
+		l.restart(0)
+	}
+	for i := range 5 {
+		s.round(i)
+	}
+	if after := s.owners(); after != owners {
+		s.world.breaks(errBrokeW6, "%s, before: %s", after, owners)
+	}
+}
+
+func (s *simulation) owners() string {
+	var b strings.Builder
+	for name := range resources {
+		if r := s.world.resource(name); r != nil {
+			status := placement.Status{Placeable: r.status.Placeable}
+			b.WriteString(string(r.uid) + ": " + statusText(&status) + "; ")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,190 @@
+package simulation
+
+import (
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/placement"
+	"nodekeeper.dev/placement/contract"
+)
+
+const (
+	pods      = 3
+	resources = 2
+	maxWanted = 4
+
+	// The times, in seconds. A tick of the world is one.
+	leaseDuration = 15
+	renewDeadline = 10
+	stopTime      = 5
+)
+
+// kind is what a controller has a cache of.
+type kind int
+
+const (
+	resourceKind kind = iota
+	contractKind
+	leaseKind
+	podKind
+	kinds
+)
+
+// What is stored is never changed, only replaced.
+
+type resource struct {
+	name       int
+	uid        types.UID
+	rv         int
+	generation int64
+	wanted     int32
+	status     placement.Status
+}
+
+type configMap struct {
+	uid      types.UID
+	rv       int
+	contract contract.Contract
+	digest   string
+}
+
+type lease struct {
+	rv     int
+	holder string
+	ended  string
+	ack    contract.Ack
+}
+
+type pod struct {
+	uid        string
+	terminated bool
+	leaving    bool
+}
+
+// event is one change of one object; nil for its end.
+type event struct {
+	key    int
+	object any
+}
+
+// world is the API server and the time.
+type world struct {
+	now    int
+	rv     int
+	uids   int
+	log    [kinds][]event
+	stored [kinds][pods]any
+	late   []func() // writes that are under way
+
+	writes int // but for renewals
+	ghost  ghost
+	broken error
+	trace  []string
+	tracks bool
+}
+
+func (w *world) reset(tracks bool) {
+	log := w.log
+	for k := range log {
+		log[k] = log[k][:0]
+	}
+	*w = world{log: log, tracks: tracks, late: w.late[:0], trace: w.trace[:0], ghost: w.ghost}
+	w.ghost.reset()
+}
+
+func (w *world) tell(format string, args ...any) {
+	if w.tracks {
+		w.trace = append(w.trace, fmt.Sprintf("%4d  ", w.now)+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) breaks(err error, format string, args ...any) {
+	if w.broken == nil {
+		w.broken = fmt.Errorf("%w: "+format, append([]any{err}, args...)...)
+		w.tell("!!! %v", w.broken)
+	}
+}
+
+func (w *world) nextRV() int {
+	w.rv++
+	return w.rv
+}
+
+func (w *world) nextUID(prefix string) string {
+	w.uids++
+	return prefix + strconv.Itoa(w.uids)
+}
+
+func (w *world) store(k kind, key int, object any) {
+	w.stored[k][key] = object
+	w.log[k] = append(w.log[k], event{key, object})
+}
+
+func (w *world) resource(name int) *resource {
+	r, _ := w.stored[resourceKind][name].(*resource)
+	return r
+}
+
+func (w *world) contract(name int) *configMap {
+	c, _ := w.stored[contractKind][name].(*configMap)
+	return c
+}
+
+func (w *world) lease(name int) *lease {
+	l, _ := w.stored[leaseKind][name].(*lease)
+	return l
+}
+
+func (w *world) pod(name int) *pod {
+	p, _ := w.stored[podKind][name].(*pod)
+	return p
+}
+
+// putStatus is conditional on the resourceVersion, unless a mutant does without.
+func (w *world) putStatus(read *resource, status placement.Status, blindly bool) *resource {
+	now := w.resource(read.name)
+	if now == nil || now.uid != read.uid || now.rv != read.rv && !blindly {
+		return nil
+	}
+	next := *now
+	next.status, next.rv = status, w.nextRV()
+	w.store(resourceKind, read.name, &next)
+	w.writes++
+	return &next
+}
+
+// putContract is conditional on the resourceVersion, unless a mutant does without.
+func (w *world) putContract(name int, read *configMap, c contract.Contract, blindly bool) *configMap {
+	now := w.contract(name)
+	if now == nil || now.uid != read.uid || now.rv != read.rv && !blindly {
+		return nil
+	}
+	next := &configMap{uid: now.uid, rv: w.nextRV(), contract: c, digest: contract.Digest(c.Encode())}
+	w.store(contractKind, name, next)
+	w.writes++
+	return next
+}
+
+func (w *world) createContract(name int, c contract.Contract) *configMap {
+	if w.contract(name) != nil {
+		return nil
+	}
+	next := &configMap{uid: types.UID(w.nextUID("cm")), rv: w.nextRV(), contract: c, digest: contract.Digest(c.Encode())}
+	w.store(contractKind, name, next)
+	w.writes++
+	return next
+}
+
+// putLease is conditional on the Lease that was read; nil creates one.
+func (w *world) putLease(name int, read *lease, next lease) *lease {
+	if w.lease(name) != read {
+		return nil
+	}
+	next.rv = w.nextRV()
+	w.store(leaseKind, name, &next)
+	return &next
+}
+
+func podName(name int) string { return "w" + strconv.Itoa(name) }
