@@ -59,6 +59,8 @@ func TestControllerRingIsMirrored(t *testing.T) {
 		assert.Equal(collect, map[string]int{"web-0": 1}, r.shardsOf(collect))
 		assert.True(collect, meta.IsStatusConditionTrue(r.foreignStatus(collect).Conditions, "Ready"))
 	}, patience, period)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(ring), ring))
+	assert.LessOrEqual(t, ring.Generation, int64(4), "it is written only when something changes")
 	require.NoError(t, c.Delete(t.Context(), r.read(t)))
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		assert.True(collect, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(ring), ring)))
