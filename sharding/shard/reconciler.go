@@ -22,12 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-const (
-	// retryPeriod is when to look again at an object of which the cache is behind.
-	retryPeriod = 100 * time.Millisecond
-	// busyPeriod is when to look again whether an object that must be given away is still worked on.
-	busyPeriod = 20 * time.Millisecond
-)
+// retryPeriod is when to look again at an object of which the cache is behind, or that must be given away
+// and is still worked on.
+const retryPeriod = 100 * time.Millisecond
 
 // reconciler answers the sharder, and lets another reconciler work on what is this shard's.
 type reconciler struct {
@@ -180,7 +177,7 @@ func (r *reconciler) missing(ctx context.Context, req reconcile.Request) (reconc
 // late changes nothing that this shard may work on again.
 func (r *reconciler) giveAway(ctx context.Context, key client.ObjectKey) (reconcile.Result, error) {
 	if !r.gate.close(key) {
-		return reconcile.Result{RequeueAfter: busyPeriod}, nil
+		return reconcile.Result{RequeueAfter: retryPeriod}, nil
 	}
 	defer r.gate.open(key)
 	object, err := r.read(ctx, key)

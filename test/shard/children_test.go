@@ -164,7 +164,7 @@ func TestWritesPerMove(t *testing.T) {
 		c.hasChecksums(t, n)
 	}, "the first shard has all")
 	before := c.writes()
-	second := c.example("web-1", journal, "--lease-duration=3s")
+	second := c.example("web-1", journal, "--lease-duration=10s")
 	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "the second has its share")
 	moved := c.names("web-1")
 	handover := c.writes()

@@ -17,7 +17,7 @@ func (c *cluster) example(name, journal string, args ...string) *programs.Progra
 	c.t.Helper()
 	p, err := programs.Launch(nil, "example-checksum", name, append([]string{
 		"--kubeconfig=" + c.kubeconfig, "--ring=" + c.ring.Name, "--namespace=" + c.namespace, "--lease-namespace=" + c.namespace,
-		"--shard-name=" + name, "--journal=" + journal,
+		"--shard-name=" + name, "--journal=" + journal, "--lease-duration=" + longLease.String(),
 	}, args...)...)
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() {

@@ -174,12 +174,12 @@ func TestLeaveTimeout(t *testing.T) {
 	c.eventually(func(t *assert.CollectT) { assert.Equal(t, 5, w.total()) }, "it works")
 	began := time.Now()
 	r.stop()
-	c.eventually(func(t *assert.CollectT) {
-		assert.Equal(t, "true", c.lease(t).Annotations[prefix.LeavingAnnotation()])
-	}, "it says so")
 	require.NoError(t, r.wait())
 	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second)
-	assert.Empty(t, *c.lease(t).Spec.HolderIdentity)
+	assert.Equal(t, "true", c.lease(t).Annotations[prefix.LeavingAnnotation()], "it has said so")
+	c.eventually(func(t *assert.CollectT) { // at once, or, on a machine that is too slow for the release, by the sharder
+		assert.NotEqual(t, "web-0", *c.lease(t).Spec.HolderIdentity)
+	}, "the Lease is free")
 }
 
 // TestShardThatComesBackWaits: a shard that has released its Lease with objects left, and takes it again, does not act while the sharder may just be
@@ -194,6 +194,7 @@ func TestShardThatComesBackWaits(t *testing.T) {
 	r.stop()
 	require.NoError(t, r.wait())
 	require.Equal(t, map[string]int{"web-0": 5}, c.owners(t), "there is nobody else")
+	c.patch(c.lease(t), `{"spec":{"holderIdentity":""}}`) // a machine that is slow may have had no time for the release
 
 	second, began := &work{}, time.Now()
 	c.replica("web-0", with(second))

@@ -31,6 +31,9 @@ import (
 const (
 	period, patience = 20 * time.Millisecond, 3 * time.Minute
 	prefix           = v1alpha1.DefaultPrefix
+
+	// longLease is for shards that must not die in a test, also if the machine stands still for half a minute.
+	longLease = time.Minute
 )
 
 // shared is an API server with an audit log of all writes and with one sharder, for all tests: rings are cluster-scoped, so every sharder works on

@@ -53,6 +53,9 @@ func (c *cluster) replica(name string, s setup) *replica {
 	if s.options.Kinds == nil {
 		s.options.Kinds = []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}
 	}
+	if s.options.LeaseDuration == 0 {
+		s.options.LeaseDuration = longLease
+	}
 	if s.options.LeaveTimeout == 0 {
 		s.options.LeaveTimeout = time.Millisecond // most tests do not care
 	}
