@@ -13,9 +13,9 @@ import (
 // stalled is what two leaders leave behind, one of which stalls. Index 0 has been moved from B to A. A's entry was built, and
 // acknowledged, while B released it, so it does not list the index. Then the first leader computes the contract that
 // grants the index to A, and stalls; the second one gives the index back to B.
-func stalled(t *testing.T) (w *world, grant contract.Plan) {
+func stalled(t *testing.T) *world {
 	t.Helper()
-	w = newWorld(t)
+	w := newWorld(t)
 	w.decide(both(schedule.Set{1}, schedule.Set{0})...)
 	w.build("A")
 	w.build("B")
@@ -27,17 +27,17 @@ func stalled(t *testing.T) (w *world, grant contract.Plan) {
 	w.build("B")
 	w.acknowledge("B")
 	require.True(t, w.release())
-	grant = contract.Build(w.input("A"))
+	grant := contract.Build(w.input("A"))
 	require.Equal(t, map[int32]int64{0: 3, 1: 1}, grant.Contract.Entries[0].Replicas)
 	w.decide(both(schedule.Set{1}, schedule.Set{0})...)
-	return w, grant
+	return w
 }
 
 // TestAStalledGrantFails: A's contract must be rewritten, and acknowledged, before B gets the index. The write that
 // stalls has an older resourceVersion then.
 func TestAStalledGrantFails(t *testing.T) {
 	t.Parallel()
-	w, _ := stalled(t)
+	w := stalled(t)
 	assert.False(t, w.release(), "A's entry is of an earlier decision")
 	assert.Empty(t, w.build("B"))
 	before := w.views["A"].Contract.Generation
@@ -63,7 +63,7 @@ func TestAStalledGrantWouldSucceed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, _ := stalled(t)
+			w := stalled(t)
 			generation := w.views["A"].Contract.Generation
 			breakRule(w)
 			assert.True(t, w.release())

@@ -107,7 +107,7 @@ var mutants = map[string]mutant{
 		}
 	}},
 	"release: a missing pod has ended": {narrow: replaced, missingIsEnded: true},
-	"release: a missing entry proves it": {releaseView: func(v *contract.View, uid types.UID, _ string) {
+	"release: a missing entry proves it": {narrow: moving, releaseView: func(v *contract.View, uid types.UID, _ string) {
 		if v.Contract.Entry(uid) == nil {
 			v.Contract.Entries = slices.Clone(v.Contract.Entries)
 			e := contract.Entry{Reference: contract.Reference{UID: uid}, Decision: 1 << 40}
@@ -244,7 +244,7 @@ func stalling(s *settings) {
 // stuckWorkers: workers do not stop while work moves.
 func stuckWorkers(s *settings) {
 	small(s)
-	s.churn, s.faults, s.stuck, s.slowWorkers = 6, 0, 12, 0
+	s.churn, s.faults, s.stuck, s.slowWorkers = 2, 0, 20, 0
 }
 
 // lostContracts: somebody deletes contracts while work moves.
