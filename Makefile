@@ -107,7 +107,7 @@ monitoring: ## test the alerts and the dashboard with Prometheus' own parser and
 
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake
-	@$(call each,. hack,$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|placement/simulation|e2e|deploy|plugin|bench)$$'))
+	@$(call each,. hack,$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|placement/simulation|e2e|deploy|plugin|bench|sharder)$$'))
 
 SCHEDULES ?= 1000000
 .PHONY: simulate

@@ -2,7 +2,6 @@ package sharder
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"path"
 	"strconv"
@@ -21,6 +20,7 @@ import (
 	"nodekeeper.dev/api/sharding/v1alpha1"
 	"nodekeeper.dev/test/faultproxy"
 	"nodekeeper.dev/test/metrics"
+	"nodekeeper.dev/test/ports"
 )
 
 // reads notes the requests for Secrets and Leases that read.
@@ -74,7 +74,8 @@ func TestSharderReadsAndReports(t *testing.T) { //nolint:tparallel // its parts 
 		c.lease(ring, name, 600, 0)
 	}
 	proxy := c.behindProxy()
-	address := freeAddress(t)
+	address, err := ports.Address()
+	require.NoError(t, err)
 	c.sharder("a", "--metrics-bind-address="+address)
 	c.admitting(ring)
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
@@ -219,13 +220,4 @@ func (c *cluster) hasAllMetrics(t *testing.T, ring *v1alpha1.ClusterRing, scrape
 			assert.Zero(collect, all[name+of(ring)], name)
 		}
 	}, patience, 10*period)
-}
-
-// freeAddress returns a loopback address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	return listener.Addr().String()
 }
