@@ -39,7 +39,7 @@ func Check(t *testing.T, name, want string) {
 }
 
 // description is what a Desc prints. It has no other way to tell.
-var description = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "(.*)", constLabels: \{[^}]*\}, variableLabels: \{([^}]*)\}`)
+var description = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "(.*?)", (?:unit: "[^"]*", )?constLabels: \{[^}]*\}, variableLabels: \{([^}]*)\}`)
 
 // Metrics returns a table of metrics.
 func Metrics(t *testing.T, collectors []prometheus.Collector) string {
