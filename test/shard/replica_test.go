@@ -95,6 +95,8 @@ func (r *replica) wait() error {
 type work struct {
 	mu    sync.Mutex
 	calls map[string]int
+	// began is when it was called first.
+	began time.Time
 	// do does what is to do, nil for nothing.
 	do func(ctx context.Context, req reconcile.Request) error
 }
@@ -102,7 +104,7 @@ type work struct {
 func (w *work) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	w.mu.Lock()
 	if w.calls == nil {
-		w.calls = map[string]int{}
+		w.calls, w.began = map[string]int{}, time.Now()
 	}
 	w.calls[req.Name]++
 	w.mu.Unlock()
