@@ -22,7 +22,7 @@ import (
 // ringOptions are the settings of the sharder that a command about rings must know.
 type ringOptions struct{ prefix, sharderNamespace string }
 
-func (o *ringOptions) addFlags(cmd *cobra.Command) {
+func (o *ringOptions) addRingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.prefix, "label-prefix", string(v1alpha1.DefaultPrefix), "Prefix of sharding labels: the --label-prefix of the sharder.")
 	flags.StringVar(&o.sharderNamespace, "sharder-namespace", "sharder-system", "Namespace of the sharder, whose objects are not shared out by default.")

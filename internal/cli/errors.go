@@ -57,11 +57,11 @@ func telling(err error) error {
 	return trouble{err}
 }
 
-// ofRings is an error of a command about rings, which takes other rights than the rest.
-type ofRings struct{ error }
+// ringsError is an error of a command about rings, which takes other rights than the rest.
+type ringsError struct{ error }
 
 // Unwrap returns what went wrong.
-func (o ofRings) Unwrap() error { return o.error }
+func (o ringsError) Unwrap() error { return o.error }
 
 func codeOf(err error) int {
 	if err == nil {
@@ -80,7 +80,7 @@ func codeOf(err error) int {
 // withAdvice adds what to do to errors that come from outside.
 func withAdvice(err error) error {
 	_, isNetwork := errors.AsType[*net.OpError](err)
-	_, isOfRings := errors.AsType[ofRings](err)
+	_, isOfRings := errors.AsType[ringsError](err)
 	switch {
 	case isOfRings && apierrors.IsForbidden(err):
 		return fmt.Errorf("%w\nLooking at rings needs get and list of clusterrings.sharding.nodekeeper.dev, list of leases in the namespace of the shards, and get of the object", err)

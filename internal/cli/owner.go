@@ -70,8 +70,8 @@ An object of a controlled resource follows the object that controls it.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), p, args) },
 	}
-	o.Flags.AddFlags(cmd)
-	o.ringOptions.addFlags(cmd)
+	o.AddFlags(cmd)
+	o.addRingFlags(cmd)
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "Namespace of the object, if not that of the kubeconfig's context.")
 	cmd.Flags().StringVar(&o.ring, "ring", "", "Ring to ask, if not all that have the resource.")
 	_ = cmd.RegisterFlagCompletionFunc("ring", func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -139,7 +139,7 @@ func (o *ownerOptions) run(ctx context.Context, p *plugin, args []string) error 
 func aboutObject(err error, mapping *meta.RESTMapping, namespace, name, ring string) error {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || !apierrors.IsNotFound(err) {
-		return ofRings{err}
+		return ringsError{err}
 	}
 	d := status.Status().Details
 	if d == nil || d.Name != name || d.Group != mapping.Resource.Group {

@@ -75,7 +75,7 @@ its state.`,
 		},
 	}
 	out.AddFlags(cmd)
-	o.addFlags(cmd)
+	o.addRingFlags(cmd)
 	return cmd
 }
 
@@ -211,7 +211,7 @@ func aboutRings(err error) error {
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return errors.New("the API server does not serve ClusterRings: install the sharder first (kubectl apply -f deploy/sharder/crd)")
 	}
-	return ofRings{err}
+	return ringsError{err}
 }
 
 // aboutRing is aboutRings for a command about one ring.
@@ -222,7 +222,7 @@ func aboutRing(err error, name string) error {
 		}
 		return aboutRings(err)
 	}
-	return ofRings{err}
+	return ringsError{err}
 }
 
 func isRing(e *apierrors.StatusError) bool {

@@ -101,9 +101,8 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	} {
 		addTo(root, groupAct, command(p))
 	}
-	for _, command := range []func(*plugin) *cobra.Command{newRingsCommand, newOwnerCommand} {
-		addTo(root, groupRings, command(p))
-	}
+	addTo(root, groupRings, newRingsCommand(p))
+	addTo(root, groupRings, newOwnerCommand(p))
 	root.AddCommand(newOptionsCommand(root))
 	return root
 }

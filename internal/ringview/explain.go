@@ -136,9 +136,9 @@ func (q *question) next(d handover.Decision) string {
 		}
 		return "the sharder assigns it to " + d.Shard
 	case handover.MoveChildren:
-		return fmt.Sprintf("the sharder moves the objects that it controls, and then assigns it to %s", d.Shard)
+		return "the sharder moves the objects that it controls, and then assigns it to " + d.Shard
 	case handover.Drain:
-		return fmt.Sprintf("the sharder sets the label drain to %s", d.Shard)
+		return "the sharder sets the label drain to " + d.Shard
 	case handover.Undrain:
 		return "the sharder removes the label drain: the object stays where it is"
 	case handover.Wait:

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
+	"strconv"
 
 	"k8s.io/client-go/discovery"
 
@@ -36,7 +36,7 @@ func (b *bench) profile(ctx context.Context) <-chan error {
 			done <- err
 			return
 		}
-		content, err := d.RESTClient().Get().AbsPath("/debug/pprof/profile").Param("seconds", fmt.Sprint(profileSeconds)).Do(ctx).Raw()
+		content, err := d.RESTClient().Get().AbsPath("/debug/pprof/profile").Param("seconds", strconv.Itoa(profileSeconds)).Do(ctx).Raw()
 		if err != nil {
 			done <- err
 			return

@@ -1,6 +1,8 @@
 package place
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -44,10 +46,5 @@ func Controls(main v1alpha1.Resource, kind schema.GroupKind, child v1alpha1.Grou
 	if err != nil || version.Group != kind.Group || ref.Kind != kind.Kind {
 		return false
 	}
-	for _, controlled := range main.ControlledResources {
-		if controlled == child {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(main.ControlledResources, child)
 }
