@@ -22,6 +22,7 @@ import (
 var (
 	schedules  = flag.Int("schedules", 20_000, "how many schedules TestNoScheduleBreaksAPromise explores")
 	firstSeed  = flag.Uint64("seed", 0, "the seed of the first schedule, each next one has the next seed; 0: one that changes with the commit")
+	narrowMost = flag.Int("narrow", narrowSchedules, "how many schedules of each kind TestNoNarrowScheduleBreaksAPromise explores")
 	search     = flag.Bool("search", false, "look for a schedule that finds each mutant")
 	mutantName = flag.String("mutant", "", "the mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
 )
@@ -57,6 +58,22 @@ func TestNoScheduleBreaksAPromise(t *testing.T) {
 	t.Logf("%d schedules from seed %d", *schedules, first)
 	if seed, err := explore(first, *schedules, m); err != nil {
 		t.Error(report(seed, m, *mutantName))
+	}
+}
+
+// narrowSchedules is how many schedules of each kind that finds a mutant the real rules must survive.
+const narrowSchedules = 5_000
+
+func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {
+	for name, narrow := range map[string]func(*settings){
+		"moving": moving, "stalling": stalling, "lagging": lagging, "stuck workers": stuckWorkers, "lost contracts": lostContracts, "replaced": replaced,
+		"reborn": reborn, "crashing": crashing, "cut off": cutOff, "behind": behind, "restarting": restarting, "overlap": overlap,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if seed, err := explore(seedOf(t), *narrowMost, mutant{narrow: narrow}); err != nil {
+				t.Error(report(seed, mutant{narrow: narrow}, ""))
+			}
+		})
 	}
 }
 
