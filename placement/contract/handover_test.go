@@ -286,13 +286,38 @@ func TestF12AnErrorTakesNothingAway(t *testing.T) {
 	assert.Equal(t, contract.Nothing, plan.Action)
 	assert.Equal(t, []types.UID{"u"}, plan.Read)
 
-	in.Placed = []contract.Placed{{Reference: reference("u"), Gone: true}}
-	assert.Empty(t, contract.Build(in).Contract.Entries, "F24: what is deleted is worked on no more")
-
 	broken := w.placed()
 	broken.Status.Placement = []placement.Placement{{PodName: "a", Incarnation: "A", Indexes: "x"}}
 	in.Placed = []contract.Placed{broken}
 	assert.Equal(t, contract.Nothing, contract.Build(in).Action)
+}
+
+// TestF24WhatIsDeletedIsWorkedOnNoMore once a live read has found it gone.
+func TestF24WhatIsDeletedIsWorkedOnNoMore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.decide(both(schedule.Set{0}, nil)...)
+	w.build("A")
+	in := w.input("A")
+	in.Placed = []contract.Placed{{Reference: reference("u"), Gone: true}}
+	plan := contract.Build(in)
+	require.Equal(t, contract.Update, plan.Action)
+	assert.Empty(t, plan.Contract.Entries)
+}
+
+// TestF7NothingIsAcknowledgedBeforeItWorks: a pod that has read its contract and started its workers is not done.
+func TestF7NothingIsAcknowledgedBeforeItWorks(t *testing.T) {
+	t.Parallel()
+	c := sample()
+	_, done := contract.Acknowledge(&c, "d", nil)
+	assert.False(t, done)
+	running := map[contract.Unit]contract.Work{{UID: "u1", Index: 3}: {Epoch: 17}, {UID: "u1", Index: 7}: {Epoch: 12, Working: true}, {UID: "u1", Index: 10}: {Epoch: 9, Working: true}}
+	a, done := contract.Acknowledge(&c, "d", running)
+	assert.False(t, done)
+	assert.True(t, a.Fails("u1"))
+	running[contract.Unit{UID: "u1", Index: 3}] = contract.Work{Epoch: 17, Working: true}
+	_, done = contract.Acknowledge(&c, "d", running)
+	assert.True(t, done)
 }
 
 // TestF13WhatIsStuckDelaysNothingElse: it is named, and the rest is acknowledged.

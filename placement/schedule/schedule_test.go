@@ -113,8 +113,8 @@ func TestF23ALeavingPodThatIsOpenAgainTakesWork(t *testing.T) {
 	assert.Equal(t, map[string]int32{"worker-0": 4, "worker-1": 4}, next["a"])
 }
 
-// TestNothingToDoReturnsWhatWasGiven so that a caller can tell at once.
-func TestNothingToDoReturnsWhatWasGiven(t *testing.T) {
+// TestF15NothingToDoReturnsWhatWasGiven so that a caller can tell at once, and nothing is built again for each item.
+func TestF15NothingToDoReturnsWhatWasGiven(t *testing.T) {
 	pods, items := open(3, 10), []schedule.Item{{Key: "a", Replicas: 4}, {Key: "b", Replicas: 0}}
 	now, _ := schedule.Schedule(schedule.Policy{}, pods, items, nil)
 	allocated := testing.AllocsPerRun(10, func() { schedule.Schedule(schedule.Policy{}, pods, items, now) })
@@ -132,4 +132,13 @@ func TestCorruptNumbersAreCheap(t *testing.T) {
 	assert.Equal(t, int32(5), sum(next["a"]))
 	assert.Empty(t, pending)
 	assert.Empty(t, schedule.Number(math.MaxInt32, map[string]schedule.Set{"x": {math.MaxInt32, -4}}, nil))
+}
+
+// TestF1ANewLeaderForgetsNothing: what is stored is all that Schedule needs.
+func TestF1ANewLeaderForgetsNothing(t *testing.T) {
+	t.Parallel()
+	pods, items := open(3, 10), []schedule.Item{{Key: "a", Replicas: 7}}
+	stored := schedule.Assignment{"a": {"worker-2": 7}}
+	next, _ := schedule.Schedule(schedule.Policy{}, pods, items, stored)
+	assert.Equal(t, map[string]int32{"worker-2": 7}, next["a"])
 }

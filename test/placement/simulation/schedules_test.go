@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	schedules  = flag.Int("schedules", 20_000, "how many schedules TestNoScheduleBreaksAPromise explores")
+	schedules  = flag.Int("schedules", 8_000, "how many schedules TestNoScheduleBreaksAPromise explores")
 	firstSeed  = flag.Uint64("seed", 0, "the seed of the first schedule, each next one has the next seed; 0: one that changes with the commit")
 	narrowMost = flag.Int("narrow", narrowSchedules, "how many schedules of each kind TestNoNarrowScheduleBreaksAPromise explores")
 	search     = flag.Bool("search", false, "look for a schedule that finds each mutant")
@@ -62,7 +62,7 @@ func TestNoScheduleBreaksAPromise(t *testing.T) {
 }
 
 // narrowSchedules is how many schedules of each kind that finds a mutant the real rules must survive.
-const narrowSchedules = 5_000
+const narrowSchedules = 1_500
 
 func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {
 	for name, narrow := range map[string]func(*settings){
