@@ -33,7 +33,7 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	// Libraries also return the errors that they log.
 	logf.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	root := NewCommand(streams)
+	root := NewCommand(streams) //nolint:contextcheck // completion has the context of its command
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil || errors.Is(err, errTold) {
