@@ -178,7 +178,7 @@ func (s *stage) joinShard(ctx context.Context) error {
 	}
 	s.out.Say(time.Now(), "ring", fmt.Sprintf("%d Secrets were handed over to web-3, %s after it started", after["web-3"], story.InSeconds(time.Since(begin))))
 	if after["web-0"] > before["web-0"] || after["web-2"] > before["web-2"] {
-		return fmt.Errorf("Secrets have moved between other shards: %v before, %v after", before, after)
+		return fmt.Errorf("shards that were there before have exchanged Secrets: %v before, %v after", before, after)
 	}
 	return s.show(ctx)
 }

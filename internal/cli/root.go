@@ -34,7 +34,7 @@ type plugin struct {
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	logf.SetLogger(logr.Discard()) // libraries also return the errors that they log
 	klog.SetLogger(logr.Discard()) // see logLibraries
-	root := NewCommand(streams)
+	root := NewCommand(streams) //nolint:contextcheck // completion has the context of its command
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil || errors.Is(err, errTold) {
