@@ -39,35 +39,49 @@ func (c *cluster) outcomeOf(t *testing.T, n *corev1.Node, all []txn.Transaction)
 	}
 }
 
-// rendezvous holds the creation of each record until a number of processors want to create it.
+// rendezvous holds the creation of each record until a number of processors want to create it. It does
+// not hold later attempts.
 type rendezvous struct {
 	namespace string
 	size      int
 
 	mu   sync.Mutex
-	here map[string]*sync.WaitGroup // by node
+	here map[string]*meeting // by node
+}
+
+// meeting is where the processors wait for each other.
+type meeting struct {
+	missing  int
+	complete chan struct{} // closed when nobody is missing
 }
 
 // Do makes the call.
 func (r *rendezvous) Do(ctx context.Context, call faults.Call, next func(context.Context) error) error {
 	if call.Verb == faults.Create && call.Kind == "ConfigMap" && call.Namespace == r.namespace {
-		r.at(call.Name).Wait()
+		select {
+		case <-r.at(call.Name):
+		case <-ctx.Done():
+		}
 	}
 	return next(ctx)
 }
 
-func (r *rendezvous) at(node string) *sync.WaitGroup {
+// at counts an arrival, and returns a channel that is closed when all have arrived.
+func (r *rendezvous) at(node string) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.here[node] == nil {
+	m := r.here[node]
+	if m == nil {
 		if r.here == nil {
-			r.here = map[string]*sync.WaitGroup{}
+			r.here = map[string]*meeting{}
 		}
-		r.here[node] = &sync.WaitGroup{}
-		r.here[node].Add(r.size)
+		m = &meeting{missing: r.size, complete: make(chan struct{})}
+		r.here[node] = m
 	}
-	r.here[node].Done()
-	return r.here[node]
+	if m.missing--; m.missing == 0 {
+		close(m.complete)
+	}
+	return m.complete
 }
 
 // outcomes plays histories to processors that do not keep each other out, and returns what they
