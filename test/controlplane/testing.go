@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -15,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// cleanupTimeout is for one request of a test that is over.
-const cleanupTimeout = 5 * time.Second
+// cleanupTimeout is for one request of a test that is over. A machine that is busy is no reason to fail.
+const cleanupTimeout = time.Minute
 
 // Run is what a package's TestMain calls: it starts a control plane, hands it to use, runs the tests, stops the
 // control plane, and returns the exit code. A process that runs no tests, because it lists them or is a fuzzing worker,
@@ -41,6 +43,18 @@ func RunWith(m *testing.M, o Options, use func(*ControlPlane)) int {
 		return 1
 	}
 	return code
+}
+
+// Parallel makes at least n tests of a package run at a time, unless the command line says how many: most of
+// the time they wait. Call it before the tests run.
+func Parallel(n int) error {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return nil
+	}
+	return flag.Set("test.parallel", strconv.Itoa(max(n, runtime.GOMAXPROCS(0))))
 }
 
 // Namespace creates a namespace with a generated name and returns the name. It is deleted when the test is over, but

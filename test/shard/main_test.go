@@ -2,12 +2,9 @@ package shard
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -34,6 +31,8 @@ const (
 
 	// longLease is for shards that must not die in a test, also if the machine stands still for half a minute.
 	longLease = time.Minute
+	// parallel is how many tests run at a time.
+	parallel = 6
 )
 
 // shared is an API server with an audit log of all writes and with one sharder, for all tests: rings are cluster-scoped, so every sharder works on
@@ -46,11 +45,10 @@ var (
 
 func TestMain(m *testing.M) {
 	logf.SetLogger(logr.Discard())
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "12") // it exists: most of the time, each of the tests waits
-	}
 	dir, err := os.MkdirTemp("", "nodekeeper-shard-")
+	if err == nil {
+		err = controlplane.Parallel(parallel)
+	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(auditPolicy), 0o600)
 	}

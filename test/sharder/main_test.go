@@ -34,6 +34,8 @@ const (
 	prefix           = v1alpha1.DefaultPrefix
 	// stopTimeout is less than the grace period of a pod.
 	stopTimeout = 25 * time.Second
+	// parallel is how many tests run at a time.
+	parallel = 4
 )
 
 // shared is an API server with one sharder, for the tests that need no more than that. Rings are cluster-scoped, so every sharder works on all of
@@ -45,6 +47,10 @@ var (
 
 func TestMain(m *testing.M) {
 	logf.SetLogger(logr.Discard())
+	if err := controlplane.Parallel(parallel); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(controlplane.Run(m, func(c *controlplane.ControlPlane) {
 		shared = c
 		if err := prepare(c); err != nil {
