@@ -103,8 +103,8 @@ func encodeShares(prefix string, shares []Placement, into map[string]string) {
 	}
 }
 
-// Decode returns the status that is in annotations. It guesses nothing: a number that is none, a share
-// without a name or a number, and a gap between the numbers of shares are errors.
+// Decode returns the status that is in annotations. It guesses nothing: a malformed number, a share without
+// the name of its pod or its number of virtual replicas, and a gap between the numbers of shares are errors.
 func (a Annotations) Decode(annotations map[string]string) (Status, error) {
 	var s Status
 	for key, set := range map[string]func(int64){
@@ -139,7 +139,7 @@ func decodeShares(annotations map[string]string, prefix string) ([]Placement, er
 		place, _, isField := strings.Cut(rest, ".")
 		i, err := parse(place, math.MaxInt32-1)
 		if err != nil || !isField {
-			return nil, malformed(key, errors.New("no number of a share"))
+			return nil, malformed(key, errors.New("the number of a share is missing or malformed"))
 		}
 		count = max(count, int(i)+1)
 	}
@@ -199,7 +199,7 @@ func number(n int64) string { return strconv.FormatInt(n, 10) }
 func parse(text string, most int64) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > most || number(n) != text {
-		return 0, fmt.Errorf("%q is no number from 0 to %d", text, most)
+		return 0, fmt.Errorf("%q is not a number from 0 to %d", text, most)
 	}
 	return n, nil
 }

@@ -47,16 +47,16 @@ type Status struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// DefaultReplicas is how many virtual replicas a resource wants that does not say it.
+// DefaultReplicas is how many virtual replicas a resource wants that does not say how many.
 const DefaultReplicas = 1
 
-// ErrInvalidReplicas is returned for a number of virtual replicas that is none. The last decision
-// stays as it is then.
+// ErrInvalidReplicas is returned for a number of virtual replicas that is negative or malformed. The last
+// decision stays as it is then.
 var ErrInvalidReplicas = errors.New("invalid number of virtual replicas")
 
-// Wanted returns how many virtual replicas are to be placed: as many as are desired, at most
-// as many as the limit allows. It reports whether the limit is lower; what is above it is not
-// pending. nil counts as [DefaultReplicas].
+// Wanted returns how many virtual replicas to place: the desired number, at most the limit. It reports
+// whether the limit is lower; virtual replicas above it are not pending. If desired is nil, it counts as
+// [DefaultReplicas].
 func Wanted(desired, most *int32) (n int32, limited bool, err error) {
 	n = DefaultReplicas
 	if desired != nil {

@@ -1,5 +1,5 @@
 // Command example-checksum is a sharded controller: its replicas share out the Secrets of a cluster, and
-// keep the checksums of each in a ConfigMap. See docs/sharding/tutorial.md.
+// keep the checksums of each Secret in a ConfigMap. See docs/sharding/tutorial.md.
 package main
 
 import (

@@ -16,7 +16,7 @@ import (
 )
 
 // reconciler keeps the checksums of each Secret in a ConfigMap that the Secret controls. It does not know
-// that it is one of several.
+// that its controller is sharded.
 type reconciler struct {
 	client  client.Client
 	work    time.Duration

@@ -1,5 +1,4 @@
-// Command sharder spreads the objects of controllers over the replicas of these, their shards. See
-// docs/sharding.
+// Command sharder spreads the objects of each controller over its replicas, the shards. See docs/sharding.
 package main
 
 import (

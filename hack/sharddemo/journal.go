@@ -35,8 +35,8 @@ func monotonic() (int64, error) {
 	return now.Nano(), nil
 }
 
-// spansOf reads a journal, and returns the times in which each object was reconciled, by uid, in order. What a shard had begun when it
-// was killed ends with it.
+// spansOf reads a journal, and returns the times in which each object was reconciled, by uid, in order. Work of a shard that was killed
+// ends with the shard.
 func spansOf(journal io.Reader, killed map[string]int64) (map[string][]span, error) {
 	type work struct{ shard, uid string }
 	open, all := map[work]span{}, map[string][]span{}

@@ -16,7 +16,7 @@ import (
 const (
 	// readyTimeout is for one program.
 	readyTimeout = 30 * time.Second
-	// stopTimeout is longer than the five seconds in which the programs are to end.
+	// stopTimeout is longer than the five seconds in which the programs must end.
 	stopTimeout = 10 * time.Second
 )
 

@@ -24,7 +24,7 @@ type ringOptions struct{ prefix, sharderNamespace string }
 
 func (o *ringOptions) addRingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.prefix, "label-prefix", string(v1alpha1.DefaultPrefix), "Prefix of sharding labels: the --label-prefix of the sharder.")
+	flags.StringVar(&o.prefix, "label-prefix", string(v1alpha1.DefaultPrefix), "Prefix of sharding labels. Rings of --compat=timebertt have their own.")
 	flags.StringVar(&o.sharderNamespace, "sharder-namespace", "sharder-system", "Namespace of the sharder, whose objects are not shared out by default.")
 }
 

@@ -35,13 +35,13 @@ func newExplainCommand(p *plugin) *cobra.Command {
 	var out output.Flags
 	cmd := &cobra.Command{
 		Use:   "explain NODE",
-		Short: "Tell what happened to a node, and why it does not have its labels",
-		Long: `Tell what happened to a node, the oldest first: from the Node, its record, its
-transactions and the events of nodekeeper. Then say of each label that is not on
-the Node as it is saved why that is so, and what is being waited for.
+		Short: "Explain what happened to a node, and why it does not have its labels",
+		Long: `Explain what happened to a node, oldest first: from the Node, its record, its
+transactions and the events of nodekeeper. Then explain each label that differs
+between the Node and its record, and why pending transactions still wait.
 
 The story has gaps: a record holds only the last state that was saved, and the
-API server deletes events after an hour, unless it is told otherwise.`,
+API server deletes events after an hour by default.`,
 		Example: `  # why does node-1 not have its labels?
   kubectl nodekeeper explain node-1`,
 		Args:              oneNode,

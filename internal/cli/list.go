@@ -54,7 +54,7 @@ func newListCommand(p *plugin) *cobra.Command {
 
 The state of a node is one of
   live         it has its labels, and they are on record
-  restoring    it is back, and is to get its saved labels
+  restoring    it is back, and does not have its saved labels yet
   away         there is no such node, but its labels are saved
   never-seen   nothing is saved of it
   unreadable   its record cannot be read: correct or forget it

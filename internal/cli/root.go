@@ -59,8 +59,8 @@ This plugin shows what is saved, what is pending, and what will happen when a
 node comes back; and it saves, restores, edits and moves saved labels by hand,
 in the way nodekeeper itself does.
 
-Of the sharder, which spreads the objects of a controller over its replicas, it
-shows the rings, their shards, and which shard has an object and why.
+It also shows the rings of the sharder, which spreads the objects of a controller
+over its replicas: their shards, and which shard has an object and why.
 
 The exit code is 2 if the command line is wrong; nothing was done then.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl nodekeeper"},

@@ -13,7 +13,7 @@ type State string
 const (
 	// Live: there is a Node, and it has its labels: they are on record.
 	Live State = "live"
-	// Restoring: there is a Node that is to get its saved labels back, and has not yet.
+	// Restoring: there is a Node that does not have its saved labels yet.
 	Restoring State = "restoring"
 	// Away: there is no Node, but a record.
 	Away State = "away"

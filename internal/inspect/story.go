@@ -37,9 +37,9 @@ type Story struct {
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// Story returns what happened to a node. What the Node and the record say of the past is overwritten by
-// what comes later, and events are deleted after an hour or so: it is never complete. Times have
-// seconds, so what happened within one can be in any order.
+// Story returns what happened to a node. It is never complete: the Node and the record hold only their last
+// states, and the API server deletes events after an hour or so. Times have a resolution of a second, so
+// moments within one second can be in any order.
 func (c *Cluster) Story(ctx context.Context, n *Node, policy labels.Policy) (*Story, error) {
 	s := &Story{Moments: append(n.nodeMoments(), n.recordMoments()...)}
 	s.Moments = append(s.Moments, n.transactionMoments(policy)...)
@@ -202,8 +202,9 @@ func valueOf(all map[string]string, key string) *string {
 	return nil
 }
 
-// whyDiffers says why a label is not as it is saved. Goal are the labels of the restore that is
-// pending; the last arguments say whether it was, and is, the word of the machine's agents alone.
+// whyDiffers says why a label is not as it is saved. Goal are the labels of the pending restore. The last
+// arguments say whether only the agents of the former machine had set the label, and whether only those of
+// this machine have.
 func whyDiffers(l *LabelReason, goal map[string]string, policy labels.Policy, was, is bool) string {
 	after := valueOf(goal, l.Key)
 	switch {

@@ -22,8 +22,9 @@ type Cluster struct {
 	Client client.Reader
 	// Mapper knows the resources of the API server. Only Owners asks it.
 	Mapper meta.RESTMapper
-	// Prefix is that of the keys of labels, and SharderNamespace is the namespace of the sharder, whose
-	// objects are not shared out by default.
+	// Prefix is that of the keys of labels, except in rings whose shards are in any namespace: these have
+	// [v1alpha1.TimeberttPrefix]. SharderNamespace is the namespace of the sharder, whose objects are not
+	// shared out by default.
 	Prefix           v1alpha1.Prefix
 	SharderNamespace string
 }
@@ -113,18 +114,26 @@ func ResourceName(r v1alpha1.GroupResource) string {
 	return r.Resource + "." + r.Group
 }
 
+// prefixOf returns the prefix of the keys of a ring.
+func (c *Cluster) prefixOf(ring *v1alpha1.ClusterRing) v1alpha1.Prefix {
+	if ring.Spec.Shards.Namespace == v1alpha1.AnyNamespace {
+		return v1alpha1.TimeberttPrefix
+	}
+	return c.Prefix
+}
+
 // leases returns the Leases of the shards of a ring, by name.
 func (c *Cluster) leases(ctx context.Context, ring *v1alpha1.ClusterRing) (map[string]*coordinationv1.Lease, error) {
 	namespace := ring.Spec.Shards.Namespace
-	if namespace == "*" {
-		namespace = ""
+	if namespace == v1alpha1.AnyNamespace {
+		namespace = metav1.NamespaceAll
 	}
 	all := map[string]*coordinationv1.Lease{}
 	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &coordinationv1.LeaseList{} }, namespace,
 		func(l *coordinationv1.Lease) error {
 			all[l.Name] = l
 			return nil
-		}, client.MatchingLabels{c.Prefix.RingLabel(): ring.Name})
+		}, client.MatchingLabels{c.prefixOf(ring).RingLabel(): ring.Name})
 	if err != nil {
 		return nil, fmt.Errorf("listing the Leases of the shards in namespace %q: %w", ring.Spec.Shards.Namespace, err)
 	}

@@ -281,8 +281,8 @@ func (q *question) isSelected(ctx context.Context) (bool, error) {
 	return selection.Selects(resource, m.Namespace, m.Name), nil
 }
 
-func (q *question) shardLabel() string { return q.c.Prefix.ShardLabel(q.ring.Name) }
-func (q *question) drainLabel() string { return q.c.Prefix.DrainLabel(q.ring.Name) }
+func (q *question) shardLabel() string { return q.c.prefixOf(q.ring).ShardLabel(q.ring.Name) }
+func (q *question) drainLabel() string { return q.c.prefixOf(q.ring).DrainLabel(q.ring.Name) }
 
 // value returns the value of a label, nil if it is missing.
 func value(all map[string]string, key string) *string {

@@ -68,21 +68,21 @@ func (c *Cluster) Ring(ctx context.Context, name string) (*Ring, error) {
 		r.LeasesProblem = err.Error()
 	}
 	for _, m := range stored.Status.Members {
-		r.Members = append(r.Members, c.member(m, leases[m.Name]))
+		r.Members = append(r.Members, memberOf(m, leases[m.Name], c.prefixOf(stored)))
 	}
 	return r, nil
 }
 
 func byType(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) }
 
-// member returns a shard with what its Lease says, which may be nil.
-func (c *Cluster) member(m v1alpha1.Member, l *coordinationv1.Lease) Member {
+// memberOf returns a shard with what its Lease says, which may be nil. The keys on the Lease have the prefix.
+func memberOf(m v1alpha1.Member, l *coordinationv1.Lease, prefix v1alpha1.Prefix) Member {
 	shown := Member{Name: m.Name, State: m.State, Slots: m.Slots, Share: float64(m.Slots) * 100 / slots.Count}
 	if l == nil {
 		return shown
 	}
-	shown.Since = setAt(l, c.Prefix.StateLabel())
-	shown.JoinedAt, shown.RenewedAt, shown.Protocol = l.Spec.AcquireTime, l.Spec.RenewTime, l.Annotations[c.Prefix.ProtocolAnnotation()]
+	shown.Since = setAt(l, prefix.StateLabel())
+	shown.JoinedAt, shown.RenewedAt, shown.Protocol = l.Spec.AcquireTime, l.Spec.RenewTime, l.Annotations[prefix.ProtocolAnnotation()]
 	if shown.JoinedAt == nil {
 		shown.JoinedAt = &metav1.MicroTime{Time: l.CreationTimestamp.Time}
 	}

@@ -41,9 +41,9 @@ func Adopt(a Ack) (last int64, first Ack) {
 	return a.Generation - 1, first
 }
 
-// Apply tells what a pod has to stop: what runs and is not listed with the same epoch; and what it
-// has to start: what is listed and of which nothing runs. What is listed with another epoch than it
-// runs with has to be stopped first. Both are in order.
+// Apply returns what a pod must stop, which is what runs and is not listed with the same epoch, and what it
+// must start, which is what is listed and does not run. If a virtual replica is listed with another epoch
+// than it runs with, it is in stop only: call Apply again when it has stopped. Both are sorted.
 func Apply(c *Contract, running map[Unit]Work) (stop, start []Unit) {
 	for u, w := range running {
 		if epoch, lists := c.Entry(u.UID).Lists(u.Index); !lists || epoch != w.Epoch {

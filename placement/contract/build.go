@@ -18,7 +18,7 @@ type Placed struct {
 	// Generation is that of the resource, Of how many virtual replicas it has.
 	Generation int64
 	Of         int32
-	// Payload is JSON, or nil for none. What is no JSON is left out.
+	// Payload is JSON, or nil for none. A payload that is not JSON is left out.
 	Payload json.RawMessage
 	// Status is the decision.
 	Status placement.Status
@@ -37,7 +37,7 @@ type Input struct {
 	// View is the pod's contract and acknowledgement.
 	View *View
 	// Placed are the resources whose decision names the incarnation, and those that the contract
-	// has entries of. What is missing is taken for unknown, not for gone.
+	// has entries of. A resource that is missing here counts as unknown, not as gone.
 	Placed []Placed
 	// Overlap lets the former owner work until the new one does.
 	Overlap bool

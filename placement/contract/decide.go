@@ -107,9 +107,9 @@ func (l *ledger) placements(sets map[string]schedule.Set, since map[string]int64
 // ended, the new owner leaves releasing, and since of all of them is the new number. The number is
 // above that of now and above floor, the highest decision and epoch that contracts have of the resource.
 //
-// An incarnation that has ended never becomes an owner; what it owns it may keep until the pod is back or its
-// work moves. Of an index that two shares have, the first
-// counts. If nothing changes, Decide returns now and false.
+// An incarnation that has ended never becomes an owner. It may keep what it owns until its pod is back or its
+// work moves. If two shares have an index, the first one gets it. If nothing changes, Decide returns now and
+// false.
 func Decide(now placement.Status, want []Share, ended func(incarnation string) bool, floor int64) (next placement.Status, changed bool, err error) {
 	l, err := read(&now)
 	if err != nil {

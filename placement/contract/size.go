@@ -9,7 +9,7 @@ const MaxBytes = 900 << 10
 const bytesPerIndex = len(`"2147483647":9223372036854775807,`)
 
 // Bytes returns an upper bound for the size of an entry that lists at most so many indexes. It is the
-// Bytes of the item that is scheduled. What is more than [MaxBytes] is never placed.
+// Bytes of the item that is scheduled. An item above [MaxBytes] is never placed.
 func (p *Placed) Bytes(most int32) int {
 	const number = int64(^uint64(0) >> 1)
 	e := Entry{Reference: p.Reference, Generation: number, Decision: number, Changed: number, Of: p.Of, Payload: p.Payload}

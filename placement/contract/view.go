@@ -79,8 +79,8 @@ func (v *View) entryOf(uid types.UID, incarnation string, since int64) *Entry {
 	return e
 }
 
-// Acknowledged reports whether the incarnation of a share has acknowledged all of it. What it says
-// about workers that stop or fail is another matter: see [View.Works].
+// Acknowledged reports whether the incarnation of a share has acknowledged all of it. Workers that stop or
+// fail do not matter here: see [View.Works].
 func (v *View) Acknowledged(uid types.UID, share *placement.Placement) bool {
 	set, err := share.Set()
 	e := v.entryOf(uid, share.Incarnation, share.Since)

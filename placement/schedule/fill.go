@@ -168,7 +168,7 @@ func down(heap []int, i int, isBetter func(a, b int) bool) {
 	}
 }
 
-// pop removes the first element. The one that takes its place has to go down.
+// pop removes the first element. The caller must call down for the one that takes its place.
 func pop(heap []int) []int {
 	last := len(heap) - 1
 	heap[0] = heap[last]

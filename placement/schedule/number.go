@@ -7,9 +7,9 @@ import (
 
 // Number deals out the indexes 0 to replicas-1, so that each pod has as many as next says and keeps
 // as many of its own as it can. Of now it drops indexes that are out of range, and of duplicates all
-// but that of the first pod by name. A pod with more than its count gives up its highest. What is
-// free goes to the pods by name, lowest first, until there is none left. A pod without indexes is not
-// in the result.
+// but that of the first pod by name. A pod with more than its count gives up its highest. The
+// free indexes go to the pods by name, lowest first, until none is left. A pod without indexes is not in
+// the result.
 func Number(replicas int32, now map[string]Set, next map[string]int32) map[string]Set {
 	replicas = max(replicas, 0)
 	names := slices.Sorted(maps.Keys(next))

@@ -52,7 +52,7 @@ type Pod struct {
 	Room int
 }
 
-// Item has Replicas virtual replicas that are to be placed. Keys are unique.
+// Item has Replicas virtual replicas to place. Keys are unique.
 type Item struct {
 	Key string
 	// Replicas below 0 counts as 0.

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// drainPriority puts hand-overs before work: with a long queue, the sharder would take this shard for
-// stuck.
+// drainPriority puts hand-overs before work: behind a long queue, a hand-over would exceed the drain
+// timeout.
 const drainPriority = 1000
 
 // Builder builds a controller that works on the objects of this shard only. Its methods are those of
@@ -133,7 +133,7 @@ func (b *Builder) Complete(r reconcile.Reconciler) error {
 func (b *Builder) Build(r reconcile.Reconciler) (controller.Controller, error) {
 	switch {
 	case r != nil && b.options.Reconciler != nil:
-		return nil, errors.New("reconciler was set via WithOptions() and via Build() or Complete()")
+		return nil, errors.New("two reconcilers are set: one by WithOptions, and one by Build or Complete")
 	case r == nil:
 		r = b.options.Reconciler
 	}
@@ -150,7 +150,7 @@ func (b *Builder) Build(r reconcile.Reconciler) (controller.Controller, error) {
 // sharded returns the reconciler that answers the sharder, and makes the controller hear it.
 func (b *Builder) sharded(r reconcile.Reconciler) (reconcile.Reconciler, error) {
 	if b.main == nil {
-		return nil, errors.New("a sharded controller needs For: it says of which objects the requests are")
+		return nil, errors.New("a sharded controller needs For, which names the kind of its main objects")
 	}
 	main, err := b.project(cached{b.main, b.isMetadata})
 	if err != nil {

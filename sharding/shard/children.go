@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// childrenPeriod is how often to look whether the caches have the children of an object.
+	// childrenPeriod is the time between two checks whether the caches have the children of an object.
 	childrenPeriod = 50 * time.Millisecond
-	// childrenTimeout bounds that: a kind may have no cache that ever shows them.
+	// childrenTimeout bounds the wait for children: a kind may have no cache that ever shows them.
 	childrenTimeout = 30 * time.Second
-	// listAfter is when to ask the API server for the children: the one that the note is about can be gone
-	// before a cache was filled.
+	// listAfter is how long to wait before the children are listed from the API server: the child that
+	// the note is about may have been deleted before a cache was filled.
 	listAfter = 2 * time.Second
 )
 
@@ -41,7 +41,7 @@ type view struct {
 	heard *progress
 }
 
-// add notes that objects of a kind are cached by the type of an object.
+// add notes that objects of a kind are cached as the type of this object.
 func (c *caches) add(kind schema.GroupKind, object client.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,9 +104,9 @@ func (p *progress) at(namespace string) string {
 	return p.seen[namespace]
 }
 
-// missingChildren returns what the caches have not seen yet of the children of an object that a note of
-// the sharder names, "" if nothing is missing. Kinds that this shard does not cache do not matter, and a
-// note that cannot be read names none: somebody has edited it.
+// missingChildren returns what the caches lack of the children of an object, which a note of the sharder
+// names, or "" if they lack nothing. It ignores kinds that this shard does not cache, and a note that
+// cannot be read: somebody has edited it.
 func (r *reconciler) missingChildren(ctx context.Context, main client.Object, note string, waited time.Duration) string {
 	var versions map[string]string
 	if json.Unmarshal([]byte(note), &versions) != nil {
@@ -115,7 +115,7 @@ func (r *reconciler) missingChildren(ctx context.Context, main client.Object, no
 	for resource, version := range versions {
 		kind, err := r.mapper.KindFor(schema.ParseGroupResource(resource).WithVersion(""))
 		if err != nil {
-			continue // it is served no more
+			continue // it is no longer served
 		}
 		for _, v := range r.shard.caches.of(kind.GroupKind()) {
 			if missing := r.missingIn(ctx, v, main, version, waited); missing != "" {
@@ -126,7 +126,7 @@ func (r *reconciler) missingChildren(ctx context.Context, main client.Object, no
 	return ""
 }
 
-// missingIn returns what one cache has not seen yet of the children of an object.
+// missingIn returns what one cache lacks of the children of an object.
 func (r *reconciler) missingIn(ctx context.Context, v *view, main client.Object, version string, waited time.Duration) string {
 	informer, err := r.informers.GetInformer(ctx, v.object, cache.BlockUntilSynced(false))
 	if err != nil {

@@ -130,7 +130,8 @@ func (s *Shard) listOf(m *mainKind) (client.ObjectList, error) {
 	return listOf(s.mgr.GetScheme(), m.kind, m.object)
 }
 
-// count returns how many main objects this shard has, as its caches show them.
+// count returns how many main objects this shard has, as its caches show them. It has no context: the
+// registry of metrics calls it.
 func (s *Shard) count() float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -49,7 +49,7 @@ func (s *Shard) begin(ctx context.Context) {
 	s.right.begin()
 }
 
-// hasObjects reports whether main objects have the label of this shard, or nobody knows.
+// hasObjects reports whether main objects have the label of this shard. It assumes so after an error.
 func (s *Shard) hasObjects(ctx context.Context) bool {
 	own := client.MatchingLabels{s.options.LabelPrefix.ShardLabel(s.options.Ring): s.options.Name}
 	for _, m := range s.reconciled() {

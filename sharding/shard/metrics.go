@@ -33,7 +33,8 @@ func newObservations(ring string, objects func() float64) *observations {
 	}
 }
 
-// registered registers a metric, or returns the one that is registered by its name.
+// registered registers a metric, or returns the one that is registered by its name. After any other error,
+// which a metric of the program with this name causes, the shard works, and its metric is not served.
 func registered[T prometheus.Collector](c T) T {
 	err := metrics.Registry.Register(c)
 	if are, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {

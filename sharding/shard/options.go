@@ -21,7 +21,7 @@ import (
 const (
 	// namespaceFile is where a pod finds the namespace of its service account.
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-	// sharderName is who holds the Lease of a shard that is dead.
+	// sharderName is the holder of the Lease of a dead shard.
 	sharderName = "sharder"
 	// defaultLeaveTimeout leaves ten seconds of the grace period of a pod, 30 seconds by default, to
 	// reconcilers that are at work and to the release of the Lease.
@@ -48,14 +48,14 @@ type Options struct {
 	// LeaveTimeout bounds how long a shard that is told to end waits until its objects have moved. Zero:
 	// 20 seconds. The grace period of its pod should be at least ten seconds longer.
 	LeaveTimeout time.Duration
-	// LabelPrefix is the prefix of all sharding labels, as the sharder has it. Empty:
-	// [v1alpha1.DefaultPrefix].
+	// LabelPrefix is the prefix of all sharding labels and annotations, the same as that of the sharder.
+	// Empty: [v1alpha1.DefaultPrefix].
 	LabelPrefix v1alpha1.Prefix
 	// Standalone makes this process work on all objects, without a ring and without a Lease. Run only one
 	// replica then, or use leader election.
 	Standalone bool
-	// Acknowledged is called after this shard has given an object away, which it does not work on any
-	// more. Nil: nothing is called. It may be called by several goroutines at once.
+	// Acknowledged is called after this shard has given an object away and no longer works on it. Nil:
+	// nothing is called. Several goroutines can call it at once.
 	Acknowledged func(Acknowledgement)
 }
 

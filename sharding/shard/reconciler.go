@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// retryPeriod is when to look again at an object of which the cache is behind, or that must be given away
-// and is still worked on.
+// retryPeriod is the delay after which an object is requeued because the cache is behind, or because the
+// shard must give it away and still works on it.
 const retryPeriod = 100 * time.Millisecond
 
 // reconciler answers the sharder, and lets another reconciler work on what is this shard's.
@@ -41,8 +41,8 @@ type reconciler struct {
 	inner     reconcile.Reconciler
 }
 
-// Reconciler returns a reconciler that answers the sharder about objects of one kind, and else lets inner
-// reconcile those of this shard. Kind is an object of the type by which they are cached. NewManager must
+// Reconciler returns a reconciler that answers the sharder about objects of one kind, and otherwise lets
+// inner reconcile those of this shard. Kind is an object of the type by which they are cached. NewManager must
 // have been called. [Builder] makes a controller of it; one that you make yourself must not need leader
 // election, and must enqueue every object whose label says that the sharder wants to move it.
 func (s *Shard) Reconciler(kind client.Object, inner reconcile.Reconciler) (reconcile.Reconciler, error) {
@@ -207,8 +207,8 @@ func (r *reconciler) giveAway(ctx context.Context, key client.ObjectKey) (reconc
 	return reconcile.Result{}, nil
 }
 
-// awaitChildren returns when to look again whether the caches have the children of an object that has
-// moved to this shard, zero if they have, or if that takes too long.
+// awaitChildren returns the delay before the next check whether the caches have the children of an object
+// that has moved to this shard. It is zero if they have them, or if that takes too long.
 func (r *reconciler) awaitChildren(ctx context.Context, key client.ObjectKey, object client.Object) time.Duration {
 	note := object.GetAnnotations()[r.shard.options.LabelPrefix.ChildrenAnnotation(r.shard.options.Ring)]
 	if note == "" {
@@ -291,7 +291,7 @@ func listOf(scheme *runtime.Scheme, kind schema.GroupVersionKind, object client.
 	}
 	typed, ok := list.(client.ObjectList)
 	if !ok {
-		return nil, fmt.Errorf("%T is no list", list)
+		return nil, fmt.Errorf("%T is not a list of objects", list)
 	}
 	return typed, nil
 }

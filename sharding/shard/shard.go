@@ -80,8 +80,8 @@ func New(cfg *rest.Config, o Options) (*Shard, error) {
 	return s, nil
 }
 
-// renewDeadline returns for how long a shard may act after it sent a renewal. The sharder moves its
-// objects at the earliest after three times as long.
+// renewDeadline returns for how long a shard may act after it sent a renewal. The sharder waits three times
+// as long before it moves the objects of a silent shard.
 func renewDeadline(duration time.Duration) time.Duration { return duration * 2 / 3 }
 
 // renewed notes that a renewal is stored.
@@ -103,9 +103,9 @@ func (s *Shard) since() string {
 }
 
 // NewManager returns a manager whose caches of the shard's Kinds hold only the objects of this shard, and
-// whose client is fenced: writes wait until the shard holds its Lease, and nothing is sent when it has
-// lost it. Options work as usual otherwise; leader election, too, for controllers that
-// are not sharded.
+// whose client is fenced: writes wait until the shard holds its Lease, and it sends nothing once the shard
+// has lost the Lease. All other options work as usual, among them leader election for controllers that are
+// not sharded. Call NewManager once.
 //
 // Start keeps the Lease. When its context ends, the shard asks the sharder to move its objects, goes on
 // with those that it still has, ends the controllers when none is left or after LeaveTimeout, and

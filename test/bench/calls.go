@@ -48,7 +48,7 @@ func (c *cluster) calls(ctx context.Context) (calls, error) {
 
 // callsOf returns how many requests were answered, whatever the answer was.
 //
-// Who asked is not in the metrics. It needs not be: the user creates and deletes Nodes, which nodekeeper never does, and the
+// The metrics do not say who asked. They need not: the user creates and deletes Nodes, which nodekeeper never does, and the
 // observer only watches. Watches are left out: the API server counts one when it ends.
 func callsOf(families map[string]*dto.MetricFamily) calls {
 	all := calls{}

@@ -13,7 +13,7 @@ var (
 	// planes has the API servers of all tests that need no fresh one.
 	planes controlplane.Pool
 	// update has what the tests see taken for right.
-	update = flag.Bool("update", false, "write the golden files and the sessions of docs/cli anew")
+	update = flag.Bool("update", false, "rewrite the golden files and the sessions of docs/cli")
 )
 
 func TestMain(m *testing.M) {

@@ -77,8 +77,8 @@ var (
 	errJournal = errors.New("a journal makes no sense")
 )
 
-// spans returns the work in a journal. What had begun when its process was killed ended then. What had begun when its process was stopped for long
-// ended then, too: it cannot send anything when it wakes up, which the audit log shows.
+// spans returns the work in a journal. Work that had begun when its process was killed, or was stopped for long, ended then: a stopped process
+// cannot send anything when it wakes up, which the audit log shows.
 func (p *process) spans() ([]span, error) {
 	var all []span
 	open := map[string]span{}

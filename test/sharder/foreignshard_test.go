@@ -181,7 +181,7 @@ func (s *shard) renew() {
 	s.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &s.name, LeaseDurationSeconds: &s.seconds, RenewTime: &now}
 }
 
-// keep renews the Lease if it is as it was last seen. Who finds it changed looks again, and is lost if somebody else holds it.
+// keep renews the Lease if it is as it was last seen. If it has changed, keep reads it again, and the shard is lost if somebody else holds it.
 func (s *shard) keep(ctx context.Context) {
 	s.renew()
 	err := s.of.Update(ctx, s.lease, client.FieldOwner("shard"))
@@ -232,7 +232,7 @@ func (r *foreignRing) reconcile(uid types.UID, by string) {
 }
 
 // TestForeignShardsRunUnmodified is R46: shards of timebertt/kubernetes-controller-sharding join, get objects in the request that creates these, give
-// them away, release their Lease and die. What of R19 to R21 needs the names of the shards' accounts, the policies do without.
+// them away, release their Lease and die. The policies do without the parts of R19 to R21 that need the names of the shards' accounts.
 func TestForeignShardsRunUnmodified(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

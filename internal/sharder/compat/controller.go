@@ -79,7 +79,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	switch {
 	case apierrors.IsInvalid(err):
 		after.set(u, metav1.ConditionFalse, invalidSpec, err.Error())
-		c.tell(u, &parsed.Status, &after)
+		c.report(u, &parsed.Status, &after)
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err):
 		return reconcile.Result{RequeueAfter: time.Second}, nil // the cache shows soon what it is now
 	case err != nil:
@@ -87,15 +87,16 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case mirror == nil:
 		after.set(u, metav1.ConditionFalse, nameConflict,
 			fmt.Sprintf("ClusterRing %s exists and does not belong to this ControllerRing: delete or rename one of them", u.GetName()))
-		c.tell(u, &parsed.Status, &after)
+		c.report(u, &parsed.Status, &after)
 	default:
 		after = observed(u, &parsed.Status, mirror)
 	}
-	return reconcile.Result{RequeueAfter: c.again(mirror)}, c.store(ctx, u, &parsed.Status, &after)
+	return reconcile.Result{RequeueAfter: c.requeueAfter(mirror)}, c.store(ctx, u, &parsed.Status, &after)
 }
 
-// again returns when to look whether the name is free, zero if there is a mirror: its events tell.
-func (c *Controller) again(mirror *v1alpha1.ClusterRing) time.Duration {
+// requeueAfter returns when to check whether the name of the mirror is free. It is zero if there is a mirror,
+// whose events requeue its ControllerRing.
+func (c *Controller) requeueAfter(mirror *v1alpha1.ClusterRing) time.Duration {
 	if mirror == nil {
 		return min(c.SyncPeriod, 10*time.Second)
 	}
@@ -126,7 +127,7 @@ func (c *Controller) mirror(ctx context.Context, u *unstructured.Unstructured, p
 	want := is.DeepCopy()
 	apply(u, parsed, want)
 	if is.DeletionTimestamp != nil || equality.Semantic.DeepEqual(is.Spec, want.Spec) && equality.Semantic.DeepEqual(is.OwnerReferences, want.OwnerReferences) {
-		return is, nil // one that is being deleted comes again when it is gone
+		return is, nil // a mirror that is being deleted is created again when it is gone
 	}
 	if err := c.Client.Patch(ctx, want, client.MergeFromWithOptions(is, client.MergeFromWithOptimisticLock{})); err != nil {
 		return nil, fmt.Errorf("updating ClusterRing %q: %w", want.Name, err)
@@ -193,8 +194,8 @@ func (c *Controller) store(ctx context.Context, u *unstructured.Unstructured, be
 	return nil
 }
 
-// tell creates an event about why a ControllerRing has no mirror, once.
-func (c *Controller) tell(u *unstructured.Unstructured, before, after *status) {
+// report creates an event that says why a ControllerRing has no mirror, unless its status says so already.
+func (c *Controller) report(u *unstructured.Unstructured, before, after *status) {
 	ready := meta.FindStatusCondition(after.Conditions, conditionReady)
 	if ready != nil && !equality.Semantic.DeepEqual(before.Conditions, after.Conditions) {
 		c.Recorder.Eventf(u, nil, corev1.EventTypeWarning, ready.Reason, "Mirror", "%s", ready.Message)

@@ -14,7 +14,7 @@ import (
 	"nodekeeper.dev/api/sharding/v1alpha1"
 )
 
-// Kind is the kind of ControllerRings.
+// Kind is the kind of ControllerRings. It must not be changed.
 var Kind = schema.GroupVersionKind{Group: "sharding.timebertt.dev", Version: "v1alpha1", Kind: "ControllerRing"}
 
 // newControllerRing returns an empty ControllerRing. Its Go type is not used: of all that it has, this
@@ -54,8 +54,8 @@ func parse(u *unstructured.Unstructured) (*controllerRing, error) {
 	return parsed, nil
 }
 
-// apply makes a ClusterRing the mirror of a ControllerRing. What people have set of how objects move, and
-// by which key a resource is shared out, stays.
+// apply makes a ClusterRing the mirror of a ControllerRing. It keeps what people set on the mirror: how objects
+// move, and the key of each resource.
 func apply(u *unstructured.Unstructured, of *controllerRing, mirror *v1alpha1.ClusterRing) {
 	mirror.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(u, Kind)}
 	spec := &mirror.Spec

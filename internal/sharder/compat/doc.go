@@ -1,6 +1,6 @@
 // Package compat lets shards of timebertt/kubernetes-controller-sharding run unmodified: it mirrors
-// each ControllerRing, which has no place for a table, into a ClusterRing of its name, and says in the
-// status of the one what the other's says.
+// each ControllerRing, which has no place for a table, into a ClusterRing of its name, and copies the
+// numbers of shards and the condition Ready of this mirror into the status of the ControllerRing.
 //
 // A ControllerRing and its mirror:
 //
@@ -18,6 +18,5 @@
 //	  resources: [{group: "", resource: secrets, controlledResources: [{group: "", resource: configmaps}]}]
 //	  fence: None
 //
-// What else a ClusterRing has is left to people: how objects move, and by which key they are shared
-// out.
+// People may set the other fields of the mirror: how objects move, and by which key they are shared out.
 package compat

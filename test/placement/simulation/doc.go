@@ -12,6 +12,6 @@
 // of docs/placement/design.md.
 //
 // A run is a function of a list of bytes, its choices. A seed gives the bytes. A failure is shrunk by
-// leaving bytes out, and printed as a trace. The simulation shows that it can fail: mutants are the
-// real rules with one of them broken, and each is found.
+// leaving bytes out, and printed as a trace. Mutants, which are the real rules with one of them broken, show
+// that the simulation can fail. A test names those that it does not find, and why.
 package simulation

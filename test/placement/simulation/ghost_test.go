@@ -84,8 +84,8 @@ func (g *ghost) starts(s *simulation, p *process, u contract.Unit, epoch int64) 
 	g.checkAlone(s, p, u)
 }
 
-// checkAlone: nobody else works on what a process works on. What a process does that was frozen beyond
-// its deadline is refused by the target system, since the epoch is lower.
+// checkAlone: nobody else works on what a process works on. The target system refuses a process that was frozen
+// beyond its deadline, since its epoch is lower.
 func (g *ghost) checkAlone(s *simulation, p *process, u contract.Unit) {
 	for _, other := range s.processes {
 		if other == p || !other.alive || other.frozen || other.thawing {

@@ -243,7 +243,7 @@ func (s *simulation) replace(p *process) {
 	s.world.tell("%s is replaced by %s", p, s.processes[len(s.processes)-1])
 }
 
-// thaw lets a frozen process go on. What is beyond its deadline ends within the time that workers have.
+// thaw lets a frozen process go on. Workers beyond their deadline end within the time that they have.
 func (p *process) thaw() {
 	if !p.frozen {
 		return
