@@ -120,6 +120,9 @@ func (c *children) move(ctx context.Context, b *batch) {
 		key := keyFor(r.main)
 		if r.err != nil {
 			c.of.fails(ctx, r.of, key, r.err)
+			if !r.isAfter {
+				r.of.haveScattered(uid)
+			}
 			r.of.queue.AddRateLimited(key)
 			continue
 		}
@@ -127,9 +130,7 @@ func (c *children) move(ctx context.Context, b *batch) {
 			r.of.forgetGiven(key, r.from)
 			continue
 		}
-		r.of.mu.Lock()
-		r.of.moved[uid] = moved{to: r.to, versions: r.versions}
-		r.of.mu.Unlock()
+		r.of.haveMoved(uid, r.to, r.versions)
 		r.of.queue.Add(key)
 	}
 }
@@ -197,7 +198,7 @@ func (r *result) take(ctx context.Context, of *tracker, child *metav1.PartialObj
 	if of.resource.Group != "" {
 		name += "." + of.resource.Group
 	}
-	if isNewer(after, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: r.versions[name]}}) || r.versions[name] == "" {
+	if isLater(after.ResourceVersion, r.versions[name]) {
 		r.versions[name] = after.ResourceVersion
 	}
 }

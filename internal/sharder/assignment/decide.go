@@ -141,20 +141,43 @@ func (t *tracker) processMain(ctx context.Context, v *view, m *metav1.PartialObj
 }
 
 // childrenAt returns the shard that has the children of an object, which are to go to another one, "" if
-// that is not known: somebody else may have begun to move them, or they may have begun to go elsewhere.
+// that is not known: somebody else may have begun to move them, or some may have gone elsewhere.
 func (t *tracker) childrenAt(m *metav1.PartialObjectMetadata, to string) string {
 	from := t.shardOf(m)
 	t.mu.Lock()
-	before, isNew := t.attempted[m.UID], true
-	if before != "" {
-		isNew = before == to
-	}
-	t.attempted[m.UID] = to
+	before := t.attempted[m.UID]
+	now := attempt{to: to, isScattered: before.isScattered || before.to != "" && before.to != to}
+	t.attempted[m.UID] = now
 	t.mu.Unlock()
-	if !isNew || !t.of.hasSeenLive(from) {
+	if now.isScattered || !t.of.hasSeenLive(from) {
 		return ""
 	}
 	return from
+}
+
+// haveMoved notes that the children of an object are at a shard, up to these versions. What an earlier look
+// has found counts, too: it may have moved all that there were.
+func (t *tracker) haveMoved(uid types.UID, to string, versions map[string]string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if before := t.moved[uid]; before.to == to {
+		for resource, version := range before.versions {
+			if isLater(version, versions[resource]) {
+				versions[resource] = version
+			}
+		}
+	}
+	t.moved[uid] = moved{to: to, versions: versions}
+}
+
+// haveScattered notes that the children of an object could not all be moved, and that it is not known which
+// were: an answer may have been lost.
+func (t *tracker) haveScattered(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.attempted[uid]
+	before.isScattered = true
+	t.attempted[uid] = before
 }
 
 // forgetChildren forgets where the children of an object went.
@@ -355,6 +378,14 @@ func isNewer(m, other *metav1.PartialObjectMetadata) bool {
 	if other == nil {
 		return true
 	}
-	order, err := resourceversion.CompareResourceVersion(m.ResourceVersion, other.ResourceVersion)
+	return isLater(m.ResourceVersion, other.ResourceVersion)
+}
+
+// isLater reports whether a resourceVersion is later than another one, or the other one is "".
+func isLater(version, other string) bool {
+	if other == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, other)
 	return err == nil && order > 0
 }
