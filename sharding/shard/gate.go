@@ -143,6 +143,14 @@ func (g *gate) gave(key client.ObjectKey) {
 	p.uid, p.isOut, p.children, p.since = "", true, "", time.Time{}
 }
 
+// keep notes that the object was not given away after all.
+func (g *gate) keep(key client.ObjectKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.atLocked(key)
+	p.given, p.isOut = "", false
+}
+
 // isOut reports whether the object as of a version was given away for certain.
 func (g *gate) isOut(key client.ObjectKey, version string) bool {
 	g.mu.Lock()

@@ -26,6 +26,9 @@ import (
 // and is still worked on.
 const retryPeriod = 100 * time.Millisecond
 
+// errKept means that admission has put the label of this shard back.
+var errKept = errors.New("the API server keeps the label of this shard: list its service account in spec.shards.serviceAccounts of the ring")
+
 // reconciler answers the sharder, and lets another reconciler work on what is this shard's.
 type reconciler struct {
 	shard *Shard
@@ -200,6 +203,9 @@ func (r *reconciler) giveAway(ctx context.Context, key client.ObjectKey) (reconc
 		return reconcile.Result{RequeueAfter: retryPeriod}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("giving %s %s away: %w", r.kind.Kind, key, err)
+	case r.shard.owns(stored):
+		r.gate.keep(key)
+		return reconcile.Result{}, fmt.Errorf("giving %s %s away: %w", r.kind.Kind, key, errKept)
 	}
 	r.gate.gave(key)
 	logf.FromContext(ctx).V(1).Info("Gave an object away", "kind", r.kind.Kind, "object", key)

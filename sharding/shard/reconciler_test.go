@@ -180,6 +180,24 @@ func TestLostAcknowledgement(t *testing.T) {
 	}
 }
 
+// TestRefusedAcknowledgement: a policy puts the label back without a word if the ring does not know the account of the shard. The object was not
+// given away, and the sharder may let this shard keep it.
+func TestRefusedAcknowledgement(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.faults.Patch = func(ctx context.Context, c client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+		return c.Get(ctx, client.ObjectKeyFromObject(o), o)
+	}
+	s.has(secret("101", "web-0", "web-1"))
+	for range 2 {
+		_, err := s.Reconcile(t.Context(), req)
+		require.ErrorIs(t, err, errKept, "it is tried again, with a backoff")
+	}
+	assert.Zero(t, s.acknowledged)
+	s.has(secret("102", "web-0", ""))
+	assert.True(t, s.works())
+}
+
 func TestReconcilerWithoutRightDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
