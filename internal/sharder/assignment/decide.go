@@ -43,14 +43,17 @@ func (t *tracker) process(ctx context.Context, key types.NamespacedName) (isDone
 		return true, t.lost(key, t.leave(ctx, m))
 	}
 	if shard := m.Labels[t.keys.shard]; shard != "" && !v.live[shard] {
-		isGone, err := t.of.isGone(ctx, v, shard)
+		r, err := t.of.isGone(ctx, v, shard)
 		if err != nil {
 			return false, err
 		}
-		if !isGone { // it has joined, and the table shows it soon
+		if !r.isGone { // it has joined, and the table shows it soon
 			t.queue.AddAfter(key, retryPeriod)
 			return true, nil
 		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.until())
+		defer cancel()
 	}
 	if t.main == nil {
 		return true, t.lost(key, t.processChild(ctx, v, m))
