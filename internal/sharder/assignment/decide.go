@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/sharder/handover"
 	"nodekeeper.dev/internal/sharder/place"
@@ -231,7 +232,13 @@ func (t *tracker) assign(ctx context.Context, m *metav1.PartialObjectMetadata, d
 		}
 		to.annotations = map[string]*string{t.keys.children: new(string(text))}
 	}
-	if _, err := t.write(ctx, m, to); err != nil {
+	_, err := t.write(ctx, m, to)
+	if len(to.annotations) > 0 && hasNoRoom(err) { // nobody would ever work on it
+		logf.FromContext(ctx).Info("Assigning an object whose annotations have no room for the note about its children", "resource", t.mapping.Resource.String(), "object", keyFor(m))
+		to.annotations = nil
+		_, err = t.write(ctx, m, to)
+	}
+	if err != nil {
 		return err
 	}
 	t.forgetChildren(m.UID)
