@@ -73,6 +73,29 @@ func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// fence returns a config of clients that send nothing once the right is over. A process that was frozen may
+// wake up when its Lease is due: a renewal would keep the objects of this shard from others, or bring back
+// a Lease that the sharder has deleted.
+func (r *right) fence(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return ending{r, next} })
+	return cfg
+}
+
+// ending is a transport that sends requests until a right is over.
+type ending struct {
+	right *right
+	next  http.RoundTripper
+}
+
+// RoundTrip sends a request unless the right is over.
+func (e ending) RoundTrip(req *http.Request) (*http.Response, error) {
+	if e.right.isLost() {
+		return nil, ErrFenced
+	}
+	return e.next.RoundTrip(req) //nolint:wrapcheck // a transport passes on what it wraps
+}
+
 // body is that of an answer, which is cut off when the shard loses the right to act.
 type body struct {
 	io.ReadCloser

@@ -18,12 +18,16 @@ type gate struct {
 	// views are the types by which controllers see the kind. Each has a cache of its own, so that with
 	// more than one a cache can be behind another.
 	views map[reflect.Type]bool
+	// joined is how many controllers there are.
+	joined int
 }
 
 // passage is what the gate knows of an object.
 type passage struct {
-	// uid is that of the object that was last worked on, "" if this shard has none.
+	// uid is that of the object that was last worked on, "" if this shard has none. by are the controllers
+	// that have, and have not heard that it is gone.
 	uid types.UID
+	by  controllers
 	// inside is how many controllers work on the object.
 	inside int
 	// isClosed says that one of them gives it away.
@@ -36,6 +40,17 @@ type passage struct {
 	// zero if they are there.
 	children string
 	since    time.Time
+}
+
+// controllers are some of the controllers of a kind, a bit for each.
+type controllers uint64
+
+// join returns another controller. From the 65th on, it is one that there is.
+func (g *gate) join() controllers {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.joined++
+	return 1 << ((g.joined - 1) % 64)
 }
 
 // see notes a type by which a controller sees the kind.
@@ -91,12 +106,23 @@ func (g *gate) open(key client.ObjectKey) {
 	g.tidyLocked(key)
 }
 
-// know notes that an object is worked on.
-func (g *gate) know(key client.ObjectKey, uid types.UID) {
+// know notes that a controller works on an object.
+func (g *gate) know(key client.ObjectKey, uid types.UID, by controllers) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.atLocked(key)
-	p.uid, p.given, p.isOut = uid, "", false
+	if p.uid == uid {
+		by |= p.by
+	}
+	p.uid, p.by, p.given, p.isOut = uid, by, "", false
+}
+
+// knows reports whether a controller has worked on an object, and has not forgotten it.
+func (g *gate) knows(key client.ObjectKey, by controllers) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.objects[key]
+	return p != nil && p.by&by != 0
 }
 
 // known returns the uid of the object that was worked on, and was not given away or forgotten since, ""
@@ -110,16 +136,18 @@ func (g *gate) known(key client.ObjectKey) types.UID {
 	return ""
 }
 
-// forget notes that a cache does not show an object any more. If that is the only one, what was given
-// away cannot appear again as it was.
-func (g *gate) forget(key client.ObjectKey) {
+// forget notes that a controller has heard that an object is gone, as its cache does not show it any more.
+// If that is the only cache, what was given away cannot appear again as it was.
+func (g *gate) forget(key client.ObjectKey, by controllers) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.objects[key]
 	if p == nil {
 		return
 	}
-	p.uid, p.children, p.since = "", "", time.Time{}
+	if p.by &^= by; p.by == 0 {
+		p.uid, p.children, p.since = "", "", time.Time{}
+	}
 	if len(g.views) < 2 {
 		p.given, p.isOut = "", false
 	}
@@ -140,7 +168,15 @@ func (g *gate) gave(key client.ObjectKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.atLocked(key)
-	p.uid, p.isOut, p.children, p.since = "", true, "", time.Time{}
+	p.uid, p.by, p.isOut, p.children, p.since = "", 0, true, "", time.Time{}
+}
+
+// keep notes that the object was not given away after all.
+func (g *gate) keep(key client.ObjectKey) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.atLocked(key)
+	p.given, p.isOut = "", false
 }
 
 // isOut reports whether the object as of a version was given away for certain.

@@ -37,7 +37,7 @@ func TestGateIsClosedOnlyWhenNobodyIsInside(t *testing.T) {
 func TestGateKeepsWhatWasGivenAwayFromStaleCaches(t *testing.T) {
 	t.Parallel()
 	g := &gate{}
-	g.know(key, "uid")
+	g.know(key, "uid", 1)
 	g.give(key, "10")
 	assert.True(t, g.isGiven(key, "10"), "the answer may be lost")
 	assert.False(t, g.isOut(key, "10"), "so it is given again")
@@ -48,7 +48,7 @@ func TestGateKeepsWhatWasGivenAwayFromStaleCaches(t *testing.T) {
 	assert.True(t, g.isOut(key, "10"))
 	assert.False(t, g.isGiven(key, "11"), "it has come back")
 	assert.Empty(t, g.known(key))
-	g.know(key, "uid")
+	g.know(key, "uid", 1)
 	assert.False(t, g.isGiven(key, "10"))
 }
 
@@ -59,7 +59,7 @@ func TestGateForgetsWhatTheCacheDoesNotShow(t *testing.T) {
 	one.see(reflect.TypeFor[*corev1.Secret]())
 	one.give(key, "10")
 	one.gave(key)
-	one.forget(key)
+	one.forget(key, 1)
 	assert.False(t, one.isGiven(key, "10"))
 	assert.Empty(t, one.objects)
 
@@ -68,7 +68,7 @@ func TestGateForgetsWhatTheCacheDoesNotShow(t *testing.T) {
 	two.see(reflect.TypeFor[*metav1.PartialObjectMetadata]())
 	two.give(key, "10")
 	two.gave(key)
-	two.forget(key)
+	two.forget(key, 1)
 	assert.True(t, two.isGiven(key, "10"))
 }
 

@@ -26,11 +26,16 @@ import (
 // shard must give it away and still works on it.
 const retryPeriod = 100 * time.Millisecond
 
+// errKept means that admission has put the label of this shard back.
+var errKept = errors.New("the API server keeps the label of this shard: list its service account in spec.shards.serviceAccounts of the ring")
+
 // reconciler answers the sharder, and lets another reconciler work on what is this shard's.
 type reconciler struct {
 	shard *Shard
 	gate  *gate
-	kind  schema.GroupVersionKind
+	// as is this controller among those of the gate.
+	as   controllers
+	kind schema.GroupVersionKind
 	// main is an object of the kind, as the cache has them.
 	main client.Object
 	// cache reads what this shard has, live everything.
@@ -60,8 +65,9 @@ func (s *Shard) Reconciler(kind client.Object, inner reconcile.Reconciler) (reco
 		return nil, fmt.Errorf("%s is not one of the Kinds of the shard: its objects are not shared out", gvk.Kind)
 	}
 	s.note(kind)
+	g := s.gateOf(gvk, kind)
 	return &reconciler{
-		shard: s, gate: s.gateOf(gvk, kind), kind: gvk, main: kind, cache: s.mgr.GetCache(), informers: s.mgr.GetCache(), live: s.live,
+		shard: s, gate: g, as: g.join(), kind: gvk, main: kind, cache: s.mgr.GetCache(), informers: s.mgr.GetCache(), live: s.live,
 		mapper: s.mgr.GetRESTMapper(), inner: inner,
 	}, nil
 }
@@ -122,7 +128,7 @@ func (r *reconciler) work(ctx context.Context, req reconcile.Request) (reconcile
 	if wait := r.awaitChildren(ctx, key, object); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	r.gate.know(key, object.GetUID())
+	r.gate.know(key, object.GetUID(), r.as)
 	return r.inner.Reconcile(ctx, req) //nolint:wrapcheck // the controller logs it as the inner reconciler's
 }
 
@@ -145,8 +151,8 @@ func (r *reconciler) isCurrent(ctx context.Context, object client.Object) (bool,
 // moved is not in the cache either: only the API server can say.
 func (r *reconciler) missing(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	key := req.NamespacedName
-	if r.gate.known(key) == "" {
-		r.gate.forget(key)
+	if !r.gate.knows(key, r.as) {
+		r.gate.forget(key, r.as)
 		return reconcile.Result{}, nil
 	}
 	stored := metadataOf(r.kind)
@@ -162,12 +168,12 @@ func (r *reconciler) missing(ctx context.Context, req reconcile.Request) (reconc
 	}
 	defer r.gate.leave(key)
 	if err == nil {
-		r.gate.forget(key) // somebody has taken it away
+		r.gate.forget(key, r.as) // somebody has taken it away
 		return reconcile.Result{}, nil
 	}
 	result, err := r.inner.Reconcile(ctx, req)
 	if err == nil && result.IsZero() {
-		r.gate.forget(key)
+		r.gate.forget(key, r.as)
 	}
 	return result, err //nolint:wrapcheck // the controller logs it as the inner reconciler's
 }
@@ -200,6 +206,9 @@ func (r *reconciler) giveAway(ctx context.Context, key client.ObjectKey) (reconc
 		return reconcile.Result{RequeueAfter: retryPeriod}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("giving %s %s away: %w", r.kind.Kind, key, err)
+	case r.shard.owns(stored):
+		r.gate.keep(key)
+		return reconcile.Result{}, fmt.Errorf("giving %s %s away: %w", r.kind.Kind, key, errKept)
 	}
 	r.gate.gave(key)
 	logf.FromContext(ctx).V(1).Info("Gave an object away", "kind", r.kind.Kind, "object", key)

@@ -39,7 +39,8 @@ func newStage(t *testing.T) *stage {
 	s.right.begin()
 	stage := &stage{t: t}
 	kind := corev1.SchemeGroupVersion.WithKind("Secret")
-	stage.reconciler = &reconciler{shard: s, gate: s.gateOf(kind, &corev1.Secret{}), kind: kind, main: &corev1.Secret{}}
+	g := s.gateOf(kind, &corev1.Secret{})
+	stage.reconciler = &reconciler{shard: s, gate: g, as: g.join(), kind: kind, main: &corev1.Secret{}}
 	stage.inner = reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 		stage.calls++
 		return reconcile.Result{}, nil
@@ -180,6 +181,24 @@ func TestLostAcknowledgement(t *testing.T) {
 	}
 }
 
+// TestRefusedAcknowledgement: a policy puts the label back without a word if the ring does not know the account of the shard. The object was not
+// given away, and the sharder may let this shard keep it.
+func TestRefusedAcknowledgement(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.faults.Patch = func(ctx context.Context, c client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+		return c.Get(ctx, client.ObjectKeyFromObject(o), o)
+	}
+	s.has(secret("101", "web-0", "web-1"))
+	for range 2 {
+		_, err := s.Reconcile(t.Context(), req)
+		require.ErrorIs(t, err, errKept, "it is tried again, with a backoff")
+	}
+	assert.Zero(t, s.acknowledged)
+	s.has(secret("102", "web-0", ""))
+	assert.True(t, s.works())
+}
+
 func TestReconcilerWithoutRightDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -189,4 +208,41 @@ func TestReconcilerWithoutRightDoesNothing(t *testing.T) {
 	s.has(secret("101", "web-0", "web-1"))
 	assert.False(t, s.works())
 	assert.Zero(t, s.acknowledged)
+}
+
+// TestEachControllerHearsThatAnObjectIsGone: several controllers of a kind can each have something to clean up.
+func TestEachControllerHearsThatAnObjectIsGone(t *testing.T) {
+	t.Parallel()
+	s, calls := newStage(t), 0
+	other := *s.reconciler
+	other.as = other.gate.join()
+	other.inner = reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		calls++
+		return reconcile.Result{}, nil
+	})
+	both := func() (bool, bool) {
+		other.cache, other.live = s.cache, s.live
+		before := calls
+		one := s.works()
+		_, err := other.Reconcile(t.Context(), req)
+		require.NoError(t, err)
+		return one, calls > before
+	}
+	for _, step := range []struct {
+		what string
+		has  *corev1.Secret
+		want bool
+	}{
+		{"it is there", secret("101", "web-0", ""), true},
+		{"it was deleted", nil, true},
+		{"both know that", nil, false},
+		{"it is there again", secret("104", "web-0", ""), true},
+		{"it is given away", secret("105", "web-0", "web-1"), false},
+		{"it was deleted elsewhere", nil, false},
+	} {
+		s.has(step.has)
+		one, two := both()
+		assert.Equal(t, step.want, one, step.what)
+		assert.Equal(t, step.want, two, step.what)
+	}
 }

@@ -64,11 +64,11 @@ func New(cfg *rest.Config, o Options) (*Shard, error) {
 	if o.Standalone {
 		return s, nil
 	}
-	leases, err := coordinationv1client.NewForConfig(cfg)
+	s.right = newRight(renewDeadline(o.LeaseDuration))
+	leases, err := coordinationv1client.NewForConfig(s.right.fence(cfg))
 	if err != nil {
 		return nil, fmt.Errorf("preparing a shard: %w", err)
 	}
-	s.right = newRight(renewDeadline(o.LeaseDuration))
 	s.metrics = newObservations(o.Ring, s.count)
 	s.keeper = shardlease.NewKeeper(shardlease.Config{
 		Client: leases, Namespace: o.Namespace, Name: o.Name, Duration: o.LeaseDuration,

@@ -208,6 +208,27 @@ func TestLeaseThatIsDeletedDoesNotEndItsShard(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(removed), 2*duration*time.Second-time.Second)
 }
 
+// TestLeaseThatSomebodyElseTakesDoesNotEndItsShard at once: the shard learns of it with its next renewal, and is at work until then.
+func TestLeaseThatSomebodyElseTakesDoesNotEndItsShard(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ring := c.create(c.ring(""))
+	c.lease(ring, "web-0", 600, 0)
+	c.lease(ring, "web-1", duration, 0)
+	c.renew("web-1", duration*time.Second/3, 0)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 512, "web-1": 512}, shares(s, now))
+	})
+	c.change("web-1", `{"spec":{"holderIdentity":"somebody"}}`)
+	taken := time.Now()
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
+		assert.Equal(t, []string{"web-0"}, s.Table.Shards)
+		assert.Equal(t, "NameConflict", reasonOf(s, "ShardsAccepted"))
+	})
+	assert.GreaterOrEqual(t, time.Since(taken), 2*duration*time.Second-time.Second)
+}
+
 // remove deletes a Lease.
 func (c *cluster) remove(name string) {
 	c.t.Helper()

@@ -62,6 +62,11 @@ type reading struct {
 	isGone bool
 }
 
+// until is when a write that relies on the reading must have been sent, or cut off: a shard that returns
+// waits for longer before it works on objects that have its label. A sharder that was frozen since must
+// read again.
+func (r reading) until() time.Time { return r.at.Add(goneFor + writeTimeout) }
+
 func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *assigner {
 	a := &assigner{
 		Controller: c, name: of.Name, uid: of.UID, keys: keysOf(c.Dialect.PrefixOf(of), of.Name), dirty: make(chan struct{}, 1),
@@ -237,24 +242,24 @@ func (a *assigner) hasSeenLive(shard string) bool {
 	return a.seenLive[shard]
 }
 
-// isGone reports whether a shard does not hold its Lease, by a read from the API server: the view may not
+// isGone returns whether a shard does not hold its Lease, by a read from the API server: the view may not
 // have those that have joined since.
-func (a *assigner) isGone(ctx context.Context, v *view, shard string) (bool, error) {
+func (a *assigner) isGone(ctx context.Context, v *view, shard string) (reading, error) {
 	a.goneMu.Lock()
 	defer a.goneMu.Unlock()
 	if before, ok := a.gone[shard]; ok && time.Since(before.at) < goneFor {
-		return before.isGone, nil
+		return before, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	at := time.Now()
 	holds, err := a.Dialect.Holds(ctx, a.Leases, v.ring, shard)
 	if err != nil {
-		return false, err
+		return reading{}, err
 	}
 	maps.DeleteFunc(a.gone, func(_ string, r reading) bool { return time.Since(r.at) >= goneFor })
 	a.gone[shard] = reading{at: at, isGone: !holds}
-	return !holds, nil
+	return a.gone[shard], nil
 }
 
 // failed notes that something could not be done about an object.

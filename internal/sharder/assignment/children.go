@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -120,6 +121,9 @@ func (c *children) move(ctx context.Context, b *batch) {
 		key := keyFor(r.main)
 		if r.err != nil {
 			c.of.fails(ctx, r.of, key, r.err)
+			if !r.isAfter {
+				r.of.haveScattered(uid)
+			}
 			r.of.queue.AddRateLimited(key)
 			continue
 		}
@@ -127,9 +131,7 @@ func (c *children) move(ctx context.Context, b *batch) {
 			r.of.forgetGiven(key, r.from)
 			continue
 		}
-		r.of.mu.Lock()
-		r.of.moved[uid] = moved{to: r.to, versions: r.versions}
-		r.of.mu.Unlock()
+		r.of.haveMoved(uid, r.to, r.versions)
 		r.of.queue.Add(key)
 	}
 }
@@ -146,10 +148,7 @@ func (b *batch) fail(of *tracker, err error) {
 // moveAll moves those children of a batch that are of one resource. They are listed from etcd, so that
 // none is missed that the shard created before it gave the main object away.
 func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
-	selector := of.keys.shard
-	if b.from != "" {
-		selector += "=" + b.from
-	}
+	v := c.of.current()
 	limit := make(chan struct{}, c.of.Concurrency)
 	var writes sync.WaitGroup
 	defer writes.Wait()
@@ -158,7 +157,7 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 		defer cancel()
 		return of.client.List(ctx, o)
 	})
-	return list.EachListItem(ctx, metav1.ListOptions{LabelSelector: selector}, func(object runtime.Object) error { //nolint:wrapcheck // it says what failed
+	return list.EachListItem(ctx, metav1.ListOptions{LabelSelector: of.childSelector(v, b.from)}, func(object runtime.Object) error { //nolint:wrapcheck // it says what failed
 		child, ok := object.(*metav1.PartialObjectMetadata)
 		if !ok {
 			return nil
@@ -167,6 +166,9 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 		if owner == nil || b.moves[owner.UID] == nil {
 			return nil
 		}
+		if child.Labels[of.keys.shard] == "" && !(v.isLabelled(of.resource) && v.selects(of.mapping, child)) {
+			return nil // a cluster-scoped object can have some in a namespace that does not belong to the ring
+		}
 		limit <- struct{}{}
 		writes.Go(func() {
 			defer func() { <-limit }()
@@ -174,6 +176,25 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 		})
 		return nil
 	})
+}
+
+// childSelector returns the selector of the objects among which are all children at a shard, "" if it is not
+// known at which. Without a policy, they also include those that have no label yet: the shard may have
+// created them just before it gave their main object away.
+func (t *tracker) childSelector(v *view, from string) string {
+	switch {
+	case v.isUnderPolicy() && from == "":
+		return t.keys.shard
+	case v.isUnderPolicy():
+		return t.keys.shard + "=" + from
+	case from == "":
+		return ""
+	}
+	others := slices.DeleteFunc(v.liveNames(), func(name string) bool { return name == from })
+	if len(others) == 0 {
+		return ""
+	}
+	return t.keys.shard + " notin (" + strings.Join(others, ",") + ")"
 }
 
 // take moves one child.
@@ -197,7 +218,7 @@ func (r *result) take(ctx context.Context, of *tracker, child *metav1.PartialObj
 	if of.resource.Group != "" {
 		name += "." + of.resource.Group
 	}
-	if isNewer(after, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: r.versions[name]}}) || r.versions[name] == "" {
+	if isLater(after.ResourceVersion, r.versions[name]) {
 		r.versions[name] = after.ResourceVersion
 	}
 }

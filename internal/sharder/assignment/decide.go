@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/sharder/handover"
 	"nodekeeper.dev/internal/sharder/place"
@@ -43,14 +44,17 @@ func (t *tracker) process(ctx context.Context, key types.NamespacedName) (isDone
 		return true, t.lost(key, t.leave(ctx, m))
 	}
 	if shard := m.Labels[t.keys.shard]; shard != "" && !v.live[shard] {
-		isGone, err := t.of.isGone(ctx, v, shard)
+		r, err := t.of.isGone(ctx, v, shard)
 		if err != nil {
 			return false, err
 		}
-		if !isGone { // it has joined, and the table shows it soon
+		if !r.isGone { // it has joined, and the table shows it soon
 			t.queue.AddAfter(key, retryPeriod)
 			return true, nil
 		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.until())
+		defer cancel()
 	}
 	if t.main == nil {
 		return true, t.lost(key, t.processChild(ctx, v, m))
@@ -141,20 +145,43 @@ func (t *tracker) processMain(ctx context.Context, v *view, m *metav1.PartialObj
 }
 
 // childrenAt returns the shard that has the children of an object, which are to go to another one, "" if
-// that is not known: somebody else may have begun to move them, or they may have begun to go elsewhere.
+// that is not known: somebody else may have begun to move them, or some may have gone elsewhere.
 func (t *tracker) childrenAt(m *metav1.PartialObjectMetadata, to string) string {
 	from := t.shardOf(m)
 	t.mu.Lock()
-	before, isNew := t.attempted[m.UID], true
-	if before != "" {
-		isNew = before == to
-	}
-	t.attempted[m.UID] = to
+	before := t.attempted[m.UID]
+	now := attempt{to: to, isScattered: before.isScattered || before.to != "" && before.to != to}
+	t.attempted[m.UID] = now
 	t.mu.Unlock()
-	if !isNew || !t.of.hasSeenLive(from) {
+	if now.isScattered || !t.of.hasSeenLive(from) {
 		return ""
 	}
 	return from
+}
+
+// haveMoved notes that the children of an object are at a shard, up to these versions. What an earlier look
+// has found counts, too: it may have moved all that there were.
+func (t *tracker) haveMoved(uid types.UID, to string, versions map[string]string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if before := t.moved[uid]; before.to == to {
+		for resource, version := range before.versions {
+			if isLater(version, versions[resource]) {
+				versions[resource] = version
+			}
+		}
+	}
+	t.moved[uid] = moved{to: to, versions: versions}
+}
+
+// haveScattered notes that the children of an object could not all be moved, and that it is not known which
+// were: an answer may have been lost.
+func (t *tracker) haveScattered(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.attempted[uid]
+	before.isScattered = true
+	t.attempted[uid] = before
 }
 
 // forgetChildren forgets where the children of an object went.
@@ -205,7 +232,13 @@ func (t *tracker) assign(ctx context.Context, m *metav1.PartialObjectMetadata, d
 		}
 		to.annotations = map[string]*string{t.keys.children: new(string(text))}
 	}
-	if _, err := t.write(ctx, m, to); err != nil {
+	_, err := t.write(ctx, m, to)
+	if len(to.annotations) > 0 && hasNoRoom(err) { // nobody would ever work on it
+		logf.FromContext(ctx).Info("Assigning an object whose annotations have no room for the note about its children", "resource", t.mapping.Resource.String(), "object", keyFor(m))
+		to.annotations = nil
+		_, err = t.write(ctx, m, to)
+	}
+	if err != nil {
 		return err
 	}
 	t.forgetChildren(m.UID)
@@ -355,6 +388,14 @@ func isNewer(m, other *metav1.PartialObjectMetadata) bool {
 	if other == nil {
 		return true
 	}
-	order, err := resourceversion.CompareResourceVersion(m.ResourceVersion, other.ResourceVersion)
+	return isLater(m.ResourceVersion, other.ResourceVersion)
+}
+
+// isLater reports whether a resourceVersion is later than another one, or the other one is "".
+func isLater(version, other string) bool {
+	if other == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, other)
 	return err == nil && order > 0
 }

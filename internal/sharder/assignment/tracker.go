@@ -56,7 +56,7 @@ type tracker struct {
 	// moved are the objects whose children have moved before them, and attempted those whose children
 	// began to, with the shard that they went to.
 	moved     map[types.UID]moved
-	attempted map[types.UID]string
+	attempted map[types.UID]attempt
 	// given are the objects that a shard has given away by removing both labels, as shards of protocol 1
 	// do: their children follow.
 	given map[types.NamespacedName]given
@@ -70,6 +70,14 @@ type moved struct {
 	to string
 	// versions are the last resourceVersions of the children, by resource.
 	versions map[string]string
+}
+
+// attempt is where the children of an object began to go.
+type attempt struct {
+	to string
+	// isScattered reports that some may be elsewhere than at their former shard: an earlier attempt failed,
+	// or it was for another shard.
+	isScattered bool
 }
 
 type drained struct {
@@ -91,7 +99,7 @@ func newTracker(of *assigner, resource v1alpha1.GroupResource, main *v1alpha1.Re
 		of: of, resource: resource, main: main, mapping: mapping, client: of.Metadata.Resource(mapping.Resource), keys: of.keys,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryPeriod, of.SyncPeriod)),
 		found: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, drained: map[types.NamespacedName]drained{}, former: map[types.UID]string{}, moved: map[types.UID]moved{},
-		written: map[types.NamespacedName]string{}, attempted: map[types.UID]string{}, given: map[types.NamespacedName]given{},
+		written: map[types.NamespacedName]string{}, attempted: map[types.UID]attempt{}, given: map[types.NamespacedName]given{},
 	}
 	if main != nil {
 		t.keyLabel = main.KeyLabel

@@ -112,3 +112,14 @@ func write(ctx context.Context, c metadata.ResourceInterface, m *metav1.PartialO
 	}
 	return after, nil
 }
+
+// hasNoRoom reports whether the API server has refused a change because the annotations would be too large.
+func hasNoRoom(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || status.ErrStatus.Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == metav1.CauseTypeTooLong && c.Field == "metadata.annotations"
+	})
+}

@@ -125,7 +125,7 @@ func (o *Observer) look(ring string, of *observed, at time.Time, all []shardleas
 		return // somebody else follows it by now
 	}
 	all, twins := Distinct(all)
-	hasChanged := of.vanished.see(of.live(), all, at)
+	hasChanged := of.vanished.see(of.live(), of.own(all), at)
 	hasChanged = hasChanged || !of.isSeen || !slices.EqualFunc(of.all, all, of.sameShard) || !slices.EqualFunc(of.twins, twins, of.sameShard)
 	joined := map[string]time.Time{}
 	for _, seen := range all {
@@ -152,6 +152,14 @@ func (of *observed) sameShard(a, b shardlease.Seen) bool {
 	label := of.prefix.StateLabel()
 	return a.Lease.UID == b.Lease.UID && a.Lease.Name == b.Lease.Name && stateOf(a, of.prefix) == stateOf(b, of.prefix) &&
 		a.Lease.Labels[label] == b.Lease.Labels[label]
+}
+
+// own returns the Leases but those that somebody of another name holds: their shards may not know it yet.
+func (of *observed) own(all []shardlease.Seen) []shardlease.Seen {
+	return slices.DeleteFunc(slices.Clone(all), func(s shardlease.Seen) bool {
+		reason, _ := objection(s.Lease, of.prefix)
+		return reason == NameConflict
+	})
 }
 
 // live returns the Leases of live shards.
@@ -194,7 +202,7 @@ func (o *Observer) Seen(ring, namespace string, inTable []string, now time.Time)
 	if of == nil || !of.isSeen || of.namespace != namespace {
 		return Observation{}, false
 	}
-	of.vanished.miss(inTable, of.all, now)
+	of.vanished.miss(inTable, of.own(of.all), now)
 	return Observation{Leases: of.all, Twins: of.twins, Vanished: of.vanished.names(), Joined: maps.Clone(of.joined)}, true
 }
 

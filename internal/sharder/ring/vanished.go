@@ -13,8 +13,8 @@ import (
 var unknownDuration = shardlease.DefaultDuration(0)
 
 // vanished are the shards of a ring whose Leases are gone although nobody has shown that the shards are:
-// somebody has deleted the Lease, or taken its label off. A shard that lives creates it again with its
-// next renewal. It keeps its objects until its right to act on them has ended, for twice the duration.
+// somebody has deleted the Lease, or taken its label off. A shard that lives
+// finds out with its next renewal. It keeps its objects until its right to act on them has ended, for twice the duration.
 type vanished map[string]absence
 
 // absence is since when a Lease is gone.

@@ -1,0 +1,48 @@
+package sharder
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/api/sharding/v1alpha1"
+)
+
+// TestChildWithoutALabelMovesFirst is R29 without policies: a child that was created just before its main object was given away has no label yet, and
+// is at the new shard before the main object is all the same.
+func TestChildWithoutALabelMovesFirst(t *testing.T) {
+	t.Parallel()
+	c := newSite(t)
+	p := c.sharder("none", "--admission=none")
+	ring := c.ring("")
+	ring.Spec.Handover.Settle = &metav1.Duration{}
+	ring.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{{Resource: "configmaps"}}
+	c.create(ring)
+	c.lease(ring, "web-0", 600, 0)
+	for i := range 10 {
+		c.secret(fmt.Sprintf("s-%d", i))
+	}
+	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 10}, c.shardsOf(t, ring))
+	})
+	c.lease(ring, "web-1", 600, 0)
+	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) { assert.NotEmpty(t, c.draining(t, ring)) })
+
+	require.NoError(t, p.Freeze(t.Context()))
+	owner := c.draining(t, ring)[0]
+	child := c.child(&owner, "new", nil)
+	shard := prefix.ShardLabel(ring.Name)
+	require.NoError(t, c.Patch(t.Context(), &owner, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+shard+`":null}}}`))))
+	require.NoError(t, p.Signal(syscall.SIGCONT))
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		assert.Equal(t, "web-1", c.reread(t, &owner).Labels[shard])
+	}, patience, period)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(child), child))
+	assert.Equal(t, "web-1", child.Labels[shard], "the new shard sees the main object without its child")
+}
