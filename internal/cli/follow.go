@@ -32,6 +32,14 @@ type followed struct {
 	synced func()
 }
 
+// follower watches, and has the changes handled one at a time: each informer calls from a goroutine of
+// its own.
+type follower struct {
+	informers cache.Cache
+	one       chan struct{} // has room for one who is at work
+	handled   []toolscache.InformerSynced
+}
+
 // follow watches until ctx is cancelled, and tells people when it begins to. A watch that breaks is
 // taken up again, and what was missed is shown then.
 func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
@@ -47,45 +55,19 @@ func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 	if err != nil {
 		return fmt.Errorf("watching: %w", err)
 	}
-	one := make(chan struct{}, 1) // each informer calls from a goroutine of its own
-	var handled []toolscache.InformerSynced
-	add := func(registration toolscache.ResourceEventHandlerRegistration, err error) error {
-		if err == nil {
-			handled = append(handled, registration.HasSynced)
-		}
-		return err
+	f := &follower{informers: informers, one: make(chan struct{}, 1)}
+	err = handle(ctx, f, &corev1.ConfigMap{}, func(ch change[*corev1.ConfigMap]) { do.configMap(c, ch) })
+	if err == nil && do.node != nil {
+		node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+		err = handle(ctx, f, node, do.node)
 	}
-	err = add(handle(ctx, informers, &corev1.ConfigMap{}, one, func(ch change[*corev1.ConfigMap]) {
-		cm := ch.after
-		if cm == nil {
-			cm = ch.before
-		}
-		switch {
-		case cm.Namespace == c.TransactionNamespace && do.transaction != nil && txn.Ours(cm):
-			do.transaction(ch)
-		case cm.Namespace == c.MetadataNamespace && do.record != nil && record.Ours(cm):
-			do.record(ch)
-		}
-	}))
 	if err != nil {
 		return err
 	}
-	if do.node != nil {
-		node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
-		if err := add(handle(ctx, informers, node, one, do.node)); err != nil {
-			return err
-		}
-	}
 	go func() {
-		if !informers.WaitForCacheSync(ctx) || !toolscache.WaitForCacheSync(ctx.Done(), handled...) {
-			return
+		if f.waitForSync(ctx, do.synced) {
+			_, _ = fmt.Fprintln(p.ErrOut, "Watching, until it is interrupted.")
 		}
-		if do.synced != nil {
-			one <- struct{}{}
-			do.synced()
-			<-one
-		}
-		_, _ = fmt.Fprintln(p.ErrOut, "Watching, until it is interrupted.")
 	}()
 	if err := informers.Start(ctx); err != nil {
 		return fmt.Errorf("watching: %w", err)
@@ -93,11 +75,39 @@ func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 	return nil
 }
 
+// configMap has the change of a transaction or a record handled. Other ConfigMaps do not matter.
+func (do followed) configMap(c *cluster, ch change[*corev1.ConfigMap]) {
+	cm := ch.after
+	if cm == nil {
+		cm = ch.before
+	}
+	switch {
+	case cm.Namespace == c.TransactionNamespace && do.transaction != nil && txn.Ours(cm):
+		do.transaction(ch)
+	case cm.Namespace == c.MetadataNamespace && do.record != nil && record.Ours(cm):
+		do.record(ch)
+	}
+}
+
+// waitForSync waits until all that was there at the start was handled, and calls synced then, unless it
+// is nil. It reports false if ctx is cancelled before.
+func (f *follower) waitForSync(ctx context.Context, synced func()) bool {
+	if !f.informers.WaitForCacheSync(ctx) || !toolscache.WaitForCacheSync(ctx.Done(), f.handled...) {
+		return false
+	}
+	if synced != nil {
+		f.one <- struct{}{}
+		synced()
+		<-f.one
+	}
+	return true
+}
+
 // handle has the changes of the objects of a kind handled, one at a time.
-func handle[O client.Object](ctx context.Context, informers cache.Cache, kind O, one chan struct{}, do func(change[O])) (toolscache.ResourceEventHandlerRegistration, error) {
-	informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+func handle[O client.Object](ctx context.Context, f *follower, kind O, do func(change[O])) error {
+	informer, err := f.informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
-		return nil, fmt.Errorf("watching: %w", err)
+		return fmt.Errorf("watching: %w", err)
 	}
 	call := func(before, after any, isInitial bool) {
 		if tombstone, ok := before.(toolscache.DeletedFinalStateUnknown); ok {
@@ -106,8 +116,8 @@ func handle[O client.Object](ctx context.Context, informers cache.Cache, kind O,
 		ch := change[O]{isInitial: isInitial}
 		ch.before, _ = before.(O)
 		ch.after, _ = after.(O)
-		one <- struct{}{}
-		defer func() { <-one }()
+		f.one <- struct{}{}
+		defer func() { <-f.one }()
 		do(ch)
 	}
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
@@ -116,9 +126,10 @@ func handle[O client.Object](ctx context.Context, informers cache.Cache, kind O,
 		DeleteFunc: func(obj any) { call(obj, nil, false) },
 	})
 	if err != nil {
-		return nil, fmt.Errorf("watching: %w", err)
+		return fmt.Errorf("watching: %w", err)
 	}
-	return registration, nil
+	f.handled = append(f.handled, registration.HasSynced)
+	return nil
 }
 
 // warnOnce returns what tells people of an error, and of the next one only when it is another.

@@ -34,7 +34,7 @@ type plugin struct {
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	logf.SetLogger(logr.Discard()) // libraries also return the errors that they log
 	klog.SetLogger(logr.Discard()) // see logLibraries
-	root := NewCommand(streams) //nolint:contextcheck // completion has the context of its command
+	root := NewCommand(streams)    //nolint:contextcheck // completion has the context of its command
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil || errors.Is(err, errTold) {
@@ -89,6 +89,12 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	cobra.EnableCommandSorting = false // what people need first comes first
 	hideGlobalFlags(root)
 	p.addFlags(root.PersistentFlags())
+	p.addCommands(root)
+	return root
+}
+
+// addCommands adds the commands, in the order of help.
+func (p *plugin) addCommands(root *cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look and understand:"}, &cobra.Group{ID: groupAct, Title: "Act:"}, &cobra.Group{ID: groupRings, Title: "Rings of the sharder:"})
 	for _, command := range []func(*plugin) *cobra.Command{
 		newStatusCommand, newListCommand, newShowCommand, newExplainCommand, newDiffCommand, newPendingCommand, newWatchCommand, newVersionCommand,
@@ -104,7 +110,6 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	addTo(root, groupRings, newRingsCommand(p))
 	addTo(root, groupRings, newOwnerCommand(p))
 	root.AddCommand(newOptionsCommand(root))
-	return root
 }
 
 // addFlags adds the flags that every command has.

@@ -163,7 +163,7 @@ func (c *ControlPlane) address() error {
 	etcd.URL = &url.URL{Scheme: "http", Host: free[0]}
 	etcd.Configure().Set("listen-peer-urls", "http://"+free[1])
 	host, port, err := net.SplitHostPort(free[2])
-	apiServer.SecureServing.Address, apiServer.SecureServing.Port = host, port
+	apiServer.Address, apiServer.Port = host, port
 	return err
 }
 

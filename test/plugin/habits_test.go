@@ -23,7 +23,7 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	e.stop(p)
 
 	assert.Contains(t, e.refuses("lst"), "did you mean list?")
-	assert.Contains(t, e.refuses("expalin", node), "did you mean explain?")
+	assert.Contains(t, e.refuses("explan", node), "did you mean explain?")
 	assert.Contains(t, e.refuses("list", "--selectr=rack=r7"), "did you mean --selector?")
 	assert.Contains(t, e.refuses("list", "-n", "default"), "nodes are in no namespace")
 	assert.Contains(t, e.refuses("list", "-A"), "nodes are in no namespace")

@@ -37,7 +37,7 @@ func (s *Site) Install(ctx context.Context, c client.Client) error {
 	if err != nil {
 		return err //nolint:wrapcheck // it says what failed
 	}
-	s.port = int32(port) //nolint:gosec // ports have 16 bits
+	s.port = int32(port)
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "webhook-certificate"}},
