@@ -2,7 +2,6 @@
 package ports
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -40,7 +39,7 @@ func Free() (int, error) {
 		if _, ok := given.LoadOrStore(port, true); ok {
 			continue
 		}
-		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 		if err != nil {
 			errs = append(errs, err)
 			continue
