@@ -166,7 +166,7 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 		if owner == nil || b.moves[owner.UID] == nil {
 			return nil
 		}
-		if child.Labels[of.keys.shard] == "" && !(v.isLabelled(of.resource) && v.selects(of.mapping, child)) {
+		if child.Labels[of.keys.shard] == "" && (!v.isLabelled(of.resource) || !v.selects(of.mapping, child)) {
 			return nil // a cluster-scoped object can have some in a namespace that does not belong to the ring
 		}
 		limit <- struct{}{}
