@@ -188,10 +188,17 @@ func (c *cluster) status(t require.TestingT, ring *v1alpha1.ClusterRing) *v1alph
 	return &stored.Status
 }
 
-// eventually waits until the status of a ring satisfies what check asserts.
+// eventually waits until the status of a ring satisfies what check asserts. Where the ring has no table
+// yet, check gets an empty one of a generation that no ring has.
 func (c *cluster) eventually(ring *v1alpha1.ClusterRing, check func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus)) {
 	c.t.Helper()
-	require.EventuallyWithT(c.t, func(t *assert.CollectT) { check(t, c.status(t, ring)) }, patience, period)
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		s := c.status(t, ring)
+		if s.Table == nil {
+			s.Table = &v1alpha1.Table{Generation: -1}
+		}
+		check(t, s)
+	}, patience, period)
 }
 
 // states returns the states of the members by their names.
