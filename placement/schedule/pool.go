@@ -15,8 +15,9 @@ type pool struct {
 
 	now     Assignment
 	changed map[string]map[string]int32 // the shares of the items that are not as in now
-	work    []row
-	known   int // how many items of now there still are
+	work    []row                       // the items that have too many or too few; see workOnAll
+	known   int                         // how many items of now there still are
+	bare    bool                        // now has an item without shares
 }
 
 // row is one item with the number of its virtual replicas that are kept.
@@ -104,6 +105,15 @@ func (w *pool) fits(item *Item, pod int, here int32) int64 {
 func (w *pool) result(items []Item) Assignment {
 	if len(w.changed) == 0 && w.known == len(w.now) {
 		return w.now
+	}
+	if w.known == len(w.now) && !w.bare && len(w.changed) < len(w.now)/2 { // a clone costs less than one insertion after the other
+		next := maps.Clone(w.now)
+		for key, shares := range w.changed {
+			if next[key] = shares; len(shares) == 0 {
+				delete(next, key)
+			}
+		}
+		return next
 	}
 	next := make(Assignment, len(items))
 	for i := range items {

@@ -27,17 +27,17 @@ func Schedule(p Policy, pods []Pod, items []Item, now Assignment) (next Assignme
 	w := newPool(p, pods, now)
 	aside := w.keep(items)
 	w.shrink()
-	w.fit()
+	w.fit(items)
 	pending = map[string]int32{}
 	missing := w.missing()
-	filler := newFiller(w)
-	for _, r := range missing {
-		r.kept += filler.fill(r)
+	if len(missing) > 0 {
+		filler := newFiller(w)
+		for _, r := range missing {
+			r.kept += filler.fill(r)
+		}
 	}
 	for _, r := range missing {
-		if aside != nil {
-			w.stay(r, aside[r.Key])
-		}
+		w.stay(r, aside[r.Key])
 		if left := r.missing(); left > 0 {
 			pending[r.Key] = int32(left) //nolint:gosec // at most Replicas
 		}
@@ -46,44 +46,72 @@ func Schedule(p Policy, pods []Pod, items []Item, now Assignment) (next Assignme
 	return w.result(items), pending
 }
 
+// lookAhead is how many items are looked up before their shares are looked at. Two short loops wait less for
+// memory than one long one: a call with nothing to do takes a sixth less.
+const lookAhead = 64
+
 // keep takes in what is on open and closed pods, and returns what is on leaving ones. Everything
 // else is dropped.
 func (w *pool) keep(items []Item) (aside Assignment) {
-	w.work = make([]row, 0, len(items))
-	for i := range items {
-		item := &items[i]
-		r := row{Item: item}
-		weight, bytes := item.weight(), item.bytes()
-		shares, has := w.now[item.Key]
-		if has {
-			w.known++
-		}
-		for name, count := range shares {
-			pod, isKnown := w.place[name]
-			switch {
-			case isKnown && count > 0 && item.Replicas > 0 && w.pods[pod].State <= Closed:
-				if count > item.Replicas { // shrinks below that anyhow
-					count = item.Replicas
-					w.own(item.Key)[name] = count
-				}
-				r.kept += int64(count)
-				w.load[pod] += int64(count) * weight
-				w.bytes[pod] += bytes
-				continue
-			case isKnown && count > 0 && w.pods[pod].State == Leaving:
-				if aside == nil {
-					aside = Assignment{}
-				}
-				if aside[item.Key] == nil {
-					aside[item.Key] = map[string]int32{}
-				}
-				aside[item.Key][name] = count
+	aside = Assignment{}
+	var ahead [lookAhead]map[string]int32
+	for at := 0; at < len(items); at += lookAhead {
+		some := items[at:min(at+lookAhead, len(items))]
+		for i := range some {
+			shares, has := w.now[some[i].Key]
+			if has {
+				w.known++
+				w.bare = w.bare || len(shares) == 0
 			}
-			delete(w.own(item.Key), name)
+			ahead[i] = shares
 		}
-		w.work = append(w.work, r)
+		for i := range some {
+			if r := w.keepItem(&some[i], ahead[i], aside); r.kept != r.replicas() {
+				w.work = append(w.work, r)
+			}
+		}
 	}
 	return aside
+}
+
+// keepItem is keep for one item.
+func (w *pool) keepItem(item *Item, shares map[string]int32, aside Assignment) row {
+	r := row{Item: item}
+	weight, bytes := item.weight(), item.bytes()
+	for name, count := range shares {
+		pod, isKnown := w.place[name]
+		switch {
+		case isKnown && count > 0 && item.Replicas > 0 && w.pods[pod].State <= Closed:
+			if count > item.Replicas { // shrinks below that anyhow
+				count = item.Replicas
+				w.own(item.Key)[name] = count
+			}
+			r.kept += int64(count)
+			w.load[pod] += int64(count) * weight
+			w.bytes[pod] += bytes
+			continue
+		case isKnown && count > 0 && w.pods[pod].State == Leaving:
+			if aside[item.Key] == nil {
+				aside[item.Key] = map[string]int32{}
+			}
+			aside[item.Key][name] = count
+		}
+		delete(w.own(item.Key), name)
+	}
+	return r
+}
+
+// workOnAll makes rows for the items that had as many as they should have.
+func (w *pool) workOnAll(items []Item) {
+	has := make(map[string]bool, len(w.work))
+	for i := range w.work {
+		has[w.work[i].Key] = true
+	}
+	for i := range items {
+		if !has[items[i].Key] {
+			w.work = append(w.work, row{Item: &items[i], kept: items[i].replicas()})
+		}
+	}
 }
 
 // shrink takes away what items have too many.
@@ -119,7 +147,7 @@ func (w *pool) mostOf(key string) int {
 }
 
 // fit takes away what is too much for a pod.
-func (w *pool) fit() {
+func (w *pool) fit(items []Item) {
 	var over []int
 	for pod := range w.pods {
 		if w.bytes[pod] > w.room[pod] || w.load[pod] > w.capacity[pod] {
@@ -129,6 +157,7 @@ func (w *pool) fit() {
 	if len(over) == 0 {
 		return
 	}
+	w.workOnAll(items)
 	here := w.byPod()
 	for _, pod := range over {
 		w.fitBytes(pod, here[pod])

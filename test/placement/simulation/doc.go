@@ -13,5 +13,6 @@
 //
 // A run is a function of a list of bytes, its choices. A seed gives the bytes. A failure is shrunk by
 // leaving bytes out, and printed as a trace. Mutants, which are the real rules with one of them broken, show
-// that the simulation can fail. A test names those that it does not find, and why.
+// that the simulation can fail. Random choices hardly ever find some of them: for these there are stories, schedules
+// that are written down step by step.
 package simulation

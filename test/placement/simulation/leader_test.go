@@ -32,6 +32,8 @@ type leader struct {
 	since [pods]int        // the turn in which the contract was first seen as somebody else left it
 	cm    [pods]*configMap // as it was then, or as the leader itself has written it
 	fresh [resources]freshDecision
+
+	decided [resources]bool // it has looked at the placements of the resource
 }
 
 // freshDecision is a decision that was read live or written.
@@ -364,10 +366,11 @@ func (l *leader) decide(name int) {
 			}
 		}
 	}
-	if l.mutant.startsEmpty && l.turn < 60 {
+	if l.mutant.startsEmpty && !l.decided[name] {
 		delete(now, string(r.uid))
 		present = nil
 	}
+	l.decided[name] = true
 	policy := schedule.Policy{Capacity: l.settings.capacity}
 	if l.mutant.overcommits {
 		policy.Capacity = 0

@@ -1,0 +1,185 @@
+package simulation
+
+import "slices"
+
+// stage is a simulation whose schedule is written down. Nothing is drawn: one step follows another.
+type stage struct {
+	*simulation
+	lagging [2][kinds]bool // what a leader does not see
+	stalled func()         // a write that a leader has computed, and not yet sent
+}
+
+// step is something that somebody does.
+type step func(s *stage)
+
+// The leaders, pods and processes of a story. The process of a pod has the pod's number.
+const (
+	leader1, leader2 = 0, 1
+	pod0, pod1       = 0, 1
+	newPod0          = 2 // the process that comes after the one of pod0
+)
+
+// play plays steps from the start, and returns the promise that was broken. There is one resource, of which
+// the author wants one vreplica, and there are two pods.
+func play(m *mutant, steps []step) (*stage, error) {
+	directed := *m
+	directed.narrow = small
+	s := &stage{simulation: newSimulation(directed)}
+	s.reset(nil, true)
+	for _, do := range steps {
+		if s.world.broken == nil {
+			do(s)
+		}
+	}
+	return s, s.world.broken
+}
+
+// at returns a leader that has seen everything but that in which it lags, and begins a turn.
+func (s *stage) at(who int) *leader {
+	l := s.leaders[who]
+	l.turn++
+	for k := range kinds {
+		if !s.lagging[who][k] {
+			l.sync(k, len(s.world.log[k]))
+		}
+	}
+	return l
+}
+
+// sends does the write that a leader has computed, and reports whether there was one.
+func (l *leader) sends() bool {
+	write := l.pending
+	if l.pending = nil; write == nil {
+		return false
+	}
+	write()
+	return true
+}
+
+// looks lets the caches of a leader catch up.
+func looks(who int) step {
+	return func(s *stage) {
+		s.lagging[who] = [kinds]bool{}
+		s.at(who)
+	}
+}
+
+// lags stops one cache of a leader.
+func lags(who int, what kind) step { return func(s *stage) { s.lagging[who][what] = true } }
+
+func decides(who int) step {
+	return func(s *stage) {
+		l := s.at(who)
+		l.decide(0)
+		l.sends()
+	}
+}
+
+func releases(who int) step {
+	return func(s *stage) {
+		l := s.at(who)
+		l.release(0)
+		l.sends()
+	}
+}
+
+func reports(who int) step {
+	return func(s *stage) {
+		l := s.at(who)
+		l.report(0)
+		l.sends()
+	}
+}
+
+// builds creates the contract of a pod if there is none, and writes it.
+func builds(who, name int) step {
+	return func(s *stage) {
+		for range 2 {
+			l := s.at(who)
+			if l.build(name); !l.sends() {
+				return
+			}
+		}
+	}
+}
+
+// stalls computes the contract of a pod. The write arrives later.
+func stalls(who, name int) step {
+	return func(s *stage) {
+		l := s.at(who)
+		l.build(name)
+		s.stalled, l.pending = l.pending, nil
+		s.world.tell("%s computes the contract of %s, and stalls", l.name, podName(name))
+	}
+}
+
+func wakesUp(s *stage) {
+	if s.stalled != nil {
+		s.world.tell("the leader that has stalled wakes up")
+		s.stalled()
+	}
+}
+
+// acts gives a process one turn: it joins, or it does what its contract says and acknowledges it.
+func acts(who int) step {
+	return func(s *stage) {
+		if who < len(s.processes) {
+			s.processes[who].next()
+		}
+	}
+}
+
+// leavesOrReturns lets a pod leave the pool, or come back to it.
+func leavesOrReturns(name int) step { return func(s *stage) { s.leave(name) } }
+
+func somebodyDeletes(what kind, name int) step {
+	return func(s *stage) {
+		s.world.tell("somebody deletes the %s of %s", map[kind]string{contractKind: "contract", leaseKind: "Lease"}[what], podName(name))
+		switch what {
+		case contractKind:
+			s.world.store(what, name, nil)
+		case leaseKind:
+			s.world.store(what, name, (*lease)(nil))
+		}
+	}
+}
+
+// isReplaced starts a new pod of the same name. The old process still runs, on a node that nobody sees.
+func isReplaced(name int) step {
+	return func(s *stage) {
+		s.newPod(name)
+		s.world.tell("%s is replaced, and its process still runs", s.processes[name])
+	}
+}
+
+// isCutOff is for a process that does not reach the API server, or that reaches it again.
+func isCutOff(who int) step {
+	return func(s *stage) {
+		p := s.processes[who]
+		p.cut = !p.cut
+		s.world.tell("%s is cut off: %v", p, p.cut)
+	}
+}
+
+// timePasses lets a leader watch the Leases for longer than a takeover takes, while processes renew theirs.
+func timePasses(who int) step {
+	return func(s *stage) {
+		s.world.tell("time passes")
+		for range quiet {
+			s.passTime(1)
+			for _, p := range s.processes {
+				if p.incarnation != "" {
+					p.next()
+				}
+			}
+			l := s.at(who)
+			for name := range s.settings.pods {
+				l.watch(name)
+				l.sends()
+			}
+		}
+	}
+}
+
+// without returns all steps but one.
+func without(steps []step, at int) []step { return slices.Delete(slices.Clone(steps), at, at+1) }
