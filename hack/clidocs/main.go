@@ -103,7 +103,7 @@ func renderPage(cmd *cobra.Command, sessions string) ([]byte, error) {
 		return nil, fmt.Errorf("there is no %q to put the session before", next)
 	}
 	if own, _, hasGlobal := bytes.Cut(before, []byte("### Options inherited from parent commands")); hasGlobal { // they would be most of every page
-		before = append(own, "Every command has [the flags of kubectl nodekeeper options](options.md), too.\n\n"...)
+		before = slices.Concat(own, []byte("Every command has [the flags of kubectl nodekeeper options](options.md), too.\n\n"))
 	}
 	return slices.Concat(before, []byte("### In a terminal\n\n```\n"), session, []byte("```\n\n"), []byte(next), after), nil
 }

@@ -135,11 +135,10 @@ func leavesOrReturns(name int) step { return func(s *stage) { s.leave(name) } }
 func somebodyDeletes(what kind, name int) step {
 	return func(s *stage) {
 		s.world.tell("somebody deletes the %s of %s", map[kind]string{contractKind: "contract", leaseKind: "Lease"}[what], podName(name))
-		switch what {
-		case contractKind:
-			s.world.store(what, name, nil)
-		case leaseKind:
+		if what == leaseKind {
 			s.world.store(what, name, (*lease)(nil))
+		} else {
+			s.world.store(what, name, nil)
 		}
 	}
 }
