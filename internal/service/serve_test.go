@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,23 +15,49 @@ import (
 	"nodekeeper.dev/internal/service"
 )
 
-// fakeServer notes what it was told.
-type fakeServer struct{ told []bool }
+// fakeServer notes what it was told. It has a check that fails with a problem. That time passes in a bubble does not order
+// what its goroutines do.
+type fakeServer struct {
+	mu      sync.Mutex
+	told    []bool
+	problem error
+}
 
 var _ service.Server = (*fakeServer)(nil)
 
-func (s *fakeServer) SetServing(serving bool) { s.told = append(s.told, serving) }
+func (s *fakeServer) SetServing(serving bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, serving)
+}
+
+func (s *fakeServer) check(*http.Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problem
+}
+
+func (s *fakeServer) set(problem error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.problem = problem
+}
+
+// history returns what the server was told so far.
+func (s *fakeServer) history() []bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.told)
+}
 
 func TestMemberServesWhileAllChecksSucceed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		problem, member := errors.New("no certificate"), &fakeServer{}
-		checks := []func(*http.Request) error{
-			func(*http.Request) error { return problem },
-			func(*http.Request) error { return nil },
-		}
-		go func() { assert.NoError(t, service.ServeWhile(member, checks[0], checks[1]).Start(ctx)) }()
+		problem := errors.New("no certificate")
+		member := &fakeServer{problem: problem}
+		succeeds := func(*http.Request) error { return nil }
+		go func() { assert.NoError(t, service.ServeWhile(member, member.check, succeeds).Start(ctx)) }()
 		for _, step := range []struct {
 			problem error
 			told    []bool
@@ -40,10 +68,10 @@ func TestMemberServesWhileAllChecksSucceed(t *testing.T) {
 			{problem, []bool{true, false}},
 			{nil, []bool{true, false, true}},
 		} {
-			problem = step.problem
+			member.set(step.problem)
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
-			assert.Equal(t, step.told, member.told)
+			assert.Equal(t, step.told, member.history())
 		}
 	})
 }
