@@ -29,12 +29,10 @@ func (p *plugin) connect() (*cluster, error) {
 	if p.transactionNamespace == p.metadataNamespace {
 		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
 	}
-	config, err := p.config.ToRESTConfig()
+	config, err := p.restConfig()
 	if err != nil {
 		return nil, err
 	}
-	config.UserAgent = "kubectl-nodekeeper/" + version.Version
-	config.QPS = -1 // the API server's priority and fairness shares its capacity out
 	c := &cluster{config: config, mapper: newMapper()}
 	direct, err := client.New(config, client.Options{Scheme: scheme.Scheme, Mapper: c.mapper})
 	if err != nil {
@@ -44,6 +42,17 @@ func (p *plugin) connect() (*cluster, error) {
 		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, MembershipNamespace: p.membershipNamespace,
 	}
 	return c, nil
+}
+
+// restConfig returns how to reach the cluster.
+func (p *plugin) restConfig() (*rest.Config, error) {
+	config, err := p.config.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "kubectl-nodekeeper/" + version.Version
+	config.QPS = -1 // the API server's priority and fairness shares its capacity out
+	return config, nil
 }
 
 // connectFor is connect for a command on nodes, whose names are in its arguments: see nodeNames.

@@ -16,7 +16,6 @@ import (
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
 	"nodekeeper.dev/internal/ringview"
-	"nodekeeper.dev/internal/version"
 )
 
 // ringOptions are the settings of the sharder that a command about rings must know.
@@ -33,12 +32,10 @@ func (p *plugin) connectRings(o *ringOptions) (*ringview.Cluster, error) {
 	if problems := validation.IsDNS1123Subdomain(o.prefix); len(problems) > 0 {
 		return nil, misused(fmt.Errorf("--label-prefix=%s: %s", o.prefix, problems[0]))
 	}
-	config, err := p.config.ToRESTConfig()
+	config, err := p.restConfig()
 	if err != nil {
 		return nil, err
 	}
-	config.UserAgent = "kubectl-nodekeeper/" + version.Version
-	config.QPS = -1                            // the API server's priority and fairness shares its capacity out
 	discovered, err := p.config.ToRESTMapper() // which asks when it is asked, and keeps what it learns as kubectl does
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)

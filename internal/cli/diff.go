@@ -34,15 +34,7 @@ cannot be found out.`,
 }
 
 func (p *plugin) diff(ctx context.Context, args []string) error {
-	c, names, err := p.connectFor(args)
-	if err != nil {
-		return err
-	}
-	servers, err := p.serve(ctx, c, false)
-	if err != nil {
-		return err
-	}
-	n, err := c.knownNode(ctx, names[0])
+	_, servers, n, err := p.look(ctx, args)
 	switch {
 	case err != nil:
 		return err

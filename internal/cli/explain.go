@@ -54,15 +54,7 @@ API server deletes events after an hour by default.`,
 }
 
 func (p *plugin) explain(ctx context.Context, out *output.Flags, args []string) error {
-	c, names, err := p.connectFor(args)
-	if err != nil {
-		return err
-	}
-	servers, err := p.serve(ctx, c, false)
-	if err != nil {
-		return err
-	}
-	n, err := c.knownNode(ctx, names[0])
+	c, servers, n, err := p.look(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -76,7 +68,7 @@ func (p *plugin) explain(ctx context.Context, out *output.Flags, args []string) 
 	if e.Waiting, err = c.Waiting(ctx, n, servers.batchPeriod(n.Name)); err != nil {
 		return err
 	}
-	return out.Print(p.Out, output.View{Kind: "NodeStory", Data: e, Names: names, Text: func(w io.Writer) { e.write(w, time.Now()) }})
+	return out.Print(p.Out, output.View{Kind: "NodeStory", Data: e, Names: []string{n.Name}, Text: func(w io.Writer) { e.write(w, time.Now()) }})
 }
 
 func newExplained(n *inspect.Node, story *inspect.Story, policy labels.Policy) *explained {

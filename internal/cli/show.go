@@ -93,15 +93,7 @@ them will do if nothing else happens, and why they are not applied yet.`,
 }
 
 func (p *plugin) show(ctx context.Context, out *output.Flags, args []string) error {
-	c, names, err := p.connectFor(args)
-	if err != nil {
-		return err
-	}
-	servers, err := p.serve(ctx, c, false)
-	if err != nil {
-		return err
-	}
-	n, err := c.knownNode(ctx, names[0])
+	c, servers, n, err := p.look(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -115,7 +107,7 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, args []string) err
 	if shown.Waiting, err = c.Waiting(ctx, n, servers.batchPeriod(n.Name)); err != nil {
 		return err
 	}
-	return out.Print(p.Out, output.View{Kind: "NodeDetail", Data: shown, Names: names, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
+	return out.Print(p.Out, output.View{Kind: "NodeDetail", Data: shown, Names: []string{n.Name}, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
 }
 
 // saved sorts what is saved of a node by what it is.
@@ -155,6 +147,21 @@ func (r *shownRecord) writeSaved(w io.Writer) {
 			_, _ = fmt.Fprintf(w, "  %s\n", r.Taints[i].ToString())
 		}
 	}
+}
+
+// look connects for a command that looks at one node, and reads all of it and the settings of the
+// servers. It returns an error if there is nothing of that name.
+func (p *plugin) look(ctx context.Context, args []string) (*cluster, *serving, *inspect.Node, error) {
+	c, names, err := p.connectFor(args)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	servers, err := p.serve(ctx, c, false)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	n, err := c.knownNode(ctx, names[0])
+	return c, servers, n, err
 }
 
 // knownNode reads all of one node, and returns an error if there is nothing of that name.

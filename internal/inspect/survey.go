@@ -1,10 +1,8 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -114,7 +112,11 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	}
 	now := time.Now()
 	s.Replicas, s.Locks = membersOf(placesOf(places, now)), locksOf(locks, now)
-	s.Nodes = join(live, records, s.Pending)
+	board := &Board{selector: selector, live: live, records: records, pending: map[string]int{}}
+	for _, p := range s.Pending {
+		board.AddPending(p.Node, 1)
+	}
+	s.Nodes = board.All()
 	return &s, nil
 }
 
@@ -195,28 +197,6 @@ func summarizeRecord(cm *corev1.ConfigMap, selector apilabels.Selector) (s saved
 	}
 	s.Object = nil
 	return s, true
-}
-
-// join puts together what is of one node.
-func join(live map[string]nodeSummary, records map[string]savedSummary, pending []Pending) []Summary {
-	transactions := map[string]int{}
-	for _, p := range pending {
-		transactions[p.Node]++
-	}
-	summaries := make([]Summary, 0, max(len(live), len(records)))
-	for name, n := range live {
-		saved := records[name]
-		if n.isMatched {
-			summaries = append(summaries, summarize(name, n, saved, transactions[name]))
-		}
-	}
-	for name, saved := range records {
-		if _, isLive := live[name]; !isLive && saved.isMatched {
-			summaries = append(summaries, summarize(name, nodeSummary{}, saved, transactions[name]))
-		}
-	}
-	slices.SortFunc(summaries, func(a, b Summary) int { return cmp.Compare(a.Name, b.Name) })
-	return summaries
 }
 
 func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summary {
