@@ -1,6 +1,6 @@
 package simulation
 
-import "math/rand/v2"
+import "nodekeeper.dev/test/schedules"
 
 // choices is the list of bytes that a run is a function of. Behind its end every choice is 0.
 type choices struct {
@@ -32,56 +32,4 @@ func (c *choices) happens(often chance) bool {
 func pick[T any](c *choices, from ...T) T { return from[c.next(len(from))] }
 
 // Most schedules are short. What needs more than one restore to go wrong needs the long ones.
-const (
-	minChoices  = 40
-	maxChoices  = 240
-	longChoices = 800
-)
-
-// choicesOf makes the choices of a seed in place of what is in bytes.
-func choicesOf(seed uint64, bytes []byte) []byte {
-	r := rand.NewPCG(seed, 0)
-	limit := uint64(maxChoices)
-	if r.Uint64()%8 == 0 {
-		limit = longChoices
-	}
-	count := minChoices + int(r.Uint64()%(limit-minChoices))
-	bytes = bytes[:0]
-	for len(bytes) < count {
-		random := r.Uint64()
-		for range 8 {
-			bytes = append(bytes, byte(random))
-			random >>= 8
-		}
-	}
-	return bytes
-}
-
-// shrink leaves out bytes and makes them zero as long as fails holds.
-func shrink(bytes []byte, fails func([]byte) bool) []byte {
-	for again := true; again; {
-		again = false
-		for size := max(len(bytes)/2, 1); size >= 1; size /= 2 {
-			for at := 0; at+size <= len(bytes); {
-				shorter := append(append([]byte{}, bytes[:at]...), bytes[at+size:]...)
-				if fails(shorter) {
-					bytes, again = shorter, true
-					continue
-				}
-				at += size
-			}
-		}
-		for at, b := range bytes {
-			if b == 0 {
-				continue
-			}
-			bytes[at] = 0
-			if !fails(bytes) {
-				bytes[at] = b
-				continue
-			}
-			again = true
-		}
-	}
-	return bytes
-}
+var lengths = schedules.Lengths{Min: 40, Max: 240, Long: 800, LongOneIn: 8} //nolint:gochecknoglobals // a constant

@@ -1,36 +1,19 @@
 package simulation
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/schedules"
 )
 
 // report shrinks the schedule of a seed that breaks a promise, and tells it.
 func report(seed uint64, m mutant, mutantName string) string {
-	s := newSimulation(m)
-	defer s.end()
-	promise := errors.Unwrap(s.run(choicesOf(seed, nil), false))
-	if promise == nil {
-		return fmt.Sprintf("seed %d breaks a promise only after other runs: a run leaves something behind", seed)
-	}
-	small := shrink(choicesOf(seed, nil), func(bytes []byte) bool { return errors.Is(s.run(bytes, false), promise) })
-	broken := s.run(small, true)
-	return fmt.Sprintf("%v\n%s\nseed %d, shrunk to %d choices; to repeat:\n%s",
-		broken, strings.Join(s.world.trace, "\n"), seed, len(small), command(seed, mutantName))
-}
-
-// command is what repeats the schedule of a seed.
-func command(seed uint64, mutantName string) string {
-	args := fmt.Sprintf("-schedules=1 -seed=%d", seed)
-	if mutantName != "" {
-		args += " -mutant='" + strings.ReplaceAll(mutantName, "'", `'\''`) + "'"
-	}
-	return "go test ./test/simulation -run=TestNoScheduleBreaksAPromise -args " + args
+	return lengths.Report(seed, runner{newSimulation(m)}, schedules.Command("test/simulation", seed, mutantName))
 }
 
 // maxReportLines is what somebody reads to the end.

@@ -3,22 +3,18 @@ package simulation
 import (
 	"flag"
 	"maps"
-	"os/exec"
-	"runtime"
-	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/schedules"
 )
 
 var (
-	schedules  = flag.Int("schedules", 400_000, "how many schedules TestNoScheduleBreaksAPromise explores")
+	most       = flag.Int("schedules", 400_000, "how many schedules TestNoScheduleBreaksAPromise explores")
 	firstSeed  = flag.Uint64("seed", 0, "the seed of the first schedule, each next one has the next seed; 0: one that changes with the commit")
 	mutantName = flag.String("mutant", "", "the mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
 )
@@ -30,28 +26,12 @@ const mutantSchedules = 200_000
 // on.
 const fewCollections = 3000
 
-// seedOf returns the seed that the flag names, or else one that changes with the commit, so that every commit explores other
-// schedules; 1 outside a git checkout.
-func seedOf(t *testing.T) uint64 {
-	t.Helper()
-	if *firstSeed != 0 {
-		return *firstSeed
-	}
-	commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short=8", "HEAD").Output()
-	if err != nil {
-		return 1
-	}
-	seed, err := strconv.ParseUint(strings.TrimSpace(string(commit)), 16, 64)
-	require.NoError(t, err)
-	return seed
-}
-
 func TestNoScheduleBreaksAPromise(t *testing.T) {
 	m, isKnown := mutants[*mutantName]
 	require.True(t, isKnown, "no mutant has the name %q", *mutantName)
-	first := seedOf(t)
-	t.Logf("%d schedules from seed %d", *schedules, first)
-	if seed, err := explore(first, *schedules, m); err != nil {
+	first := schedules.Seed(t, *firstSeed)
+	t.Logf("%d schedules from seed %d", *most, first)
+	if seed, err := explore(first, *most, m); err != nil {
 		t.Error(report(seed, m, *mutantName))
 	}
 }
@@ -68,7 +48,7 @@ func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {
 		"unprotected ends": unprotectedEnds, "removals": removals, "short lives": shortLives, "few incarnations": fewIncarnations, "tombstones": tombstones, "removed, then unprotected": removedThenUnprotected,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if seed, err := explore(seedOf(t), narrowSchedules, mutant{narrow: narrow}); err != nil {
+			if seed, err := explore(schedules.Seed(t, *firstSeed), narrowSchedules, mutant{narrow: narrow}); err != nil {
 				t.Error(report(seed, mutant{narrow: narrow}, ""))
 			}
 		})
@@ -99,31 +79,17 @@ func TestEveryMutantIsFound(t *testing.T) {
 
 // explore runs schedules side by side until one breaks a promise.
 func explore(first uint64, count int, m mutant) (seed uint64, broken error) {
-	var (
-		next atomic.Uint64
-		stop atomic.Bool
-		once sync.Once
-		wg   sync.WaitGroup
-	)
-	defer debug.SetGCPercent(debug.SetGCPercent(fewCollections))
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			s := newSimulation(m)
-			defer s.end()
-			var bytes []byte
-			for !stop.Load() {
-				n := next.Add(1) - 1
-				if n >= uint64(count) {
-					return
-				}
-				bytes = choicesOf(first+n, bytes)
-				if err := s.run(bytes, false); err != nil {
-					once.Do(func() { seed, broken = first+n, err })
-					stop.Store(true)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return seed, broken
+	return lengths.Explore(first, count, fewCollections, func() schedules.Runner { return runner{newSimulation(m)} })
 }
+
+// runner lets package schedules run a simulation.
+type runner struct{ *simulation }
+
+// Run is run.
+func (r runner) Run(choices []byte, traced bool) error { return r.run(choices, traced) }
+
+// Trace returns what the last run has told.
+func (r runner) Trace() []string { return r.world.trace }
+
+// End is end.
+func (r runner) End() { r.end() }

@@ -1,0 +1,155 @@
+// Package schedules explores random schedules for simulations: a run is a function of a list of bytes,
+// its choices, so that a seed repeats it, and one that breaks a promise can be shrunk.
+package schedules
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Lengths says how many choices schedules have: Min to Max, or up to Long in one of LongOneIn schedules.
+// Stream tells the schedules of one simulation from those of another.
+type Lengths struct {
+	Min, Max, Long    int
+	LongOneIn, Stream uint64
+}
+
+// Choices makes the choices of a seed in place of what is in bytes.
+func (l Lengths) Choices(seed uint64, bytes []byte) []byte {
+	r := rand.NewPCG(seed, l.Stream)
+	limit := l.Max
+	if r.Uint64()%l.LongOneIn == 0 {
+		limit = l.Long
+	}
+	count := l.Min + int(r.Uint64()%uint64(limit-l.Min))
+	bytes = bytes[:0]
+	for len(bytes) < count {
+		random := r.Uint64()
+		for range 8 {
+			bytes = append(bytes, byte(random))
+			random >>= 8
+		}
+	}
+	return bytes
+}
+
+// Shrink leaves out bytes and makes them zero as long as fails holds.
+func Shrink(bytes []byte, fails func([]byte) bool) []byte {
+	for again := true; again; {
+		again = false
+		for size := max(len(bytes)/2, 1); size >= 1; size /= 2 {
+			for at := 0; at+size <= len(bytes); {
+				shorter := append(append([]byte{}, bytes[:at]...), bytes[at+size:]...)
+				if fails(shorter) {
+					bytes, again = shorter, true
+					continue
+				}
+				at += size
+			}
+		}
+		for at, b := range bytes {
+			if b == 0 {
+				continue
+			}
+			bytes[at] = 0
+			if !fails(bytes) {
+				bytes[at] = b
+				continue
+			}
+			again = true
+		}
+	}
+	return bytes
+}
+
+// Seed returns the seed that is given, or else one that changes with the commit, so that every commit
+// explores other schedules; 1 outside a git checkout.
+func Seed(t *testing.T, given uint64) uint64 {
+	t.Helper()
+	if given != 0 {
+		return given
+	}
+	commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short=8", "HEAD").Output()
+	if err != nil {
+		return 1
+	}
+	seed, err := strconv.ParseUint(strings.TrimSpace(string(commit)), 16, 64)
+	require.NoError(t, err)
+	return seed
+}
+
+// Runner runs schedules, one after the other. It is for one goroutine.
+type Runner interface {
+	// Run runs a schedule, and returns an error that wraps the promise which it breaks. It keeps a trace if
+	// traced is set.
+	Run(choices []byte, traced bool) error
+	// Trace returns what happened in the last run.
+	Trace() []string
+	// End frees what the runner holds.
+	End()
+}
+
+// Explore runs the schedules of count seeds side by side until one breaks a promise. The percentage lets
+// garbage gather, of which next to nothing lives on.
+func (l Lengths) Explore(first uint64, count, gcPercent int, start func() Runner) (seed uint64, broken error) {
+	var (
+		next atomic.Uint64
+		stop atomic.Bool
+		once sync.Once
+		wg   sync.WaitGroup
+	)
+	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			r := start()
+			defer r.End()
+			var bytes []byte
+			for !stop.Load() {
+				n := next.Add(1) - 1
+				if n >= uint64(count) {
+					return
+				}
+				bytes = l.Choices(first+n, bytes)
+				if err := r.Run(bytes, false); err != nil {
+					once.Do(func() { seed, broken = first+n, err })
+					stop.Store(true)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return seed, broken
+}
+
+// Report shrinks the schedule of a seed that breaks a promise, and tells it. The command repeats it.
+func (l Lengths) Report(seed uint64, r Runner, command string) string {
+	defer r.End()
+	promise := errors.Unwrap(r.Run(l.Choices(seed, nil), false))
+	if promise == nil {
+		return fmt.Sprintf("seed %d breaks a promise only after other runs: a run leaves something behind", seed)
+	}
+	small := Shrink(l.Choices(seed, nil), func(bytes []byte) bool { return errors.Is(r.Run(bytes, false), promise) })
+	broken := r.Run(small, true)
+	return fmt.Sprintf("%v\n%s\nseed %d, shrunk to %d choices; to repeat:\n%s",
+		broken, strings.Join(r.Trace(), "\n"), seed, len(small), command)
+}
+
+// Command returns the command that repeats the schedule of a seed in a package, with a mutant if one is named.
+func Command(dir string, seed uint64, mutant string) string {
+	args := fmt.Sprintf("-schedules=1 -seed=%d", seed)
+	if mutant != "" {
+		args += " -mutant='" + strings.ReplaceAll(mutant, "'", `'\''`) + "'"
+	}
+	return "go test ./" + dir + " -run=TestNoScheduleBreaksAPromise -args " + args
+}
