@@ -25,11 +25,13 @@ type renewals struct {
 	at    []time.Time
 	err   error
 	asked int
+	takes time.Duration // how long an answer takes
 }
 
 var _ rewind.Evidence = (*renewals)(nil)
 
 func (r *renewals) Confirm(_ context.Context, before time.Time) (until time.Time, err error) {
+	time.Sleep(r.takes)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++
@@ -84,7 +86,7 @@ func after(d time.Duration) time.Time {
 
 func TestEvidenceConfirmsAllButWhatWasObservedAfterTheLastRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, r := &cluster{resourceVersion: "300", event: make(chan watch.Event)}, &renewals{}
+		c, r := &cluster{resourceVersion: "300", event: make(chan watch.Event)}, &renewals{takes: time.Millisecond}
 		d, lw := run(t, c, r)
 		long := after(time.Second)
 		after(time.Second)
@@ -102,6 +104,7 @@ func TestEvidenceConfirmsAllButWhatWasObservedAfterTheLastRenewal(t *testing.T) 
 		require.NoError(t, goOn(t, lw, "300"))
 		assert.True(t, d.Unconfirmed(long), "nothing is proven yet")
 		resumed := after(time.Nanosecond)
+		after(r.takes)
 		assert.Equal(t, 1, r.count(), "at once")
 		assert.False(t, d.Unconfirmed(long))
 		assert.False(t, d.Unconfirmed(last.Add(-1)))
