@@ -110,7 +110,7 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 	}
 	cleaner := &assignment.Cleaner{
 		Client: mgr.GetClient(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Reports: reports, Dialect: o.dialect(),
-		Unpolice: policies.Remove, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
+		Unpolice: policies.Remove, Unaware: observer.Unaware, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
 	}
 	return cleaner.Register(mgr) //nolint:wrapcheck // it says what failed
 }

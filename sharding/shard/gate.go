@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"context"
 	"reflect"
 	"sync"
 	"time"
@@ -28,8 +29,8 @@ type passage struct {
 	// that have, and have not heard that it is gone.
 	uid types.UID
 	by  controllers
-	// inside is how many controllers work on the object.
-	inside int
+	// inside is the work of controllers on the object.
+	inside map[*work]bool
 	// isClosed says that one of them gives it away.
 	isClosed bool
 	// given is the resourceVersion at which the object was given away, "" if it was not.
@@ -40,6 +41,12 @@ type passage struct {
 	// zero if they are there.
 	children string
 	since    time.Time
+}
+
+// work is what a controller does about an object.
+type work struct {
+	// end ends the context of it.
+	end context.CancelCauseFunc
 }
 
 // controllers are some of the controllers of a kind, a bit for each.
@@ -65,23 +72,45 @@ func (g *gate) see(view reflect.Type) {
 
 // enter begins work on an object. It reports false while the object is given away. Only after it has
 // entered can a controller rely on what a cache says about the object: see [gate.isGiven].
-func (g *gate) enter(key client.ObjectKey) bool {
+func (g *gate) enter(key client.ObjectKey, w *work) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.atLocked(key)
 	if p.isClosed {
 		return false
 	}
-	p.inside++
+	if p.inside == nil {
+		p.inside = map[*work]bool{}
+	}
+	p.inside[w] = true
 	return true
 }
 
-// leave ends work on an object.
-func (g *gate) leave(key client.ObjectKey) {
+// leave notes that work on an object has ended.
+func (g *gate) leave(key client.ObjectKey, w *work) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.objects[key].inside--
+	delete(g.objects[key].inside, w)
 	g.tidyLocked(key)
+}
+
+// end ends the contexts of all work on an object.
+func (g *gate) end(key client.ObjectKey, cause error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.objects[key]; p != nil {
+		for w := range p.inside {
+			w.end(cause)
+		}
+	}
+}
+
+// isBusy reports whether a controller works on an object.
+func (g *gate) isBusy(key client.ObjectKey) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.objects[key]
+	return p != nil && len(p.inside) > 0
 }
 
 // close keeps controllers from beginning work on an object. It reports false, and closes nothing, while
@@ -91,7 +120,7 @@ func (g *gate) close(key client.ObjectKey) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.atLocked(key)
-	if p.isClosed || p.inside > 0 {
+	if p.isClosed || len(p.inside) > 0 {
 		return false
 	}
 	p.isClosed = true
@@ -220,7 +249,7 @@ func (g *gate) isAtWork() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, p := range g.objects {
-		if p.inside > 0 || p.isClosed {
+		if len(p.inside) > 0 || p.isClosed {
 			return true
 		}
 	}
@@ -241,9 +270,13 @@ func (g *gate) atLocked(key client.ObjectKey) *passage {
 
 // tidyLocked removes what says nothing.
 func (g *gate) tidyLocked(key client.ObjectKey) {
-	if p := g.objects[key]; p != nil && *p == (passage{}) {
+	if p := g.objects[key]; p != nil && p.saysNothing() {
 		delete(g.objects, key)
 	}
+}
+
+func (p *passage) saysNothing() bool {
+	return p.uid == "" && p.by == 0 && len(p.inside) == 0 && !p.isClosed && p.given == "" && !p.isOut && p.children == "" && p.since.IsZero()
 }
 
 // isLater reports whether a resourceVersion is a later one than another.

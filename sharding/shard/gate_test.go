@@ -17,20 +17,21 @@ var key = client.ObjectKey{Namespace: "default", Name: "s1"}
 // TestGateIsClosedOnlyWhenNobodyIsInside: controllers of one kind share it.
 func TestGateIsClosedOnlyWhenNobodyIsInside(t *testing.T) {
 	t.Parallel()
-	g := &gate{}
-	require.True(t, g.enter(key))
-	require.True(t, g.enter(key), "another controller")
+	g, one, two := &gate{}, &work{}, &work{}
+	require.True(t, g.enter(key, one))
+	require.True(t, g.enter(key, two), "another controller")
 	assert.False(t, g.close(key))
-	g.leave(key)
+	g.leave(key, one)
 	assert.False(t, g.close(key), "one is still at work")
 	assert.True(t, g.isAtWork())
-	g.leave(key)
+	assert.True(t, g.isBusy(key))
+	g.leave(key, two)
 	require.True(t, g.close(key))
-	assert.False(t, g.enter(key))
+	assert.False(t, g.enter(key, one))
 	assert.False(t, g.close(key), "another controller gives it away")
-	assert.True(t, g.enter(client.ObjectKey{Name: "other"}))
+	assert.True(t, g.enter(client.ObjectKey{Name: "other"}, one))
 	g.open(key)
-	assert.True(t, g.enter(key))
+	assert.True(t, g.enter(key, one))
 }
 
 // TestGateKeepsWhatWasGivenAwayFromStaleCaches: what a cache shows may be older than the acknowledgement.
@@ -77,8 +78,9 @@ func TestGateIsEmptyAgain(t *testing.T) {
 	t.Parallel()
 	g := &gate{}
 	for range 3 {
-		require.True(t, g.enter(key))
-		g.leave(key)
+		w := &work{}
+		require.True(t, g.enter(key, w))
+		g.leave(key, w)
 		require.True(t, g.close(key))
 		g.open(key)
 	}

@@ -66,14 +66,18 @@ func (s *Shard) Reconciler(kind client.Object, inner reconcile.Reconciler) (reco
 	}
 	s.note(kind)
 	g := s.gateOf(gvk, kind)
-	return &reconciler{
+	r := &reconciler{
 		shard: s, gate: g, as: g.join(), kind: gvk, main: kind, cache: s.mgr.GetCache(), informers: s.mgr.GetCache(), live: s.live,
 		mapper: s.mgr.GetRESTMapper(), inner: inner,
-	}, nil
+	}
+	if err := s.mgr.Add(takings{r}); err != nil {
+		return nil, fmt.Errorf("watching which objects of kind %s are taken from this shard: %w", gvk.Kind, err)
+	}
+	return r, nil
 }
 
 // Reconcile calls the inner reconciler if the object is this shard's, or was until it was deleted. Its
-// context ends when this shard loses the right to act.
+// context ends when this shard loses the right to act, or the object.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, cancel := r.shard.right.bound(ctx, ErrLeaseLost)
 	defer cancel()
@@ -108,10 +112,13 @@ func (r *reconciler) read(ctx context.Context, key client.ObjectKey) (client.Obj
 // work calls the inner reconciler unless the object is given away.
 func (r *reconciler) work(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	key := req.NamespacedName
-	if !r.gate.enter(key) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := &work{end: cancel}
+	if !r.gate.enter(key, w) {
 		return reconcile.Result{RequeueAfter: retryPeriod}, nil
 	}
-	defer r.gate.leave(key)
+	defer r.gate.leave(key, w)
 	object, err := r.read(ctx, key) // only now does nobody give it away
 	switch {
 	case err != nil:
@@ -129,7 +136,12 @@ func (r *reconciler) work(ctx context.Context, req reconcile.Request) (reconcile
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	r.gate.know(key, object.GetUID(), r.as)
-	return r.inner.Reconcile(ctx, req) //nolint:wrapcheck // the controller logs it as the inner reconciler's
+	result, err := r.inner.Reconcile(ctx, req)
+	if errors.Is(context.Cause(ctx), ErrTaken) {
+		logf.FromContext(ctx).Info("Ended the work on an object that was taken from this shard", "kind", r.kind.Kind, "object", key)
+		return reconcile.Result{}, nil // the cache does not show it any more: whatever is left to do is another shard's
+	}
+	return result, err //nolint:wrapcheck // the controller logs it as the inner reconciler's
 }
 
 // isCurrent reports whether an object that the cache shows is this shard's. An API server that is behind
@@ -163,10 +175,13 @@ func (r *reconciler) missing(ctx context.Context, req reconcile.Request) (reconc
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("reading %s %s, which was deleted or moved: %w", r.kind.Kind, key, err)
 	}
-	if !r.gate.enter(key) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := &work{end: cancel}
+	if !r.gate.enter(key, w) {
 		return reconcile.Result{RequeueAfter: retryPeriod}, nil
 	}
-	defer r.gate.leave(key)
+	defer r.gate.leave(key, w)
 	if err == nil {
 		r.gate.forget(key, r.as) // somebody has taken it away
 		return reconcile.Result{}, nil

@@ -12,7 +12,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
@@ -245,25 +244,6 @@ func TestLeaseWithoutADurationLastsFifteenSeconds(t *testing.T) {
 	began := time.Now()
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) { assert.Equal(t, "dead", states(s)["web-0"]) })
 	assert.Greater(t, time.Since(began), 28*time.Second)
-}
-
-// TestShardsOfTheNamespaceBeforeLiveOn for a while: they may be at work.
-func TestShardsOfTheNamespaceBeforeLiveOn(t *testing.T) {
-	t.Parallel()
-	c, elsewhere := newCluster(t), newCluster(t)
-	ring := c.create(c.ring(""))
-	c.lease(ring, "web-0", 600, 0)
-	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
-	})
-	elsewhere.lease(ring, "web-1", 600, 0)
-	ring.Spec.Shards.Namespace = elsewhere.namespace
-	require.NoError(t, c.Patch(t.Context(), ring, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"shards":{"namespace":"`+elsewhere.namespace+`"}}}`))))
-	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		assert.Equal(t, map[string]string{"web-0": "uncertain", "web-1": "ready"}, states(s))
-		assert.Equal(t, []string{"web-0", "web-1"}, s.Table.Shards)
-		assert.Equal(t, map[string]int{"web-1": 1024}, shares(s, next))
-	})
 }
 
 // TestEditedStatusIsMended: a table that people have broken is computed again.

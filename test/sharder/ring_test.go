@@ -68,15 +68,17 @@ func TestInvalidRingIsRefusedWithAMessage(t *testing.T) {
 	}
 }
 
-// TestRingKeepsItsKeys: one with shards in all namespaces uses other label keys, so it cannot become one with shards in a single namespace, or back.
-func TestRingKeepsItsKeys(t *testing.T) {
+// TestNamespaceOfShardsCannotBeChanged: the shards of the former one would lose their objects while they work. With all
+// namespaces, the keys of labels differ, too.
+func TestNamespaceOfShardsCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.create(c.ring(""))
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"shards":{"namespace":"*"}}}`))
-	err := c.Patch(t.Context(), ring, patch)
-	require.True(t, apierrors.IsInvalid(err), "%v", err)
-	assert.ErrorContains(t, err, "create another ring")
+	for _, namespace := range []string{"elsewhere", "*"} {
+		err := c.Patch(t.Context(), ring.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"shards":{"namespace":"`+namespace+`"}}}`)))
+		require.True(t, apierrors.IsInvalid(err), "%v", err)
+		assert.ErrorContains(t, err, "create another ring")
+	}
 }
 
 // TestSettingsThatBelongTogether are accepted.

@@ -87,7 +87,7 @@ type Shards struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$`
-	// +kubebuilder:validation:XValidation:rule="(self == '*') == (oldSelf == '*')",message="a ring with shards in all namespaces uses other label keys: create another ring"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the namespace of the shards cannot be changed, as objects would be taken from shards that work on them: create another ring"
 	Namespace string `json:"namespace"`
 
 	// ServiceAccounts are the names of the service accounts, in that namespace, by which the shards

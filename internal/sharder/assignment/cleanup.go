@@ -31,9 +31,9 @@ import (
 	"nodekeeper.dev/internal/sharder/ring"
 )
 
-// cleanAfter is the time between the end of labelling and the last look at a resource. A write that was under
-// way has arrived by then, and the API server, which looks for changes of policies once a second, knows that
-// they are gone.
+// cleanAfter is the time between the end of labelling, or the last label, and the last look at a resource. A
+// write that was under way has arrived by then, and the API server, which looks for changes of policies once
+// a second, knows that they are gone.
 const cleanAfter = writeTimeout + time.Second
 
 // Cleaner removes the sharding metadata of objects that no longer belong to a ring: because the ring is
@@ -48,13 +48,16 @@ type Cleaner struct {
 	Dialect  ring.Dialect
 	// Unpolice removes the policies of a ring, by which the API server labels new objects.
 	Unpolice func(ctx context.Context, ring string) error
+	// Unaware returns the shards that may not have seen since a time that objects were taken from them.
+	Unaware func(ring string, since time.Time) []string
 	// SyncPeriod bounds the time between two attempts at what fails.
 	SyncPeriod time.Duration
 	// Concurrency is how many objects are written at a time.
 	Concurrency int
 
 	mu sync.Mutex
-	// left is since when this process knows that a resource has left its ring.
+	// left is since when this process knows that a resource has left its ring, and has found no label on
+	// its objects.
 	left map[leaving]time.Time
 }
 
@@ -127,7 +130,8 @@ func (c *Cleaner) leaving(of *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 }
 
 // cleanAll cleans up all resources that leave a ring, and returns those whose objects have no labels any
-// more, for good.
+// more, for good, and on which no shard works any more. A ring that comes after this one under the same name
+// may give an object to another shard.
 func (c *Cleaner) cleanAll(ctx context.Context, of *v1alpha1.ClusterRing) (cleaned []v1alpha1.GroupResource, err error) {
 	var failed []error
 	c.keepOnly(of)
@@ -138,7 +142,12 @@ func (c *Cleaner) cleanAll(ctx context.Context, of *v1alpha1.ClusterRing) (clean
 		switch {
 		case err != nil:
 			failed = append(failed, err)
-		case found == 0 && begin.Sub(since) >= cleanAfter:
+		case found > 0:
+			c.found(leaving{of.UID, resource})
+		case begin.Sub(since) < cleanAfter:
+		case len(c.Unaware(of.Name, since)) > 0:
+			logf.FromContext(ctx).V(1).Info("Waiting for shards from which objects were taken", "shards", c.Unaware(of.Name, since), "resource", resource.Resource)
+		default:
 			cleaned = append(cleaned, resource)
 		}
 	}
@@ -155,7 +164,14 @@ func (c *Cleaner) keepOnly(of *v1alpha1.ClusterRing) {
 	})
 }
 
-// since returns since when a resource is known to have left.
+// found notes that objects of a resource had labels, which are gone by now.
+func (c *Cleaner) found(what leaving) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left[what] = time.Now()
+}
+
+// since returns since when a resource is known to have left, and none of its objects has had a label.
 func (c *Cleaner) since(what leaving) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

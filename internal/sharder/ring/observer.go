@@ -222,6 +222,31 @@ func (o *Observer) Live(ring string) []string {
 	return names
 }
 
+// tidings is the least time between a change and the next renewal of a shard's Lease, as the sharder sees
+// both, until the shard is taken to have seen the change. A renewal that was sent before may come later.
+const tidings = 2 * time.Second
+
+// Unaware returns the shards of a ring that may act on what has changed without knowing it. They
+// speak protocol 2, whose shards end their work on an object that is taken from them, and have not renewed
+// their Leases since: nothing shows that they hear of changes. They lose the right to act within twice the
+// duration of their Leases.
+func (o *Observer) Unaware(ring string, changed time.Time) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	of := o.rings[ring]
+	if of == nil {
+		return nil
+	}
+	var names []string
+	for _, s := range of.live() {
+		isSilent := s.Since.Before(changed.Add(tidings)) && s.State != shardlease.Uncertain
+		if isSilent && s.Lease.Annotations[of.prefix.ProtocolAnnotation()] == v1alpha1.Protocol2 {
+			names = append(names, s.Lease.Name)
+		}
+	}
+	return names
+}
+
 // Tell makes the observer call changed, which must not block, after something has changed that the status
 // of a ring depends on.
 func (o *Observer) Tell(changed func(ring string)) {
