@@ -29,6 +29,8 @@ var (
 type ghost struct {
 	fence   map[contract.Unit]fence
 	moved   map[contract.Unit]int64 // the last decision that changed the owner
+	dropped map[contract.Unit]int64 // the last decision for which nobody wanted it
+	held    map[task]int64          // the last decision by which an incarnation owned it
 	worked  map[task]int64          // the epoch with which an incarnation last worked
 	acks    map[holding]acked
 	gone    map[types.UID]bool
@@ -60,10 +62,12 @@ type acked struct {
 
 func (g *ghost) reset() {
 	if g.fence == nil {
-		*g = ghost{map[contract.Unit]fence{}, map[contract.Unit]int64{}, map[task]int64{}, map[holding]acked{}, map[types.UID]bool{}, map[contract.Unit]string{}, map[types.UID]bool{}}
+		*g = ghost{map[contract.Unit]fence{}, map[contract.Unit]int64{}, map[contract.Unit]int64{}, map[task]int64{}, map[task]int64{}, map[holding]acked{}, map[types.UID]bool{}, map[contract.Unit]string{}, map[types.UID]bool{}}
 	}
 	clear(g.fence)
 	clear(g.moved)
+	clear(g.dropped)
+	clear(g.held)
 	clear(g.worked)
 	clear(g.acks)
 	clear(g.gone)
@@ -97,8 +101,8 @@ func (g *ghost) checkAlone(s *simulation, p *process, u contract.Unit) {
 	}
 }
 
-// decides is called with each decision that is stored.
-func (g *ghost) decides(uid types.UID, next placement.Status) {
+// decides is called with each decision that is stored, and how many vreplicas it is for.
+func (g *ghost) decides(uid types.UID, wanted int32, next placement.Status) {
 	owners := map[int32]string{}
 	for _, share := range next.Placement {
 		set, _ := schedule.ParseSet(share.Indexes)
@@ -108,6 +112,12 @@ func (g *ghost) decides(uid types.UID, next placement.Status) {
 	}
 	for index := range int32(maxWanted) {
 		u := contract.Unit{UID: uid, Index: index}
+		if index >= wanted {
+			g.dropped[u] = next.Decision
+		}
+		if owners[index] != "" {
+			g.held[task{u, owners[index]}] = next.Decision
+		}
 		if g.owner[u] != owners[index] {
 			g.owner[u], g.moved[u] = owners[index], next.Decision
 		}
@@ -134,9 +144,13 @@ func (g *ghost) writesContract(s *simulation, name int, before, after *contract.
 	}
 }
 
-// checkGoesOn: where hand-overs overlap, somebody else works on what an incarnation loses.
+// checkGoesOn: where hand-overs overlap, somebody else works on what an incarnation loses. If nobody has wanted
+// that in the meantime, it is lost by that, and not by a move.
 func (g *ghost) checkGoesOn(s *simulation, former string, u contract.Unit) {
 	owner := g.owner[u]
+	if g.dropped[u] > g.held[task{u, former}] {
+		return
+	}
 	if !s.settings.overlap || owner == "" || owner == former || g.worked[task{u, former}] == 0 {
 		return
 	}

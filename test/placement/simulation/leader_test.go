@@ -418,7 +418,7 @@ func (l *leader) putStatus(r *resource, status placement.Status, isDecision bool
 		}
 		l.world.tell("%s %s %s: %s", l.name, what, r.uid, statusText(&status))
 		if isDecision {
-			l.world.ghost.decides(r.uid, status)
+			l.world.ghost.decides(r.uid, r.wanted, status)
 		}
 		turn := l.turn
 		return func() {

@@ -379,7 +379,7 @@ var found = map[string]uint64{
 	"build: removes on an error":                                             126396,
 	"build: removes at once though hand-overs overlap":                       239,
 	"build: removes without the owner's acknowledgement":                     546,
-	"build: removes on the owner's acknowledgement of an earlier decision":   844,
+	"build: removes on the owner's acknowledgement of an earlier decision":   2618,
 	"apply: any incarnation's contract":                                      0,
 	"apply: adopts with a cached read and no floor":                          128567,
 	"apply: acknowledges before workers return":                              2062,
