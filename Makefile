@@ -97,9 +97,31 @@ krew: ## pack the kubectl plugin for Krew into dist/; RELEASE=v1.2.3 URL=where t
 
 ##### Test
 
+# RACE=yes: with the race detector, where it can find something, and in the programs of the end-to-end tests.
+RACE ?=
+# Where it would find nothing: one goroutine, or programs that were built without it.
+UNRACED := /test/(simulation|placement/simulation|deploy|plugin|bench|sharder)$$
 .PHONY: test
-test: build controlplane ## run all tests
+ifneq ($(filter yes,$(RACE)),)
+test: race
+	@$(MAKE) --no-print-directory -j2 -Otarget PACKAGES=2 raced-e2e unraced
+else
+test: build controlplane ## run all tests; RACE=yes: with the race detector (needs a C compiler)
 	@$(call each,$(TEST_MODULES),$(GO_TEST) -p=$(PACKAGES) -timeout=$(TIMEOUT) ./...)
+endif
+
+.PHONY: raced-e2e
+raced-e2e: controlplane race-programs
+	NODEKEEPER_BIN=$(CURDIR)/bin/race $(GO_TEST) -race -timeout=$(TIMEOUT) ./test/e2e/...
+
+.PHONY: unraced
+unraced: build controlplane
+	@$(call each,.,$(GO_TEST) -p=$(PACKAGES) -timeout=$(TIMEOUT) $$(go list ./... | grep -E '$(UNRACED)'))
+	@$(call each,$(filter-out . hack,$(TEST_MODULES)),$(GO_TEST) -timeout=$(TIMEOUT) ./...)
+
+.PHONY: race-programs
+race-programs:
+	go build -race -ldflags "$(STAMP)" -o bin/race/ ./cmd/...
 
 .PHONY: monitoring
 monitoring: ## test the alerts and the dashboard with Prometheus' own parser and rule engine (builds it: a minute, once)
@@ -107,7 +129,7 @@ monitoring: ## test the alerts and the dashboard with Prometheus' own parser and
 
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake
-	@$(call each,. hack,$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|placement/simulation|e2e|deploy|plugin|bench|sharder)$$'))
+	@$(call each,. hack,$(GO_TEST) -race -p=$(PACKAGES) -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '$(UNRACED)|/test/e2e$$'))
 
 SCHEDULES ?= 1000000
 .PHONY: simulate
@@ -160,8 +182,7 @@ microbench: controlplane ## measure the encoding, the decision and the look-up o
 	go test -run='^$$' -bench=. ./internal/txn ./internal/preserve ./internal/hashring ./test/placement/bench
 
 .PHONY: deflake
-deflake: controlplane ## repeat the end-to-end tests COUNT times (20) with the race detector in all programs, until one fails
-	go build -race -ldflags "$(STAMP)" -o bin/race/ ./cmd/...
+deflake: controlplane race-programs ## repeat the end-to-end tests COUNT times (20) with the race detector in all programs, until one fails
 	NODEKEEPER_BIN=$(CURDIR)/bin/race $(GO_TEST) -race -count=$(COUNT) -failfast -timeout=$(DEFLAKE_TIMEOUT) ./test/e2e/...
 
 .PHONY: fuzz
@@ -226,7 +247,8 @@ tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
 .PHONY: verify
-verify: tidy-check generate-check docs-check workflows-check lint test monitoring race ## what has to pass before a change lands: tidy-check, generate-check, docs-check, workflows-check, lint, test, monitoring, race
+verify: tidy-check generate-check docs-check workflows-check lint monitoring ## what has to pass before a change lands: tidy-check, generate-check, docs-check, workflows-check, lint, monitoring, test RACE=yes
+	@$(MAKE) --no-print-directory test RACE=yes
 
 .PHONY: clean
 clean: ## remove what was built
