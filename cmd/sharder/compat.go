@@ -29,7 +29,7 @@ func (m compatMode) validate() error {
 
 // dialect returns which rings are served, and by which keys.
 func (o *options) dialect() ring.Dialect {
-	return ring.Dialect{Prefix: v1alpha1.DefaultPrefix, Compat: o.compat == compatTimebertt}
+	return ring.Dialect{Prefix: o.labelPrefix, Compat: o.compat == compatTimebertt}
 }
 
 // compatPermissions are what it takes besides: the shards can be in any namespace.

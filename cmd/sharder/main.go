@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
 	"nodekeeper.dev/internal/daemon"
+	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/sharder/assignment"
 	"nodekeeper.dev/internal/sharder/policy"
 	"nodekeeper.dev/internal/sharder/ring"
@@ -52,31 +54,41 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
 		return err //nolint:wrapcheck // a fault of this program
 	}
-	clock := &shardlease.ServerClock{}
+	clock, detector := &shardlease.ServerClock{}, rewind.New()
 	mgr, err := daemon.New(ctx, daemon.Config{
 		Program: program, Options: &opts.Options, Namespaces: []string{opts.namespace}, Permissions: opts.permissions(),
-		Check: opts.servesRings, Manager: opts.prepare(clock),
+		Check: opts.servesRings, Manager: opts.prepare(clock, detector),
 	})
 	if err != nil {
 		return err
 	}
-	if err := register(mgr, &opts, clock); err != nil {
+	if err := errors.Join(mgr.Add(rewound{detector}), register(mgr, &opts, clock)); err != nil {
 		return fmt.Errorf("preparing the sharder: %w", err)
 	}
 	return daemon.Run(ctx, mgr)
 }
 
 // prepare returns what completes the options of the manager.
-func (o *options) prepare(clock *shardlease.ServerClock) func(*rest.Config, *manager.Options) error {
+func (o *options) prepare(clock *shardlease.ServerClock, detector *rewind.Detector) func(*rest.Config, *manager.Options) error {
 	return func(rc *rest.Config, m *manager.Options) error {
 		rc.Wrap(clock.Wrap)
 		m.LeaderElection, m.LeaderElectionID, m.LeaderElectionNamespace = o.leaderElect, program, o.namespace
 		m.LeaseDuration, m.RenewDeadline, m.RetryPeriod = new(leaseDuration), new(renewDeadline), new(retryPeriod)
 		m.LeaderElectionReleaseOnCancel = true
-		m.Cache.ByObject = policy.CacheOptions()
+		m.Cache.ByObject, m.Cache.NewInformer = policy.CacheOptions(), detector.Informers(nil)
 		return nil
 	}
 }
+
+// rewound ends the sharder after etcd was restored from a backup: what this process remembers of Leases and
+// objects is of a lost future. Restoring ends all watches, among them that of the rings, which notices it.
+type rewound struct{ detector *rewind.Detector }
+
+// Start returns an error when the cluster was rewound.
+func (r rewound) Start(ctx context.Context) error { return r.detector.Run(ctx) } //nolint:wrapcheck // it says what happened
+
+// NeedLeaderElection says that each replica watches for it: one that does not lead remembers things, too.
+func (rewound) NeedLeaderElection() bool { return false }
 
 // register adds the controllers to the manager.
 func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) error {

@@ -24,6 +24,7 @@ type options struct {
 	// concurrentMoves is how many objects of a resource are written at a time.
 	concurrentMoves int
 	admission       policy.Mode
+	labelPrefix     v1alpha1.Prefix
 	compat          compatMode
 }
 
@@ -34,6 +35,7 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.syncPeriod, "sync-period", 5*time.Minute, "the longest `duration` between two attempts at what fails, and between two passes that find objects to move")
 	fs.IntVar(&o.concurrentMoves, "concurrent-moves", 100, "how many objects of each resource of a ring are written at a time")
 	fs.StringVar((*string)(&o.admission), "admission", string(policy.Auto), "how new objects get their shard: `mode` policy (by admission policies, Kubernetes 1.36 or newer), none, or auto: policy if the API server serves that, else none")
+	fs.StringVar((*string)(&o.labelPrefix), "label-prefix", string(v1alpha1.DefaultPrefix), "`prefix` of the keys of sharding labels and annotations, which the shards must be told, too; choose it before there is a ring, since labels with another prefix stay")
 	fs.StringVar((*string)(&o.compat), "compat", string(compatNone), "shards of another `project` that are served, too: timebertt (timebertt/kubernetes-controller-sharding, by its ControllerRings), or none")
 }
 
@@ -52,6 +54,9 @@ func (o *options) parse(fs *flag.FlagSet, args []string, stderr io.Writer) error
 	}
 	if err := o.admission.Validate(); err != nil {
 		return fmt.Errorf("--admission=%s: %w", o.admission, err)
+	}
+	if err := o.labelPrefix.Validate(); err != nil {
+		return fmt.Errorf("--label-prefix: %w", err)
 	}
 	return o.compat.validate()
 }

@@ -118,6 +118,9 @@ func (o Options) validate() error {
 	if o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0 {
 		problems = append(problems, fmt.Errorf("LeaseDuration %s is not in whole seconds", o.LeaseDuration))
 	}
+	if err := o.LabelPrefix.Validate(); err != nil {
+		problems = append(problems, fmt.Errorf("LabelPrefix: %w", err))
+	}
 	if o.LeaveTimeout < 0 {
 		problems = append(problems, fmt.Errorf("LeaveTimeout %s is negative", o.LeaveTimeout))
 	}

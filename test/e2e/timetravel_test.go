@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -25,7 +24,6 @@ import (
 
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
-	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -208,9 +206,7 @@ func (e *env) goesOn() {
 func (e *env) backUp() (dir string) {
 	e.t.Helper()
 	dir = filepath.Join(e.t.TempDir(), "backup")
-	e.stopPlane()
-	require.NoError(e.t, os.CopyFS(dir, os.DirFS(e.plane.DataDir(controlplane.Etcd))))
-	e.startPlane()
+	require.NoError(e.t, e.plane.BackUp(dir))
 	return dir
 }
 
@@ -218,16 +214,12 @@ func (e *env) backUp() (dir string) {
 func (e *env) restore(dir string, isBumped bool) {
 	e.t.Helper()
 	last := e.revision()
-	e.stopPlane()
-	data := e.plane.DataDir(controlplane.Etcd)
-	require.NoError(e.t, os.RemoveAll(data))
-	require.NoError(e.t, os.CopyFS(data, os.DirFS(dir)))
-	require.NoError(e.t, os.Chmod(data, 0o700)) // etcd insists
-	require.NoError(e.t, e.plane.StartServer(controlplane.Etcd))
-	if isBumped {
-		e.bump(last + 100)
-	}
-	require.NoError(e.t, e.plane.StartServer(controlplane.APIServer))
+	require.NoError(e.t, e.plane.Restore(dir, func() error {
+		if isBumped {
+			e.bump(last + 100)
+		}
+		return nil
+	}))
 }
 
 // bump makes a revision the current one of etcd and the first that is not compacted.
@@ -281,18 +273,6 @@ func (e *env) etcd(method string, request map[string]any, answer any) error {
 		return nil
 	}
 	return json.Unmarshal(content, answer)
-}
-
-func (e *env) stopPlane() {
-	e.t.Helper()
-	require.NoError(e.t, e.plane.StopServer(controlplane.APIServer))
-	require.NoError(e.t, e.plane.StopServer(controlplane.Etcd))
-}
-
-func (e *env) startPlane() {
-	e.t.Helper()
-	require.NoError(e.t, e.plane.StartServer(controlplane.Etcd))
-	require.NoError(e.t, e.plane.StartServer(controlplane.APIServer))
 }
 
 // noticesTheRewind waits until a program has ended for that.

@@ -80,6 +80,8 @@ type cluster struct {
 	t          *testing.T
 	kubeconfig string
 	namespace  string
+	// plane is the API server if that is of the test alone.
+	plane *controlplane.ControlPlane
 }
 
 // newCluster returns a part of the shared API server, with its sharder.
@@ -100,7 +102,9 @@ func newSite(t *testing.T) *cluster {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
 	require.NoError(t, rings.Install(t.Context(), plane.Config))
-	return clusterOn(t, plane)
+	c := clusterOn(t, plane)
+	c.plane = plane
+	return c
 }
 
 // behindProxy makes the sharders that are started from now on reach the API server through a proxy.

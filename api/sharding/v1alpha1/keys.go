@@ -1,5 +1,11 @@
 package v1alpha1
 
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
 // Prefix is the prefix of the keys of all sharding labels and annotations. It must be a DNS
 // subdomain.
 type Prefix string
@@ -13,6 +19,21 @@ const TimeberttPrefix Prefix = "alpha.sharding.timebertt.dev"
 // AnyNamespace as the namespace of the shards of a ring means that their Leases can be in any one, as
 // those of timebertt/kubernetes-controller-sharding. The keys of such a ring have [TimeberttPrefix].
 const AnyNamespace = "*"
+
+// longestSubdomain is the longest that this package puts before a prefix.
+const longestSubdomain = "children."
+
+// Validate returns an error that says what is wrong with a prefix, nil if nothing is. The prefix of
+// timebertt/kubernetes-controller-sharding is for the rings of that project alone.
+func (p Prefix) Validate() error {
+	if problems := validation.IsDNS1123Subdomain(longestSubdomain + string(p)); len(problems) > 0 {
+		return fmt.Errorf("%q is no prefix of labels: %s", string(p), problems[0])
+	}
+	if p == TimeberttPrefix {
+		return fmt.Errorf("%q is for rings of another project: choose another prefix", string(p))
+	}
+	return nil
+}
 
 // RingLabel returns the key of the label that names the ring of a shard, on its Lease.
 func (p Prefix) RingLabel() string {

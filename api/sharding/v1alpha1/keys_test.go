@@ -1,0 +1,33 @@
+package v1alpha1
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestPrefixesThatLabelsCanHave(t *testing.T) {
+	t.Parallel()
+	for prefix, says := range map[Prefix]string{
+		DefaultPrefix:         "",
+		"example.com":         "",
+		"":                    "no prefix of labels",
+		"Example.com":         "no prefix of labels",
+		"example.com/shards":  "no prefix of labels",
+		Prefix(tooLong):       "no prefix of labels",
+		Prefix(tooLong[9:]):   "",
+		TimeberttPrefix:       "another project",
+		"-example.com":        "no prefix of labels",
+		"shards.example.com.": "no prefix of labels",
+	} {
+		if err := prefix.Validate(); says == "" {
+			assert.NoError(t, err, prefix)
+		} else {
+			assert.ErrorContains(t, err, says, prefix)
+		}
+	}
+}
+
+// tooLong is a prefix of 253 characters, which is no longer a subdomain with what is put before it.
+var tooLong = strings.Repeat("a.", 126) + "b"
