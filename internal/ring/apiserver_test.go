@@ -156,15 +156,17 @@ func TestMemberThatDiesIsTakenOverAndItsLeaseRemoved(t *testing.T) {
 	b.die()
 	g.agree([]string{"a", "c"}, a, c)
 	assert.Greater(t, time.Since(died), leaseDuration, "it belongs to the group until it is uncertain")
+	var taken *coordinationv1.Lease
 	for e := range versions.ResultChan() {
-		taken, isLease := e.Object.(*coordinationv1.Lease)
-		if require.True(t, isLease, "%v", e.Object); *taken.Spec.HolderIdentity == "b" {
-			continue
+		l, isLease := e.Object.(*coordinationv1.Lease)
+		if require.True(t, isLease, "%v", e.Object); *l.Spec.HolderIdentity != "b" {
+			taken = l
+			break
 		}
-		assert.Equal(t, "a", *taken.Spec.HolderIdentity, "the first of those that are ready takes it over")
-		assert.EqualValues(t, 2*leaseDuration/time.Second, *taken.Spec.LeaseDurationSeconds)
-		break
 	}
+	require.NotNil(t, taken, "the watch ended")
+	assert.Equal(t, "a", *taken.Spec.HolderIdentity, "the first of those that are ready takes it over")
+	assert.EqualValues(t, 2*leaseDuration/time.Second, *taken.Spec.LeaseDurationSeconds)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		_, err := g.leases.Get(t.Context(), "b", metav1.GetOptions{})
 		assert.True(c, apierrors.IsNotFound(err), "%v", err)
