@@ -103,6 +103,7 @@ func serve(t *testing.T, handlers ...*admission.Handler) (prefix string) {
 			MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "of-this-test", Expression: fmt.Sprintf("object.metadata.name.startsWith('%s')", prefix)}},
 			FailurePolicy:           new(admissionregistrationv1.Fail), // a test must see what fails
 			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+			TimeoutSeconds:          new(int32(30)), // a machine may stand still for a while
 			AdmissionReviewVersions: []string{"v1"},
 		})
 	}
@@ -115,7 +116,7 @@ func serve(t *testing.T, handlers ...*admission.Handler) (prefix string) {
 		before := asked.count.Load()
 		require.NoError(t, admin.Create(context.Background(), probe, client.DryRunAll))
 		assert.Greater(t, asked.count.Load(), before)
-	}, 30*time.Second, 20*time.Millisecond)
+	}, 3*time.Minute, 20*time.Millisecond)
 	return prefix
 }
 

@@ -52,7 +52,7 @@ type set = map[string]string
 
 const (
 	// patience is how long a test waits for what has to come. A machine that is busy with other things is no reason to fail.
-	patience = time.Minute
+	patience = 3 * time.Minute
 	tick     = 10 * time.Millisecond
 
 	zone = "topology.kubernetes.io/zone" // a live label

@@ -126,7 +126,7 @@ func TestListTakesEffectAllAtOnce(t *testing.T) {
 	require.NoError(t, x.WaitForSync(t.Context()))
 	r.whileAway(func() { put(200) })
 	full := func(node string) bool { return len(x.Pending(node)) == 2*each }
-	require.Eventually(t, func() bool { return !slices.ContainsFunc(nodes, func(node string) bool { return !full(node) }) }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !slices.ContainsFunc(nodes, func(node string) bool { return !full(node) }) }, 3*time.Minute, 10*time.Millisecond)
 	seen := stop()
 	for n, node := range seen {
 		assert.Zero(t, n%each, "%d transactions of %s", n, node)
@@ -144,9 +144,9 @@ func TestIndexFollowsTheNamespace(t *testing.T) {
 	require.NoError(t, x.WaitForSync(t.Context()))
 	require.NoError(t, q.Put(t.Context(), deleted()))
 	pending := func() []queue.Queued { return x.Pending(deleted().Node) }
-	require.Eventually(t, func() bool { return len(pending()) == 1 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(pending()) == 1 }, 3*time.Minute, 10*time.Millisecond)
 	require.NoError(t, q.Hurry(t.Context(), pending()[0]))
-	require.Eventually(t, func() bool { return pending()[0].AtOnce }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return pending()[0].AtOnce }, 3*time.Minute, 10*time.Millisecond)
 	require.NoError(t, q.Remove(t.Context(), pending()[0]))
-	require.Eventually(t, func() bool { return len(pending()) == 0 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(pending()) == 0 }, 3*time.Minute, 10*time.Millisecond)
 }

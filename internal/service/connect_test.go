@@ -54,11 +54,7 @@ func write(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthIn
 // unreachable is a kubeconfig of a port that nobody listens at.
 func unreachable(t *testing.T) (path, server string) {
 	t.Helper()
-	var lc net.ListenConfig
-	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server = "https://" + listener.Addr().String()
-	require.NoError(t, listener.Close())
+	server = "https://" + freeAddress(t)
 	return write(t, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server = server }), server
 }
 

@@ -58,7 +58,7 @@ func (u *user) grant(t *testing.T, permissions ...daemon.Permission) {
 		require.NoError(t, c.Create(t.Context(), binding))
 	}
 	for _, p := range permissions {
-		require.Eventually(t, func() bool { return u.may(t, p) }, 10*time.Second, 10*time.Millisecond, "the user may %s", p)
+		require.Eventually(t, func() bool { return u.may(t, p) }, patience, 10*time.Millisecond, "the user may %s", p)
 	}
 }
 

@@ -41,7 +41,7 @@ import (
 
 const (
 	// longest is how long a test waits for what should take a second, and tick how often it looks.
-	longest = 30 * time.Second
+	longest = 3 * time.Minute
 	tick    = 20 * time.Millisecond
 )
 
@@ -135,6 +135,7 @@ func (w *world) createConfiguration(t *testing.T, replicas ...*replica) {
 			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.cfg.Namespace}},
 			FailurePolicy:           new(admissionregistrationv1.Fail),
 			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+			TimeoutSeconds:          new(int32(30)), // a machine that stands still for a while fails no call
 			AdmissionReviewVersions: []string{"v1"},
 		})
 	}

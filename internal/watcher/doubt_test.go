@@ -86,7 +86,7 @@ func watchKnowing(t *testing.T, c client.WithWatch, transactionNamespace string,
 		wg.Wait()
 	}
 	t.Cleanup(stop)
-	require.EventuallyWithT(t, func(ct *assert.CollectT) { assert.NoError(ct, w.Ready(nil)) }, 10*time.Second, 10*time.Millisecond)
+	require.EventuallyWithT(t, func(ct *assert.CollectT) { assert.NoError(ct, w.Ready(nil)) }, patience, 10*time.Millisecond)
 	return stop
 }
 
@@ -110,7 +110,7 @@ func TestEventInDoubtIsConfirmedBeforeItIsRecorded(t *testing.T) {
 			watchDoubtfully(t, c.WithWatch, c.transactions, nodes, h)
 			nodes.OnUpdate(before, after)
 			if len(tc.want) == 0 {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				require.ErrorIs(t, h.Run(ctx), rewind.ErrRewound)
 			}
@@ -140,6 +140,9 @@ func TestNothingIsLeftOutInDoubt(t *testing.T) {
 				cache := fake.NewClientBuilder().WithObjects(stored(txn.Of(txn.Updated, after), c.transactions)).Build()
 				stop := watchKnowing(t, c.WithWatch, c.transactions, nodes, h, watcher.Stored{Reader: cache, Informer: &informer{}})
 				nodes.OnUpdate(before, after)
+				if len(want) > 0 {
+					c.waitQueued(t, n.Name, want...)
+				}
 				stop() // which has it write what it has seen
 				c.waitQueued(t, n.Name, want...)
 			})

@@ -41,7 +41,7 @@ var bounds = []struct {
 
 // attempts is how often it is counted until nothing is too much. A machine that is busy can only add some, as when a replica is so slow
 // that another one does its work too. What the programs need is there each time.
-const attempts = 3
+const attempts = 5
 
 // TestRequestsDoNotGrow counts what the API server answers while nodes are deleted and come back.
 func TestRequestsDoNotGrow(t *testing.T) {

@@ -148,7 +148,7 @@ func TestServersEndWithAnOwnerThatNeverStoppedThem(t *testing.T) {
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.Error(c, dial(t, address))
 		assert.NoDirExists(c, dir)
-	}, 20*time.Second, 100*time.Millisecond)
+	}, 3*time.Minute, 100*time.Millisecond)
 }
 
 func TestMissingBinariesAreAnError(t *testing.T) {
@@ -229,7 +229,7 @@ func TestServersComeBackWithTheirData(t *testing.T) {
 		require.NoError(t, own.StartServer(controlplane.Etcd))
 		require.EventuallyWithT(t, func(collect *assert.CollectT) {
 			assert.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(node), &corev1.Node{}))
-		}, time.Minute, 50*time.Millisecond, "the API server finds etcd again")
+		}, 3*time.Minute, 50*time.Millisecond, "the API server finds etcd again")
 	}
 }
 

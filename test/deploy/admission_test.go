@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -65,6 +66,13 @@ func person(t *testing.T, c *cluster, name string, roles ...string) client.Clien
 		}
 		require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), binding)))
 	}
+	require.EventuallyWithT(t, func(ct *assert.CollectT) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: name, ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: metadata, Verb: "deletecollection", Resource: "configmaps"},
+		}}
+		require.NoError(ct, c.Create(t.Context(), review))
+		assert.True(ct, review.Status.Allowed)
+	}, patience, period, "the API server knows the rights of %s", name)
 	return actingAs(t, c, name)
 }
 

@@ -201,7 +201,7 @@ func (s *story) tell() {
 	s.start("watcher")
 	processor := []string{"--save-delay=1s"}
 	if s.with(withRetention) {
-		processor = append(processor, "--retention=12s") // the last one counts, and not that of the manifests
+		processor = append(processor, "--retention=30s") // the last one counts, and not that of the manifests
 	}
 	s.start("processor", processor...)
 

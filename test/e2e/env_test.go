@@ -26,8 +26,8 @@ const (
 	patience = 3 * time.Minute
 	// period is the time between two looks at the cluster.
 	period = 20 * time.Millisecond
-	// stopTimeout is what a program has to end in.
-	stopTimeout = 20 * time.Second
+	// stopTimeout is what a program has to end in: less than the grace period of a pod, and more than a machine stands still.
+	stopTimeout = 28 * time.Second
 	// shownLines is how much of a program's output a failed test shows.
 	shownLines = 400
 )
@@ -44,6 +44,8 @@ type env struct {
 	transactions, metadata, members string
 	programs                        []*programs.Program
 	nodes                           map[string]bool // all that there have been
+	// asked says that the API server asks a webhook about the nodes of the test, which answers from the records.
+	asked bool
 }
 
 // newEnv makes an environment, which ends with the test.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +71,7 @@ func TestLeastRightsAreEnough(t *testing.T) {
 	e.createNamespaces()
 	watcher := e.start("watcher", e.kubeconfigOf(e.leastRights("watcher")))
 	// The end of a node is saved nine times --save-delay later.
-	processor := e.start("processor", e.kubeconfigOf(e.leastRights("processor")), "--retention=5s", "--save-delay=1s")
+	processor := e.start("processor", e.kubeconfigOf(e.leastRights("processor")), "--retention=30s", "--save-delay=1s")
 	e.ready(watcher)
 	e.ready(processor)
 	name, away := e.name("node"), e.name("away")
@@ -181,6 +182,29 @@ func (e *env) grant(user string, r rights) {
 			})
 		}
 	}
+	e.eventually(func(c *assert.CollectT) {
+		for namespace, rules := range r {
+			for _, rule := range rules {
+				assert.True(c, e.allows(c, user, namespace, rule), "%v in namespace %q", rule, namespace)
+			}
+		}
+	}, "the API server knows the rights of %s", user)
+}
+
+// allows reports whether a user may do what a rule is about.
+func (e *env) allows(t require.TestingT, user, namespace string, rule rbacv1.PolicyRule) bool {
+	for _, verb := range rule.Verbs {
+		about := &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: rule.APIGroups[0], Resource: rule.Resources[0]}
+		if len(rule.ResourceNames) > 0 {
+			about.Name = rule.ResourceNames[0]
+		}
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: about}}
+		require.NoError(t, e.client.Create(e.t.Context(), review))
+		if !review.Status.Allowed {
+			return false
+		}
+	}
+	return true
 }
 
 // kubeconfigAs returns the path of a kubeconfig that impersonates a user.

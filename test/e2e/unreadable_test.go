@@ -17,8 +17,8 @@ import (
 
 func TestUnreadableRecordHoldsUpItsNodeOnlyUntilItIsMended(t *testing.T) {
 	t.Parallel()
-	// After so many attempts the next one is six seconds away.
-	const attempts, prompt = 8, 4 * time.Second
+	// After so many attempts the next one is 25 seconds away.
+	const attempts, prompt = 10, 20 * time.Second
 	e := newEnv(t)
 	e.watcher()
 	p := e.processor()

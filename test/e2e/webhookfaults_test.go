@@ -239,6 +239,7 @@ func TestNodeWithTheMarkerOfItsRecord(t *testing.T) {
 	e.stop(p)
 	e.delete(name)
 	copied.ResourceVersion, copied.UID, copied.CreationTimestamp = "", "", metav1.Time{}
+	e.webhookKnows()
 	require.NoError(t, e.client.Create(t.Context(), copied, client.FieldOwner("kubectl-create")))
 	assert.True(t, isGated(copied))
 	assert.Equal(t, "r2", copied.Labels["rack"])

@@ -28,6 +28,9 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
+// patience is how long a test waits for what must come. A machine that is busy with other things is no reason to fail.
+const patience = 3 * time.Minute
+
 // apiServer is as much of one as these tests need: it stores nothing and counts what it is told to write.
 type apiServer struct {
 	writes atomic.Int32
@@ -81,7 +84,7 @@ func clientOf(t *testing.T, proxy *faultproxy.Proxy) kubernetes.Interface {
 	t.Helper()
 	through, err := clientcmd.NewDefaultClientConfig(proxy.Kubeconfig(), nil).ClientConfig()
 	require.NoError(t, err)
-	through.Timeout = 10 * time.Second
+	through.Timeout = patience
 	through.Dial = (&net.Dialer{}).DialContext // a connection is shared by those that dial alike
 	return kubernetes.NewForConfigOrDie(through)
 }
@@ -166,7 +169,7 @@ func TestCutWatchesEndsThem(t *testing.T) {
 	for range w.ResultChan() {
 		continue // the end of the stream is what is waited for
 	}
-	assert.Eventually(t, func() bool { return !proxy.Watching("nodes") }, 10*time.Second, 10*time.Millisecond)
+	assert.Eventually(t, func() bool { return !proxy.Watching("nodes") }, patience, 10*time.Millisecond)
 }
 
 func TestGoneWatchesAreGoneOneWayOrTheOther(t *testing.T) {
@@ -201,7 +204,7 @@ func TestSkewClockMovesTheTimesOfLeasesThereAndBack(t *testing.T) {
 
 func next(t *testing.T, w watch.Interface) watch.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	select {
 	case e := <-w.ResultChan():
@@ -229,7 +232,7 @@ func TestCloseEndsWatchesThatAreOpenedMeanwhile(t *testing.T) {
 				}
 			})
 		}
-		require.Eventually(t, func() bool { return proxy.Watching("nodes") }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return proxy.Watching("nodes") }, patience, time.Millisecond)
 		closed := make(chan struct{})
 		go func() {
 			defer close(closed)
@@ -237,7 +240,7 @@ func TestCloseEndsWatchesThatAreOpenedMeanwhile(t *testing.T) {
 		}()
 		select {
 		case <-closed:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			assert.Fail(t, "a watch is open, and nobody ends it")
 		}
 		cancel()

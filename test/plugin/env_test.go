@@ -33,8 +33,8 @@ const (
 	patience = 3 * time.Minute
 	// period is the time between two looks at the cluster.
 	period = 20 * time.Millisecond
-	// stopTimeout is what a program has to end in.
-	stopTimeout = 5 * time.Second
+	// stopTimeout is what a program has to end in: less than the grace period of a pod, and more than a machine stands still.
+	stopTimeout = 28 * time.Second
 )
 
 // env is what one test has: an API server, two namespaces and the programs that it starts.

@@ -139,8 +139,11 @@ func TestForecastOfAUserWhoMayNotSeeTheServers(t *testing.T) {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: reader}},
 	}))
 	e.become(reader)
-	r := e.run("restore", "node-1", "--dry-run=client")
-	assert.Zero(t, r.code, r.stderr)
+	var r result
+	e.eventually(func(c *assert.CollectT) {
+		r = e.run("restore", "node-1", "--dry-run=client")
+		assert.Zero(c, r.code, r.stderr)
+	}, "the API server knows the rights")
 	assert.Regexp(t, `^Note: this goes by the default settings, as you may not see those of the servers \(.*leases.*`+e.members+`.*\); if .*\n$`, r.stderr)
 	assert.Contains(t, r.stdout, "-own=x")
 	assert.Contains(t, e.fails("version"), "nodekeeper-viewer")

@@ -118,7 +118,7 @@ func TestShowAssumesTheDefaultBatchPeriod(t *testing.T) {
 	assert.Equal(t, "a save waits up to 45s for the node to return (nine times --save-delay, by default)", text)
 
 	e.create("node-2", of("node-2", "r1"))
-	e.pend(txn.Updated, "node-2", 10*time.Minute)
+	e.pend(txn.Updated, "node-2", 9*time.Minute+10*time.Second)
 	why, text = e.waiting(t, "node-2")
 	assert.Equal(t, []inspect.WaitReason{inspect.Overdue}, why.Reasons)
 	assert.Regexp(t, `^processor-1 owns the node on the ring, and has not applied it yet, 9m\d+s after the end of --save-delay \(if that is 5s, the default\)$`, text)
@@ -129,7 +129,7 @@ func TestShowNamesTheOwner(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for range 3 {
-		e.start("processor", "--save-delay=10s")
+		e.start("processor", "--save-delay=45s") // in which each is shown
 	}
 	e.eventually(func(c *assert.CollectT) {
 		for _, p := range e.programs {

@@ -27,7 +27,7 @@ func TestFaultsAreFeltUntilHealed(t *testing.T) {
 		"revoked rights": &revokeRights{world: w, victims: []*process{victim}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.NoError(t, createConfigMap(t, c))
+			require.NoError(t, eventually(t.Context(), func(context.Context) error { return createConfigMap(t, c) }), "the rights are known")
 			require.NoError(t, f.inject(t.Context()))
 			require.EventuallyWithT(t, func(collect *assert.CollectT) {
 				err := createConfigMap(t, c)

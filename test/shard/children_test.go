@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -164,7 +165,7 @@ func TestWritesPerMove(t *testing.T) {
 		c.hasChecksums(t, n)
 	}, "the first shard has all")
 	before := c.writes()
-	second := c.example("web-1", journal, "--lease-duration=10s")
+	second := c.example("web-1", journal)
 	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "the second has its share")
 	moved := c.names("web-1")
 	handover := c.writes()
@@ -176,6 +177,7 @@ func TestWritesPerMove(t *testing.T) {
 		assert.Equal(t, before["secrets/"+name], handover["secrets/"+name], "%s stays", name)
 	}
 	require.NoError(t, second.Kill())
+	c.patch(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "web-1"}}, `{"spec":{"leaseDurationSeconds":5}}`) // it is dead soon
 	c.has(n)
 	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0") }, "the first has all again")
 	death := c.writes()

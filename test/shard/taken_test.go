@@ -105,8 +105,8 @@ func TestForcedMoveEndsTheWork(t *testing.T) {
 		r.Spec.Shards.ServiceAccounts, r.Spec.Fence = []string{"operator"}, v1alpha1.FenceDeny
 		r.Spec.Handover.OnTimeout, r.Spec.Handover.DrainTimeout = v1alpha1.Force, &metav1.Duration{Duration: time.Second}
 	})
-	c.secrets(6)
-	b := c.busy("web-0", 6)
+	c.secrets(30) // so many that the other shard gets some, and not all
+	b := c.busy("web-0", 30)
 	c.shardByHand("web-1")
 	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "objects are taken")
 	moved := c.owners(t)["web-1"]

@@ -194,7 +194,7 @@ func TestSilentShardGetsNoNewObjects(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.admitting(c.ring(""), "web-0")
-	c.lease(ring, "web-1", 8, 0)
+	c.lease(ring, "web-1", 600, 0)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) { assert.Len(t, shares(s, now), 2) })
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(ring), ring))
 	name := c.owned(ring, "web-1", ring.Spec.Resources[0])
@@ -203,6 +203,8 @@ func TestSilentShardGetsNoNewObjects(t *testing.T) {
 		require.NoError(t, c.Create(c.t.Context(), s, client.DryRunAll))
 		assert.Equal(t, "web-1", s.Labels[prefix.ShardLabel(ring.Name)])
 	}, patience, period)
+	// It is silent from now on. It is for as long that the table has it, which has to be seen.
+	c.change("web-1", `{"spec":{"leaseDurationSeconds":15,"renewTime":"`+metav1.NowMicro().UTC().Format(metav1.RFC3339Micro)+`"}}`)
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		s := secret(c.namespace, name)
 		require.NoError(t, c.Create(c.t.Context(), s, client.DryRunAll))

@@ -216,7 +216,7 @@ func TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat(t *testing.T) {
 		assert.Len(collect, c.policies(collect, ring), 4)
 		assert.Len(collect, c.policies(collect, back.mirror()), 4)
 	}, patience, period)
-	require.NoError(t, first.Stop(10*time.Second))
+	require.NoError(t, first.Stop(stopTimeout))
 	c.leave(back.mirror())
 	assert.Equal(t, map[string]int{"back-0": 1}, back.shardsOf(t), "the next sharder finds the labels")
 	c.sharder("b")

@@ -306,12 +306,12 @@ func TestChildrenFollowForeignShards(t *testing.T) {
 	c := newCluster(t)
 	r := c.controllerRing("", v1alpha1.GroupResource{Resource: "configmaps"})
 	r.start(c.namespace, "web-0", 600)
-	for i := range 10 {
+	for i := range 30 {
 		c.child(c.secret(fmt.Sprintf("s-%d", i)), fmt.Sprintf("c-%d", i), nil)
 	}
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
-		assert.Equal(collect, map[string]int{"web-0": 10}, r.shardsOf(collect))
-		assert.Equal(collect, map[string]int{"web-0": 10}, r.childrenOf(collect))
+		assert.Equal(collect, map[string]int{"web-0": 30}, r.shardsOf(collect))
+		assert.Equal(collect, map[string]int{"web-0": 30}, r.childrenOf(collect))
 	}, patience, period)
 	begin := time.Now()
 	r.start(c.namespace, "web-1", 600)

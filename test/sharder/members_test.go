@@ -17,8 +17,9 @@ import (
 	"nodekeeper.dev/api/sharding/v1alpha1"
 )
 
-// duration is that of Leases whose shards die in a test, in seconds. Each state of such a shard lasts for as long, and has to be seen.
-const duration = 4
+// duration is that of Leases whose shards die in a test, in seconds. Each state of such a shard lasts for as long, and has to be seen, and one that a
+// test renews must not die before: not even if the machine stands still for 20 seconds.
+const duration = 12
 
 // TestLeasesAreBornExpireAreTakenOverAndGo is the life of three shards whose Leases are made by hand: R5, R9, R10, R12 and R14.
 func TestLeasesAreBornExpireAreTakenOverAndGo(t *testing.T) {
@@ -45,6 +46,7 @@ func TestLeasesAreBornExpireAreTakenOverAndGo(t *testing.T) {
 
 	stops["web-1"]() // it is killed
 	killed := time.Now()
+	c.change("web-1", `{"spec":{"renewTime":"`+metav1.NewMicroTime(killed).UTC().Format(metav1.RFC3339Micro)+`"}}`) // with this as its last renewal
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, "expired", states(s)["web-1"])
 		assert.Equal(t, map[string]int{"web-0": 512, "web-2": 512}, shares(s, next), "it gets no new objects")
@@ -54,8 +56,7 @@ func TestLeasesAreBornExpireAreTakenOverAndGo(t *testing.T) {
 		assert.Equal(t, "dead", states(s)["web-1"])
 		assert.Equal(t, map[string]int{"web-0": 512, "web-2": 512}, shares(s, now))
 	})
-	sinceRenewal := time.Since(killed) + duration*time.Second/3 // at most: it renewed every third of its duration
-	assert.GreaterOrEqual(t, sinceRenewal, 2*duration*time.Second, "not before it was silent for twice its duration")
+	assert.GreaterOrEqual(t, time.Since(killed), 2*duration*time.Second, "not before it was silent for twice its duration")
 	taken := c.stored(t, "web-1")
 	assert.Equal(t, "sharder", *taken.Spec.HolderIdentity)
 	assert.EqualValues(t, 2*duration, *taken.Spec.LeaseDurationSeconds)
@@ -73,7 +74,7 @@ func TestLeasesAreBornExpireAreTakenOverAndGo(t *testing.T) {
 	})
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		assert.Nil(collect, c.stored(collect, "web-1"), "deleted a minute after its death")
-	}, 2*time.Minute, 100*time.Millisecond)
+	}, patience, 100*time.Millisecond)
 }
 
 // event waits for an event about a ring.
@@ -109,12 +110,11 @@ func TestClockOfAShardDoesNotMatter(t *testing.T) {
 // TestShardThatDiedWhileNoSharderRanIsFoundSoon is R8: its Lease is old when the sharder first sees it.
 func TestShardThatDiedWhileNoSharderRanIsFoundSoon(t *testing.T) {
 	t.Parallel()
-	const long = 8 // seconds
+	const long = 15 // seconds
 	c := newSite(t)
 	ring := c.create(c.ring(""))
 	c.lease(ring, "dead", long, 0)
-	c.lease(ring, "live", long, 0)
-	c.renew("live", time.Second, 0)
+	c.lease(ring, "live", 600, 0)
 	require.Eventually(t, func() bool { return time.Since(c.stored(t, "dead").CreationTimestamp.Time) > 2*long*time.Second }, patience, 100*time.Millisecond)
 	c.sharder("a")
 	began := time.Now()
@@ -198,8 +198,8 @@ func TestLeaseThatIsDeletedDoesNotEndItsShard(t *testing.T) {
 		assert.Equal(t, table.Slots, s.Table.Slots)
 	})
 	stop()
-	c.remove("web-1")
 	removed := time.Now()
+	c.remove("web-1")
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
 		assert.Equal(t, []string{"web-0"}, s.Table.Shards)
@@ -218,8 +218,8 @@ func TestLeaseThatSomebodyElseTakesDoesNotEndItsShard(t *testing.T) {
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]int{"web-0": 512, "web-1": 512}, shares(s, now))
 	})
-	c.change("web-1", `{"spec":{"holderIdentity":"somebody"}}`)
 	taken := time.Now()
+	c.change("web-1", `{"spec":{"holderIdentity":"somebody"}}`)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
 		assert.Equal(t, []string{"web-0"}, s.Table.Shards)

@@ -25,11 +25,11 @@ func TestChildWithoutALabelMovesFirst(t *testing.T) {
 	ring.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{{Resource: "configmaps"}}
 	c.create(ring)
 	c.lease(ring, "web-0", 600, 0)
-	for i := range 10 {
+	for i := range 30 {
 		c.secret(fmt.Sprintf("s-%d", i))
 	}
 	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
-		assert.Equal(t, map[string]int{"web-0": 10}, c.shardsOf(t, ring))
+		assert.Equal(t, map[string]int{"web-0": 30}, c.shardsOf(t, ring))
 	})
 	c.lease(ring, "web-1", 600, 0)
 	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) { assert.NotEmpty(t, c.draining(t, ring)) })

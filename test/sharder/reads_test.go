@@ -176,6 +176,7 @@ func (c *cluster) endsNoShard(t *testing.T, proxy *faultproxy.Proxy) {
 	defer c.renew("cut-0", duration*time.Second/8, 0)()
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(collect, map[string]string{"cut-0": "ready"}, states(s))
+		assert.Equal(collect, map[string]int{"cut-0": 1024}, shares(s, now))
 	})
 	before := c.status(t, ring).Table
 	heal := proxy.Inject(refuse(func(*http.Request) bool { return true }))

@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -36,44 +37,83 @@ const (
 
 var configMap = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
+const (
+	// listPeriod is the time between two fetches of the list.
+	listPeriod = 5 * time.Second
+	// attempts bounds how often something is tried that must be over before the next fetch.
+	attempts = 10
+)
+
+// inTime expects these outcomes of requests that the API server answers before it fetches the next list. It tries again if
+// the machine was too slow for that, or stood still. try returns a time after which the last list was fetched.
+func inTime(t *testing.T, want []string, try func(n int) (got []string, fetched time.Time)) {
+	t.Helper()
+	for n := range attempts {
+		got, fetched := try(n)
+		if slices.Equal(want, got) {
+			return
+		}
+		require.GreaterOrEqual(t, time.Since(fetched), listPeriod, "want %q, got %q", want, got)
+	}
+	require.Fail(t, "the machine is too slow", "%q", want)
+}
+
 // TestPolicyMakesNewCustomResourceUnavailable is R17: creates of a new custom resource fail if a mutating policy names
 // it before the API server has fetched the next list, and do not fail if the policy names it later.
 func TestPolicyMakesNewCustomResourceUnavailable(t *testing.T) {
 	t.Parallel()
 	s := newSites(t, api.Config)
-	early, late, waited := s.kind("early", "Site"), s.kind("late", "Site"), s.kind("waited", "Site")
-	first, second := s.kind("first", "Site"), s.kind("second", "Site")
+	waited := s.kind("waited", "Site")
 	elsewhere := &sites{client: s.client, namespace: controlplane.Namespace(t, s.client)}
-	policy := s.mark(t, "", markByPatch, configMap, early, first, second)
+	named := []schema.GroupVersionKind{configMap}
+	for n := range 3 * attempts {
+		named = append(named, s.nth("early", n), s.nth("tick", n))
+	}
+	policy := s.mark(t, "", markByPatch, named...)
+	ticks := 0
+	// fetches returns when a list has been fetched.
+	fetches := func() (after time.Time) {
+		tick := s.nth("tick", ticks)
+		ticks++
+		s.define(t, tick)
+		return s.eventually(t, tick, marked, unavailable)
+	}
 
 	s.define(t, waited)
 	s.listed(t, waited, true)
-	s.define(t, first)
-	s.eventually(t, first, marked, unavailable) // A list has been fetched now, after waited was listed.
-
-	begun := time.Now() // Five seconds are left until the next list.
-	earlyCRD := s.define(t, early)
-	s.define(t, late)
-	assert.Equal(t, unavailable, s.ask(t, early), "named before it was defined")
-	assert.Equal(t, unmarked, elsewhere.ask(t, early), "named, but the match condition is not met")
-	assert.Equal(t, unmarked, s.ask(t, late), "not named yet")
-	s.name(t, policy, late)
-	s.eventually(t, late, unavailable, unmarked)
+	var early, late schema.GroupVersionKind
+	var earlyCRD *unstructured.Unstructured
+	inTime(t, []string{unavailable, unmarked, unavailable}, func(n int) ([]string, time.Time) {
+		fetched := fetches() // after waited was listed
+		early, late = s.nth("early", n), s.nth("late", n)
+		earlyCRD = s.define(t, early)
+		s.define(t, late)
+		got := []string{s.ask(t, early), s.ask(t, late)} // named before it was defined, and not named yet
+		assert.Equal(t, unmarked, elsewhere.ask(t, early), "named, but the match condition is not met")
+		s.name(t, policy, late)
+		return append(got, s.next(t, late, unmarked)), fetched
+	})
 	s.name(t, policy, waited)
 	s.eventually(t, waited, marked, unmarked)
 	s.eventually(t, early, marked, unavailable)
 	s.eventually(t, late, marked, unavailable)
-	t.Logf("available %s after the definition", time.Since(begun))
 
 	// A definition that is back before the next list is fetched is not missed.
-	earlyCRD = s.redefine(t, earlyCRD, early)
-	assert.Equal(t, marked, s.ask(t, early), "deleted and defined again at once")
-	require.NoError(t, s.client.Delete(t.Context(), earlyCRD))
-	s.listed(t, early, false)
-	s.define(t, second)
-	s.eventually(t, second, marked, unavailable) // A list has been fetched without early.
-	s.define(t, early)
-	assert.Equal(t, unavailable, s.ask(t, early), "defined again after it was missed")
+	inTime(t, []string{marked}, func(int) ([]string, time.Time) {
+		s.eventually(t, early, marked, unavailable)
+		fetched := fetches()
+		earlyCRD = s.redefine(t, earlyCRD, early)
+		return []string{s.ask(t, early)}, fetched
+	})
+
+	// One that is missed is unavailable again.
+	inTime(t, []string{unavailable}, func(int) ([]string, time.Time) {
+		require.NoError(t, s.client.Delete(t.Context(), earlyCRD))
+		s.listed(t, early, false)
+		fetched := fetches() // without early
+		earlyCRD = s.define(t, early)
+		return []string{s.ask(t, early)}, fetched
+	})
 }
 
 // TestRestartMakesCustomResourcesUnavailable is what R17 does not say: an API server that has started is ready before it has
@@ -91,7 +131,7 @@ func TestRestartMakesCustomResourcesUnavailable(t *testing.T) {
 
 	var refused error
 	var ready time.Time
-	for n := 0; n < 3 && refused == nil; n++ { // A slow machine can need the five seconds to become ready.
+	for n := 0; n < attempts && refused == nil; n++ { // A slow machine can need the five seconds to become ready.
 		require.NoError(t, own.RestartAPIServer())
 		ready = time.Now()
 		refused = s.client.Create(t.Context(), newObject(site, s.namespace, "probe"), client.DryRunAll)
@@ -107,25 +147,37 @@ func TestRestartMakesCustomResourcesUnavailable(t *testing.T) {
 func TestPolicyByPatchNeedsNoNewSchema(t *testing.T) {
 	t.Parallel()
 	s := newSites(t, api.Config)
-	applied, patched := s.kind("applied", "Site"), s.kind("patched", "Site")
-	appliedPage, patchedPage := s.kind("applied", "Page"), s.kind("patched", "Page")
-	s.mark(t, "-apply", applying("Object{metadata: Object.metadata{labels: {'marked': ''}}}"), applied, appliedPage)
+	patched, patchedPage := s.kind("patched", "Site"), s.kind("patched", "Page")
+	pageOf := func(site schema.GroupVersionKind) schema.GroupVersionKind {
+		return site.GroupVersion().WithKind("Page")
+	}
+	var all []schema.GroupVersionKind
+	for n := range attempts {
+		all = append(all, s.nth("applied", n), pageOf(s.nth("applied", n)))
+	}
+	s.mark(t, "-apply", applying("Object{metadata: Object.metadata{labels: {'marked': ''}}}"), all...)
 	s.mark(t, "-patch", markByPatch, configMap, patched, patchedPage)
-	s.define(t, applied)
 	s.define(t, patched)
 	s.eventually(t, patched, marked, unavailable)
-	s.eventually(t, applied, marked, unavailable)
 
-	s.define(t, appliedPage) // Five seconds are left until the next list.
-	assert.Equal(t, unmarked, s.ask(t, appliedPage))
-	s.addField(t, applied)
-	assert.Equal(t, unmarked, s.ask(t, applied, "field"))
+	var applied schema.GroupVersionKind
+	inTime(t, []string{unmarked, unmarked}, func(n int) ([]string, time.Time) {
+		applied = s.nth("applied", n)
+		s.define(t, applied)
+		fetched := s.eventually(t, applied, marked, unavailable)
+		s.define(t, pageOf(applied))
+		got := []string{s.ask(t, pageOf(applied))}
+		s.addField(t, applied)
+		return append(got, s.ask(t, applied, "field")), fetched
+	})
 	assert.Equal(t, marked, s.ask(t, applied), "without the new field")
+
 	s.define(t, patchedPage)
 	assert.Equal(t, marked, s.ask(t, patchedPage))
 	s.addField(t, patched)
 	assert.Equal(t, marked, s.ask(t, patched, "field"))
-	s.eventually(t, appliedPage, marked, unmarked)
+
+	s.eventually(t, pageOf(applied), marked, unmarked)
 }
 
 // TestValidatingPolicyNeedsNoSchema is for the fence and the guard: they are in force for a new custom resource at once.
@@ -181,6 +233,11 @@ func newSites(t *testing.T, config *rest.Config) *sites {
 // kind returns a kind that is not defined yet, of a group that no other test has.
 func (s *sites) kind(group, kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: group + "." + s.namespace + ".nodekeeper.dev", Version: "v1", Kind: kind}
+}
+
+// nth returns one of many such kinds.
+func (s *sites) nth(group string, n int) schema.GroupVersionKind {
+	return s.kind(fmt.Sprintf("%s-%d", group, n), "Site")
 }
 
 // mark makes a policy for new objects of some kinds in the namespace, and waits until it is in force if it is for
@@ -287,15 +344,19 @@ func (s *sites) ask(t *testing.T, kind schema.GroupVersionKind, fields ...string
 }
 
 // eventually waits for an outcome. Until then there is no other than meanwhile, and ConfigMaps, which the same policy names,
-// are marked all the time.
-func (s *sites) eventually(t *testing.T, kind schema.GroupVersionKind, want, meanwhile string) {
+// are marked all the time. It returns when it asked for the last time without that outcome, zero if the first answer had it.
+func (s *sites) eventually(t *testing.T, kind schema.GroupVersionKind, want, meanwhile string) (before time.Time) {
 	t.Helper()
 	ctx := t.Context()
 	seen := map[string]int{}
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		asked := time.Now()
 		outcome, err := s.try(ctx, kind)
 		require.NoError(collect, err)
 		seen[outcome]++
+		if outcome != want {
+			before = asked
+		}
 		other, err := s.try(ctx, configMap)
 		require.NoError(collect, err)
 		seen["of a ConfigMap: "+other]++
@@ -303,4 +364,18 @@ func (s *sites) eventually(t *testing.T, kind schema.GroupVersionKind, want, mea
 	}, patience, period, "%s: %s", kind, want)
 	allowed := []string{want, meanwhile, "of a ConfigMap: " + marked}
 	assert.Subset(t, allowed, slices.Collect(maps.Keys(seen)), "of %s", kind)
+	return before
+}
+
+// next waits for an outcome that is another one, and returns it.
+func (s *sites) next(t *testing.T, kind schema.GroupVersionKind, last string) (outcome string) {
+	t.Helper()
+	ctx := t.Context()
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		var err error
+		outcome, err = s.try(ctx, kind)
+		require.NoError(collect, err)
+		assert.NotEqual(collect, last, outcome)
+	}, patience, period, "%s: not %s", kind, last)
+	return outcome
 }

@@ -2,6 +2,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -27,6 +28,9 @@ type Site struct {
 	// Twice makes the API server ask the webhook twice about each Node, as it may if webhooks are asked again after another one has
 	// changed the Node.
 	Twice bool
+	// TimeoutSeconds is for how long the API server waits for an answer; 0: a second, as in the manifests. On a machine that stands
+	// still for longer it goes on without one.
+	TimeoutSeconds int32
 
 	port int32
 }
@@ -87,7 +91,7 @@ func (s *Site) webhook(name string) admissionregistrationv1.MutatingWebhook {
 		MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "prefix", Expression: fmt.Sprintf("object.metadata.name.startsWith(%q)", s.Prefix)}},
 		FailurePolicy:           new(admissionregistrationv1.Ignore),
 		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-		TimeoutSeconds:          new(int32(1)),
+		TimeoutSeconds:          new(cmp.Or(s.TimeoutSeconds, 1)),
 		AdmissionReviewVersions: []string{"v1"},
 	}
 }
