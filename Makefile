@@ -150,7 +150,7 @@ PROFILES ?=
 FIGURES = $(CURDIR)/docs/performance/$(NODES)-nodes.csv
 .PHONY: bench
 bench: NODES ?= 1000
-bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/performance.md
+bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/explanation/performance.md
 	go run ./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -half=$(HALF) -churn=$(CHURN) -quiet=$(QUIET) -kill=$(KILL) \
 		-cut=$(CUT) -replace=$(REPLACE) -startup=$(STARTUP) -profiles=$(PROFILES) -csv=$(FIGURES)
 	$(call hack,plot) $(FIGURES)
