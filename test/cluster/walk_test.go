@@ -307,7 +307,7 @@ func (w *walk) staysWithinLimits() {
 	}
 }
 
-// uninstall does what docs/operations.md says.
+// uninstall does what docs/how-to/uninstall.md says.
 func (w *walk) uninstall() {
 	want := map[string]map[string]string{}
 	for _, name := range w.nodes {
