@@ -217,6 +217,7 @@ func TestDocumentedOverlaysWork(t *testing.T) {
 		},
 		"how-to/protect-nodes.md":         {"processor: --protect=finalizer"},
 		"how-to/retention.md":             {"processor: --retention=720h --retention=2160h"}, // the last one counts
+		"how-to/size.md":                  {"processor: --retention=720h", "webhook: "},
 		"how-to/use-the-webhook.md":       {"processor: ", "webhook: --gate"},
 		"reference/admission-policies.md": {"processor: --retention=720h", "webhook: "}, // those of ha
 	}, flags)
