@@ -172,7 +172,7 @@ PROFILES ?=
 FIGURES = $(CURDIR)/docs/performance/$(NODES)-nodes.csv
 .PHONY: bench
 bench: NODES ?= 1000
-bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/performance.md
+bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/explanation/performance.md
 	go run ./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -half=$(HALF) -churn=$(CHURN) -quiet=$(QUIET) -kill=$(KILL) \
 		-cut=$(CUT) -replace=$(REPLACE) -startup=$(STARTUP) -profiles=$(PROFILES) -csv=$(FIGURES)
 	$(call hack,plot) $(FIGURES)
@@ -224,6 +224,11 @@ tidy: ## make go.mod and go.sum of every module tidy
 .PHONY: docs
 docs: ## make docs/cli from the commands of the plugin and their recorded sessions
 	$(call hack,clidocs)
+
+.PHONY: reference
+reference: build controlplane ## write what the pages of reference have from the code: metrics, events, rights, alerts, the sharder (make test checks it)
+	go test -count=1 ./internal/reasons ./internal/sharder/ring ./internal/sharder/assignment ./cmd/sharder ./test/reference ./test/deploy \
+		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
 
 .PHONY: docs-check
 docs-check: ## check that docs/cli is fresh

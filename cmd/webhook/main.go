@@ -1,5 +1,5 @@
 // Command webhook restores labels inside the request that creates a Node. It is optional: what it
-// does not do, the processors do. See docs/admission.md.
+// does not do, the processors do. See docs/explanation/admission.md.
 package main
 
 import (

@@ -5,7 +5,7 @@ import "strings"
 // Default are the field managers of well-known agents. All of them set their labels again by
 // themselves when a Node is registered again, also if the machine has stayed the same: what is
 // theirs need not be put back. So the managers of programs that label a Node only once, as kubeadm
-// and k3s do with roles, are not among them. See docs/labels.md for what each sets, and how that is
+// and k3s do with roles, are not among them. See docs/explanation/labels.md for what each sets, and how that is
 // known.
 var Default = strings.Join([]string{
 	// The kubelet, also within one process with others.

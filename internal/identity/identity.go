@@ -76,7 +76,7 @@ const (
 	// Undecided means that the Node has not said yet all that could show that it is the machine.
 	Undecided Verdict = iota
 	// Same means that one kind is equal: a cloud may give an instance another firmware, and a provider
-	// may give a machine another name. Some machines share a systemUUID, see docs/labels.md.
+	// may give a machine another name. Some machines share a systemUUID, see docs/explanation/labels.md.
 	Same
 	// Other means that the Node says all that the machine had said, and none of it is equal.
 	Other

@@ -121,7 +121,7 @@ var DefaultLive = strings.Join([]string{
 }, ",")
 
 // DefaultIgnored are labels that say how far something has got with a machine, and not what anybody
-// wants: on another machine they are wrong, whoever sets them. docs/labels.md has the reasons.
+// wants: on another machine they are wrong, whoever sets them. docs/explanation/labels.md has the reasons.
 var DefaultIgnored = strings.Join([]string{
 	"karpenter.sh/registered",
 	"karpenter.sh/initialized",

@@ -186,38 +186,58 @@ func TestFlagWithoutItsRightsNamesTheComponent(t *testing.T) {
 	}, "it says what it lacks")
 }
 
-// documented matches the overlays that docs/operations.md shows.
-var documented = regexp.MustCompile("(?s)```yaml\n(apiVersion: kustomize.config.k8s.io/.*?)```")
+// documented matches the overlays that the pages of docs show, with their indentation.
+var documented = regexp.MustCompile("(?ms)^( *)```yaml\n(?: *# [^\n]*\n)?( *apiVersion: kustomize.config.k8s.io/.*?)^ *```")
 
 // TestDocumentedOverlaysWork renders them, and has the API server and the programs take what comes out.
 func TestDocumentedOverlaysWork(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
-	require.NoError(t, err)
 	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
-	var flags []string // of the processors, beside those of the base
-	var ofWebhooks []string
-	for _, overlay := range documented.FindAllSubmatch(page, -1) {
-		objects := renderOverlay(t, string(overlay[1]))
-		for _, obj := range objects {
-			assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s %s of\n%s", obj.GetKind(), obj.GetName(), overlay[1])
-		}
-		for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
-			assert.NotEmpty(t, helpOf(t, &d))
-			if d.Name == "processor" {
-				flags = append(flags, strings.Join(d.Spec.Template.Spec.Containers[0].Args[4:], " "))
-			}
-			if d.Name == "webhook" {
-				ofWebhooks = append(ofWebhooks, strings.Join(d.Spec.Template.Spec.Containers[0].Args[4:], " "))
+	flags := map[string][]string{} // by page, those of each program beside those of the base
+	docs := filepath.Join("..", "..", "docs")
+	for _, dir := range []string{"how-to", "reference", "explanation"} {
+		pages, err := filepath.Glob(filepath.Join(docs, dir, "*.md"))
+		require.NoError(t, err)
+		for _, path := range pages {
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			page := dir + "/" + filepath.Base(path)
+			for _, overlay := range documented.FindAllSubmatch(content, -1) {
+				shown := strings.ReplaceAll("\n"+string(overlay[2]), "\n"+string(overlay[1]), "\n")
+				flags[page] = append(flags[page], takes(t, c, shown)...)
 			}
 		}
 	}
-	assert.Equal(t, []string{
-		"--retention=720h --protect=finalizer --restore-mode=merge", // Installing
-		"--retention=720h",                   // Admission policies: those of ha
-		"--protect=finalizer",                // Protection
-		"--retention=720h --retention=2160h", // Retention: the last one counts
+	assert.Equal(t, map[string][]string{
+		"how-to/install.md": {"processor: --retention=720h --protect=finalizer --restore-mode=merge", "webhook: --restore-mode=merge"},
+		"how-to/keep-taints-and-annotations.md": {
+			"processor: --retention=720h --preserve-taints=dedicated,example.com/*:NoSchedule --preserve-annotations=example.com/owner",
+			"webhook: --preserve-taints=dedicated,example.com/*:NoSchedule --preserve-annotations=example.com/owner",
+		},
+		"how-to/protect-nodes.md":         {"processor: --protect=finalizer"},
+		"how-to/retention.md":             {"processor: --retention=720h --retention=2160h"}, // the last one counts
+		"how-to/size.md":                  {"processor: --retention=720h", "webhook: "},
+		"how-to/use-the-webhook.md":       {"processor: ", "webhook: --gate"},
+		"reference/admission-policies.md": {"processor: --retention=720h", "webhook: "}, // those of ha
 	}, flags)
-	assert.Equal(t, []string{"--restore-mode=merge", ""}, ofWebhooks, "where ha is below")
+}
+
+// takes has the API server and the programs take an overlay, and returns the flags of its processors and webhooks that the base does
+// not set.
+func takes(t *testing.T, c *cluster, overlay string) []string {
+	t.Helper()
+	objects := renderOverlay(t, overlay)
+	for _, obj := range objects {
+		assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s %s of\n%s", obj.GetKind(), obj.GetName(), overlay)
+	}
+	var flags []string
+	for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
+		assert.NotEmpty(t, helpOf(t, &d))
+		if d.Name != "watcher" {
+			flags = append(flags, d.Name+": "+strings.Join(d.Spec.Template.Spec.Containers[0].Args[4:], " "))
+		}
+	}
+	slices.Sort(flags)
+	return flags
 }

@@ -21,7 +21,7 @@ type machine struct {
 	later      labelSet // by another agent
 }
 
-// sources are those of docs/labels.md: labels with values of real clusters, of a node and of the machine that takes its name.
+// sources are those of docs/explanation/labels.md: labels with values of real clusters, of a node and of the machine that takes its name.
 var sources = map[string]struct {
 	kubelet, agent string // field managers
 	first, second  machine

@@ -99,7 +99,7 @@ func TestProtectionIsTurnedOffWithOneCommand(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.ownCluster()
-	manual, err := os.ReadFile("../../docs/operations.md")
+	manual, err := os.ReadFile("../../docs/how-to/protect-nodes.md")
 	require.NoError(t, err)
 	require.Contains(t, string(manual), protection.UnprotectCommand)
 	stopped := e.processor("--protect=finalizer")

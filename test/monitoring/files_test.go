@@ -105,7 +105,7 @@ func TestPodMonitorIsOneOfTheOperator(t *testing.T) {
 }
 
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
-	runbook, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	runbook, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "alerts.md"))
 	require.NoError(t, err)
 	sections := slices.DeleteFunc(strings.Split(string(runbook), "\n"), func(line string) bool { return !strings.HasPrefix(line, "#") })
 	for name, alert := range alerts(t) {
@@ -113,9 +113,9 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 		assert.NotEmpty(t, alert.Annotations["description"], name)
 		assert.Contains(t, []string{"warning", "critical"}, alert.Labels["severity"], name)
 		file, anchor, _ := strings.Cut(alert.Annotations["runbook_url"], "#")
-		assert.True(t, strings.HasSuffix(file, "/docs/operations.md"), name)
+		assert.True(t, strings.HasSuffix(file, "/docs/reference/alerts.md"), name)
 		assert.Equal(t, strings.ToLower(name), anchor, "the heading of %s", name)
-		assert.Contains(t, sections, "#### "+name, "in docs/operations.md")
+		assert.Contains(t, sections, "## "+name, "in docs/reference/alerts.md")
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	// helpFlag matches a flag in the output of --help, and pageFlag the flags in the first column of docs/flags.md.
+	// helpFlag matches a flag in the output of --help, and pageFlag the flags in the first column of docs/reference/flags.md.
 	helpFlag = regexp.MustCompile(`(?m)^  -([a-z][a-z-]*)`)
 	pageRow  = regexp.MustCompile("(?m)^[|] ([^|]*) [|]")
 	pageFlag = regexp.MustCompile("`--?([a-z][a-z-]*)`")
@@ -40,7 +40,7 @@ func TestEveryFlagIsOnThePageOfFlags(t *testing.T) {
 	require.NotEmpty(t, has)
 	root, err := repository.Root()
 	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join(root, "docs", "flags.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "flags.md"))
 	require.NoError(t, err)
 	var says []string
 	for _, row := range pageRow.FindAllStringSubmatch(string(page), -1) {
