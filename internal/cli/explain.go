@@ -114,11 +114,7 @@ func (e *explained) write(w io.Writer, now time.Time) {
 	_, _ = fmt.Fprintln(w, "What happened, and how long ago:")
 	for i := range e.Moments {
 		m := &e.Moments[i]
-		warning := ""
-		if m.Warning {
-			warning = "Warning "
-		}
-		_, _ = fmt.Fprintf(w, "  %-5s  %-11s  %s%s\n", output.AgeOf(m.At, now), m.Source, warning, m.Text)
+		_, _ = fmt.Fprintf(w, "  %-5s  %-11s  %s%s\n", output.AgeOf(m.At, now), m.Source, warningOf(m), m.Text)
 	}
 	line("What is now", "%s", e.Summary)
 	for _, l := range e.Labels {
@@ -133,6 +129,14 @@ func (e *explained) write(w io.Writer, now time.Time) {
 			line("Unknown", "%s", missing)
 		}
 	}
+}
+
+// warningOf begins the line of something that was wrong.
+func warningOf(m *inspect.Moment) string {
+	if m.Warning {
+		return "Warning "
+	}
+	return ""
 }
 
 // valued says what value a label has somewhere, nil if it is not there.

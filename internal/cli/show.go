@@ -31,6 +31,10 @@ type shownNode struct {
 	Pending []shownPending `json:"pending"`
 	// Waiting says why what is pending is not applied yet.
 	Waiting *inspect.Waiting `json:"waiting,omitempty"`
+	// Events are those of nodekeeper's programs about the node, the oldest first.
+	Events []inspect.Moment `json:"events"`
+	// Unknown says what could not be read for want of rights.
+	Unknown []string `json:"unknown,omitempty"`
 }
 
 type shownLive struct {
@@ -76,8 +80,9 @@ func newShowCommand(p *plugin) *cobra.Command {
 		Use:   "show NODE",
 		Short: "Show the saved labels of a node, where they came from, and what is pending",
 		Long: `Show the saved labels of a node, decoded; the incarnation, version and time that
-they came from; and the transactions of the node, in order, with what each of
-them will do if nothing else happens, and why they are not applied yet.`,
+they came from; the transactions of the node, in order, with what each of them
+will do if nothing else happens, and why they are not applied yet; and the events
+of nodekeeper about the node.`,
 		Example: `  # what is known of a node
   kubectl nodekeeper show node-1
 
@@ -107,6 +112,11 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, args []string) err
 	if shown.Waiting, err = c.Waiting(ctx, n, servers.batchPeriod(n.Name)); err != nil {
 		return err
 	}
+	events, err := c.Events(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	shown.Events, shown.Unknown = output.Listed(events.Moments), events.Unknown
 	return out.Print(p.Out, output.View{Kind: "NodeDetail", Data: shown, Names: []string{n.Name}, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
 }
 
@@ -259,6 +269,34 @@ func (s *shownNode) write(w io.Writer, now time.Time) {
 		s.Record.writeSaved(w)
 		writeWithheld(w, s.Record.Withheld)
 	}
+	s.writePending(w, now)
+	s.writeEvents(w, now)
+}
+
+// writeEvents writes for people what nodekeeper's programs reported.
+func (s *shownNode) writeEvents(w io.Writer, now time.Time) {
+	line := output.Lines(w)
+	for _, missing := range s.Unknown {
+		if s.Waiting == nil || !slices.Contains(s.Waiting.Unknown, missing) {
+			line("Unknown", "%s", missing)
+		}
+	}
+	if len(s.Events) == 0 {
+		if len(s.Unknown) == 0 {
+			line("Events", "none")
+		}
+		return
+	}
+	line("Events", "%d", len(s.Events))
+	for i := range s.Events {
+		m := &s.Events[i]
+		_, _ = fmt.Fprintf(w, "  %-5s  %s%s\n", output.AgeOf(m.At, now), warningOf(m), m.Text)
+	}
+}
+
+// writePending writes for people what is pending, and why.
+func (s *shownNode) writePending(w io.Writer, now time.Time) {
+	line := output.Lines(w)
 	if len(s.Pending) == 0 {
 		line("Pending", "nothing")
 		return

@@ -43,19 +43,34 @@ type Story struct {
 func (c *Cluster) Story(ctx context.Context, n *Node, policy labels.Policy) (*Story, error) {
 	s := &Story{Moments: append(n.nodeMoments(), n.recordMoments()...)}
 	s.Moments = append(s.Moments, n.transactionMoments(policy)...)
-	var missing string
-	events, err := c.eventMoments(ctx, n.Name)
+	events, err := c.Events(ctx, n.Name)
+	if err != nil {
+		return nil, err
+	}
+	s.Unknown = events.Unknown
+	s.Moments = append(s.Moments, events.Moments...)
+	sortMoments(s.Moments)
+	return s, nil
+}
+
+// Events returns what nodekeeper's programs reported of a node and its record by events, the oldest first.
+func (c *Cluster) Events(ctx context.Context, name string) (*Story, error) {
+	s, missing := &Story{}, ""
+	events, err := c.eventMoments(ctx, name)
 	if err := unlessForbidden(err, &missing, "events: the rights to list them are missing"); err != nil {
 		return nil, err
 	}
 	if missing != "" {
 		s.Unknown = append(s.Unknown, missing)
 	}
-	s.Moments = append(s.Moments, events...)
-	slices.SortStableFunc(s.Moments, func(a, b Moment) int {
-		return a.At.Truncate(time.Second).Compare(b.At.Truncate(time.Second))
-	})
+	s.Moments = events
+	sortMoments(s.Moments)
 	return s, nil
+}
+
+// sortMoments puts the oldest first.
+func sortMoments(all []Moment) {
+	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Truncate(time.Second).Compare(b.At.Truncate(time.Second)) })
 }
 
 // nodeMoments returns what the Node says.

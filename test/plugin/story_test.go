@@ -102,12 +102,19 @@ func (s *story) lookWhileAllIsWell() {
 	s.output("list.json", "list", "-o", "json")
 	s.output("status.yaml", "status", "-o", "yaml")
 	s.output("status.json", "status", "-o", "json")
-	s.shell("show", "kubectl nodekeeper show worker-3")
-	s.shell("show", "kubectl nodekeeper show worker-2 -o jsonpath='{.record.labels.rack}{\"\\n\"}'")
-	s.output("show.yaml", "show", "worker-2", "-o", "yaml")
-	s.output("show.json", "show", "worker-3", "-o", "json")
 	s.stop(w)
 	s.stop(p)
+	s.forgetEvents()
+	s.shell("show", "kubectl nodekeeper show worker-3")
+	s.shell("show", "kubectl nodekeeper show worker-3 -o jsonpath='{.record.labels.rack}{\"\\n\"}'")
+	s.outputSaying("Note: no processor is alive, so this goes by the settings of the last one, processor-2.\n", "show.yaml", "show", "worker-2", "-o", "yaml")
+	s.output("show.json", "show", "worker-3", "-o", "json")
+}
+
+// forgetEvents deletes all events about Nodes: which there are depends on time, as processors limit theirs.
+func (s *story) forgetEvents() {
+	s.t.Helper()
+	require.NoError(s.t, s.client.DeleteAllOf(s.t.Context(), &eventsv1.Event{}, client.InNamespace(metav1.NamespaceDefault)))
 }
 
 func (s *story) actWhileAllIsWell() {
@@ -156,9 +163,8 @@ func (s *story) lookWhileNoProcessorRuns() {
 	s.outputSaying(note, "pending.wide", "pending", "-o", "wide")
 	s.outputSaying(note, "pending.yaml", "pending", "worker-1", "-o", "yaml")
 	s.outputSaying(note, "pending.json", "pending", "-o", "json")
+	s.forgetEvents()
 	s.shell("show", "kubectl nodekeeper show worker-1")
-	// Which events there are depends on time: processors limit theirs.
-	require.NoError(s.t, s.client.DeleteAllOf(s.t.Context(), &eventsv1.Event{}, client.InNamespace(metav1.NamespaceDefault)))
 	s.shell("explain", "kubectl nodekeeper explain worker-1")
 	s.shell("status", "kubectl nodekeeper status --stuck-after=1ms")
 	s.output("stuck.yaml", "status", "--stuck-after=1ms", "-o", "yaml")
