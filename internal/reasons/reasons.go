@@ -52,7 +52,9 @@ const (
 )
 
 // All returns every reason, those of Normal events first.
-func All() []Event {
+func All() []Event { return append(normals(), warnings()...) }
+
+func normals() []Event {
 	return []Event{
 		{LabelsSaved, normal, node, []string{processor}, "So many labels were saved as this version of the record."},
 		{LabelsRestored, normal, node, []string{processor}, "The node returned, and so many labels of this version of the record were put onto it."},
@@ -61,6 +63,11 @@ func All() []Event {
 			[]string{processor},
 			"These restricted labels wait until the node reports which machine it is.",
 		},
+	}
+}
+
+func warnings() []Event {
+	return []Event{
 		{
 			RestrictedLabelsWithheld, warning, node,
 			[]string{processor},
