@@ -208,6 +208,14 @@ docs: ## make docs/cli from the commands of the plugin and their recorded sessio
 docs-check: ## check that docs/cli is fresh
 	$(call hack,clidocs) -check
 
+.PHONY: site
+site: ## make the documentation site from README.md and docs into bin/site
+	$(call hack,site)
+
+.PHONY: site-check
+site-check: ## make the site, and check its links, anchors and pictures
+	$(call hack,site) -check
+
 API := api/sharding/v1alpha1
 CRDS := deploy/sharder/crd
 # $(1) and $(2): where the deep copies and the CRDs go.
@@ -226,7 +234,7 @@ tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
 .PHONY: verify
-verify: tidy-check generate-check docs-check workflows-check lint test monitoring race ## what has to pass before a change lands: tidy-check, generate-check, docs-check, workflows-check, lint, test, monitoring, race
+verify: tidy-check generate-check docs-check site-check workflows-check lint test monitoring race ## what has to pass before a change lands: tidy-check, generate-check, docs-check, site-check, workflows-check, lint, test, monitoring, race
 
 .PHONY: clean
 clean: ## remove what was built
