@@ -39,7 +39,7 @@ func NewMetrics(registry prometheus.Registerer, behind func() time.Duration) (*M
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodekeeper_webhook_requests_total",
-			Help: "Requests that create Nodes, by result: restored with all labels, gated by the startup taint, uncertain (gated, because there was no answer), untouched, or failed.",
+			Help: "Requests that create Nodes, by result: restored with all labels, gated by the startup taint, uncertain (gated, because there was no answer), untouched, or failed (left as requested: it could not be read, or the processors have another --node-selector).",
 		}, []string{"result"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nodekeeper_webhook_duration_seconds",

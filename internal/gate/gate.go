@@ -21,6 +21,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/reasons"
 )
 
 const (
@@ -102,7 +103,7 @@ func (r *Reporter) report(ctx context.Context) {
 		if !before[n.UID] || !r.Owner(n.Name) {
 			continue
 		}
-		r.Events.Eventf(nodes.Reference(n.Name, n.UID), nil, corev1.EventTypeWarning, "GateClosed", "Restore",
+		r.Events.Eventf(nodes.Reference(n.Name, n.UID), nil, corev1.EventTypeWarning, reasons.GateClosed, "Restore",
 			"Pods are kept away by the taint %s, as the labels are not back. A processor removes it. Without one: %s",
 			nodeview.GateTaint, nodeview.OpenByHand(n.Name))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"nodekeeper.dev/internal/hashring"
 	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/schedule"
 	"nodekeeper.dev/internal/settings"
@@ -134,7 +135,7 @@ func (e *evidence) explain(n *Node, saveDelay *time.Duration, now time.Time) *Wa
 	}
 	add(NoProcessor, w.Owner == "" && !e.placesUnknown)
 	add(WarningEvent, w.Warning != nil)
-	add(UnreadableRecord, n.Saved.Unreadable != nil && (w.Warning == nil || w.Warning.Reason != recordUnreadable))
+	add(UnreadableRecord, n.Saved.Unreadable != nil && (w.Warning == nil || w.Warning.Reason != reasons.RecordUnreadable))
 	add(Locked, w.Lock != nil)
 	if len(w.Reasons) == 0 {
 		add(SaveDelay, now.Before(w.Due.Time))

@@ -12,15 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/pages"
+	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/txn"
-)
-
-// The reasons of Warning events that say why transactions are not applied. Events of other reasons
-// report labels that are lost: nothing waits for these.
-const (
-	labelsRestoreFailed = "LabelsRestoreFailed"
-	deletionWaits       = "DeletionWaits"
-	recordUnreadable    = "RecordUnreadable"
 )
 
 // refreshPeriod is how late an event may show that it happened again: after the second time,
@@ -54,16 +47,17 @@ func (c *Cluster) lastWarning(ctx context.Context, n *Node) (*Warning, error) {
 }
 
 // waitsBecauseOf reports whether an event says why the transactions of the node are not applied,
-// and not why former ones were not.
+// and not why former ones were not. Events of other reasons report labels that are lost: nothing
+// waits for these.
 func (n *Node) waitsBecauseOf(event *eventsv1.Event) bool {
 	switch event.Reason {
-	case labelsRestoreFailed:
+	case reasons.LabelsRestoreFailed:
 		return isRecent(event, n.Pending) && slices.ContainsFunc(n.Pending, func(t Pending) bool {
 			return t.Type == txn.Added && t.UID == event.Regarding.UID
 		})
-	case deletionWaits:
+	case reasons.DeletionWaits:
 		return n.Live != nil && n.Live.DeletionTimestamp != nil && n.Live.UID == event.Regarding.UID
-	case recordUnreadable:
+	case reasons.RecordUnreadable:
 		return n.Saved.Unreadable != nil && n.Saved.Object.UID == event.Regarding.UID
 	}
 	return false

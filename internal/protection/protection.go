@@ -32,6 +32,7 @@ import (
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/rewind"
@@ -183,7 +184,7 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		c.Observer.Failed(err)
 		if nodes.WaitsForFinalizer(n) {
-			c.Observer.Warn(nodes.Reference(n.Name, n.UID), "DeletionWaits", "Save",
+			c.Observer.Warn(nodes.Reference(n.Name, n.UID), reasons.DeletionWaits, "Save",
 				"This node is not deleted before its labels are saved, retrying: %v", err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"nodekeeper.dev/internal/job"
 	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/telemetry"
 )
 
@@ -80,7 +81,7 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 		regarding := &corev1.ObjectReference{
 			APIVersion: "v1", Kind: "ConfigMap", Namespace: e.Namespace, Name: e.Name, UID: e.UID, ResourceVersion: e.ResourceVersion,
 		}
-		c.Observer.Warn(regarding, "TransactionMalformed", "Mark", "Kept, but not applied: %v", e.Malformed)
+		c.Observer.Warn(regarding, reasons.TransactionMalformed, "Mark", "Kept, but not applied: %v", e.Malformed)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -31,7 +32,7 @@ func newMetrics() metrics {
 	m := metrics{
 		applied: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodekeeper_transactions_applied_total",
-			Help: "Transactions applied, by type and by action: labels saved into the record, restored onto the Node, or dropped for having no effect.",
+			Help: "Transactions applied, by type and by action: saved into the record, restored onto the Node, opened (only the startup taint was removed), or dropped for having no effect.",
 		}, []string{"type", "action"}),
 		restore: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nodekeeper_restore_duration_seconds",
@@ -60,7 +61,7 @@ func newMetrics() metrics {
 	for _, object := range []string{nodeObject, recordObject} {
 		m.conflicts.WithLabelValues(object)
 	}
-	for _, reason := range []string{labelsSaved, labelsRestored, labelsWaiting} {
+	for _, reason := range []string{reasons.LabelsSaved, reasons.LabelsRestored, reasons.RestrictedLabelsWaiting} {
 		m.unsent.WithLabelValues(reason)
 	}
 	return m

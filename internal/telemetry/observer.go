@@ -17,6 +17,7 @@ import (
 	"nodekeeper.dev/internal/apply"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -29,12 +30,6 @@ const (
 	// maxNoteBytes is the length in bytes that the note of an event may have (noteLengthLimit in
 	// k8s.io/kubernetes/pkg/apis/core/validation/events.go).
 	maxNoteBytes = 1024
-)
-
-// The reasons of Normal events on Nodes.
-const (
-	labelsSaved    = "LabelsSaved"
-	labelsRestored = "LabelsRestored"
 )
 
 // Observer reports by logs, metrics and events what an [apply.Applier] does. It is safe for
@@ -71,7 +66,7 @@ func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.De
 	case preserve.Restore:
 		o.metrics.restore.Observe(max(0, time.Since(returnedAt(node.CreationTimestamp.Time, t.ObservedAt)).Seconds()))
 		log.Info("Restored labels", "count", len(d.Labels), "version", d.Marker)
-		o.inform(nodes.Reference(t.Node, t.UID), labelsRestored, "Restore", "Put %d labels back, version %s.", len(d.Labels), d.Marker)
+		o.inform(nodes.Reference(t.Node, t.UID), reasons.LabelsRestored, "Restore", "Put %d labels back, version %s.", len(d.Labels), d.Marker)
 	}
 }
 
@@ -87,7 +82,7 @@ func (o *Observer) Conflicted(err error) {
 // TooLarge implements [apply.Observer].
 func (o *Observer) TooLarge(ctx context.Context, t txn.Transaction, err error) {
 	logf.FromContext(ctx).Error(err, "Lost an event: its labels cannot be stored", "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
-	o.Warn(nodes.Reference(t.Node, t.UID), "LabelsTooLarge", "Save",
+	o.Warn(nodes.Reference(t.Node, t.UID), reasons.LabelsTooLarge, "Save",
 		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
 }
 
@@ -95,10 +90,10 @@ func (o *Observer) TooLarge(ctx context.Context, t txn.Transaction, err error) {
 func (o *Observer) Failed(err error) {
 	if refused, ok := errors.AsType[*apply.RefusedError](err); ok {
 		o.metrics.refused.Inc()
-		o.Warn(nodes.Reference(refused.Node, refused.UID), "LabelsRestoreFailed", "Restore", "The saved labels could not be restored, retrying: %v", err)
+		o.Warn(nodes.Reference(refused.Node, refused.UID), reasons.LabelsRestoreFailed, "Restore", "The saved labels could not be restored, retrying: %v", err)
 	}
 	if unreadable, ok := errors.AsType[*apply.UnreadableError](err); ok {
-		o.events.Eventf(unreadable.Object, nil, corev1.EventTypeWarning, "RecordUnreadable", "Apply", "%s",
+		o.events.Eventf(unreadable.Object, nil, corev1.EventTypeWarning, reasons.RecordUnreadable, "Apply", "%s",
 			Note("Node %s waits for its labels until this record is corrected or deleted: %v", unreadable.Object.Name, err))
 	}
 }
@@ -113,7 +108,7 @@ func (o *Observer) Warn(regarding *corev1.ObjectReference, reason, action, forma
 func (o *Observer) informSaved(t txn.Transaction, d preserve.Decision) {
 	regarding := nodes.Reference(t.Node, d.Record.Source)
 	regarding.ResourceVersion = d.Record.Revision.String()
-	o.inform(regarding, labelsSaved, "Save", "Saved %d labels, version %s.", len(d.Record.Labels), d.Record.Revision)
+	o.inform(regarding, reasons.LabelsSaved, "Save", "Saved %d labels, version %s.", len(d.Record.Labels), d.Record.Revision)
 }
 
 // inform makes a Normal event on a Node, unless there were too many.

@@ -13,6 +13,7 @@ import (
 
 	"nodekeeper.dev/internal/liveness"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/rewind"
@@ -230,6 +231,6 @@ func (h *handler) addFirst(transactions []txn.Transaction) {
 // reportNotKept reports a node that has the one name which no record can have.
 func (h *handler) reportNotKept(n *metav1.PartialObjectMetadata) {
 	h.log.Info("Ignored a node whose name is that of a ConfigMap in every namespace", "node", n.Name)
-	h.events.Eventf(nodes.Reference(n.Name, n.UID), nil, corev1.EventTypeWarning, "LabelsNotKept", "Record",
+	h.events.Eventf(nodes.Reference(n.Name, n.UID), nil, corev1.EventTypeWarning, reasons.LabelsNotKept, "Record",
 		"The labels of this node are not kept: every namespace has a ConfigMap of its name already.")
 }

@@ -15,6 +15,7 @@ import (
 	"nodekeeper.dev/internal/liveness"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/rewind"
 	"nodekeeper.dev/internal/txn"
 )
@@ -226,7 +227,7 @@ func (s *store) Put(ctx context.Context, t txn.Transaction) error {
 	case errors.Is(err, queue.ErrTooLarge):
 		s.metrics.tooLarge.Inc()
 		log.Error(err, "Lost an event: its labels cannot be stored")
-		s.events.Eventf(nodes.Reference(t.Node, t.UID), nil, corev1.EventTypeWarning, "LabelsTooLarge", "Record",
+		s.events.Eventf(nodes.Reference(t.Node, t.UID), nil, corev1.EventTypeWarning, reasons.LabelsTooLarge, "Record",
 			"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
 	case err != nil:
 		return err

@@ -313,11 +313,18 @@ func (w *walk) uninstall() {
 	for _, name := range w.nodes {
 		want[name] = w.labelsOf(w.t, name)
 	}
-	w.kubectl(w.t, "delete", "-k", overlay("ha"), "--timeout=2m")
-	for _, namespace := range []string{system, transactions, records} {
+	w.kubectl(w.t, "delete", "-k", overlay("../uninstall"), "--ignore-not-found", "--timeout=2m")
+	isGone := func(namespace string) {
 		err := w.client.Get(w.t.Context(), types.NamespacedName{Name: namespace}, &corev1.Namespace{})
 		assert.True(w.t, apierrors.IsNotFound(err), "namespace %s: %v", namespace, err)
 	}
+	isGone(system)
+	for _, name := range w.nodes {
+		assert.NoError(w.t, w.client.Get(w.t.Context(), types.NamespacedName{Namespace: records, Name: name}, &corev1.ConfigMap{}), "the record of %s", name)
+	}
+	w.kubectl(w.t, "delete", "namespace", records, transactions, "--timeout=2m")
+	isGone(records)
+	isGone(transactions)
 	roles := &rbacv1.ClusterRoleList{}
 	require.NoError(w.t, w.client.List(w.t.Context(), roles, client.MatchingLabels{"app.kubernetes.io/part-of": "nodekeeper"}))
 	assert.Empty(w.t, roles.Items)

@@ -186,8 +186,8 @@ func TestFlagWithoutItsRightsNamesTheComponent(t *testing.T) {
 	}, "it says what it lacks")
 }
 
-// documented matches the overlays that the pages of docs show.
-var documented = regexp.MustCompile("(?s)```yaml\n(?:# [^\n]*\n)?(apiVersion: kustomize.config.k8s.io/.*?)```")
+// documented matches the overlays that the pages of docs show, with their indentation.
+var documented = regexp.MustCompile("(?ms)^( *)```yaml\n(?: *# [^\n]*\n)?( *apiVersion: kustomize.config.k8s.io/.*?)^ *```")
 
 // TestDocumentedOverlaysWork renders them, and has the API server and the programs take what comes out.
 func TestDocumentedOverlaysWork(t *testing.T) {
@@ -204,7 +204,8 @@ func TestDocumentedOverlaysWork(t *testing.T) {
 			require.NoError(t, err)
 			page := dir + "/" + filepath.Base(path)
 			for _, overlay := range documented.FindAllSubmatch(content, -1) {
-				flags[page] = append(flags[page], takes(t, c, string(overlay[1]))...)
+				shown := strings.ReplaceAll("\n"+string(overlay[2]), "\n"+string(overlay[1]), "\n")
+				flags[page] = append(flags[page], takes(t, c, shown)...)
 			}
 		}
 	}
@@ -212,7 +213,8 @@ func TestDocumentedOverlaysWork(t *testing.T) {
 		"how-to/install.md":               {"processor: --retention=720h --protect=finalizer --restore-mode=merge", "webhook: --restore-mode=merge"},
 		"how-to/protect-nodes.md":         {"processor: --protect=finalizer"},
 		"how-to/retention.md":             {"processor: --retention=720h --retention=2160h"}, // the last one counts
-		"reference/admission-policies.md": {"processor: --retention=720h", "webhook: "},      // those of ha
+		"how-to/use-the-webhook.md":       {"processor: ", "webhook: --gate"},
+		"reference/admission-policies.md": {"processor: --retention=720h", "webhook: "}, // those of ha
 	}, flags)
 }
 

@@ -1,14 +1,17 @@
 package deploy_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,9 +22,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/programs"
+	"nodekeeper.dev/test/reference"
 )
 
 const monitoring = "monitoring"
@@ -39,8 +44,9 @@ func TestMonitoringRenders(t *testing.T) {
 	assert.Equal(t, map[string]int{"PodMonitor": 1, "PrometheusRule": 1, "ConfigMap": 1}, kinds)
 }
 
-// TestEveryMetricThatIsAskedForExists: those of the rules and of the dashboard, at the programs as they are built.
-func TestEveryMetricThatIsAskedForExists(t *testing.T) {
+// TestMetricsOfThePrograms: those of the rules and of the dashboard are there, at the programs as they are built, and the page of
+// reference has all of them.
+func TestMetricsOfThePrograms(t *testing.T) {
 	t.Parallel()
 	asked := map[string]bool{}
 	for _, file := range []string{"rules.yaml", "dashboard.json"} {
@@ -55,6 +61,8 @@ func TestEveryMetricThatIsAskedForExists(t *testing.T) {
 	queueSomething(t, c, "scraped-transactions")
 	watcher, processor := scrape(t, c, "watcher"), scrape(t, c, "processor", "--protect=finalizer")
 	webhook := scrape(t, c, "webhook", webhookToScrape(t, c)...)
+	reference.CheckPage(t, "docs/reference/metrics.md", "metrics", reference.Exposed(t, "nodekeeper_",
+		map[string]string{"watcher": watcher, "processor": processor, "webhook": webhook}))
 	tells := func(told, name string) bool { return regexp.MustCompile(`(?m)^` + name + `[{ ]`).MatchString(told) }
 	for name := range asked {
 		assert.True(t, tells(watcher+processor+webhook, name), "%s exists", name)
@@ -122,4 +130,34 @@ func get(ctx context.Context, url string) (content string, err error) {
 	defer func() { err = errors.Join(err, resp.Body.Close()) }()
 	body, err := io.ReadAll(resp.Body)
 	return string(body), err
+}
+
+// TestReferenceHasTheAlerts of the rules. test/monitoring checks that each has a heading there.
+func TestReferenceHasTheAlerts(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join(root, monitoring, "rules.yaml"))
+	require.NoError(t, err)
+	var rules struct {
+		Spec struct {
+			Groups []struct {
+				Rules []struct {
+					Alert, For          string
+					Labels, Annotations map[string]string
+				}
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(content, &rules))
+	var table strings.Builder
+	table.WriteString("| alert | severity | after | |\n| --- | --- | --- | --- |\n")
+	rows := 0
+	for _, group := range rules.Spec.Groups {
+		for _, rule := range group.Rules {
+			rows++
+			_, _ = fmt.Fprintf(&table, "| [%s](#%s) | %s | %s | %s |\n",
+				rule.Alert, strings.ToLower(rule.Alert), rule.Labels["severity"], cmp.Or(rule.For, "at once"), rule.Annotations["summary"])
+		}
+	}
+	assert.Greater(t, rows, 10)
+	reference.CheckPage(t, "docs/reference/alerts.md", "alerts", table.String())
 }

@@ -45,19 +45,21 @@ func resourceOf(group, resource string) string { return strings.TrimSuffix(resou
 // accountPrefix begins the user names of the service accounts of the manifests.
 const accountPrefix = "system:serviceaccount:" + systemNamespace + ":"
 
-// granted returns what the manifests give to each service account.
-func granted(t *testing.T, objects []object) rights {
+// bound is a role that a binding gives to a subject, in a namespace; "" is the whole cluster.
+type bound struct {
+	subject   rbacv1.Subject
+	namespace string
+	rules     []rbacv1.PolicyRule
+}
+
+// bindings returns what the manifests give to whom.
+func bindings(t *testing.T, objects []object) []bound {
 	t.Helper()
-	found := rights{}
-	grant := func(subjects []rbacv1.Subject, rules []rbacv1.PolicyRule, namespace string) {
+	var found []bound
+	bind := func(subjects []rbacv1.Subject, rules []rbacv1.PolicyRule, namespace string) {
 		require.NotEmpty(t, rules, "a binding to a role that is not there")
 		for _, s := range subjects {
-			require.Equal(t, rbacv1.ServiceAccountKind, s.Kind)
-			require.Equal(t, systemNamespace, s.Namespace)
-			for one := range rightsOf(rules) {
-				one.account, one.namespace = s.Name, namespace
-				found[one] = true
-			}
+			found = append(found, bound{s, namespace, rules})
 		}
 	}
 	rules := map[string][]rbacv1.PolicyRule{}
@@ -69,10 +71,25 @@ func granted(t *testing.T, objects []object) rights {
 	}
 	for _, b := range all[rbacv1.RoleBinding](t, objects, "RoleBinding") {
 		require.Equal(t, "Role", b.RoleRef.Kind)
-		grant(b.Subjects, rules[b.Namespace+"/"+b.RoleRef.Name], b.Namespace)
+		bind(b.Subjects, rules[b.Namespace+"/"+b.RoleRef.Name], b.Namespace)
 	}
 	for _, b := range all[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding") {
-		grant(b.Subjects, rules["/"+b.RoleRef.Name], "")
+		bind(b.Subjects, rules["/"+b.RoleRef.Name], "")
+	}
+	return found
+}
+
+// granted returns what the manifests give to each service account.
+func granted(t *testing.T, objects []object) rights {
+	t.Helper()
+	found := rights{}
+	for _, b := range bindings(t, objects) {
+		require.Equal(t, rbacv1.ServiceAccountKind, b.subject.Kind)
+		require.Equal(t, systemNamespace, b.subject.Namespace)
+		for one := range rightsOf(b.rules) {
+			one.account, one.namespace = b.subject.Name, b.namespace
+			found[one] = true
+		}
 	}
 	return found
 }

@@ -1,5 +1,5 @@
-// Package reference checks what docs/sharding/reference.md says of the sharder against the sharder itself. A block of the page that a
-// program knows stands between two comments; a test with -update writes it.
+// Package reference checks what the pages of reference say of the programs against the programs themselves. A block of a page that a
+// program knows stands between two comments; a test with -update-reference writes it.
 package reference
 
 import (
@@ -17,25 +17,32 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-var update = flag.Bool("update-reference", false, "write the blocks of docs/sharding/reference.md")
+var update = flag.Bool("update-reference", false, "write the blocks of the pages of reference")
 
-// Check compares a block of the page, which stands between <!-- begin NAME --> and <!-- end NAME -->.
+// Check compares a block of the page of the sharder, as [CheckPage] does.
 func Check(t *testing.T, name, want string) {
+	t.Helper()
+	CheckPage(t, "docs/sharding/reference.md", name, want)
+}
+
+// CheckPage compares a block of a page, which stands between <!-- begin NAME --> and <!-- end NAME -->. The page is a path in the
+// repository.
+func CheckPage(t *testing.T, page, name, want string) {
 	t.Helper()
 	root, err := repository.Root()
 	require.NoError(t, err)
-	path := filepath.Join(root, "docs", "sharding", "reference.md")
+	path := filepath.Join(root, filepath.FromSlash(page))
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->\n"
 	before, rest, hasBegin := strings.Cut(string(content), begin)
 	has, after, hasEnd := strings.Cut(rest, end)
-	require.True(t, hasBegin && hasEnd, "%s has no block %q", path, name)
+	require.True(t, hasBegin && hasEnd, "%s has no block %q", page, name)
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(before+begin+want+end+after), 0o600))
 		return
 	}
-	assert.Equal(t, want, has, "docs/sharding/reference.md is not fresh: run the test with -update-reference")
+	assert.Equal(t, want, has, "%s is not fresh: run the test with -update-reference", page)
 }
 
 // description is what a Desc prints. It has no other way to tell.
