@@ -176,7 +176,19 @@ fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times
 
 .PHONY: demo
 demo: build controlplane ## show nodekeeper at work against a real API server; KEEP=1 leaves it running
-	$(call hack,demo) $(if $(filter 1,$(KEEP)),-keep)
+	$(call hack,demo) -o bin/demo.txt $(if $(filter 1,$(KEEP)),-keep)
+
+# What the last demo printed.
+bin/demo.txt:
+	@$(MAKE) demo
+
+.PHONY: demo-picture
+demo-picture: bin/demo.txt ## make the picture of the README from what the last demo printed
+	$(call hack,animate)
+
+.PHONY: demo-picture-check
+demo-picture-check: bin/demo.txt ## check that the picture of the README shows what the demo prints
+	$(call hack,animate) -check
 
 .PHONY: shard-demo
 shard-demo: build controlplane ## show the sharder at work against a real API server: shards that join, die and leave
