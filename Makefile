@@ -20,7 +20,7 @@ STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$
 
 # The product, with those of its tests that need no other dependencies, is the module at the root. What only tooling needs is in the
 # nested modules, which reach the product by a replace directive. A go.work of yours does not change what is built here.
-MODULES := . hack hack/controlplane test/monitoring test/robustness tools tools/generate tools/workflows
+MODULES := . hack hack/controlplane test/monitoring test/robustness tools tools/generate tools/prose tools/workflows
 # Those that hold Go code, and those whose tests are part of make test.
 CODE_MODULES := . hack test/monitoring test/robustness
 TEST_MODULES := . hack test/robustness
@@ -182,12 +182,12 @@ demo: build controlplane ## show nodekeeper at work against a real API server; K
 bin/demo.txt:
 	@$(MAKE) demo
 
-.PHONY: demo-picture
-demo-picture: bin/demo.txt ## make the picture of the README from what the last demo printed
+.PHONY: picture
+picture: bin/demo.txt ## make the picture of the README from what the last demo printed
 	$(call hack,animate)
 
-.PHONY: demo-picture-check
-demo-picture-check: bin/demo.txt ## check that the picture of the README shows what the demo prints
+.PHONY: picture-check
+picture-check: bin/demo.txt ## check that the picture of the README shows what the demo prints
 	$(call hack,animate) -check
 
 .PHONY: shard-demo
@@ -203,6 +203,16 @@ lint: ## check code, formatting and import direction
 .PHONY: workflows-check
 workflows-check: ## check the workflows of GitHub
 	go tool -modfile=$(CURDIR)/tools/workflows/go.mod actionlint -shellcheck= -pyflakes=
+
+VALE = CGO_CFLAGS=-O0 go tool -modfile=$(CURDIR)/tools/prose/go.mod vale --no-wrap
+# Of each rule the examples show that it finds something. CGO_CFLAGS: Vale brings 60 MB of parsers in C, which optimized take minutes.
+.PHONY: prose
+prose: ## check the spelling and the prose of all Markdown (builds Vale: a minute, once); LEVEL=suggestion: warnings too
+prose: LEVEL ?= error
+prose:
+	@{ $(VALE) --output=line tools/prose/examples.md || true; } | cut -d: -f4 | LC_ALL=C sort -u | diff tools/prose/examples.txt - || \
+		{ echo "the rules do not find what they should in tools/prose/examples.md" >&2; exit 1; }
+	@$(VALE) --minAlertLevel=$(LEVEL) $$(git ls-files --cached --others --exclude-standard "*.md" ":!tools/prose/examples.md")
 
 .PHONY: fmt
 fmt: ## format the code of every module
@@ -246,7 +256,7 @@ tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
 .PHONY: verify
-verify: tidy-check generate-check docs-check site-check workflows-check lint test monitoring race ## what has to pass before a change lands: tidy-check, generate-check, docs-check, site-check, workflows-check, lint, test, monitoring, race
+verify: tidy-check generate-check docs-check site-check prose workflows-check lint test monitoring race ## what has to pass before a change lands: tidy-check, generate-check, docs-check, site-check, prose, workflows-check, lint, test, monitoring, race
 
 .PHONY: clean
 clean: ## remove what was built

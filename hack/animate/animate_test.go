@@ -64,7 +64,7 @@ func TestCheckSeesWhatIsNotFresh(t *testing.T) {
 	write(run, strings.NewReplacer("5.594s", "12.1s", "7 ms", "11 ms", "rack: r1\n", "rack:\n   r1\n").Replace(output))
 	require.NoError(t, animate(dir, run, true), "numbers and line breaks")
 	write(run, strings.Replace(output, "came", "went", 1))
-	require.ErrorContains(t, animate(dir, run, true), "run make demo-picture")
+	require.ErrorContains(t, animate(dir, run, true), "run make picture")
 
 	write(run, output)
 	write(filepath.Join(dir, "demo.svg"), "<svg/>")
@@ -78,5 +78,5 @@ func TestPictureOfTheReadmeIsFresh(t *testing.T) {
 	require.NoError(t, err)
 	drawn, err := os.ReadFile(filepath.Join(root, "docs", "pictures", "demo.svg"))
 	require.NoError(t, err)
-	assert.Equal(t, string(drawn), string(draw(string(recorded))), "run make demo-picture")
+	assert.Equal(t, string(drawn), string(draw(string(recorded))), "run make picture")
 }

@@ -1,6 +1,6 @@
 // Command animate makes the picture of the demo in the README, docs/pictures/demo.svg, from what a run of the demo printed
-// (make demo-picture). With -check it writes nothing. It fails if the picture does not show what it is made from, or if the run
-// printed anything else than the one that was recorded, but for times, versions and the like (make demo-picture-check).
+// (make picture). With -check it writes nothing. It fails if the picture does not show what it is made from, or if the run
+// printed anything else than the one that was recorded, but for times, versions and the like (make picture-check).
 package main
 
 import (
@@ -53,9 +53,9 @@ func animate(dir, run string, checks bool) error {
 	case err != nil:
 		return err
 	case string(drawn) != string(draw(string(recorded))):
-		return fmt.Errorf("%s is not made from %s: run make demo-picture", picture, record)
+		return fmt.Errorf("%s is not made from %s: run make picture", picture, record)
 	case general(parts) != general(string(recorded)):
-		return fmt.Errorf("the demo printed\n%s\nand not, but for numbers, what is in %s: run make demo-picture", parts, record)
+		return fmt.Errorf("the demo printed\n%s\nand not, but for numbers, what is in %s: run make picture", parts, record)
 	}
 	return nil
 }
