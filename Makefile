@@ -226,6 +226,11 @@ tidy: ## make go.mod and go.sum of every module tidy
 docs: ## make docs/cli from the commands of the plugin and their recorded sessions
 	$(call hack,clidocs)
 
+.PHONY: reference
+reference: build controlplane ## write what the pages of reference have from the code: metrics, events, rights, alerts, the sharder (make test checks it)
+	go test -count=1 ./internal/reasons ./internal/sharder/ring ./internal/sharder/assignment ./cmd/sharder ./test/reference ./test/deploy \
+		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
+
 .PHONY: docs-check
 docs-check: ## check that docs/cli is fresh
 	$(call hack,clidocs) -check
