@@ -23,9 +23,9 @@ const (
 // The times of the animation, in seconds: a line follows the last one after lineTime, what the user does after userTime, and
 // the whole stays for holdTime before it begins again.
 const (
-	lineTime = 0.35
-	userTime = 1.5
-	holdTime = 8.0
+	lineTime = 0.25
+	userTime = 1.0
+	holdTime = 10.0
 )
 
 //go:embed picture.svg

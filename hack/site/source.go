@@ -70,6 +70,9 @@ func readSource(root string) (*source, error) {
 	return s, nil
 }
 
+// shortCode is how much code stays on one line. A browser breaks "--retention" after the dashes, and a long one must be broken.
+const shortCode = 30
+
 // markdown renders what GitHub renders: tables, strikethrough, task lists and bare URLs.
 var markdown = goldmark.New(goldmark.WithExtensions(extension.GFM))
 
@@ -86,6 +89,10 @@ func parsePage(name string, content []byte) (*page, error) {
 			h.Anchor = anchors.name(h.Text)
 			n.SetAttributeString("id", []byte(h.Anchor))
 			p.headings = append(p.headings, h)
+		case *ast.CodeSpan:
+			if len(textOf(n, content)) <= shortCode {
+				n.SetAttributeString("class", []byte("short"))
+			}
 		case *ast.HTMLBlock:
 			if first := n.Lines().At(0); !strings.HasPrefix(string(first.Value(content)), "<!--") {
 				return ast.WalkStop, fmt.Errorf("%s: has HTML, which the site does not show: %s", name, first.Value(content))

@@ -55,7 +55,8 @@
     }
     const mark = document.createElement("mark");
     mark.textContent = entry.x.slice(at, at + word.length);
-    small.append(entry.x.slice(Math.max(0, at - 50), at), mark, entry.x.slice(at + word.length, at + 90));
+    const before = entry.x.slice(Math.max(0, at - 50), at), after = entry.x.slice(at + word.length, at + 90);
+    small.append(at > 50 ? before.replace(/^\S*/, "…") : before, mark, after.replace(/\S*$/, "…"));
     return small;
   };
 
