@@ -121,8 +121,10 @@ func spansOf(text string) []span {
 	case strings.HasPrefix(text, strings.Repeat(" ", story.TextColumn)):
 		return []span{at(0, "", text)}
 	case text[0] == ' ':
-		return []span{at(timeColumn, "dim", text[:actorColumn]), at(actorColumn, "who", text[actorColumn:story.TextColumn]),
-			at(story.TextColumn, "", text[story.TextColumn:])}
+		return []span{
+			at(timeColumn, "dim", text[:actorColumn]), at(actorColumn, "who", text[actorColumn:story.TextColumn]),
+			at(story.TextColumn, "", text[story.TextColumn:]),
+		}
 	case strings.HasPrefix(text, "…"):
 		return []span{at(0, "dim", text)}
 	}

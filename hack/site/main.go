@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -26,13 +27,13 @@ func main() {
 	url := flag.String("repository", repositoryURL, "where people find the repository")
 	checks := flag.Bool("check", false, "also check the links of the pages that were made")
 	flag.Parse()
-	if err := run(*out, *url, *checks); err != nil {
+	if err := run(os.Stdout, *out, *url, *checks); err != nil {
 		fmt.Fprintln(os.Stderr, "site:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, url string, checks bool) error {
+func run(w io.Writer, out, url string, checks bool) error {
 	start := time.Now()
 	root, err := repository.Root()
 	if err != nil {
@@ -48,7 +49,7 @@ func run(out, url string, checks bool) error {
 	if err := source.build(out, url); err != nil {
 		return fmt.Errorf("building the site: %w", err)
 	}
-	fmt.Printf("%d pages in %s, in %d ms\n", len(source.pages), out, time.Since(start).Milliseconds())
+	_, _ = fmt.Fprintf(w, "%d pages in %s, in %d ms\n", len(source.pages), out, time.Since(start).Milliseconds())
 	if !checks {
 		return nil
 	}
@@ -56,6 +57,6 @@ func run(out, url string, checks bool) error {
 	if err != nil {
 		return fmt.Errorf("checking the site: %w", err)
 	}
-	fmt.Printf("checked %d links within the site: %d lead nowhere\n", report.links, len(report.broken))
+	_, _ = fmt.Fprintf(w, "checked %d links within the site: %d lead nowhere\n", report.links, len(report.broken))
 	return errors.Join(report.broken...)
 }
