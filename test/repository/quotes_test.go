@@ -54,7 +54,9 @@ func TestTroubleshootingQuotesThePrograms(t *testing.T) {
 			checked++
 			for _, part := range filledIn.Split(found[1], -1) {
 				part = strings.TrimSuffix(strings.TrimSpace(part), ":")
-				assert.True(t, strings.Contains(said, part), "docs/troubleshooting.md quotes %q, which no program says", found[1])
+				if !strings.Contains(said, part) { // whose message would print all of the code
+					assert.Fail(t, "docs/troubleshooting.md quotes what no program says", found[1])
+				}
 			}
 		}
 	}
