@@ -61,8 +61,12 @@ func TestCheckSeesWhatIsNotFresh(t *testing.T) {
 	require.NoError(t, animate(dir, run, false))
 	require.NoError(t, animate(dir, run, true))
 
-	write(run, strings.NewReplacer("5.594s", "12.1s", "7 ms", "11 ms", "rack: r1\n", "rack:\n   r1\n").Replace(output))
+	write(run, strings.NewReplacer("5.594s", "12.1s", "7 ms", "11 ms", "rack: r1\n", "rack:\n"+strings.Repeat(" ", 24)+"r1\n").Replace(output))
 	require.NoError(t, animate(dir, run, true), "numbers and line breaks")
+	first, second, _ := strings.Cut(output, "  5.555s")
+	entry, rest, _ := strings.Cut(second, "  5.594s  record        GET       a\n                        rack: r1\n")
+	write(run, first+"  5.594s  record        GET       a\n                        rack: r1\n"+"  5.555s"+entry+rest)
+	require.NoError(t, animate(dir, run, true), "the order of events")
 	write(run, strings.Replace(output, "came", "went", 1))
 	require.ErrorContains(t, animate(dir, run, true), "run make picture")
 

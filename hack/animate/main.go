@@ -10,7 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+
+	"nodekeeper.dev/hack/story"
 )
 
 // shown are the parts of the demo that the picture shows, by how their headings begin: a label is edited and the node deleted, and
@@ -78,7 +81,19 @@ func partsOf(output string) (string, error) {
 
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// general is an output without what differs from run to run: numbers, and where the longer ones make a line break.
+// general is an output without what differs from run to run: numbers, where the longer ones make a line break, and the order of
+// events, which come by several watches.
 func general(output string) string {
-	return strings.Join(strings.Fields(numbers.ReplaceAllString(output, "0")), " ")
+	details := strings.Repeat(" ", story.TextColumn)
+	entries := []string{}
+	for text := range strings.Lines(numbers.ReplaceAllString(output, "0")) {
+		words := strings.Join(strings.Fields(text), " ")
+		if last := len(entries) - 1; last >= 0 && strings.HasPrefix(text, details) {
+			entries[last] += " " + words
+			continue
+		}
+		entries = append(entries, words)
+	}
+	slices.Sort(entries)
+	return strings.Join(entries, "\n")
 }
