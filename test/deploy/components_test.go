@@ -210,9 +210,14 @@ func TestDocumentedOverlaysWork(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string][]string{
-		"how-to/install.md":               {"processor: --retention=720h --protect=finalizer --restore-mode=merge", "webhook: --restore-mode=merge"},
+		"how-to/install.md": {"processor: --retention=720h --protect=finalizer --restore-mode=merge", "webhook: --restore-mode=merge"},
+		"how-to/keep-taints-and-annotations.md": {
+			"processor: --retention=720h --preserve-taints=dedicated,example.com/*:NoSchedule --preserve-annotations=example.com/owner",
+			"webhook: --preserve-taints=dedicated,example.com/*:NoSchedule --preserve-annotations=example.com/owner",
+		},
 		"how-to/protect-nodes.md":         {"processor: --protect=finalizer"},
 		"how-to/retention.md":             {"processor: --retention=720h --retention=2160h"}, // the last one counts
+		"how-to/size.md":                  {"processor: --retention=720h", "webhook: "},
 		"how-to/use-the-webhook.md":       {"processor: ", "webhook: --gate"},
 		"reference/admission-policies.md": {"processor: --retention=720h", "webhook: "}, // those of ha
 	}, flags)

@@ -23,9 +23,6 @@ import (
 // sessionDir is where the sessions stand from which the docs are made.
 var sessionDir = filepath.Join("..", "..", "docs", "cli", "sessions")
 
-// width is how many columns the terminal of the docs has.
-const width = 80
-
 // story is one cluster that everything happens in.
 type story struct {
 	*env
@@ -261,17 +258,15 @@ func (s *story) keep(session, line, printed string, code int) {
 	if code != 0 {
 		text += fmt.Sprintf("$ echo $?\n%d\n", code)
 	}
-	s.sessions[session].WriteString(wrapped(s.same.normalize(text)))
+	s.sessions[session].WriteString(trimmed(s.same.normalize(text)))
 }
 
-// wrapped returns text as a terminal shows it: what is too long for a line goes on in the next one.
-func wrapped(text string) string {
+// trimmed is the text without spaces at the ends of its lines. Lines are as long as the commands print them: a terminal would cut them in
+// the middle of a word.
+func trimmed(text string) string {
 	var shown strings.Builder
 	for line := range strings.Lines(text) {
-		for line = strings.TrimRight(line, " \n"); len(line) > width; line = line[width:] {
-			shown.WriteString(line[:width] + "\n")
-		}
-		shown.WriteString(line + "\n")
+		shown.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
 	return shown.String()
 }
