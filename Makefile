@@ -3,6 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
+include project.mk
+
 COUNT ?= 20
 # How often, and not how long: a time limit fails now and then by itself before Go 1.27 (go.dev/issue/75804).
 FUZZTIME ?= 300000x
@@ -237,11 +239,11 @@ docs-check: ## check that docs/cli is fresh
 
 .PHONY: site
 site: ## make the documentation site from README.md and docs into bin/site
-	$(call hack,site)
+	$(call hack,site) -repository $(REPOSITORY)
 
 .PHONY: site-check
 site-check: ## make the site, and check its links, anchors and pictures
-	$(call hack,site) -check
+	$(call hack,site) -repository $(REPOSITORY) -check
 
 API := api/sharding/v1alpha1
 CRDS := deploy/sharder/crd

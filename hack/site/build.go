@@ -16,7 +16,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-var layout = template.Must(template.ParseFS(assets, "assets/page.html"))
+var layout = template.Must(template.ParseFS(assets, "assets/*.html"))
 
 // view is what the template shows.
 type view struct {
@@ -73,6 +73,9 @@ func (s *source) build(out, repositoryURL string) error {
 		if err := writeFile(out, htmlPath(p.path), rendered); err != nil {
 			return err
 		}
+		if err := writeForward(out, p); err != nil {
+			return err
+		}
 	}
 	index, err := searchIndex(pages)
 	if err != nil {
@@ -91,6 +94,16 @@ func (s *source) build(out, repositoryURL string) error {
 		}
 	}
 	return nil
+}
+
+// writeForward makes the path that a page has in the repository lead to the page. Alerts name it, for example.
+func writeForward(out string, p *page) error {
+	var b bytes.Buffer
+	err := layout.ExecuteTemplate(&b, "forward.html", map[string]string{"Title": p.title, "URL": "../" + path.Base(htmlPath(p.path))})
+	if err != nil {
+		return err
+	}
+	return writeFile(out, p.path+"/index.html", b.Bytes())
 }
 
 // render returns the HTML of a page.
@@ -116,7 +129,7 @@ func render(p *page, groups []group, repositoryURL string) ([]byte, error) {
 	if len(v.Contents) < 3 {
 		v.Contents = nil
 	}
-	err := layout.Execute(&whole, v)
+	err := layout.ExecuteTemplate(&whole, "page.html", v)
 	return whole.Bytes(), err
 }
 

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,8 +26,19 @@ type builtPage struct {
 	twice []string // ids that two elements have
 }
 
-// checkSite walks the HTML in a folder. It fails only if that cannot be read.
-func checkSite(site fs.FS) (report, error) {
+var runbookURL = regexp.MustCompile(`(?m)^\s*runbook_url: https://\S*?/(docs/\S+)$`)
+
+// runbooks returns the links of alerts to the site, from its root.
+func runbooks(rules string) []string {
+	var links []string
+	for _, found := range runbookURL.FindAllStringSubmatch(rules, -1) {
+		links = append(links, found[1])
+	}
+	return links
+}
+
+// checkSite walks the HTML in a folder, and links to it from elsewhere. It fails only if that cannot be read.
+func checkSite(site fs.FS, elsewhere []string) (report, error) {
 	pages := map[string]*builtPage{}
 	files := map[string]bool{}
 	err := fs.WalkDir(site, ".", func(name string, d fs.DirEntry, err error) error {
@@ -80,8 +92,21 @@ func checkSite(site fs.FS) (report, error) {
 			}
 		}
 	}
+	for _, link := range elsewhere {
+		// A path that works in the repository leads to a page that forwards.
+		file, anchor, _ := strings.Cut(link, "#")
+		r.links++
+		forward := pages[path.Join(file, "index.html")]
+		if forward == nil {
+			r.broken = append(r.broken, fmt.Errorf("%s is linked to, and not there", link))
+			continue
+		}
+		if target := pages[path.Join(file, forward.links[0])]; target == nil || !target.ids[anchor] {
+			r.broken = append(r.broken, fmt.Errorf("%s is linked to, and has no such anchor", link))
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
-		if !reached[name] {
+		if isForward := strings.HasSuffix(path.Dir(name), ".md"); !reached[name] && !isForward {
 			r.broken = append(r.broken, fmt.Errorf("no page links to %s", name))
 		}
 	}

@@ -1,6 +1,6 @@
 // Command site makes the documentation site from the Markdown of the repository: README.md and its neighbours, and docs
-// (make site). With -check it then walks the pages that it made, and fails if a link, an anchor or a picture leads nowhere,
-// if a page loads anything from another host, or if no page leads to a page (make site-check).
+// (make site). With -check it then walks the pages that it made, and fails if a link, an anchor, a picture or the runbook of an alert
+// leads nowhere, if a page loads anything from another host, or if no page leads to a page (make site-check).
 //
 // source.go reads the Markdown, and anchor.go names headings as GitHub does. link.go sends links to where they lead on the
 // site. navigation.go makes the navigation from docs/README.md. build.go writes the pages by the template in assets,
@@ -19,14 +19,15 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// repositoryURL is where links to files lead that are no pages of the site.
-const repositoryURL = "https://github.com/nodekeeper/nodekeeper"
-
 func main() {
 	out := flag.String("out", filepath.Join("bin", "site"), "where the site goes, from the root of the repository; what is there is replaced")
-	url := flag.String("repository", repositoryURL, "where people find the repository")
+	url := flag.String("repository", "", "the `address` of the repository, where links to files lead that are no pages of the site; required")
 	checks := flag.Bool("check", false, "also check the links of the pages that were made")
 	flag.Parse()
+	if *url == "" {
+		fmt.Fprintln(os.Stderr, "site: -repository is required")
+		os.Exit(2)
+	}
 	if err := run(os.Stdout, *out, *url, *checks); err != nil {
 		fmt.Fprintln(os.Stderr, "site:", err)
 		os.Exit(1)
@@ -53,7 +54,15 @@ func run(w io.Writer, out, url string, checks bool) error {
 	if !checks {
 		return nil
 	}
-	report, err := checkSite(os.DirFS(out))
+	alerts, err := os.ReadFile(filepath.Join(root, "deploy", "monitoring", "rules.yaml"))
+	if err != nil {
+		return err
+	}
+	links := runbooks(string(alerts))
+	if len(links) == 0 {
+		return errors.New("no alert has a runbook_url")
+	}
+	report, err := checkSite(os.DirFS(out), links)
 	if err != nil {
 		return fmt.Errorf("checking the site: %w", err)
 	}

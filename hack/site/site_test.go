@@ -125,7 +125,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"p.svg":       {Data: []byte(`<svg/>`)},
 		"unlinked.js": {Data: []byte(`1`)},
 	}
-	r, err := checkSite(whole)
+	r, err := checkSite(whole, nil)
 	require.NoError(t, err)
 	require.Empty(t, r.broken)
 	assert.Equal(t, 3, r.links)
@@ -143,7 +143,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	} {
 		site := maps.Clone(whole)
 		site["index.html"] = &fstest.MapFile{Data: append([]byte(html), whole["index.html"].Data...)}
-		r, err := checkSite(site)
+		r, err := checkSite(site, nil)
 		require.NoError(t, err)
 		require.Len(t, r.broken, 1, html)
 		require.ErrorContains(t, r.broken[0], want)
@@ -151,13 +151,28 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 
 	site := maps.Clone(whole)
 	site["alone.html"] = &fstest.MapFile{}
-	r, err = checkSite(site)
+	r, err = checkSite(site, nil)
 	require.NoError(t, err)
 	require.Len(t, r.broken, 1)
 	require.ErrorContains(t, r.broken[0], "no page links to alone.html")
 
-	_, err = checkSite(fstest.MapFS{})
+	_, err = checkSite(fstest.MapFS{}, nil)
 	require.Error(t, err, "nothing was checked")
+}
+
+func TestRunbooksLeadToPages(t *testing.T) {
+	links := runbooks("  runbook_url: https://example.com/x/docs/a.md#one\n  summary: https://example.com/docs/b.md\n  runbook_url: https://example.com/docs/gone.md#one\n")
+	assert.Equal(t, []string{"docs/a.md#one", "docs/gone.md#one"}, links)
+	site := fstest.MapFS{
+		"index.html":           {Data: []byte(`<a href="docs/a.html">a</a>`)},
+		"docs/a.html":          {Data: []byte(`<h1 id="one">A</h1>`)},
+		"docs/a.md/index.html": {Data: []byte(`<a href="../a.html">a</a>`)},
+	}
+	r, err := checkSite(site, append(links, "docs/a.md#two"))
+	require.NoError(t, err)
+	require.Len(t, r.broken, 2)
+	require.ErrorContains(t, r.broken[0], "docs/gone.md#one is linked to, and not there")
+	require.ErrorContains(t, r.broken[1], "docs/a.md#two is linked to, and has no such anchor")
 }
 
 // TestSiteOfThisRepository: no link of it is broken, and the search knows the text of its sections and where they are.
@@ -176,7 +191,7 @@ func TestSiteOfThisRepository(t *testing.T) {
 
 	out := filepath.Join(t.TempDir(), "site")
 	require.NoError(t, s.build(out, "https://example.com/r"))
-	r, err := checkSite(os.DirFS(out))
+	r, err := checkSite(os.DirFS(out), nil)
 	require.NoError(t, err)
 	assert.Empty(t, r.broken)
 	assert.Greater(t, r.links, 1000)
