@@ -3,6 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
+include project.mk
+
 COUNT ?= 20
 # How often, and not how long: a time limit fails now and then by itself before Go 1.27 (go.dev/issue/75804).
 FUZZTIME ?= 300000x
@@ -20,7 +22,7 @@ STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$
 
 # The product, with those of its tests that need no other dependencies, is the module at the root. What only tooling needs is in the
 # nested modules, which reach the product by a replace directive. A go.work of yours does not change what is built here.
-MODULES := . hack hack/controlplane test/monitoring test/robustness tools tools/generate tools/workflows
+MODULES := . hack hack/controlplane test/monitoring test/robustness tools tools/generate tools/prose tools/workflows
 # Those that hold Go code, and those whose tests are part of make test.
 CODE_MODULES := . hack test/monitoring test/robustness
 TEST_MODULES := . hack test/robustness
@@ -197,7 +199,19 @@ fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times
 
 .PHONY: demo
 demo: build controlplane ## show nodekeeper at work against a real API server; KEEP=1 leaves it running
-	$(call hack,demo) $(if $(filter 1,$(KEEP)),-keep)
+	$(call hack,demo) -o bin/demo.txt $(if $(filter 1,$(KEEP)),-keep)
+
+# What the last demo printed.
+bin/demo.txt:
+	@$(MAKE) demo
+
+.PHONY: picture
+picture: bin/demo.txt ## make the picture of the README from what the last demo printed
+	$(call hack,animate)
+
+.PHONY: picture-check
+picture-check: bin/demo.txt ## check that the picture of the README shows what the demo prints
+	$(call hack,animate) -check
 
 .PHONY: shard-demo
 shard-demo: build controlplane ## show the sharder at work against a real API server: shards that join, die and leave
@@ -212,6 +226,16 @@ lint: ## check code, formatting and import direction
 .PHONY: workflows-check
 workflows-check: ## check the workflows of GitHub
 	go tool -modfile=$(CURDIR)/tools/workflows/go.mod actionlint -shellcheck= -pyflakes=
+
+VALE = CGO_CFLAGS=-O0 go tool -modfile=$(CURDIR)/tools/prose/go.mod vale --no-wrap
+# Of each rule the examples show that it finds something. CGO_CFLAGS: Vale brings 60 MB of parsers in C, which optimized take minutes.
+.PHONY: prose
+prose: ## check the spelling and the prose of all Markdown (builds Vale: a minute, once); LEVEL=suggestion: warnings too
+prose: LEVEL ?= error
+prose:
+	@{ $(VALE) --output=line tools/prose/examples.md || true; } | cut -d: -f4 | LC_ALL=C sort -u | diff tools/prose/examples.txt - || \
+		{ echo "the rules do not find what they should in tools/prose/examples.md" >&2; exit 1; }
+	@$(VALE) --minAlertLevel=$(LEVEL) $$(git ls-files --cached --others --exclude-standard "*.md" ":!tools/prose/examples.md")
 
 .PHONY: fmt
 fmt: ## format the code of every module
@@ -234,6 +258,14 @@ reference: build controlplane ## write what the pages of reference have from the
 docs-check: ## check that docs/cli is fresh
 	$(call hack,clidocs) -check
 
+.PHONY: site
+site: ## make the documentation site from README.md and docs into bin/site
+	$(call hack,site) -repository $(REPOSITORY)
+
+.PHONY: site-check
+site-check: ## make the site, and check its links, anchors and pictures
+	$(call hack,site) -repository $(REPOSITORY) -check
+
 API := api/sharding/v1alpha1
 CRDS := deploy/sharder/crd
 # $(1) and $(2): where the deep copies and the CRDs go.
@@ -252,7 +284,7 @@ tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
 .PHONY: verify
-verify: tidy-check generate-check docs-check workflows-check lint monitoring ## what has to pass before a change lands: tidy-check, generate-check, docs-check, workflows-check, lint, monitoring, test RACE=yes
+verify: tidy-check generate-check docs-check site-check prose workflows-check lint monitoring ## what has to pass before a change lands: tidy-check, generate-check, docs-check, site-check, prose, workflows-check, lint, monitoring, test RACE=yes
 	@$(MAKE) --no-print-directory test RACE=yes
 
 .PHONY: clean

@@ -49,6 +49,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	keep := flags.Bool("keep", false, "keep everything running after the last step, until Ctrl-C")
+	file := flags.String("o", "", "the `file` to which the output goes too, without colours; none if empty")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -57,6 +58,14 @@ func run(ctx context.Context, args []string) error {
 	klog.SetLogger(logr.Discard())
 
 	out := story.NewScreen(os.Stdout)
+	if *file != "" {
+		f, err := os.Create(*file)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }() // whoever reads it sees what is missing
+		out.AlsoTo(f)
+	}
 	context.AfterFunc(ctx, func() { out.Note("Shutting down ...") })
 	s, err := openStage(ctx, out)
 	if err != nil {

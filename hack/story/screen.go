@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -26,14 +27,18 @@ const (
 	cyan  = "36"
 )
 
+// colours matches what paint puts around a text.
+var colours = regexp.MustCompile("\x1b\\[[0-9]*m")
+
 // Screen prints the output of a demo. It is safe for concurrent use.
 type Screen struct {
 	// Start is what printed times are relative to.
 	Start  time.Time
 	colour bool
 
-	mu sync.Mutex
-	w  io.Writer
+	mu   sync.Mutex
+	w    io.Writer
+	also io.Writer // or nil
 }
 
 // PlainScreen prints to w, without colours.
@@ -46,6 +51,9 @@ func NewScreen(f *os.File) *Screen {
 		colour: isTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 	}
 }
+
+// AlsoTo makes the screen print to w as well, without colours. Call it before anything is printed.
+func (s *Screen) AlsoTo(w io.Writer) { s.also = w }
 
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
@@ -88,6 +96,9 @@ func (s *Screen) print(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = io.WriteString(s.w, text) // if the output is closed, the error cannot be printed either
+	if s.also != nil {
+		_, _ = io.WriteString(s.also, colours.ReplaceAllString(text, ""))
+	}
 }
 
 // Wrap puts words into lines of at most max characters, two spaces apart. A longer word has its own line.

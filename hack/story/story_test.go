@@ -36,3 +36,13 @@ func TestPlayChecksAfterEachStep(t *testing.T) {
 func TestWrap(t *testing.T) {
 	assert.Equal(t, []string{"aa  bb", "long-word", "c"}, story.Wrap([]string{"aa", "bb", "long-word", "c"}, 6))
 }
+
+func TestScreenPrintsTheSameTextTwice(t *testing.T) {
+	var first, second bytes.Buffer
+	out := story.PlainScreen(&first)
+	out.AlsoTo(&second)
+	out.Heading("title")
+	out.Result(true, "\x1b[32mgreen\x1b[0m")
+	assert.Equal(t, "\ntitle\n  ✓ \x1b[32mgreen\x1b[0m\n", first.String())
+	assert.Equal(t, "\ntitle\n  ✓ green\n", second.String())
+}

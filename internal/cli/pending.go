@@ -25,7 +25,7 @@ func newPendingCommand(p *plugin) *cobra.Command {
 		Short: "Show the transactions that are not applied yet, oldest first",
 		Long: `Show the transactions that have not taken effect yet, oldest first, with what
 each will do. A transaction that restores labels lives for milliseconds, one that saves
-labels for --save-delay of the processor, and the end of a node for up to nine times as long. What stays longer waits
+labels for --save-delay of the processor, and the end of a node for up to nine times as long. One that stays longer waits
 for something.
 
 With --watch, each transaction is shown as it is recorded, and once more as it

@@ -50,7 +50,7 @@ The state of a shard is one of
   dead        its Lease is released or taken over: its objects move
   orphaned    it has been dead for a minute: the sharder deletes its Lease
 
-SHARE is how much of the table a shard has, and SINCE since when it has been in
+SHARE is how much of the table a shard has, and SINCE how long it has been in
 its state.`,
 		Example: `  # the rings
   kubectl nodekeeper rings
