@@ -185,6 +185,7 @@ func TestShowSaysThatARestoreIsRefused(t *testing.T) {
 		assert.Equal(c, "LabelsRestoreFailed", why.Warning.Reason)
 		assert.GreaterOrEqual(c, why.Warning.Count, int32(2))
 		assert.Regexp(c, `^LabelsRestoreFailed, at least \d+ times, last \d+s ago: .*ask the owner of the guarded nodes`, text)
+		assert.Regexp(c, `\nEvents: +\d+\n(.*\n)*  \d+s +Warning LabelsRestoreFailed: .*ask the owner of the guarded nodes`, e.must("show", "guarded-1"))
 	}, "it says why")
 }
 
