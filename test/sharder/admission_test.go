@@ -204,7 +204,7 @@ func TestSilentShardGetsNoNewObjects(t *testing.T) {
 		assert.Equal(t, "web-1", s.Labels[prefix.ShardLabel(ring.Name)])
 	}, patience, period)
 	// It is silent from now on. It is for as long that the table has it, which has to be seen.
-	c.change("web-1", `{"spec":{"leaseDurationSeconds":15,"renewTime":"`+metav1.NowMicro().UTC().Format(metav1.RFC3339Micro)+`"}}`)
+	c.change("web-1", `{"spec":{"leaseDurationSeconds":30,"renewTime":"`+metav1.NowMicro().UTC().Format(metav1.RFC3339Micro)+`"}}`)
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		s := secret(c.namespace, name)
 		require.NoError(t, c.Create(c.t.Context(), s, client.DryRunAll))

@@ -171,18 +171,24 @@ func (c *cluster) sharder(identity string, args ...string) *programs.Program {
 // candidate starts a sharder that writes only while it leads, and ends with the test. On a busy machine it may cease to.
 func (c *cluster) candidate(identity string, args ...string) *programs.Program {
 	c.t.Helper()
-	p, err := programs.Start("sharder", identity, c.kubeconfig, args...)
-	require.NoError(c.t, err)
-	c.t.Cleanup(func() {
-		assert.NoError(c.t, p.Stop(stopTimeout))
-		if c.t.Failed() {
-			c.t.Logf("%s:\n%s", identity, p.Output())
-		}
-	})
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
-	require.NoError(c.t, p.WaitReady(ctx))
-	return p
+	var err error
+	for range 3 { // one that starts while the machine stands still gives up on the API server, and Kubernetes would start it again
+		p, started := programs.Start("sharder", identity, c.kubeconfig, args...)
+		require.NoError(c.t, started)
+		c.t.Cleanup(func() {
+			assert.NoError(c.t, p.Stop(stopTimeout))
+			if c.t.Failed() {
+				c.t.Logf("%s:\n%s", identity, p.Output())
+			}
+		})
+		if err = p.WaitReady(ctx); err == nil {
+			return p
+		}
+	}
+	require.NoError(c.t, err)
+	return nil
 }
 
 // status returns the status of a ring.

@@ -76,7 +76,7 @@ func TestPolicyMakesNewCustomResourceUnavailable(t *testing.T) {
 		tick := s.nth("tick", ticks)
 		ticks++
 		s.define(t, tick)
-		return s.eventually(t, tick, marked, unavailable)
+		return s.eventually(t, tick, unavailable)
 	}
 
 	s.define(t, waited)
@@ -94,13 +94,13 @@ func TestPolicyMakesNewCustomResourceUnavailable(t *testing.T) {
 		return append(got, s.next(t, late, unmarked)), fetched
 	})
 	s.name(t, policy, waited)
-	s.eventually(t, waited, marked, unmarked)
-	s.eventually(t, early, marked, unavailable)
-	s.eventually(t, late, marked, unavailable)
+	s.eventually(t, waited, unmarked)
+	s.eventually(t, early, unavailable)
+	s.eventually(t, late, unavailable)
 
 	// A definition that is back before the next list is fetched is not missed.
 	inTime(t, []string{marked}, func(int) ([]string, time.Time) {
-		s.eventually(t, early, marked, unavailable)
+		s.eventually(t, early, unavailable)
 		fetched := fetches()
 		earlyCRD = s.redefine(t, earlyCRD, early)
 		return []string{s.ask(t, early)}, fetched
@@ -127,7 +127,7 @@ func TestRestartMakesCustomResourcesUnavailable(t *testing.T) {
 	site := s.kind("old", "Site")
 	s.mark(t, "", markByPatch, configMap, site)
 	s.define(t, site)
-	s.eventually(t, site, marked, unavailable)
+	s.eventually(t, site, unavailable)
 
 	var refused error
 	var ready time.Time
@@ -137,7 +137,7 @@ func TestRestartMakesCustomResourcesUnavailable(t *testing.T) {
 		refused = s.client.Create(t.Context(), newObject(site, s.namespace, "probe"), client.DryRunAll)
 	}
 	assert.True(t, apierrors.IsServiceUnavailable(refused), "%v", refused)
-	s.eventually(t, site, marked, unavailable)
+	s.eventually(t, site, unavailable)
 	t.Logf("available %s after the API server was ready", time.Since(ready))
 }
 
@@ -158,13 +158,13 @@ func TestPolicyByPatchNeedsNoNewSchema(t *testing.T) {
 	s.mark(t, "-apply", applying("Object{metadata: Object.metadata{labels: {'marked': ''}}}"), all...)
 	s.mark(t, "-patch", markByPatch, configMap, patched, patchedPage)
 	s.define(t, patched)
-	s.eventually(t, patched, marked, unavailable)
+	s.eventually(t, patched, unavailable)
 
 	var applied schema.GroupVersionKind
 	inTime(t, []string{unmarked, unmarked}, func(n int) ([]string, time.Time) {
 		applied = s.nth("applied", n)
 		s.define(t, applied)
-		fetched := s.eventually(t, applied, marked, unavailable)
+		fetched := s.eventually(t, applied, unavailable)
 		s.define(t, pageOf(applied))
 		got := []string{s.ask(t, pageOf(applied))}
 		s.addField(t, applied)
@@ -177,7 +177,7 @@ func TestPolicyByPatchNeedsNoNewSchema(t *testing.T) {
 	s.addField(t, patched)
 	assert.Equal(t, marked, s.ask(t, patched, "field"))
 
-	s.eventually(t, pageOf(applied), marked, unmarked)
+	s.eventually(t, pageOf(applied), unmarked)
 }
 
 // TestValidatingPolicyNeedsNoSchema is for the fence and the guard: they are in force for a new custom resource at once.
@@ -343,9 +343,10 @@ func (s *sites) ask(t *testing.T, kind schema.GroupVersionKind, fields ...string
 	return outcome
 }
 
-// eventually waits for an outcome. Until then there is no other than meanwhile, and ConfigMaps, which the same policy names,
-// are marked all the time. It returns when it asked for the last time without that outcome, zero if the first answer had it.
-func (s *sites) eventually(t *testing.T, kind schema.GroupVersionKind, want, meanwhile string) (before time.Time) {
+// eventually waits until a kind is marked. Until then there is no other outcome than meanwhile, and ConfigMaps, which the same
+// policy names, are marked all the time. It returns when it asked for the last time without the mark, zero if the first answer
+// had it.
+func (s *sites) eventually(t *testing.T, kind schema.GroupVersionKind, meanwhile string) (before time.Time) {
 	t.Helper()
 	ctx := t.Context()
 	seen := map[string]int{}
@@ -354,15 +355,15 @@ func (s *sites) eventually(t *testing.T, kind schema.GroupVersionKind, want, mea
 		outcome, err := s.try(ctx, kind)
 		require.NoError(collect, err)
 		seen[outcome]++
-		if outcome != want {
+		if outcome != marked {
 			before = asked
 		}
 		other, err := s.try(ctx, configMap)
 		require.NoError(collect, err)
 		seen["of a ConfigMap: "+other]++
-		assert.Equal(collect, want, outcome)
-	}, patience, period, "%s: %s", kind, want)
-	allowed := []string{want, meanwhile, "of a ConfigMap: " + marked}
+		assert.Equal(collect, marked, outcome)
+	}, patience, period, "%s is marked", kind)
+	allowed := []string{marked, meanwhile, "of a ConfigMap: " + marked}
 	assert.Subset(t, allowed, slices.Collect(maps.Keys(seen)), "of %s", kind)
 	return before
 }
