@@ -102,7 +102,7 @@ krew: ## pack the kubectl plugin for Krew into dist/; RELEASE=v1.2.3 URL=where t
 # RACE=yes: with the race detector, where it can find something, and in the programs of the end-to-end tests.
 RACE ?=
 # Where it would find nothing: one goroutine, or programs that were built without it.
-UNRACED := /test/(simulation|placement/simulation|deploy|plugin|bench|sharder)$$
+UNRACED := /(internal/preserve|placement/schedule|sharding/slots|test/(simulation|placement/simulation|deploy|plugin|bench|sharder))$$
 .PHONY: test
 ifneq ($(filter yes,$(RACE)),)
 test: race

@@ -16,7 +16,7 @@ func TestPrefixesThatLabelsCanHave(t *testing.T) {
 		"Example.com":         "no prefix of labels",
 		"example.com/shards":  "no prefix of labels",
 		Prefix(tooLong):       "no prefix of labels",
-		Prefix(tooLong[9:]):   "",
+		Prefix(tooLong[10:]):  "",
 		TimeberttPrefix:       "another project",
 		"-example.com":        "no prefix of labels",
 		"shards.example.com.": "no prefix of labels",
@@ -29,5 +29,5 @@ func TestPrefixesThatLabelsCanHave(t *testing.T) {
 	}
 }
 
-// tooLong is a prefix of 253 characters, which is no longer a subdomain with what is put before it.
+// tooLong is a subdomain of 253 characters, the most that there can be: it has no room for what is put before it.
 var tooLong = strings.Repeat("a.", 126) + "b"
