@@ -20,10 +20,10 @@ STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$
 
 # The product, with those of its tests that need no other dependencies, is the module at the root. What only tooling needs is in the
 # nested modules, which reach the product by a replace directive. A go.work of yours does not change what is built here.
-MODULES := . hack hack/controlplane test/monitoring test/robustness tools tools/generate tools/workflows
+MODULES := . hack hack/controlplane test/helm test/monitoring test/robustness tools tools/generate tools/workflows
 # Those that hold Go code, and those whose tests are part of make test.
-CODE_MODULES := . hack test/monitoring test/robustness
-TEST_MODULES := . hack test/robustness
+CODE_MODULES := . hack test/helm test/monitoring test/robustness
+TEST_MODULES := . hack test/helm test/robustness
 export GOWORK := off
 # $(call each,MODULES,COMMAND) runs the command in each $$module, and fails at the end if any failed.
 each = failed=; for module in $(1); do echo "--- module $$module"; (cd $$module && $(2)) || failed="$$failed $$module"; done; \
@@ -199,6 +199,10 @@ fmt: ## format the code of every module
 .PHONY: tidy
 tidy: ## make go.mod and go.sum of every module tidy
 	@$(call each,$(MODULES),go mod tidy)
+
+.PHONY: chart
+chart: ## make the templates of the Helm chart from the manifests under deploy; the tests of hack/chart check that they are fresh
+	$(call hack,chart)
 
 .PHONY: docs
 docs: ## make docs/cli from the commands of the plugin and their recorded sessions
