@@ -3,6 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
+include project.mk
+
 COUNT ?= 20
 # How often, and not how long: a time limit fails now and then by itself before Go 1.27 (go.dev/issue/75804).
 FUZZTIME ?= 300000x
@@ -91,9 +93,16 @@ $(CONTROLPLANE_DIR)/%: hack/controlplane/go.mod hack/controlplane/go.sum
 	CGO_ENABLED=0 go -C hack/controlplane build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" -o $(abspath $@) $(PACKAGE)
 	@touch $@ # go build leaves the time alone where it finds nothing to do
 
-.PHONY: krew
-krew: ## pack the kubectl plugin for Krew into dist/; RELEASE=v1.2.3 URL=where the archives will be
-	$(call hack,krew) -version "$(RELEASE)" -url "$(URL)"
+# Everything else of a build is in the sources, but for the Go toolchain: RELEASE.md.
+.PHONY: release
+release: ## build everything of a release into dist/: VERSION=v1.2.3
+	@git diff --quiet HEAD && [ -z "$$(git ls-files --others --exclude-standard)" ] || { echo "there are changes that are not committed: a release is built from a commit" >&2; exit 1; }
+	$(call hack,release) -version "$(VERSION)" -commit $(COMMIT) -created $(COMMIT_TIME) -ldflags "-s -w $(STAMP)" \
+		-homepage $(HOMEPAGE) -repository $(REPOSITORY) -registry $(REGISTRY) -o dist
+
+.PHONY: release-check
+release-check: ## build a release for all platforms twice, in different directories and the second time without Go's build cache, and compare (minutes)
+	go -C hack test -count=1 -v -timeout=60m -run=TestTwoBuildsAreTheSame ./release -args -full
 
 ##### Test
 
@@ -107,7 +116,7 @@ monitoring: ## test the alerts and the dashboard with Prometheus' own parser and
 
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake
-	@$(call each,. hack,$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/test/(simulation|placement/simulation|e2e|deploy|plugin|bench|sharder)$$'))
+	@$(call each,. hack,$(GO_TEST) -race -timeout=$(TIMEOUT) $$(go list ./... | grep -vE '/hack/(chart|release)$$|/test/(simulation|placement/simulation|e2e|deploy|plugin|bench|sharder)$$'))
 
 SCHEDULES ?= 1000000
 .PHONY: simulate
@@ -234,4 +243,4 @@ verify: tidy-check generate-check docs-check workflows-check lint test monitorin
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist
