@@ -22,7 +22,7 @@ STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$
 
 # The product, with those of its tests that need no other dependencies, is the module at the root. What only tooling needs is in the
 # nested modules, which reach the product by a replace directive. A go.work of yours does not change what is built here.
-MODULES := . hack hack/controlplane test/helm test/monitoring test/robustness tools tools/generate tools/workflows
+MODULES := . hack hack/controlplane test/helm test/monitoring test/robustness tools tools/generate tools/vulncheck tools/workflows
 # Those that hold Go code, and those whose tests are part of make test.
 CODE_MODULES := . hack test/helm test/monitoring test/robustness
 TEST_MODULES := . hack test/helm test/robustness
@@ -103,6 +103,10 @@ release: ## build everything of a release into dist/: VERSION=v1.2.3
 .PHONY: release-check
 release-check: ## build a release for all platforms twice, in different directories and the second time without Go's build cache, and compare (minutes)
 	go -C hack test -count=1 -v -timeout=60m -run=TestTwoBuildsAreTheSame ./release -args -full
+
+.PHONY: publish
+publish: ## copy the images in dist/ to their registry, with the credentials of docker login, and print their digests
+	@go -C hack build -o $(CURDIR)/bin/hack/ ./publish && bin/hack/publish dist/nodekeeper-*.tar
 
 ##### Test
 
@@ -201,6 +205,10 @@ lint: ## check code, formatting and import direction
 workflows-check: ## check the workflows of GitHub
 	go tool -modfile=$(CURDIR)/tools/workflows/go.mod actionlint -shellcheck= -pyflakes=
 
+.PHONY: vulncheck
+vulncheck: ## look for known vulnerabilities in the code that the programs run; says SKIPPED where the database cannot be reached (VULNCHECK=-required: fails there)
+	$(call hack,vulncheck) $(VULNCHECK)
+
 .PHONY: fmt
 fmt: ## format the code of every module
 	$(TOOL) golangci-lint fmt
@@ -208,6 +216,14 @@ fmt: ## format the code of every module
 .PHONY: tidy
 tidy: ## make go.mod and go.sum of every module tidy
 	@$(call each,$(MODULES),go mod tidy)
+
+.PHONY: addresses
+addresses: ## write the address of the site, as project.mk has it, into the alerts; then run make chart
+	sed -E -i 's|(runbook_url: ).*(/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' deploy/monitoring/rules.yaml
+
+.PHONY: project
+project: ## print the addresses of project.mk as variables of a shell
+	@printf '%s\n' HOMEPAGE=$(HOMEPAGE) REPOSITORY=$(REPOSITORY) REGISTRY=$(REGISTRY)
 
 .PHONY: chart
 chart: ## make the templates of the Helm chart from the manifests under deploy; the tests of hack/chart check that they are fresh
