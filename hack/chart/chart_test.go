@@ -39,17 +39,17 @@ func objects(t *testing.T, values map[string]any) []*unstructured.Unstructured {
 	t.Helper()
 	c, err := helm.Load(chartDir)
 	require.NoError(t, err)
-	found, _, err := helm.Render(c, release, values)
+	found, _, err := helm.Render(t.Context(), c, release, values)
 	require.NoError(t, err)
 	return found
 }
 
 // same checks that the chart with these values is what kustomize makes of these directories.
-func same(t *testing.T, tree *manifests.Tree, values map[string]any, paths ...string) bool {
+func same(t *testing.T, tree *manifests.Tree, values map[string]any, paths ...string) {
 	t.Helper()
 	want, err := tree.Render(manifests.Kustomization(paths...))
 	require.NoError(t, err)
-	return assert.NoError(t, helm.Same(release, "0.0.0-dev", "dev", objects(t, values), want), "%v", paths)
+	assert.NoError(t, helm.Same(release, "0.0.0-dev", "dev", objects(t, values), want), "%v", paths)
 }
 
 func TestTheChartIsFresh(t *testing.T) {
@@ -144,7 +144,7 @@ func TestFeaturesTogetherAreTheirComponents(t *testing.T) {
 		values["preserve"] = preserve
 		want, err := tree.Render(k)
 		require.NoError(t, err)
-		has, _, err := helm.Render(c, release, values)
+		has, _, err := helm.Render(t.Context(), c, release, values)
 		require.NoError(t, err)
 		require.NoError(t, helm.Same(release, "0.0.0-dev", "dev", has, want), "%v", paths)
 		checked++
@@ -154,9 +154,9 @@ func TestFeaturesTogetherAreTheirComponents(t *testing.T) {
 }
 
 // addFlag appends a flag to those of all programs.
-func addFlag(k *types.Kustomization, flag string) {
+func addFlag(k *types.Kustomization, arg string) {
 	k.Patches = append(k.Patches, types.Patch{
 		Target: &types.Selector{ResId: resid.ResId{Gvk: resid.Gvk{Kind: "Deployment"}}},
-		Patch:  `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "` + flag + `"}]`,
+		Patch:  `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "` + arg + `"}]`,
 	})
 }

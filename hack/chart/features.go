@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -129,7 +130,7 @@ func takeSource(obj manifests.Object) (string, error) {
 		source = from.ConfiguredIn
 	}
 	if source == "" {
-		return "", fmt.Errorf("kustomize does not say where it is from")
+		return "", errors.New("kustomize does not say where it is from")
 	}
 	return strings.TrimPrefix(path.Clean(source), "../../"), nil
 }

@@ -96,7 +96,7 @@ func write(dir string, names []string, files map[string][]byte) error {
 			}
 			continue
 		}
-		if err := os.WriteFile(path, content, 0o644); err != nil { //nolint:gosec // everybody may read the repository
+		if err := os.WriteFile(path, content, 0o644); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -124,7 +125,7 @@ func presence(key string, variants map[set]*rendered) (least set, conditions []s
 		}
 	}
 	if variants[all] == nil {
-		return 0, nil, fmt.Errorf("it needs more than two features")
+		return 0, nil, errors.New("it needs more than two features")
 	}
 	kind, _, _ := strings.Cut(key, "/")
 	if own := conditionOfKind[kind]; own != "" {
@@ -236,12 +237,12 @@ func and(conditions []string) string {
 	if len(conditions) == 1 {
 		return conditions[0]
 	}
-	all := "and"
+	all := []string{"and"}
 	for _, one := range conditions {
 		if strings.Contains(one, " ") {
 			one = "(" + one + ")"
 		}
-		all += " " + one
+		all = append(all, one)
 	}
-	return all
+	return strings.Join(all, " ")
 }

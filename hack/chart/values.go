@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -101,7 +102,7 @@ func (m *markers) markDeployment(obj manifests.Object) error {
 	container[line(resources)] = ""
 	given, isList := container["args"].([]any)
 	if !isList {
-		return fmt.Errorf("it has no args")
+		return errors.New("it has no args")
 	}
 	for i, arg := range given {
 		if arg == "--retention=720h" {

@@ -108,7 +108,7 @@ func TestNamespacesCanHaveOtherNames(t *testing.T) {
 	c, err := helm.Load(chartDir)
 	require.NoError(t, err)
 	elsewhere := helm.Release{Name: "x", Namespace: "programs"}
-	has, notes, err := helm.Render(c, elsewhere, values(t, `{namespaces: {transactions: "1234", records: saved},
+	has, notes, err := helm.Render(t.Context(), c, elsewhere, values(t, `{namespaces: {transactions: "1234", records: saved},
 		admission: {enabled: true, certManager: true}, monitoring: {enabled: true}, users: {enabled: true}}`))
 	require.NoError(t, err)
 	objects, err := helm.Decode([]byte(text))
@@ -120,12 +120,12 @@ func TestNamespacesCanHaveOtherNames(t *testing.T) {
 func TestNotesSayThatSavedLabelsStay(t *testing.T) {
 	c, err := helm.Load(chartDir)
 	require.NoError(t, err)
-	_, notes, err := helm.Render(c, release, nil)
+	_, notes, err := helm.Render(t.Context(), c, release, nil)
 	require.NoError(t, err)
 	assert.Contains(t, notes, "SAVED LABELS SURVIVE helm uninstall")
 	assert.NotContains(t, notes, "FINALIZER")
 	assert.NotContains(t, notes, "--membership-namespace")
-	_, notes, err = helm.Render(c, release, values(t, `{protection: {enabled: true}, admission: {enabled: true, gate: true}}`))
+	_, notes, err = helm.Render(t.Context(), c, release, values(t, `{protection: {enabled: true}, admission: {enabled: true, gate: true}}`))
 	require.NoError(t, err)
 	assert.Contains(t, notes, "THE FINALIZER nodekeeper.dev/save-labels STAYS")
 	assert.Contains(t, notes, "Without a processor")
@@ -154,11 +154,11 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 			if r.Namespace == "" {
 				r.Namespace = release.Namespace
 			}
-			_, _, err := helm.Render(c, r, values(t, tc.values))
+			_, _, err := helm.Render(t.Context(), c, r, values(t, tc.values))
 			assert.ErrorContains(t, err, tc.want)
 		})
 	}
-	_, _, err = helm.Render(c, helm.Release{Name: "nodekeeper", Namespace: "n", KubeVersion: "v1.28.0-eks-1"}, values(t, `{admissionPolicies: false}`))
+	_, _, err = helm.Render(t.Context(), c, helm.Release{Name: "nodekeeper", Namespace: "n", KubeVersion: "v1.28.0-eks-1"}, values(t, `{admissionPolicies: false}`))
 	assert.NoError(t, err)
 }
 

@@ -3,6 +3,7 @@ package helm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +40,7 @@ func Values(path string) (_ map[string]any, err error) {
 }
 
 // Render returns the objects of a release with these values, and its notes. The values go through the chart's schema.
-func Render(c *chart.Chart, r Release, values map[string]any) (objects []*unstructured.Unstructured, notes string, err error) {
+func Render(ctx context.Context, c *chart.Chart, r Release, values map[string]any) (objects []*unstructured.Unstructured, notes string, err error) {
 	version := r.KubeVersion
 	if version == "" {
 		version = "v1.36.0"
@@ -54,7 +55,7 @@ func Render(c *chart.Chart, r Release, values map[string]any) (objects []*unstru
 	if err != nil {
 		return nil, "", err
 	}
-	files, err := engine.Engine{Strict: true}.Render(c, all)
+	files, err := engine.Engine{Strict: true}.RenderWithContext(ctx, c, all)
 	if err != nil {
 		return nil, "", err
 	}

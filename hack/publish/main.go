@@ -138,7 +138,7 @@ func unpack(file, dir string) (err error) {
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(to, archive) //nolint:gosec // it is as large as we made it
+		_, err = io.Copy(to, archive)
 		if err := errors.Join(err, to.Close()); err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"io"
-	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -43,7 +42,7 @@ func file(t *testing.T, repository, content string) (path, digest string) {
 }
 
 func TestImagesArePublishedOnce(t *testing.T) {
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(registry.New())
 	defer server.Close()
 	repository := strings.TrimPrefix(server.URL, "http://") + "/nodekeeper-watcher"
 	path, digest := file(t, repository, "a program")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,7 +17,7 @@ import (
 const chartName = "nodekeeper"
 
 // chart packs the Helm chart, and checks that it installs what the manifests of the release do.
-func (r *release) chart() error {
+func (r *release) chart(ctx context.Context) error {
 	files := map[string]archived{}
 	source := os.DirFS(filepath.Join(r.root, "deploy", "chart", chartName))
 	err := fs.WalkDir(source, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -49,7 +50,7 @@ func (r *release) chart() error {
 	if err := r.write(name, packed); err != nil {
 		return err
 	}
-	return r.compareChart(filepath.Join(r.out, name))
+	return r.compareChart(ctx, filepath.Join(r.out, name))
 }
 
 // chartVersion is the version without the v, as Helm has it.
@@ -85,7 +86,7 @@ func (r *release) chartFile(name string, content []byte) ([]byte, error) {
 }
 
 // compareChart checks that the packed chart renders the same objects as the files of the release.
-func (r *release) compareChart(packed string) error {
+func (r *release) compareChart(ctx context.Context, packed string) error {
 	c, err := helm.Load(packed)
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func (r *release) compareChart(packed string) error {
 				return err
 			}
 		}
-		rendered, _, err := helm.Render(c, into, values)
+		rendered, _, err := helm.Render(ctx, c, into, values)
 		if err != nil {
 			return err
 		}

@@ -210,7 +210,7 @@ func TestChartOfAReleaseIsOfThatVersion(t *testing.T) {
 	assert.Equal(t, version, c.Metadata.AppVersion)
 	assert.Equal(t, "https://example.com", c.Metadata.Home)
 	assert.NotNil(t, c.Schema)
-	found, _, err := helm.Render(c, helm.Release{Name: "n", Namespace: "elsewhere"}, map[string]any{"image": map[string]any{"tag": "v2"}})
+	found, _, err := helm.Render(t.Context(), c, helm.Release{Name: "n", Namespace: "elsewhere"}, map[string]any{"image": map[string]any{"tag": "v2"}})
 	require.NoError(t, err)
 	for _, obj := range found {
 		if obj.GetName() == "watcher" && obj.GetKind() == "Deployment" {

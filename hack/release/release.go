@@ -45,7 +45,7 @@ func (r *release) build(ctx context.Context) (err error) {
 	if entries, err := os.ReadDir(r.out); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s is not empty: remove it first", r.out)
 	}
-	if err := os.MkdirAll(r.out, 0o755); err != nil { //nolint:gosec // a release is for everybody
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
 	}
 	if r.work, err = os.MkdirTemp("", "nodekeeper-release-"); err != nil {
@@ -67,7 +67,7 @@ func (r *release) build(ctx context.Context) (err error) {
 	if err := r.manifests(); err != nil {
 		return err
 	}
-	if err := r.chart(); err != nil {
+	if err := r.chart(ctx); err != nil {
 		return err
 	}
 	return r.sums()
@@ -100,7 +100,7 @@ func (r *release) programs(ctx context.Context) ([]*program, error) {
 // write writes a file of the release.
 func (r *release) write(name string, content []byte) error {
 	r.files = append(r.files, name)
-	return os.WriteFile(filepath.Join(r.out, name), content, 0o644) //nolint:gosec // a release is for everybody
+	return os.WriteFile(filepath.Join(r.out, name), content, 0o644)
 }
 
 // sumsFile has the checksums of all other files, in the form of sha256sum.
