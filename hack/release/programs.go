@@ -30,16 +30,23 @@ func (p *program) file() string {
 	return p.name
 }
 
-// compile builds a program, and finds out what is in it.
-func (r *release) compile(ctx context.Context, p *program) (err error) {
-	dir := filepath.Join(r.work, p.target.String())
+// compile builds programs for a target.
+func (r *release) compile(ctx context.Context, t target, programs []*program) error {
+	dir := filepath.Join(r.work, t.String()) + string(filepath.Separator) // where there is more than one, go build wants a directory
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	p.path = filepath.Join(dir, p.file())
-	if _, err := goCommand(ctx, r.root, p.target, "build", "-trimpath", "-buildvcs=false", "-ldflags="+r.ldflags, "-o", p.path, "./cmd/"+p.name); err != nil {
-		return err
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=" + r.ldflags, "-o", dir}
+	for _, p := range programs {
+		p.path = filepath.Join(dir, p.file())
+		args = append(args, "./cmd/"+p.name)
 	}
+	_, err := goCommand(ctx, r.root, t, args...)
+	return err
+}
+
+// inspect finds out what is in a program that was built.
+func (r *release) inspect(ctx context.Context, p *program) (err error) {
 	if p.content, err = os.ReadFile(p.path); err != nil {
 		return err
 	}

@@ -73,28 +73,47 @@ func (r *release) build(ctx context.Context) (err error) {
 	return r.sums()
 }
 
-// programs builds every program for every target, two at a time: the linker needs the memory.
+// programs builds every program for every target, and finds out what is in each. Programs of one target are built together, as they share
+// most of what is compiled.
 func (r *release) programs(ctx context.Context) ([]*program, error) {
 	var all []*program
-	for _, t := range r.architectures {
+	for _, t := range r.targets() {
+		var ofTarget []*program
 		for _, name := range services {
-			all = append(all, &program{name: name, target: t})
+			if slices.Contains(r.architectures, t) {
+				ofTarget = append(ofTarget, &program{name: name, target: t})
+			}
 		}
-	}
-	for _, t := range r.platforms {
-		all = append(all, &program{name: plugin, target: t})
+		if slices.Contains(r.platforms, t) {
+			ofTarget = append(ofTarget, &program{name: plugin, target: t})
+		}
+		if err := r.compile(ctx, t, ofTarget); err != nil {
+			return nil, fmt.Errorf("building for %s: %w", t, err)
+		}
+		all = append(all, ofTarget...)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(2)
+	group.SetLimit(2) // go list takes a core
 	for _, p := range all {
 		group.Go(func() error {
-			if err := r.compile(ctx, p); err != nil {
-				return fmt.Errorf("building %s for %s: %w", p.name, p.target, err)
+			if err := r.inspect(ctx, p); err != nil {
+				return fmt.Errorf("looking into %s for %s: %w", p.name, p.target, err)
 			}
 			return nil
 		})
 	}
 	return all, group.Wait()
+}
+
+// targets returns every target once.
+func (r *release) targets() []target {
+	all := slices.Clone(r.architectures)
+	for _, t := range r.platforms {
+		if !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 // write writes a file of the release.

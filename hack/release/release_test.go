@@ -178,7 +178,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		"no registry":       {"-registry=", "-registry"},
 		"no platform":       {"-platforms=linux", "OS/ARCH"},
 		"a used directory":  {"-o=" + used, "is not empty"},
-		"an unknown target": {"-architectures=z80", "for linux_z80"},
+		"an unknown target": {"-architectures=z80", "building for linux_z80"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := append(arguments(filepath.Join("..", ".."), filepath.Join(t.TempDir(), "dist")), tc.change)
