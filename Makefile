@@ -22,10 +22,10 @@ STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$
 
 # The product, with those of its tests that need no other dependencies, is the module at the root. What only tooling needs is in the
 # nested modules, which reach the product by a replace directive. A go.work of yours does not change what is built here.
-MODULES := . hack hack/controlplane test/monitoring test/robustness tools tools/generate tools/prose tools/workflows
+MODULES := . hack hack/controlplane test/helm test/monitoring test/robustness tools tools/generate tools/prose tools/vulncheck tools/workflows
 # Those that hold Go code, and those whose tests are part of make test.
-CODE_MODULES := . hack test/monitoring test/robustness
-TEST_MODULES := . hack test/robustness
+CODE_MODULES := . hack test/helm test/monitoring test/robustness
+TEST_MODULES := . hack test/helm test/robustness
 export GOWORK := off
 # $(call each,MODULES,COMMAND) runs the command in each $$module, and fails at the end if any failed.
 each = failed=; for module in $(1); do echo "--- module $$module"; (cd $$module && $(2)) || failed="$$failed $$module"; done; \
@@ -93,16 +93,27 @@ $(CONTROLPLANE_DIR)/%: hack/controlplane/go.mod hack/controlplane/go.sum
 	CGO_ENABLED=0 go -C hack/controlplane build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" -o $(abspath $@) $(PACKAGE)
 	@touch $@ # go build leaves the time alone where it finds nothing to do
 
-.PHONY: krew
-krew: ## pack the kubectl plugin for Krew into dist/; RELEASE=v1.2.3 URL=where the archives will be
-	$(call hack,krew) -version "$(RELEASE)" -url "$(URL)"
+# Everything else of a build is in the sources, but for the Go toolchain: RELEASE.md.
+.PHONY: release
+release: ## build everything of a release into dist/: VERSION=v1.2.3
+	@git diff --quiet HEAD && [ -z "$$(git ls-files --others --exclude-standard)" ] || { echo "there are changes that are not committed: a release is built from a commit" >&2; exit 1; }
+	$(call hack,release) -version "$(VERSION)" -commit $(COMMIT) -created $(COMMIT_TIME) -ldflags "-s -w $(STAMP)" \
+		-homepage $(HOMEPAGE) -repository $(REPOSITORY) -registry $(REGISTRY) -o dist
+
+.PHONY: release-check
+release-check: ## build a release for all platforms twice, in different directories and the second time without Go's build cache, and compare (minutes)
+	go -C hack test -count=1 -v -timeout=60m -run=TestTwoBuildsAreTheSame ./release -args -full
+
+.PHONY: publish
+publish: ## copy the images in dist/ to their registry, with the credentials of docker login, and print their digests
+	@go -C hack build -o $(CURDIR)/bin/hack/ ./publish && bin/hack/publish dist/nodekeeper-*.tar
 
 ##### Test
 
 # RACE=yes: with the race detector, where it can find something, and in the programs of the end-to-end tests.
 RACE ?=
 # Where it would find nothing: one goroutine, or programs that were built without it.
-UNRACED := /(internal/preserve|placement/schedule|sharding/slots|test/(simulation|placement/simulation|deploy|plugin|bench|sharder))$$
+UNRACED := /(hack/chart|hack/release|internal/preserve|placement/schedule|sharding/slots|test/(simulation|placement/simulation|deploy|plugin|bench|sharder))$$
 .PHONY: test
 ifneq ($(filter yes,$(RACE)),)
 test: race
@@ -118,7 +129,7 @@ raced-e2e: controlplane race-programs
 
 .PHONY: unraced
 unraced: build controlplane
-	@$(call each,.,$(GO_TEST) -p=$(PACKAGES) -timeout=$(TIMEOUT) $$(go list ./... | grep -E '$(UNRACED)'))
+	@$(call each,. hack,$(GO_TEST) -p=$(PACKAGES) -timeout=$(TIMEOUT) $$(go list ./... | grep -E '$(UNRACED)'))
 	@$(call each,$(filter-out . hack,$(TEST_MODULES)),$(GO_TEST) -timeout=$(TIMEOUT) ./...)
 
 .PHONY: race-programs
@@ -237,6 +248,10 @@ prose:
 		{ echo "the rules do not find what they should in tools/prose/examples.md" >&2; exit 1; }
 	@$(VALE) --minAlertLevel=$(LEVEL) $$(git ls-files --cached --others --exclude-standard "*.md" ":!tools/prose/examples.md")
 
+.PHONY: vulncheck
+vulncheck: ## look for known vulnerabilities in the code that the programs run; says SKIPPED where the database cannot be reached (VULNCHECK=-required: fails there)
+	$(call hack,vulncheck) $(VULNCHECK)
+
 .PHONY: fmt
 fmt: ## format the code of every module
 	$(TOOL) golangci-lint fmt
@@ -244,6 +259,18 @@ fmt: ## format the code of every module
 .PHONY: tidy
 tidy: ## make go.mod and go.sum of every module tidy
 	@$(call each,$(MODULES),go mod tidy)
+
+.PHONY: addresses
+addresses: ## write the address of the site, as project.mk has it, into the alerts; then run make chart
+	sed -E -i 's|(runbook_url: ).*(/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' deploy/monitoring/rules.yaml
+
+.PHONY: project
+project: ## print the addresses of project.mk as variables of a shell
+	@printf '%s\n' HOMEPAGE=$(HOMEPAGE) REPOSITORY=$(REPOSITORY) REGISTRY=$(REGISTRY)
+
+.PHONY: chart
+chart: ## make the templates of the Helm chart from the manifests under deploy; the tests of hack/chart check that they are fresh
+	$(call hack,chart)
 
 .PHONY: docs
 docs: ## make docs/cli from the commands of the plugin and their recorded sessions
@@ -289,4 +316,4 @@ verify: tidy-check generate-check docs-check site-check prose workflows-check li
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

@@ -1,0 +1,33 @@
+{{/* The labels that Helm users expect. Selectors do not have them, so that they may change. */}}
+{{- define "nodekeeper.labels" -}}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The image of a program: (list . "watcher"). A digest belongs to the version of the chart, not to a tag of yours. */}}
+{{- define "nodekeeper.image" -}}
+{{- $root := index . 0 -}}
+{{- $program := index . 1 -}}
+{{- $image := $root.Values.image -}}
+{{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end -}}
+nodekeeper-{{ $program }}:{{ $image.tag | default $root.Chart.AppVersion -}}
+{{- if not $image.tag }}{{ with index $image.digests $program }}@{{ . }}{{ end }}{{ end -}}
+{{- end }}
+
+{{/* The flags of a program that the values add to those of the manifests, as a list in YAML: (list . "watcher"). */}}
+{{- define "nodekeeper.args" -}}
+{{- $root := index . 0 -}}
+{{- $program := index . 1 -}}
+{{- $args := list -}}
+{{- with $root.Values.preserve.taints }}{{ $args = append $args (printf "--preserve-taints=%s" (join "," .)) }}{{ end -}}
+{{- with $root.Values.preserve.annotations }}{{ $args = append $args (printf "--preserve-annotations=%s" (join "," .)) }}{{ end -}}
+{{- $args = concat $args $root.Values.extraArgs -}}
+{{- if ne $program "watcher" }}{{ $args = concat $args $root.Values.restoreArgs }}{{ end -}}
+{{- $args = concat $args (index $root.Values $program).extraArgs -}}
+{{- if $args }}{{ toYaml $args }}{{ end -}}
+{{- end }}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Between these lines of the README is the table of values.
+const (
+	tableBegin = "<!-- make chart makes this table from values.yaml -->\n"
+	tableEnd   = "<!-- end of the table -->\n"
+)
+
+// readme returns the chart's README with the table that its values.yaml says.
+func readme(chart string) ([]byte, error) {
+	values, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(chart, "README.md")
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	before, rest, found := bytes.Cut(page, []byte(tableBegin))
+	_, after, ends := bytes.Cut(rest, []byte(tableEnd))
+	if !found || !ends {
+		return nil, fmt.Errorf("%s has no lines %q and %q", path, tableBegin, tableEnd)
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(values, &document); err != nil {
+		return nil, fmt.Errorf("values.yaml: %w", err)
+	}
+	table := &bytes.Buffer{}
+	table.WriteString("| value | default | meaning |\n| --- | --- | --- |\n")
+	if err := rows(table, "", document.Content[0]); err != nil {
+		return nil, fmt.Errorf("values.yaml: %w", err)
+	}
+	return bytes.Join([][]byte{before, []byte(tableBegin), table.Bytes(), []byte(tableEnd), after}, nil), nil
+}
+
+// rows writes a row for each value that has a description. A map without one is described by its fields.
+func rows(table *bytes.Buffer, prefix string, fields *yaml.Node) error {
+	for i := 0; i < len(fields.Content); i += 2 {
+		key, value := fields.Content[i], fields.Content[i+1]
+		name := prefix + key.Value
+		// A comment that an empty line parts from the key is about something else.
+		comment := key.HeadComment[strings.LastIndex(key.HeadComment, "\n\n")+1:]
+		description := strings.TrimSpace(strings.ReplaceAll(strings.ReplaceAll("\n"+strings.TrimSpace(comment), "\n# ", " "), "\n", " "))
+		if description == "" {
+			if value.Kind != yaml.MappingNode || len(value.Content) == 0 {
+				return fmt.Errorf("%s has no description", name)
+			}
+			if err := rows(table, name+".", value); err != nil {
+				return err
+			}
+			continue
+		}
+		var content any
+		if err := value.Decode(&content); err != nil {
+			return err
+		}
+		text, err := json.Marshal(content)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(table, "| `%s` | `%s` | %s |\n", name, text, description)
+	}
+	return nil
+}

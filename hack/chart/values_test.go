@@ -1,0 +1,201 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"nodekeeper.dev/hack/helm"
+	"nodekeeper.dev/hack/manifests"
+)
+
+// values returns those of a text in YAML.
+func values(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var all map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(text), &all))
+	return all
+}
+
+// deployments returns those of the chart with these values, by their names.
+func deployments(t *testing.T, text string) map[string]*appsv1.Deployment {
+	t.Helper()
+	all := map[string]*appsv1.Deployment{}
+	for _, obj := range objects(t, values(t, text)) {
+		if obj.GetKind() == "Deployment" {
+			d := &appsv1.Deployment{}
+			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(obj.Object, d, true))
+			all[d.Name] = d
+		}
+	}
+	return all
+}
+
+func TestHelmFindsNothingToComplainOf(t *testing.T) {
+	for _, file := range []string{"values-ha.yaml", "values-minikube.yaml"} {
+		given, err := helm.Values(filepath.Join(chartDir, file))
+		require.NoError(t, err)
+		for _, message := range lint.RunAll(chartDir, given, release.Namespace).Messages {
+			assert.LessOrEqual(t, message.Severity, support.InfoSev, message.Error()) // it would like an icon
+		}
+	}
+}
+
+// TestFlagsReachTheProgramsTheyAreFor, in the order in which a later one overrides an earlier one.
+func TestFlagsReachTheProgramsTheyAreFor(t *testing.T) {
+	found := deployments(t, `{admission: {enabled: true}, retention: {enabled: true, period: 48h},
+		extraArgs: [--a], restoreArgs: [--b], watcher: {extraArgs: [--w]}, processor: {extraArgs: [--p]}, webhook: {extraArgs: ["--x=y: z"]}}`)
+	for name, want := range map[string][]string{
+		"watcher":   {"--a", "--w"},
+		"processor": {"--retention=48h", "--a", "--b", "--p"},
+		"webhook":   {"--a", "--b", "--x=y: z"},
+	} {
+		assert.Equal(t, want, found[name].Spec.Template.Spec.Containers[0].Args[4:], name)
+	}
+}
+
+func TestImages(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0", 64)
+	for name, tc := range map[string]struct{ values, want string }{
+		"of this machine":   {`{}`, "nodekeeper-watcher:dev"},
+		"of a registry":     {`{image: {registry: example.com/a, tag: v1}}`, "example.com/a/nodekeeper-watcher:v1"},
+		"with a slash":      {`{image: {registry: example.com/}}`, "example.com/nodekeeper-watcher:dev"},
+		"by digest":         {`{image: {digests: {watcher: "` + digest + `"}}}`, "nodekeeper-watcher:dev@" + digest},
+		"by a tag of yours": {`{image: {tag: v2, digests: {watcher: "` + digest + `"}}}`, "nodekeeper-watcher:v2"},
+		"by a tag like 1.0": {`{image: {tag: "1.0"}}`, "nodekeeper-watcher:1.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tc.want, deployments(t, tc.values)["watcher"].Spec.Template.Spec.Containers[0].Image)
+		})
+	}
+}
+
+func TestPodsAreWhereTheValuesSay(t *testing.T) {
+	for name, d := range deployments(t, `{admission: {enabled: true}, nodeSelector: {pool: system}, podAnnotations: {a: "1"},
+		tolerations: [{key: dedicated, operator: Exists}], image: {pullPolicy: Always, pullSecrets: [{name: registry}]}, commonLabels: {team: x}}`) {
+		pod := d.Spec.Template
+		assert.Equal(t, map[string]string{"pool": "system"}, pod.Spec.NodeSelector, name)
+		assert.Equal(t, map[string]string{"a": "1"}, pod.Annotations, name)
+		assert.Equal(t, "dedicated", pod.Spec.Tolerations[len(pod.Spec.Tolerations)-1].Key, name)
+		assert.Equal(t, "registry", pod.Spec.ImagePullSecrets[0].Name, name)
+		assert.EqualValues(t, "Always", pod.Spec.Containers[0].ImagePullPolicy, name)
+		assert.Equal(t, "x", d.Labels["team"], name)
+		assert.Len(t, d.Spec.Selector.MatchLabels, 2, "a selector cannot be changed, so it has no label of Helm")
+	}
+}
+
+// TestNamespacesCanHaveOtherNames: everything of the base, with the names replaced, a number among them.
+func TestNamespacesCanHaveOtherNames(t *testing.T) {
+	tree := load(t)
+	want, err := tree.YAML(manifests.Kustomization("base", "components/admission", "components/cert-manager", "monitoring", "users"))
+	require.NoError(t, err)
+	text := string(want)
+	for from, to := range map[string]string{"node-metadata-transactions": "1234", "nodekeeper-system": "programs"} {
+		text = strings.ReplaceAll(text, from, to)
+	}
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "node-metadata", "saved"), ": 1234\n", ": \"1234\"\n")
+	text = strings.ReplaceAll(text, "- 1234\n", "- \"1234\"\n")
+	c, err := helm.Load(chartDir)
+	require.NoError(t, err)
+	elsewhere := helm.Release{Name: "x", Namespace: "programs"}
+	has, notes, err := helm.Render(t.Context(), c, elsewhere, values(t, `{namespaces: {transactions: "1234", records: saved},
+		admission: {enabled: true, certManager: true}, monitoring: {enabled: true}, users: {enabled: true}}`))
+	require.NoError(t, err)
+	objects, err := helm.Decode([]byte(text))
+	require.NoError(t, err)
+	assert.NoError(t, helm.Same(elsewhere, "0.0.0-dev", "dev", has, objects))
+	assert.Contains(t, notes, "--membership-namespace=programs --transaction-namespace=1234 --metadata-namespace=saved")
+}
+
+func TestNotesSayThatSavedLabelsStay(t *testing.T) {
+	c, err := helm.Load(chartDir)
+	require.NoError(t, err)
+	_, notes, err := helm.Render(t.Context(), c, release, nil)
+	require.NoError(t, err)
+	assert.Contains(t, notes, "SAVED LABELS SURVIVE helm uninstall")
+	assert.NotContains(t, notes, "FINALIZER")
+	assert.NotContains(t, notes, "--membership-namespace")
+	_, notes, err = helm.Render(t.Context(), c, release, values(t, `{protection: {enabled: true}, admission: {enabled: true, gate: true}}`))
+	require.NoError(t, err)
+	assert.Contains(t, notes, "THE FINALIZER nodekeeper.dev/save-labels STAYS")
+	assert.Contains(t, notes, "Without a processor")
+}
+
+func TestWhatCannotWorkIsRefused(t *testing.T) {
+	c, err := helm.Load(chartDir)
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		values, namespace, kube, want string
+	}{
+		"a value that is none":       {values: `{retention: {perod: 1h}}`, want: "perod"},
+		"a wrong type":               {values: `{watcher: {replicas: two}}`, want: "watcher"},
+		"no duration":                {values: `{retention: {period: 30d}}`, want: "period"},
+		"no digest":                  {values: `{image: {digests: {watcher: latest}}}`, want: "digests"},
+		"no flag":                    {values: `{extraArgs: [verbose]}`, want: "extraArgs"},
+		"the default namespace":      {namespace: "default", want: "a namespace of its own"},
+		"one namespace for two":      {values: `{namespaces: {records: nodekeeper-system}}`, want: "three different namespaces"},
+		"a gate without webhooks":    {values: `{admission: {gate: true}}`, want: "need admission.enabled"},
+		"a policy alone":             {values: `{protection: {policy: true}}`, want: "needs protection.enabled"},
+		"policies of newer clusters": {kube: "v1.29.4", want: "Kubernetes v1.29.4 has no admission policies"},
+		"mutating policies":          {values: `{gatePolicy: true}`, kube: "v1.35.0", want: "has no MutatingAdmissionPolicy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := helm.Release{Name: "nodekeeper", Namespace: tc.namespace, KubeVersion: tc.kube}
+			if r.Namespace == "" {
+				r.Namespace = release.Namespace
+			}
+			_, _, err := helm.Render(t.Context(), c, r, values(t, tc.values))
+			assert.ErrorContains(t, err, tc.want)
+		})
+	}
+	_, _, err = helm.Render(t.Context(), c, helm.Release{Name: "nodekeeper", Namespace: "n", KubeVersion: "v1.28.0-eks-1"}, values(t, `{admissionPolicies: false}`))
+	assert.NoError(t, err)
+}
+
+// TestSchemaKnowsEveryValue, and none that there is not.
+func TestSchemaKnowsEveryValue(t *testing.T) {
+	var schema map[string]any
+	content, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &schema))
+	given, err := helm.Values(filepath.Join(chartDir, "values.yaml"))
+	require.NoError(t, err)
+	definitions, _ := schema["definitions"].(map[string]any)
+	checkSchema(t, "", definitions, schema, given)
+}
+
+// checkSchema goes through the objects that have a fixed set of fields.
+func checkSchema(t *testing.T, path string, definitions, schema map[string]any, given any) {
+	t.Helper()
+	if ref, isRef := schema["$ref"].(string); isRef {
+		schema, _ = definitions[strings.TrimPrefix(ref, "#/definitions/")].(map[string]any)
+	}
+	properties, fixed := schema["properties"].(map[string]any)
+	if !fixed || strings.HasSuffix(path, ".resources") {
+		return
+	}
+	assert.Equal(t, false, schema["additionalProperties"], path)
+	fields, _ := given.(map[string]any)
+	for name := range fields {
+		assert.Contains(t, properties, name, path)
+	}
+	for name, property := range properties {
+		if path == "" && name == "global" { // Helm gives it to every chart
+			continue
+		}
+		if assert.Contains(t, fields, name, "values.yaml%s", path) {
+			of, _ := property.(map[string]any)
+			checkSchema(t, path+"."+name, definitions, of, fields[name])
+		}
+	}
+}

@@ -1,0 +1,124 @@
+// Package oci packs built programs as container images. It needs no container daemon and no base image: an image holds the program and,
+// in a release, the licences of what is linked into it. The same programs give the same images, byte for byte.
+package oci
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// user runs the programs. It is no user of any machine; deploy/base names it too.
+const user = "65532:65532"
+
+// Build is what the programs were made from and for. The same build and the same programs give the same images.
+type Build struct {
+	Architecture, Version, Revision string
+	Created                         time.Time
+}
+
+// Name is that of the image of a program, without registry and tag.
+func Name(program string) string { return "nodekeeper-" + filepath.Base(program) }
+
+// Image returns the image of a program, which is static; the cluster gives the API server's certificate to the pod. Files are what
+// is in it besides the program, by their paths, in a layer of their own; there may be none.
+func (b Build) Image(program string, files map[string][]byte) (v1.Image, error) {
+	entrypoint := "/" + filepath.Base(program)
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		Architecture: b.Architecture,
+		OS:           "linux",
+		Created:      v1.Time{Time: b.Created},
+		RootFS:       v1.RootFS{Type: "layers"},
+		Config: v1.Config{
+			User:         user,
+			Entrypoint:   []string{entrypoint},
+			ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}},
+			Labels: map[string]string{
+				"org.opencontainers.image.title":    Name(program),
+				"org.opencontainers.image.version":  b.Version,
+				"org.opencontainers.image.revision": b.Revision,
+				"org.opencontainers.image.licenses": "Apache-2.0",
+			},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("describing the image: %w", err)
+	}
+	img = mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if len(files) > 0 {
+		if img, err = b.add(img, "COPY licenses", files, 0o644); err != nil {
+			return nil, err
+		}
+	}
+	return b.add(img, "COPY "+entrypoint, map[string][]byte{filepath.Base(program): content}, 0o755)
+}
+
+// add adds a layer of files to an image.
+func (b Build) add(img v1.Image, how string, files map[string][]byte, mode int64) (v1.Image, error) {
+	layer, err := layerOf(files, mode)
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: b.Created}, CreatedBy: how}})
+}
+
+// layerOf returns a layer with files of a mode, without the owners and times that they happen to have here.
+func layerOf(files map[string][]byte, mode int64) (v1.Layer, error) {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	known := map[string]bool{".": true}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := addDirs(w, path.Dir(name), known); err != nil {
+			return nil, err
+		}
+		if err := addFile(w, name, mode, files[name]); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer))
+}
+
+// addDirs adds a directory and those above it, each once: without them some tools make them with whatever mode.
+func addDirs(w *tar.Writer, dir string, known map[string]bool) error {
+	if known[dir] {
+		return nil
+	}
+	known[dir] = true
+	if err := addDirs(w, path.Dir(dir), known); err != nil {
+		return err
+	}
+	return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755, ModTime: time.Unix(0, 0)})
+}
+
+func addFile(w *tar.Writer, name string, mode int64, content []byte) error {
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content)), ModTime: time.Unix(0, 0)}
+	if err := w.WriteHeader(header); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	if _, err := w.Write(content); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"nodekeeper.dev/hack/helm"
+)
+
+// chartName is that of the chart, and of its directory.
+const chartName = "nodekeeper"
+
+// chart packs the Helm chart, and checks that it installs what the manifests of the release do.
+func (r *release) chart(ctx context.Context) error {
+	files := map[string]archived{}
+	source := os.DirFS(filepath.Join(r.root, "deploy", "chart", chartName))
+	err := fs.WalkDir(source, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(source, name)
+		if err != nil {
+			return err
+		}
+		if content, err = r.chartFile(name, content); err != nil {
+			return fmt.Errorf("%s of the chart: %w", name, err)
+		}
+		files[path.Join(chartName, name)] = archived{content, false}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	license, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	files[path.Join(chartName, "LICENSE")] = archived{license, false}
+	packed, err := tarGz(files, r.created)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s-%s.tgz", chartName, r.chartVersion())
+	if err := r.write(name, packed); err != nil {
+		return err
+	}
+	return r.compareChart(ctx, filepath.Join(r.out, name))
+}
+
+// chartVersion is the version without the v, as Helm has it.
+func (r *release) chartVersion() string { return strings.TrimPrefix(r.version, "v") }
+
+// chartFile returns a file of the chart as the release has it: with its version and images.
+func (r *release) chartFile(name string, content []byte) ([]byte, error) {
+	var changes [][2]string
+	switch name {
+	case "Chart.yaml":
+		changes = [][2]string{
+			{"version: 0.0.0-dev\n", "version: " + r.chartVersion() + "\n"},
+			{"appVersion: dev\n", "appVersion: " + r.version + "\nhome: " + r.homepage + "\nsources: [" + r.repository + "]\n"},
+		}
+	case "values.yaml":
+		changes = [][2]string{{"\n  registry: \"\"\n", "\n  registry: " + r.registry + "\n"}}
+		for _, service := range services {
+			if before := "\n    " + service + ": \"\"\n"; bytes.Contains(content, []byte(before)) {
+				changes = append(changes, [2]string{before, "\n    " + service + ": " + r.digests[service] + "\n"})
+			}
+		}
+	case "README.md":
+		// A link within the repository leads nowhere here.
+		changes = [][2]string{{"](../../../", "](" + r.repository + "/blob/" + r.version + "/"}}
+	}
+	for _, change := range changes {
+		if n := bytes.Count(content, []byte(change[0])); n != 1 {
+			return nil, fmt.Errorf("%q is there %d times", change[0], n)
+		}
+		content = bytes.Replace(content, []byte(change[0]), []byte(change[1]), 1)
+	}
+	return content, nil
+}
+
+// compareChart checks that the packed chart renders the same objects as the files of the release.
+func (r *release) compareChart(ctx context.Context, packed string) error {
+	c, err := helm.Load(packed)
+	if err != nil {
+		return err
+	}
+	into := helm.Release{Name: chartName, Namespace: "nodekeeper-system"}
+	for _, i := range installations {
+		var values map[string]any
+		if i.values != "" {
+			if values, err = helm.Values(filepath.Join(r.root, "deploy", "chart", chartName, i.values)); err != nil {
+				return err
+			}
+		}
+		rendered, _, err := helm.Render(ctx, c, into, values)
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(r.out, i.file))
+		if err != nil {
+			return err
+		}
+		want, err := helm.Decode(text)
+		if err != nil {
+			return err
+		}
+		if err := helm.Same(into, r.chartVersion(), r.version, rendered, want); err != nil {
+			return fmt.Errorf("%s and the chart differ: %w", i.file, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	classifier "github.com/google/licenseclassifier/v2"
+	"github.com/google/licenseclassifier/v2/assets"
+)
+
+// module is one that is linked into a program.
+type module struct {
+	path, version string
+	ids           []string          // of its licences, as SPDX names them
+	texts         map[string][]byte // of its licences and notices, by their paths in the module
+}
+
+// licences finds those of modules. It is safe for concurrent use once it is made.
+type licences struct {
+	root       string
+	goroot     string
+	mu         sync.Mutex // the classifier is not said to be safe for concurrent use
+	classifier *classifier.Classifier
+	read       map[string][]byte // what was read, by path
+}
+
+func newLicences(ctx context.Context, root string) (*licences, error) {
+	c, err := assets.DefaultClassifier()
+	if err != nil {
+		return nil, err
+	}
+	goroot, err := goCommand(ctx, root, target{}, "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	return &licences{root: root, goroot: strings.TrimSpace(string(goroot)), classifier: c, read: map[string][]byte{}}, nil
+}
+
+// allowed are the licences under which a module may be linked into a program that is under the Apache License.
+var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense", "0BSD", "CC0-1.0"}
+
+// legal matches the names of the files that have to go with a program.
+var legal = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-._].*)?$`)
+
+// standard is the module of Go's standard library, as build information and vulnerability databases call it.
+const standard = "std"
+
+// listed is what go list says of a package.
+type listed struct {
+	Dir      string
+	Standard bool
+	Module   *struct {
+		Path, Version, Dir string
+		Main               bool
+		Replace            *struct{ Path string }
+	}
+}
+
+// of returns the modules that are linked into a program, Go's standard library first, with the licences that apply to the packages in
+// use: those of the module and those of directories within it. It is an error if one is missing, unknown or not allowed.
+func (l *licences) of(ctx context.Context, p *program) ([]module, error) {
+	out, err := goCommand(ctx, l.root, p.target, "list", "-deps", "-json=Dir,Standard,Module", "./cmd/"+p.name)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]*module{standard: {path: standard, version: p.info.GoVersion, texts: map[string][]byte{}}}
+	if err := l.collect(found[standard], l.goroot, l.goroot); err != nil {
+		return nil, err
+	}
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var one listed
+		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		if one.Standard || one.Module == nil || one.Module.Main {
+			continue
+		}
+		m := found[one.Module.Path]
+		if m == nil {
+			m = &module{path: one.Module.Path, version: one.Module.Version, texts: map[string][]byte{}}
+			found[m.path] = m
+		}
+		if err := l.collect(m, one.Dir, one.Module.Dir); err != nil {
+			return nil, err
+		}
+	}
+	for _, dep := range p.info.Deps {
+		if dep.Replace != nil {
+			return nil, fmt.Errorf("%s is replaced by %s: nobody else could build this", dep.Path, dep.Replace.Path)
+		}
+		if m := found[dep.Path]; m == nil || m.version != dep.Version {
+			return nil, fmt.Errorf("%s %s is linked, and go list does not know it", dep.Path, dep.Version)
+		}
+	}
+	if len(found) != len(p.info.Deps)+1 {
+		return nil, fmt.Errorf("go list knows %d modules, of which %d are linked", len(found)-1, len(p.info.Deps))
+	}
+	modules := []module{*found[standard]}
+	delete(found, standard)
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		modules = append(modules, *found[name])
+	}
+	for i := range modules {
+		if modules[i].ids, err = l.identify(modules[i].texts); err != nil {
+			return nil, fmt.Errorf("module %s %s: %w", modules[i].path, modules[i].version, err)
+		}
+	}
+	return modules, nil
+}
+
+// collect adds the texts in a directory of a module, and in those above it, up to the module's own.
+func (l *licences) collect(m *module, dir, top string) error {
+	for {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			if entry.IsDir() || !legal.MatchString(entry.Name()) || path.Ext(entry.Name()) == ".go" {
+				continue
+			}
+			file := filepath.Join(dir, entry.Name())
+			name, err := filepath.Rel(top, file)
+			if err != nil {
+				return err
+			}
+			if m.texts[filepath.ToSlash(name)], err = l.readFile(file); err != nil {
+				return err
+			}
+		}
+		if dir == top || len(dir) <= len(top) {
+			return nil
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+func (l *licences) readFile(name string) ([]byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if content, known := l.read[name]; known {
+		return content, nil
+	}
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	l.read[name] = content
+	return content, nil
+}
+
+// identify returns the licences that some texts are, in order.
+func (l *licences) identify(texts map[string][]byte) ([]string, error) {
+	if len(texts) == 0 {
+		return nil, errors.New("it has no licence")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var ids []string
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		for _, match := range l.classifier.Match(texts[name]).Matches {
+			if match.MatchType != "License" || slices.Contains(ids, match.Name) {
+				continue
+			}
+			if !slices.Contains(allowed, match.Name) {
+				return nil, fmt.Errorf("%s is the licence %s, which is not one of %v", name, match.Name, allowed)
+			}
+			ids = append(ids, match.Name)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("none of %v is a known licence", slices.Sorted(maps.Keys(texts)))
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// texts returns the files that go with a program, by their paths: our licence, and those of its modules.
+func (r *release) texts(p *program) (map[string][]byte, error) {
+	own, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{"licenses/LICENSE": own}
+	for _, m := range p.modules {
+		for name, text := range m.texts {
+			files[path.Join("licenses", m.path, name)] = text
+		}
+	}
+	return files, nil
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"sigs.k8s.io/kustomize/api/types"
+
+	"nodekeeper.dev/hack/manifests"
+	"nodekeeper.dev/hack/oci"
+)
+
+// installation is a way to install nodekeeper: a file, and values of the chart that do the same.
+type installation struct{ file, dir, values string }
+
+var installations = []installation{
+	{"install.yaml", "base", ""},
+	{"install-ha.yaml", "overlays/ha", "values-ha.yaml"},
+	{"install-minikube.yaml", "overlays/minikube", "values-minikube.yaml"},
+}
+
+// extras are what somebody may apply after one of them.
+var extras = []struct{ file, path, what string }{
+	{"users.yaml", "users", "the roles of the kubectl plugin"},
+	{"monitoring.yaml", "monitoring", "alerts, a dashboard and a PodMonitor; needs the Prometheus operator"},
+	{"gate-policy.yaml", "gate/policy.yaml", "the startup taint from the API server; needs Kubernetes 1.36"},
+	{"protection-policy.yaml", "protection/policy.yaml", "the finalizer from the API server; needs Kubernetes 1.36 and processors with --protect=finalizer"},
+	{"sharder-crds.yaml", "sharder/crd/sharding.nodekeeper.dev_clusterrings.yaml", "the CRD of the sharder; the label keeper needs none"},
+}
+
+// manifests writes what kubectl apply -f takes, with images by their digests.
+func (r *release) manifests() error {
+	tree, err := manifests.Load(filepath.Join(r.root, "deploy"))
+	if err != nil {
+		return err
+	}
+	for _, i := range installations {
+		if err := r.manifest(tree, i.file, "deploy/"+i.dir, r.withImages(manifests.Kustomization(i.dir))); err != nil {
+			return err
+		}
+	}
+	for _, e := range extras {
+		if err := r.manifest(tree, e.file, e.what, manifests.Kustomization(e.path)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *release) manifest(tree *manifests.Tree, file, what string, k *types.Kustomization) error {
+	text, err := tree.YAML(k)
+	if err != nil {
+		return err
+	}
+	return r.write(file, fmt.Appendf(nil, "# nodekeeper %s: %s.\n# kubectl apply --server-side -f %s\n%s", r.version, what, file, text))
+}
+
+// withImages has a kustomization name the images of this release. The tag is for people; the digest decides.
+func (r *release) withImages(k *types.Kustomization) *types.Kustomization {
+	for _, service := range services {
+		name := oci.Name(service)
+		k.Images = append(k.Images, types.Image{Name: name, NewName: r.registry + "/" + name, NewTag: r.version, Digest: r.digests[service]})
+	}
+	return k
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"debug/buildinfo"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/google/licenseclassifier/v2/assets"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"nodekeeper.dev/hack/helm"
+)
+
+// unpack returns the files of a tar.
+func unpack(t *testing.T, r io.Reader) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for archive := tar.NewReader(r); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		require.NoError(t, err)
+		if header.Typeflag == tar.TypeReg {
+			files[header.Name], err = io.ReadAll(archive)
+			require.NoError(t, err)
+		}
+	}
+}
+
+// indexOf returns the index in an image's file.
+func indexOf(t *testing.T, file string) v1.ImageIndex {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range unpack(t, bytes.NewReader(read(t, file))) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	top, err := layout.ImageIndexFromPath(dir)
+	require.NoError(t, err)
+	manifest, err := top.IndexManifest()
+	require.NoError(t, err)
+	require.Len(t, manifest.Manifests, 1)
+	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
+	require.NoError(t, err)
+	return index
+}
+
+// contents returns the files of each image of the release, and of each archive of the plugin, by the name of its bill of materials.
+func contents(t *testing.T, dir string) map[string]map[string][]byte {
+	t.Helper()
+	all := map[string]map[string][]byte{}
+	for _, service := range services {
+		name := "nodekeeper-" + service + "_" + version
+		index := indexOf(t, filepath.Join(dir, name+".tar"))
+		require.NoError(t, validate.Index(index))
+		manifest, err := index.IndexManifest()
+		require.NoError(t, err)
+		require.NotEmpty(t, manifest.Manifests)
+		for _, one := range manifest.Manifests {
+			img, err := index.Image(one.Digest)
+			require.NoError(t, err)
+			files := mutate.Extract(img)
+			all[name+"_"+one.Platform.OS+"_"+one.Platform.Architecture] = unpack(t, files)
+			require.NoError(t, files.Close())
+		}
+	}
+	archives, err := filepath.Glob(filepath.Join(dir, plugin+"_*.tar.gz"))
+	require.NoError(t, err)
+	require.NotEmpty(t, archives)
+	for _, archive := range archives {
+		zipped, err := gzip.NewReader(bytes.NewReader(read(t, archive)))
+		require.NoError(t, err)
+		all[strings.TrimSuffix(filepath.Base(archive), ".tar.gz")] = unpack(t, zipped)
+	}
+	return all
+}
+
+// programsIn returns the program of each of them.
+func programsIn(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	for name, files := range contents(t, dir) {
+		program, _, _ := strings.Cut(strings.TrimPrefix(name, "nodekeeper-"), "_")
+		require.Contains(t, files, program, name)
+		all[name] = files[program]
+	}
+	return all
+}
+
+// TestEachProgramHasItsBillAndLicences: every module that the build information of a program names is in the bill of materials beside
+// it, and has its licence in the same image or archive.
+func TestEachProgramHasItsBillAndLicences(t *testing.T) {
+	dir := built(t)
+	programs := programsIn(t, dir)
+	for name, files := range contents(t, dir) {
+		info, err := buildinfo.Read(bytes.NewReader(programs[name]))
+		require.NoError(t, err)
+		bom := &cdx.BOM{}
+		require.NoError(t, cdx.NewBOMDecoder(bytes.NewReader(read(t, dir, name+".cdx.json")), cdx.BOMFileFormatJSON).Decode(bom))
+		assert.Equal(t, time.Unix(1700000000, 0).UTC().Format(time.RFC3339), bom.Metadata.Timestamp)
+		subject := *bom.Metadata.Component
+		if subject.Type == cdx.ComponentTypeContainer {
+			assert.Contains(t, files, "licenses/LICENSE")
+			subject = (*subject.Components)[0]
+		} else {
+			assert.Contains(t, files, "LICENSE")
+		}
+		assert.Equal(t, sumOf(programs[name]), (*subject.Hashes)[0].Value, name)
+		billed := map[string]cdx.Component{}
+		for _, component := range *bom.Components {
+			billed[component.Name] = component
+		}
+		require.Contains(t, billed, standard)
+		assert.Equal(t, info.GoVersion, billed[standard].Version)
+		assert.Len(t, billed, len(info.Deps)+1, name)
+		for _, dep := range info.Deps {
+			assert.Equal(t, dep.Version, billed[dep.Path].Version, "%s in %s", dep.Path, name)
+			if assert.NotNil(t, billed[dep.Path].Licenses, dep.Path) {
+				assert.NotEmpty(t, *billed[dep.Path].Licenses, dep.Path)
+			}
+			assert.True(t, hasText(files, dep.Path), "%s has no licence of %s", name, dep.Path)
+		}
+		assert.True(t, hasText(files, standard), "%s has no licence of Go", name)
+	}
+}
+
+func hasText(files map[string][]byte, module string) bool {
+	for name, text := range files {
+		if strings.HasPrefix(name, path.Join("licenses", module)+"/") && len(text) > 100 {
+			return true
+		}
+	}
+	return false
+}
+
+// TestManifestsNameTheImages by the digests of the indexes that go with them.
+func TestManifestsNameTheImages(t *testing.T) {
+	dir := built(t)
+	for _, i := range installations {
+		text := string(read(t, dir, i.file))
+		images := 0
+		for _, service := range services {
+			index := indexOf(t, filepath.Join(dir, "nodekeeper-"+service+"_"+version+".tar"))
+			digest, err := index.Digest()
+			require.NoError(t, err)
+			images += strings.Count(text, "image: registry.example.com/nodekeeper/nodekeeper-"+service+":"+version+"@"+digest.String()+"\n")
+		}
+		assert.Equal(t, strings.Count(text, "image: "), images, i.file)
+		assert.GreaterOrEqual(t, images, 2, i.file)
+	}
+	for _, e := range extras {
+		objects, err := helm.Decode(read(t, dir, e.file))
+		require.NoError(t, err)
+		assert.NotEmpty(t, objects, e.file)
+	}
+}
+
+func TestKrewFindsTheArchives(t *testing.T) {
+	dir := built(t)
+	var manifest struct {
+		Metadata struct{ Name string }
+		Spec     struct {
+			Version, Homepage string
+			Platforms         []struct{ URI, SHA256, Bin string }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(read(t, dir, "krew.yaml"), &manifest))
+	assert.Equal(t, "nodekeeper", manifest.Metadata.Name)
+	assert.Equal(t, version, manifest.Spec.Version)
+	assert.Equal(t, "https://example.com", manifest.Spec.Homepage)
+	require.NotEmpty(t, manifest.Spec.Platforms)
+	for _, p := range manifest.Spec.Platforms {
+		base, archive := path.Split(p.URI)
+		assert.Equal(t, "https://example.com/sources/releases/download/"+version+"/", base)
+		content := read(t, dir, archive)
+		assert.Equal(t, sumOf(content), p.SHA256)
+		if strings.HasSuffix(archive, ".zip") {
+			zipped, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+			require.NoError(t, err)
+			program, err := zipped.Open(p.Bin)
+			require.NoError(t, err)
+			assert.NoError(t, program.Close())
+		}
+	}
+}
+
+// TestChartOfAReleaseIsOfThatVersion. That it installs what the manifests do is checked by the release itself.
+func TestChartOfAReleaseIsOfThatVersion(t *testing.T) {
+	c, err := helm.Load(filepath.Join(built(t), "nodekeeper-"+strings.TrimPrefix(version, "v")+".tgz"))
+	require.NoError(t, err)
+	assert.Equal(t, strings.TrimPrefix(version, "v"), c.Metadata.Version)
+	assert.Equal(t, version, c.Metadata.AppVersion)
+	assert.Equal(t, "https://example.com", c.Metadata.Home)
+	assert.NotNil(t, c.Schema)
+	found, _, err := helm.Render(t.Context(), c, helm.Release{Name: "n", Namespace: "elsewhere"}, map[string]any{"image": map[string]any{"tag": "v2"}})
+	require.NoError(t, err)
+	for _, obj := range found {
+		if obj.GetName() == "watcher" && obj.GetKind() == "Deployment" {
+			text, err := obj.MarshalJSON()
+			require.NoError(t, err)
+			assert.Contains(t, string(text), `"image":"registry.example.com/nodekeeper/nodekeeper-watcher:v2"`)
+		}
+	}
+}
+
+// TestALicenceThatIsMissingUnknownOrForeignFails a release.
+func TestALicenceThatIsMissingUnknownOrForeignFails(t *testing.T) {
+	l, err := newLicences(t.Context(), filepath.Join("..", ".."))
+	require.NoError(t, err)
+	_, err = l.identify(nil)
+	require.ErrorContains(t, err, "no licence")
+	_, err = l.identify(map[string][]byte{"LICENSE": []byte("Do what you like.")})
+	require.ErrorContains(t, err, "none of [LICENSE] is a known licence")
+	foreign, err := assets.ReadLicenseFile("License/GPL-2.0/license.txt")
+	require.NoError(t, err)
+	_, err = l.identify(map[string][]byte{"COPYING": foreign})
+	require.ErrorContains(t, err, "GPL-2.0")
+
+	ids, err := l.identify(map[string][]byte{"LICENSE": read(t, "..", "..", "LICENSE")})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"Apache-2.0"}, ids)
+}
+
+// TestTextsOfDirectoriesInUseAreCollected, up to the directory of the module, and no others.
+func TestTextsOfDirectoriesInUseAreCollected(t *testing.T) {
+	top := t.TempDir()
+	for _, name := range []string{"LICENSE", "NOTICE.txt", "license.go", "main.go", "used/COPYING", "used/deep/LICENSE-MIT", "unused/LICENSE", "../LICENSE"} {
+		file := filepath.Join(top, "module", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(t, os.WriteFile(file, []byte(name), 0o600))
+	}
+	l := &licences{read: map[string][]byte{}}
+	m := &module{texts: map[string][]byte{}}
+	require.NoError(t, l.collect(m, filepath.Join(top, "module", "used", "deep"), filepath.Join(top, "module")))
+	names := map[string]string{}
+	for name, text := range m.texts {
+		names[name] = string(text)
+	}
+	assert.Equal(t, map[string]string{
+		"LICENSE": "LICENSE", "NOTICE.txt": "NOTICE.txt", "used/COPYING": "used/COPYING", "used/deep/LICENSE-MIT": "used/deep/LICENSE-MIT",
+	}, names)
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// release is what is built, and of what.
+type release struct {
+	root, out                      string
+	version, commit, ldflags       string
+	homepage, repository, registry string
+	created                        time.Time
+	architectures, platforms       []target // of the images, and of the plugin
+
+	work     string // a temporary directory for programs
+	licences *licences
+	digests  map[string]string // of the images' indexes, by program
+	files    []string          // in out
+}
+
+// target is a platform.
+type target struct{ os, arch string }
+
+func (t target) String() string { return t.os + "_" + t.arch }
+
+// services are the programs that run in a cluster: each has an image.
+var services = []string{"watcher", "processor", "webhook", "sharder"}
+
+// plugin is the program that people run.
+const plugin = "kubectl-nodekeeper"
+
+// build builds everything. It fails rather than to leave something out.
+func (r *release) build(ctx context.Context) (err error) {
+	if entries, err := os.ReadDir(r.out); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s is not empty: remove it first", r.out)
+	}
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return err
+	}
+	if r.work, err = os.MkdirTemp("", "nodekeeper-release-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(r.work)) }()
+	if r.licences, err = newLicences(ctx, r.root); err != nil {
+		return err
+	}
+	programs, err := r.programs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func([]*program) error{r.images, r.archives} {
+		if err := step(programs); err != nil {
+			return err
+		}
+	}
+	if err := r.manifests(); err != nil {
+		return err
+	}
+	if err := r.chart(ctx); err != nil {
+		return err
+	}
+	return r.sums()
+}
+
+// programs builds every program for every target, and finds out what is in each. Programs of one target are built together, as they share
+// most of what is compiled.
+func (r *release) programs(ctx context.Context) ([]*program, error) {
+	var all []*program
+	for _, t := range r.targets() {
+		var ofTarget []*program
+		for _, name := range services {
+			if slices.Contains(r.architectures, t) {
+				ofTarget = append(ofTarget, &program{name: name, target: t})
+			}
+		}
+		if slices.Contains(r.platforms, t) {
+			ofTarget = append(ofTarget, &program{name: plugin, target: t})
+		}
+		if err := r.compile(ctx, t, ofTarget); err != nil {
+			return nil, fmt.Errorf("building for %s: %w", t, err)
+		}
+		all = append(all, ofTarget...)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(2) // go list takes a core
+	for _, p := range all {
+		group.Go(func() error {
+			if err := r.inspect(ctx, p); err != nil {
+				return fmt.Errorf("looking into %s for %s: %w", p.name, p.target, err)
+			}
+			return nil
+		})
+	}
+	return all, group.Wait()
+}
+
+// targets returns every target once.
+func (r *release) targets() []target {
+	all := slices.Clone(r.architectures)
+	for _, t := range r.platforms {
+		if !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// write writes a file of the release.
+func (r *release) write(name string, content []byte) error {
+	r.files = append(r.files, name)
+	return os.WriteFile(filepath.Join(r.out, name), content, 0o644)
+}
+
+// sumsFile has the checksums of all other files, in the form of sha256sum.
+const sumsFile = "SHA256SUMS"
+
+func (r *release) sums() error {
+	slices.Sort(r.files)
+	var sums strings.Builder
+	for _, name := range r.files {
+		content, err := os.ReadFile(filepath.Join(r.out, name))
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(&sums, "%s  %s\n", sumOf(content), name)
+	}
+	return r.write(sumsFile, []byte(sums.String()))
+}
+
+func sumOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,104 @@
+package repository_test
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/repository"
+)
+
+var (
+	// setting is a line of project.mk.
+	setting = regexp.MustCompile(`(?m)^([A-Z]+) := (\S+)$`)
+	// An address of ours in a file: the site, whose host is the domain of the module; the sources; an image in a registry.
+	ourAddress = regexp.MustCompile(`https?://nodekeeper\.dev[^\s"')]*|\bgithub\.com/[\w.-]+/nodekeeper\b|` +
+		`\b[\w-]+(?:\.[\w-]+)+(?::\d+)?/(?:[\w.-]+/)*nodekeeper-(?:watcher|processor|webhook|sharder)\b`)
+	// example matches what stands for any registry or address.
+	example = regexp.MustCompile(`^(https?://)?([\w-]+\.)*example\.com[/:]`)
+)
+
+// runbooks are the files that spell the site, because they are applied as they are: make addresses writes it into the first, and make chart
+// makes the second from it.
+var runbooks = []string{"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper/templates/monitoring-rules.yaml"}
+
+// TestAddressesAreInOnePlace: the site, the sources and the registry are spelled in project.mk alone.
+func TestAddressesAreInOnePlace(t *testing.T) {
+	root, err := repository.Root()
+	require.NoError(t, err)
+	project, err := os.ReadFile(filepath.Join(root, "project.mk"))
+	require.NoError(t, err)
+	settings := map[string]string{}
+	for _, found := range setting.FindAllStringSubmatch(string(project), -1) {
+		settings[found[1]] = found[2]
+	}
+	require.Len(t, settings, 3)
+	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	require.NoError(t, err)
+	urls := 0
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) || name == "project.mk" || strings.HasPrefix(name, "test/repository/") {
+			continue // deleted and not committed, or where they belong
+		}
+		require.NoError(t, err)
+		if !slices.Contains(runbooks, name) {
+			assert.Empty(t, strays(content, settings), "%s spells addresses of project.mk", name)
+			continue
+		}
+		for line := range strings.Lines(string(content)) {
+			if _, url, found := strings.Cut(strings.TrimSpace(line), "runbook_url: "); found {
+				urls++
+				assert.True(t, strings.HasPrefix(url, settings["HOMEPAGE"]+"/docs/"), "%s: %s: run make addresses", name, url)
+			} else {
+				assert.Empty(t, strays([]byte(line), settings), name)
+			}
+		}
+	}
+	assert.Greater(t, urls, 30)
+}
+
+// strays returns the addresses in a file.
+func strays(content []byte, settings map[string]string) []string {
+	var found []string
+	for lines := bufio.NewScanner(bytes.NewReader(content)); lines.Scan(); {
+		for _, address := range ourAddress.FindAllString(lines.Text(), -1) {
+			if !example.MatchString(address) {
+				found = append(found, address)
+			}
+		}
+		for _, address := range settings {
+			if strings.Contains(lines.Text(), address) {
+				found = append(found, address)
+			}
+		}
+	}
+	return found
+}
+
+func TestStraysAreFound(t *testing.T) {
+	settings := map[string]string{"HOMEPAGE": "https://docs.example.org"}
+	for text, want := range map[string]int{
+		"see https://nodekeeper.dev/docs":                                        1,
+		"git clone https://github.com/somebody/nodekeeper":                       1,
+		"image: ghcr.io/nodekeeper/nodekeeper-watcher:v1":                        1,
+		"image: localhost.local:5000/nodekeeper-sharder":                         1,
+		"see https://docs.example.org/x":                                         1,
+		"image: nodekeeper-watcher:dev":                                          0,
+		"newName: registry.example.com/a/nodekeeper-watcher":                     0,
+		`import "nodekeeper.dev/internal/version"`:                               0,
+		"the label nodekeeper.dev/ring and the group sharding.nodekeeper.dev/v1": 0,
+		"bin/images/nodekeeper-watcher.tar":                                      0,
+	} {
+		assert.Len(t, strays([]byte(text), settings), want, text)
+	}
+}
