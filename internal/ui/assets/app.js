@@ -154,7 +154,7 @@ const pool = [];
 function makeRow() {
   const row = h('div', { class: 'row', role: 'row' });
   row.cells = columns.map((c) => {
-    const cell = h('div', { role: c.id === 'name' ? 'rowheader' : 'gridcell', class: (c.number ? 'number ' : '') + c.id });
+    const cell = h('div', { role: c.id === 'name' ? 'rowheader' : 'gridcell', class: (c.number ? 'number ' : '') + 'c-' + c.id });
     row.append(cell);
     return cell;
   });
@@ -517,7 +517,7 @@ function diffPart(n) {
   const isLive = !!n.node, isSaved = !!n.record;
   const value = (v, how) => v === undefined ? h('td', { class: how }, h('span', { class: 'none' }, 'none')) : h('td', { class: how }, v === '' ? '""' : v);
   const differing = n.compared.filter((l) => l.differs).length;
-  const title = !isSaved ? 'Labels of the node; nothing is saved' : !isLive ? 'Saved labels' : differing ? `Saved against there: ${count(differing, 'difference')}` : 'Saved against there: the same';
+  const title = !isSaved ? 'Labels of the node; nothing is saved' : !isLive ? 'Saved labels' : differing ? `Saved labels against those of the node: ${count(differing, 'difference')}` : 'Saved labels, which the node has';
   return [h('h3', {}, title), h('table', { class: 'diff' },
     h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Key'), isSaved ? h('th', { scope: 'col' }, 'Saved') : null, isLive ? h('th', { scope: 'col' }, 'On the node') : null)),
     h('tbody', {}, ...n.compared.map((l) => h('tr', { class: l.differs ? 'differs' : undefined },
@@ -566,6 +566,7 @@ setInterval(() => { // ages grow
 // --- keyboard ---
 
 function moveTo(name) {
+  if (isOrderStale) showList(); // a key came before the next frame
   cursor = name;
   const i = list.indexOf(name);
   if (i >= 0) {
@@ -576,6 +577,7 @@ function moveTo(name) {
   showRows();
 }
 function move(by) {
+  if (isOrderStale) showList();
   if (!list.length) return;
   const i = list.indexOf(cursor);
   const to = i < 0 ? (by > 0 ? 0 : list.length - 1) : Math.min(list.length - 1, Math.max(0, i + by));
@@ -598,6 +600,7 @@ document.addEventListener('keydown', (e) => {
     }
     if (e.key === 'Escape' || e.key === 'Enter' || e.key === 'ArrowDown') {
       $('grid').focus();
+      if (isOrderStale) showList();
       if (e.key !== 'Escape') moveTo(list.includes(cursor) ? cursor : list[0] || null);
       e.preventDefault();
     }
