@@ -414,7 +414,7 @@ function showRings() {
       amount: r.service === 'processor' ? count(r.nodes, 'node') : '', title: [r.name, r.version, r.problem].filter(Boolean).join(', '),
     });
   }
-  const problem = (what) => world.problem.has(what) ? [h('p', { class: 'warning' }, world.problem.get(what).text)] : [];
+  const replicas = world.problem.get('replicas'), rings = world.problem.get('rings');
   const parts = [...services].sort().map(([service, members]) => shares(service + 's', `${members.filter((m) => m.state === 'ready').length} of ${members.length} ready`, members));
   for (const [, r] of [...world.ring].sort((a, b) => names.compare(a[0], b[0]))) {
     const note = [r.ready === 'True' ? 'ready' : 'not ready', r.balanced === 'True' ? 'balanced' : '', r.moving ? count(r.moving, 'object') + ' moving' : '',
@@ -423,7 +423,7 @@ function showRings() {
       name: m.name, share: m.sharePercent, state: m.state, isBad: m.state === 'dead' || m.state === 'orphaned', amount: count(m.slots, 'slot'),
     }))));
   }
-  $('rings').replaceChildren(...problem('replicas'), ...(parts.length ? parts : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')]), ...problem('rings'));
+  $('rings').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, replicas.text)] : []), ...(parts.length ? parts : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')]), ...(rings ? [h('p', { class: 'note' }, 'The rings of the sharder are not shown: ' + rings.text)] : []));
 }
 
 function showMeta() {
