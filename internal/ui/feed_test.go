@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ type fed struct {
 }
 
 func newFed(t *testing.T) *fed {
+	t.Helper()
 	f := &fed{t: t, journal: ui.NewJournal()}
 	f.Feed = ui.NewFeed(f.journal, "test", func(s *inspect.Survey) ui.Health {
 		f.surveys = append(f.surveys, s)
@@ -118,7 +120,7 @@ func TestFeedFollowsANode(t *testing.T) {
 	assert.Empty(t, f.entries("node"), "nothing is left")
 	var whats []any
 	for key := range 4 {
-		whats = append(whats, f.entries("happening")[fmt.Sprint(key)]["what"])
+		whats = append(whats, f.entries("happening")[strconv.Itoa(key)]["what"])
 	}
 	assert.Equal(t, []any{"recorded", "saved", "restored", "forgotten"}, whats)
 }
@@ -187,7 +189,9 @@ func TestReplicasShareTheNodes(t *testing.T) {
 	f.Synced(now)
 	all := f.entries("replica")
 	require.Len(t, all, 3)
-	share := func(all map[string]map[string]any, name string) float64 { return all["processor/"+name]["sharePercent"].(float64) }
+	share := func(all map[string]map[string]any, name string) float64 {
+		return all["processor/"+name]["sharePercent"].(float64)
+	}
 	assert.InDelta(t, 100, share(all, "p-1")+share(all, "p-2"), 0.01)
 	assert.Greater(t, share(all, "p-1"), 20.0)
 	assert.Zero(t, all["watcher/w-1"]["nodes"])

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -40,7 +41,7 @@ func open(ctx context.Context, t *testing.T, address, cookie string) <-chan even
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/events", nil)
 	require.NoError(t, err)
 	r.Header.Set("Cookie", cookie)
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := http.DefaultClient.Do(r) //nolint:bodyclose // it is, when the stream ends
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, answer.StatusCode)
 	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
@@ -109,9 +110,7 @@ func TestStreamIsASnapshotAndThenChanges(t *testing.T) {
 	for _, size := range []int{500, 500, 200} {
 		part := changesIn(t, next(t, events))
 		assert.Len(t, part, size)
-		for key, value := range part {
-			all[key] = value
-		}
+		maps.Copy(all, part)
 	}
 	assert.Len(t, all, 1200)
 	ready := next(t, events)

@@ -133,7 +133,7 @@ func (f *Feed) flowLocked(now time.Time) {
 		w.row = flowRow{make([]int, flowLength), make([]int, flowLength)}
 		w.slot = slot
 	}
-	for i := int64(0); i < min(slot-w.slot, flowLength); i++ {
+	for range min(slot-w.slot, flowLength) {
 		w.row.Recorded = append(w.row.Recorded[1:], w.recorded)
 		w.row.Applied = append(w.row.Applied[1:], w.applied)
 		w.recorded, w.applied = 0, 0

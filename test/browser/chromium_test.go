@@ -59,7 +59,7 @@ type tab struct {
 // page reported an error.
 func newTab(t *testing.T) *tab {
 	t.Helper()
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium(t)), chromedp.WindowSize(width, height))
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium(t)), chromedp.WindowSize(width, height), chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium refuses to start as root with it
 	}
@@ -84,7 +84,7 @@ func (b *tab) note(event any) {
 	case *network.EventWebSocketCreated:
 		b.requests = append(b.requests, e.URL)
 	case *runtime.EventExceptionThrown:
-		b.wrong = append(b.wrong, fmt.Sprint((&chromedp.ExceptionError{ExceptionDetails: e.ExceptionDetails}).Error()))
+		b.wrong = append(b.wrong, (&chromedp.ExceptionError{ExceptionDetails: e.ExceptionDetails}).Error())
 	case *log.EventEntryAdded: // a violation of the Content-Security-Policy, too
 		if e.Entry.Level == log.EntryLevelError {
 			b.wrong = append(b.wrong, e.Entry.Text+" "+e.Entry.URL)

@@ -208,7 +208,7 @@ func (c *cluster) checkSession(b *tab, used, next string) {
 		assert.Equal(c.t, network.CookieSameSiteStrict, held.Cookies[0].SameSite)
 	}
 	for url, want := range map[string]int{used: http.StatusForbidden, origin: http.StatusUnauthorized, next: http.StatusOK} {
-		answer, err := http.Get(url) //nolint:gosec // it is the page's
+		answer, err := http.Get(url)
 		require.NoError(c.t, err)
 		assert.NoError(c.t, answer.Body.Close())
 		assert.Equal(c.t, want, answer.StatusCode, url)
@@ -235,7 +235,7 @@ func (c *cluster) checkUpdates(b *tab) {
 		return fmt.Sprintf(`[...document.querySelectorAll('#happenings li')].some((e) => e.textContent.includes(%q) && e.textContent.includes(%q))`, what, name)
 	}
 	b.until(happened("saved"))
-	measure("a node that goes", func() { c.delete(name) }, fmt.Sprintf(`%s.textContent.includes('away')`, row))
+	measure("a node that goes", func() { c.delete(name) }, row+`.textContent.includes('away')`)
 	c.settled()
 	measure("a restore, from the creation of the node on,", func() {
 		c.create(name, map[string]string{"kubernetes.io/hostname": name})

@@ -124,23 +124,23 @@ func (e *env) readPage() {
 	jar, err := cookiejar.New(nil)
 	require.NoError(e.t, err)
 	browser := &http.Client{Jar: jar}
-	get := func(address string) *http.Response {
+	get := func(address string) io.ReadCloser {
 		r, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, address, nil)
 		require.NoError(e.t, err)
 		answer, err := browser.Do(r)
 		require.NoError(e.t, err)
+		e.t.Cleanup(func() { assert.NoError(e.t, answer.Body.Close()) })
 		require.Equal(e.t, http.StatusOK, answer.StatusCode)
-		return answer
+		return answer.Body
 	}
 	link := linkPattern.FindString(out.String())
-	require.NoError(e.t, get(link).Body.Close())
+	get(link)
 	origin, _, _ := strings.Cut(link, "?")
-	detail, err := io.ReadAll(get(origin + "api/node?name=node-1").Body)
+	detail, err := io.ReadAll(get(origin + "api/node?name=node-1"))
 	require.NoError(e.t, err)
 	assert.Contains(e.t, string(detail), "changed after the labels were saved")
 	assert.NotContains(e.t, string(detail), "rights")
-	stream := get(origin + "api/events")
-	lines := bufio.NewReader(stream.Body)
+	lines := bufio.NewReader(get(origin + "api/events"))
 	for read := ""; !strings.Contains(read, `"service":"processor"`) || !strings.Contains(read, `"key":"node-1"`); {
 		line, err := lines.ReadString('\n')
 		require.NoError(e.t, err, read)
@@ -148,7 +148,6 @@ func (e *env) readPage() {
 		require.NotContains(e.t, read, `"kind":"problem","key":"nodes"`)
 		require.NotContains(e.t, read, `"kind":"problem","key":"replicas"`)
 	}
-	require.NoError(e.t, stream.Body.Close())
 	require.NoError(e.t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(e.t, cmd.Wait(), out.String())
 }
