@@ -21,6 +21,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
@@ -78,12 +79,27 @@ func (c *cluster) start(program, identity string, args ...string) *programs.Prog
 
 var linkPattern = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=\w+`)
 
+// contextName is the name by which people know the cluster.
+const contextName = "production"
+
+// kubeconfig returns one with that context.
+func (c *cluster) kubeconfig() string {
+	c.t.Helper()
+	cfg, err := clientcmd.LoadFromFile(c.plane.Kubeconfig)
+	require.NoError(c.t, err)
+	cfg.Contexts[contextName] = cfg.Contexts[cfg.CurrentContext]
+	cfg.CurrentContext = contextName
+	path := filepath.Join(c.t.TempDir(), "kubeconfig")
+	require.NoError(c.t, clientcmd.WriteToFile(*cfg, path))
+	return path
+}
+
 // serve runs kubectl nodekeeper ui, and returns the links that it prints.
 func (c *cluster) serve() <-chan string {
 	c.t.Helper()
 	path, err := programs.Path("kubectl-nodekeeper")
 	require.NoError(c.t, err)
-	cmd := exec.CommandContext(context.WithoutCancel(c.t.Context()), path, "ui", "--kubeconfig="+c.plane.Kubeconfig)
+	cmd := exec.CommandContext(context.WithoutCancel(c.t.Context()), path, "ui", "--kubeconfig="+c.kubeconfig())
 	cmd.Stderr = c.t.Output()
 	out, err := cmd.StdoutPipe()
 	require.NoError(c.t, err)
@@ -185,6 +201,7 @@ func TestPageShowsTheCluster(t *testing.T) {
 	t.Logf("first contentful paint after %.0f ms", eval[float64](b, `performance.getEntriesByName('first-contentful-paint')[0].startTime`))
 	assert.Equal(t, "48 nodes", eval[string](b, `document.querySelector('#shown').textContent`))
 
+	assert.Equal(t, contextName, eval[string](b, `document.querySelector('#cluster').textContent`))
 	c.checkSession(b, link, c.next(links))
 	c.checkUpdates(b)
 	c.checkRings(b)
