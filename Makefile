@@ -22,9 +22,9 @@ STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$
 
 # The product, with those of its tests that need no other dependencies, is the module at the root. What only tooling needs is in the
 # nested modules, which reach the product by a replace directive. A go.work of yours does not change what is built here.
-MODULES := . hack hack/controlplane test/helm test/monitoring test/robustness tools tools/generate tools/prose tools/vulncheck tools/workflows
+MODULES := . hack hack/controlplane test/browser test/helm test/monitoring test/robustness tools tools/generate tools/prose tools/vulncheck tools/workflows
 # Those that hold Go code, and those whose tests are part of make test.
-CODE_MODULES := . hack test/helm test/monitoring test/robustness
+CODE_MODULES := . hack test/browser test/helm test/monitoring test/robustness
 TEST_MODULES := . hack test/helm test/robustness
 export GOWORK := off
 # $(call each,MODULES,COMMAND) runs the command in each $$module, and fails at the end if any failed.
@@ -65,7 +65,7 @@ build: ## build every program under cmd into bin/
 	$(GO_BUILD) -o bin/ ./cmd/...
 
 # The services: what runs in a cluster.
-SERVICES := watcher processor webhook
+SERVICES := watcher processor webhook ui
 ARCH ?= $(shell go env GOARCH)
 TAG ?= dev
 # So that the same commit gives the same images.
@@ -139,6 +139,10 @@ race-programs:
 .PHONY: monitoring
 monitoring: ## test the alerts and the dashboard with Prometheus' own parser and rule engine (builds it: a minute, once)
 	cd test/monitoring && go vet ./... && $(GO_TEST) ./...
+
+.PHONY: browser-test
+browser-test: build controlplane ## test the live page in Chromium, which is $CHROMIUM, or in $PATH, or installed if this runs as root; UPDATE=1 takes the pictures of docs
+	chromium=$$(hack/chromium) && CHROMIUM=$$chromium go -C test/browser test -count=1 -v -timeout=$(TIMEOUT) . $(if $(filter 1,$(UPDATE)),-args -update)
 
 .PHONY: race
 race: build controlplane ## run the tests with the race detector (needs a C compiler); for those of the programs see deflake

@@ -8,5 +8,6 @@
 // Each command has a file of its own name. Besides these: root.go is what all of them share,
 // connect.go the cluster, connectrings.go the rings, output.go the formats, write.go what commands
 // that write have in common, byhand.go transactions that people ask for, follow.go what happens
-// live, errors.go what goes wrong.
+// live, errors.go what goes wrong. The page of ui is fed by uifeed.go, and uinode.go is what it shows of
+// one node.
 package cli

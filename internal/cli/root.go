@@ -97,7 +97,7 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 func (p *plugin) addCommands(root *cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look and understand:"}, &cobra.Group{ID: groupAct, Title: "Act:"}, &cobra.Group{ID: groupRings, Title: "Rings of the sharder:"})
 	for _, command := range []func(*plugin) *cobra.Command{
-		newStatusCommand, newListCommand, newShowCommand, newExplainCommand, newDiffCommand, newPendingCommand, newWatchCommand, newVersionCommand,
+		newStatusCommand, newListCommand, newShowCommand, newExplainCommand, newDiffCommand, newPendingCommand, newWatchCommand, newUICommand, newVersionCommand,
 	} {
 		addTo(root, groupLook, command(p))
 	}

@@ -14,20 +14,25 @@ import (
 
 // writeWaiting writes why transactions are not applied yet: one line for each reason.
 func writeWaiting(w io.Writer, waiting *inspect.Waiting, now time.Time) {
-	var lines []string
-	for _, reason := range waiting.Reasons {
-		lines = append(lines, waitingFor(reason, waiting, now))
-	}
-	for _, missing := range waiting.Unknown {
-		lines = append(lines, "unknown are "+missing)
-	}
-	for i, text := range lines {
+	for i, text := range waitingTexts(waiting, now) {
 		name := ""
 		if i == 0 {
 			name = "Waiting:"
 		}
 		_, _ = fmt.Fprintf(w, "%-16s%s\n", name, text)
 	}
+}
+
+// waitingTexts says why transactions are not applied yet, a text for each reason.
+func waitingTexts(waiting *inspect.Waiting, now time.Time) []string {
+	var texts []string
+	for _, reason := range waiting.Reasons {
+		texts = append(texts, waitingFor(reason, waiting, now))
+	}
+	for _, missing := range waiting.Unknown {
+		texts = append(texts, "unknown are "+missing)
+	}
+	return texts
 }
 
 // waitingFor says one of the reasons.

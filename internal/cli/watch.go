@@ -13,7 +13,6 @@ import (
 
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/queue"
 )
 
@@ -48,54 +47,26 @@ type teller struct {
 	now func() time.Time
 }
 
-func (t *teller) tell(what, node, format string, args ...any) {
-	_, _ = fmt.Fprintf(t.w, "%s  %-9s  %s  %s\n", t.now().Format("15:04:05.000"), what, node, fmt.Sprintf(format, args...))
+func (t *teller) tell(isInitial bool, h inspect.Happening, isOne bool) {
+	if isInitial || !isOne {
+		return
+	}
+	_, _ = fmt.Fprintf(t.w, "%s  %-9s  %s  %s\n", t.now().Format("15:04:05.000"), h.What, h.Node, h.Text)
 }
 
 func (t *teller) transaction(c change[*corev1.ConfigMap]) {
-	if c.isInitial || c.after == nil || c.before != nil { // what comes of one that is gone shows elsewhere
-		return
-	}
-	pending, err := queue.Parse(c.after)
-	if err != nil {
-		t.tell("malformed", c.after.Name, "%v", err)
-		return
-	}
-	t.tell("recorded", pending.Node, "%s at version %s, %s", pending.Type, pending.Revision, output.Count(len(pending.Labels), "label"))
+	h, isOne := inspect.TransactionHappened(c.before, c.after)
+	t.tell(c.isInitial, h, isOne)
 }
 
 func (t *teller) record(c change[*corev1.ConfigMap]) {
-	switch {
-	case c.isInitial:
-	case !saves(c.after):
-		if saves(c.before) { // else it was forgotten before
-			t.tell("forgotten", c.before.Name, "its record is removed")
-		}
-	case c.before == nil || c.before.Data[labels.Marker] != c.after.Data[labels.Marker]:
-		saved := inspect.ParseSaved(c.after)
-		if saved.Unreadable != nil {
-			t.tell("malformed", c.after.Name, "%v", saved.Unreadable)
-			return
-		}
-		t.tell("saved", c.after.Name, "%s, version %s", output.Count(len(saved.Record.Labels), "label"), saved.Record.Revision)
-	}
-}
-
-// saves reports whether a ConfigMap, nil if there is none, is a record, readable or not. A floor
-// saves nothing.
-func saves(cm *corev1.ConfigMap) bool {
-	return cm != nil && inspect.ParseSaved(cm).Floor.Object == nil
+	h, isOne := inspect.RecordHappened(c.before, c.after)
+	t.tell(c.isInitial, h, isOne)
 }
 
 func (t *teller) node(c change[*metav1.PartialObjectMetadata]) {
-	if c.isInitial || c.after == nil {
-		return
-	}
-	marker := c.after.Labels[labels.Marker]
-	if marker == "" || marker == labels.Pending || c.before != nil && c.before.UID == c.after.UID && c.before.Labels[labels.Marker] == marker {
-		return
-	}
-	t.tell("restored", c.after.Name, "%s, from version %s", output.Count(len(c.after.Labels)-1, "label"), marker)
+	h, isOne := inspect.NodeHappened(c.before, c.after)
+	t.tell(c.isInitial, h, isOne)
 }
 
 // watchPending shows the transactions that there are, and then those that come and go.

@@ -6,5 +6,6 @@
 //
 // cluster.go is the reading; node.go is all of one node, survey.go a summary of all nodes,
 // forecast.go what transactions will do, replicas.go who is at work, waiting.go why transactions are
-// not applied yet, by the events in warnings.go among others.
+// not applied yet, by the events in warnings.go among others. What watches show goes into a [Board], and
+// happening.go says what it means that an object has changed.
 package inspect

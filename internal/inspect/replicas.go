@@ -104,7 +104,12 @@ func (c *Cluster) Replicas(ctx context.Context) ([]Replica, error) {
 	if err != nil {
 		return nil, err
 	}
-	return membersOf(placesOf(leases, time.Now())), nil
+	return ReplicasOf(leases, time.Now()), nil
+}
+
+// ReplicasOf returns the members of the rings in Leases that were read, by service and name.
+func ReplicasOf(leases []*coordinationv1.Lease, now time.Time) []Replica {
+	return membersOf(placesOf(leases, now))
 }
 
 // membersOf returns the replicas without those that have ended, or whose end the others have found

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
 	"nodekeeper.dev/internal/hashring"
 	"nodekeeper.dev/internal/settings"
 )
@@ -22,7 +24,12 @@ func (c *Cluster) Servers(ctx context.Context) (*Servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newServers(placesOf(leases, time.Now())), nil
+	return ServersOf(leases, time.Now()), nil
+}
+
+// ServersOf is [Cluster.Servers] of Leases that were read.
+func ServersOf(leases []*coordinationv1.Lease, now time.Time) *Servers {
+	return newServers(placesOf(leases, now))
 }
 
 func newServers(places []place) *Servers {

@@ -56,21 +56,30 @@ func (c *Cluster) Ring(ctx context.Context, name string) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
+	leases, err := c.leases(ctx, stored)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	r := describe(stored, leases, c.prefixOf(stored))
+	if err != nil {
+		r.LeasesProblem = err.Error()
+	}
+	return r, nil
+}
+
+// Describe returns all of a ring that its status says, without what the Leases of its shards say.
+func Describe(stored *v1alpha1.ClusterRing) *Ring { return describe(stored, nil, "") }
+
+// describe returns all of a ring and of the shards in Leases, by name. The keys on these have the prefix.
+func describe(stored *v1alpha1.ClusterRing, leases map[string]*coordinationv1.Lease, prefix v1alpha1.Prefix) *Ring {
 	r := &Ring{
 		Summary: summaryOf(stored), Conditions: slices.SortedFunc(slices.Values(stored.Status.Conditions), byType),
 		BalancedTable: stored.Status.BalancedGeneration, IsDeleted: stored.DeletionTimestamp != nil, SilentSlots: silentSlots(stored.Status.Table),
 	}
-	leases, err := c.leases(ctx, stored)
-	if err != nil {
-		if !apierrors.IsForbidden(err) {
-			return nil, err
-		}
-		r.LeasesProblem = err.Error()
-	}
 	for _, m := range stored.Status.Members {
-		r.Members = append(r.Members, memberOf(m, leases[m.Name], c.prefixOf(stored)))
+		r.Members = append(r.Members, memberOf(m, leases[m.Name], prefix))
 	}
-	return r, nil
+	return r
 }
 
 func byType(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) }

@@ -3,7 +3,6 @@ package deploy_test
 import (
 	"context"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/record"
@@ -273,16 +270,7 @@ func (s *story) start(name string, args ...string) {
 
 func (s *story) kubeconfigOf(account string) string {
 	s.t.Helper()
-	token := tokenOf(s.t, s.client, account)
-	cfg, err := clientcmd.LoadFromFile(s.client.plane.Kubeconfig)
-	require.NoError(s.t, err)
-	require.NoError(s.t, clientcmdapi.FlattenConfig(cfg))
-	for name := range cfg.AuthInfos {
-		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
-	}
-	path := filepath.Join(s.t.TempDir(), "kubeconfig")
-	require.NoError(s.t, clientcmd.WriteToFile(*cfg, path))
-	return path
+	return kubeconfigOf(s.t, s.client, account)
 }
 
 func (s *story) create(name string, labels map[string]string) {

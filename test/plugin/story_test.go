@@ -89,6 +89,7 @@ func (s *story) lookWhileAllIsWell() {
 	s.live("pending", "kubectl nodekeeper pending --watch", 4, func() {
 		s.remove("worker-3")
 	})
+	s.live("ui", "kubectl nodekeeper ui", 2, func() {})
 	s.eventually(func(c *assert.CollectT) {
 		assert.Contains(c, s.must("status"), "1 of 1 watcher alive, 1 of 1 processor alive")
 	}, "both have their places on the ring")

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/ui"
+)
+
+const (
+	// loopback is where the page is served, and nowhere else.
+	loopback = "127.0.0.1"
+	// stuckInPage is when the page shows a transaction as stuck: the default of status.
+	stuckInPage = time.Minute
+	// headerTimeout and maxHeader bound what a client can hold without asking for anything.
+	headerTimeout = 10 * time.Second
+	maxHeader     = 32 << 10
+	// closeTimeout bounds the end of the server. Streams end at once.
+	closeTimeout = 2 * time.Second
+)
+
+func newUICommand(p *plugin) *cobra.Command {
+	var port uint16
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Show in a browser what happens as it happens",
+		Long: `Serve a page that shows the nodes and their states, the queue, what is saved and
+restored as it happens, what is saved of a node against what it has, and the
+rings. The page is served until the command is interrupted. It changes nothing.
+
+The page is on a loopback address, and opens by the link that the command prints.
+The link is good for one browser, and for any number of tabs in it: when it is
+used, the command prints the next one. The page has the rights of your
+kubeconfig, to look only. See docs/how-to/use-the-live-page.md.`,
+		Example: `  # on any free port
+  kubectl nodekeeper ui
+
+  # on a machine that you are logged in to by ssh -L 8080:127.0.0.1:8080
+  kubectl nodekeeper ui --port=8080`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.ui(cmd.Context(), port) },
+	}
+	cmd.Flags().Uint16Var(&port, "port", 0, "Port of the page on "+loopback+". 0: any that is free.")
+	return cmd
+}
+
+func (p *plugin) ui(ctx context.Context, port uint16) error {
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(loopback, strconv.Itoa(int(port))))
+	if err != nil {
+		return fmt.Errorf("serving the page: %w", err)
+	}
+	journal := ui.NewJournal()
+	feed := ui.NewFeed(journal, p.clusterName(c), judge)
+	host := listener.Addr().String()
+	var page *ui.Server
+	page = ui.New(ui.Config{
+		Journal: journal, Source: &uiSource{Feed: feed, plugin: p, cluster: c},
+		LinkUsed: func() { _, _ = fmt.Fprintf(p.Out, "The link was used. The next one: %s\n", page.Link(host)) },
+	})
+	_, _ = fmt.Fprintf(p.Out, "The page is at %s\n", page.Link(host))
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return serve(ctx, listener, page) })
+	group.Go(func() error { feed.Run(ctx); return nil })
+	group.Go(func() error { return p.feed(ctx, c, feed) })
+	return group.Wait() //nolint:wrapcheck // each says what failed
+}
+
+// serve serves until ctx ends.
+func serve(ctx context.Context, listener net.Listener, page http.Handler) error {
+	server := &http.Server{
+		Handler: page, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with it
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving the page: %w", err)
+	case <-ctx.Done():
+	}
+	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if err := server.Shutdown(closeCtx); err != nil && !errors.Is(err, context.DeadlineExceeded) { // what is left ends with the process
+		return fmt.Errorf("closing the page: %w", err)
+	}
+	return nil
+}
+
+// judge says how nodekeeper is, as status does. It does not know which namespaces are missing, and
+// whether the API server asks webhooks: no watch shows these.
+func judge(survey *inspect.Survey) ui.Health {
+	s := newStatus(survey, time.Now(), stuckInPage)
+	h := ui.Health{Unwell: s.Unwell, Stuck: []ui.Stuck{}}
+	for _, one := range s.Stuck[:min(len(s.Stuck), shownStuck)] {
+		h.Stuck = append(h.Stuck, ui.Stuck(one))
+	}
+	return h
+}
+
+// clusterName returns what people call the cluster: the context of the kubeconfig, or the address.
+func (p *plugin) clusterName(c *cluster) string {
+	if *p.config.Context != "" {
+		return *p.config.Context
+	}
+	raw, err := p.config.ToRawKubeConfigLoader().RawConfig()
+	if err != nil || raw.CurrentContext == "" || *p.config.APIServer != "" {
+		return c.config.Host
+	}
+	return raw.CurrentContext
+}

@@ -1,0 +1,92 @@
+package inspect
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/queue"
+)
+
+// Happening is something that a watch shows to have happened to a node.
+type Happening struct {
+	// What is one of the constants below.
+	What string `json:"what"`
+	// Node is the name of the node, or of the object that is malformed.
+	Node string `json:"node"`
+	Text string `json:"text"`
+}
+
+// What happens.
+const (
+	// Recorded: an event of a node is in the queue.
+	Recorded = "recorded"
+	// IsMalformed: something of nodekeeper's cannot be read.
+	IsMalformed = "malformed"
+	// IsSaved: the labels of a node are on record.
+	IsSaved = "saved"
+	// IsRestored: a node got its labels back.
+	IsRestored = "restored"
+	// Forgotten: the record of a node is removed.
+	Forgotten = "forgotten"
+)
+
+// TransactionHappened returns what the change of a transaction shows; nil stands for one that is not
+// there. It reports false for one that is gone: what came of it shows elsewhere.
+func TransactionHappened(before, after *corev1.ConfigMap) (Happening, bool) {
+	if after == nil || before != nil {
+		return Happening{}, false
+	}
+	pending, err := queue.Parse(after)
+	if err != nil {
+		return Happening{IsMalformed, after.Name, err.Error()}, true
+	}
+	return happened(Recorded, pending.Node, "%s at version %s, %s", pending.Type, pending.Revision, countLabels(len(pending.Labels))), true
+}
+
+// RecordHappened returns what the change of a record shows; nil stands for one that is not there.
+func RecordHappened(before, after *corev1.ConfigMap) (Happening, bool) {
+	switch {
+	case !saves(after):
+		if !saves(before) { // it was forgotten before
+			return Happening{}, false
+		}
+		return happened(Forgotten, before.Name, "its record is removed"), true
+	case before != nil && before.Data[labels.Marker] == after.Data[labels.Marker]:
+		return Happening{}, false
+	}
+	saved := ParseSaved(after)
+	if saved.Unreadable != nil {
+		return Happening{IsMalformed, after.Name, saved.Unreadable.Error()}, true
+	}
+	return happened(IsSaved, after.Name, "%s, version %s", countLabels(len(saved.Record.Labels)), saved.Record.Revision), true
+}
+
+// NodeHappened returns what the change of a Node shows; nil stands for one that is not there.
+func NodeHappened(before, after *metav1.PartialObjectMetadata) (Happening, bool) {
+	if after == nil {
+		return Happening{}, false
+	}
+	marker := after.Labels[labels.Marker]
+	if marker == "" || marker == labels.Pending || before != nil && before.UID == after.UID && before.Labels[labels.Marker] == marker {
+		return Happening{}, false
+	}
+	return happened(IsRestored, after.Name, "%s, from version %s", countLabels(len(after.Labels)-1), marker), true
+}
+
+// saves reports whether a ConfigMap, nil if there is none, is a record, readable or not. A floor
+// saves nothing.
+func saves(cm *corev1.ConfigMap) bool { return cm != nil && ParseSaved(cm).Floor.Object == nil }
+
+func happened(what, node, format string, args ...any) Happening {
+	return Happening{What: what, Node: node, Text: fmt.Sprintf(format, args...)}
+}
+
+func countLabels(n int) string {
+	if n == 1 {
+		return "1 label"
+	}
+	return fmt.Sprintf("%d labels", n)
+}

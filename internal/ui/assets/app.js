@@ -1,0 +1,620 @@
+// The page. It shows what the server sends, by text nodes only: names and labels come from whoever may
+// write them. From the server comes everything once, and then the last state of each entry that changes.
+'use strict';
+
+const rowHeight = 28; // as in style.css
+const spareRows = 8; // above and below those that are seen, so that fast scrolling shows no gaps
+const silence = 45_000; // ms without a heartbeat, of which one comes every 15 s
+const shownTransactions = 150;
+const states = ['live', 'restoring', 'away', 'never-seen', 'unreadable'];
+const whats = ['restored', 'saved', 'recorded', 'forgotten', 'malformed'];
+const columns = [
+  { id: 'name', title: 'Name', order: null },
+  { id: 'state', title: 'State', order: (n) => states.length - states.indexOf(n.state) },
+  { id: 'labels', title: 'Labels', number: true, order: (n) => -n.labels },
+  { id: 'pending', title: 'Pending', number: true, order: (n) => -n.pending },
+  { id: 'saved', title: 'Saved', order: (n) => -at(n.savedAt) },
+  { id: 'last', title: 'Away or restored', order: (n) => -Math.max(at(n.awaySince), at(n.restoredAt)) },
+];
+
+const $ = (id) => document.getElementById(id);
+const names = new Intl.Collator('en', { numeric: true });
+const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+
+// h makes an element. Children that are strings become text, never HTML.
+function h(tag, attributes = {}, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === 'onclick') e.addEventListener('click', value);
+    else if (value !== undefined && value !== false) e.setAttribute(name, value);
+  }
+  e.append(...children.filter((c) => c !== null && c !== undefined));
+  return e;
+}
+
+// setText writes only what is different, which keeps the layout.
+function setText(e, text) {
+  if (e.textContent !== text) e.textContent = text;
+}
+
+// --- what there is ---
+
+const kinds = ['node', 'transaction', 'happening', 'replica', 'ring', 'problem', 'meta'];
+const nothing = () => Object.fromEntries(kinds.map((k) => [k, new Map()]));
+let world = nothing();
+let incoming = null; // what a new stream has sent so far, until it is all there
+let isReady = false;
+let clockAhead = 0; // ms by which the server's clock is ahead of the browser's
+
+function take(changes) {
+  const into = incoming || world;
+  for (const { kind, key, value } of changes) {
+    const entries = into[kind];
+    if (!entries) continue; // of a newer server
+    if (value === undefined) entries.delete(key);
+    else entries.set(key, value);
+    if (into === world) changed(kind, key);
+  }
+}
+
+const dirty = new Set(kinds);
+let isOrderStale = true;
+function changed(kind, key) {
+  dirty.add(kind);
+  if (kind === 'node' || kind === 'transaction') {
+    if (kind === 'node' && key === opened) detailStale();
+    isOrderStale = true;
+    if (kind === 'node' && selector) matchStale();
+  }
+  requestRender();
+}
+
+// --- the stream ---
+
+let stream, lastHeard;
+function connect() {
+  stream = new EventSource('/api/events');
+  const on = (event, f) => stream.addEventListener(event, (e) => { lastHeard = Date.now(); f(JSON.parse(e.data)); });
+  on('reset', () => { incoming = nothing(); if (!isReady) { world = incoming; incoming = null; } });
+  on('changes', take);
+  on('ready', ({ now }) => {
+    clockAhead = now - Date.now();
+    if (incoming) world = incoming;
+    incoming = null;
+    isReady = true;
+    showConnection('live', 'good');
+    kinds.forEach((k) => dirty.add(k));
+    isOrderStale = true;
+    if (opened) detailStale();
+    requestRender();
+  });
+  on('beat', ({ now }) => { clockAhead = now - Date.now(); });
+  stream.onerror = () => {
+    if (stream.readyState === EventSource.CLOSED) showConnection('ended: open the last link that kubectl nodekeeper ui has printed', 'bad');
+    else showConnection('reconnecting', 'warn');
+  };
+  lastHeard = Date.now();
+}
+function showConnection(text, how) {
+  setText($('connection'), text);
+  $('connection').className = 'pill ' + how;
+}
+setInterval(() => {
+  if (stream.readyState !== EventSource.CLOSED && Date.now() - lastHeard > silence) {
+    stream.close();
+    showConnection('reconnecting', 'warn');
+    connect();
+  }
+}, 5_000);
+
+// --- times ---
+
+function at(time) { return time ? Date.parse(time) : 0; }
+function age(time) {
+  if (!time) return '';
+  const s = Math.max(0, (Date.now() + clockAhead - Date.parse(time)) / 1000);
+  if (s < 120) return Math.floor(s) + 's';
+  if (s < 3600 * 2) return Math.floor(s / 60) + 'm';
+  if (s < 86400 * 2) return Math.floor(s / 3600) + 'h';
+  return Math.floor(s / 86400) + 'd';
+}
+function count(n, thing) { return n.toLocaleString('en') + ' ' + thing + (n === 1 ? '' : 's'); }
+
+// --- the list of nodes ---
+
+let sortBy = 'name', isDescending = false;
+let byName = [], byNameOf = null; // all names in order, of that Map and size
+let list = []; // the names that are shown, in order
+let cursor = null; // the name of the row that the keyboard is at
+let opened = null; // the name of the node that is shown whole
+const wantedStates = new Set();
+let words = [], selector = '', matching = null;
+
+function order() {
+  const nodes = world.node;
+  // Only a node that comes or goes changes the order of the names.
+  if (byNameOf !== nodes || byName.length !== nodes.size || !byName.every((n) => nodes.has(n))) {
+    byName = [...nodes.keys()].sort(names.compare);
+    byNameOf = nodes;
+  }
+  list = byName.filter((name) => {
+    const n = nodes.get(name);
+    return (!wantedStates.size || wantedStates.has(n.state)) && words.every((w) => name.includes(w)) && (!matching || matching.has(name));
+  });
+  const by = columns.find((c) => c.id === sortBy).order;
+  if (by) {
+    const rank = new Map(list.map((name) => [name, by(nodes.get(name))]));
+    list.sort((a, b) => rank.get(a) - rank.get(b)); // stable: by name among equals
+  }
+  if (isDescending) list.reverse();
+  isOrderStale = false;
+}
+
+const pool = [];
+function makeRow() {
+  const row = h('div', { class: 'row', role: 'row' });
+  row.cells = columns.map((c) => {
+    const cell = h('div', { role: c.id === 'name' ? 'rowheader' : 'gridcell', class: (c.number ? 'number ' : '') + 'c-' + c.id });
+    row.append(cell);
+    return cell;
+  });
+  row.stateText = h('span', { class: 'state' });
+  row.cells[1].append(row.stateText);
+  row.addEventListener('click', () => { moveTo(row.name); open(row.name); });
+  $('rows').append(row);
+  return row;
+}
+
+function showRow(row, index) {
+  const name = list[index], n = world.node.get(name);
+  if (row.index !== index) {
+    row.index = index;
+    row.style.transform = `translateY(${index * rowHeight}px)`;
+    row.setAttribute('aria-rowindex', index + 2);
+    row.id = 'row-' + index;
+  }
+  row.name = name;
+  row.hidden = false;
+  row.classList.toggle('cursor', name === cursor);
+  row.classList.toggle('open', name === opened);
+  row.setAttribute('aria-selected', name === cursor);
+  const [nameCell, , labels, pending, saved, last] = row.cells;
+  setText(nameCell, name);
+  setText(row.stateText, n.state);
+  row.stateText.className = 'state ' + n.state;
+  setText(labels, String(n.labels));
+  labels.classList.toggle('zero', !n.labels);
+  setText(pending, String(n.pending));
+  pending.classList.toggle('zero', !n.pending);
+  setText(saved, age(n.savedAt));
+  setText(last, lastText(n));
+}
+
+function lastText(n) {
+  if (n.problem) return n.problem;
+  if (n.gatedSince) return 'gated for ' + age(n.gatedSince);
+  if (n.deletionWaitsSince) return 'deletion waits, ' + age(n.deletionWaitsSince);
+  if (n.awaySince) return 'away for ' + age(n.awaySince);
+  if (n.restoredAt) return 'restored ' + age(n.restoredAt) + ' ago';
+  return '';
+}
+
+function showRows() {
+  const grid = $('grid');
+  const height = Math.max(0, grid.clientHeight - rowHeight); // without the head
+  const first = Math.max(0, Math.floor(grid.scrollTop / rowHeight) - spareRows);
+  const last = Math.min(list.length, Math.ceil((grid.scrollTop + height) / rowHeight) + spareRows);
+  while (pool.length < last - first) pool.push(makeRow());
+  const used = new Set();
+  for (let i = first; i < last; i++) { // a row keeps its element while it is seen
+    const row = pool[i % pool.length];
+    used.add(row);
+    showRow(row, i);
+  }
+  for (const row of pool) if (!used.has(row)) row.hidden = true;
+  const at = list.indexOf(cursor);
+  if (at >= first && at < last) grid.setAttribute('aria-activedescendant', 'row-' + at);
+  else grid.removeAttribute('aria-activedescendant');
+}
+
+function showList() {
+  if (isOrderStale) order();
+  $('rows').style.height = list.length * rowHeight + 'px';
+  $('grid').setAttribute('aria-rowcount', list.length + 1);
+  showRows();
+  const all = world.node.size;
+  setText($('shown'), list.length === all ? count(all, 'node') : `${list.length.toLocaleString('en')} of ${count(all, 'node')}`);
+  const cluster = world.meta.get('cluster');
+  const isSynced = cluster && cluster.synced;
+  $('empty').hidden = list.length > 0;
+  setText($('empty'), !isSynced ? 'Reading the cluster …' : all ? 'No node matches.' : 'There are no nodes, and nothing is saved of any.');
+}
+
+function showStates() {
+  const counts = Object.fromEntries(states.map((s) => [s, 0]));
+  for (const n of world.node.values()) counts[n.state]++;
+  for (const chip of $('states').children) {
+    const n = counts[chip.dataset.state];
+    setText(chip.querySelector('b'), n.toLocaleString('en'));
+    chip.hidden = !n && !wantedStates.has(chip.dataset.state);
+  }
+}
+
+function makeChip(name, wanted, then, ...children) {
+  return h('button', {
+    type: 'button', class: 'chip', 'aria-pressed': 'false', onclick: (e) => {
+      wanted.has(name) ? wanted.delete(name) : wanted.add(name);
+      e.currentTarget.setAttribute('aria-pressed', wanted.has(name));
+      then();
+    },
+  }, ...children);
+}
+
+for (const state of states) {
+  const chip = makeChip(state, wantedStates, () => { isOrderStale = true; dirty.add('node'); $('grid').scrollTop = 0; requestRender(); },
+    h('span', { class: 'state ' + state }, state), h('b'));
+  chip.dataset.state = state;
+  $('states').append(chip);
+}
+for (const c of columns) {
+  const cell = h('div', { role: 'columnheader', class: c.number ? 'number' : undefined },
+    h('button', { type: 'button', tabindex: '-1', onclick: () => {
+      isDescending = sortBy === c.id && !isDescending;
+      sortBy = c.id;
+      isOrderStale = true;
+      dirty.add('node');
+      showSort();
+      requestRender();
+    } }, c.title));
+  $('head').append(cell);
+}
+$('grid').setAttribute('aria-colcount', columns.length);
+function showSort() {
+  columns.forEach((c, i) => {
+    const cell = $('head').children[i];
+    if (c.id === sortBy) cell.setAttribute('aria-sort', isDescending ? 'descending' : 'ascending');
+    else cell.removeAttribute('aria-sort');
+  });
+}
+showSort();
+
+// --- search ---
+
+$('search').addEventListener('input', () => {
+  const terms = $('search').value.trim().split(/\s+/).filter(Boolean);
+  words = terms.filter((t) => !t.includes('=')).map((t) => t.toLowerCase());
+  const newSelector = terms.filter((t) => t.includes('=')).join(',');
+  if (newSelector !== selector) {
+    selector = newSelector;
+    if (!selector) { matching = null; setText($('search-note'), ''); }
+    else matchStale(150);
+  }
+  $('grid').scrollTop = 0;
+  isOrderStale = true;
+  dirty.add('node');
+  requestRender();
+});
+
+let matchTimer = null;
+function matchStale(wait = 1_000) {
+  if (matchTimer && wait === 1_000) return; // it is about to ask
+  clearTimeout(matchTimer);
+  matchTimer = setTimeout(async () => {
+    const asked = selector;
+    matchTimer = null;
+    if (!asked) return;
+    try {
+      const answer = await fetch('/api/matching?selector=' + encodeURIComponent(asked));
+      if (!answer.ok) return;
+      const found = await answer.json();
+      if (asked !== selector) return;
+      matching = new Set(found.names);
+      setText($('search-note'), found.problem ? 'no selector: ' + found.problem : '');
+    } catch { return; } // the stream says that the server is gone
+    isOrderStale = true;
+    dirty.add('node');
+    requestRender();
+  }, wait);
+}
+
+// --- the queue, what happens, rings ---
+
+// keyed shows items as children of an element, and keeps the child of each key.
+function keyed(parent, items, keyOf, make, update) {
+  const known = parent.known || (parent.known = new Map());
+  const wanted = new Set();
+  let next = parent.firstElementChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    wanted.add(key);
+    let child = known.get(key);
+    if (!child) {
+      child = make(item);
+      known.set(key, child);
+    }
+    if (update) update(child, item);
+    while (next && next.classList.contains('done')) next = next.nextElementSibling;
+    if (child === next) next = next.nextElementSibling;
+    else parent.insertBefore(child, next);
+  }
+  for (const [key, child] of known) {
+    if (wanted.has(key)) continue;
+    known.delete(key);
+    if (isReady && parent.dataset.fades && parent.childElementCount < shownTransactions) {
+      child.classList.add('done');
+      setTimeout(() => child.remove(), 700);
+    } else child.remove();
+  }
+}
+
+function nodeLink(name) {
+  return h('button', { type: 'button', class: 'link', title: name, onclick: () => { moveTo(name); open(name); } }, name);
+}
+
+$('queue').dataset.fades = 'true';
+function showQueue() {
+  const all = [...world.transaction].sort((a, b) => at(a[1].created) - at(b[1].created) || names.compare(a[1].node, b[1].node) || a[1].version - b[1].version);
+  setText($('queue-count'), all.length ? count(all.length, 'transaction') : 'nothing is pending');
+  keyed($('queue'), all.slice(0, shownTransactions), ([key]) => key, ([, t]) => h('li', { class: isReady ? 'new' : '' },
+    h('span', { class: 'tag ' + (t.problem ? 'malformed' : t.type) }, t.problem ? 'malformed' : t.type), nodeLink(t.node),
+    h('span', { class: 'text' }, t.problem || `version ${t.version}, ${count(t.labels, 'label')}`), h('time', { datetime: t.created, title: t.created }, age(t.created))));
+  const more = all.length - shownTransactions;
+  setText($('queue-more'), more > 0 ? `and ${count(more, 'more transaction')}` : '');
+}
+
+function showFlow() {
+  const flow = world.meta.get('flow');
+  if (!flow) return;
+  const g = $('flow').querySelector('g'), step = 184 / flow.recorded.length, middle = 12;
+  const most = Math.max(4, ...flow.recorded, ...flow.applied);
+  const rect = (kind, i, n) => {
+    const e = document.createElementNS('http://www.w3.org/2000/svg', 'rect');
+    const height = n ? Math.max(1, n / most * (middle - 1)) : 0;
+    for (const [k, v] of Object.entries({ class: kind, x: i * step, width: step - .8, height, y: kind === 'recorded' ? middle - height : middle + .5 })) e.setAttribute(k, v);
+    return e;
+  };
+  const line = document.createElementNS('http://www.w3.org/2000/svg', 'line');
+  for (const [k, v] of Object.entries({ x1: 0, x2: 184, y1: middle, y2: middle })) line.setAttribute(k, v);
+  g.replaceChildren(line, ...flow.recorded.map((n, i) => rect('recorded', i, n)), ...flow.applied.map((n, i) => rect('applied', i, n)));
+  const sum = (all) => all.reduce((a, b) => a + b, 0);
+  setText($('flow-title'), `In the last two minutes ${count(sum(flow.recorded), 'transaction')} came (above) and ${count(sum(flow.applied), 'transaction')} went (below)`);
+}
+
+const wantedWhats = new Set();
+for (const what of whats.slice(0, 3)) $('whats').append(makeChip(what, wantedWhats, () => { dirty.add('happening'); requestRender(); }, what));
+function showHappenings() {
+  let all = [...world.happening].sort((a, b) => b[0] - a[0]);
+  if (wantedWhats.size) all = all.filter(([, e]) => wantedWhats.has(e.what));
+  keyed($('happenings'), all, ([key]) => key, ([, e]) => h('li', { class: isReady ? 'new' : '' },
+    h('time', { datetime: e.at, title: e.at }, clock.format(new Date(e.at))), h('span', { class: 'tag ' + e.what }, e.what), nodeLink(e.node), h('span', { class: 'text', title: e.text }, e.text)));
+}
+
+// shares draws who has how much of something: a bar, and a line for each member.
+function shares(title, note, members) {
+  const hasShares = members.some((m) => m.share > 0);
+  const bar = h('div', { class: 'shares', 'aria-hidden': 'true' });
+  members.forEach((m, i) => {
+    const part = h('span', { class: 'm' + i % 8, title: m.name });
+    part.style.width = m.share + '%';
+    if (m.share > 0) bar.append(part);
+  });
+  return h('div', { class: 'ring' },
+    h('div', { class: 'ring-head' }, h('b', {}, title), h('span', { class: 'dim' }, note)), hasShares ? bar : null,
+    h('div', { role: 'list', 'aria-label': title }, ...members.map((m, i) => h('div', { class: 'member', role: 'listitem' },
+      h('span', { class: 'swatch' + (m.share > 0 ? ' m' + i % 8 : ''), 'aria-hidden': 'true' }), h('span', { title: m.title || m.name }, m.name),
+      h('span', { class: m.isBad ? 'bad' : 'dim' }, m.state), h('span', { class: 'number dim' }, m.amount || ''), h('span', { class: 'number' }, m.share > 0 ? m.share.toFixed(1) + '%' : '')))));
+}
+
+function showRings() {
+  const services = new Map();
+  for (const r of [...world.replica.values()].sort((a, b) => names.compare(a.name, b.name))) {
+    if (!services.has(r.service)) services.set(r.service, []);
+    services.get(r.service).push({
+      name: r.name, share: r.sharePercent, state: !r.alive ? 'silent' : r.standby ? 'standby' : 'ready', isBad: !r.alive || !!r.problem,
+      amount: r.service === 'processor' ? count(r.nodes, 'node') : '', title: [r.name, r.version, r.problem].filter(Boolean).join(', '),
+    });
+  }
+  const replicas = world.problem.get('replicas'), rings = world.problem.get('rings');
+  const parts = [...services].sort().map(([service, members]) => shares(service + 's', `${members.filter((m) => m.state === 'ready').length} of ${members.length} ready`, members));
+  for (const [, r] of [...world.ring].sort((a, b) => names.compare(a[0], b[0]))) {
+    const note = [r.ready === 'True' ? 'ready' : 'not ready', r.balanced === 'True' ? 'balanced' : '', r.moving ? count(r.moving, 'object') + ' moving' : '',
+      r.unassigned ? count(r.unassigned, 'object') + ' unassigned' : '', (r.resources || []).join(', ')].filter(Boolean).join(' · ');
+    parts.push(shares('sharder ring ' + r.name, note, (r.members || []).map((m) => ({
+      name: m.name, share: m.sharePercent, state: m.state, isBad: m.state === 'dead' || m.state === 'orphaned', amount: count(m.slots, 'slot'),
+    }))));
+  }
+  $('rings').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, replicas.text)] : []), ...(parts.length ? parts : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')]), ...(rings ? [h('p', { class: 'note' }, 'The rings of the sharder are not shown: ' + rings.text)] : []));
+}
+
+function showMeta() {
+  const cluster = world.meta.get('cluster'), health = world.meta.get('health');
+  setText($('cluster'), cluster ? cluster.name : '');
+  document.title = cluster ? `nodekeeper · ${cluster.name}` : 'nodekeeper';
+  if (health) {
+    setText($('health'), health.unwell.length ? 'unwell: ' + health.unwell.join(', ') : 'well');
+    $('health').title = $('health').textContent;
+    $('health').className = 'pill ' + (health.unwell.length ? 'bad' : 'good');
+    $('stuck').hidden = !health.stuck.length;
+    setText($('stuck').querySelector('summary'), count(health.stuck.length, 'thing') + ' stuck');
+    $('stuck').querySelector('ul').replaceChildren(...health.stuck.map((s) => h('li', {}, h('b', {}, s.name), ': ' + s.reason + '. ', h('span', { class: 'dim' }, s.advice))));
+  }
+  showFlow();
+}
+
+// --- one node ---
+
+let detailTimer = null, detailFetch = null;
+function open(name) {
+  opened = name;
+  history.replaceState(null, '', '#' + encodeURIComponent(name));
+  setText($('detail-title'), name);
+  $('detail-state').className = 'state';
+  setText($('detail-state'), '');
+  $('detail-body').replaceChildren(h('p', { class: 'dim' }, 'Reading …'));
+  $('detail').hidden = false;
+  document.querySelector('main').classList.add('opened');
+  readDetail();
+  requestRender();
+}
+function close() {
+  if (!opened) return;
+  opened = null;
+  if (detailFetch) detailFetch.abort();
+  history.replaceState(null, '', location.pathname);
+  $('detail').hidden = true;
+  document.querySelector('main').classList.remove('opened');
+  $('grid').focus();
+  requestRender();
+}
+function detailStale() { // several changes in a row are one read
+  if (!detailTimer) detailTimer = setTimeout(readDetail, 250);
+}
+async function readDetail() {
+  clearTimeout(detailTimer);
+  detailTimer = null;
+  const name = opened;
+  if (!name) return;
+  if (detailFetch) detailFetch.abort();
+  detailFetch = new AbortController();
+  try {
+    const answer = await fetch('/api/node?name=' + encodeURIComponent(name), { signal: detailFetch.signal });
+    if (answer.ok) showDetail(await answer.json());
+    else $('detail-body').replaceChildren(h('p', { class: 'warning' }, await answer.text()));
+  } catch (e) {
+    if (e.name !== 'AbortError') $('detail-body').replaceChildren(h('p', { class: 'warning' }, 'The server does not answer.'));
+  }
+}
+
+function showDetail(n) {
+  if (n.name !== opened) return;
+  setText($('detail-state'), n.state);
+  $('detail-state').className = 'state ' + n.state;
+  const facts = [];
+  const fact = (name, ...value) => facts.push(h('dt', {}, name), h('dd', {}, ...value));
+  if (n.node) fact('Node', 'uid ', h('code', {}, n.node.uid), ', resourceVersion ', h('code', {}, n.node.resourceVersion));
+  if (n.node && n.node.marker) fact('Restored', (n.node.restoredAt ? age(n.node.restoredAt) + ' ago, ' : '') + 'from version ', h('code', {}, n.node.marker));
+  if (n.node && n.node.gatedSince) fact('Gated', 'for ' + age(n.node.gatedSince));
+  if (n.awaySince) fact('Away', 'for ' + age(n.awaySince));
+  if (n.record) fact('Record', 'version ', h('code', {}, n.record.version), n.record.savedAt ? `, saved ${age(n.record.savedAt)} ago` : '');
+  if (n.record) fact('From', n.record.source ? 'uid ' : 'no incarnation: given by hand', n.record.source ? h('code', {}, n.record.source) : '');
+  const scrolled = $('detail-body').scrollTop;
+  $('detail-body').replaceChildren(
+    h('p', {}, n.summary), ...n.notes.map((t) => h('p', { class: 'note' }, t)), n.problem ? h('p', { class: 'warning' }, n.problem) : '',
+    h('dl', { class: 'facts' }, ...facts), ...pendingPart(n), ...diffPart(n), ...withheldPart(n), ...storyPart(n));
+  $('detail-body').scrollTop = scrolled;
+}
+
+function pendingPart(n) {
+  if (!n.pending.length) return [];
+  return [h('h3', {}, count(n.pending.length, 'pending transaction')), ...n.waits.map((t) => h('p', { class: 'warning' }, 'Waiting: ' + t)),
+    h('ol', { class: 'list' }, ...n.pending.map((t) => h('li', {}, h('span', { class: 'tag ' + t.type }, t.type), h('span', {}, `version ${t.version}`),
+      h('span', { class: 'text', title: t.reason }, `will ${t.will}: ${t.reason}`), h('time', { datetime: t.created }, age(t.created)))))];
+}
+
+// diffPart compares what is saved with what the node has.
+function diffPart(n) {
+  if (!n.compared.length) return [];
+  const isLive = !!n.node, isSaved = !!n.record;
+  const value = (v, how) => v === undefined ? h('td', { class: how }, h('span', { class: 'none' }, 'none')) : h('td', { class: how }, v === '' ? '""' : v);
+  const differing = n.compared.filter((l) => l.differs).length;
+  const title = !isSaved ? 'Labels of the node; nothing is saved' : !isLive ? 'Saved labels' : differing ? `Saved labels against those of the node: ${count(differing, 'difference')}` : 'Saved labels, which the node has';
+  return [h('h3', {}, title), h('table', { class: 'diff' },
+    h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Key'), isSaved ? h('th', { scope: 'col' }, 'Saved') : null, isLive ? h('th', { scope: 'col' }, 'On the node') : null)),
+    h('tbody', {}, ...n.compared.map((l) => h('tr', { class: l.differs ? 'differs' : undefined },
+      h('td', {}, l.key, l.kind === 'label' ? null : h('span', { class: 'kind' }, ' ' + l.kind), l.differs ? h('span', { class: 'why' }, l.why) : null),
+      isSaved ? value(l.saved, l.differs && l.saved !== undefined ? 'minus' : '') : null, isLive ? value(l.live, l.differs && l.live !== undefined ? 'plus' : '') : null))))];
+}
+
+function withheldPart(n) {
+  const all = (n.record && n.record.withheld) || [];
+  return all.flatMap((w) => [h('h3', {}, 'Withheld: ' + count(Object.keys(w.labels).length, 'label')), h('p', { class: 'note' }, w.reason),
+    h('table', { class: 'diff' }, h('tbody', {}, ...Object.entries(w.labels).map(([k, v]) => h('tr', {}, h('td', {}, k), h('td', {}, v)))))]);
+}
+
+function storyPart(n) {
+  if (!n.moments.length) return [];
+  return [h('h3', {}, 'What happened'), h('ol', { class: 'story' }, ...[...n.moments].reverse().map((m) =>
+    h('li', { class: m.warning ? 'bad' : undefined }, h('time', { datetime: m.at, title: m.at }, age(m.at) + ' ago'), h('span', { class: 'dim' }, m.source + ': '), m.text)))];
+}
+
+// --- rendering: at most once a frame, and only what has changed ---
+
+let isRequested = false;
+function requestRender() {
+  if (isRequested) return;
+  isRequested = true;
+  requestAnimationFrame(render);
+}
+function render() {
+  isRequested = false;
+  if (dirty.has('node')) { showList(); showStates(); } else showRows();
+  if (dirty.has('transaction')) showQueue();
+  if (dirty.has('happening')) showHappenings();
+  if (dirty.has('replica') || dirty.has('ring') || dirty.has('problem')) showRings();
+  if (dirty.has('problem')) $('problems').replaceChildren(...(world.problem.has('nodes') ? [h('p', {}, world.problem.get('nodes').text)] : []));
+  if (dirty.has('meta')) { showMeta(); showList(); }
+  dirty.clear();
+}
+$('grid').addEventListener('scroll', requestRender, { passive: true });
+new ResizeObserver(requestRender).observe($('grid'));
+setInterval(() => { // ages grow
+  if (document.hidden) return;
+  showRows();
+  for (const t of $('queue').querySelectorAll('time')) setText(t, age(t.dateTime));
+}, 1_000);
+
+// --- keyboard ---
+
+function moveTo(name) {
+  if (isOrderStale) showList(); // a key came before the next frame
+  cursor = name;
+  const i = list.indexOf(name);
+  if (i >= 0) {
+    const grid = $('grid'), top = i * rowHeight, height = grid.clientHeight - rowHeight;
+    if (top < grid.scrollTop) grid.scrollTop = top;
+    else if (top + rowHeight > grid.scrollTop + height) grid.scrollTop = top + rowHeight - height;
+  }
+  showRows();
+}
+function move(by) {
+  if (isOrderStale) showList();
+  if (!list.length) return;
+  const i = list.indexOf(cursor);
+  const to = i < 0 ? (by > 0 ? 0 : list.length - 1) : Math.min(list.length - 1, Math.max(0, i + by));
+  moveTo(list[to]);
+  if (opened && opened !== cursor) open(cursor);
+}
+const page = () => Math.max(1, Math.floor($('grid').clientHeight / rowHeight) - 2);
+const keys = {
+  j: () => move(1), ArrowDown: () => move(1), k: () => move(-1), ArrowUp: () => move(-1), g: () => move(-Infinity), Home: () => move(-Infinity),
+  G: () => move(Infinity), End: () => move(Infinity), PageDown: () => move(page()), PageUp: () => move(-page()), Enter: () => { if (cursor) open(cursor); },
+  '/': () => { $('search').focus(); $('search').select(); }, '?': () => $('help').showModal(), Escape: close,
+};
+const inGrid = new Set(['ArrowDown', 'ArrowUp', 'Home', 'End', 'PageDown', 'PageUp', 'Enter']);
+document.addEventListener('keydown', (e) => {
+  if (e.ctrlKey || e.metaKey || e.altKey || $('help').open) return;
+  if (e.target === $('search')) {
+    if (e.key === 'Escape') {
+      $('search').value = '';
+      $('search').dispatchEvent(new Event('input'));
+    }
+    if (e.key === 'Escape' || e.key === 'Enter' || e.key === 'ArrowDown') {
+      $('grid').focus();
+      if (isOrderStale) showList();
+      if (e.key !== 'Escape') moveTo(list.includes(cursor) ? cursor : list[0] || null);
+      e.preventDefault();
+    }
+    return;
+  }
+  // Other parts of the page that can be scrolled or pressed keep their keys.
+  if (inGrid.has(e.key) && e.target !== $('grid') && e.target !== document.body) return;
+  const act = keys[e.key];
+  if (!act) return;
+  e.preventDefault();
+  act();
+});
+$('close').addEventListener('click', close);
+$('help-button').addEventListener('click', () => $('help').showModal());
+
+if (location.hash) open(decodeURIComponent(location.hash.slice(1)));
+connect();

@@ -1,0 +1,153 @@
+package ui
+
+import (
+	"bytes"
+	"container/list"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+)
+
+// maxGone bounds the removed entries that a journal remembers. A reader that is further behind starts
+// from the beginning.
+const maxGone = 10_000
+
+// Change is the last state of an entry of a [Journal].
+type Change struct {
+	Kind string `json:"kind"`
+	Key  string `json:"key"`
+	// Value is the entry, as JSON. It is nil if the entry is gone.
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// Position is how far a reader has read a [Journal]. The zero value is before everything.
+type Position uint64
+
+// Journal keeps the last state of each entry, in the order of their changes. What it keeps for a reader
+// is nothing: a reader holds its position. It is safe for concurrent use.
+type Journal struct {
+	mu      sync.Mutex
+	last    Position
+	entries map[entryID]*list.Element
+	order   *list.List // of entry, oldest change first
+	gone    *list.List // of entryID: removed entries that are still in order, oldest first
+	floor   Position   // of the last removed entry that is forgotten
+	changed chan struct{}
+}
+
+type entryID struct{ kind, key string }
+
+type entry struct {
+	id    entryID
+	at    Position
+	value json.RawMessage
+}
+
+// NewJournal returns an empty journal.
+func NewJournal() *Journal {
+	return &Journal{entries: map[entryID]*list.Element{}, order: list.New(), gone: list.New(), changed: make(chan struct{})}
+}
+
+// Set notes the state of an entry. It does nothing if that is its state already.
+func (j *Journal) Set(kind, key string, value any) error {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encoding %s %q: %w", kind, key, err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	id := entryID{kind, key}
+	if known, ok := j.entries[id]; ok && bytes.Equal(known.Value.(entry).value, encoded) {
+		return nil
+	}
+	j.putLocked(entry{id: id, value: encoded})
+	return nil
+}
+
+// Remove notes that there is no such entry any more.
+func (j *Journal) Remove(kind, key string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	id := entryID{kind, key}
+	if known, ok := j.entries[id]; !ok || known.Value.(entry).value == nil {
+		return
+	}
+	j.putLocked(entry{id: id})
+	j.gone.PushBack(id)
+	for j.gone.Len() > maxGone {
+		j.forgetLocked(j.gone.Remove(j.gone.Front()).(entryID))
+	}
+}
+
+// putLocked moves an entry to the end.
+func (j *Journal) putLocked(e entry) {
+	j.last++
+	e.at = j.last
+	if known, ok := j.entries[e.id]; ok {
+		j.order.Remove(known)
+	}
+	j.entries[e.id] = j.order.PushBack(e)
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+// forgetLocked forgets an entry that was removed, unless it is back.
+func (j *Journal) forgetLocked(id entryID) {
+	known, ok := j.entries[id]
+	if !ok {
+		return
+	}
+	if e := known.Value.(entry); e.value == nil {
+		j.floor = max(j.floor, e.at)
+		j.order.Remove(known)
+		delete(j.entries, id)
+	}
+}
+
+// After returns the entries that have changed after a position, at most limit of them, and the position
+// that was read up to. more reports whether there are others. It reports lost if the position is so old
+// that removals are forgotten: then the reader must forget all it knows and read from position zero.
+func (j *Journal) After(p Position, limit int) (changes []Change, next Position, more, lost bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if p > 0 && p < j.floor {
+		return nil, 0, true, true
+	}
+	first := j.order.Back()
+	for first != nil && first.Prev() != nil && first.Prev().Value.(entry).at > p {
+		first = first.Prev()
+	}
+	next = p
+	for at := first; at != nil; at = at.Next() {
+		e := at.Value.(entry)
+		if e.at <= p {
+			continue
+		}
+		if len(changes) == limit {
+			return changes, next, true, false
+		}
+		next = e.at
+		if e.value != nil || p > 0 { // at the start nobody knows of what is gone
+			changes = append(changes, Change{Kind: e.id.kind, Key: e.id.key, Value: e.value})
+		}
+	}
+	return changes, next, false, false
+}
+
+// Wait returns when there is a change after a position, or when ctx ends, with its error.
+func (j *Journal) Wait(ctx context.Context, p Position) error {
+	for {
+		j.mu.Lock()
+		last, changed := j.last, j.changed
+		j.mu.Unlock()
+		if last > p {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx) //nolint:wrapcheck // it is the caller's
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package ui
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apilabels "k8s.io/apimachinery/pkg/labels"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// policy is the Content-Security-Policy of every answer: nothing but the page's own files, no inline
+// script or style, no frame, no form, and no HTML made of text.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// ErrUnknownNode is what a [Source] returns if there is nothing of a name.
+var ErrUnknownNode = errors.New("there is no such node, and nothing is saved of one")
+
+// Source answers what the journal does not hold.
+type Source interface {
+	// Node returns all of one node, which is encoded as JSON.
+	Node(ctx context.Context, name string) (any, error)
+	// Matching returns the names of the nodes whose labels match.
+	Matching(selector apilabels.Selector) []string
+}
+
+// Config is what a [Server] needs.
+type Config struct {
+	// Journal and Source are what the page shows. Both are required.
+	Journal *Journal
+	Source  Source
+	// LinkUsed is called when the link was used and the next one is good; nil: it is not. It must not
+	// block.
+	LinkUsed func()
+	// Heartbeat is how often a stream shows that it lives, BatchPeriod for how long changes are
+	// collected before they are sent, and WriteTimeout how long a client may take to read what is
+	// sent. Zero: 15 seconds, 100 milliseconds and 30 seconds.
+	Heartbeat, BatchPeriod, WriteTimeout time.Duration
+	// MaxStreams bounds the streams that are open at a time. Zero: 64.
+	MaxStreams int
+}
+
+// Server serves the page. It is safe for concurrent use.
+type Server struct {
+	config   Config
+	sessions *sessions
+	streams  chan struct{} // has room for one more stream
+	mux      http.Handler
+	details  details
+}
+
+// New returns a server.
+func New(config Config) *Server {
+	config.Heartbeat = orDefault(config.Heartbeat, 15*time.Second)
+	config.BatchPeriod = orDefault(config.BatchPeriod, 100*time.Millisecond)
+	config.WriteTimeout = orDefault(config.WriteTimeout, 30*time.Second)
+	config.MaxStreams = orDefault(config.MaxStreams, 64)
+	s := &Server{config: config, sessions: newSessions(time.Now), streams: make(chan struct{}, config.MaxStreams)}
+	s.details.source = config.Source
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.file("index.html", "text/html; charset=utf-8"))
+	mux.HandleFunc("GET /app.js", s.file("app.js", "text/javascript; charset=utf-8"))
+	mux.HandleFunc("GET /style.css", s.file("style.css", "text/css; charset=utf-8"))
+	mux.HandleFunc("GET /icon.svg", s.file("icon.svg", "image/svg+xml"))
+	mux.HandleFunc("GET /api/events", s.stream)
+	mux.HandleFunc("GET /api/node", s.node)
+	mux.HandleFunc("GET /api/matching", s.matching)
+	s.mux = mux
+	return s
+}
+
+func orDefault[T comparable](value, byDefault T) T {
+	if none := *new(T); value == none {
+		return byDefault
+	}
+	return value
+}
+
+// Link returns the address of the page on a host, such as 127.0.0.1:8080. It is good for one use.
+func (s *Server) Link(host string) string {
+	u := url.URL{Scheme: "http", Host: host, Path: "/", RawQuery: url.Values{tokenParameter: {s.sessions.unused()}}.Encode()}
+	return u.String()
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	switch {
+	case !isLoopback(r.Host):
+		// A page elsewhere may have its own name resolve to this machine, and would read as if it were ours.
+		refuse(w, http.StatusMisdirectedRequest, "The host of this address is not a loopback name. Use 127.0.0.1 or localhost.")
+	case r.URL.Path == "/" && r.URL.Query().Has(tokenParameter):
+		s.enter(w, r)
+	case isForeign(r) || !s.sessions.admits(r):
+		refuse(w, http.StatusUnauthorized, "This address needs a link. Take the last one that kubectl nodekeeper ui has printed: each is good once, for 12 hours.")
+	default:
+		s.mux.ServeHTTP(w, r)
+	}
+}
+
+// enter exchanges the token of a link for a cookie.
+func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet { // what only asks whether the link is there must not use it up
+		refuse(w, http.StatusMethodNotAllowed, "Open this link in a browser.")
+		return
+	}
+	cookie, ok := s.sessions.exchange(r.URL.Query().Get(tokenParameter))
+	if !ok {
+		if !isForeign(r) && s.sessions.admits(r) { // somebody opens the link of a page that is open
+			s.goOn(w)
+			return
+		}
+		refuse(w, http.StatusForbidden, "This link is wrong, or was used. Take the last one that kubectl nodekeeper ui has printed.")
+		return
+	}
+	http.SetCookie(w, cookie)
+	if s.config.LinkUsed != nil {
+		s.config.LinkUsed()
+	}
+	s.goOn(w)
+}
+
+// goOn leads to the page, without the token in the address. A redirect would not do: where a link of
+// another site led here, the browser keeps a strict cookie back until a page of this site asks.
+func (s *Server) goOn(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write([]byte(`<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>nodekeeper</title>`))
+}
+
+// secure sets the headers that every answer has.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// isLoopback reports whether a Host header names this machine only.
+func isLoopback(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, strings.ToLower(name))
+}
+
+// isForeign reports whether a page of another origin sends the request. Another port of this machine is
+// another origin, though cookies go there and come from there.
+func isForeign(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return false
+	}
+	return true
+}
+
+func refuse(w http.ResponseWriter, code int, text string) {
+	http.Error(w, text, code)
+}
+
+func (s *Server) file(name, contentType string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		content, err := assets.ReadFile("assets/" + name)
+		if err != nil {
+			refuse(w, http.StatusNotFound, err.Error())
+			return
+		}
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(content)
+	}
+}
+
+func (s *Server) matching(w http.ResponseWriter, r *http.Request) {
+	selector, err := apilabels.Parse(r.URL.Query().Get("selector"))
+	if err != nil { // somebody is still typing
+		writeJSON(w, map[string]any{"names": []string{}, "problem": err.Error()})
+		return
+	}
+	writeJSON(w, map[string]any{"names": append([]string{}, s.config.Source.Matching(selector)...)})
+}
+
+func (s *Server) node(w http.ResponseWriter, r *http.Request) {
+	found, err := s.details.of(r.Context(), r.URL.Query().Get("name"))
+	switch {
+	case errors.Is(err, ErrUnknownNode):
+		refuse(w, http.StatusNotFound, err.Error())
+	case err != nil:
+		refuse(w, http.StatusBadGateway, err.Error())
+	default:
+		writeJSON(w, found)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(value) // the client is gone
+}
+
+const (
+	// detailTimeout bounds the reads of one node, and maxDetails how many nodes are read at a time.
+	detailTimeout = 20 * time.Second
+	maxDetails    = 4
+)
+
+// details reads nodes: one read at a time for each, whoever asks.
+type details struct {
+	source Source
+
+	mu      sync.Mutex
+	reading map[string]*detail
+	room    chan struct{}
+}
+
+// detail is one read, which others may wait for.
+type detail struct {
+	done  chan struct{}
+	found any
+	err   error
+	// next is the read that begins when this one is done: it sees what this one may have missed.
+	next *detail
+}
+
+// of reads a node. Callers that come while a read is under way share the next one.
+func (d *details) of(ctx context.Context, name string) (any, error) {
+	one := d.join(ctx, name)
+	select {
+	case <-one.done:
+		return one.found, one.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx) //nolint:wrapcheck // it is the caller's
+	}
+}
+
+func (d *details) join(ctx context.Context, name string) *detail {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reading == nil {
+		d.reading, d.room = map[string]*detail{}, make(chan struct{}, maxDetails)
+	}
+	if now := d.reading[name]; now != nil {
+		if now.next == nil {
+			now.next = &detail{done: make(chan struct{})}
+		}
+		return now.next
+	}
+	one := &detail{done: make(chan struct{})}
+	d.reading[name] = one
+	go d.read(context.WithoutCancel(ctx), name, one) // others may wait for it when the caller is gone
+	return one
+}
+
+// read reads a node until nobody waits for the next read.
+func (d *details) read(ctx context.Context, name string, one *detail) {
+	for one != nil {
+		d.room <- struct{}{}
+		readCtx, cancel := context.WithTimeout(ctx, detailTimeout)
+		one.found, one.err = d.source.Node(readCtx, name)
+		cancel()
+		<-d.room
+		d.mu.Lock()
+		next := one.next
+		if next == nil {
+			delete(d.reading, name)
+		} else {
+			d.reading[name] = next
+		}
+		d.mu.Unlock()
+		close(one.done)
+		one = next
+	}
+}

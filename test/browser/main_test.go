@@ -1,0 +1,21 @@
+package browser_test
+
+import (
+	"flag"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// update has the pictures of docs taken.
+var update = flag.Bool("update", false, "rewrite the pictures of docs")
+
+// shoot returns a picture of what is seen, small enough for a repository.
+func (b *tab) shoot() []byte {
+	b.t.Helper()
+	const quality = int64(82)
+	taken, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatWebp, Quality: new(quality)})
+	require.NoError(b.t, err)
+	return taken.Data
+}
