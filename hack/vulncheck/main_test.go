@@ -39,7 +39,7 @@ func database(t *testing.T, symbol string) string {
 		`[{"path": "stdlib", "vulns": [{"id": "GO-2026-9999", "modified": "2026-01-01T00:00:00Z"}]}]`)
 	write(t, filepath.Join(dir, "ID", "GO-2026-9999.json"), `{
 		"schema_version": "1.3.1", "id": "GO-2026-9999", "modified": "2026-01-01T00:00:00Z", "published": "2026-01-01T00:00:00Z",
-		"summary": "Made up", "affected": [{
+		"summary": "Made up", "database_specific": {"url": "https://pkg.go.dev/vuln/GO-2026-9999"}, "affected": [{
 			"package": {"name": "stdlib", "ecosystem": "Go"}, "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}]}],
 			"ecosystem_specific": {"imports": [{"path": "fmt", "symbols": ["`+symbol+`"]}]}}]}`)
 	return "file://" + dir
