@@ -142,10 +142,25 @@ func (b *tab) exec(script string, args ...any) {
 func (b *tab) until(expression string, args ...any) {
 	b.t.Helper()
 	expression = fmt.Sprintf(expression, args...)
-	_, err := chromedp.Run(b.ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience)))
-	if err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	for {
+		_, err := chromedp.Run(ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience)))
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil && isOfFormerPage(err) {
+			continue
+		}
 		require.NoError(b.t, err, "%s; the page shows:\n%s", expression, eval[string](b, "document.body.innerText"))
 	}
+}
+
+// isOfFormerPage reports whether an expression has found no answer as the browser went on to another page meanwhile, or loaded it again.
+func isOfFormerPage(err error) bool {
+	return slices.ContainsFunc([]string{"Cannot find context", "context was destroyed", "target navigated"}, func(text string) bool {
+		return strings.Contains(err.Error(), text)
+	})
 }
 
 // key presses keys as a person does: a key that the page has taken types no letter.

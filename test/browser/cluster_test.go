@@ -230,7 +230,7 @@ func (c *cluster) checkSession(b *tab, used, next string) {
 		assert.NoError(c.t, answer.Body.Close())
 		assert.Equal(c.t, want, answer.StatusCode, url)
 	}
-	b.do(chromedp.Reload())
+	b.visit(origin) // by the cookie
 	b.until(live)
 }
 

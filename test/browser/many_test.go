@@ -26,7 +26,7 @@ import (
 const many = 5000
 
 // slowest is how long the page may be busy at a time. It is busy for some tens of milliseconds; this is for machines that are busy.
-const slowest = 1500.0
+const slowest = 5000.0
 
 // source says little of each node.
 type source struct{ *ui.Feed }
