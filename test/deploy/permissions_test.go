@@ -46,7 +46,7 @@ const (
 	checksNamespaces = "to check at the start that the namespaces are there"
 	isOnTheRing      = "its place on the ring: its own Lease, and those of the other replicas"
 	asksForTheVerb   = "the admission policies ask for it where somebody writes nodekeeper's ConfigMaps"
-	showsReplicas    = "`status`, `show`: the replicas and their settings"
+	showsReplicas    = "`status`, `show`, `ui`: the replicas and their settings"
 	tellsClusters    = "`export` and `import` tell clusters apart by its uid"
 	missesWebhooks   = "`status` reports that the API server asks webhooks and none is ready"
 	eventsOfNodes    = "`show`, `explain`: events about Nodes"
@@ -87,7 +87,7 @@ var reasons = map[string]string{
 	"nodekeeper:viewers: list,watch nodes in all":                                                           "every command about nodes",
 	"nodekeeper:viewers: get namespaces in all":                                                             tellsClusters,
 	"nodekeeper:viewers: get mutatingwebhookconfigurations.admissionregistration.k8s.io in all":             missesWebhooks,
-	"nodekeeper:viewers: list leases.coordination.k8s.io in nodekeeper-system":                              showsReplicas,
+	"nodekeeper:viewers: list,watch leases.coordination.k8s.io in nodekeeper-system":                        showsReplicas,
 	"nodekeeper:viewers: get,list,watch configmaps in node-metadata-transactions":                           readsLabels,
 	"nodekeeper:viewers: list leases.coordination.k8s.io in node-metadata-transactions":                     "`show`: who has the lock of a node",
 	"nodekeeper:viewers: get,list,watch configmaps in node-metadata":                                        readsLabels,
@@ -96,7 +96,7 @@ var reasons = map[string]string{
 	"nodekeeper:editors: list,watch nodes in all":                                                           "every command about nodes",
 	"nodekeeper:editors: get namespaces in all":                                                             tellsClusters,
 	"nodekeeper:editors: get mutatingwebhookconfigurations.admissionregistration.k8s.io in all":             missesWebhooks,
-	"nodekeeper:editors: list leases.coordination.k8s.io in nodekeeper-system":                              showsReplicas,
+	"nodekeeper:editors: list,watch leases.coordination.k8s.io in nodekeeper-system":                        showsReplicas,
 	"nodekeeper:editors: get,list,watch configmaps in node-metadata-transactions":                           readsLabels,
 	"nodekeeper:editors: create configmaps in node-metadata-transactions":                                   "`save`, `restore`; `set` and `import`, for nodes that are there",
 	"nodekeeper:editors: patch configmaps in node-metadata-transactions":                                    "`retry`; `save`, `restore` and `set`, if a watcher's transaction must not wait",
