@@ -25,11 +25,11 @@ func (takings) NeedLeaderElection() bool { return false }
 // Start listens to the cache until ctx ends.
 func (t takings) Start(ctx context.Context) error {
 	informer, err := t.of.informers.GetInformer(ctx, t.of.main)
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("listening to the cache of %s: %w", t.of.kind.Kind, err)
+	if ctx.Err() != nil {
+		return nil
 	}
 	if err != nil {
-		return nil
+		return fmt.Errorf("listening to the cache of %s: %w", t.of.kind.Kind, err)
 	}
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) { t.lost(ctx, object) }})
 	if err != nil {
@@ -43,7 +43,7 @@ func (t takings) Start(ctx context.Context) error {
 // lost makes sure that work on an object which the cache has lost ends if another shard may have it.
 func (t takings) lost(ctx context.Context, object any) {
 	name, err := toolscache.DeletionHandlingObjectToName(object)
-	if key := client.ObjectKey(name.AsNamespacedName()); err == nil && t.of.gate.isBusy(key) {
+	if key := name.AsNamespacedName(); err == nil && t.of.gate.isBusy(key) {
 		go t.of.endIfTaken(ctx, key)
 	}
 }
