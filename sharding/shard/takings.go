@@ -26,7 +26,7 @@ func (takings) NeedLeaderElection() bool { return false }
 func (t takings) Start(ctx context.Context) error {
 	informer, err := t.of.informers.GetInformer(ctx, t.of.main)
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // it ends before the cache was filled
 	}
 	if err != nil {
 		return fmt.Errorf("listening to the cache of %s: %w", t.of.kind.Kind, err)
