@@ -81,7 +81,8 @@ func (o *options) prepare(clock *shardlease.ServerClock, detector *rewind.Detect
 }
 
 // rewound ends the sharder after etcd was restored from a backup: what this process remembers of Leases and
-// objects is of a lost future. Restoring ends all watches, among them that of the rings, which notices it.
+// objects is of a lost future. A restore ends all watches, and the watch of the rings notices it when it goes
+// on.
 type rewound struct{ detector *rewind.Detector }
 
 // Start returns an error when the cluster was rewound.

@@ -22,6 +22,7 @@ var installations = []installation{
 // extras are what somebody may apply after one of them.
 var extras = []struct{ file, path, what string }{
 	{"users.yaml", "users", "the roles of the kubectl plugin"},
+	{"ui.yaml", "ui", "the live page in a cluster"},
 	{"monitoring.yaml", "monitoring", "alerts, a dashboard and a PodMonitor; needs the Prometheus operator"},
 	{"gate-policy.yaml", "gate/policy.yaml", "the startup taint from the API server; needs Kubernetes 1.36"},
 	{"protection-policy.yaml", "protection/policy.yaml", "the finalizer from the API server; needs Kubernetes 1.36 and processors with --protect=finalizer"},
@@ -40,7 +41,7 @@ func (r *release) manifests() error {
 		}
 	}
 	for _, e := range extras {
-		if err := r.manifest(tree, e.file, e.what, manifests.Kustomization(e.path)); err != nil {
+		if err := r.manifest(tree, e.file, e.what, r.withImages(manifests.Kustomization(e.path))); err != nil {
 			return err
 		}
 	}

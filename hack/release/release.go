@@ -35,7 +35,7 @@ type target struct{ os, arch string }
 func (t target) String() string { return t.os + "_" + t.arch }
 
 // services are the programs that run in a cluster: each has an image.
-var services = []string{"watcher", "processor", "webhook", "sharder"}
+var services = []string{"watcher", "processor", "webhook", "ui", "sharder"}
 
 // plugin is the program that people run.
 const plugin = "kubectl-nodekeeper"

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
@@ -29,8 +28,8 @@ func (o *ringOptions) addRingFlags(cmd *cobra.Command) {
 
 // connectRings returns the rings of the cluster that the flags name. It sends no request.
 func (p *plugin) connectRings(o *ringOptions) (*ringview.Cluster, error) {
-	if problems := validation.IsDNS1123Subdomain(o.prefix); len(problems) > 0 {
-		return nil, misused(fmt.Errorf("--label-prefix=%s: %s", o.prefix, problems[0]))
+	if err := v1alpha1.Prefix(o.prefix).Validate(); err != nil {
+		return nil, misused(fmt.Errorf("--label-prefix: %w", err))
 	}
 	config, err := p.restConfig()
 	if err != nil {

@@ -21,8 +21,9 @@ const (
 	loopback = "127.0.0.1"
 	// stuckInPage is when the page shows a transaction as stuck: the default of status.
 	stuckInPage = time.Minute
-	// headerTimeout and maxHeader bound what a client can hold without asking for anything.
+	// headerTimeout, idleTimeout and maxHeader bound what a client can hold without asking for anything.
 	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
 	maxHeader     = 32 << 10
 	// closeTimeout bounds the end of the server. Streams end at once.
 	closeTimeout = 2 * time.Second
@@ -38,8 +39,8 @@ restored as it happens, what is saved of a node against what it has, and the
 rings. The page is served until the command is interrupted. It changes nothing.
 
 The page is on a loopback address, and opens by the link that the command prints.
-The link is good for one browser, and for any number of tabs in it: when it is
-used, the command prints the next one. The page has the rights of your
+The link works once, for one browser, which can then have up to five tabs of the
+page. When it is used, the command prints the next one. The page has the rights of your
 kubeconfig, to look only. See docs/how-to/use-the-live-page.md.`,
 		Example: `  # on any free port
   kubectl nodekeeper ui
@@ -81,7 +82,7 @@ func (p *plugin) ui(ctx context.Context, port uint16) error {
 // serve serves until ctx ends.
 func serve(ctx context.Context, listener net.Listener, page http.Handler) error {
 	server := &http.Server{
-		Handler: page, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		Handler: page, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with it
 	}
 	served := make(chan error, 1)
@@ -103,7 +104,7 @@ func serve(ctx context.Context, listener net.Listener, page http.Handler) error 
 // whether the API server asks webhooks: no watch shows these.
 func judge(survey *inspect.Survey) ui.Health {
 	s := newStatus(survey, time.Now(), stuckInPage)
-	h := ui.Health{Unwell: s.Unwell, Stuck: []ui.Stuck{}}
+	h := ui.Health{Unwell: s.Unwell, Stuck: []ui.Stuck{}, StuckTotal: len(s.Stuck)}
 	for _, one := range s.Stuck[:min(len(s.Stuck), shownStuck)] {
 		h.Stuck = append(h.Stuck, ui.Stuck(one))
 	}

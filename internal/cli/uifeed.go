@@ -21,7 +21,7 @@ import (
 	"nodekeeper.dev/internal/ui"
 )
 
-// What a watch shows, as the page names it.
+// The names that the page has for what the command watches.
 const (
 	watchedNodes    = "nodes"
 	watchedReplicas = "replicas"

@@ -19,7 +19,7 @@ type Happening struct {
 	Text string `json:"text"`
 }
 
-// What happens.
+// The kinds of what happens to a node.
 const (
 	// Recorded: an event of a node is in the queue.
 	Recorded = "recorded"

@@ -88,6 +88,8 @@ type Health struct {
 	Unwell []string `json:"unwell"`
 	// Stuck is what does not go on without people.
 	Stuck []Stuck `json:"stuck"`
+	// StuckTotal counts these, and those that are left out of Stuck because there are too many.
+	StuckTotal int `json:"stuckTotal"`
 }
 
 // Stuck is one thing that does not go on without people.
@@ -154,8 +156,8 @@ func (f *Feed) Synced(now time.Time) {
 	f.Tick(now)
 }
 
-// Node notes the change of a Node: nil stands for one that is not there. Of those that are there at the
-// start nothing has happened.
+// Node notes the change of a Node: nil stands for one that is not there. Nodes that are
+// there at the start are shown without an activity.
 func (f *Feed) Node(before, after *metav1.PartialObjectMetadata, isInitial bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -255,7 +257,7 @@ func (f *Feed) Ring(before, after *v1alpha1.ClusterRing) {
 	f.put(kindRing, after.Name, ringview.Describe(after))
 }
 
-// Problem notes that a watch broke. What is the objects that it shows.
+// Problem notes that a watch broke, and what it watches.
 func (f *Feed) Problem(what string, err error, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,14 +24,14 @@ type Change struct {
 // Position is how far a reader has read a [Journal]. The zero value is before everything.
 type Position uint64
 
-// Journal keeps the last state of each entry, in the order of their changes. What it keeps for a reader
-// is nothing: a reader holds its position. It is safe for concurrent use.
+// Journal keeps the last state of each entry, in the order of their changes. It keeps nothing for a
+// reader: a reader holds its position. It is safe for concurrent use.
 type Journal struct {
 	mu      sync.Mutex
 	last    Position
 	entries map[entryID]*list.Element
 	order   *list.List // of entry, oldest change first
-	gone    *list.List // of entryID: removed entries that are still in order, oldest first
+	gone    *list.List // of entry: removals that are still in order, oldest first
 	floor   Position   // of the last removed entry that is forgotten
 	changed chan struct{}
 }
@@ -74,9 +74,9 @@ func (j *Journal) Remove(kind, key string) {
 		return
 	}
 	j.putLocked(entry{id: id})
-	j.gone.PushBack(id)
+	j.gone.PushBack(entry{id: id, at: j.last})
 	for j.gone.Len() > maxGone {
-		j.forgetLocked(j.gone.Remove(j.gone.Front()).(entryID))
+		j.forgetLocked(j.gone.Remove(j.gone.Front()).(entry))
 	}
 }
 
@@ -92,16 +92,16 @@ func (j *Journal) putLocked(e entry) {
 	j.changed = make(chan struct{})
 }
 
-// forgetLocked forgets an entry that was removed, unless it is back.
-func (j *Journal) forgetLocked(id entryID) {
-	known, ok := j.entries[id]
+// forgetLocked forgets a removal, unless the entry is back, or was removed again.
+func (j *Journal) forgetLocked(removal entry) {
+	known, ok := j.entries[removal.id]
 	if !ok {
 		return
 	}
-	if e := known.Value.(entry); e.value == nil {
+	if e := known.Value.(entry); e.value == nil && e.at == removal.at {
 		j.floor = max(j.floor, e.at)
 		j.order.Remove(known)
-		delete(j.entries, id)
+		delete(j.entries, removal.id)
 	}
 }
 

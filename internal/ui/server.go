@@ -103,7 +103,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/" && r.URL.Query().Has(tokenParameter):
 		s.enter(w, r)
 	case isForeign(r) || !s.sessions.admits(r):
-		refuse(w, http.StatusUnauthorized, "This address needs a link. Take the last one that kubectl nodekeeper ui has printed: each is good once, for 12 hours.")
+		refuse(w, http.StatusUnauthorized, "This address needs a link. Take the last one that kubectl nodekeeper ui has printed: each works once.")
 	default:
 		s.mux.ServeHTTP(w, r)
 	}

@@ -13,8 +13,8 @@ const (
 	// tickPeriod is how often a feed looks at what changes by itself: a replica is silent, a transaction
 	// waits for long.
 	tickPeriod = time.Second
-	// judgePeriod is how often a feed judges at least.
-	judgePeriod = 5
+	// ticksPerJudgement is how many ticks pass at most until a feed judges again.
+	ticksPerJudgement = 5
 	// flowPeriod is what one number of a flow counts, and flowLength how many numbers there are: two
 	// minutes.
 	flowPeriod = 2 * time.Second
@@ -57,7 +57,7 @@ func (f *Feed) Run(ctx context.Context) {
 	for ticks := 0; ; ticks++ {
 		select {
 		case now := <-ticker.C:
-			if ticks%judgePeriod == 0 {
+			if ticks%ticksPerJudgement == 0 {
 				f.age()
 			}
 			f.Tick(now)
@@ -89,7 +89,10 @@ func (f *Feed) Tick(now time.Time) {
 		return
 	}
 	f.stale = false
-	survey := &inspect.Survey{Nodes: f.board.All(), Malformed: slices.Collect(maps.Values(f.malformed))}
+	survey := &inspect.Survey{Nodes: f.board.All()}
+	for _, name := range slices.Sorted(maps.Keys(f.malformed)) { // always in the same order: what is alike is not sent again
+		survey.Malformed = append(survey.Malformed, f.malformed[name])
+	}
 	survey.Pending = slices.SortedFunc(maps.Values(f.pending), func(a, b inspect.Pending) int { return a.Created.Compare(b.Created) })
 	leases := slices.Collect(maps.Values(f.leases))
 	survey.Replicas = inspect.ReplicasOf(leases, now)

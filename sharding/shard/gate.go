@@ -43,7 +43,7 @@ type passage struct {
 	since    time.Time
 }
 
-// work is what a controller does about an object.
+// work is one reconcile of an object that is in progress.
 type work struct {
 	// end ends the context of it.
 	end context.CancelCauseFunc
@@ -60,14 +60,16 @@ func (g *gate) join() controllers {
 	return 1 << ((g.joined - 1) % 64)
 }
 
-// see notes a type by which a controller sees the kind.
-func (g *gate) see(view reflect.Type) {
+// see notes a type by which a controller sees the kind, and reports whether it is the first to do so.
+func (g *gate) see(view reflect.Type) (isNew bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.views == nil {
 		g.views = map[reflect.Type]bool{}
 	}
+	isNew = !g.views[view]
 	g.views[view] = true
+	return isNew
 }
 
 // enter begins work on an object. It reports false while the object is given away. Only after it has

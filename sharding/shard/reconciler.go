@@ -65,13 +65,15 @@ func (s *Shard) Reconciler(kind client.Object, inner reconcile.Reconciler) (reco
 		return nil, fmt.Errorf("%s is not one of the Kinds of the shard: its objects are not shared out", gvk.Kind)
 	}
 	s.note(kind)
-	g := s.gateOf(gvk, kind)
+	g, isNew := s.gateOf(gvk, kind)
 	r := &reconciler{
 		shard: s, gate: g, as: g.join(), kind: gvk, main: kind, cache: s.mgr.GetCache(), informers: s.mgr.GetCache(), live: s.live,
 		mapper: s.mgr.GetRESTMapper(), inner: inner,
 	}
-	if err := s.mgr.Add(takings{r}); err != nil {
-		return nil, fmt.Errorf("watching which objects of kind %s are taken from this shard: %w", gvk.Kind, err)
+	if isNew { // one for all controllers that share the cache and the gate
+		if err := s.mgr.Add(lossWatcher{r}); err != nil {
+			return nil, fmt.Errorf("watching which objects of kind %s are taken from this shard: %w", gvk.Kind, err)
+		}
 	}
 	return r, nil
 }
@@ -136,10 +138,16 @@ func (r *reconciler) work(ctx context.Context, req reconcile.Request) (reconcile
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	r.gate.know(key, object.GetUID(), r.as)
+	return r.call(ctx, req)
+}
+
+// call calls the inner reconciler. If the object was taken from this shard meanwhile, it is looked at again:
+// it may be back by now.
+func (r *reconciler) call(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	result, err := r.inner.Reconcile(ctx, req)
 	if errors.Is(context.Cause(ctx), ErrTaken) {
-		logf.FromContext(ctx).Info("Ended the work on an object that was taken from this shard", "kind", r.kind.Kind, "object", key)
-		return reconcile.Result{}, nil // the cache does not show it any more: whatever is left to do is another shard's
+		logf.FromContext(ctx).Info("Ended the work on an object that was taken from this shard", "kind", r.kind.Kind, "object", req.NamespacedName)
+		return reconcile.Result{RequeueAfter: retryPeriod}, nil
 	}
 	return result, err //nolint:wrapcheck // the controller logs it as the inner reconciler's
 }
@@ -186,11 +194,11 @@ func (r *reconciler) missing(ctx context.Context, req reconcile.Request) (reconc
 		r.gate.forget(key, r.as) // somebody has taken it away
 		return reconcile.Result{}, nil
 	}
-	result, err := r.inner.Reconcile(ctx, req)
+	result, err := r.call(ctx, req)
 	if err == nil && result.IsZero() {
 		r.gate.forget(key, r.as)
 	}
-	return result, err //nolint:wrapcheck // the controller logs it as the inner reconciler's
+	return result, err
 }
 
 // giveAway lets go of an object that the sharder wants to move, when no controller of this shard works on

@@ -39,7 +39,7 @@ func newStage(t *testing.T) *stage {
 	s.right.begin()
 	stage := &stage{t: t}
 	kind := corev1.SchemeGroupVersion.WithKind("Secret")
-	g := s.gateOf(kind, &corev1.Secret{})
+	g, _ := s.gateOf(kind, &corev1.Secret{})
 	stage.reconciler = &reconciler{shard: s, gate: g, as: g.join(), kind: kind, main: &corev1.Secret{}}
 	stage.inner = reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 		stage.calls++

@@ -151,8 +151,9 @@ func (s *Shard) note(object client.Object) {
 	}
 }
 
-// gateOf returns the gate of a kind that a controller reconciles by the type of an object.
-func (s *Shard) gateOf(kind schema.GroupVersionKind, object client.Object) *gate {
+// gateOf returns the gate of a kind that a controller reconciles by the type of an object, and whether that
+// is the first by this type.
+func (s *Shard) gateOf(kind schema.GroupVersionKind, object client.Object) (g *gate, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	main := s.mains[kind.GroupKind()]
@@ -160,8 +161,7 @@ func (s *Shard) gateOf(kind schema.GroupVersionKind, object client.Object) *gate
 		main = &mainKind{gate: &gate{}, kind: kind, object: object}
 		s.mains[kind.GroupKind()] = main
 	}
-	main.gate.see(reflect.TypeOf(object))
-	return main.gate
+	return main.gate, main.gate.see(reflect.TypeOf(object))
 }
 
 // reconciled returns the kinds that controllers reconcile.

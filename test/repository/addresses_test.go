@@ -22,7 +22,7 @@ var (
 	setting = regexp.MustCompile(`(?m)^([A-Z]+) := (\S+)$`)
 	// An address of ours in a file: the site, whose host is the domain of the module; the sources; an image in a registry.
 	ourAddress = regexp.MustCompile(`https?://nodekeeper\.dev[^\s"')]*|\bgithub\.com/[\w.-]+/nodekeeper\b|` +
-		`\b[\w-]+(?:\.[\w-]+)+(?::\d+)?/(?:[\w.-]+/)*nodekeeper-(?:watcher|processor|webhook|sharder)\b`)
+		`\b[\w-]+(?:\.[\w-]+)+(?::\d+)?/(?:[\w.-]+/)*nodekeeper-(?:watcher|processor|webhook|ui|sharder)\b`)
 	// example matches what stands for any registry or address.
 	example = regexp.MustCompile(`^(https?://)?([\w-]+\.)*example\.com[/:]`)
 )

@@ -65,7 +65,7 @@ func TestLabelPrefix(t *testing.T) {
 		assert.Equal(collect, name, labels[other.ShardLabel(ring.Name)])
 		assert.NotContains(collect, labels, prefix.ShardLabel(ring.Name))
 	}, patience, period)
-	for flag, says := range map[string]string{"Not a prefix": "no prefix of labels", string(v1alpha1.TimeberttPrefix): "another project"} {
+	for flag, says := range map[string]string{"Not a prefix": "not a valid prefix of labels", string(v1alpha1.TimeberttPrefix): "another project"} {
 		assert.Contains(t, c.failing("refused", "--label-prefix="+flag).Output(), says)
 	}
 }

@@ -27,7 +27,7 @@ const longestSubdomain = "children."
 // timebertt/kubernetes-controller-sharding is for the rings of that project alone.
 func (p Prefix) Validate() error {
 	if problems := validation.IsDNS1123Subdomain(longestSubdomain + string(p)); len(problems) > 0 {
-		return fmt.Errorf("%q is no prefix of labels: %s", string(p), problems[0])
+		return fmt.Errorf("%q is not a valid prefix of labels: %s", string(p), problems[0])
 	}
 	if p == TimeberttPrefix {
 		return fmt.Errorf("%q is for rings of another project: choose another prefix", string(p))

@@ -12,14 +12,14 @@ func TestPrefixesThatLabelsCanHave(t *testing.T) {
 	for prefix, says := range map[Prefix]string{
 		DefaultPrefix:         "",
 		"example.com":         "",
-		"":                    "no prefix of labels",
-		"Example.com":         "no prefix of labels",
-		"example.com/shards":  "no prefix of labels",
-		Prefix(tooLong):       "no prefix of labels",
+		"":                    "not a valid prefix of labels",
+		"Example.com":         "not a valid prefix of labels",
+		"example.com/shards":  "not a valid prefix of labels",
+		Prefix(tooLong):       "not a valid prefix of labels",
 		Prefix(tooLong[10:]):  "",
 		TimeberttPrefix:       "another project",
-		"-example.com":        "no prefix of labels",
-		"shards.example.com.": "no prefix of labels",
+		"-example.com":        "not a valid prefix of labels",
+		"shards.example.com.": "not a valid prefix of labels",
 	} {
 		if err := prefix.Validate(); says == "" {
 			assert.NoError(t, err, prefix)

@@ -48,8 +48,9 @@ type Cleaner struct {
 	Dialect  ring.Dialect
 	// Unpolice removes the policies of a ring, by which the API server labels new objects.
 	Unpolice func(ctx context.Context, ring string) error
-	// Unaware returns the shards that may not have seen since a time that objects were taken from them.
-	Unaware func(ring string, since time.Time) []string
+	// Unaware returns the shards that may not have heard since a time that objects were taken from them, and
+	// whether that is known.
+	Unaware func(ring string, since time.Time) (names []string, isKnown bool)
 	// SyncPeriod bounds the time between two attempts at what fails.
 	SyncPeriod time.Duration
 	// Concurrency is how many objects are written at a time.
@@ -130,7 +131,7 @@ func (c *Cleaner) leaving(of *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 }
 
 // cleanAll cleans up all resources that leave a ring, and returns those whose objects have no labels any
-// more, for good, and on which no shard works any more. A ring that comes after this one under the same name
+// more, for good, once the shards can have heard of it: a ring that comes after this one under the same name
 // may give an object to another shard.
 func (c *Cleaner) cleanAll(ctx context.Context, of *v1alpha1.ClusterRing) (cleaned []v1alpha1.GroupResource, err error) {
 	var failed []error
@@ -145,13 +146,28 @@ func (c *Cleaner) cleanAll(ctx context.Context, of *v1alpha1.ClusterRing) (clean
 		case found > 0:
 			c.found(leaving{of.UID, resource})
 		case begin.Sub(since) < cleanAfter:
-		case len(c.Unaware(of.Name, since)) > 0:
-			logf.FromContext(ctx).V(1).Info("Waiting for shards from which objects were taken", "shards", c.Unaware(of.Name, since), "resource", resource.Resource)
+		case c.awaits(ctx, of, resource, since):
 		default:
 			cleaned = append(cleaned, resource)
 		}
 	}
 	return cleaned, errors.Join(failed...)
+}
+
+// listPatience is how long a resource that has left waits for the first list of the Leases of its ring. A
+// ring whose Leases cannot be listed can be deleted, too.
+const listPatience = time.Minute
+
+// awaits reports whether shards may not have heard yet that objects were taken from them.
+func (c *Cleaner) awaits(ctx context.Context, of *v1alpha1.ClusterRing, resource v1alpha1.GroupResource, since time.Time) bool {
+	shards, isKnown := c.Unaware(of.Name, since)
+	if !isKnown {
+		return time.Since(since) < listPatience
+	}
+	if len(shards) > 0 {
+		logf.FromContext(ctx).V(1).Info("Waiting for shards from which objects were taken", "shards", shards, "resource", resource.Resource)
+	}
+	return len(shards) > 0
 }
 
 // keepOnly forgets the resources of a ring that have come back to it.

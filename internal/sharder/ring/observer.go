@@ -222,29 +222,30 @@ func (o *Observer) Live(ring string) []string {
 	return names
 }
 
-// tidings is the least time between a change and the next renewal of a shard's Lease, as the sharder sees
-// both, until the shard is taken to have seen the change. A renewal that was sent before may come later.
-const tidings = 2 * time.Second
+// renewalMargin is the least time between a change and the next renewal of a shard's Lease, as the sharder
+// sees both, until the shard is taken to be connected since. A renewal that was sent before may come later.
+const renewalMargin = 2 * time.Second
 
-// Unaware returns the shards of a ring that may act on what has changed without knowing it. They
-// speak protocol 2, whose shards end their work on an object that is taken from them, and have not renewed
-// their Leases since: nothing shows that they hear of changes. They lose the right to act within twice the
-// duration of their Leases.
-func (o *Observer) Unaware(ring string, changed time.Time) []string {
+// Unaware returns the shards of a ring that may not have heard of a change, as nothing shows that they were
+// connected to the API server since. These are shards of protocol 2 that have not renewed their Leases since,
+// and shards whose Leases vanished. They lose the right to act within twice the duration of their Leases.
+// Others are not among them: what they hear cannot be known. It reports false while the Leases of the ring
+// were not listed.
+func (o *Observer) Unaware(ring string, changed time.Time) (names []string, isKnown bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	of := o.rings[ring]
-	if of == nil {
-		return nil
+	if of == nil || !of.isSeen {
+		return nil, false
 	}
-	var names []string
+	names = of.vanished.names()
 	for _, s := range of.live() {
-		isSilent := s.Since.Before(changed.Add(tidings)) && s.State != shardlease.Uncertain
+		isSilent := s.Since.Before(changed.Add(renewalMargin)) && s.State != shardlease.Uncertain
 		if isSilent && s.Lease.Annotations[of.prefix.ProtocolAnnotation()] == v1alpha1.Protocol2 {
 			names = append(names, s.Lease.Name)
 		}
 	}
-	return names
+	return names, true
 }
 
 // Tell makes the observer call changed, which must not block, after something has changed that the status

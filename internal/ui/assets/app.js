@@ -435,8 +435,9 @@ function showMeta() {
     $('health').title = $('health').textContent;
     $('health').className = 'pill ' + (health.unwell.length ? 'bad' : 'good');
     $('stuck').hidden = !health.stuck.length;
-    setText($('stuck').querySelector('summary'), count(health.stuck.length, 'thing') + ' stuck');
-    $('stuck').querySelector('ul').replaceChildren(...health.stuck.map((s) => h('li', {}, h('b', {}, s.name), ': ' + s.reason + '. ', h('span', { class: 'dim' }, s.advice))));
+    setText($('stuck').querySelector('summary'), count(health.stuckTotal, 'thing') + ' stuck');
+    $('stuck').querySelector('ul').replaceChildren(...health.stuck.map((s) => h('li', {}, h('b', {}, s.name), ': ' + s.reason + '. ', h('span', { class: 'dim' }, s.advice))),
+      ...(health.stuckTotal > health.stuck.length ? [h('li', { class: 'dim' }, `and ${health.stuckTotal - health.stuck.length} more`)] : []));
   }
   showFlow();
 }
@@ -616,5 +617,11 @@ document.addEventListener('keydown', (e) => {
 $('close').addEventListener('click', close);
 $('help-button').addEventListener('click', () => $('help').showModal());
 
-if (location.hash) open(decodeURIComponent(location.hash.slice(1)));
 connect();
+if (location.hash) {
+  try {
+    open(decodeURIComponent(location.hash.slice(1)));
+  } catch {
+    history.replaceState(null, '', location.pathname); // somebody has edited it
+  }
+}

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,36 +16,50 @@ import (
 // not have any more.
 const takenPeriod = time.Second
 
-// takings notices that an object is taken from this shard while a reconciler works on it. The sharder does
-// not do that in a hand-over, but people can delete a ring, remove labels by hand, or set onTimeout to Force.
-type takings struct{ of *reconciler }
+// lossWatcher notices that an object is taken from this shard while a reconciler works on it. The sharder
+// does not do that in a hand-over, but people can delete a ring, remove labels by hand, or set onTimeout to
+// Force. No controller works before its cache is filled, and this informer has that cache.
+type lossWatcher struct{ of *reconciler }
 
 // NeedLeaderElection says that it runs on every shard.
-func (takings) NeedLeaderElection() bool { return false }
+func (lossWatcher) NeedLeaderElection() bool { return false }
 
 // Start listens to the cache until ctx ends.
-func (t takings) Start(ctx context.Context) error {
-	informer, err := t.of.informers.GetInformer(ctx, t.of.main)
+func (w lossWatcher) Start(ctx context.Context) error {
+	informer, err := w.of.informers.GetInformer(ctx, w.of.main)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // it ends before the cache was filled
 	}
 	if err != nil {
-		return fmt.Errorf("listening to the cache of %s: %w", t.of.kind.Kind, err)
+		return fmt.Errorf("listening to the cache of %s: %w", w.of.kind.Kind, err)
 	}
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) { t.lost(ctx, object) }})
+	lost := make(chan client.ObjectKey)
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) { w.tell(ctx, lost, object) }})
 	if err != nil {
-		return fmt.Errorf("listening to the cache of %s: %w", t.of.kind.Kind, err)
+		return fmt.Errorf("listening to the cache of %s: %w", w.of.kind.Kind, err)
 	}
-	<-ctx.Done()
-	_ = informer.RemoveEventHandler(registration) // both end now
-	return nil
+	var looks sync.WaitGroup
+	defer looks.Wait()
+	for {
+		select {
+		case key := <-lost:
+			looks.Go(func() { w.of.endIfTaken(ctx, key) })
+		case <-ctx.Done():
+			_ = informer.RemoveEventHandler(registration) // both end now
+			return nil
+		}
+	}
 }
 
-// lost makes sure that work on an object which the cache has lost ends if another shard may have it.
-func (t takings) lost(ctx context.Context, object any) {
+// tell tells of an object that the cache has lost, if a reconciler works on it.
+func (w lossWatcher) tell(ctx context.Context, lost chan<- client.ObjectKey, object any) {
 	name, err := toolscache.DeletionHandlingObjectToName(object)
-	if key := name.AsNamespacedName(); err == nil && t.of.gate.isBusy(key) {
-		go t.of.endIfTaken(ctx, key)
+	if err != nil || !w.of.gate.isBusy(name.AsNamespacedName()) {
+		return
+	}
+	select {
+	case lost <- name.AsNamespacedName():
+	case <-ctx.Done():
 	}
 }
 
