@@ -28,7 +28,7 @@ func (lossWatcher) NeedLeaderElection() bool { return false }
 func (w lossWatcher) Start(ctx context.Context) error {
 	informer, err := w.of.informers.GetInformer(ctx, w.of.main)
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it ends before the cache was filled
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("listening to the cache of %s: %w", w.of.kind.Kind, err)

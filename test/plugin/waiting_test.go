@@ -31,8 +31,7 @@ func (e *env) waiting(t require.TestingT, node string) (inspect.Waiting, string)
 	require.NotNil(t, shown.Waiting, "something is pending")
 	_, text, isThere := strings.Cut(e.must("show", node), "\nWaiting:")
 	require.True(t, isThere)
-	text, _, isThere = strings.Cut(text, "\nEvents:")
-	require.True(t, isThere)
+	text, _, _ = strings.Cut(text, "\nEvents:") // which are not there without the right to list them
 	return *shown.Waiting, strings.TrimSpace(text)
 }
 
