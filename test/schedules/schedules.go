@@ -145,11 +145,14 @@ func (l Lengths) Report(seed uint64, r Runner, command string) string {
 		broken, strings.Join(r.Trace(), "\n"), seed, len(small), command)
 }
 
-// Command returns the command that repeats the schedule of a seed in a package, with a mutant if one is named.
-func Command(dir string, seed uint64, mutant string) string {
-	args := fmt.Sprintf("-schedules=1 -seed=%d", seed)
-	if mutant != "" {
-		args += " -mutant='" + strings.ReplaceAll(mutant, "'", `'\''`) + "'"
+// Command returns the command that repeats the schedule of a seed in a package: a narrow one if its kind is
+// named, and with a mutant if one is.
+func Command(dir string, seed uint64, kind, mutant string) string {
+	args := []string{"go test ./" + dir, "-run=TestNoScheduleBreaksAPromise", "-args", "-schedules=1", fmt.Sprintf("-seed=%d", seed)}
+	for _, named := range []struct{ flag, value string }{{"kind", kind}, {"mutant", mutant}} {
+		if named.value != "" {
+			args = append(args, "-"+named.flag+"='"+strings.ReplaceAll(named.value, "'", `'\''`)+"'")
+		}
 	}
-	return "go test ./" + dir + " -run=TestNoScheduleBreaksAPromise -args " + args
+	return strings.Join(args, " ")
 }

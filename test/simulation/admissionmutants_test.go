@@ -87,7 +87,7 @@ var admissionMutants = map[string]mutant{
 		other := *n
 		other.Admitted = n.Admitted.Without(trustKey)
 		return preserve.Decide(t, &r, &other, policy)
-	}).among(trustedAdmissions),
+	}).among(trustedBehind),
 	// The record is right as far as the watcher knows. What is in the queue before it may change that.
 	"webhook: nobody records the return of a node that has its labels": mutant{leavesAdmitted: true}.among(admissionsUnnoted),
 	"gate: opened, and nothing is saved": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {

@@ -47,13 +47,14 @@ type ghost struct {
 	by        []life // the incarnations; the first one has the index 1
 }
 
-// life is what the ghost knows of one incarnation. All are resourceVersions; 0: not yet.
+// life is what the ghost knows of one incarnation. All numbers are resourceVersions; 0: not yet.
 type life struct {
-	restored int // when labels were last put back onto it
-	owns     int // since when it owns its labels
-	stored   int // the newest of its states that a watcher has stored
-	floor    int // what was stored of the last owner when it was first recorded that this incarnation was added
-	removed  int // since when it is stored that a person has removed the key of the agents; 0: it is not
+	restored int     // when labels were last put back onto it
+	owns     int     // since when it owns its labels
+	stored   int     // the newest of its states that a watcher has stored
+	floor    int     // what was stored of the last owner when it was first recorded that this incarnation was added
+	removed  int     // since when it is stored that a person has removed the key of the agents; 0: it is not
+	machine  machine // which one it is
 	isAdded  bool
 	isEnded  bool // a watcher has stored its end
 	isLoose  bool // it was there while the record was removed: that may have overtaken what was stored of it
@@ -70,7 +71,7 @@ func (g *ghost) reset(s *settings) {
 
 // created is told after a Node was created.
 func (g *ghost) created(w *world) {
-	g.by = append(g.by, life{})
+	g.by = append(g.by, life{machine: w.machine})
 	switch {
 	case g.strict && g.owner == 0 && g.forgot == 0:
 		g.becomesOwner(w.incarnation, w.rv)
@@ -263,7 +264,7 @@ func (g *ghost) had(w *world, floor int, isRight func(n *metav1.PartialObjectMet
 
 // saves is told before a record is written.
 func (g *ghost) saves(w *world, r record.Record) {
-	g.savesTrust(r)
+	g.savesTrust(w, r)
 	version, source := number(r.Revision.String()), incarnationOf(r.Source)
 	isFirst := !w.record.hasLabels()
 	if version < g.forgot || version == g.forgot && isFirst {

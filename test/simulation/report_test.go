@@ -12,8 +12,8 @@ import (
 )
 
 // report shrinks the schedule of a seed that breaks a promise, and tells it.
-func report(seed uint64, m mutant, mutantName string) string {
-	return lengths.Report(seed, runner{newSimulation(m)}, schedules.Command("test/simulation", seed, mutantName))
+func report(seed uint64, m mutant, kindName, mutantName string) string {
+	return lengths.Report(seed, runner{newSimulation(m)}, schedules.Command("test/simulation", seed, kindName, mutantName))
 }
 
 // maxReportLines is what somebody reads to the end.
@@ -24,7 +24,7 @@ func TestReportIsShortAndSaysHowToRepeatIt(t *testing.T) {
 	m := mutants[name]
 	seed, err := explore(0, mutantSchedules, m)
 	require.Error(t, err)
-	text := report(seed, m, name)
+	text := report(seed, m, "", name)
 	lines := strings.Split(text, "\n")
 	assert.LessOrEqual(t, len(lines), maxReportLines, text)
 	assert.Regexp(t, `^P\d: `, lines[0])

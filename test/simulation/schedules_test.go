@@ -16,6 +16,7 @@ import (
 var (
 	most       = flag.Int("schedules", 400_000, "how many schedules TestNoScheduleBreaksAPromise explores")
 	firstSeed  = flag.Uint64("seed", 0, "the seed of the first schedule, each next one has the next seed; 0: one that changes with the commit")
+	kindName   = flag.String("kind", "", "the kind of narrow schedules that TestNoScheduleBreaksAPromise explores instead of all")
 	mutantName = flag.String("mutant", "", "the mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
 )
 
@@ -29,10 +30,14 @@ const fewCollections = 3000
 func TestNoScheduleBreaksAPromise(t *testing.T) {
 	m, isKnown := mutants[*mutantName]
 	require.True(t, isKnown, "no mutant has the name %q", *mutantName)
+	if *kindName != "" {
+		m.narrow, isKnown = narrowKinds[*kindName]
+		require.True(t, isKnown, "no kind of narrow schedules has the name %q", *kindName)
+	}
 	first := schedules.Seed(t, *firstSeed)
 	t.Logf("%d schedules from seed %d", *most, first)
 	if seed, err := explore(first, *most, m); err != nil {
-		t.Error(report(seed, m, *mutantName))
+		t.Error(report(seed, m, *kindName, *mutantName))
 	}
 }
 
@@ -40,16 +45,19 @@ func TestNoScheduleBreaksAPromise(t *testing.T) {
 // survive.
 const narrowSchedules = 30_000
 
+// narrowKinds are the kinds of narrow schedules.
+var narrowKinds = map[string]func(*settings){
+	"preserved": preserved, "machines": machines, "late machines": lateMachines, "protected only": protectedOnly, "back and forth": backAndForth, "quick succession": quickSuccession,
+	"taking turns": takingTurns, "late edits": lateEdits, "standing still": standingStill,
+	"late ends": lateEnds, "overtaken": overtaken, "admissions": admissions, "admissions after removals": admissionsAfterRemovals, "trusted admissions": trustedAdmissions, "trusted behind": trustedBehind, "markers removed": markersRemoved, "silences": silences,
+	"unprotected ends": unprotectedEnds, "removals": removals, "short lives": shortLives, "few incarnations": fewIncarnations, "tombstones": tombstones, "removed, then unprotected": removedThenUnprotected,
+}
+
 func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {
-	for name, narrow := range map[string]func(*settings){
-		"preserved": preserved, "machines": machines, "late machines": lateMachines, "protected only": protectedOnly, "back and forth": backAndForth, "quick succession": quickSuccession,
-		"taking turns": takingTurns, "late edits": lateEdits, "standing still": standingStill,
-		"late ends": lateEnds, "overtaken": overtaken, "admissions": admissions, "admissions after removals": admissionsAfterRemovals, "trusted admissions": trustedAdmissions, "markers removed": markersRemoved, "silences": silences,
-		"unprotected ends": unprotectedEnds, "removals": removals, "short lives": shortLives, "few incarnations": fewIncarnations, "tombstones": tombstones, "removed, then unprotected": removedThenUnprotected,
-	} {
+	for name, narrow := range narrowKinds {
 		t.Run(name, func(t *testing.T) {
 			if seed, err := explore(schedules.Seed(t, *firstSeed), narrowSchedules, mutant{narrow: narrow}); err != nil {
-				t.Error(report(seed, mutant{narrow: narrow}, ""))
+				t.Error(report(seed, mutant{narrow: narrow}, name, ""))
 			}
 		})
 	}

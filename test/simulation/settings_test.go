@@ -233,6 +233,16 @@ func trustedAdmissions(s *settings) {
 	s.newPace = max(s.newPace, 2)
 }
 
+// trustedBehind is for what matters only where the webhook gives a machine the restricted label that it had two lives before, and
+// that it has lost since, while the record withholds the label of another machine.
+func trustedBehind(s *settings) {
+	trustedAdmissions(s)
+	s.variant, s.recordUpdates = steady, true
+	s.crash, s.gap, s.stale, s.slow, s.deaf, s.silence, s.behind, s.leaves, s.lostPut = 0, 0, 0, 0, 0, 0, 0, 0, 0
+	s.behindHook, s.kubelet, s.comesGated, s.uncertain = 56, 0, 0, 0
+	s.actions = append(s.actions[:0], deletes, deletes, setsTrust, removesTrust)
+}
+
 // outageOnly is for what is shown by a script in which all watchers are down.
 func outageOnly(s *settings) { s.variant = outage }
 

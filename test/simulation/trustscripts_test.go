@@ -4,6 +4,7 @@ package simulation
 func (s *script) registers(m machine, hasSaid bool) {
 	s.user(creates)
 	s.world.machine, s.world.hasSaid = m, hasSaid
+	s.world.ghost.by[s.world.incarnation].machine = m
 }
 
 // ends deletes the Node, whose end is recorded and saved.

@@ -18,6 +18,7 @@ var (
 	firstSeed  = flag.Uint64("seed", 0, "the seed of the first schedule, each next one has the next seed; 0: one that changes with the commit")
 	narrowMost = flag.Int("narrow", narrowSchedules, "how many schedules of each kind TestNoNarrowScheduleBreaksAPromise explores")
 	search     = flag.Bool("search", false, "look for a schedule that finds each mutant")
+	kindName   = flag.String("kind", "", "the kind of narrow schedules that TestNoScheduleBreaksAPromise explores instead of all")
 	mutantName = flag.String("mutant", "", "the mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
 )
 
@@ -33,24 +34,31 @@ const fewCollections = 1000
 func TestNoScheduleBreaksAPromise(t *testing.T) {
 	m, isKnown := mutants[*mutantName]
 	require.True(t, isKnown, "no mutant has the name %q", *mutantName)
+	if *kindName != "" {
+		m.narrow, isKnown = narrowKinds[*kindName]
+		require.True(t, isKnown, "no kind of narrow schedules has the name %q", *kindName)
+	}
 	first := schedules.Seed(t, *firstSeed)
 	t.Logf("%d schedules from seed %d", *most, first)
 	if seed, err := explore(first, *most, m); err != nil {
-		t.Error(report(seed, m, *mutantName))
+		t.Error(report(seed, m, *kindName, *mutantName))
 	}
 }
 
 // narrowSchedules is how many schedules of each kind that finds a mutant the real rules must survive.
 const narrowSchedules = 1_500
 
+// narrowKinds are the kinds of narrow schedules.
+var narrowKinds = map[string]func(*settings){
+	"moving": moving, "stalling": stalling, "lagging": lagging, "stuck workers": stuckWorkers, "lost contracts": lostContracts, "replaced": replaced,
+	"reborn": reborn, "crashing": crashing, "cut off": cutOff, "behind": behind, "restarting": restarting, "overlap": overlap,
+}
+
 func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {
-	for name, narrow := range map[string]func(*settings){
-		"moving": moving, "stalling": stalling, "lagging": lagging, "stuck workers": stuckWorkers, "lost contracts": lostContracts, "replaced": replaced,
-		"reborn": reborn, "crashing": crashing, "cut off": cutOff, "behind": behind, "restarting": restarting, "overlap": overlap,
-	} {
+	for name, narrow := range narrowKinds {
 		t.Run(name, func(t *testing.T) {
 			if seed, err := explore(schedules.Seed(t, *firstSeed), *narrowMost, mutant{narrow: narrow}); err != nil {
-				t.Error(report(seed, mutant{narrow: narrow}, ""))
+				t.Error(report(seed, mutant{narrow: narrow}, name, ""))
 			}
 		})
 	}
@@ -97,11 +105,11 @@ func TestReportIsShortAndSaysHowToRepeatIt(t *testing.T) {
 	m := mutants[name]
 	seed, err := explore(found[name], nearSeeds, m)
 	require.Error(t, err)
-	text := report(seed, m, name)
+	text := report(seed, m, "", name)
 	lines := strings.Split(text, "\n")
 	assert.LessOrEqual(t, len(lines), maxReportLines, text)
 	assert.Regexp(t, `^W\d+: `, lines[0])
-	assert.Equal(t, schedules.Command("test/placement/simulation", seed, name), lines[len(lines)-1])
+	assert.Equal(t, schedules.Command("test/placement/simulation", seed, "", name), lines[len(lines)-1])
 }
 
 // explore runs schedules side by side until one breaks a promise.
@@ -122,6 +130,6 @@ func (r runner) Trace() []string { return r.world.trace }
 func (r runner) End() {}
 
 // report shrinks the schedule of a seed that breaks a promise, and tells it.
-func report(seed uint64, m mutant, mutantName string) string {
-	return lengths.Report(seed, runner{newSimulation(m)}, schedules.Command("test/placement/simulation", seed, mutantName))
+func report(seed uint64, m mutant, kindName, mutantName string) string {
+	return lengths.Report(seed, runner{newSimulation(m)}, schedules.Command("test/placement/simulation", seed, kindName, mutantName))
 }
