@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// sessionLifetime bounds how long a cookie is good for: a working day.
-	sessionLifetime = 12 * time.Hour
 	// maxSessions bounds the cookies that are good at a time. The oldest one gives way.
 	maxSessions = 32
 	// tokenParameter is the query parameter of a link that has the token.
@@ -28,8 +26,8 @@ type digest [sha256.Size]byte
 type sessions struct {
 	// cookie is the name of the cookie. It is another one in each process: browsers share cookies among
 	// all ports of a host, and a user may have several servers.
-	cookie string
-	now    func() time.Time
+	cookie   string
+	lifetime time.Duration // of a cookie
 
 	mu    sync.Mutex
 	token string
@@ -41,9 +39,9 @@ type given struct {
 	at     time.Time
 }
 
-func newSessions(now func() time.Time) *sessions {
+func newSessions(lifetime time.Duration) *sessions {
 	id := sha256.Sum256([]byte(rand.Text()))
-	return &sessions{cookie: "nodekeeper-" + hex.EncodeToString(id[:4]), now: now, token: newSecret()}
+	return &sessions{cookie: "nodekeeper-" + hex.EncodeToString(id[:4]), lifetime: lifetime, token: newSecret()}
 }
 
 // newSecret returns 260 random bits.
@@ -66,24 +64,28 @@ func (s *sessions) exchange(token string) (*http.Cookie, bool) {
 	}
 	s.token = newSecret()
 	value := newSecret()
-	s.given = append(s.given, given{sha256.Sum256([]byte(value)), s.now()})
+	s.given = append(s.given, given{sha256.Sum256([]byte(value)), time.Now()})
 	s.given = s.given[max(0, len(s.given)-maxSessions):]
 	return &http.Cookie{Name: s.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}, true //nolint:gosec // loopback has no TLS
 }
 
 // admits reports whether a request holds a cookie that was given and is good.
-func (s *sessions) admits(r *http.Request) bool {
+func (s *sessions) admits(r *http.Request) bool { return time.Now().Before(s.end(r)) }
+
+// end returns when the cookie that a request holds ceases to be good, and the zero time if it was not
+// given.
+func (s *sessions) end(r *http.Request) time.Time {
 	c, err := r.Cookie(s.cookie)
 	if err != nil {
-		return false
+		return time.Time{}
 	}
 	offered := sha256.Sum256([]byte(c.Value))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.given {
 		if subtle.ConstantTimeCompare(offered[:], s.given[i].cookie[:]) == 1 {
-			return s.now().Sub(s.given[i].at) < sessionLifetime
+			return s.given[i].at.Add(s.lifetime)
 		}
 	}
-	return false
+	return time.Time{}
 }

@@ -60,7 +60,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := &streamWriter{w: w, control: http.NewResponseController(w), timeout: s.config.WriteTimeout}
-	_ = s.follow(r.Context(), out) // the client is gone, or connects again
+	ctx, cancel := context.WithDeadline(r.Context(), s.sessions.end(r))
+	defer cancel()
+	_ = s.follow(ctx, out) // the client is gone, connects again, or may read no more
 }
 
 // follow writes everything that is in the journal, and then what changes, until ctx ends or the client

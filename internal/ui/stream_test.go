@@ -154,6 +154,23 @@ func TestStreamsAreLimited(t *testing.T) {
 	assert.Eventually(t, func() bool { return status(t, address, cookie, true) == http.StatusOK }, patience, 10*time.Millisecond, "those that are gone make room")
 }
 
+// TestStreamEndsWithItsSession: a page that stays open reads no longer than the cookie is good.
+func TestStreamEndsWithItsSession(t *testing.T) {
+	t.Parallel()
+	address, cookie := serve(t, newServer(t, ui.Config{SessionLifetime: 3 * time.Second, Heartbeat: 10 * time.Millisecond}))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/api/events", nil)
+	require.NoError(t, err)
+	r.Header.Set("Cookie", cookie)
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, answer.Body.Close()) })
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	said, err := io.ReadAll(answer.Body)
+	require.NoError(t, err, "the server ends the stream")
+	assert.Contains(t, string(said), "event: beat")
+	assert.Equal(t, http.StatusUnauthorized, status(t, address, cookie, true))
+}
+
 // status returns how the server answers who asks for a stream, which ends at once or with the test.
 func status(t *testing.T, address, cookie string, atOnce bool) int {
 	t.Helper()

@@ -50,9 +50,10 @@ type tab struct {
 	t   *testing.T
 	ctx context.Context
 
-	mu       sync.Mutex
-	requests []string
-	wrong    []string
+	mu        sync.Mutex
+	requests  []string
+	wrong     []string
+	isRefused bool // whether the test has the server refuse or cut requests
 }
 
 // newTab starts a browser, which ends with the test. The test fails if a request went anywhere but to the page's own origin, or if the
@@ -86,7 +87,8 @@ func (b *tab) note(event any) {
 	case *runtime.EventExceptionThrown:
 		b.wrong = append(b.wrong, (&chromedp.ExceptionError{ExceptionDetails: e.ExceptionDetails}).Error())
 	case *log.EventEntryAdded: // a violation of the Content-Security-Policy, too
-		if e.Entry.Level == log.EntryLevelError {
+		isExpected := b.isRefused && strings.HasPrefix(e.Entry.Text, "Failed to load resource")
+		if e.Entry.Level == log.EntryLevelError && !isExpected {
 			b.wrong = append(b.wrong, e.Entry.Text+" "+e.Entry.URL)
 		}
 	}

@@ -90,10 +90,17 @@ function connect() {
   });
   on('beat', ({ now }) => { clockAhead = now - Date.now(); });
   stream.onerror = () => {
-    if (stream.readyState === EventSource.CLOSED) showConnection('ended: open the last link that kubectl nodekeeper ui has printed', 'bad');
-    else showConnection('reconnecting', 'warn');
+    showConnection('reconnecting', 'warn');
+    if (stream.readyState === EventSource.CLOSED) refused();
   };
   lastHeard = Date.now();
+}
+// refused tells the end of the session from a server that has no room for one more page. A stream cannot say which it is.
+async function refused() {
+  const mayRead = await fetch('/style.css', { method: 'HEAD' }).then((answer) => answer.status !== 401, () => true);
+  if (!mayRead) return showConnection('ended: open the last link that kubectl nodekeeper ui has printed', 'bad');
+  showConnection('waiting: too many pages are open', 'warn');
+  setTimeout(connect, 2_000);
 }
 function showConnection(text, how) {
   setText($('connection'), text);
