@@ -49,9 +49,6 @@ type Config struct {
 	Heartbeat, BatchPeriod, WriteTimeout time.Duration
 	// MaxStreams bounds the streams that are open at a time. Zero: 64.
 	MaxStreams int
-	// SessionLifetime is how long a browser may read after it has opened the link: then its stream
-	// ends, too. Zero: 12 hours, a working day.
-	SessionLifetime time.Duration
 }
 
 // Server serves the page. It is safe for concurrent use.
@@ -69,8 +66,7 @@ func New(config Config) *Server {
 	config.BatchPeriod = orDefault(config.BatchPeriod, 100*time.Millisecond)
 	config.WriteTimeout = orDefault(config.WriteTimeout, 30*time.Second)
 	config.MaxStreams = orDefault(config.MaxStreams, 64)
-	config.SessionLifetime = orDefault(config.SessionLifetime, 12*time.Hour)
-	s := &Server{config: config, sessions: newSessions(config.SessionLifetime), streams: make(chan struct{}, config.MaxStreams)}
+	s := &Server{config: config, sessions: newSessions(), streams: make(chan struct{}, config.MaxStreams)}
 	s.details.source = config.Source
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.file("index.html", "text/html; charset=utf-8"))

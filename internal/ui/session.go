@@ -11,6 +11,9 @@ import (
 )
 
 const (
+	// sessionLifetime bounds how long a cookie is good for, and how long a stream lasts that was opened
+	// with it: a working day.
+	sessionLifetime = 12 * time.Hour
 	// maxSessions bounds the cookies that are good at a time. The oldest one gives way.
 	maxSessions = 32
 	// tokenParameter is the query parameter of a link that has the token.
@@ -26,8 +29,7 @@ type digest [sha256.Size]byte
 type sessions struct {
 	// cookie is the name of the cookie. It is another one in each process: browsers share cookies among
 	// all ports of a host, and a user may have several servers.
-	cookie   string
-	lifetime time.Duration // of a cookie
+	cookie string
 
 	mu    sync.Mutex
 	token string
@@ -39,9 +41,9 @@ type given struct {
 	at     time.Time
 }
 
-func newSessions(lifetime time.Duration) *sessions {
+func newSessions() *sessions {
 	id := sha256.Sum256([]byte(rand.Text()))
-	return &sessions{cookie: "nodekeeper-" + hex.EncodeToString(id[:4]), lifetime: lifetime, token: newSecret()}
+	return &sessions{cookie: "nodekeeper-" + hex.EncodeToString(id[:4]), token: newSecret()}
 }
 
 // newSecret returns 260 random bits.
@@ -72,8 +74,8 @@ func (s *sessions) exchange(token string) (*http.Cookie, bool) {
 // admits reports whether a request holds a cookie that was given and is good.
 func (s *sessions) admits(r *http.Request) bool { return time.Now().Before(s.end(r)) }
 
-// end returns when the cookie that a request holds ceases to be good, and the zero time if it was not
-// given.
+// end returns when the cookie that a request holds ceases to be good, and the zero time if it was
+// not given.
 func (s *sessions) end(r *http.Request) time.Time {
 	c, err := r.Cookie(s.cookie)
 	if err != nil {
@@ -84,7 +86,7 @@ func (s *sessions) end(r *http.Request) time.Time {
 	defer s.mu.Unlock()
 	for i := range s.given {
 		if subtle.ConstantTimeCompare(offered[:], s.given[i].cookie[:]) == 1 {
-			return s.given[i].at.Add(s.lifetime)
+			return s.given[i].at.Add(sessionLifetime)
 		}
 	}
 	return time.Time{}

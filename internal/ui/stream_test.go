@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -157,18 +158,15 @@ func TestStreamsAreLimited(t *testing.T) {
 // TestStreamEndsWithItsSession: a page that stays open reads no longer than the cookie is good.
 func TestStreamEndsWithItsSession(t *testing.T) {
 	t.Parallel()
-	address, cookie := serve(t, newServer(t, ui.Config{SessionLifetime: 3 * time.Second, Heartbeat: 10 * time.Millisecond}))
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/api/events", nil)
-	require.NoError(t, err)
-	r.Header.Set("Cookie", cookie)
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, answer.Body.Close()) })
-	require.Equal(t, http.StatusOK, answer.StatusCode)
-	said, err := io.ReadAll(answer.Body)
-	require.NoError(t, err, "the server ends the stream")
-	assert.Contains(t, string(said), "event: beat")
-	assert.Equal(t, http.StatusUnauthorized, status(t, address, cookie, true))
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, ui.Config{})
+		cookie, began := enter(t, s), time.Now()
+		answer := ask(s, "/api/events", cookie)
+		assert.Equal(t, http.StatusOK, answer.Code)
+		assert.Contains(t, answer.Body.String(), "event: beat")
+		assert.Equal(t, 12*time.Hour, time.Since(began))
+		assert.Equal(t, http.StatusUnauthorized, ask(s, "/api/events", cookie).Code)
+	})
 }
 
 // status returns how the server answers who asks for a stream, which ends at once or with the test.

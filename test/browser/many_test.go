@@ -3,9 +3,9 @@ package browser_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -43,19 +43,31 @@ type board struct {
 
 func newBoard(t *testing.T, nodes int) *board {
 	t.Helper()
-	journal := ui.NewJournal()
-	feed := ui.NewFeed(journal, "many", func(*inspect.Survey) ui.Health { return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{}} })
+	feed, server := newServer(nodes, ui.Config{})
+	return &board{feed, server.Link(serve(t, server).Listener.Addr().String())}
+}
+
+// newServer returns a server of nodes that there are not, and what feeds it.
+func newServer(nodes int, config ui.Config) (*ui.Feed, *ui.Server) {
+	config.Journal = ui.NewJournal()
+	feed := ui.NewFeed(config.Journal, "many", func(*inspect.Survey) ui.Health { return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{}} })
 	for i := range nodes {
 		n, r := node(i, "r1")
 		feed.Node(nil, n, true)
 		feed.Record(nil, r, true)
 	}
 	feed.Synced(time.Now())
-	server := ui.New(ui.Config{Journal: journal, Source: source{feed}})
-	served := httptest.NewServer(server)
+	config.Source = source{feed}
+	return feed, ui.New(config)
+}
+
+// serve serves on a free port until the test ends.
+func serve(t *testing.T, handler http.Handler) *httptest.Server {
+	t.Helper()
+	served := httptest.NewServer(handler)
 	t.Cleanup(served.Close)
 	t.Cleanup(served.CloseClientConnections) // streams do not end by themselves
-	return &board{feed, server.Link(strings.TrimPrefix(served.URL, "http://"))}
+	return served
 }
 
 // node returns a Node and its record.

@@ -145,8 +145,8 @@ func (l Lengths) Report(seed uint64, r Runner, command string) string {
 		broken, strings.Join(r.Trace(), "\n"), seed, len(small), command)
 }
 
-// Command returns the command that repeats the schedule of a seed in a package: a narrow one if its kind is
-// named, and with a mutant if one is.
+// Command returns the command that repeats the schedule of a seed in a package: a narrow one if its
+// kind is named, and with a mutant if one is.
 func Command(dir string, seed uint64, kind, mutant string) string {
 	args := []string{"go test ./" + dir, "-run=TestNoScheduleBreaksAPromise", "-args", "-schedules=1", fmt.Sprintf("-seed=%d", seed)}
 	for _, named := range []struct{ flag, value string }{{"kind", kind}, {"mutant", mutant}} {

@@ -144,7 +144,8 @@ func (g *ghost) checkMachine(w *world, uid types.UID, given string) {
 // savesTrust is told before a record is written. Nobody knows any more of an incarnation that was gone before it was read which
 // machine it was: then its label is not put back.
 //
-// What a Node got by its name, since the former Node had said nothing, is its machine's from when the record says so.
+// What a Node got by its name, since the former Node had said nothing, is its machine's from when the
+// record says so.
 func (g *ghost) savesTrust(w *world, r record.Record) {
 	if t := &g.trust; t.of == byHand && t.isSaved && r.Labels[trustKey] == t.value && !r.Identity.IsZero() {
 		t.of = g.by[incarnationOf(r.Identity.UID)].machine

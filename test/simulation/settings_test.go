@@ -157,13 +157,19 @@ func machines(s *settings) {
 	s.actions = append(s.actions[:0], deletes, edits, heartbeats, heartbeats, heartbeats)
 }
 
+// undisturbed is for what matters only where nobody fails, and processors are fast enough to see what
+// was there before.
+func undisturbed(s *settings) {
+	s.variant, s.recordUpdates = steady, true
+	s.crash, s.gap, s.stale, s.slow, s.deaf, s.silence, s.behind, s.leaves, s.lostPut = 0, 0, 0, 0, 0, 0, 0, 0, 0
+}
+
 // lateMachines is for what matters only where a machine says late who it is, and processors are fast enough to see what was
 // there before.
 func lateMachines(s *settings) {
 	machines(s)
-	s.variant, s.recordUpdates, s.knows = steady, true, true
-	s.crash, s.gap, s.stale, s.slow, s.deaf, s.silence, s.behind, s.leaves, s.lostPut = 0, 0, 0, 0, 0, 0, 0, 0, 0
-	s.watchers, s.relay, s.newPace, s.lateMachine = 2, false, 6, true
+	undisturbed(s)
+	s.knows, s.watchers, s.relay, s.newPace, s.lateMachine = true, 2, false, 6, true
 }
 
 // protectedOnly is for what does not exist elsewhere.
@@ -233,12 +239,11 @@ func trustedAdmissions(s *settings) {
 	s.newPace = max(s.newPace, 2)
 }
 
-// trustedBehind is for what matters only where the webhook gives a machine the restricted label that it had two lives before, and
-// that it has lost since, while the record withholds the label of another machine.
+// trustedBehind is for what matters only where the webhook gives a Node a restricted label that
+// somebody has replaced since, and the Node does not get the one that replaced it.
 func trustedBehind(s *settings) {
 	trustedAdmissions(s)
-	s.variant, s.recordUpdates = steady, true
-	s.crash, s.gap, s.stale, s.slow, s.deaf, s.silence, s.behind, s.leaves, s.lostPut = 0, 0, 0, 0, 0, 0, 0, 0, 0
+	undisturbed(s)
 	s.behindHook, s.kubelet, s.comesGated, s.uncertain = 56, 0, 0, 0
 	s.actions = append(s.actions[:0], deletes, deletes, setsTrust, removesTrust)
 }
