@@ -76,3 +76,28 @@ func TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue(t *testing.T) {
 	assert.Equal(t, labels.Keys("pool"), stored.Record.Overruled)
 	assert.True(t, stored.Record.Ended)
 }
+
+// TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore: labels were put back onto a node whose agents had set one more. A person has
+// removed that one, and the node is deleted before the restore is noted.
+func TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore(t *testing.T) {
+	const node = "node-1"
+	kept := map[string]string{"rack": "r1"}
+	saved := record.Record{Node: node, Labels: kept, Revision: revision.MustParse("5"), Source: "u1"}
+	added := txn.Transaction{
+		Type: txn.Added, Node: node, UID: "u2", Revision: revision.MustParse("10"), Labels: map[string]string{"pool": "a"}, Machine: "pool",
+	}
+	end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("12"), Labels: kept, Marker: "5"}
+	live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), added.ConfigMap("queue")).Build()
+	all := &records.Records{Client: live, Cache: live, Namespace: "records"}
+	c := &protection.Controller{
+		Records: all, Queue: &queue.Queue{Client: live, Namespace: "queue"},
+		Applier: &apply.Applier{Nodes: &nodes.Nodes{Client: live}, Records: all, Observer: silent{}},
+	}
+	require.NoError(t, c.Save(t.Context(), end))
+
+	stored, err := all.Get(t.Context(), node)
+	require.NoError(t, err)
+	assert.Equal(t, kept, stored.Record.Labels)
+	assert.Equal(t, labels.Keys("pool"), stored.Record.Overruled)
+	assert.True(t, stored.Record.Ended)
+}
