@@ -122,6 +122,14 @@ func (r *right) isLost() bool {
 	return r.isOver
 }
 
+// lost returns ErrLeaseLost if the right is over by now.
+func (r *right) lost() error {
+	if r.isLost() {
+		return ErrLeaseLost
+	}
+	return nil
+}
+
 // left returns for how long the right lasts without another renewal.
 func (r *right) left() time.Duration {
 	r.mu.Lock()
@@ -158,10 +166,7 @@ func (r *right) await(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if r.isLost() {
-		return ErrLeaseLost
-	}
-	return nil
+	return r.lost()
 }
 
 // bound returns a context that ends with ctx and with the right, in which case its cause is the error.
