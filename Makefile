@@ -65,7 +65,7 @@ build: ## build every program under cmd into bin/
 	$(GO_BUILD) -o bin/ ./cmd/...
 
 # The services: what runs in a cluster.
-SERVICES := watcher processor webhook ui
+SERVICES := watcher processor webhook ui sharder
 ARCH ?= $(shell go env GOARCH)
 TAG ?= dev
 # So that the same commit gives the same images.
