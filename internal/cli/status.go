@@ -167,28 +167,38 @@ func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) 
 			s.Restored = append(s.Restored, restoration{n.Name, n.RestoredAt})
 		}
 	}
-	s.Unwell = s.judge(survey.MissingNamespaces)
+	s.Unwell = s.judge(survey)
 	return s
 }
 
 // judge returns what is wrong, the worst first.
-func (s *status) judge(missingNamespaces []string) []string {
+func (s *status) judge(survey *inspect.Survey) []string {
 	unwell := []string{}
-	for _, namespace := range missingNamespaces {
+	for _, namespace := range survey.MissingNamespaces {
 		unwell = append(unwell, fmt.Sprintf("namespace %s is missing", namespace))
 	}
-	for _, service := range inspect.Services {
-		if !s.hasReady(service) {
-			unwell = append(unwell, "no ready "+service)
-		}
-	}
-	if s.asksWebhooks && !s.hasReady(inspect.WebhookService) {
-		unwell = append(unwell, "no ready webhook for MutatingWebhookConfiguration "+inspect.WebhookConfiguration)
+	if survey.ReplicasUnknown != nil {
+		unwell = append(unwell, fmt.Sprintf("it is unknown which replicas are ready: %v", survey.ReplicasUnknown))
+	} else {
+		unwell = append(unwell, s.missingServices()...)
 	}
 	if len(s.Stuck) > 0 {
 		unwell = append(unwell, output.Count(len(s.Stuck), "thing")+" stuck")
 	}
 	return unwell
+}
+
+// missingServices returns which services have no replica that is ready.
+func (s *status) missingServices() (missing []string) {
+	for _, service := range inspect.Services {
+		if !s.hasReady(service) {
+			missing = append(missing, "no ready "+service)
+		}
+	}
+	if s.asksWebhooks && !s.hasReady(inspect.WebhookService) {
+		missing = append(missing, "no ready webhook for MutatingWebhookConfiguration "+inspect.WebhookConfiguration)
+	}
+	return missing
 }
 
 func (s *status) hasReady(service string) bool {

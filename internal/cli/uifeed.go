@@ -21,13 +21,6 @@ import (
 	"nodekeeper.dev/internal/ui"
 )
 
-// The names that the page has for what the command watches.
-const (
-	watchedNodes    = "nodes"
-	watchedReplicas = "replicas"
-	watchedRings    = "rings"
-)
-
 // feed feeds the page by watches until ctx ends. Users may lack the rights for the replicas or the
 // rings: then the page says so, and shows the rest.
 func (p *plugin) feed(ctx context.Context, c *cluster, feed *ui.Feed) error {
@@ -38,7 +31,7 @@ func (p *plugin) feed(ctx context.Context, c *cluster, feed *ui.Feed) error {
 	known := sync.OnceFunc(func() { close(replicasKnown) })
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		failed := func(err error) { known(); problem(watchedReplicas)(err) }
+		failed := func(err error) { known(); problem(ui.WatchedReplicas)(withAdvice(err)) }
 		options := cache.Options{
 			Scheme: scheme.Scheme, Mapper: c.mapper, DefaultNamespaces: map[string]cache.Config{c.MembershipNamespace: {}},
 		}
@@ -47,7 +40,7 @@ func (p *plugin) feed(ctx context.Context, c *cluster, feed *ui.Feed) error {
 	group.Go(func() error {
 		failed := func(err error) {
 			if !apierrors.IsNotFound(err) { // else there is no sharder
-				problem(watchedRings)(err)
+				problem(ui.WatchedRings)(err)
 			}
 		}
 		rings := runtime.NewScheme()
@@ -62,7 +55,7 @@ func (p *plugin) feed(ctx context.Context, c *cluster, feed *ui.Feed) error {
 			node:        func(ch change[*metav1.PartialObjectMetadata]) { feed.Node(ch.before, ch.after, ch.isInitial) },
 			record:      func(ch change[*corev1.ConfigMap]) { feed.Record(ch.before, ch.after, ch.isInitial) },
 			transaction: func(ch change[*corev1.ConfigMap]) { feed.Transaction(ch.before, ch.after, ch.isInitial) },
-			failed:      problem(watchedNodes),
+			failed:      problem(ui.WatchedNodes),
 			synced: func() {
 				select {
 				case <-replicasKnown:

@@ -15,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/inspect"
@@ -205,6 +207,40 @@ func TestReplicasShareTheNodes(t *testing.T) {
 	f.Lease(second, nil)
 	f.Tick(later)
 	assert.NotContains(t, f.entries("replica"), "processor/p-2")
+}
+
+// TestReplicasAreUnknownWhileTheirWatchIsBroken: nobody is called silent whom the page may not see.
+func TestReplicasAreUnknownWhileTheirWatchIsBroken(t *testing.T) {
+	t.Parallel()
+	f, now := newFed(t), time.Now()
+	f.Node(nil, nodeOf("node-1", "a", "7", nil), true)
+	l := leaseOf("processor", "p-1", now)
+	f.Lease(nil, l)
+	f.Synced(now)
+	require.Len(t, f.entries("replica"), 1)
+	last := func() *inspect.Survey { return f.surveys[len(f.surveys)-1] }
+
+	denied := apierrors.NewForbidden(schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, "", errors.New("may not watch"))
+	f.Problem("replicas", fmt.Errorf("asking: %w", denied), now)
+	f.Tick(now)
+	require.ErrorIs(t, last().ReplicasUnknown, denied)
+	assert.Empty(t, last().Replicas)
+	assert.Empty(t, f.entries("replica"))
+	f.Lease(l, leaseOf("processor", "p-1", now)) // by the right to list, before the next watch is refused
+	f.Tick(now.Add(time.Second))
+	require.ErrorIs(t, last().ReplicasUnknown, denied)
+	f.Tick(now.Add(2 * time.Minute)) // somebody gave the right
+	require.NoError(t, last().ReplicasUnknown)
+	assert.Len(t, last().Replicas, 1)
+	assert.Len(t, f.entries("replica"), 1)
+
+	f.Problem("replicas", errors.New("connection reset by peer"), now)
+	f.Tick(now)
+	require.Error(t, last().ReplicasUnknown)
+	f.Lease(l, leaseOf("processor", "p-1", now))
+	assert.Empty(t, f.entries("problem"), "another watch works")
+	f.Tick(now)
+	require.NoError(t, last().ReplicasUnknown)
 }
 
 func TestFlowCountsWhatComesAndGoes(t *testing.T) {

@@ -430,7 +430,8 @@ function showRings() {
       name: m.name, share: m.sharePercent, state: m.state, isBad: m.state === 'dead' || m.state === 'orphaned', amount: count(m.slots, 'slot'),
     }))));
   }
-  $('rings').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, replicas.text)] : []), ...(parts.length ? parts : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')]), ...(rings ? [h('p', { class: 'note' }, 'The rings of the sharder are not shown: ' + rings.text)] : []));
+  const none = replicas || parts.length ? [] : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')];
+  $('rings').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, 'The replicas are not shown: ' + replicas.text)] : []), ...none, ...parts, ...(rings ? [h('p', { class: 'note' }, 'The rings of the sharder are not shown: ' + rings.text)] : []));
 }
 
 function showMeta() {
