@@ -14,9 +14,11 @@ import (
 type Happening struct {
 	// What is one of the constants below.
 	What string `json:"what"`
-	// Node is the name of the node, or of the object that is malformed.
+	// Node is the name of the node. It is "" if something is malformed and does not say of which node it is.
 	Node string `json:"node"`
-	Text string `json:"text"`
+	// Object is the name of the ConfigMap that is malformed.
+	Object string `json:"object,omitempty"`
+	Text   string `json:"text"`
 }
 
 // The kinds of what happens to a node.
@@ -41,7 +43,8 @@ func TransactionHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	}
 	pending, err := queue.Parse(after)
 	if err != nil {
-		return Happening{IsMalformed, after.Name, err.Error()}, true
+		m := Malformed{Object: after, Reason: err}
+		return Happening{What: IsMalformed, Node: m.Node(), Object: after.Name, Text: err.Error()}, true
 	}
 	return happened(Recorded, pending.Node, "%s at version %s, %s", pending.Type, pending.Revision, countLabels(len(pending.Labels))), true
 }
@@ -59,7 +62,7 @@ func RecordHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	}
 	saved := ParseSaved(after)
 	if saved.Unreadable != nil {
-		return Happening{IsMalformed, after.Name, saved.Unreadable.Error()}, true
+		return Happening{What: IsMalformed, Node: after.Name, Object: after.Name, Text: saved.Unreadable.Error()}, true
 	}
 	return happened(IsSaved, after.Name, "%s, version %s", countLabels(len(saved.Record.Labels)), saved.Record.Revision), true
 }

@@ -64,6 +64,7 @@ type nodeRow struct {
 }
 
 type transactionRow struct {
+	// Node is "" if it is no transaction and does not say of which node it is.
 	Node    string    `json:"node"`
 	Type    string    `json:"type"`
 	Version string    `json:"version"`
@@ -231,11 +232,12 @@ func (f *Feed) Transaction(before, after *corev1.ConfigMap, isInitial bool) {
 		f.flow.applied++
 		return
 	}
-	row := transactionRow{Node: name, Created: after.CreationTimestamp.Time}
+	row := transactionRow{Created: after.CreationTimestamp.Time}
 	t, err := queue.Parse(after)
 	if err != nil {
-		f.malformed[name] = inspect.Malformed{Object: after, Reason: err}
-		row.Problem = shortened(err.Error())
+		m := inspect.Malformed{Object: after, Reason: err}
+		f.malformed[name] = m
+		row.Node, row.Problem = m.Node(), shortened(err.Error())
 	} else {
 		f.pending[name] = t
 		f.board.AddPending(t.Node, 1)

@@ -150,6 +150,39 @@ func TestFeedBoundsWhatOthersWrite(t *testing.T) {
 	assert.Less(t, len(f.entries("meta")["health"]["stuck"].([]any)[0].(map[string]any)["reason"].(string)), 400)
 }
 
+// TestFeedSaysOfWhichNodeIsWhatIsMalformed, as far as it is known.
+func TestFeedSaysOfWhichNodeIsWhatIsMalformed(t *testing.T) {
+	t.Parallel()
+	f := newFed(t)
+	good := transactionOf(txn.Updated, nodeOf("node-1", "a", "7", nil))
+	bad := func(change func(cm *corev1.ConfigMap)) *corev1.ConfigMap {
+		cm := good.DeepCopy()
+		change(cm)
+		return cm
+	}
+	for i, tc := range []struct {
+		cm   *corev1.ConfigMap
+		node string
+	}{
+		{bad(func(cm *corev1.ConfigMap) { delete(cm.Data, "type") }), "node-1"},
+		{bad(func(cm *corev1.ConfigMap) { cm.Name = "node-1" }), "node-1"},
+		{bad(func(cm *corev1.ConfigMap) { delete(cm.Annotations, "nodekeeper.dev/node") }), ""},
+		{bad(func(cm *corev1.ConfigMap) { cm.Annotations["nodekeeper.dev/node"] = "node-2" }), ""},
+		{bad(func(cm *corev1.ConfigMap) { cm.Name, cm.Annotations["nodekeeper.dev/node"] = "x", "No node" }), ""},
+	} {
+		f.Transaction(nil, tc.cm, false)
+		h := f.entries("happening")[strconv.Itoa(i)]
+		assert.Equal(t, "malformed", h["what"])
+		assert.Equal(t, tc.node, h["node"])
+		assert.Equal(t, tc.cm.Name, h["object"])
+		assert.Equal(t, tc.node, f.entries("transaction")[tc.cm.Name]["node"])
+	}
+	unreadable := recordOf(nodeOf("node-3", "a", "7", nil))
+	unreadable.Data["labels_restored"] = "first"
+	f.Record(nil, unreadable, false)
+	assert.Equal(t, "node-3", f.entries("happening")["5"]["node"])
+}
+
 func TestFeedMatchesLabels(t *testing.T) {
 	t.Parallel()
 	f := newFed(t)
