@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/queue"
 )
@@ -46,7 +47,7 @@ func TransactionHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 		m := Malformed{Object: after, Reason: err}
 		return Happening{What: IsMalformed, Node: m.Node(), Object: after.Name, Text: err.Error()}, true
 	}
-	return happened(Recorded, pending.Node, "%s at version %s, %s", pending.Type, pending.Revision, countLabels(len(pending.Labels))), true
+	return happened(Recorded, pending.Node, "%s at version %s, %s", pending.Type, pending.Revision, amount.Of(len(pending.Labels), "label")), true
 }
 
 // RecordHappened returns what the change of a record shows; nil stands for one that is not there.
@@ -64,7 +65,7 @@ func RecordHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	if saved.Unreadable != nil {
 		return Happening{What: IsMalformed, Node: after.Name, Object: after.Name, Text: saved.Unreadable.Error()}, true
 	}
-	return happened(IsSaved, after.Name, "%s, version %s", countLabels(len(saved.Record.Labels)), saved.Record.Revision), true
+	return happened(IsSaved, after.Name, "%s, version %s", amount.Of(len(saved.Record.Labels), "label"), saved.Record.Revision), true
 }
 
 // NodeHappened returns what the change of a Node shows; nil stands for one that is not there.
@@ -76,7 +77,7 @@ func NodeHappened(before, after *metav1.PartialObjectMetadata) (Happening, bool)
 	if marker == "" || marker == labels.Pending || before != nil && before.UID == after.UID && before.Labels[labels.Marker] == marker {
 		return Happening{}, false
 	}
-	return happened(IsRestored, after.Name, "%s, from version %s", countLabels(len(after.Labels)-1), marker), true
+	return happened(IsRestored, after.Name, "%s, from version %s", amount.Of(len(after.Labels)-1, "label"), marker), true
 }
 
 // saves reports whether a ConfigMap, nil if there is none, is a record, readable or not. A floor
@@ -85,11 +86,4 @@ func saves(cm *corev1.ConfigMap) bool { return cm != nil && ParseSaved(cm).Floor
 
 func happened(what, node, format string, args ...any) Happening {
 	return Happening{What: what, Node: node, Text: fmt.Sprintf(format, args...)}
-}
-
-func countLabels(n int) string {
-	if n == 1 {
-		return "1 label"
-	}
-	return fmt.Sprintf("%d labels", n)
 }
