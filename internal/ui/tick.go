@@ -52,8 +52,8 @@ type flowRow struct {
 	Applied  []int `json:"applied"`
 }
 
-// Run looks at what changes by itself, until ctx ends.
-func (f *Feed) Run(ctx context.Context) {
+// Run looks at what changes by itself, until ctx ends, which is no error.
+func (f *Feed) Run(ctx context.Context) error {
 	ticker := time.NewTicker(tickPeriod)
 	defer ticker.Stop()
 	for ticks := 0; ; ticks++ {
@@ -64,7 +64,7 @@ func (f *Feed) Run(ctx context.Context) {
 			}
 			f.Tick(now)
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }
