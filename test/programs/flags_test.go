@@ -66,8 +66,8 @@ func TestReferenceHasTheFlagsWithTheirDefaults(t *testing.T) {
 		}
 		table.WriteString(strings.Join(cells, "|") + "\n")
 	}
-	for name, programs := range has {
-		for program := range programs {
+	for name, left := range has {
+		for program := range left {
 			assert.Fail(t, "a flag is not on the page", "%s --%s", program, name)
 		}
 	}
