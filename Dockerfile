@@ -1,5 +1,5 @@
 # docker build --target watcher --build-arg VERSION="$(git describe --tags --always --dirty)" --build-arg COMMIT="$(git rev-parse HEAD)" -t nodekeeper-watcher:dev .
-# and the same for the processor, the webhook and the ui. Without Docker: make images.
+# and the same for the processor, the webhook, the ui and the sharder. Without Docker: make images.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
@@ -12,7 +12,7 @@ ARG TARGETOS TARGETARCH
 # As in the Makefile.
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
     -ldflags "-s -w -X nodekeeper.dev/internal/version.Version=$VERSION -X nodekeeper.dev/internal/version.commit=$COMMIT" \
-    -o /out/ ./cmd/watcher ./cmd/processor ./cmd/webhook ./cmd/ui
+    -o /out/ ./cmd/watcher ./cmd/processor ./cmd/webhook ./cmd/ui ./cmd/sharder
 
 # Nothing but the program: it is static, and the cluster gives the API server's certificate to the pod.
 FROM scratch AS image
@@ -44,3 +44,8 @@ FROM image AS ui
 LABEL org.opencontainers.image.title=nodekeeper-ui
 COPY --from=build /out/ui /ui
 ENTRYPOINT ["/ui"]
+
+FROM image AS sharder
+LABEL org.opencontainers.image.title=nodekeeper-sharder
+COPY --from=build /out/sharder /sharder
+ENTRYPOINT ["/sharder"]

@@ -65,7 +65,7 @@ build: ## build every program under cmd into bin/
 	$(GO_BUILD) -o bin/ ./cmd/...
 
 # The services: what runs in a cluster.
-SERVICES := watcher processor webhook ui
+SERVICES := watcher processor webhook ui sharder
 ARCH ?= $(shell go env GOARCH)
 TAG ?= dev
 # So that the same commit gives the same images.
@@ -281,8 +281,8 @@ docs: ## make docs/cli from the commands of the plugin and their recorded sessio
 	$(call hack,clidocs)
 
 .PHONY: reference
-reference: build controlplane ## write what the pages of reference have from the code: metrics, events, rights, alerts, the sharder (make test checks it)
-	go test -count=1 ./internal/reasons ./internal/sharder/ring ./internal/sharder/assignment ./cmd/sharder ./test/reference ./test/deploy \
+reference: build controlplane ## write what the pages of reference have from the code: defaults of flags, metrics, events, rights, alerts, the sharder (make test checks it)
+	go test -count=1 ./internal/reasons ./internal/sharder/ring ./internal/sharder/assignment ./cmd/sharder ./test/reference ./test/programs ./test/deploy \
 		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
 
 .PHONY: docs-check
@@ -314,9 +314,15 @@ generate-check: ## check that the CRD and the deep copies are fresh
 tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
+# In the order in which CI runs them. picture-check looks at what the demo has printed.
+CHECKS := demo picture-check tidy-check generate-check docs-check site-check prose workflows-check lint vulncheck monitoring browser-test
+.PHONY: checks
+checks: ## print the targets that make verify runs before the tests
+	@printf '%s\n' $(CHECKS)
+
 .PHONY: verify
-verify: tidy-check generate-check docs-check site-check prose workflows-check lint monitoring ## what has to pass before a change lands: tidy-check, generate-check, docs-check, site-check, prose, workflows-check, lint, monitoring, test RACE=yes
-	@$(MAKE) --no-print-directory test RACE=yes
+verify: ## what has to pass before a change lands: the checks that CI runs (make checks), and test RACE=yes; needs a C compiler, kubectl, and Chromium or root on a Debian or Ubuntu
+	@for check in $(CHECKS) "test RACE=yes"; do $(MAKE) --no-print-directory $$check; done
 
 .PHONY: clean
 clean: ## remove what was built

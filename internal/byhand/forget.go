@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/records"
@@ -21,7 +22,7 @@ func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper list shows what is", name)
 	case len(n.Pending) > 0 && !ignorePending:
 		return fmt.Errorf("node %q has %s, whose effect would be lost: wait until nothing is pending (kubectl nodekeeper show %s), or give --ignore-pending",
-			name, count(len(n.Pending), "pending transaction"), name)
+			name, amount.Of(len(n.Pending), "pending transaction"), name)
 	}
 	return nil
 }

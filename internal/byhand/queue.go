@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
@@ -112,7 +113,7 @@ func DescribeDiscard(ctx context.Context, c *inspect.Cluster, cm *corev1.ConfigM
 			if decisions[i].Action == preserve.Save {
 				written = decisions[i].Record.Labels
 			}
-			return fmt.Sprintf("it would %s %s: %s", decisions[i].Action, count(len(written), "label"), decisions[i].Reason), nil
+			return fmt.Sprintf("it would %s %s: %s", decisions[i].Action, amount.Of(len(written), "label"), decisions[i].Reason), nil
 		}
 	}
 	return "it is applied just now", nil

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
@@ -164,7 +165,7 @@ func (h *Requests) Wait(ctx context.Context, requests []Request) error {
 	if err == nil && !applied {
 		slices.Sort(left)
 		return fmt.Errorf("%s not applied after %s (%s): they stay in the queue and are applied later; kubectl nodekeeper show %s says what they wait for",
-			count(len(left), "transaction"), h.Timeout, Abbreviate(left), left[0])
+			amount.Of(len(left), "transaction"), h.Timeout, Abbreviate(left), left[0])
 	}
 	return err
 }
@@ -201,14 +202,6 @@ func Abbreviate(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
-}
-
-// count returns a number of things, as in "1 label" and "2 labels".
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // poll asks until it is done, which it returns, or the time is over. A look that has begun is not

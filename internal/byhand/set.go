@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -72,14 +73,14 @@ func (e *Edit) settled(ctx context.Context, name string) (n *inspect.Node, err e
 		case n.Saved.Unreadable != nil:
 			return false, fmt.Errorf("the record of node %q: %w: correct it, or forget it", name, n.Saved.Unreadable)
 		}
-		e.Progress("Waiting for the processors: %s of node %s left", count(len(n.Pending), "transaction"), name)
+		e.Progress("Waiting for the processors: %s of node %s left", amount.Of(len(n.Pending), "transaction"), name)
 		return len(n.Pending) == 0, e.hurry(ctx, n)
 	})
 	switch {
 	case err != nil:
 		return nil, err
 	case !settled:
-		return nil, fmt.Errorf("node %q has %s still, after %s: kubectl nodekeeper show %s says what they wait for", name, count(len(n.Pending), "pending transaction"), e.Timeout, name)
+		return nil, fmt.Errorf("node %q has %s still, after %s: kubectl nodekeeper show %s says what they wait for", name, amount.Of(len(n.Pending), "pending transaction"), e.Timeout, name)
 	case n.Saved.Record == nil:
 		return nil, fmt.Errorf("nothing is saved of node %q: only what is saved can be changed", name)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/byhand"
-	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/queue"
 )
 
@@ -74,7 +74,7 @@ func (p *plugin) discard(ctx context.Context, o *discardOptions, args []string) 
 		_, _ = fmt.Fprintf(p.ErrOut, "%s: %s\n", byhand.ShortName(all[i]), loss)
 	}
 	if !o.dryRun.Dry() {
-		if err := p.confirmed(o.yes, "Remove "+output.Count(len(all), "transaction")+"?"); err != nil {
+		if err := p.confirmed(o.yes, "Remove "+amount.Of(len(all), "transaction")+"?"); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
@@ -90,7 +91,7 @@ func (e *explained) summarize(n *inspect.Node) string {
 	case e.Problem != "":
 		return "The record cannot be read, so nothing is saved or restored: correct it, or forget the node."
 	case e.State == inspect.Away:
-		return fmt.Sprintf("There is no Node of this name. When one is created, it gets %s.", output.Count(len(n.Saved.Record.Labels), "label"))
+		return fmt.Sprintf("There is no Node of this name. When one is created, it gets %s.", amount.Of(len(n.Saved.Record.Labels), "label"))
 	case e.State == inspect.Restoring && len(n.Pending) == 0:
 		return "The node has not got its saved labels, and no transaction is pending that puts them back: kubectl nodekeeper restore " + n.Name
 	case e.State == inspect.Restoring:

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
@@ -63,7 +64,7 @@ func (p *plugin) export(ctx context.Context, args []string) error {
 		}
 		n++
 		if !output.IsTerminal(p.Out) {
-			shown.Show("Exported %s", output.Count(n, "record"))
+			shown.Show("Exported %s", amount.Of(n, "record"))
 		}
 		return printer.PrintObj(byhand.Exported(cm, uid), p.Out)
 	})

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/byhand"
-	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 )
 
@@ -78,7 +78,7 @@ func (p *plugin) forget(ctx context.Context, o *forgetOptions, args []string) er
 		_, _ = fmt.Fprintf(p.ErrOut, "%s: %s\n", name, describeLoss(nodes[name]))
 	}
 	if !o.dryRun.Dry() {
-		if err := p.confirmed(o.yes, "Remove "+output.Count(len(names), "record")+"?"); err != nil {
+		if err := p.confirmed(o.yes, "Remove "+amount.Of(len(names), "record")+"?"); err != nil {
 			return err
 		}
 	}
@@ -97,9 +97,9 @@ func (p *plugin) forget(ctx context.Context, o *forgetOptions, args []string) er
 func describeLoss(n *inspect.Node) string {
 	switch n.State() {
 	case inspect.Away:
-		return output.Count(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is away"
+		return amount.Of(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is away"
 	case inspect.Restoring:
-		return output.Count(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is there, and has not got them back"
+		return amount.Of(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is there, and has not got them back"
 	case inspect.Unreadable:
 		return "its record cannot be read, and will be removed as it is"
 	case inspect.Live, inspect.NeverSeen:

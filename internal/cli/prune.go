@@ -12,6 +12,7 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/cli/output"
 )
@@ -64,14 +65,14 @@ func (p *plugin) prune(ctx context.Context, o *pruneOptions) error {
 	now := time.Now()
 	found := byhand.Prunable(survey, time.Duration(o.olderThan), now)
 	for _, s := range found {
-		_, _ = fmt.Fprintf(p.ErrOut, "%s: away for %s, %s\n", s.Name, output.AgeOf(s.AwaySince, now), output.Count(s.Labels, "saved label"))
+		_, _ = fmt.Fprintf(p.ErrOut, "%s: away for %s, %s\n", s.Name, output.AgeOf(s.AwaySince, now), amount.Of(s.Labels, "saved label"))
 	}
 	if len(found) == 0 {
 		_, _ = fmt.Fprintf(p.ErrOut, "No node has been away for longer than %s.\n", &o.olderThan)
 		return nil
 	}
 	if !o.dryRun.Dry() {
-		if err := p.confirmed(o.yes, "Remove "+output.Count(len(found), "record")+"?"); err != nil {
+		if err := p.confirmed(o.yes, "Remove "+amount.Of(len(found), "record")+"?"); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
@@ -161,7 +162,7 @@ func (h *requesting) report(ctx context.Context, p *plugin, requests []byhand.Re
 		case requests[i].Decision.Action == preserve.Nothing && !isSaved(&requests[i], n):
 			_, _ = fmt.Fprintf(p.Out, "node/%s not %s: %s\n", name, h.Done, h.why(&requests[i]))
 		default:
-			_, _ = fmt.Fprintf(p.Out, "node/%s %s: %s, version %s\n", name, h.Done, output.Count(len(n.Saved.Record.Labels), "label"), n.Saved.Record.Revision)
+			_, _ = fmt.Fprintf(p.Out, "node/%s %s: %s, version %s\n", name, h.Done, amount.Of(len(n.Saved.Record.Labels), "label"), n.Saved.Record.Revision)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
@@ -301,7 +302,7 @@ func (s *shownNode) writePending(w io.Writer, now time.Time) {
 		line("Pending", "nothing")
 		return
 	}
-	line("Pending", "%s", output.Count(len(s.Pending), "transaction"))
+	line("Pending", "%s", amount.Of(len(s.Pending), "transaction"))
 	for _, t := range s.Pending {
 		_, _ = fmt.Fprintf(w, "  %s at version %s, %s ago\n    will %s: %s\n", t.Type, t.Version, output.AgeOf(t.Created, now), t.willDo(), t.Reason)
 	}

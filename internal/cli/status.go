@@ -13,6 +13,7 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/byhand"
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/inspect"
@@ -167,28 +168,38 @@ func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) 
 			s.Restored = append(s.Restored, restoration{n.Name, n.RestoredAt})
 		}
 	}
-	s.Unwell = s.judge(survey.MissingNamespaces)
+	s.Unwell = s.judge(survey)
 	return s
 }
 
 // judge returns what is wrong, the worst first.
-func (s *status) judge(missingNamespaces []string) []string {
+func (s *status) judge(survey *inspect.Survey) []string {
 	unwell := []string{}
-	for _, namespace := range missingNamespaces {
+	for _, namespace := range survey.MissingNamespaces {
 		unwell = append(unwell, fmt.Sprintf("namespace %s is missing", namespace))
 	}
+	if survey.ReplicasUnknown != nil {
+		unwell = append(unwell, fmt.Sprintf("it is unknown which replicas are ready: %v", survey.ReplicasUnknown))
+	} else {
+		unwell = append(unwell, s.missingServices()...)
+	}
+	if len(s.Stuck) > 0 {
+		unwell = append(unwell, amount.Of(len(s.Stuck), "thing")+" stuck")
+	}
+	return unwell
+}
+
+// missingServices returns which services have no replica that is ready.
+func (s *status) missingServices() (missing []string) {
 	for _, service := range inspect.Services {
 		if !s.hasReady(service) {
-			unwell = append(unwell, "no ready "+service)
+			missing = append(missing, "no ready "+service)
 		}
 	}
 	if s.asksWebhooks && !s.hasReady(inspect.WebhookService) {
-		unwell = append(unwell, "no ready webhook for MutatingWebhookConfiguration "+inspect.WebhookConfiguration)
+		missing = append(missing, "no ready webhook for MutatingWebhookConfiguration "+inspect.WebhookConfiguration)
 	}
-	if len(s.Stuck) > 0 {
-		unwell = append(unwell, output.Count(len(s.Stuck), "thing")+" stuck")
-	}
-	return unwell
+	return missing
 }
 
 func (s *status) hasReady(service string) bool {
@@ -260,7 +271,7 @@ func (s *status) write(w io.Writer, now time.Time, wide bool) {
 	line("Records", "%d", s.Records)
 	pending := "nothing"
 	if s.Pending.Oldest != nil {
-		pending = fmt.Sprintf("%s of %s, the oldest for %s (%s)", output.Count(s.Pending.Transactions, "transaction"), output.Count(s.Pending.Nodes, "node"),
+		pending = fmt.Sprintf("%s of %s, the oldest for %s (%s)", amount.Of(s.Pending.Transactions, "transaction"), amount.Of(s.Pending.Nodes, "node"),
 			output.AgeOf(s.Pending.Oldest, now), s.Pending.OldestNode)
 	}
 	line("Pending", "%s", pending)
@@ -275,7 +286,7 @@ func (s *status) write(w io.Writer, now time.Time, wide bool) {
 		line("Stuck", "nothing")
 		return
 	}
-	line("Stuck", "%s", output.Count(len(s.Stuck), "thing"))
+	line("Stuck", "%s", amount.Of(len(s.Stuck), "thing"))
 	for _, one := range s.Stuck[:min(len(s.Stuck), shownStuck)] {
 		_, _ = fmt.Fprintf(w, "  %s: %s\n    %s\n", one.Name, one.Reason, one.Advice)
 	}
@@ -304,7 +315,7 @@ func (s *status) describeReplicas() string {
 		}
 		texts[i] = "no " + service
 		if all[service] > 0 {
-			texts[i] = fmt.Sprintf("%d of %s %s", ready[service], output.Count(all[service], service), are)
+			texts[i] = fmt.Sprintf("%d of %s %s", ready[service], amount.Of(all[service], service), are)
 		}
 	}
 	return strings.Join(texts, ", ")
@@ -315,7 +326,7 @@ func (s *status) describeLocks() string {
 	case len(s.Locks) == 0:
 		return output.None
 	case len(s.Locks) > 1:
-		return fmt.Sprintf("%s, the first %s by %s", output.Count(len(s.Locks), "node"), s.Locks[0].Node, s.Locks[0].Holder)
+		return fmt.Sprintf("%s, the first %s by %s", amount.Of(len(s.Locks), "node"), s.Locks[0].Node, s.Locks[0].Holder)
 	}
 	return s.Locks[0].Node + " by " + s.Locks[0].Holder
 }

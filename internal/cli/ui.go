@@ -74,7 +74,7 @@ func (p *plugin) ui(ctx context.Context, port uint16) error {
 	_, _ = fmt.Fprintf(p.Out, "The page is at %s\n", page.Link(host))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(ctx, listener, page) })
-	group.Go(func() error { feed.Run(ctx); return nil })
+	group.Go(func() error { return feed.Run(ctx) })
 	group.Go(func() error { return p.feed(ctx, c, feed) })
 	return group.Wait() //nolint:wrapcheck // each says what failed
 }

@@ -21,48 +21,20 @@ import (
 	"nodekeeper.dev/internal/ui"
 )
 
-// The names that the page has for what the command watches.
-const (
-	watchedNodes    = "nodes"
-	watchedReplicas = "replicas"
-	watchedRings    = "rings"
-)
-
 // feed feeds the page by watches until ctx ends. Users may lack the rights for the replicas or the
 // rings: then the page says so, and shows the rest.
 func (p *plugin) feed(ctx context.Context, c *cluster, feed *ui.Feed) error {
-	problem := func(what string) func(error) {
-		return func(err error) { feed.Problem(what, err, time.Now()) }
-	}
 	replicasKnown := make(chan struct{}) // or known to stay unknown
 	known := sync.OnceFunc(func() { close(replicasKnown) })
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		failed := func(err error) { known(); problem(watchedReplicas)(err) }
-		options := cache.Options{
-			Scheme: scheme.Scheme, Mapper: c.mapper, DefaultNamespaces: map[string]cache.Config{c.MembershipNamespace: {}},
-		}
-		return followKind(ctx, c, options, failed, known, &coordinationv1.Lease{}, func(ch change[*coordinationv1.Lease]) { feed.Lease(ch.before, ch.after) })
-	})
-	group.Go(func() error {
-		failed := func(err error) {
-			if !apierrors.IsNotFound(err) { // else there is no sharder
-				problem(watchedRings)(err)
-			}
-		}
-		rings := runtime.NewScheme()
-		if err := v1alpha1.AddToScheme(rings); err != nil {
-			return fmt.Errorf("registering types: %w", err)
-		}
-		options := cache.Options{Scheme: rings, Mapper: newRingMapper()}
-		return followKind(ctx, c, options, failed, nil, &v1alpha1.ClusterRing{}, func(ch change[*v1alpha1.ClusterRing]) { feed.Ring(ch.before, ch.after) })
-	})
+	group.Go(func() error { return feedReplicas(ctx, c, feed, known) })
+	group.Go(func() error { return feedRings(ctx, c, feed) })
 	group.Go(func() error {
 		return p.follow(ctx, c, followed{
 			node:        func(ch change[*metav1.PartialObjectMetadata]) { feed.Node(ch.before, ch.after, ch.isInitial) },
 			record:      func(ch change[*corev1.ConfigMap]) { feed.Record(ch.before, ch.after, ch.isInitial) },
 			transaction: func(ch change[*corev1.ConfigMap]) { feed.Transaction(ch.before, ch.after, ch.isInitial) },
-			failed:      problem(watchedNodes),
+			failed:      func(err error) { feed.Problem(ui.WatchedNodes, err, time.Now()) },
 			synced: func() {
 				select {
 				case <-replicasKnown:
@@ -75,21 +47,58 @@ func (p *plugin) feed(ctx context.Context, c *cluster, feed *ui.Feed) error {
 	return group.Wait() //nolint:wrapcheck // each says what failed
 }
 
-// followKind watches the objects of a kind until ctx ends. It calls synced when all that were there at the
-// start were handled, and failed whenever the watch breaks, unless they are nil.
-func followKind[O client.Object](ctx context.Context, c *cluster, options cache.Options, failed func(error), synced func(), kind O, do func(change[O])) error {
-	options.DefaultWatchErrorHandler = func(_ context.Context, _ *toolscache.Reflector, err error) { failed(err) }
-	informers, err := cache.New(c.config, options)
+// feedReplicas calls known when the replicas are known, or known to stay unknown for now.
+func feedReplicas(ctx context.Context, c *cluster, feed *ui.Feed, known func()) error {
+	return followKind(ctx, c, followedKind[*coordinationv1.Lease]{
+		kind: &coordinationv1.Lease{},
+		options: cache.Options{
+			Scheme: scheme.Scheme, Mapper: c.mapper, DefaultNamespaces: map[string]cache.Config{c.MembershipNamespace: {}},
+		},
+		do:     func(ch change[*coordinationv1.Lease]) { feed.Lease(ch.before, ch.after) },
+		synced: known,
+		failed: func(err error) { known(); feed.Problem(ui.WatchedReplicas, withAdvice(err), time.Now()) },
+	})
+}
+
+func feedRings(ctx context.Context, c *cluster, feed *ui.Feed) error {
+	rings := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(rings); err != nil {
+		return fmt.Errorf("registering types: %w", err)
+	}
+	return followKind(ctx, c, followedKind[*v1alpha1.ClusterRing]{
+		kind:    &v1alpha1.ClusterRing{},
+		options: cache.Options{Scheme: rings, Mapper: newRingMapper()},
+		do:      func(ch change[*v1alpha1.ClusterRing]) { feed.Ring(ch.before, ch.after) },
+		failed: func(err error) {
+			if !apierrors.IsNotFound(err) { // else there is no sharder
+				feed.Problem(ui.WatchedRings, err, time.Now())
+			}
+		},
+	})
+}
+
+// followedKind is what is watched of a kind, and what becomes of it: synced and failed are as in [followed],
+// but failed is not nil.
+type followedKind[O client.Object] struct {
+	kind    O
+	options cache.Options
+	do      func(change[O])
+	synced  func()
+	failed  func(error)
+}
+
+// followKind watches the objects of a kind until ctx ends.
+func followKind[O client.Object](ctx context.Context, c *cluster, watched followedKind[O]) error {
+	watched.options.DefaultWatchErrorHandler = func(_ context.Context, _ *toolscache.Reflector, err error) { watched.failed(err) }
+	informers, err := cache.New(c.config, watched.options)
 	if err != nil {
 		return fmt.Errorf("watching: %w", err)
 	}
 	f := &follower{informers: informers, one: make(chan struct{}, 1)}
-	if err := handle(ctx, f, kind, do); err != nil {
+	if err := handle(ctx, f, watched.kind, watched.do); err != nil {
 		return err
 	}
-	if synced != nil {
-		go f.waitForSync(ctx, synced)
-	}
+	go f.waitForSync(ctx, watched.synced)
 	if err := informers.Start(ctx); err != nil {
 		return fmt.Errorf("watching: %w", err)
 	}

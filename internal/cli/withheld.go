@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/cli/output"
 	"nodekeeper.dev/internal/identity"
 	"nodekeeper.dev/internal/inspect"
@@ -82,7 +83,7 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 func writeWithheld(w io.Writer, withheld []shownWithheld) {
 	line := output.Lines(w)
 	for _, held := range withheld {
-		line("Withheld", "%s: %s", output.Count(len(held.Labels), "label"), held.Reason)
+		line("Withheld", "%s: %s", amount.Of(len(held.Labels), "label"), held.Reason)
 		for _, key := range slices.Sorted(maps.Keys(held.Labels)) {
 			_, _ = fmt.Fprintf(w, "  %s=%s\n", key, held.Labels[key])
 		}

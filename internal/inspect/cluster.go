@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/nodes"
@@ -66,6 +67,17 @@ type Malformed struct {
 	Object *corev1.ConfigMap
 	// Reason says what is wrong with it; it wraps [txn.ErrMalformed].
 	Reason error
+}
+
+// Node returns the name of the node that it says it is of. It is "" if it does not say a name that a node
+// can have, or is named as a transaction of another one.
+func (m Malformed) Node() string {
+	node := txn.NodeOf(m.Object)
+	hash, _, isNamed := txn.SplitName(m.Object.Name)
+	if len(apivalidation.NameIsDNSSubdomain(node, false)) > 0 || isNamed && hash != txn.NodeHash(node) {
+		return ""
+	}
+	return node
 }
 
 // Transactions returns what is in the queues of all nodes: the node that waits longest first, its

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/amount"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/queue"
 )
@@ -14,23 +15,25 @@ import (
 type Happening struct {
 	// What is one of the constants below.
 	What string `json:"what"`
-	// Node is the name of the node, or of the object that is malformed.
+	// Node is the name of the node. It is "" if something is malformed and does not say of which node it is.
 	Node string `json:"node"`
-	Text string `json:"text"`
+	// Object is the name of the ConfigMap that is malformed.
+	Object string `json:"object,omitempty"`
+	Text   string `json:"text"`
 }
 
 // The kinds of what happens to a node.
 const (
-	// Recorded: an event of a node is in the queue.
-	Recorded = "recorded"
-	// IsMalformed: something of nodekeeper's cannot be read.
-	IsMalformed = "malformed"
-	// IsSaved: the labels of a node are on record.
-	IsSaved = "saved"
-	// IsRestored: a node got its labels back.
-	IsRestored = "restored"
-	// Forgotten: the record of a node is removed.
-	Forgotten = "forgotten"
+	// EventRecorded: an event of the node is in the queue.
+	EventRecorded = "recorded"
+	// ObjectMalformed: something of nodekeeper's cannot be read.
+	ObjectMalformed = "malformed"
+	// LabelsSaved: the labels of the node are on record.
+	LabelsSaved = "saved"
+	// LabelsRestored: the node got its labels back.
+	LabelsRestored = "restored"
+	// RecordForgotten: the record of the node is removed.
+	RecordForgotten = "forgotten"
 )
 
 // TransactionHappened returns what the change of a transaction shows; nil stands for one that is not
@@ -41,9 +44,10 @@ func TransactionHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	}
 	pending, err := queue.Parse(after)
 	if err != nil {
-		return Happening{IsMalformed, after.Name, err.Error()}, true
+		m := Malformed{Object: after, Reason: err}
+		return Happening{What: ObjectMalformed, Node: m.Node(), Object: after.Name, Text: err.Error()}, true
 	}
-	return happened(Recorded, pending.Node, "%s at version %s, %s", pending.Type, pending.Revision, countLabels(len(pending.Labels))), true
+	return happened(EventRecorded, pending.Node, "%s at version %s, %s", pending.Type, pending.Revision, amount.Of(len(pending.Labels), "label")), true
 }
 
 // RecordHappened returns what the change of a record shows; nil stands for one that is not there.
@@ -53,15 +57,15 @@ func RecordHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 		if !saves(before) { // it was forgotten before
 			return Happening{}, false
 		}
-		return happened(Forgotten, before.Name, "its record is removed"), true
+		return happened(RecordForgotten, before.Name, "its record is removed"), true
 	case before != nil && before.Data[labels.Marker] == after.Data[labels.Marker]:
 		return Happening{}, false
 	}
 	saved := ParseSaved(after)
 	if saved.Unreadable != nil {
-		return Happening{IsMalformed, after.Name, saved.Unreadable.Error()}, true
+		return Happening{What: ObjectMalformed, Node: after.Name, Object: after.Name, Text: saved.Unreadable.Error()}, true
 	}
-	return happened(IsSaved, after.Name, "%s, version %s", countLabels(len(saved.Record.Labels)), saved.Record.Revision), true
+	return happened(LabelsSaved, after.Name, "%s, version %s", amount.Of(len(saved.Record.Labels), "label"), saved.Record.Revision), true
 }
 
 // NodeHappened returns what the change of a Node shows; nil stands for one that is not there.
@@ -73,7 +77,7 @@ func NodeHappened(before, after *metav1.PartialObjectMetadata) (Happening, bool)
 	if marker == "" || marker == labels.Pending || before != nil && before.UID == after.UID && before.Labels[labels.Marker] == marker {
 		return Happening{}, false
 	}
-	return happened(IsRestored, after.Name, "%s, from version %s", countLabels(len(after.Labels)-1), marker), true
+	return happened(LabelsRestored, after.Name, "%s, from version %s", amount.Of(len(after.Labels)-1, "label"), marker), true
 }
 
 // saves reports whether a ConfigMap, nil if there is none, is a record, readable or not. A floor
@@ -82,11 +86,4 @@ func saves(cm *corev1.ConfigMap) bool { return cm != nil && ParseSaved(cm).Floor
 
 func happened(what, node, format string, args ...any) Happening {
 	return Happening{What: what, Node: node, Text: fmt.Sprintf(format, args...)}
-}
-
-func countLabels(n int) string {
-	if n == 1 {
-		return "1 label"
-	}
-	return fmt.Sprintf("%d labels", n)
 }

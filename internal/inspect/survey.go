@@ -29,7 +29,10 @@ type Survey struct {
 	Pending   []Pending
 	Malformed []Malformed
 	Replicas  []Replica
-	Locks     []Lock
+	// ReplicasUnknown is why Replicas says nothing: they could not be read. It is nil if they were. A
+	// [Cluster.Survey] that cannot read them is an error instead.
+	ReplicasUnknown error
+	Locks           []Lock
 	// MissingNamespaces are those of transactions, records and members that are not there, or
 	// are being deleted.
 	MissingNamespaces []string

@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
 
@@ -28,6 +29,13 @@ const (
 	kindRing        = "ring"        // ringview.Ring, by name
 	kindProblem     = "problem"     // problemRow, by what cannot be watched
 	kindMeta        = "meta"        // clusterRow, Health and flowRow, by the keys below
+)
+
+// What is watched, as [Feed.Problem] and the page name it.
+const (
+	WatchedNodes    = "nodes" // with their records and transactions
+	WatchedReplicas = "replicas"
+	WatchedRings    = "rings"
 )
 
 // The keys of kindMeta.
@@ -56,6 +64,7 @@ type nodeRow struct {
 }
 
 type transactionRow struct {
+	// Node is "" if it is no transaction and does not say of which node it is.
 	Node    string    `json:"node"`
 	Type    string    `json:"type"`
 	Version string    `json:"version"`
@@ -113,12 +122,18 @@ type Feed struct {
 	pending    map[string]inspect.Pending // by the name of the ConfigMap
 	malformed  map[string]inspect.Malformed
 	leases     map[string]*coordinationv1.Lease
-	problems   map[string]time.Time
+	problems   map[string]problem // by what is watched
 	happenings int
 	replicas   map[string]bool // those that are noted, by their keys
 	flow       flow
 	// stale reports whether the health and the shares may be others than those that were last noted.
 	stale bool
+}
+
+// problem is why a watch broke the last time, and when.
+type problem struct {
+	err error
+	at  time.Time
 }
 
 // known is what a feed keeps of a node besides its summary.
@@ -136,7 +151,7 @@ func NewFeed(journal *Journal, cluster string, judge func(*inspect.Survey) Healt
 	f := &Feed{
 		journal: journal, judge: judge, cluster: clusterRow{Name: cluster}, board: inspect.NewBoard(apilabels.Everything()),
 		nodes: map[string]known{}, pending: map[string]inspect.Pending{}, malformed: map[string]inspect.Malformed{},
-		leases: map[string]*coordinationv1.Lease{}, problems: map[string]time.Time{},
+		leases: map[string]*coordinationv1.Lease{}, problems: map[string]problem{},
 	}
 	f.put(kindMeta, metaCluster, f.cluster)
 	return f
@@ -217,11 +232,12 @@ func (f *Feed) Transaction(before, after *corev1.ConfigMap, isInitial bool) {
 		f.flow.applied++
 		return
 	}
-	row := transactionRow{Node: name, Created: after.CreationTimestamp.Time}
+	row := transactionRow{Created: after.CreationTimestamp.Time}
 	t, err := queue.Parse(after)
 	if err != nil {
-		f.malformed[name] = inspect.Malformed{Object: after, Reason: err}
-		row.Problem = shortened(err.Error())
+		m := inspect.Malformed{Object: after, Reason: err}
+		f.malformed[name] = m
+		row.Node, row.Problem = m.Node(), shortened(err.Error())
 	} else {
 		f.pending[name] = t
 		f.board.AddPending(t.Node, 1)
@@ -246,6 +262,10 @@ func (f *Feed) Lease(before, after *coordinationv1.Lease) {
 		f.leases[after.Name] = after
 	}
 	f.stale = true
+	// Who may list and not watch gets all of them before each watch that is refused.
+	if p, ok := f.problems[WatchedReplicas]; ok && !apierrors.IsForbidden(p.err) {
+		f.solvedLocked(WatchedReplicas)
+	}
 }
 
 // Ring notes the change of a ring of the sharder: nil stands for one that is not there.
@@ -257,12 +277,21 @@ func (f *Feed) Ring(before, after *v1alpha1.ClusterRing) {
 	f.put(kindRing, after.Name, ringview.Describe(after))
 }
 
-// Problem notes that a watch broke, and what it watches.
+// Problem notes that a watch broke, and what it watches: one of the constants. While the watch of the
+// replicas is broken, their Leases say nothing of who is ready.
 func (f *Feed) Problem(what string, err error, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.problems[what] = now
+	f.problems[what] = problem{err, now}
+	f.stale = true
 	f.put(kindProblem, what, problemRow{Text: shortened(err.Error())})
+}
+
+// solvedLocked notes that a watch works again.
+func (f *Feed) solvedLocked(what string) {
+	delete(f.problems, what)
+	f.stale = true
+	f.journal.Remove(kindProblem, what)
 }
 
 // Matching implements a part of [Source]: the names of the nodes whose labels match, or whose saved

@@ -15,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/inspect"
@@ -148,6 +150,39 @@ func TestFeedBoundsWhatOthersWrite(t *testing.T) {
 	assert.Less(t, len(f.entries("meta")["health"]["stuck"].([]any)[0].(map[string]any)["reason"].(string)), 400)
 }
 
+// TestFeedSaysOfWhichNodeIsWhatIsMalformed, as far as it is known.
+func TestFeedSaysOfWhichNodeIsWhatIsMalformed(t *testing.T) {
+	t.Parallel()
+	f := newFed(t)
+	good := transactionOf(txn.Updated, nodeOf("node-1", "a", "7", nil))
+	bad := func(change func(cm *corev1.ConfigMap)) *corev1.ConfigMap {
+		cm := good.DeepCopy()
+		change(cm)
+		return cm
+	}
+	for i, tc := range []struct {
+		cm   *corev1.ConfigMap
+		node string
+	}{
+		{bad(func(cm *corev1.ConfigMap) { delete(cm.Data, "type") }), "node-1"},
+		{bad(func(cm *corev1.ConfigMap) { cm.Name = "node-1" }), "node-1"},
+		{bad(func(cm *corev1.ConfigMap) { delete(cm.Annotations, "nodekeeper.dev/node") }), ""},
+		{bad(func(cm *corev1.ConfigMap) { cm.Annotations["nodekeeper.dev/node"] = "node-2" }), ""},
+		{bad(func(cm *corev1.ConfigMap) { cm.Name, cm.Annotations["nodekeeper.dev/node"] = "x", "No node" }), ""},
+	} {
+		f.Transaction(nil, tc.cm, false)
+		h := f.entries("happening")[strconv.Itoa(i)]
+		assert.Equal(t, "malformed", h["what"])
+		assert.Equal(t, tc.node, h["node"])
+		assert.Equal(t, tc.cm.Name, h["object"])
+		assert.Equal(t, tc.node, f.entries("transaction")[tc.cm.Name]["node"])
+	}
+	unreadable := recordOf(nodeOf("node-3", "a", "7", nil))
+	unreadable.Data["labels_restored"] = "first"
+	f.Record(nil, unreadable, false)
+	assert.Equal(t, "node-3", f.entries("happening")["5"]["node"])
+}
+
 func TestFeedMatchesLabels(t *testing.T) {
 	t.Parallel()
 	f := newFed(t)
@@ -205,6 +240,40 @@ func TestReplicasShareTheNodes(t *testing.T) {
 	f.Lease(second, nil)
 	f.Tick(later)
 	assert.NotContains(t, f.entries("replica"), "processor/p-2")
+}
+
+// TestReplicasAreUnknownWhileTheirWatchIsBroken: nobody is called silent whom the page may not see.
+func TestReplicasAreUnknownWhileTheirWatchIsBroken(t *testing.T) {
+	t.Parallel()
+	f, now := newFed(t), time.Now()
+	f.Node(nil, nodeOf("node-1", "a", "7", nil), true)
+	l := leaseOf("processor", "p-1", now)
+	f.Lease(nil, l)
+	f.Synced(now)
+	require.Len(t, f.entries("replica"), 1)
+	last := func() *inspect.Survey { return f.surveys[len(f.surveys)-1] }
+
+	denied := apierrors.NewForbidden(schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, "", errors.New("may not watch"))
+	f.Problem("replicas", fmt.Errorf("asking: %w", denied), now)
+	f.Tick(now)
+	require.ErrorIs(t, last().ReplicasUnknown, denied)
+	assert.Empty(t, last().Replicas)
+	assert.Empty(t, f.entries("replica"))
+	f.Lease(l, leaseOf("processor", "p-1", now)) // by the right to list, before the next watch is refused
+	f.Tick(now.Add(time.Second))
+	require.ErrorIs(t, last().ReplicasUnknown, denied)
+	f.Tick(now.Add(2 * time.Minute)) // somebody gave the right
+	require.NoError(t, last().ReplicasUnknown)
+	assert.Len(t, last().Replicas, 1)
+	assert.Len(t, f.entries("replica"), 1)
+
+	f.Problem("replicas", errors.New("connection reset by peer"), now)
+	f.Tick(now)
+	require.Error(t, last().ReplicasUnknown)
+	f.Lease(l, leaseOf("processor", "p-1", now))
+	assert.Empty(t, f.entries("problem"), "another watch works")
+	f.Tick(now)
+	require.NoError(t, last().ReplicasUnknown)
 }
 
 func TestFlowCountsWhatComesAndGoes(t *testing.T) {

@@ -135,7 +135,9 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 // another site led here, the browser keeps a strict cookie back until a page of this site asks.
 func (s *Server) goOn(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write([]byte(`<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>nodekeeper</title>`))
+	// Without an icon of its own, browsers ask for /favicon.ico now and then, which there is not.
+	_, _ = w.Write([]byte(`<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>nodekeeper</title>` +
+		`<link rel="icon" href="/icon.svg" type="image/svg+xml">`))
 }
 
 // secure sets the headers that every answer has.

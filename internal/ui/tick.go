@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
 	"nodekeeper.dev/internal/inspect"
 )
 
@@ -50,8 +52,8 @@ type flowRow struct {
 	Applied  []int `json:"applied"`
 }
 
-// Run looks at what changes by itself, until ctx ends.
-func (f *Feed) Run(ctx context.Context) {
+// Run looks at what changes by itself, until ctx ends, which is no error.
+func (f *Feed) Run(ctx context.Context) error {
 	ticker := time.NewTicker(tickPeriod)
 	defer ticker.Stop()
 	for ticks := 0; ; ticks++ {
@@ -62,7 +64,7 @@ func (f *Feed) Run(ctx context.Context) {
 			}
 			f.Tick(now)
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }
@@ -79,10 +81,9 @@ func (f *Feed) Tick(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.flowLocked(now)
-	for what, at := range f.problems {
-		if now.Sub(at) > problemLifetime {
-			delete(f.problems, what)
-			f.journal.Remove(kindProblem, what)
+	for what, p := range f.problems {
+		if now.Sub(p.at) > problemLifetime {
+			f.solvedLocked(what)
 		}
 	}
 	if !f.stale || !f.cluster.Synced {
@@ -94,7 +95,12 @@ func (f *Feed) Tick(now time.Time) {
 		survey.Malformed = append(survey.Malformed, f.malformed[name])
 	}
 	survey.Pending = slices.SortedFunc(maps.Values(f.pending), func(a, b inspect.Pending) int { return a.Created.Compare(b.Created) })
-	leases := slices.Collect(maps.Values(f.leases))
+	var leases []*coordinationv1.Lease
+	if p, isBroken := f.problems[WatchedReplicas]; isBroken {
+		survey.ReplicasUnknown = p.err
+	} else {
+		leases = slices.Collect(maps.Values(f.leases))
+	}
 	survey.Replicas = inspect.ReplicasOf(leases, now)
 	f.replicasLocked(survey, inspect.ServersOf(leases, now))
 	health := f.judge(survey)

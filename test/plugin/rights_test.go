@@ -1,16 +1,12 @@
 package plugin_test
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
-	"net/http"
-	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -111,45 +107,6 @@ func (e *env) watchOnce() {
 		require.NoError(e.t, cmd.Wait(), out.String())
 		assert.NotContains(e.t, out.String(), "forbidden")
 	}
-}
-
-// readPage opens the page, which shows the nodes, the records and the replicas, and all of one node.
-func (e *env) readPage() {
-	e.t.Helper()
-	out := &lineBuffer{}
-	cmd := e.command(e.t.Context(), "kubectl", "nodekeeper", "ui")
-	cmd.Stdout, cmd.Stderr = out, out
-	require.NoError(e.t, cmd.Start())
-	e.eventually(func(c *assert.CollectT) { assert.Contains(c, out.String(), "Watching") }, "%s", out)
-	jar, err := cookiejar.New(nil)
-	require.NoError(e.t, err)
-	browser := &http.Client{Jar: jar}
-	get := func(address string) io.ReadCloser {
-		r, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, address, nil)
-		require.NoError(e.t, err)
-		answer, err := browser.Do(r)
-		require.NoError(e.t, err)
-		e.t.Cleanup(func() { assert.NoError(e.t, answer.Body.Close()) })
-		require.Equal(e.t, http.StatusOK, answer.StatusCode)
-		return answer.Body
-	}
-	link := linkPattern.FindString(out.String())
-	get(link)
-	origin, _, _ := strings.Cut(link, "?")
-	detail, err := io.ReadAll(get(origin + "api/node?name=node-1"))
-	require.NoError(e.t, err)
-	assert.Contains(e.t, string(detail), "changed after the labels were saved")
-	assert.NotContains(e.t, string(detail), "rights")
-	lines := bufio.NewReader(get(origin + "api/events"))
-	for read := ""; !strings.Contains(read, `"service":"processor"`) || !strings.Contains(read, `"key":"node-1"`); {
-		line, err := lines.ReadString('\n')
-		require.NoError(e.t, err, read)
-		read += line
-		require.NotContains(e.t, read, `"kind":"problem","key":"nodes"`)
-		require.NotContains(e.t, read, `"kind":"problem","key":"replicas"`)
-	}
-	require.NoError(e.t, cmd.Process.Signal(os.Interrupt))
-	require.NoError(e.t, cmd.Wait(), out.String())
 }
 
 // install applies the manifests of a directory.

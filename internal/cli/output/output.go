@@ -180,11 +180,3 @@ func OrNone(text string) string {
 	}
 	return text
 }
-
-// Count returns a number of things, as in "1 label" and "2 labels".
-func Count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}

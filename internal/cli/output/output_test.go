@@ -64,8 +64,6 @@ func TestCellsOfTables(t *testing.T) {
 	assert.Equal(t, "45d", output.AgeOf(&metav1.Time{Time: now.AddDate(0, 0, -45)}, now))
 	assert.Equal(t, "-", output.OrNone(""))
 	assert.Equal(t, "x", output.OrNone("x"))
-	assert.Equal(t, "1 label", output.Count(1, "label"))
-	assert.Equal(t, "0 labels", output.Count(0, "label"))
 }
 
 func TestChangesAreInTheOrderOfTheirKeys(t *testing.T) {

@@ -354,17 +354,24 @@ function keyed(parent, items, keyOf, make, update) {
   }
 }
 
-function nodeLink(name) {
-  return h('button', { type: 'button', class: 'link', title: name, onclick: () => { moveTo(name); open(name); } }, name);
+// nodeLink names a node, or something malformed, which may be of a node that is not there or not say of which it is.
+function nodeLink(name, malformed) {
+  if (malformed && !world.node.has(name)) return h('span', { class: 'unlinked', title: malformed }, malformed);
+  return h('button', { type: 'button', class: 'link', title: malformed || name, onclick: () => { moveTo(name); open(name); } }, name);
+}
+// relink makes a link of the name of something malformed whose node is there by now.
+function relink(item, name, malformed) {
+  const text = item.querySelector('.unlinked');
+  if (text && world.node.has(name)) text.replaceWith(nodeLink(name, malformed));
 }
 
 $('queue').dataset.fades = 'true';
 function showQueue() {
   const all = [...world.transaction].sort((a, b) => at(a[1].created) - at(b[1].created) || names.compare(a[1].node, b[1].node) || a[1].version - b[1].version);
   setText($('queue-count'), all.length ? count(all.length, 'transaction') : 'nothing is pending');
-  keyed($('queue'), all.slice(0, shownTransactions), ([key]) => key, ([, t]) => h('li', { class: isReady ? 'new' : '' },
-    h('span', { class: 'tag ' + (t.problem ? 'malformed' : t.type) }, t.problem ? 'malformed' : t.type), nodeLink(t.node),
-    h('span', { class: 'text' }, t.problem || `version ${t.version}, ${count(t.labels, 'label')}`), h('time', { datetime: t.created, title: t.created }, age(t.created))));
+  keyed($('queue'), all.slice(0, shownTransactions), ([key]) => key, ([key, t]) => h('li', { class: isReady ? 'new' : '' },
+    h('span', { class: 'tag ' + (t.problem ? 'malformed' : t.type) }, t.problem ? 'malformed' : t.type), nodeLink(t.node, t.problem && key),
+    h('span', { class: 'text' }, t.problem || `version ${t.version}, ${count(t.labels, 'label')}`), h('time', { datetime: t.created, title: t.created }, age(t.created))), (item, [key, t]) => relink(item, t.node, key));
   const more = all.length - shownTransactions;
   setText($('queue-more'), more > 0 ? `and ${count(more, 'more transaction')}` : '');
 }
@@ -393,7 +400,7 @@ function showHappenings() {
   let all = [...world.happening].sort((a, b) => b[0] - a[0]);
   if (wantedWhats.size) all = all.filter(([, e]) => wantedWhats.has(e.what));
   keyed($('happenings'), all, ([key]) => key, ([, e]) => h('li', { class: isReady ? 'new' : '' },
-    h('time', { datetime: e.at, title: e.at }, clock.format(new Date(e.at))), h('span', { class: 'tag ' + e.what }, e.what), nodeLink(e.node), h('span', { class: 'text', title: e.text }, e.text)));
+    h('time', { datetime: e.at, title: e.at }, clock.format(new Date(e.at))), h('span', { class: 'tag ' + e.what }, e.what), nodeLink(e.node, e.object), h('span', { class: 'text', title: e.text }, e.text)), (item, [, e]) => relink(item, e.node, e.object));
 }
 
 // shares draws who has how much of something: a bar, and a line for each member.
@@ -430,7 +437,8 @@ function showRings() {
       name: m.name, share: m.sharePercent, state: m.state, isBad: m.state === 'dead' || m.state === 'orphaned', amount: count(m.slots, 'slot'),
     }))));
   }
-  $('rings').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, replicas.text)] : []), ...(parts.length ? parts : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')]), ...(rings ? [h('p', { class: 'note' }, 'The rings of the sharder are not shown: ' + rings.text)] : []));
+  const none = replicas || parts.length ? [] : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')];
+  $('rings').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, 'The replicas are not shown: ' + replicas.text)] : []), ...none, ...parts, ...(rings ? [h('p', { class: 'note' }, 'The rings of the sharder are not shown: ' + rings.text)] : []));
 }
 
 function showMeta() {

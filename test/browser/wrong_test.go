@@ -1,0 +1,51 @@
+package browser_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"nodekeeper.dev/internal/txn"
+)
+
+// TestPageSaysThatReplicasAreUnknown: it does not say that there are none.
+func TestPageSaysThatReplicasAreUnknown(t *testing.T) {
+	board := newBoard(t, 3)
+	b := newTab(t)
+	b.visit(board.url)
+	b.until(live)
+	rings := `document.querySelector('#rings').textContent`
+	b.until(`%s === 'No replica has a place on a ring.'`, rings)
+	board.feed.Problem("replicas", errors.New("you may not list leases"), time.Now())
+	b.until(`%s === 'The replicas are not shown: you may not list leases'`, rings)
+}
+
+// TestPageLinksWhatIsMalformedToItsNode, and nothing to a node that there is not.
+func TestPageLinksWhatIsMalformedToItsNode(t *testing.T) {
+	board := newBoard(t, 0)
+	b := newTab(t)
+	b.visit(board.url)
+	b.until(live)
+	n, _ := node(0, "r1")
+	known, gone := txn.Of(txn.Updated, n).ConfigMap(transactions), txn.Of(txn.Updated, n).ConfigMap(transactions)
+	known.Name, gone.Name = "of-a-node", "of-no-node"
+	delete(gone.Annotations, "nodekeeper.dev/node")
+	board.feed.Transaction(nil, known, false)
+	board.feed.Transaction(nil, gone, false)
+	for _, list := range []string{"#queue", "#happenings"} {
+		b.until(`document.querySelectorAll('%s .unlinked').length === 2`, list)
+	}
+	board.feed.Node(nil, n, false)
+	another := known.DeepCopy()
+	another.Name = "of-it-too"
+	board.feed.Transaction(nil, another, false)
+	for _, list := range []string{"#queue", "#happenings"} {
+		b.until(`document.querySelectorAll('%s .link').length === 2`, list)
+		assert.Equal(t, gone.Name, eval[string](b, `document.querySelector('%s .unlinked').textContent`, list))
+		assert.Equal(t, n.Name, eval[string](b, `document.querySelector('%s .link').textContent`, list))
+	}
+	b.exec(`document.querySelector('#queue .link').click()`)
+	b.until(`document.querySelector('#detail-body').textContent.includes('The node has its saved labels.')`)
+}

@@ -1,0 +1,299 @@
+package repository_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/yaml"
+
+	"nodekeeper.dev/internal/cli"
+	"nodekeeper.dev/test/programs"
+	"nodekeeper.dev/test/repository"
+)
+
+// unchecked are pages that name what there is not: in the past, in a plan, or because that is what they show.
+var unchecked = []string{"CHANGELOG.md", "docs/placement/design.md", "docs/cli/", "tools/"}
+
+// TestCommandsOnThePagesExist: what the pages tell people to type, and what they name in their text, fits this repository: targets and
+// variables of make, commands and flags of the plugin, flags of the programs, packages, tests, paths of manifests and values of the chart.
+// It runs nothing of it. What runs it is in docs/development.md.
+func TestCommandsOnThePagesExist(t *testing.T) {
+	o := newOurs(t)
+	out, err := exec.CommandContext(t.Context(), "git", "-C", o.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md").Output()
+	require.NoError(t, err)
+	checked := map[string]int{}
+	for page := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		if slices.ContainsFunc(unchecked, func(prefix string) bool { return strings.HasPrefix(page, prefix) }) {
+			continue
+		}
+		for _, c := range commandsOn(t, filepath.Join(o.root, page)) {
+			kind, problem := o.check(c)
+			checked[kind]++
+			assert.Empty(t, problem, "%s:%d: %s", page, c.line, strings.Join(c.words, " "))
+		}
+	}
+	delete(checked, "")
+	t.Logf("checked: %v", checked)
+	for _, kind := range []string{"make", "plugin", "manifests", "program", "go", "path", "helm", "value"} {
+		assert.Greater(t, checked[kind], 5, kind)
+	}
+}
+
+// ours is what there is in this repository.
+type ours struct {
+	t              *testing.T
+	root, makefile string
+	values         map[string]any // of the chart
+	flags          map[string][]string
+}
+
+func newOurs(t *testing.T) *ours {
+	t.Helper()
+	root, err := repository.Root()
+	require.NoError(t, err)
+	o := &ours{t: t, root: root, makefile: "", flags: map[string][]string{}}
+	o.makefile = o.read("Makefile")
+	require.NoError(t, yaml.Unmarshal([]byte(o.read("deploy", "chart", "nodekeeper", "values.yaml")), &o.values))
+	require.Contains(t, o.values, "watcher")
+	return o
+}
+
+func (o *ours) read(path ...string) string {
+	o.t.Helper()
+	content, err := os.ReadFile(filepath.Join(append([]string{o.root}, path...)...))
+	require.NoError(o.t, err)
+	return string(content)
+}
+
+func (o *ours) exists(path string) bool {
+	_, err := os.Stat(filepath.Join(o.root, path))
+	return err == nil
+}
+
+var (
+	programName = regexp.MustCompile(`^(?:bin/)?(watcher|processor|webhook|ui|sharder|example-checksum|kubectl-nodekeeper)$`)
+	// ourPath is a path that stands for itself in a text, without what a path of packages ends with. That of a value of the chart has dots.
+	ourPath  = regexp.MustCompile(`^((?:api|cmd|deploy|docs|hack|internal|placement|sharding|test|tools)/[\w./-]*?)(?:/?[.]{3}|[.]Test\w+)?$`)
+	ourValue = regexp.MustCompile(`^([a-z]\w*)(?:\.[a-z]\w*)*\.([a-z]\w*):?$`)
+)
+
+// check returns what kind of command it is, and what is wrong with it.
+func (o *ours) check(c typed) (kind, problem string) {
+	first, rest := c.words[0], c.words[1:]
+	program := programName.FindStringSubmatch(first)
+	switch {
+	case first == "make":
+		return "make", o.checkMake(rest)
+	case first == "kubectl" && len(rest) > 0 && rest[0] == "nodekeeper":
+		return "plugin", checkPlugin(rest[1:], c.isNamed)
+	case first == "kubectl" && slices.ContainsFunc(rest, ofManifests.MatchString):
+		return "manifests", o.checkManifests(rest)
+	case first == "helm":
+		return "helm", o.checkHelm(rest)
+	case first == "go" && len(rest) > 1:
+		return "go", o.checkGo(rest)
+	case program != nil && len(rest) > 0 && strings.HasPrefix(rest[0], "-"):
+		return "program", o.checkProgram(program[1], rest)
+	case c.isNamed && len(rest) == 0 && ourPath.MatchString(first):
+		return "path", o.checkPath(ourPath.FindStringSubmatch(first)[1])
+	case c.isNamed && o.isValue(first):
+		return "value", o.checkValue(strings.TrimSuffix(first, ":"))
+	}
+	return "", ""
+}
+
+// checkMake checks targets, and variables that are set.
+func (o *ours) checkMake(words []string) string {
+	for _, word := range words {
+		name, _, isVariable := strings.Cut(word, "=")
+		quoted := regexp.QuoteMeta(name)
+		switch {
+		case strings.HasPrefix(word, "-"):
+		case isVariable && !regexp.MustCompile(`[$]\(`+quoted+`\)|,`+quoted+`\)|(?m:^`+quoted+` [?:]?=)`).MatchString(o.makefile):
+			return "the Makefile has no variable " + name
+		case !isVariable && !regexp.MustCompile(`(?m)^`+quoted+`:`).MatchString(o.makefile):
+			return "the Makefile has no target " + name
+		}
+	}
+	return ""
+}
+
+// checkPlugin has the plugin parse a command. One that is named in a text may lack arguments.
+func checkPlugin(words []string, isNamed bool) string {
+	cmd, rest, err := cli.NewCommand(genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: io.Discard, ErrOut: io.Discard}).Find(words)
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	if err == nil && (!isNamed || !cmd.HasParent()) { // the arguments of the root are those of no command
+		err = cmd.ValidateArgs(cmd.Flags().Args())
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// isByPeople reports whether a path is in a directory that the pages have people make.
+func isByPeople(path string) bool { return strings.HasPrefix(path+"/", "deploy/overlays/mine/") }
+
+// ofManifests is the flag of a file or a directory, or, by its first group, of what kustomize takes.
+var ofManifests = regexp.MustCompile(`^(?:-f|--filename|(-k|--kustomize))(?:=(.*))?$`)
+
+// checkManifests checks the paths of manifests. A file without a directory is one that people have.
+func (o *ours) checkManifests(words []string) string {
+	for i, word := range words {
+		found := ofManifests.FindStringSubmatch(word)
+		if found == nil {
+			continue
+		}
+		isDir, path := found[1] != "", found[2]
+		if path == "" && i+1 < len(words) {
+			path = words[i+1]
+		}
+		if strings.Contains(path, "://") || !strings.Contains(path, "/") || isByPeople(path) {
+			continue
+		}
+		if !o.exists(path) || isDir && !o.exists(path+"/kustomization.yaml") {
+			return "there are no manifests in " + path
+		}
+	}
+	return ""
+}
+
+// checkHelm checks values that are set, and files of values. The archive of a chart is unpacked into a directory of its name.
+func (o *ours) checkHelm(words []string) string {
+	for i, word := range words[:max(0, len(words)-1)] {
+		switch word {
+		case "--set", "--set-string", "--set-json":
+			for one := range strings.SplitSeq(words[i+1], ",") {
+				name, _, _ := strings.Cut(one, "=")
+				if problem := o.checkValue(name); problem != "" {
+					return problem
+				}
+			}
+		case "-f", "--values":
+			if name, isOfChart := strings.CutPrefix(words[i+1], "nodekeeper/"); isOfChart && !o.exists("deploy/chart/nodekeeper/"+name) {
+				return "the chart has no " + name
+			}
+		}
+	}
+	return ""
+}
+
+// isValue reports whether a text is a path in the values of the chart, by its first name.
+func (o *ours) isValue(text string) bool {
+	found := ourValue.FindStringSubmatch(text)
+	if found == nil {
+		return false
+	}
+	_, isThere := o.values[found[1]]
+	return isThere && !slices.Contains([]string{"yaml", "go", "log"}, found[2]) // else it is a file
+}
+
+func (o *ours) checkValue(path string) string {
+	var at any = o.values
+	for name := range strings.SplitSeq(path, ".") {
+		below, isMap := at.(map[string]any)
+		value, isThere := below[name]
+		if !isMap || !isThere {
+			return "the chart has no value " + path
+		}
+		at = value
+	}
+	return ""
+}
+
+func (o *ours) checkPath(path string) string {
+	if !o.exists(path) && !isByPeople(path) && filepath.Ext(path) != ".html" { // which is of the site
+		return "there is no " + path
+	}
+	return ""
+}
+
+// checkProgram compares flags with those in the help of a program.
+func (o *ours) checkProgram(program string, words []string) string {
+	switch program {
+	case "ui":
+		return checkPlugin(append([]string{"ui"}, words...), true)
+	case "kubectl-nodekeeper":
+		return checkPlugin(words, true)
+	}
+	if o.flags[program] == nil {
+		path, err := programs.Path(program)
+		require.NoError(o.t, err)
+		help, err := exec.CommandContext(o.t.Context(), path, "--help").CombinedOutput()
+		require.NoError(o.t, err)
+		for _, found := range ofHelp.FindAllSubmatch(help, -1) {
+			o.flags[program] = append(o.flags[program], string(found[1]))
+		}
+		o.flags[program] = append(o.flags[program], "help")
+	}
+	for _, word := range words {
+		if name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "="); strings.HasPrefix(word, "-") && !slices.Contains(o.flags[program], name) {
+			return program + " has no flag " + name
+		}
+	}
+	return ""
+}
+
+// ofHelp matches a flag in the help of a program.
+var ofHelp = regexp.MustCompile(`(?m)^ +-([a-z][a-z-]*)`)
+
+// TestWrongCommandsAreFound has one of each kind.
+func TestWrongCommandsAreFound(t *testing.T) {
+	o := newOurs(t)
+	for command, want := range map[string]string{
+		"make demo KEEP=1":                                   "",
+		"make dmeo":                                          "no target dmeo",
+		"make demo KEPT=1":                                   "no variable KEPT",
+		"kubectl nodekeeper show node-1 -o yaml":             "",
+		"kubectl nodekeeper shew node-1":                     "no command \"shew\"",
+		"kubectl nodekeeper show node-1 --outptu=yaml":       "unknown flag",
+		"kubectl nodekeeper status node-1":                   "node-1",
+		"kubectl nodekeeper status --stuck-after=soon":       "invalid",
+		"kubectl apply -k deploy/overlays/ha":                "",
+		"kubectl apply -k deploy/overlays/hi":                "no manifests in deploy/overlays/hi",
+		"kubectl apply -k deploy/gate":                       "no manifests in deploy/gate",
+		"kubectl delete --filename=deploy/gate/policies.yml": "no manifests in deploy/gate/policies.yml",
+		"kubectl apply -f ring.yaml":                         "",
+		"helm install x ./nodekeeper -f nodekeeper/values-ha.yaml --set watcher.replicas=3,image.tag=v1": "",
+		"helm install x ./nodekeeper -f nodekeeper/values-hi.yaml":                                       "no values-hi.yaml",
+		"helm upgrade x ./nodekeeper --set watcher.replica=3":                                            "no value watcher.replica",
+		"go run ./test/bench -nodes=1":                                                                   "",
+		"go run ./test/bench -knots=1":                                                                   "no flag knots",
+		"go run ./test/bank":                                                                             "no package test/bank",
+		"go -C hack test -count=1 ./demo":                                                                "",
+		"go -C hack test ./dome":                                                                         "no package hack/dome",
+		"go test -run=TestRootPasses -v ./test/repository":                                               "",
+		"go test ./test/repository -run TestRuutPasses":                                                  "no Test that matches TestRuutPasses",
+		"bin/watcher --record-updates=false":                                                             "",
+		"bin/watcher --workers=3":                                                                        "watcher has no flag workers",
+		"ui --context=x --port=8080":                                                                     "",
+	} {
+		t.Run(command, func(t *testing.T) {
+			kind, problem := o.check(typed{words: strings.Fields(command)})
+			assert.NotEmpty(t, kind)
+			if want == "" {
+				assert.Empty(t, problem)
+			} else {
+				assert.Contains(t, problem, want)
+			}
+		})
+	}
+	_, problem := o.check(typed{words: []string{"hack/krew"}, isNamed: true})
+	assert.Equal(t, "there is no hack/krew", problem)
+	_, problem = o.check(typed{words: []string{"kubectl", "nodekeeper", "iu"}, isNamed: true})
+	assert.Contains(t, problem, `no command "iu"`)
+	_, problem = o.check(typed{words: []string{"admission.gates"}, isNamed: true})
+	assert.Equal(t, "the chart has no value admission.gates", problem)
+}
