@@ -13,8 +13,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestEnding: node u1 has rack and pool, which its agents set. Node u2 has registered with pool, too, and a person has removed it
-// since.
+// TestEnding: node u1 has rack and pool, which its agents set. Node u2 has registered with pool,
+// too, and a person has removed it since.
 func TestEnding(t *testing.T) {
 	of := func(typ txn.Type, uid, rv, marker string, own set, machine labels.Keys) txn.Transaction {
 		return txn.Transaction{Type: typ, Node: "node-1", UID: types.UID(uid), Revision: revision.MustParse(rv), Marker: marker, Labels: own, Machine: machine}

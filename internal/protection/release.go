@@ -68,8 +68,8 @@ func (c *Controller) release(ctx context.Context, name string) error {
 	return fmt.Errorf("releasing node %q: %d conflicts in a row", name, maxConflicts)
 }
 
-// save stores what a watcher would record of the end of a node, and before it what [preserve.Ending]
-// says. A cache that shows a record may be behind its removal.
+// save stores what a watcher would record of the end of a node, and before it what
+// [preserve.Ending] says. A cache that shows a record may be behind its removal.
 func (c *Controller) save(ctx context.Context, end txn.Transaction, confirm func(context.Context, []txn.Transaction) error) error {
 	stored, err := c.Records.Cached(ctx, end.Node)
 	if err != nil {

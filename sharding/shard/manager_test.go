@@ -27,8 +27,8 @@ func (q *quiet) Start(ctx context.Context) error {
 	return nil
 }
 
-// TestEverythingEndsWithTheCauseThatTheLeaseWasLost: what runs in the manager learns why it ends, whichever of its contexts ends
-// first.
+// TestEverythingEndsWithTheCauseThatTheLeaseWasLost: what runs in the manager learns why it ends,
+// whichever of its contexts ends first.
 func TestEverythingEndsWithTheCauseThatTheLeaseWasLost(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -139,8 +139,8 @@ func (r *reconciler) work(ctx context.Context, req reconcile.Request) (reconcile
 	return r.call(ctx, req)
 }
 
-// enter lets a controller work on an object unless that is given away. The returned context ends when the
-// object is taken from this shard, and when leave is called.
+// enter lets a controller work on an object unless that is given away. The returned context ends
+// when the object is taken from this shard, and when leave is called.
 func (r *reconciler) enter(ctx context.Context, key client.ObjectKey) (_ context.Context, leave func(), isIn bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &work{end: cancel}

@@ -27,8 +27,8 @@ var (
 	shell = regexp.MustCompile("^```(sh|bash|console)?$")
 )
 
-// commandsOn returns the commands of a page: those in blocks of code, and those in the text. In a block with prompts ($) the other
-// lines are what the commands print.
+// commandsOn returns the commands of a page: those in blocks of code, and those in the text. In a
+// block with prompts ($) the other lines are what the commands print.
 func commandsOn(t *testing.T, path string) []typed {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -96,8 +96,9 @@ func inBlock(lines []string, number int) []typed {
 // before are words that stand before a command.
 var before = regexp.MustCompile(`^(sudo|env|exec|time|do|then|else|if|while|until|!|\{|[A-Za-z_]\w*=.*)$`)
 
-// simpleCommands splits a script into the simple commands that it has in a row, a pipe or a substitution, as words: without
-// comments, redirections, assignments and keywords. In double quotes it sees no substitution.
+// simpleCommands splits a script into the simple commands that it has in a row, a pipe or a
+// substitution, as words: without comments, redirections, assignments and keywords. In double
+// quotes it sees no substitution.
 func simpleCommands(script string) [][]string {
 	var all [][]string
 	for _, words := range split(script) {

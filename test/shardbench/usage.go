@@ -26,7 +26,8 @@ func (b *bench) used(when string) error {
 	return nil
 }
 
-// cpu is the CPU time of each process: the API server, etcd, the sharder, and this one, which has the shards and the clients.
+// cpu is the CPU time of each process: the API server, etcd, the sharder, and this one, which has
+// the shards and the clients.
 type cpu [4]time.Duration
 
 // spent returns the CPU times so far.

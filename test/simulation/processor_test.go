@@ -349,7 +349,8 @@ func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
 	return err == nil
 }
 
-// knownRecord returns the record in the cache, nil if there is none. To a mutant any record is one of the Node.
+// knownRecord returns the record in the cache, nil if there is none. To a mutant any record is one
+// of the Node.
 func (a *processorActor) knownRecord(n *metav1.PartialObjectMetadata) *record.Record {
 	if a.record == nil {
 		return nil

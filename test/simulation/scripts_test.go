@@ -93,8 +93,8 @@ func closesAgainInAGap(s *script) {
 	s.turns("P1", 10)
 }
 
-// endsBeforeTheNote: a processor puts labels back and crashes before it notes that. A person removes what the agents of the machine
-// had set, and the node is deleted.
+// endsBeforeTheNote: a processor puts labels back and crashes before it notes that. A person
+// removes what the agents of the machine had set, and the node is deleted.
 func endsBeforeTheNote(s *script) {
 	s.user(creates)
 	s.turns("P1", 2) // a watcher waits for those that protect nodes, too

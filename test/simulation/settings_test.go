@@ -175,7 +175,8 @@ func lateMachines(s *settings) {
 // protectedOnly is for what does not exist elsewhere.
 func protectedOnly(s *settings) { s.variant, s.unsafe = protected, false }
 
-// unnotedEnds is for what matters only where a node ends while its restore is not noted, and a person has removed what its agents said.
+// unnotedEnds is for what matters only where a node ends while its restore is not noted, and a
+// person has removed what its agents said.
 func unnotedEnds(s *settings) {
 	protectedOnly(s)
 	s.crash, s.newPace, s.lostPut, s.lateEdit, s.removals = 16, 4, 0, 0, 0

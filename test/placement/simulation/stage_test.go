@@ -163,7 +163,8 @@ func isCutOff(who int) step {
 	}
 }
 
-// isToldToEnd is for a process whose pod is deleted: its next turn stops the workers, and the one after that releases the Lease.
+// isToldToEnd is for a process whose pod is deleted: its next turn stops the workers, and the one
+// after that releases the Lease.
 func isToldToEnd(who int) step {
 	return func(s *stage) {
 		p := s.processes[who]
