@@ -34,8 +34,8 @@ func (m *sharded) Start(ctx context.Context) error {
 	if err := m.acknowledgeRest(); err != nil {
 		return err
 	}
-	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer stop(nil)
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	released := make(chan struct{})
@@ -52,7 +52,7 @@ func (m *sharded) Start(ctx context.Context) error {
 		case <-s.right.ended:
 		case <-keeping.Done():
 		}
-		stop(s.right.lost()) // the contexts of reconcilers may end by this before they end by the right
+		stop()
 	}()
 	go func() {
 		select {

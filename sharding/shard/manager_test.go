@@ -4,28 +4,18 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"nodekeeper.dev/api/sharding/v1alpha1"
 	"nodekeeper.dev/sharding/shardlease"
 )
-
-// quiet is a manager that does nothing until its context ends.
-type quiet struct {
-	manager.Manager
-
-	cause error // of the end of its context
-}
-
-func (q *quiet) Start(ctx context.Context) error {
-	<-ctx.Done()
-	q.cause = context.Cause(ctx)
-	return nil
-}
 
 // TestEverythingEndsWithTheCauseThatTheLeaseWasLost: what runs in the manager learns why it ends,
 // whichever of its contexts ends first.
@@ -40,24 +30,24 @@ func TestEverythingEndsWithTheCauseThatTheLeaseWasLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				since := func() time.Duration { return time.Since(began) }
-				s := &Shard{
-					right:  newRightBy(10*time.Second, since, since),
-					keeper: shardlease.NewKeeper(shardlease.Config{Client: fake.NewClientset().CoordinationV1(), Namespace: "ns", Name: "web-0"}),
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				q, ended := &quiet{}, make(chan error)
-				go func() { ended <- (&sharded{Manager: q, shard: s}).Start(ctx) }()
-				synctest.Wait()
+			s := &Shard{
+				config: &rest.Config{}, options: Options{Ring: "ring", Name: "web-0", LabelPrefix: v1alpha1.DefaultPrefix}, right: newRight(time.Hour),
+				keeper: shardlease.NewKeeper(shardlease.Config{Client: fake.NewClientset().CoordinationV1(), Namespace: "ns", Name: "web-0"}),
+			}
+			mgr, err := s.NewManager(manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var cause error
+			require.NoError(t, mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 				tc.end(s, cancel)
-				err := <-ended
-				assert.ErrorIs(t, q.cause, tc.want)
-				assert.Equal(t, errors.Is(tc.want, ErrLeaseLost), err != nil)
-				synctest.Wait()
-			})
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				return nil
+			})))
+			err = mgr.Start(ctx)
+			assert.ErrorIs(t, cause, tc.want)
+			assert.Equal(t, errors.Is(tc.want, ErrLeaseLost), err != nil)
 		})
 	}
 }

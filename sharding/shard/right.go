@@ -37,6 +37,10 @@ type right struct {
 	// and sinceStart but in tests.
 	clock, steady func() time.Duration
 
+	// onEnd is called before anybody learns that the right has ended, nil for nothing. Set it before the
+	// right can end.
+	onEnd func()
+
 	held         chan struct{} // closed by the first renewal
 	begun, ended chan struct{} // closed when it begins and ends
 	renewals     chan struct{} // tells that until has changed
@@ -104,6 +108,9 @@ func (r *right) end() {
 func (r *right) endLocked() {
 	if !r.isOver {
 		r.isOver = true
+		if r.onEnd != nil {
+			r.onEnd()
+		}
 		close(r.ended)
 	}
 }
@@ -120,14 +127,6 @@ func (r *right) isLost() bool {
 	defer r.mu.Unlock()
 	r.checkLocked()
 	return r.isOver
-}
-
-// lost returns ErrLeaseLost if the right is over by now.
-func (r *right) lost() error {
-	if r.isLost() {
-		return ErrLeaseLost
-	}
-	return nil
 }
 
 // left returns for how long the right lasts without another renewal.
@@ -166,7 +165,10 @@ func (r *right) await(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return r.lost()
+	if r.isLost() {
+		return ErrLeaseLost
+	}
+	return nil
 }
 
 // bound returns a context that ends with ctx and with the right, in which case its cause is the error.
