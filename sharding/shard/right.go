@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
 var (
@@ -86,6 +88,21 @@ func (r *right) renewed(sent time.Duration) (again bool) {
 	default:
 	}
 	return again
+}
+
+// under returns base with ErrLeaseLost as the cause when the right ends, for what runs in a manager,
+// which would end that without a cause. All its contexts end together. Call it before the right can end.
+func (r *right) under(base manager.BaseContextFunc) manager.BaseContextFunc {
+	all := sync.OnceValue(func() context.Context {
+		ctx := context.Background()
+		if base != nil {
+			ctx = base()
+		}
+		ctx, end := context.WithCancelCause(ctx)
+		r.onEnd = func() { end(ErrLeaseLost) }
+		return ctx
+	})
+	return all
 }
 
 // begin lets the shard act. Its Lease must have been renewed.

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -125,14 +124,7 @@ func (s *Shard) NewManager(o manager.Options) (manager.Manager, error) {
 	}
 	o.Cache.ByObject = byObject
 	o.NewClient = s.newClient(o.NewClient)
-	// The manager ends what runs in it without a cause, which a reconciler may see before that of the right.
-	base := context.Background()
-	if o.BaseContext != nil {
-		base = o.BaseContext()
-	}
-	all, endAll := context.WithCancelCause(base)
-	o.BaseContext = func() context.Context { return all }
-	s.right.onEnd = func() { endAll(ErrLeaseLost) }
+	o.BaseContext = s.right.under(o.BaseContext)
 	mgr, err := manager.New(s.config, o)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // nothing is added to it
