@@ -6,7 +6,7 @@ import (
 )
 
 // NotesEnding reports whether a record, nil if there is none, follows the incarnation that ends. If
-// it does not, [Ending] needs the transactions of the node that wait.
+// it does not, [Ending] needs all transactions of the node that wait.
 func NotesEnding(end txn.Transaction, r *record.Record) bool {
 	return r != nil && !r.Floor && isSourceOrRestored(*r, end.UID)
 }
@@ -16,30 +16,44 @@ func NotesEnding(end txn.Transaction, r *record.Record) bool {
 //
 // Unless the incarnation is known to have its labels, the transactions of earlier ones are applied
 // first: if there is no record, the first of them makes it. Its own are never applied before its
-// end: a restore, which may be refused, must not hold that up. But where the record does not note
-// the incarnation, only they say what its agents had set, and so what a person has removed since.
+// end: a restore, which may be refused, must not hold that up. But only they say what its agents
+// have set and withdrawn since the state that the record notes, and so what a person has removed.
 func Ending(end txn.Transaction, r *record.Record, waiting []txn.Transaction) []txn.Transaction {
-	if NotesEnding(end, r) {
-		return []txn.Transaction{end}
-	}
-	var first []txn.Transaction
-	var own *txn.Transaction
+	var first, own []txn.Transaction
 	for _, t := range waiting {
 		switch {
-		case !end.Revision.After(t.Revision):
-		case t.UID != end.UID:
+		case t.UID == end.UID && !t.Revision.After(end.Revision) && !isNotedIn(r, t):
+			own = append(own, t)
+		case t.UID != end.UID && end.Revision.After(t.Revision):
 			first = append(first, t)
-		case own == nil:
-			own = &t
-		default:
-			own = new(Merged(*own, t))
 		}
 	}
-	if own != nil {
-		end = Merged(*own, end)
+	if len(own) > 0 {
+		end = Merged(mergedAll(own), end)
 	}
 	if r != nil && Owned(*r, end.UID, end.Marker) {
 		first = nil
 	}
 	return append(first, end)
+}
+
+// isNotedIn reports whether a record, nil if there is none, shows the state of the incarnation that
+// a transaction records, or a later one.
+func isNotedIn(r *record.Record, t txn.Transaction) bool {
+	switch {
+	case r == nil || r.Floor:
+		return false
+	case t.UID == r.Restored.UID:
+		return !t.Revision.After(r.Restored.Revision)
+	}
+	return t.UID == r.Source && !t.Revision.After(r.Revision)
+}
+
+// mergedAll returns the last of some transactions with what all of them say, see [Merged].
+func mergedAll(all []txn.Transaction) txn.Transaction {
+	merged := all[0]
+	for _, t := range all[1:] {
+		merged = Merged(merged, t)
+	}
+	return merged
 }

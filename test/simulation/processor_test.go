@@ -337,12 +337,14 @@ func (a *processorActor) letGo() {
 func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
 	end, r := txn.EndSeen(n), a.knownRecord(n)
 	var waiting []txn.Transaction
+	queue := a.queue
 	if !preserve.NotesEnding(end, r) && !a.mutant.overtakesQueue {
 		a.pause()
-		for _, t := range a.world.queue {
-			if !a.mutant.ignoresOwn || t.UID != end.UID {
-				waiting = append(waiting, t.Transaction)
-			}
+		queue = a.world.queue
+	}
+	for _, t := range queue {
+		if !a.mutant.overtakesQueue && (!a.mutant.ignoresOwn || t.UID != end.UID) {
+			waiting = append(waiting, t.Transaction)
 		}
 	}
 	_, err := a.apply(preserve.Ending(end, r, waiting))
