@@ -121,6 +121,12 @@ func Applied(t txn.Transaction, r record.Record) bool {
 	if t.Type == txn.Added && (ComesGated(t) || r.Identity.UID != t.UID && HasRestricted(t.Labels, t.Machine)) {
 		return false
 	}
+	return shows(r, t)
+}
+
+// shows reports whether a record shows the state of the incarnation at the revision of a
+// transaction, or a later one.
+func shows(r record.Record, t txn.Transaction) bool {
 	switch t.UID {
 	case r.Restored.UID:
 		return !t.Revision.After(r.Restored.Revision)

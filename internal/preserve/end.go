@@ -8,7 +8,7 @@ import (
 )
 
 // NotesEnding reports whether a record, nil if there is none, follows the incarnation that ends. If
-// it does not, [Ending] needs the transactions of the node that wait.
+// it does not, [Ending] needs all transactions of the node that wait.
 func NotesEnding(end txn.Transaction, r *record.Record) bool {
 	return r != nil && !r.Floor && isSourceOrRestored(*r, end.UID)
 }
@@ -18,23 +18,19 @@ func NotesEnding(end txn.Transaction, r *record.Record) bool {
 //
 // Unless the incarnation is known to have its labels, the transactions of earlier ones are applied
 // first: if there is no record, the first of them makes it. Its own are never applied before its
-// end: a restore, which may be refused, must not hold that up. But where the record does not note
-// the incarnation, only they say what its agents had set, and so what a person has removed since.
+// end: a restore, which may be refused, must not hold that up. But only they say what its agents
+// have set and withdrawn since the state that the record notes, and so what a person has removed.
 func Ending(end txn.Transaction, r *record.Record, waiting []txn.Transaction) []txn.Transaction {
-	if NotesEnding(end, r) {
-		return []txn.Transaction{end}
-	}
 	var first, own []txn.Transaction
 	for _, t := range waiting {
 		switch {
-		case !end.Revision.After(t.Revision):
-		case t.UID != end.UID:
+		case t.UID != end.UID && end.Revision.After(t.Revision):
 			first = append(first, t)
-		default:
+		case t.UID == end.UID && !t.Revision.After(end.Revision) && (r == nil || r.Floor || !shows(*r, t)):
 			own = append(own, t)
 		}
 	}
-	if r != nil && Owned(*r, end.UID, end.Marker) && restoredSince(own, end.Marker) {
+	if NotesEnding(end, r) || r != nil && Owned(*r, end.UID, end.Marker) && restoredSince(own, end.Marker) {
 		first = nil
 	}
 	own = append(own, end)

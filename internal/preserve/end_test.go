@@ -1,9 +1,14 @@
 package preserve_test
 
 import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
@@ -32,6 +37,10 @@ func TestEnding(t *testing.T) {
 	saved := record.Record{Node: "node-1", Labels: with, Machine: "pool", Revision: revision.MustParse("5"), Source: "u1"}
 	noted := saved
 	noted.Restored = record.Restoration{UID: "u2", Revision: revision.MustParse("11")}
+	ofAgents := saved // as u2 registered it
+	ofAgents.Source, ofAgents.Revision = "u2", revision.MustParse("10")
+	last := withdrawn
+	last.Revision = revision.MustParse("20")
 	floor := preserve.Forgotten("node-1", nil, revision.MustParse("5"))
 	for name, tc := range map[string]struct {
 		end       txn.Transaction
@@ -42,6 +51,10 @@ func TestEnding(t *testing.T) {
 		withdrawn labels.Keys
 	}{
 		"the record notes it":             {end, &noted, []txn.Transaction{former, added}, nil, "", ""},
+		"noted, agents have withdrawn":    {end, &noted, []txn.Transaction{former, added, withdrawn}, nil, "", "pool"},
+		"and the record is of that":       {end, &ofAgents, []txn.Transaction{added, withdrawn}, nil, "", "pool"},
+		"by their last write":             {end, &ofAgents, []txn.Transaction{last}, nil, "", "pool"},
+		"not noted, by their last write":  {end, &saved, []txn.Transaction{added, last}, nil, "", "pool"},
 		"restored, not noted":             {end, &saved, []txn.Transaction{former, added}, nil, "pool", ""},
 		"restored, agents have withdrawn": {end, &saved, []txn.Transaction{added, withdrawn}, nil, "", "pool"},
 		"restored, nothing waits":         {end, &saved, nil, nil, "", ""},
@@ -64,4 +77,60 @@ func TestEnding(t *testing.T) {
 			assert.Equal(t, want, all[last])
 		})
 	}
+}
+
+// TestEndingIsAsGoodAsTheQueue: the end of a noted incarnation leaves the record that its waiting transactions would leave in their
+// order, whatever people and agents have done.
+func TestEndingIsAsGoodAsTheQueue(t *testing.T) {
+	for seed := range uint64(2000) {
+		choices := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test must be repeatable
+		state := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "u1", Revision: revision.MustParse("10"), Labels: set{"a": "1", "b": "1"}, Machine: "a,b"}
+		saved := record.Record{Node: "node-1", Labels: state.Labels, Machine: state.Machine, Revision: state.Revision, Source: "u1"}
+		var waiting []txn.Transaction
+		for at := range 1 + choices.IntN(5) {
+			state = edited(choices, state, revision.MustParse(strconv.Itoa(11+at)))
+			waiting = append(waiting, state)
+		}
+		end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u1", Revision: revision.MustParse("30"), Labels: state.Labels, Machine: state.Machine, ByProcessor: true}
+		all := append(slices.Clone(waiting), end)
+		want := after(saved, all)
+		ended := preserve.Ending(end, &saved, waiting)
+		assert.Equal(t, want, after(saved, ended), "seed %d: %+v", seed, all)
+		require.Equal(t, want, after(saved, append(ended, all...)), "seed %d: they are applied later: %+v", seed, all)
+	}
+}
+
+// edited returns the next state of a node, in which a person or an agent has set or removed a label, as a watcher records it.
+func edited(choices *rand.Rand, before txn.Transaction, at revision.Revision) txn.Transaction {
+	next := before
+	next.Revision, next.Labels, next.Withdrawn, next.Overruled = at, maps.Clone(before.Labels), "", ""
+	key := string(rune('a' + choices.IntN(3)))
+	byAgent, machine := choices.IntN(2) == 0, labels.Keys(key)
+	_, isThere := before.Labels[key]
+	switch isOf := before.Machine.Set()[key]; {
+	case isThere && choices.IntN(2) == 0 && byAgent && isOf:
+		delete(next.Labels, key)
+		next.Machine, next.Withdrawn = before.Machine.Without(machine), machine
+	case isThere && choices.IntN(2) == 0:
+		delete(next.Labels, key)
+		next.Machine = before.Machine.Without(machine)
+		if isOf {
+			next.Overruled = machine
+		}
+	case byAgent:
+		next.Labels[key], next.Machine = at.String(), before.Machine.Union(machine)
+	default:
+		next.Labels[key], next.Machine = at.String(), before.Machine.Without(machine)
+	}
+	return next
+}
+
+// after returns what a record says of labels after some transactions.
+func after(r record.Record, all []txn.Transaction) labels.Side {
+	for _, t := range all {
+		if d := preserve.Decide(t, &r, nil, labels.Policy{}); d.Action == preserve.Save {
+			r = d.Record
+		}
+	}
+	return preserve.Saved(r)
 }

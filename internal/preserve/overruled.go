@@ -43,13 +43,14 @@ func whose(before, after labels.Side, withdrawn labels.Keys) labels.Side {
 }
 
 // removedPreserved returns the keys of the annotations and taints that somebody has removed from an
-// incarnation since its record was written. It returns none unless a processor read the Node
-// itself: in a transaction of a watcher, an absent key proves nothing, see [whose].
+// incarnation since its record was written, but for those that agents may have withdrawn. It
+// returns none unless a processor read the Node itself: in a transaction of a watcher, an absent key
+// proves nothing, see [whose].
 func removedPreserved(t txn.Transaction, r record.Record, policy labels.Policy) labels.Keys {
 	if !t.ByProcessor || policy.Preserves == nil || !isSourceOrRestored(r, t.UID) {
 		return ""
 	}
-	return r.Machine.Union(r.Unclear.Taints()).Where(policy.Preserves).Missing(t.Labels)
+	return r.Machine.Union(r.Unclear.Taints()).Where(policy.Preserves).Missing(t.Labels).Without(t.Withdrawn)
 }
 
 // Merged returns a transaction as it is stored if it supersedes the one before it, of the same

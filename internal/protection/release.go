@@ -11,6 +11,7 @@ import (
 
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
@@ -75,18 +76,25 @@ func (c *Controller) save(ctx context.Context, end txn.Transaction, confirm func
 	if err != nil {
 		return err
 	}
-	var waiting []txn.Transaction
-	if !preserve.NotesEnding(end, stored.Record) {
-		queued, err := c.Queue.Of(ctx, end.Node)
-		if err != nil {
-			return err
-		}
-		for _, t := range queued {
-			waiting = append(waiting, t.Transaction)
-		}
+	queued, err := c.waiting(ctx, end.Node, preserve.NotesEnding(end, stored.Record))
+	if err != nil {
+		return err
+	}
+	waiting := make([]txn.Transaction, len(queued))
+	for i, t := range queued {
+		waiting[i] = t.Transaction
 	}
 	_, err = c.Applier.Apply(ctx, preserve.Ending(end, stored.Record, waiting), confirm)
 	return err
+}
+
+// waiting returns the transactions of a node that wait, oldest first. Where the record notes the
+// incarnation, they only say which labels its agents have withdrawn since, so the cache will do.
+func (c *Controller) waiting(ctx context.Context, node string, noted bool) ([]queue.Queued, error) {
+	if noted && c.Index.Synced() {
+		return c.Index.Pending(node), nil
+	}
+	return c.Queue.Of(ctx, node)
 }
 
 // unchanged returns an error unless a Node is as it was read. Call it after all other reads, which

@@ -37,7 +37,7 @@ func saveEnd(t *testing.T, live, cache client.Client, end txn.Transaction) *reco
 	t.Helper()
 	all := &records.Records{Client: live, Cache: cache, Namespace: "records"}
 	c := &protection.Controller{
-		Records: all, Queue: &queue.Queue{Client: live, Namespace: "queue"},
+		Records: all, Queue: &queue.Queue{Client: live, Namespace: "queue"}, Index: queue.NewIndex(),
 		Applier: &apply.Applier{Nodes: &nodes.Nodes{Client: live}, Records: all, Observer: silent{}},
 	}
 	require.NoError(t, c.Save(t.Context(), end))

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // TestWorkOnWhatIsTakenEnds is the decision about work on an object that the cache has lost.
@@ -64,6 +65,33 @@ func TestWorkOnADeletedObjectIsLookedAtAgain(t *testing.T) {
 		assert.Equal(t, 4, looks)
 		assert.Equal(t, retryPeriod+3*takenPeriod, time.Since(began))
 	})
+}
+
+// TestWorkOnADeletionEndsIfTheObjectIsTaken: it begins after the cache has lost the object, so no event ends it.
+func TestWorkOnADeletionEndsIfTheObjectIsTaken(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	looks := 0
+	s.faults.Get = func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if looks++; looks == 1 {
+			return c.Get(ctx, key, o, opts...) // it is deleted
+		}
+		secret("104", "web-1", "").DeepCopy().ObjectMeta.DeepCopyInto(metadataIn(o))
+		return nil
+	}
+	s.store(nil)
+	s.gate.know(key, "uid", s.as)
+	var cause error
+	s.inner = reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+		<-ctx.Done()
+		cause = context.Cause(ctx)
+		return reconcile.Result{}, nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := s.Reconcile(ctx, req)
+	require.NoError(t, err)
+	assert.Equal(t, ErrTaken, cause)
 }
 
 // TestNobodyLooksAfterWorkIsDone: work on a deleted object mostly ends at once.

@@ -205,6 +205,7 @@ func (r *reconciler) missing(ctx context.Context, req reconcile.Request) (reconc
 		r.gate.forget(key, r.as) // somebody has taken it away
 		return reconcile.Result{}, nil
 	}
+	go r.endIfTaken(ctx, key) // the cache shows nothing of an object of that name that another shard gets
 	result, err := r.call(ctx, req)
 	if err == nil && result.IsZero() {
 		r.gate.forget(key, r.as)

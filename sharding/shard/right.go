@@ -15,8 +15,9 @@ var (
 	// process must end and start again.
 	ErrLeaseLost = errors.New("the Lease of this shard was lost")
 	// ErrTaken means that an object is another shard's although this shard has not given it away: somebody has
-	// deleted the ring or the object's label, or the ring has onTimeout Force. It is the cause of the end of
-	// the contexts of reconcilers that work on that object.
+	// deleted the ring or the object's label, the ring has onTimeout Force, or the object was deleted and
+	// another shard has got one of that name. It is the cause of the end of the contexts of reconcilers that
+	// work on that object.
 	ErrTaken = errors.New("the object was taken from this shard")
 	// ErrFenced means that a request was not sent, or cut off, because this shard has lost the right to
 	// act.

@@ -98,6 +98,37 @@ func TestWorkOnADeletedObjectGoesOn(t *testing.T) {
 	require.ErrorIs(t, receive(c, b.causes, "the work ends"), shard.ErrTaken)
 }
 
+// TestWorkThatADeletionCausesEnds, too, if somebody creates the object again and another shard gets it: this shard's watch shows nothing of it.
+func TestWorkThatADeletionCausesEnds(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.secrets(1)
+	gone := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "s-0"}}
+	b, seen := newBusy(), make(chan string, 100)
+	c.replica("web-0", setup{controllers: func(r *replica) error {
+		return r.shard.ControllerManagedBy(r.mgr).For(&corev1.Secret{}).Complete(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			err := r.mgr.GetClient().Get(ctx, req.NamespacedName, &corev1.Secret{})
+			if req.Name == gone.Name && apierrors.IsNotFound(err) {
+				return b.Reconcile(ctx, req)
+			}
+			seen <- req.Name
+			return reconcile.Result{}, client.IgnoreNotFound(err)
+		}))
+	}})
+	receive(c, seen, "it knows the object")
+	c.patch(c.ring, `{"spec":{"namespaceSelector":{"matchLabels":{"`+corev1.LabelMetadataName+`":"none"}}}}`) // nothing puts labels right
+	c.eventually(func(t *assert.CollectT) {
+		probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "probe"}}
+		require.NoError(t, c.Create(c.t.Context(), probe, client.DryRunAll))
+		assert.Empty(t, probe.Labels)
+	}, "the policies leave objects alone")
+	require.NoError(t, c.Delete(t.Context(), gone))
+	receive(c, b.begun, "it works on what the deletion has left")
+	again := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "s-0", Labels: map[string]string{prefix.ShardLabel(c.ring.Name): "web-1"}}}
+	require.NoError(t, c.Create(t.Context(), again))
+	require.ErrorIs(t, receive(c, b.causes, "the work ends"), shard.ErrTaken)
+}
+
 // TestForcedMoveEndsTheWork: a shard that is stuck, but heeds the context of its reconciler, loses an object with the work on it.
 func TestForcedMoveEndsTheWork(t *testing.T) {
 	t.Parallel()

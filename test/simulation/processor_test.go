@@ -341,16 +341,18 @@ func (a *processorActor) letGo() {
 func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
 	end, r := txn.EndSeen(n), a.knownRecord(n)
 	var waiting []txn.Transaction
+	queue := a.queue
 	if !preserve.NotesEnding(end, r) && !a.mutant.overtakesQueue {
 		a.pause()
 		a.ending = a.world.ghost.endingOf(end.UID)
-		for _, t := range a.world.queue {
-			if !a.leavesOut(t.Transaction, end, r) {
-				waiting = append(waiting, t.Transaction)
-			}
-		}
-		a.tell("  reads the queue, of which %d count", len(waiting))
+		queue = a.world.queue
 	}
+	for _, t := range queue {
+		if !a.leavesOut(t.Transaction, end, r) {
+			waiting = append(waiting, t.Transaction)
+		}
+	}
+	a.tell("  of the queue, %d count", len(waiting))
 	_, err := a.apply(preserve.Ending(end, r, waiting))
 	a.ending = ending{}
 	return err == nil
@@ -358,7 +360,10 @@ func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
 
 // leavesOut says whether a mutant takes no account of a transaction when it saves an end.
 func (a *processorActor) leavesOut(t, end txn.Transaction, r *record.Record) bool {
-	if t.UID == end.UID {
+	switch {
+	case a.mutant.overtakesQueue:
+		return true
+	case t.UID == end.UID:
 		return a.mutant.ignoresOwn
 	}
 	return a.mutant.trustsMarkers && r != nil && preserve.Owned(*r, end.UID, end.Marker)
