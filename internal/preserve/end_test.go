@@ -83,7 +83,7 @@ func TestEnding(t *testing.T) {
 // order, whatever people and agents have done.
 func TestEndingIsAsGoodAsTheQueue(t *testing.T) {
 	for seed := range uint64(2000) {
-		choices := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test must be repeatable
+		choices := rand.New(rand.NewPCG(seed, 0))
 		state := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "u1", Revision: revision.MustParse("10"), Labels: set{"a": "1", "b": "1"}, Machine: "a,b"}
 		saved := record.Record{Node: "node-1", Labels: state.Labels, Machine: state.Machine, Revision: state.Revision, Source: "u1"}
 		var waiting []txn.Transaction

@@ -103,3 +103,21 @@ func TestTaintThatIsChangedOnAProtectedNode(t *testing.T) {
 	d := preserve.Decide(txn.Transaction{Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("3"), Labels: n.Labels, Machine: taint}, r, n, withPreserved)
 	assert.Equal(t, set{string(taint): "cpu"}, d.Labels)
 }
+
+// TestTaintThatIsGoneFromAProtectedNode was removed by a person, unless a watcher has recorded that agents may have done it.
+func TestTaintThatIsGoneFromAProtectedNode(t *testing.T) {
+	for name, tc := range map[string]struct{ withdrawn, overruled labels.Keys }{
+		"nobody saw it":              {"", taint},
+		"a watcher saw agents write": {taint, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &record.Record{Node: "node-1", Labels: set{string(taint): "gpu"}, Machine: taint, Revision: revision.MustParse("1"), Source: "a"}
+			removal := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "a", Revision: revision.MustParse("2"), Labels: set{}, Withdrawn: tc.withdrawn}
+			end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "a", Revision: revision.MustParse("3"), Labels: set{}, ByProcessor: true}
+			all := preserve.Ending(end, r, []txn.Transaction{removal})
+			require.Len(t, all, 1)
+			r, _, _ = carriedOut(t, all[0], r, nil, withPreserved)
+			assert.Equal(t, tc.overruled, r.Overruled)
+		})
+	}
+}
