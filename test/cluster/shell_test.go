@@ -39,7 +39,7 @@ const typing = `. "$1"; trap 'export -p >"$1"' EXIT; eval "$2"`
 
 // run returns all that a script prints.
 func (s *shell) run(ctx context.Context, script string) (string, error) {
-	cmd := exec.CommandContext(ctx, "bash", "-c", typing, "bash", s.environment, script) //nolint:gosec // it is a page of ours
+	cmd := exec.CommandContext(ctx, "bash", "-c", typing, "bash", s.environment, script)
 	cmd.Dir = s.root
 	for _, setting := range append(os.Environ(), scriptsEnv+"="+s.scripts) {
 		if name, _, _ := strings.Cut(setting, "="); !strings.HasPrefix(name, "MAKE") && name != "MFLAGS" { // of the make that runs this test

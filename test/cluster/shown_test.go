@@ -78,23 +78,24 @@ func trim(lines []string) []string {
 // agreeInLine returns nil if a line is another one.
 func (m meanings) agreeInLine(page, came string) meanings {
 	page, came = strings.Join(strings.Fields(page), " "), strings.Join(strings.Fields(came), " ")
-	pattern, at := "^", 0
+	var pattern strings.Builder
+	at := 0
 	var repeated []string // what the page has for each group of the pattern
 	for _, found := range differing.FindAllStringSubmatchIndex(page, -1) {
-		pattern += regexp.QuoteMeta(page[at:found[0]])
+		pattern.WriteString(regexp.QuoteMeta(page[at:found[0]]))
 		at = found[1]
 		for i, way := range ways {
 			switch {
 			case found[2*i+2] < 0:
 			case way.isOne:
-				pattern += "(" + way.pattern + ")"
+				pattern.WriteString("(" + way.pattern + ")")
 				repeated = append(repeated, page[found[0]:found[1]])
 			default:
-				pattern += way.pattern
+				pattern.WriteString(way.pattern)
 			}
 		}
 	}
-	values := regexp.MustCompile(pattern + regexp.QuoteMeta(page[at:]) + "$").FindStringSubmatch(came)
+	values := regexp.MustCompile("^" + pattern.String() + regexp.QuoteMeta(page[at:]) + "$").FindStringSubmatch(came)
 	if values == nil {
 		return nil
 	}

@@ -26,12 +26,11 @@ func Parse(content string) (blocks []Block, text []Line) {
 	var open *Block
 	indent := ""
 	for i, line := range strings.Split(content, "\n") {
-		trimmed := strings.TrimSpace(line)
-		isFence := strings.HasPrefix(trimmed, "```")
+		before, language, isFence := strings.Cut(line, "```")
+		isFence = isFence && strings.TrimSpace(before) == ""
 		switch {
 		case isFence && open == nil:
-			open = &Block{Line: i + 2, Language: strings.TrimPrefix(trimmed, "```")}
-			indent = line[:strings.Index(line, "`")]
+			open, indent = &Block{Line: i + 2, Language: strings.TrimSpace(language)}, before
 		case isFence:
 			blocks, open = append(blocks, *open), nil
 		case open != nil:
