@@ -77,8 +77,8 @@ func feedRings(ctx context.Context, c *cluster, feed *ui.Feed) error {
 	})
 }
 
-// followedKind is what is watched of a kind, and what becomes of it: synced and failed are as in [followed],
-// but failed is not nil.
+// followedKind is what is watched of a kind, and what becomes of it: synced and failed are as in
+// [followed], but failed is not nil.
 type followedKind[O client.Object] struct {
 	kind    O
 	options cache.Options

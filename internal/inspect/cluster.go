@@ -69,8 +69,8 @@ type Malformed struct {
 	Reason error
 }
 
-// Node returns the name of the node that it says it is of. It is "" if it does not say a name that a node
-// can have, or is named as a transaction of another one.
+// Node returns the name of the node that it says it is of. It is "" if it does not say a name that
+// a node can have, or is named as a transaction of another one.
 func (m Malformed) Node() string {
 	node := txn.NodeOf(m.Object)
 	hash, _, isNamed := txn.SplitName(m.Object.Name)

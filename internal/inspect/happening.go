@@ -15,7 +15,8 @@ import (
 type Happening struct {
 	// What is one of the constants below.
 	What string `json:"what"`
-	// Node is the name of the node. It is "" if something is malformed and does not say of which node it is.
+	// Node is the name of the node. It is "" if something is malformed and does not say of which
+	// node it is.
 	Node string `json:"node"`
 	// Object is the name of the ConfigMap that is malformed.
 	Object string `json:"object,omitempty"`

@@ -29,8 +29,8 @@ type Survey struct {
 	Pending   []Pending
 	Malformed []Malformed
 	Replicas  []Replica
-	// ReplicasUnknown is why Replicas says nothing: they could not be read. It is nil if they were. A
-	// [Cluster.Survey] that cannot read them is an error instead.
+	// ReplicasUnknown is why Replicas says nothing: they could not be read. It is nil if they were.
+	// A [Cluster.Survey] that cannot read them is an error instead.
 	ReplicasUnknown error
 	Locks           []Lock
 	// MissingNamespaces are those of transactions, records and members that are not there, or

@@ -68,31 +68,24 @@ func (c *Controller) release(ctx context.Context, name string) error {
 	return fmt.Errorf("releasing node %q: %d conflicts in a row", name, maxConflicts)
 }
 
-// save stores what a watcher would record of the end of a node. Unless the incarnation that ends is
-// known to have its labels, the transactions of earlier ones are applied first: if there is no
-// record, the first of them makes it. A cache that shows a record may be behind its removal.
+// save stores what a watcher would record of the end of a node, and before it what
+// [preserve.Ending] says. A cache that shows a record may be behind its removal.
 func (c *Controller) save(ctx context.Context, end txn.Transaction, confirm func(context.Context, []txn.Transaction) error) error {
-	transactions := []txn.Transaction{end}
 	stored, err := c.Records.Cached(ctx, end.Node)
 	if err != nil {
 		return err
 	}
-	if stored.Record == nil || !preserve.Owned(*stored.Record, end.UID, end.Marker) {
-		earlier, err := c.Queue.Of(ctx, end.Node)
+	var waiting []txn.Transaction
+	if !preserve.NotesEnding(end, stored.Record) {
+		queued, err := c.Queue.Of(ctx, end.Node)
 		if err != nil {
 			return err
 		}
-		transactions = nil
-		for _, t := range earlier {
-			// Those of this incarnation are left out: a restore, which may be refused, must not
-			// hold up its end.
-			if t.UID != end.UID && end.Revision.After(t.Revision) {
-				transactions = append(transactions, t.Transaction)
-			}
+		for _, t := range queued {
+			waiting = append(waiting, t.Transaction)
 		}
-		transactions = append(transactions, end)
 	}
-	_, err = c.Applier.Apply(ctx, transactions, confirm)
+	_, err = c.Applier.Apply(ctx, preserve.Ending(end, stored.Record, waiting), confirm)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/apply"
@@ -30,6 +31,21 @@ func (silent) Withheld(context.Context, txn.Transaction, preserve.Held) {}
 func (silent) Conflicted(error)                                         {}
 func (silent) TooLarge(context.Context, txn.Transaction, error)         {}
 
+// saveEnd saves the end of a node before it is let go, and returns the record that is stored then.
+// The cache shows records.
+func saveEnd(t *testing.T, live, cache client.Client, end txn.Transaction) *record.Record {
+	t.Helper()
+	all := &records.Records{Client: live, Cache: cache, Namespace: "records"}
+	c := &protection.Controller{
+		Records: all, Queue: &queue.Queue{Client: live, Namespace: "queue"},
+		Applier: &apply.Applier{Nodes: &nodes.Nodes{Client: live}, Records: all, Observer: silent{}},
+	}
+	require.NoError(t, c.Save(t.Context(), end))
+	stored, err := all.Get(t.Context(), end.Node)
+	require.NoError(t, err)
+	return stored.Record
+}
+
 // TestEndOfANodeDoesNotOvertakeItsQueue: the cache shows a record that was removed meanwhile. An unprotected incarnation came and
 // went since, and its end is in the queue.
 func TestEndOfANodeDoesNotOvertakeItsQueue(t *testing.T) {
@@ -40,16 +56,8 @@ func TestEndOfANodeDoesNotOvertakeItsQueue(t *testing.T) {
 	floor := preserve.Forgotten(node, nil, revision.MustParse("10"))
 	live := fake.NewClientBuilder().WithObjects(floor.ConfigMap("records"), unprotected.ConfigMap("queue")).Build()
 	behind := fake.NewClientBuilder().WithObjects(removed.ConfigMap("records")).Build()
-	saved := &records.Records{Client: live, Cache: behind, Namespace: "records"}
-	c := &protection.Controller{
-		Records: saved, Queue: &queue.Queue{Client: live, Namespace: "queue"},
-		Applier: &apply.Applier{Nodes: &nodes.Nodes{Client: live}, Records: saved, Observer: silent{}},
-	}
-	require.NoError(t, c.Save(t.Context(), protected))
-
-	stored, err := saved.Get(t.Context(), node)
-	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"rack": "r2"}, stored.Record.Labels)
+	stored := saveEnd(t, live, behind, protected)
+	assert.Equal(t, map[string]string{"rack": "r2"}, stored.Labels)
 }
 
 // TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue: a person has removed a label of the agents, no processor has applied that, and
@@ -63,16 +71,26 @@ func TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue(t *testing.T) {
 	removal := txn.Transaction{Type: txn.Updated, Node: node, UID: "u1", Revision: revision.MustParse("10"), Labels: kept}
 	end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u1", Revision: revision.MustParse("11"), Labels: kept}
 	live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), removal.ConfigMap("queue")).Build()
-	all := &records.Records{Client: live, Cache: live, Namespace: "records"}
-	c := &protection.Controller{
-		Records: all, Queue: &queue.Queue{Client: live, Namespace: "queue"},
-		Applier: &apply.Applier{Nodes: &nodes.Nodes{Client: live}, Records: all, Observer: silent{}},
-	}
-	require.NoError(t, c.Save(t.Context(), end))
+	stored := saveEnd(t, live, live, end)
+	assert.Equal(t, kept, stored.Labels)
+	assert.Equal(t, labels.Keys("pool"), stored.Overruled)
+	assert.True(t, stored.Ended)
+}
 
-	stored, err := all.Get(t.Context(), node)
-	require.NoError(t, err)
-	assert.Equal(t, kept, stored.Record.Labels)
-	assert.Equal(t, labels.Keys("pool"), stored.Record.Overruled)
-	assert.True(t, stored.Record.Ended)
+// TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore: labels were put back onto a node whose
+// agents had set one more. A person has removed that one, and the node is deleted before the
+// restore is noted.
+func TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore(t *testing.T) {
+	const node = "node-1"
+	kept := map[string]string{"rack": "r1"}
+	saved := record.Record{Node: node, Labels: kept, Revision: revision.MustParse("5"), Source: "u1"}
+	added := txn.Transaction{
+		Type: txn.Added, Node: node, UID: "u2", Revision: revision.MustParse("10"), Labels: map[string]string{"pool": "a"}, Machine: "pool",
+	}
+	end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("12"), Labels: kept, Marker: "5"}
+	live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), added.ConfigMap("queue")).Build()
+	stored := saveEnd(t, live, live, end)
+	assert.Equal(t, kept, stored.Labels)
+	assert.Equal(t, labels.Keys("pool"), stored.Overruled)
+	assert.True(t, stored.Ended)
 }

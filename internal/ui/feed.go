@@ -277,8 +277,8 @@ func (f *Feed) Ring(before, after *v1alpha1.ClusterRing) {
 	f.put(kindRing, after.Name, ringview.Describe(after))
 }
 
-// Problem notes that a watch broke, and what it watches: one of the constants. While the watch of the
-// replicas is broken, their Leases say nothing of who is ready.
+// Problem notes that a watch broke, and what it watches: one of the constants. While the watch of
+// the replicas is broken, their Leases say nothing of who is ready.
 func (f *Feed) Problem(what string, err error, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

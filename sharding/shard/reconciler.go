@@ -114,13 +114,11 @@ func (r *reconciler) read(ctx context.Context, key client.ObjectKey) (client.Obj
 // work calls the inner reconciler unless the object is given away.
 func (r *reconciler) work(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	key := req.NamespacedName
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w := &work{end: cancel}
-	if !r.gate.enter(key, w) {
+	ctx, leave, isIn := r.enter(ctx, key)
+	if !isIn {
 		return reconcile.Result{RequeueAfter: retryPeriod}, nil
 	}
-	defer r.gate.leave(key, w)
+	defer leave()
 	object, err := r.read(ctx, key) // only now does nobody give it away
 	switch {
 	case err != nil:
@@ -139,6 +137,21 @@ func (r *reconciler) work(ctx context.Context, req reconcile.Request) (reconcile
 	}
 	r.gate.know(key, object.GetUID(), r.as)
 	return r.call(ctx, req)
+}
+
+// enter lets a controller work on an object unless that is given away. The returned context ends
+// when the object is taken from this shard, and when leave is called.
+func (r *reconciler) enter(ctx context.Context, key client.ObjectKey) (_ context.Context, leave func(), isIn bool) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &work{end: cancel}
+	if !r.gate.enter(key, w) {
+		cancel(nil)
+		return nil, nil, false
+	}
+	return ctx, func() {
+		r.gate.leave(key, w)
+		cancel(nil)
+	}, true
 }
 
 // call calls the inner reconciler. If the object was taken from this shard meanwhile, it is looked at again:
@@ -183,13 +196,11 @@ func (r *reconciler) missing(ctx context.Context, req reconcile.Request) (reconc
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("reading %s %s, which was deleted or moved: %w", r.kind.Kind, key, err)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w := &work{end: cancel}
-	if !r.gate.enter(key, w) {
+	ctx, leave, isIn := r.enter(ctx, key)
+	if !isIn {
 		return reconcile.Result{RequeueAfter: retryPeriod}, nil
 	}
-	defer r.gate.leave(key, w)
+	defer leave()
 	if err == nil {
 		r.gate.forget(key, r.as) // somebody has taken it away
 		return reconcile.Result{}, nil

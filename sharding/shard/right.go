@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
 var (
@@ -36,6 +38,10 @@ type right struct {
 	// clock returns the time, with that in which the machine is suspended, and steady without: sinceBoot
 	// and sinceStart but in tests.
 	clock, steady func() time.Duration
+
+	// onEnd is called before anybody learns that the right has ended, nil for nothing. Set it before the
+	// right can end.
+	onEnd func()
 
 	held         chan struct{} // closed by the first renewal
 	begun, ended chan struct{} // closed when it begins and ends
@@ -84,6 +90,21 @@ func (r *right) renewed(sent time.Duration) (again bool) {
 	return again
 }
 
+// under returns base with ErrLeaseLost as the cause when the right ends, for what runs in a manager,
+// which would end that without a cause. All its contexts end together. Call it before the right can end.
+func (r *right) under(base manager.BaseContextFunc) manager.BaseContextFunc {
+	all := sync.OnceValue(func() context.Context {
+		ctx := context.Background()
+		if base != nil {
+			ctx = base()
+		}
+		ctx, end := context.WithCancelCause(ctx)
+		r.onEnd = func() { end(ErrLeaseLost) }
+		return ctx
+	})
+	return all
+}
+
 // begin lets the shard act. Its Lease must have been renewed.
 func (r *right) begin() {
 	r.mu.Lock()
@@ -104,6 +125,9 @@ func (r *right) end() {
 func (r *right) endLocked() {
 	if !r.isOver {
 		r.isOver = true
+		if r.onEnd != nil {
+			r.onEnd()
+		}
 		close(r.ended)
 	}
 }

@@ -124,6 +124,7 @@ func (s *Shard) NewManager(o manager.Options) (manager.Manager, error) {
 	}
 	o.Cache.ByObject = byObject
 	o.NewClient = s.newClient(o.NewClient)
+	o.BaseContext = s.right.under(o.BaseContext)
 	mgr, err := manager.New(s.config, o)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // nothing is added to it

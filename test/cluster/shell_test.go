@@ -15,7 +15,8 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// shell is the terminal of a person, in the root of the repository. What one command puts into the environment is there for the next.
+// shell is the terminal of a person, in the root of the repository. What one command puts into the
+// environment is there for the next.
 type shell struct {
 	root string
 	// environment is the file that has it.

@@ -12,13 +12,13 @@ import (
 // leftOut begins a line of a page that stands for any number of lines.
 const leftOut = "…"
 
-// differing is what differs from run to run: times, ages, versions of Kubernetes, uids, and resourceVersions, which have more digits than
-// anything that a page counts.
+// differing is what differs from run to run: times, ages, versions of Kubernetes, uids, and
+// resourceVersions, which have more digits than anything that a page counts.
 var differing = regexp.MustCompile(`(?P<time>\b\d{4}-\d\d-\d\dT[\d:.]+Z)|(?P<uid>\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b)|` +
 	`(?P<kubernetes>\bv\d+\.\d+\.\d+\b)|(?P<age>\b(?:\d+[dhms])+\b)|(?P<revision>\b\d{3,}\b)`)
 
-// ways are how each of these may look, in the order of the groups. The last field says that it stands for the same wherever the page
-// repeats it, as one uid does.
+// ways are how each of these may look, in the order of the groups. The last field says that it
+// stands for the same wherever the page repeats it, as one uid does.
 var ways = []struct {
 	pattern string
 	isOne   bool
@@ -33,8 +33,9 @@ var ways = []struct {
 // meanings are what the uids and versions of a page are in this run.
 type meanings map[string]string
 
-// agree compares what a command printed with what the page shows: in all words, but not in the space between them. It returns the
-// meanings with those that are new, or how many lines of the page agree at most.
+// agree compares what a command printed with what the page shows: in all words, but not in the
+// space between them. It returns the meanings with those that are new, or how many lines of the
+// page agree at most.
 func (m meanings) agree(page, came []string) (with meanings, lines int, isSame bool) {
 	page, came = trim(page), trim(came)
 	switch {

@@ -47,7 +47,8 @@ type treatment struct {
 	instead, why string
 }
 
-// treatments have what the tutorial says to replace, and what is typed as it is there. A command that is in none is a failure.
+// treatments have what the tutorial says to replace, and what is typed as it is there. A command
+// that is in none is a failure.
 var treatments = []treatment{
 	{"minikube start --nodes=2", change, "kubectl wait --for=condition=Ready node/minikube node/minikube-m02", "the cluster is up"},
 	{"minikube image load ", change, `"$CLUSTER_SCRIPTS/load-image.sh" `, "the page: by what brings an image onto its nodes"},
@@ -66,7 +67,8 @@ var treatments = []treatment{
 	{prefix: "kubectl nodekeeper explain ", kind: look},
 }
 
-// notTyped are commands in the text of the tutorial that are suggestions, with the reason why they are not run with it.
+// notTyped are commands in the text of the tutorial that are suggestions, with the reason why they
+// are not run with it.
 var notTyped = map[string]string{
 	"make images ARCH=arm64":                                "for another machine; hack/images has tests of both",
 	"kubectl label node minikube-m02 rack-":                 "step 8, which TestWalk does",
@@ -123,8 +125,8 @@ func tutorialTakes(t *testing.T, p page) time.Duration {
 	return p.promised(t, `It takes about (\w+) minutes`)
 }
 
-// TestEveryCommandOfTheTutorialIsKnown: in its blocks, by the treatments; in its text, as one that is typed in a block or with a reason why
-// it is not.
+// TestEveryCommandOfTheTutorialIsKnown: in its blocks, by the treatments; in its text, as one that
+// is typed in a block or with a reason why it is not.
 func TestEveryCommandOfTheTutorialIsKnown(t *testing.T) {
 	p := readPage(t, tutorialPage)
 	used, programs := map[string]bool{}, map[string]bool{}
@@ -181,7 +183,8 @@ type tutorial struct {
 	building time.Duration
 }
 
-// TestTutorial types what the tutorial has people type, and compares what comes with what the page shows.
+// TestTutorial types what the tutorial has people type, and compares what comes with what the page
+// shows.
 func TestTutorial(t *testing.T) {
 	r := connect(t)
 	defer r.becomeMinikube(t)()
@@ -195,7 +198,8 @@ func TestTutorial(t *testing.T) {
 	assert.Less(t, took, tutorialTakes(t, p.page), "how long the page says that it takes")
 }
 
-// namesOf replaces the names of the page's nodes, that of the transaction, which is derived from one, and the architecture.
+// namesOf replaces the names of the page's nodes, that of the transaction, which is derived from
+// one, and the architecture.
 func namesOf(r *realCluster) *strings.Replacer {
 	const first, second = "minikube", "minikube-m02"
 	last := r.nodes[len(r.nodes)-1]
@@ -207,8 +211,8 @@ func hashOf(name string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// becomeMinikube makes the cluster one like that of the page: two new nodes, with the labels that every kubelet sets. It returns what ends
-// that, wherever the walk has come to.
+// becomeMinikube makes the cluster one like that of the page: two new nodes, with the labels that
+// every kubelet sets. It returns what ends that, wherever the walk has come to.
 func (r *realCluster) becomeMinikube(t *testing.T) (end func()) {
 	t.Helper()
 	zone := corev1.LabelTopologyZone + "=" + r.nodeOf(t, r.nodes[0]).Labels[corev1.LabelTopologyZone]
@@ -225,7 +229,8 @@ func (r *realCluster) becomeMinikube(t *testing.T) (end func()) {
 	}
 }
 
-// startOver removes nodekeeper, and all nodes and their events. The kubelets of some register with a label of their own then.
+// startOver removes nodekeeper, and all nodes and their events. The kubelets of some register with
+// a label of their own then.
 func (r *realCluster) startOver(t *testing.T, label string, nodes ...string) {
 	t.Helper()
 	r.kubectl(t, "delete", "-k", overlay("../uninstall"), "--ignore-not-found", "--timeout=2m")
@@ -283,7 +288,8 @@ func (p *tutorial) run(step pages.Step) {
 	p.t.Logf("%s:%d: %s (%.1f s)", p.name, step.Line, script, time.Since(begin).Seconds())
 }
 
-// compare says what is wrong with what a command printed, "" if nothing is. Where the page shows nothing, anything may come.
+// compare says what is wrong with what a command printed, "" if nothing is. Where the page shows
+// nothing, anything may come.
 func (p *tutorial) compare(step pages.Step, shown []string, came string, err error) string {
 	switch {
 	case err != nil:

@@ -24,7 +24,8 @@ var (
 	typed = regexp.MustCompile(`^(?:\\\n|[^\n])*`)
 )
 
-// Commands returns the simple commands of a page in order: those in blocks of code, and those in the text.
+// Commands returns the simple commands of a page in order: those in blocks of code, and those in
+// the text.
 func Commands(path string) ([]Command, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -62,8 +63,9 @@ func Spans(text string) []string {
 // before are words that stand before a command.
 var before = regexp.MustCompile(`^(sudo|env|exec|time|do|then|else|if|while|until|!|\{|[A-Za-z_]\w*=.*)$`)
 
-// simpleCommands splits a script into the simple commands that it has in a row, a pipe or a substitution, as words: without
-// comments, redirections, assignments and keywords. In double quotes it sees no substitution.
+// simpleCommands splits a script into the simple commands that it has in a row, a pipe or a
+// substitution, as words: without comments, redirections, assignments and keywords. In double
+// quotes it sees no substitution.
 func simpleCommands(script string) [][]string {
 	var all [][]string
 	for _, words := range split(script) {

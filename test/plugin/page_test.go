@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPageSaysWhichRightItLacks: without the rights to list and watch Leases, the page knows nothing of the replicas, and says so instead of
-// calling them unready. It shows the rest.
+// TestPageSaysWhichRightItLacks: without the rights to list and watch Leases, the page knows
+// nothing of the replicas, and says so instead of calling them unready. It shows the rest.
 func TestPageSaysWhichRightItLacks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -77,7 +77,8 @@ func (e *env) grant(user, namespace string, rule rbacv1.PolicyRule) {
 	}))
 }
 
-// readPage opens the page, which shows the nodes, the records and the replicas, and all of one node.
+// readPage opens the page, which shows the nodes, the records and the replicas, and all of one
+// node.
 func (e *env) readPage() {
 	e.t.Helper()
 	p := e.openPage()
@@ -136,7 +137,8 @@ func (e *env) openPage() *page {
 	return p
 }
 
-// until reads what the page is sent until an entry ends it, and returns the last state of each, as in node/node-1.
+// until reads what the page is sent until an entry ends it, and returns the last state of each, as
+// in node/node-1.
 func (p *page) until(ends func(kind, key string, value map[string]any) bool) map[string]map[string]any {
 	p.t.Helper()
 	shown := map[string]map[string]any{}

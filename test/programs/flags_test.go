@@ -1,9 +1,7 @@
 package programs_test
 
 import (
-	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -24,24 +22,25 @@ const flagsPage = "docs/reference/flags.md"
 const longest = 60
 
 var (
-	// helpFlag matches a flag in the output of --help: its name, the word for its value, which a switch has not, and its usage.
-	helpFlag = regexp.MustCompile(`(?m)^  -([a-z][a-z-]*)(?: (\w+))?\n\s+(.*)$`)
-	// inUsage is the default at the end of a usage, with or without quotes.
-	inUsage = regexp.MustCompile(`\(default "?([^"]*?)"?\)$`)
 	// fromEnvironment is a variable of the environment in a default.
 	fromEnvironment = regexp.MustCompile(`\$[A-Z_]+`)
-	// pageFlag is the first cell of a row: which programs have the flag, all of them if it does not say, and its name.
+	// pageFlag is the first cell of a row: which programs have the flag, all of them if it does not
+	// say, and its name.
 	pageFlag = regexp.MustCompile("^(?:([a-z, ]+) )?`--?([a-z][a-z-]*)`$")
 )
 
-// TestReferenceHasTheFlagsWithTheirDefaults: of the watcher, the processor and the webhook, and no other ones.
+// TestReferenceHasTheFlagsWithTheirDefaults: of the watcher, the processor and the webhook, and no
+// other ones.
 func TestReferenceHasTheFlagsWithTheirDefaults(t *testing.T) {
-	has := map[string]map[string]helped{} // by the name of the flag, and the program
+	has := map[string]map[string]programs.Flag{} // by the name of the flag, and the program
 	services := []string{"watcher", "processor", "webhook"}
 	for _, program := range services {
-		for name, flag := range flagsOf(t, program) {
+		flags, err := programs.Flags(t.Context(), program)
+		require.NoError(t, err)
+		require.Contains(t, flags, "kubeconfig")
+		for name, flag := range flags {
 			if has[name] == nil {
-				has[name] = map[string]helped{}
+				has[name] = map[string]programs.Flag{}
 			}
 			has[name][program] = flag
 		}
@@ -60,7 +59,7 @@ func TestReferenceHasTheFlagsWithTheirDefaults(t *testing.T) {
 				flag, isThere := has[found[2]][program]
 				assert.True(t, isThere, "%s has no flag %s, or it has two rows", program, found[2])
 				delete(has[found[2]], program)
-				byDefault = flag.onPage(t, byDefault)
+				byDefault = onPage(t, flag, byDefault)
 			}
 			cells[3] = strings.TrimRight(" "+byDefault, " ") + " "
 		}
@@ -74,56 +73,28 @@ func TestReferenceHasTheFlagsWithTheirDefaults(t *testing.T) {
 	reference.CheckPage(t, flagsPage, "flags", table.String())
 }
 
-// helped is what --help says of a flag.
-type helped struct {
-	name      string
-	isSwitch  bool
-	usage     string
-	byDefault string // "" is the zero value
-}
-
-func flagsOf(t *testing.T, program string) map[string]helped {
-	t.Helper()
-	path, err := programs.Path(program)
-	require.NoError(t, err)
-	var help bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), path, "--help")
-	cmd.Stdout, cmd.Stderr = &help, &help
-	require.NoError(t, cmd.Run(), help.String())
-	flags := map[string]helped{}
-	for _, found := range helpFlag.FindAllStringSubmatch(help.String(), -1) {
-		f := helped{name: found[1], isSwitch: found[2] == "", usage: found[3]}
-		if says := inUsage.FindStringSubmatch(f.usage); says != nil {
-			f.byDefault = says[1]
-		}
-		flags[f.name] = f
-	}
-	require.Contains(t, flags, "kubeconfig")
-	return flags
-}
-
 // onPage returns the cell for the default, where the page says this of it now.
-func (f helped) onPage(t *testing.T, now string) string {
+func onPage(t *testing.T, f programs.Flag, now string) string {
 	t.Helper()
 	isWord := slices.Contains([]string{"", "none", "every node"}, now)
 	switch {
-	case f.name == "version": // it does something else
+	case f.Name == "version": // it does something else
 		return ""
-	case f.byDefault == "" && f.isSwitch:
+	case f.Default == "" && f.IsSwitch:
 		return "`false`"
-	case f.byDefault == "" && strings.Contains(f.usage, "0 "): // which says what 0 means
+	case f.Default == "" && strings.Contains(f.Usage, "0 "): // which says what 0 means
 		return "`0`"
-	case f.byDefault == "" && isWord:
+	case f.Default == "" && isWord:
 		return now
-	case f.byDefault == "":
+	case f.Default == "":
 		return "none"
-	case len(f.byDefault) > longest:
-		assert.Greater(t, len(strings.Fields(now)), 2, "%s describes the default of --%s in words", flagsPage, f.name)
+	case len(f.Default) > longest:
+		assert.Greater(t, len(strings.Fields(now)), 2, "%s describes the default of --%s in words", flagsPage, f.Name)
 		return now
-	case fromEnvironment.MatchString(f.byDefault):
-		return fromEnvironment.ReplaceAllString(f.byDefault, "`$0`")
+	case fromEnvironment.MatchString(f.Default):
+		return fromEnvironment.ReplaceAllString(f.Default, "`$0`")
 	}
-	return "`" + f.byDefault + "`"
+	return "`" + f.Default + "`"
 }
 
 // tableOfFlags returns the block of the page.

@@ -19,7 +19,8 @@ var (
 	ciVerifys = regexp.MustCompile(`checks=\$\(make --no-print-directory checks\)\nfor check in \$checks; do`)
 )
 
-// TestCIRunsWhatPeopleAreToldToMake: the targets that the README and the tutorials have people type.
+// TestCIRunsWhatPeopleAreToldToMake: the targets that the README and the tutorials have people
+// type.
 func TestCIRunsWhatPeopleAreToldToMake(t *testing.T) {
 	o := newOurs(t)
 	ci := o.read(".ci", "run")

@@ -22,12 +22,14 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// unchecked are pages that name what there is not: in the past, in a plan, or because that is what they show.
+// unchecked are pages that name what there is not: in the past, in a plan, or because that is what
+// they show.
 var unchecked = []string{"CHANGELOG.md", "docs/placement/design.md", "docs/cli/", "tools/"}
 
-// TestCommandsOnThePagesExist: what the pages tell people to type, and what they name in their text, fits this repository: targets and
-// variables of make, commands and flags of the plugin, flags of the programs, packages, tests, paths of manifests and values of the chart.
-// It runs nothing of it. What runs it is in docs/development.md.
+// TestCommandsOnThePagesExist: what the pages tell people to type, and what they name in their
+// text, fits this repository: targets and variables of make, commands and flags of the plugin,
+// flags of the programs, packages, tests, paths of manifests and values of the chart. It runs none
+// of them. docs/development.md says what does.
 func TestCommandsOnThePagesExist(t *testing.T) {
 	o := newOurs(t)
 	out, err := exec.CommandContext(t.Context(), "git", "-C", o.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md").Output()
@@ -57,14 +59,14 @@ type ours struct {
 	t              *testing.T
 	root, makefile string
 	values         map[string]any // of the chart
-	flags          map[string][]string
+	flags          map[string]map[string]programs.Flag
 }
 
 func newOurs(t *testing.T) *ours {
 	t.Helper()
 	root, err := repository.Root()
 	require.NoError(t, err)
-	o := &ours{t: t, root: root, makefile: "", flags: map[string][]string{}}
+	o := &ours{t: t, root: root, makefile: "", flags: map[string]map[string]programs.Flag{}}
 	o.makefile = o.read("Makefile")
 	require.NoError(t, yaml.Unmarshal([]byte(o.read("deploy", "chart", "nodekeeper", "values.yaml")), &o.values))
 	require.Contains(t, o.values, "watcher")
@@ -85,7 +87,8 @@ func (o *ours) exists(path string) bool {
 
 var (
 	programName = regexp.MustCompile(`^(?:bin/)?(watcher|processor|webhook|ui|sharder|example-checksum|kubectl-nodekeeper)$`)
-	// ourPath is a path that stands for itself in a text, without what a path of packages ends with. That of a value of the chart has dots.
+	// ourPath is a path that stands for itself in a text, without what a path of packages ends
+	// with. That of a value of the chart has dots.
 	ourPath  = regexp.MustCompile(`^((?:api|cmd|deploy|docs|hack|internal|placement|sharding|test|tools)/[\w./-]*?)(?:/?[.]{3}|[.]Test\w+)?$`)
 	ourValue = regexp.MustCompile(`^([a-z]\w*)(?:\.[a-z]\w*)*\.([a-z]\w*):?$`)
 )
@@ -149,7 +152,8 @@ func checkPlugin(words []string, isNamed bool) string {
 // isByPeople reports whether a path is in a directory that the pages have people make.
 func isByPeople(path string) bool { return strings.HasPrefix(path+"/", "deploy/overlays/mine/") }
 
-// ofManifests is the flag of a file or a directory, or, by its first group, of what kustomize takes.
+// ofManifests is the flag of a file or a directory, or, by its first group, of what kustomize
+// takes.
 var ofManifests = regexp.MustCompile(`^(?:-f|--filename|(-k|--kustomize))(?:=(.*))?$`)
 
 // checkManifests checks the paths of manifests. A file without a directory is one that people have.
@@ -173,7 +177,8 @@ func (o *ours) checkManifests(words []string) string {
 	return ""
 }
 
-// checkHelm checks values that are set, and files of values. The archive of a chart is unpacked into a directory of its name.
+// checkHelm checks values that are set, and files of values. The archive of a chart is unpacked
+// into a directory of its name.
 func (o *ours) checkHelm(words []string) string {
 	for i, word := range words[:max(0, len(words)-1)] {
 		switch word {
@@ -232,25 +237,18 @@ func (o *ours) checkProgram(program string, words []string) string {
 		return checkPlugin(words, true)
 	}
 	if o.flags[program] == nil {
-		path, err := programs.Path(program)
+		flags, err := programs.Flags(o.t.Context(), program)
 		require.NoError(o.t, err)
-		help, err := exec.CommandContext(o.t.Context(), path, "--help").CombinedOutput()
-		require.NoError(o.t, err)
-		for _, found := range ofHelp.FindAllSubmatch(help, -1) {
-			o.flags[program] = append(o.flags[program], string(found[1]))
-		}
-		o.flags[program] = append(o.flags[program], "help")
+		o.flags[program] = flags
 	}
 	for _, word := range words {
-		if name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "="); strings.HasPrefix(word, "-") && !slices.Contains(o.flags[program], name) {
+		name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		if _, isThere := o.flags[program][name]; strings.HasPrefix(word, "-") && !isThere && name != "help" {
 			return program + " has no flag " + name
 		}
 	}
 	return ""
 }
-
-// ofHelp matches a flag in the help of a program.
-var ofHelp = regexp.MustCompile(`(?m)^ +-([a-z][a-z-]*)`)
 
 // TestWrongCommandsAreFound has one of each kind.
 func TestWrongCommandsAreFound(t *testing.T) {

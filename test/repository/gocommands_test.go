@@ -41,7 +41,8 @@ func parseGo(words []string) goCommand {
 	return c
 }
 
-// checkGo checks packages, the tests that are named by -run and -bench, and other flags, which must be in the source of a package.
+// checkGo checks packages, the tests that are named by -run and -bench, and other flags, which must
+// be in the source of a package.
 func (o *ours) checkGo(words []string) string {
 	if words[0] != "run" && !slices.Contains(words, "test") {
 		return ""

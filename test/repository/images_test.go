@@ -25,7 +25,8 @@ var (
 	built         = regexp.MustCompile(`\./cmd/(\w+)`)
 )
 
-// TestEveryServiceHasAnImage: make images, a release and the Dockerfile make the same ones, and docker build gets what they are built from.
+// TestEveryServiceHasAnImage: make images, a release and the Dockerfile make the same ones, and
+// docker build gets what they are built from.
 func TestEveryServiceHasAnImage(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)

@@ -22,6 +22,7 @@ type figure struct {
 	objects int
 	took    time.Duration
 	writes  float64
+	cpu     cpu
 }
 
 func (f figure) writesEach() float64 { return f.writes / float64(f.objects) }
@@ -66,6 +67,7 @@ func (b *bench) moves(ctx context.Context) error {
 
 func (b *bench) sayMoves(what string, f figure) {
 	b.say(what+": objects, s, writes for each", "%d, %.1f, %.2f", f.objects, f.took.Seconds(), f.writesEach())
+	b.say(what+": CPU for each object, ms: API server, etcd, sharder, shards and clients", "%s", f.cpu.per(f.objects))
 }
 
 // measure returns what it takes to move the objects of a shard, or so many of them.
@@ -74,13 +76,21 @@ func (b *bench) measure(ctx context.Context, objects int, move func() error) (fi
 	if err != nil {
 		return figure{}, err
 	}
+	spent, err := b.spent()
+	if err != nil {
+		return figure{}, err
+	}
 	begin := time.Now()
 	if err := move(); err != nil {
 		return figure{}, err
 	}
 	took := time.Since(begin)
+	now, err := b.spent()
+	if err != nil {
+		return figure{}, err
+	}
 	after, err := b.writes(ctx)
-	return figure{objects: objects, took: took, writes: after - before}, err
+	return figure{objects: objects, took: took, writes: after - before, cpu: now.since(spent)}, err
 }
 
 // rebalance has a second shard join, and waits until it has its share.

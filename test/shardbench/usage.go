@@ -4,9 +4,12 @@ import (
 	"context"
 	"os"
 	"strconv"
+	"strings"
+	"time"
 
 	"k8s.io/client-go/discovery"
 
+	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -21,6 +24,44 @@ func (b *bench) used(when string) error {
 	}
 	b.say("sharder "+when+": peak memory, MiB; CPU, s", "%.0f; %.1f", usage.PeakMiB(), usage.CPU.Seconds())
 	return nil
+}
+
+// cpu is the CPU time of each process: the API server, etcd, the sharder, and this one, which has
+// the shards and the clients.
+type cpu [4]time.Duration
+
+// spent returns the CPU times so far.
+func (b *bench) spent() (c cpu, err error) {
+	pids := [len(c)]int{2: b.sharder.PID(), 3: os.Getpid()}
+	for i, s := range []controlplane.Server{controlplane.APIServer, controlplane.Etcd} {
+		if pids[i], err = b.plane.PID(s); err != nil {
+			return cpu{}, err
+		}
+	}
+	for i, pid := range pids {
+		usage, err := programs.UsageOf(pid)
+		if err != nil {
+			return cpu{}, err
+		}
+		c[i] = usage.CPU
+	}
+	return c, nil
+}
+
+func (c cpu) since(before cpu) cpu {
+	for i := range c {
+		c[i] -= before[i]
+	}
+	return c
+}
+
+// per prints the CPU times for each of n objects, in milliseconds.
+func (c cpu) per(n int) string {
+	each := make([]string, len(c))
+	for i, d := range c {
+		each[i] = strconv.FormatFloat(ms(d)/float64(n), 'f', 2, 64)
+	}
+	return strings.Join(each, ", ")
 }
 
 // profile writes a CPU profile of the API server, if that is asked for. The returned channel tells when it is done.

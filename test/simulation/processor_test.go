@@ -333,28 +333,32 @@ func (a *processorActor) letGo() {
 	}
 }
 
-// saveEnd stores the labels of a Node that ends. Unless it is known to have its labels, what waits of earlier ones comes first.
+// saveEnd stores the labels of a Node that ends.
 func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
-	end := txn.EndSeen(n)
-	var all []txn.Transaction
-	if !a.knowsOwner(n) && !a.mutant.overtakesQueue {
+	end, r := txn.EndSeen(n), a.knownRecord(n)
+	var waiting []txn.Transaction
+	if !preserve.NotesEnding(end, r) && !a.mutant.overtakesQueue {
 		a.pause()
 		for _, t := range a.world.queue {
-			if t.UID != end.UID && end.Revision.After(t.Revision) {
-				all = append(all, t.Transaction)
+			if !a.mutant.ignoresOwn || t.UID != end.UID {
+				waiting = append(waiting, t.Transaction)
 			}
 		}
 	}
-	_, err := a.apply(append(all, end))
+	_, err := a.apply(preserve.Ending(end, r, waiting))
 	return err == nil
 }
 
-// knowsOwner says whether the cache shows that a Node has its labels. A mutant is content with any record.
-func (a *processorActor) knowsOwner(n *metav1.PartialObjectMetadata) bool {
-	if a.mutant.trustsRecords && a.record.hasLabels() {
-		return true
+// knownRecord returns the record in the cache, nil if there is none. To a mutant any record is one
+// of the Node.
+func (a *processorActor) knownRecord(n *metav1.PartialObjectMetadata) *record.Record {
+	if a.record == nil {
+		return nil
 	}
-	return a.record != nil && preserve.Owned(a.record.Record, n.UID, n.Labels[labels.Marker])
+	if a.mutant.trustsRecords && a.record.hasLabels() {
+		return &record.Record{Source: n.UID}
+	}
+	return &a.record.Record
 }
 
 // mayLetGo says whether the Node is the one whose labels were stored.

@@ -92,3 +92,24 @@ func closesAgainInAGap(s *script) {
 	s.turns("W2", 4)
 	s.turns("P1", 10)
 }
+
+// endsBeforeTheNote: a processor puts labels back and crashes before it notes that. A person
+// removes what the agents of the machine had set, and the node is deleted.
+func endsBeforeTheNote(s *script) {
+	s.user(creates)
+	s.turns("P1", 2) // a watcher waits for those that protect nodes, too
+	s.turns("P2", 2)
+	s.until("W1", "records added u1")
+	s.until("P1", "removes added u1")
+	s.user(deletes)
+	s.until("P1", "takes the finalizer of u1")
+	s.user(creates, agentSets)
+	s.until("W1", "records added u2")
+	s.until("P1", "restores u2")
+	s.crashes("P1")
+	s.user(overrules, deletes)
+	s.until("W1", "records updated u2")
+	s.until("P2", "takes the finalizer of u2")
+	s.user(creates, agentSets)
+	s.turns("P2", 10)
+}

@@ -175,6 +175,15 @@ func lateMachines(s *settings) {
 // protectedOnly is for what does not exist elsewhere.
 func protectedOnly(s *settings) { s.variant, s.unsafe = protected, false }
 
+// unnotedEnds is for what matters only where a node ends while its restore is not noted, and a
+// person has removed what its agents said.
+func unnotedEnds(s *settings) {
+	protectedOnly(s)
+	s.crash, s.newPace, s.lostPut, s.lateEdit, s.removals = 16, 4, 0, 0, 0
+	s.agents = max(s.agents, 32)
+	s.actions = append(s.actions[:0], deletes, edits, overrules, overrules)
+}
+
 // removedThenUnprotected is for what matters only where an unprotected end follows the removal of a record.
 func removedThenUnprotected(s *settings) {
 	unprotectedEnds(s)

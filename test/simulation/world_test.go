@@ -198,16 +198,18 @@ func (w *world) follows(uid types.UID) bool {
 	return w.record.hasLabels() && (w.record.Source == uid || w.record.Restored.UID == uid)
 }
 
-// lastStored is the newest state of an incarnation in the queue or in the record. It is none if the end may overtake the queue.
-// A restore that is not noted yet counts as stored: its note makes void what is in the queue of before.
+// lastStored is the newest state of an incarnation in the queue or in the record. It is none if the
+// end may overtake the queue. A processor's restore that is not noted yet counts as stored: its
+// note makes void what is in the queue of before. The webhook sees nothing that lasts: what a Node
+// was created with is known when a watcher has stored it.
 func (w *world) lastStored(uid types.UID) labels.Side {
 	var saved labels.Side
 	seen := 0
 	if w.follows(uid) {
 		saved, seen = preserve.Saved(w.record.Record), lastSeen(w.record.Record)
 	}
-	if restored := w.ghost.by[incarnationOf(uid)].restored; restored > seen {
-		saved, seen = w.sideAt(restored), restored
+	if l := w.ghost.by[incarnationOf(uid)]; l.asked == nil && l.restored > seen {
+		saved, seen = w.sideAt(l.restored), l.restored
 	}
 	for _, t := range slices.Backward(w.queue) {
 		switch isNewer := t.UID == uid && number(t.Revision.String()) > seen; {

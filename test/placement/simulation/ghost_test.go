@@ -144,8 +144,9 @@ func (g *ghost) writesContract(s *simulation, name int, before, after *contract.
 	}
 }
 
-// checkGoesOn: where hand-overs overlap, somebody else works on what an incarnation loses. If nobody has wanted
-// that in the meantime, it is lost by that, and not by a move.
+// checkGoesOn: where hand-overs overlap, somebody else works on what an incarnation loses. If
+// nobody has wanted that in the meantime, it is lost by that, and not by a move. An incarnation
+// that is over has nothing to lose.
 func (g *ghost) checkGoesOn(s *simulation, former string, u contract.Unit) {
 	owner := g.owner[u]
 	if g.dropped[u] > g.held[task{u, former}] {
@@ -170,7 +171,26 @@ func (g *ghost) checkGoesOn(s *simulation, former string, u contract.Unit) {
 			return
 		}
 	}
+	if s.isOver(former) {
+		return
+	}
 	s.world.breaks(errBrokeMove, "%s loses %s, and nobody else has worked on it", former, unitText(u))
+}
+
+// isOver reports whether an incarnation can never work again, whatever its contract lists: no
+// process has it any more, and no Lease names it, so no restarted process adopts it.
+func (s *simulation) isOver(incarnation string) bool {
+	for _, p := range s.processes {
+		if p.incarnation == incarnation {
+			return false
+		}
+	}
+	for name := range pods {
+		if le := s.world.lease(name); le != nil && le.holder == incarnation {
+			return false
+		}
+	}
+	return true
 }
 
 // acknowledges is called with each acknowledgement that is stored.

@@ -21,9 +21,12 @@ const (
 
 // play plays steps from the start, and returns the promise that was broken. There is one resource, of which
 // the author wants one vreplica, and there are two pods.
-func play(m *mutant, steps []step) (*stage, error) {
+func play(m *mutant, steps []step) (*stage, error) { return playWith(small, m, steps) }
+
+// playWith is play with other settings.
+func playWith(narrow func(*settings), m *mutant, steps []step) (*stage, error) {
 	directed := *m
-	directed.narrow = small
+	directed.narrow = narrow
 	s := &stage{simulation: newSimulation(directed)}
 	s.reset(nil, true)
 	for _, do := range steps {
@@ -159,6 +162,19 @@ func isCutOff(who int) step {
 		s.world.tell("%s is cut off: %v", p, p.cut)
 	}
 }
+
+// isToldToEnd is for a process whose pod is deleted: its next turn stops the workers, and the one
+// after that releases the Lease.
+func isToldToEnd(who int) step {
+	return func(s *stage) {
+		p := s.processes[who]
+		s.world.tell("%s is told to end", p)
+		p.leaves = true
+	}
+}
+
+func crashes(who int) step  { return func(s *stage) { s.processes[who].crash() } }
+func isFrozen(who int) step { return func(s *stage) { s.processes[who].frozen = true } }
 
 // timePasses lets a leader watch the Leases for longer than a takeover takes, while processes renew theirs.
 func timePasses(who int) step {
