@@ -327,7 +327,7 @@ func unfolded(lines []string) []string {
 }
 
 // without is what the page says of the log that it shows.
-var without = regexp.MustCompile(`(?m)^.*without the fields (.*)\.$`)
+var without = regexp.MustCompile(`(?m)^.*without the fields (.*):$`)
 
 // withoutFields removes the fields from a log that the page leaves out.
 func (p *tutorial) withoutFields(lines []string) []string {
