@@ -26,7 +26,7 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	assert.Contains(t, e.refuses("explan", node), "did you mean explain?")
 	assert.Contains(t, e.refuses("list", "--selectr=rack=r7"), "did you mean --selector?")
 	assert.Contains(t, e.refuses("list", "-o", "jsnopath={.items}"), "-o jsnopath is not known: did you mean jsonpath?")
-	assert.Contains(t, e.refuses("list", "--state=awya"), "--state=awya is not known: did you mean away?")
+	assert.Contains(t, e.refuses("list", "--state=liv"), "--state=liv is not known: did you mean live?")
 	assert.Contains(t, e.refuses("help", "lst"), "did you mean list?")
 	assert.Contains(t, e.must("help", "list"), "kubectl nodekeeper list [flags]")
 	assert.Contains(t, e.refuses("list", "-n", "default"), "nodes are in no namespace")
