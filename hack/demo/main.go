@@ -15,15 +15,8 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
-
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/hack/story"
 )
@@ -31,20 +24,7 @@ import (
 // storyLimit ends a demo that hangs. It normally takes about 20 seconds, and every wait has its own deadline.
 const storyLimit = 5 * time.Minute
 
-var errInterrupted = errors.New("interrupted")
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A second signal ends this process and its children at once.
-	context.AfterFunc(ctx, stop)
-	err := run(ctx, os.Args[1:])
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		_, _ = fmt.Fprintf(os.Stderr, "demo: %v\n", err)
-		os.Exit(1)
-	}
-}
+func main() { story.Main("demo", run) }
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
@@ -53,10 +33,6 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	// Logs of the libraries would interrupt the output.
-	logf.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard())
-
 	out := story.NewScreen(os.Stdout)
 	if *file != "" {
 		f, err := os.Create(*file)
@@ -69,7 +45,7 @@ func run(ctx context.Context, args []string) error {
 	context.AfterFunc(ctx, func() { out.Note("Shutting down ...") })
 	s, err := openStage(ctx, out)
 	if err != nil {
-		return interruptedOr(ctx, err)
+		return story.OrInterrupted(ctx, err)
 	}
 	err = perform(ctx, s, *keep)
 	return errors.Join(err, s.close())
@@ -77,11 +53,9 @@ func run(ctx context.Context, args []string) error {
 
 // perform runs the steps, and then keeps everything running if keep is set.
 func perform(ctx context.Context, s *stage, keep bool) error {
-	storyCtx, cancel := context.WithTimeout(ctx, storyLimit)
-	defer cancel()
-	results := story.Play(storyCtx, s.out, s.steps(), s.crew.Check)
-	if ctx.Err() != nil {
-		return errInterrupted
+	results := story.Play(ctx, storyLimit, s.out, s.steps(), s.crew.Check)
+	if err := story.OrInterrupted(ctx, nil); err != nil {
+		return err
 	}
 	s.printSummary(results)
 	err := story.Failure(results)
@@ -90,14 +64,6 @@ func perform(ctx context.Context, s *stage, keep bool) error {
 	}
 	if keep {
 		s.keepOpen(ctx) // until Ctrl-C, which is no error
-	}
-	return err
-}
-
-// interruptedOr returns err, unless it only comes from Ctrl-C.
-func interruptedOr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return errInterrupted
 	}
 	return err
 }

@@ -14,13 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
-
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/hack/story"
 )
@@ -28,42 +22,23 @@ import (
 // storyLimit ends a demo that hangs. It normally takes about 30 seconds, and every wait has its own deadline.
 const storyLimit = 8 * time.Minute
 
-var errInterrupted = errors.New("interrupted")
+func main() { story.Main("shard-demo", run) }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A second signal ends this process and its children at once.
-	context.AfterFunc(ctx, stop)
-	if err := run(ctx); err != nil {
-		_, _ = fmt.Fprintf(os.Stderr, "shard-demo: %v\n", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context) error {
-	// Logs of the libraries would interrupt the output.
-	logf.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard())
-
+func run(ctx context.Context, _ []string) error {
 	out := story.NewScreen(os.Stdout)
 	context.AfterFunc(ctx, func() { out.Note("Shutting down ...") })
 	s, err := openStage(ctx, out)
 	if err == nil {
 		err = errors.Join(perform(ctx, s), s.close())
 	}
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
-	return err
+	return story.OrInterrupted(ctx, err)
 }
 
 // perform runs the steps.
 func perform(ctx context.Context, s *stage) error {
-	storyCtx, cancel := context.WithTimeout(ctx, storyLimit)
-	defer cancel()
-	results := story.Play(storyCtx, s.out, s.steps(), s.check)
-	if ctx.Err() != nil {
-		return errInterrupted
+	results := story.Play(ctx, storyLimit, s.out, s.steps(), s.check)
+	if err := story.OrInterrupted(ctx, nil); err != nil {
+		return err
 	}
 	s.out.Summary(results)
 	err := story.Failure(results)

@@ -27,8 +27,10 @@ var ErrNotReached = errors.New("not reached")
 // ErrNotAsExpected is returned by [Failure].
 var ErrNotAsExpected = errors.New("not everything happened as expected")
 
-// Play runs the steps until one fails. After each, check returns what else is wrong.
-func Play(ctx context.Context, out *Screen, steps []Step, check func() error) []Result {
+// Play runs the steps until one fails, or the limit has passed. After each, check returns what else is wrong.
+func Play(ctx context.Context, limit time.Duration, out *Screen, steps []Step, check func() error) []Result {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	var results []Result
 	var failed bool
 	for i, st := range steps {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,7 +18,7 @@ func TestPlayEndsAtTheFirstFailure(t *testing.T) {
 	good := story.Step{Title: "good", Promise: "is good", Run: func(context.Context) error { return nil }}
 	bad := story.Step{Title: "bad", Promise: "is bad", Run: func(context.Context) error { return errors.New("broken") }}
 
-	results := story.Play(t.Context(), story.PlainScreen(&printed), []story.Step{good, bad, good}, func() error { return nil })
+	results := story.Play(t.Context(), time.Minute, story.PlainScreen(&printed), []story.Step{good, bad, good}, func() error { return nil })
 
 	require.NoError(t, results[0].Err)
 	require.ErrorContains(t, results[1].Err, "broken")
@@ -29,7 +30,7 @@ func TestPlayEndsAtTheFirstFailure(t *testing.T) {
 
 func TestPlayChecksAfterEachStep(t *testing.T) {
 	good := story.Step{Title: "good", Promise: "is good", Run: func(context.Context) error { return nil }}
-	results := story.Play(t.Context(), story.PlainScreen(&bytes.Buffer{}), []story.Step{good}, func() error { return errors.New("ended") })
+	results := story.Play(t.Context(), time.Minute, story.PlainScreen(&bytes.Buffer{}), []story.Step{good}, func() error { return errors.New("ended") })
 	require.ErrorContains(t, results[0].Err, "ended")
 }
 

@@ -1,6 +1,8 @@
 package preserve
 
 import (
+	"slices"
+
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -22,24 +24,32 @@ func Ending(end txn.Transaction, r *record.Record, waiting []txn.Transaction) []
 	if NotesEnding(end, r) {
 		return []txn.Transaction{end}
 	}
-	var first []txn.Transaction
-	var own *txn.Transaction
+	var first, own []txn.Transaction
 	for _, t := range waiting {
 		switch {
 		case !end.Revision.After(t.Revision):
 		case t.UID != end.UID:
 			first = append(first, t)
-		case own == nil:
-			own = &t
 		default:
-			own = new(Merged(*own, t))
+			own = append(own, t)
 		}
 	}
-	if own != nil {
-		end = Merged(*own, end)
-	}
-	if r != nil && Owned(*r, end.UID, end.Marker) {
+	if r != nil && Owned(*r, end.UID, end.Marker) && restoredSince(own, end.Marker) {
 		first = nil
 	}
+	own = append(own, end)
+	end = own[0]
+	for _, t := range own[1:] {
+		end = Merged(end, t)
+	}
 	return append(first, end)
+}
+
+// restoredSince reports whether a processor has put labels back onto an incarnation whose restore is
+// not noted, by which it has a marker. What waits of the incarnation shows that: the Added
+// transaction of a restore stays in the queue until the note is stored. If none is of a time before
+// the marker, the Node came with it: the webhook answered from a record that may lack what waits of
+// earlier incarnations, or the marker was in the request.
+func restoredSince(own []txn.Transaction, marker string) bool {
+	return slices.ContainsFunc(own, func(t txn.Transaction) bool { return t.Type == txn.Added && t.Marker != marker })
 }

@@ -24,6 +24,9 @@ func TestEnding(t *testing.T) {
 	added := of(txn.Added, "u2", "10", "", with, "pool")
 	withdrawn := of(txn.Updated, "u2", "12", "5", without, "")
 	withdrawn.Withdrawn = "pool"
+	// The webhook has answered for u2 from the record, or from one before it.
+	admitted, admittedBefore := added, added
+	admitted.Marker, admittedBefore.Marker = "5", "3"
 	next := of(txn.Added, "u3", "30", "", with, "pool")
 	end, neverRestored := of(txn.Deleted, "u2", "20", "5", without, ""), of(txn.Deleted, "u2", "20", "", without, "")
 	saved := record.Record{Node: "node-1", Labels: with, Machine: "pool", Revision: revision.MustParse("5"), Source: "u1"}
@@ -42,6 +45,11 @@ func TestEnding(t *testing.T) {
 		"restored, not noted":             {end, &saved, []txn.Transaction{former, added}, nil, "pool", ""},
 		"restored, agents have withdrawn": {end, &saved, []txn.Transaction{added, withdrawn}, nil, "", "pool"},
 		"restored, nothing waits":         {end, &saved, nil, nil, "", ""},
+		"came with the marker":            {end, &saved, []txn.Transaction{former, admitted}, []txn.Transaction{former}, "pool", ""},
+		"came with it, not recorded":      {end, &saved, []txn.Transaction{former}, []txn.Transaction{former}, "", ""},
+		"came with another, restored":     {end, &saved, []txn.Transaction{former, admittedBefore}, nil, "pool", ""},
+		"restored, recorded twice":        {end, &saved, []txn.Transaction{former, added, admitted}, nil, "pool", ""},
+		"came with it, and is noted":      {end, &noted, []txn.Transaction{former, admitted}, nil, "", ""},
 		"never restored":                  {neverRestored, &saved, []txn.Transaction{former, added}, []txn.Transaction{former}, "pool", ""},
 		"no record":                       {end, nil, []txn.Transaction{former, added}, []txn.Transaction{former}, "pool", ""},
 		"forgotten":                       {end, &floor, []txn.Transaction{former, added}, []txn.Transaction{former}, "pool", ""},

@@ -94,3 +94,31 @@ func TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore(t *testing.T) {
 	assert.Equal(t, labels.Keys("pool"), stored.Overruled)
 	assert.True(t, stored.Ended)
 }
+
+// TestEndOfANodeThatWasAdmittedTooEarly: the webhook answered for u2 by the record of before the
+// end of u1, which waits in the queue: u1 was deleted before it had the finalizer. Then u2 is
+// edited, and deleted. A restore by a processor counts, whatever is recorded after it.
+func TestEndOfANodeThatWasAdmittedTooEarly(t *testing.T) {
+	const node = "node-1"
+	rack := func(value string) map[string]string { return map[string]string{"rack": value} }
+	for name, tc := range map[string]struct {
+		formerEnd   string // the rack of u1 in its end
+		addedMarker string // that of u2 when it was added
+		want        string
+	}{
+		"the former one has later labels":     {formerEnd: "r2", addedMarker: "5", want: "r2"},
+		"the former one has the same labels":  {formerEnd: "r1", addedMarker: "5", want: "r3"},
+		"a processor has put the labels back": {formerEnd: "r2", addedMarker: "", want: "r3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			saved := record.Record{Node: node, Labels: rack("r1"), Revision: revision.MustParse("5"), Source: "u1"}
+			former := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u1", Revision: revision.MustParse("7"), Labels: rack(tc.formerEnd)}
+			added := txn.Transaction{
+				Type: txn.Added, Node: node, UID: "u2", Revision: revision.MustParse("10"), Labels: rack("r1"), Marker: tc.addedMarker, FoundsRecord: true,
+			}
+			end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("12"), Labels: rack("r3"), Marker: "5"}
+			live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), former.ConfigMap("queue"), added.ConfigMap("queue")).Build()
+			assert.Equal(t, rack(tc.want), saveEnd(t, live, live, end).Labels)
+		})
+	}
+}

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -129,6 +131,11 @@ func installObjects(t *testing.T, c *cluster, objects []object) {
 		switch obj.GetKind() {
 		case "Namespace", "ServiceAccount", "Secret", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ResourceQuota", policyKind, bindingKind:
 			require.NoError(t, apply(t, c, obj), "applying %s %s", obj.GetKind(), obj.GetName())
+		}
+		if obj.GetKind() == "Secret" { // cert-manager makes one of another type, as the next test in this cluster may do
+			t.Cleanup(func() {
+				assert.NoError(t, client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), obj.DeepCopy())))
+			})
 		}
 	}
 	inForce(t, c)

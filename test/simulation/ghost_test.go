@@ -44,6 +44,7 @@ type ghost struct {
 	withdrawn bool // whether agents have ever taken their label back, so that it may look as if a person had
 	trust     trust
 	forgot    int    // up to where no event counts, since the record was removed
+	ending    ending // of the processor that writes a record
 	by        []life // the incarnations; the first one has the index 1
 }
 
@@ -62,6 +63,15 @@ type life struct {
 	said []string // what its agents have said
 
 	asked *creation // how it was admitted, if it had its labels then; nil: they are put back later
+}
+
+// ending is what a processor may know of the past of an incarnation whose end it saves: what was
+// stored of the owner when it read the queue. Zero: it saves no end.
+type ending struct{ incarnation, owner, stored int }
+
+// endingOf returns what a processor may know that reads the queue now to save the end of a Node.
+func (g *ghost) endingOf(uid types.UID) ending {
+	return ending{incarnationOf(uid), g.owner, g.by[g.owner].stored}
 }
 
 func (g *ghost) reset(s *settings) {

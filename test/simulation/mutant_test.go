@@ -32,8 +32,9 @@ type mutant struct {
 	// admit is given what the webhook answers.
 	admit func(r record.Record, req preserve.Request, answer preserve.Admission) preserve.Admission
 	// plan is given the real plan.
-	plan                                                                                                  func([]preserve.Step) []preserve.Step
-	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits, overtakesQueue, trustsRecords, ignoresOwn bool
+	plan                                                       func([]preserve.Step) []preserve.Step
+	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits bool
+	overtakesQueue, trustsRecords, trustsMarkers, ignoresOwn   bool
 	// bad habits of those who remove records
 	looksFirst, leavesNoFloor bool
 	// bad habits of a watcher

@@ -281,6 +281,7 @@ var mutants = with(map[string]mutant{
 	"protection: ignores what its own watch shows":      {ignoresLateEdits: true, narrow: protectedOnly},
 	"protection: trusts a record in the cache":          {trustsRecords: true, narrow: removedThenUnprotected, script: letsGoAfterARemoval},
 	"protection: overtakes the queue":                   {overtakesQueue: true, narrow: unprotectedEnds},
+	"protection: takes any marker for a restore":        {trustsMarkers: true, narrow: admissionsOfUnprotected, script: admittedTooEarly},
 	"protection: ignores what waits of the node itself": {ignoresOwn: true, narrow: unnotedEnds, script: endsBeforeTheNote},
 	"protection: lets go unconditionally":               {letsGoBlindly: true, narrow: protectedOnly},
 	"protection: lets go what it has in its cache":      {letsGoCached: true, letsGoBlindly: true, narrow: protectedOnly},

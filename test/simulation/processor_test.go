@@ -41,6 +41,8 @@ type processorActor struct {
 	read            int // which of the records was the present one when it was read last
 	removals, began int // removals of the record, when it was read and when the work on the batch began
 
+	ending ending // that it saves
+
 	broken breaks // what the mutants among the doors to the API server need
 }
 
@@ -48,6 +50,7 @@ type processorActor struct {
 func (a *processorActor) down() {
 	a.done, a.late, a.isIdle, a.removals = a.done[:0], a.late[:0], false, 0
 	a.position, a.read = 0, 0
+	a.ending = ending{}
 	a.broken = breaks{}
 }
 
@@ -262,6 +265,7 @@ func (a recordsOf) Write(_ context.Context, read records.Stored, next record.Rec
 	if a.mutant.savesBlindly {
 		read = a.world.record.stored()
 	}
+	a.world.ghost.ending = a.ending
 	if !a.world.writeRecord(read.Object, next) {
 		return records.Stored{}, records.ErrStale
 	}
@@ -339,14 +343,25 @@ func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
 	var waiting []txn.Transaction
 	if !preserve.NotesEnding(end, r) && !a.mutant.overtakesQueue {
 		a.pause()
+		a.ending = a.world.ghost.endingOf(end.UID)
 		for _, t := range a.world.queue {
-			if !a.mutant.ignoresOwn || t.UID != end.UID {
+			if !a.leavesOut(t.Transaction, end, r) {
 				waiting = append(waiting, t.Transaction)
 			}
 		}
+		a.tell("  reads the queue, of which %d count", len(waiting))
 	}
 	_, err := a.apply(preserve.Ending(end, r, waiting))
+	a.ending = ending{}
 	return err == nil
+}
+
+// leavesOut says whether a mutant takes no account of a transaction when it saves an end.
+func (a *processorActor) leavesOut(t, end txn.Transaction, r *record.Record) bool {
+	if t.UID == end.UID {
+		return a.mutant.ignoresOwn
+	}
+	return a.mutant.trustsMarkers && r != nil && preserve.Owned(*r, end.UID, end.Marker)
 }
 
 // knownRecord returns the record in the cache, nil if there is none. To a mutant any record is one

@@ -63,3 +63,10 @@ func (s *script) user(actions ...userAction) {
 		u.act(action)
 	}
 }
+
+// admits creates a Node that has the finalizer, and the webhook answers.
+func (s *script) admits(own map[string]string) {
+	u, c := userActor{s.actor("U")}, s.world.request(own, []string{finalizer})
+	u.ask(c)
+	s.world.addNode(c)
+}

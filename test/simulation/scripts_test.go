@@ -113,3 +113,19 @@ func endsBeforeTheNote(s *script) {
 	s.user(creates, agentSets)
 	s.turns("P2", 10)
 }
+
+// admittedTooEarly: a Node is edited and deleted before it has the finalizer. The webhook answers
+// for the next one by the record of before the edit, and that one is deleted and let go while the
+// edit waits in the queue.
+func admittedTooEarly(s *script) {
+	s.until("W1", "lists none")
+	s.world.createNode(map[string]string{"base": "1"}, nil)
+	s.until("W1", "records added u1")
+	s.user(edits, deletes)
+	s.until("P1", "removes added u1")
+	s.admits(map[string]string{"base": "1"})
+	s.user(deletes)
+	s.until("W1", "records added u2")
+	s.until("P1", "takes the finalizer of u2")
+	s.user(creates)
+}

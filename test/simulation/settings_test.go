@@ -238,6 +238,14 @@ func admissionsAfterRemovals(s *settings) {
 	s.removals = 24
 }
 
+// admissionsOfUnprotected is for what matters only where the webhook answers while the end of a
+// Node without the finalizer is not saved yet, and the next one is let go.
+func admissionsOfUnprotected(s *settings) {
+	unprotectedEnds(s)
+	s.webhook, s.uncertain, s.kubelet, s.comesGated, s.behindHook, s.gate, s.lateEdit = 60, 0, 0, 0, 0, false, 0
+	s.removals, s.newPace = 0, max(s.newPace, 2)
+}
+
 // trustedAdmissions is for what matters only where the webhook answers about machines, and people trust them.
 func trustedAdmissions(s *settings) {
 	behind := s.stale // drawn from the same values

@@ -29,6 +29,7 @@ type mutant struct {
 	decidesBlindly, buildsBlindly, anyConfigMap, missingIsEnded, removesOnError bool
 	startsEmpty, overcommits                                                    bool
 	anyContract, noRun, adoptsCached, adoptsBlindly, acksEarly, acksLate        bool
+	remakesLease                                                                bool
 }
 
 var mutants = map[string]mutant{
@@ -196,6 +197,7 @@ var mutants = map[string]mutant{
 	"apply: acknowledges before workers return":          {acksEarly: true},
 	"apply: holds the acknowledgement for what is stuck": {settles: true, acksLate: true},
 	"apply: adopts without renewing the Lease":           {adoptsBlindly: true},
+	"apply: makes a deleted Lease again":                 {remakesLease: true},
 	"ready: without acknowledgement": {readyView: func(v *contract.View, _ types.UID, incarnation string) {
 		v.Ack = contract.Ack{Incarnation: incarnation, Generation: v.Contract.Generation, Digest: v.Digest}
 	}},
@@ -360,13 +362,13 @@ func worksOnAll(in *contract.Input, owner string) *contract.View {
 var found = map[string]uint64{
 	"decide: the former owner does not enter releasing":                      20,
 	"decide: the former owner does not enter releasing when there are fewer": 20,
-	"decide: the former owner does not enter releasing for the same pod":     377,
+	"decide: the former owner does not enter releasing for the same pod":     8956,
 	"decide: the new owner stays in releasing":                               2286,
 	"decide: the number does not grow":                                       123,
 	"decide: no precondition":                                                358,
 	"release: without acknowledgement":                                       20,
 	"release: despite stopping":                                              9875,
-	"release: a missing pod has ended":                                       377,
+	"release: a missing pod has ended":                                       8956,
 	"release: a missing entry proves it":                                     99906,
 	"release: although the entry still lists it":                             239,
 	"build: ignores releasing":                                               239,

@@ -195,28 +195,25 @@ func (p *process) send(write func()) {
 	}
 }
 
-// writeLease renews the Lease, with the acknowledgement that it has.
+// writeLease renews the Lease, with the acknowledgement that it has. A Lease that somebody has deleted is not made again: that
+// write could arrive when the incarnation has long counted as ended, and a restarted process would adopt it.
 func (p *process) writeLease() {
 	if p.cut {
 		return
 	}
-	started, read, incarnation := p.clock(), p.lease, p.incarnation
+	started, incarnation := p.clock(), p.incarnation
 	now := p.world.lease(p.name)
 	switch {
-	case now == nil:
-		read = nil // somebody has deleted it: it is made again
-	case now != p.lease && now.holder == p.incarnation: // an answer was lost
-		p.lease, read = now, now
+	case now == nil && p.mutant.remakesLease:
+	case now != nil && now != p.lease && now.holder == p.incarnation: // an answer was lost
+		p.lease = now
 	case now != p.lease:
-		p.world.tell("%s sees that its Lease is taken", p)
+		p.world.tell("%s sees that its Lease is taken or deleted", p)
 		p.renewed = started - renewDeadline
 		p.tick()
 		return
 	}
-	next := lease{holder: p.incarnation}
-	if p.lease != nil {
-		next = *p.lease
-	}
+	read, next := now, *p.lease
 	p.send(func() {
 		stored := p.world.putLease(p.name, read, next)
 		if stored != nil && p.incarnation == incarnation && p.alive {

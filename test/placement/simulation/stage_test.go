@@ -135,14 +135,16 @@ func acts(who int) step {
 // leavesOrReturns lets a pod leave the pool, or come back to it.
 func leavesOrReturns(name int) step { return func(s *stage) { s.leave(name) } }
 
-func somebodyDeletes(what kind, name int) step {
+// somebodyDeletes deletes the contract or the Lease of pod 0.
+func somebodyDeletes(what kind) step {
 	return func(s *stage) {
-		s.world.tell("somebody deletes the %s of %s", map[kind]string{contractKind: "contract", leaseKind: "Lease"}[what], podName(name))
 		if what == leaseKind {
-			s.world.store(what, name, (*lease)(nil))
-		} else {
-			s.world.store(what, name, nil)
+			s.world.tell("somebody deletes the Lease of %s", podName(pod0))
+			s.world.store(what, pod0, (*lease)(nil))
+			return
 		}
+		s.world.tell("somebody deletes the contract of %s", podName(pod0))
+		s.world.store(what, pod0, nil)
 	}
 }
 
@@ -171,6 +173,34 @@ func isToldToEnd(who int) step {
 		s.world.tell("%s is told to end", p)
 		p.leaves = true
 	}
+}
+
+// wants lets the author change how many vreplicas there are.
+func wants(count int32) step {
+	return func(s *stage) {
+		next := *s.world.resource(0)
+		next.wanted, next.generation, next.rv = count, next.generation+1, s.world.nextRV()
+		s.world.tell("the author wants %d of %s", count, next.uid)
+		s.world.store(resourceKind, 0, &next)
+	}
+}
+
+// renewsLate lets a process renew its Lease when it is time. The write is under way for long.
+func renewsLate(who int) step {
+	return func(s *stage) {
+		s.passTime(leaseDuration / 3)
+		s.settings.lateWrites = 64
+		s.processes[who].next()
+		s.settings.lateWrites = 0
+	}
+}
+
+func lateWritesArrive(s *stage) {
+	s.world.tell("late writes arrive")
+	for _, write := range s.world.late {
+		write()
+	}
+	s.world.late = nil
 }
 
 func crashes(who int) step  { return func(s *stage) { s.processes[who].crash() } }
