@@ -140,6 +140,11 @@ race-programs:
 monitoring: ## test the alerts and the dashboard with Prometheus' own parser and rule engine (builds it: a minute, once)
 	cd test/monitoring && go vet ./... && $(GO_TEST) ./...
 
+.PHONY: dashboard-picture
+dashboard-picture: build controlplane ## draw the dashboard over a run of the programs (three minutes); DRAW=1: over the last run again
+	go -C test/monitoring build -o $(CURDIR)/bin/monitoring/ ./picture
+	bin/monitoring/picture $(if $(filter 1,$(DRAW)),-draw)
+
 .PHONY: browser-test
 browser-test: build controlplane ## test the live page in Chromium, which is $CHROMIUM, or in $PATH, or installed if this runs as root; UPDATE=1 takes the pictures of docs
 	chromium=$$(hack/chromium) && CHROMIUM=$$chromium go -C test/browser test -count=1 -v -timeout=$(TIMEOUT) . $(if $(filter 1,$(UPDATE)),-args -update)

@@ -10,6 +10,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 
 	"nodekeeper.dev/internal/cli/output"
+	"nodekeeper.dev/internal/cli/typo"
 )
 
 // noArgs is for commands that take no arguments.
@@ -25,17 +26,13 @@ func aCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	advice := "see " + cmd.CommandPath() + " --help"
 	var names []string
 	for _, command := range cmd.Commands() {
 		if command.IsAvailableCommand() {
 			names = append(names, command.Name())
 		}
 	}
-	if alike := similar(args[0], names); len(alike) > 0 {
-		advice = "did you mean " + strings.Join(alike, " or ") + "?"
-	}
-	return fmt.Errorf("there is no command %q: %s", args[0], advice)
+	return fmt.Errorf("there is no command %q: %s", args[0], typo.Advice(args[0], names, "", "see "+cmd.CommandPath()+" --help"))
 }
 
 // oneNode is for commands that are about one node.
@@ -84,5 +81,5 @@ func oneOf[T ~string](flag string, value T, allowed ...T) error {
 	for i, one := range allowed {
 		texts[i] = string(one)
 	}
-	return misused(errors.New(flag + "=" + string(value) + " is not known: use " + strings.Join(texts, ", ")))
+	return misused(errors.New(flag + "=" + string(value) + " is not known: " + typo.Advice(string(value), texts, "", "use "+strings.Join(texts, ", "))))
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
-)
 
-// maxTypos is how many letters may be wrong in what is taken for a typing error.
-const maxTypos = 2
+	"nodekeeper.dev/internal/cli/typo"
+)
 
 // newOptionsCommand returns the command that lists the flags which every command has, as kubectl
 // options does.
@@ -28,6 +27,23 @@ func newOptionsCommand(root *cobra.Command) *cobra.Command {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), "These flags can be given to every command:\n\n"+root.PersistentFlags().FlagUsages())
 			return err
 		},
+	}
+}
+
+// refuseUnknownHelp has the command help refuse the names of commands that do not exist. Cobra's own
+// shows the help of the plugin instead.
+func refuseUnknownHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	known := func(_ *cobra.Command, args []string) error {
+		if topic, _, err := root.Find(args); err != nil || topic != root {
+			return err
+		}
+		return aCommand(root, args)
+	}
+	for _, command := range root.Commands() {
+		if command.Name() == "help" {
+			command.Args = known
+		}
 	}
 }
 
@@ -78,6 +94,7 @@ func refuseNamespace(cmd *cobra.Command) error {
 
 // adviceOnFlag says what to do about an error in the flags.
 func adviceOnFlag(cmd *cobra.Command, err error) string {
+	advice := "see " + cmd.CommandPath() + " --help"
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -85,27 +102,9 @@ func adviceOnFlag(cmd *cobra.Command, err error) string {
 				names = append(names, f.Name)
 			}
 		})
-		if alike := similar(unknown.GetSpecifiedName(), names); len(alike) > 0 {
-			return "did you mean --" + strings.Join(alike, " or --") + "?"
-		}
+		return typo.Advice(unknown.GetSpecifiedName(), names, "--", advice)
 	}
-	return "see " + cmd.CommandPath() + " --help"
-}
-
-// similar returns the names that somebody may have meant, by cobra's rules for commands: those that
-// begin like that, or else those with the fewest letters wrong.
-func similar(name string, names []string) []string {
-	all := &cobra.Command{}
-	for _, one := range names {
-		all.AddCommand(&cobra.Command{Use: one, Run: func(*cobra.Command, []string) {}})
-	}
-	for typos := range min(maxTypos+1, len(name)) { // a short name is like everything
-		all.SuggestionsMinimumDistance = typos
-		if alike := all.SuggestionsFor(name); len(alike) > 0 {
-			return alike
-		}
-	}
-	return nil
+	return advice
 }
 
 // logLibraries has the libraries log to w, at a level above zero: client-go logs each request at 6.

@@ -90,6 +90,7 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 	hideGlobalFlags(root)
 	p.addFlags(root.PersistentFlags())
 	p.addCommands(root)
+	refuseUnknownHelp(root)
 	return root
 }
 

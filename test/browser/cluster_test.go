@@ -35,8 +35,10 @@ import (
 const (
 	transactions = "node-metadata-transactions"
 	metadata     = "node-metadata"
-	// latest is how late a change may show. It shows in much less than a second; this is for machines that are busy.
-	latest = 10 * time.Second
+	// latest is how late a change and the first paint may show, in the best of some rounds: a
+	// machine that is busy makes any of them late.
+	latest = time.Second
+	rounds = 10
 )
 
 // cluster is an API server with nodekeeper's programs.
@@ -197,8 +199,7 @@ func TestPageShowsTheCluster(t *testing.T) {
 	b.visit(link)
 	b.until(live)
 	b.until(`document.querySelectorAll('#rows .state.live').length >= 20`)
-	b.until(`performance.getEntriesByName('first-contentful-paint').length > 0`)
-	t.Logf("first contentful paint after %.0f ms", eval[float64](b, `performance.getEntriesByName('first-contentful-paint')[0].startTime`))
+	c.checkPaint(b)
 	assert.Equal(t, "48 nodes", eval[string](b, `document.querySelector('#shown').textContent`))
 
 	assert.Equal(t, contextName, eval[string](b, `document.querySelector('#cluster').textContent`))
@@ -213,7 +214,8 @@ func TestPageShowsTheCluster(t *testing.T) {
 	}
 }
 
-// checkSession looks at what protects the page: the link is used, the address does not show it, and no script has the cookie.
+// checkSession looks at what protects the page: the link is used, the address does not show it, and
+// no script has the cookie.
 func (c *cluster) checkSession(b *tab, used, next string) {
 	origin, _, _ := strings.Cut(used, "?")
 	assert.Equal(c.t, origin, eval[string](b, `location.href`))
@@ -234,19 +236,53 @@ func (c *cluster) checkSession(b *tab, used, next string) {
 	b.until(live)
 }
 
-// checkUpdates measures how late the page shows what happens, and lets a node go and come back.
+// checkPaint opens the page until it is painted in time.
+func (c *cluster) checkPaint(b *tab) {
+	c.t.Helper()
+	for range rounds {
+		b.until(`performance.getEntriesByName('first-contentful-paint').length > 0`)
+		took := eval[float64](b, `performance.getEntriesByName('first-contentful-paint')[0].startTime`)
+		c.t.Logf("first contentful paint after %.0f ms", took)
+		if took < float64(latest.Milliseconds()) {
+			return
+		}
+		b.visit(eval[string](b, `location.href`))
+		b.until(live)
+	}
+	assert.Fail(c.t, "the page is never painted in time")
+}
+
+// checkUpdates lets nodes go and come back until one is shown in time.
 func (c *cluster) checkUpdates(b *tab) {
+	c.t.Helper()
+	for round := range rounds {
+		name := "worker-00"
+		if round > 0 {
+			name = fmt.Sprintf("worker-00-%d", round)
+		}
+		if c.lateness(b, name) < latest {
+			return
+		}
+	}
+	assert.Fail(c.t, "no node is shown in time")
+}
+
+// lateness lets a node go and come back, and returns how late the page showed that at most.
+func (c *cluster) lateness(b *tab, name string) time.Duration {
+	c.t.Helper()
+	var worst time.Duration
 	measure := func(what string, happen func(), expression string) {
 		start := time.Now()
 		happen()
 		b.until(expression)
 		late := time.Since(start)
 		c.t.Logf("%s shows after %d ms", what, late.Milliseconds())
-		assert.Less(c.t, late, latest, what)
+		worst = max(worst, late)
 	}
-	name, labels := "worker-00", map[string]string{"kubernetes.io/hostname": "worker-00", "rack": "r9"}
 	row := rowOf(name)
-	measure("a new node", func() { c.create(name, labels) }, row)
+	measure("a new node", func() {
+		c.create(name, map[string]string{"kubernetes.io/hostname": name, "rack": "r9"})
+	}, row)
 	b.until(`%s.textContent.includes('live')`, row)
 	happened := func(what string) string {
 		return fmt.Sprintf(`[...document.querySelectorAll('#happenings li')].some((e) => e.textContent.includes(%q) && e.textContent.includes(%q))`, what, name)
@@ -258,6 +294,7 @@ func (c *cluster) checkUpdates(b *tab) {
 		c.create(name, map[string]string{"kubernetes.io/hostname": name})
 	}, happened("restored"))
 	b.until(`%s.textContent.includes('live')`, row)
+	return worst
 }
 
 // settled waits until nothing is pending.
@@ -305,7 +342,8 @@ func (c *cluster) checkText(b *tab) {
 	b.until(`document.querySelector('#detail').hidden && document.querySelector('#search').value === ''`)
 }
 
-// checkDiff: without a processor, a change is pending, and differs from what is saved. Then one comes.
+// checkDiff: without a processor, a change is pending, and differs from what is saved. Then one
+// comes.
 func (c *cluster) checkDiff(b *tab, processors []*programs.Program) *programs.Program {
 	for _, p := range processors {
 		require.NoError(c.t, p.Stop(patience))
@@ -332,7 +370,8 @@ func (c *cluster) checkDiff(b *tab, processors []*programs.Program) *programs.Pr
 	return last
 }
 
-// pictures takes the pictures of docs while something happens: nodes are away, have come back, and changes wait to be saved.
+// pictures takes the pictures of docs while something happens: nodes are away, have come back, and
+// changes wait to be saved.
 func (c *cluster) pictures(b *tab) {
 	c.start("processor", "processor-5d8b6-t2xqv", "--save-delay=1m")
 	for _, gone := range []int{3, 4, 17, 18, 19, 31, 40} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -25,7 +26,15 @@ import (
 // many is how many nodes the page must show without lag.
 const many = 5000
 
-// slowest is how long the page may be busy at a time. It is busy for some tens of milliseconds; this is for machines that are busy.
+// What people do not feel as a lag, in milliseconds. In the best of some rounds the page keeps to
+// it: a machine that is busy makes any of them slow.
+const (
+	quickFrame  = 50.0
+	quickLetter = 100.0
+)
+
+// slowest is how long the page may be busy at a time, on a machine that is busy. Otherwise it is so
+// for some tens of milliseconds.
 const slowest = 5000.0
 
 // source says little of each node.
@@ -82,7 +91,8 @@ func node(i int, rack string) (*metav1.PartialObjectMetadata, *corev1.ConfigMap)
 	return n, cm
 }
 
-// TestPageIsQuickWithManyNodes scrolls, searches and follows changes, and measures in the page how long that keeps it busy.
+// TestPageIsQuickWithManyNodes scrolls, searches and follows changes, and measures in the page how
+// long that keeps it busy.
 func TestPageIsQuickWithManyNodes(t *testing.T) {
 	board := newBoard(t, many)
 	b := newTab(t)
@@ -98,6 +108,35 @@ func TestPageIsQuickWithManyNodes(t *testing.T) {
 		assert.Less(t, busy, slowest, what)
 	}
 
+	b.isQuick("a frame while scrolling", quickFrame, b.scroll)
+	measureBusy("scrolling")
+	assert.Positive(t, eval[int](b, `document.querySelectorAll('#rows .row:not([hidden])').length`), "rows are seen after a scroll")
+
+	b.isQuick("a letter of a search", quickLetter, b.search)
+	measureBusy("searching")
+	b.checkSelector()
+	measureBusy("searching by label")
+	board.checkChurn(b)
+	measureBusy("5,000 changes")
+	b.checkKeys()
+	b.checkSchemes()
+}
+
+// isQuick measures until something takes no longer than the limit.
+func (b *tab) isQuick(what string, limit float64, measure func() float64) {
+	b.t.Helper()
+	for range rounds {
+		took := measure()
+		b.t.Logf("%s takes %.0f ms", what, took)
+		if took < limit {
+			return
+		}
+	}
+	assert.Fail(b.t, "it always lags", what)
+}
+
+// scroll scrolls through the list from its beginning, and returns the time of a frame: the median.
+func (b *tab) scroll() float64 {
 	frames := eval[[]float64](b, `new Promise((done) => {
 		const grid = document.querySelector('#grid'), times = [];
 		let last = performance.now();
@@ -110,11 +149,13 @@ func TestPageIsQuickWithManyNodes(t *testing.T) {
 		};
 		requestAnimationFrame(step);
 	})`)
-	t.Logf("scrolling: %.0f ms a frame, %.0f ms at the 99th percentile", frames[len(frames)/2], frames[len(frames)*99/100])
-	assert.Less(t, frames[len(frames)/2], 500.0)
-	measureBusy("scrolling")
-	assert.Positive(t, eval[int](b, `document.querySelectorAll('#rows .row:not([hidden])').length`), "rows are seen after a scroll")
+	b.t.Logf("scrolling: %.0f ms at the 99th percentile", frames[len(frames)*99/100])
+	return frames[len(frames)/2]
+}
 
+// search types a search and clears it, and returns the longest time until the list shows what a
+// letter finds.
+func (b *tab) search() float64 {
 	typed := eval[[]float64](b, `(async () => {
 		const search = document.querySelector('#search'), times = [];
 		for (const text of ['1', '10-1', '10-1-4', '10-1-49', '10-1-49-4', '']) {
@@ -126,17 +167,7 @@ func TestPageIsQuickWithManyNodes(t *testing.T) {
 		}
 		return times;
 	})()`)
-	t.Logf("searching: the list shows after %.0f ms for each letter", typed)
-	for _, ms := range typed {
-		assert.Less(t, ms, slowest)
-	}
-	measureBusy("searching")
-	b.checkSelector()
-	measureBusy("searching by label")
-	board.checkChurn(b)
-	measureBusy("5,000 changes")
-	b.checkKeys()
-	b.checkSchemes()
+	return slices.Max(typed)
 }
 
 // checkSelector: labels are searched by the server.

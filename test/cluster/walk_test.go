@@ -45,6 +45,7 @@ func TestWalk(t *testing.T) {
 		{"other products put ConfigMaps into every namespace", (*walk).addForeign},
 		{"a node that its kubelet registers anew has its labels back", (*walk).registerAnew},
 		{"another machine of that name keeps its own kubelet's labels", (*walk).becomeAnotherMachine},
+		{"the live page in the cluster opens through kubectl port-forward", (*walk).openPage},
 		{"pods of the system's priority classes need a quota", (*walk).checkQuota},
 		{"what only nodekeeper may write is refused to others, and the rest to nodekeeper", (*walk).checkGuarded},
 		{"labels come back to the nodes of the services' own pods", (*walk).deleteEveryNode},

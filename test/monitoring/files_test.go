@@ -1,19 +1,21 @@
 package monitoring_test
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"nodekeeper.dev/test/monitoring/grafana"
 )
 
 // promql is the language of a Prometheus without experimental features.
@@ -49,17 +51,10 @@ func alerts(t *testing.T) map[string]monitoringv1.Rule {
 	return all
 }
 
-// panel is what a test needs of one in the dashboard.
-type panel struct {
-	Type, Title, Description string
-	GridPos                  struct{ X, Y, W, H int }
-	Targets                  []struct{ Expr string }
-}
-
-func panels(t *testing.T) []panel {
+func panels(t *testing.T) []grafana.Panel {
 	t.Helper()
-	var dashboard struct{ Panels []panel }
-	require.NoError(t, json.Unmarshal(read(t, "dashboard.json"), &dashboard))
+	dashboard, err := grafana.Parse(read(t, "dashboard.json"))
+	require.NoError(t, err)
 	require.NotEmpty(t, dashboard.Panels)
 	return dashboard.Panels
 }
@@ -73,7 +68,7 @@ func expressions(t *testing.T) map[string]string {
 	}
 	for _, p := range panels(t) {
 		for _, target := range p.Targets {
-			all["panel "+p.Title+": "+target.Expr] = strings.ReplaceAll(target.Expr, "$__rate_interval", "2m")
+			all["panel "+p.Title+": "+target.Expr] = target.Query(grafana.Interval{Step: time.Minute, Scrape: 30 * time.Second})
 		}
 	}
 	return all
@@ -119,14 +114,32 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// TestEveryValueHasItsColour: without thresholds, Grafana shows 80 and more on red.
+func TestEveryValueHasItsColour(t *testing.T) {
+	for _, p := range panels(t) {
+		if p.Type == grafana.Stat {
+			assert.NotEmpty(t, p.FieldConfig.Defaults.Thresholds.Steps, p.Title)
+		}
+	}
+}
+
+// TestPictureKnowsTheUnits: make dashboard-picture would leave out another one.
+func TestPictureKnowsTheUnits(t *testing.T) {
+	for _, p := range panels(t) {
+		if p.Type != grafana.Row {
+			assert.True(t, grafana.Known(p.FieldConfig.Defaults.Unit), "%s has the unit %q", p.Title, p.FieldConfig.Defaults.Unit)
+		}
+	}
+}
+
 func TestDashboardFitsTheScreen(t *testing.T) {
 	taken := map[[2]int]string{}
 	for _, p := range panels(t) {
-		if p.Type != "row" {
+		if p.Type != grafana.Row {
 			assert.NotEmpty(t, p.Description, p.Title)
 			assert.NotEmpty(t, p.Targets, p.Title)
 		}
-		assert.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, p.Title)
+		assert.LessOrEqual(t, p.GridPos.X+p.GridPos.W, grafana.Columns, p.Title)
 		for x := range p.GridPos.W {
 			for y := range p.GridPos.H {
 				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}

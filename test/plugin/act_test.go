@@ -245,7 +245,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"see kubectl nodekeeper list --help":                      {"list", "--xyz"},
 		"--state=gone is not known: use unreadable, restoring":    {"list", "--state=gone"},
 		"--sort-by=size is not known":                             {"list", "--sort-by=size"},
-		"allowed formats are":                                     {"list", "-o", "xml"},
+		"-o csv is not known: use table, wide, json, yaml":        {"list", "-o", "csv"},
 		"is not the name of a node":                               {"show", "Node_1"},
 		"give the names of nodes, or --all":                       {"save"},
 		"--dry-run=yes is not known: use none, client, server":    {"save", "--all", "--dry-run=yes"},

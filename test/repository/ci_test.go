@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/pages"
 )
 
 var (
@@ -29,19 +31,21 @@ func TestCIRunsWhatPeopleAreToldToMake(t *testing.T) {
 		require.NotNil(t, found)
 		runs = append(runs, strings.Fields(found[1])...)
 	}
-	pages, err := filepath.Glob(filepath.Join(o.root, "docs", "tutorials", "*.md"))
+	tutorials, err := filepath.Glob(filepath.Join(o.root, "docs", "tutorials", "*.md"))
 	require.NoError(t, err)
-	require.NotEmpty(t, pages)
+	require.NotEmpty(t, tutorials)
 	targets := 0
-	for _, page := range append(pages, filepath.Join(o.root, "README.md"), filepath.Join(o.root, "docs", "sharding", "tutorial.md")) {
-		for _, c := range commandsOn(t, page) {
-			if c.words[0] != "make" || c.isNamed {
+	for _, page := range append(tutorials, filepath.Join(o.root, "README.md"), filepath.Join(o.root, "docs", "sharding", "tutorial.md")) {
+		commands, err := pages.Commands(page)
+		require.NoError(t, err)
+		for _, c := range commands {
+			if c.Words[0] != "make" || c.Named {
 				continue
 			}
-			for _, target := range c.words[1:] {
+			for _, target := range c.Words[1:] {
 				if !strings.Contains(target, "=") {
 					targets++
-					assert.Contains(t, runs, target, "%s:%d", page, c.line)
+					assert.Contains(t, runs, target, "%s:%d", page, c.Line)
 				}
 			}
 		}

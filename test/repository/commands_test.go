@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"nodekeeper.dev/internal/cli"
+	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/repository"
 )
@@ -38,10 +39,12 @@ func TestCommandsOnThePagesExist(t *testing.T) {
 		if slices.ContainsFunc(unchecked, func(prefix string) bool { return strings.HasPrefix(page, prefix) }) {
 			continue
 		}
-		for _, c := range commandsOn(t, filepath.Join(o.root, page)) {
+		commands, err := pages.Commands(filepath.Join(o.root, page))
+		require.NoError(t, err)
+		for _, c := range commands {
 			kind, problem := o.check(c)
 			checked[kind]++
-			assert.Empty(t, problem, "%s:%d: %s", page, c.line, strings.Join(c.words, " "))
+			assert.Empty(t, problem, "%s:%d: %s", page, c.Line, strings.Join(c.Words, " "))
 		}
 	}
 	delete(checked, "")
@@ -91,14 +94,14 @@ var (
 )
 
 // check returns what kind of command it is, and what is wrong with it.
-func (o *ours) check(c typed) (kind, problem string) {
-	first, rest := c.words[0], c.words[1:]
+func (o *ours) check(c pages.Command) (kind, problem string) {
+	first, rest := c.Words[0], c.Words[1:]
 	program := programName.FindStringSubmatch(first)
 	switch {
 	case first == "make":
 		return "make", o.checkMake(rest)
 	case first == "kubectl" && len(rest) > 0 && rest[0] == "nodekeeper":
-		return "plugin", checkPlugin(rest[1:], c.isNamed)
+		return "plugin", checkPlugin(rest[1:], c.Named)
 	case first == "kubectl" && slices.ContainsFunc(rest, ofManifests.MatchString):
 		return "manifests", o.checkManifests(rest)
 	case first == "helm":
@@ -107,9 +110,9 @@ func (o *ours) check(c typed) (kind, problem string) {
 		return "go", o.checkGo(rest)
 	case program != nil && len(rest) > 0 && strings.HasPrefix(rest[0], "-"):
 		return "program", o.checkProgram(program[1], rest)
-	case c.isNamed && len(rest) == 0 && ourPath.MatchString(first):
+	case c.Named && len(rest) == 0 && ourPath.MatchString(first):
 		return "path", o.checkPath(ourPath.FindStringSubmatch(first)[1])
-	case c.isNamed && o.isValue(first):
+	case c.Named && o.isValue(first):
 		return "value", o.checkValue(strings.TrimSuffix(first, ":"))
 	}
 	return "", ""
@@ -279,7 +282,7 @@ func TestWrongCommandsAreFound(t *testing.T) {
 		"ui --context=x --port=8080":                                                                     "",
 	} {
 		t.Run(command, func(t *testing.T) {
-			kind, problem := o.check(typed{words: strings.Fields(command)})
+			kind, problem := o.check(pages.Command{Words: strings.Fields(command)})
 			assert.NotEmpty(t, kind)
 			if want == "" {
 				assert.Empty(t, problem)
@@ -288,10 +291,10 @@ func TestWrongCommandsAreFound(t *testing.T) {
 			}
 		})
 	}
-	_, problem := o.check(typed{words: []string{"hack/krew"}, isNamed: true})
+	_, problem := o.check(pages.Command{Words: []string{"hack/krew"}, Named: true})
 	assert.Equal(t, "there is no hack/krew", problem)
-	_, problem = o.check(typed{words: []string{"kubectl", "nodekeeper", "iu"}, isNamed: true})
+	_, problem = o.check(pages.Command{Words: []string{"kubectl", "nodekeeper", "iu"}, Named: true})
 	assert.Contains(t, problem, `no command "iu"`)
-	_, problem = o.check(typed{words: []string{"admission.gates"}, isNamed: true})
+	_, problem = o.check(pages.Command{Words: []string{"admission.gates"}, Named: true})
 	assert.Equal(t, "the chart has no value admission.gates", problem)
 }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
+
+	"nodekeeper.dev/internal/cli/typo"
 )
 
 // Version is the apiVersion of what -o yaml and -o json print.
@@ -56,13 +58,18 @@ type View struct {
 func (o *Flags) AddFlags(cmd *cobra.Command) {
 	o.flags = genericclioptions.NewPrintFlags("")
 	o.flags.AddFlags(cmd)
-	formats := slices.Concat([]string{formatTable, formatWide}, o.flags.AllowedFormats(), []string{formatColumns})
+	formats := o.formats()
 	cmd.Flag("output").Usage = "Output format. One of: (" + strings.Join(formats, ", ") + ")."
 	cmd.PreRunE = func(*cobra.Command, []string) error { return o.validate() }
 	cmd.Flag("template").Hidden = true            // its short way is -o go-template=…
 	cmd.Flag("show-managed-fields").Hidden = true // there are none
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Print no headers above a table.")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+}
+
+// formats returns the formats that there are, those for people first.
+func (o *Flags) formats() []string {
+	return slices.Concat([]string{formatTable, formatWide}, o.flags.AllowedFormats(), []string{formatColumns})
 }
 
 // validate returns an error if there is no format as the flags say.
@@ -75,6 +82,10 @@ func (o *Flags) validate() error {
 		return err
 	}
 	_, err := o.flags.ToPrinter()
+	if genericclioptions.IsNoCompatiblePrinterError(err) {
+		given, _, _ := strings.Cut(*o.flags.OutputFormat, "=")
+		return fmt.Errorf("-o %s is not known: %s", given, typo.Advice(given, o.formats(), "", "use "+strings.Join(o.formats(), ", ")))
+	}
 	return err
 }
 

@@ -1,0 +1,8 @@
+// Package pages reads what the pages of this repository tell people to type: the commands, and what
+// the pages show that they print. Tests compare it with what there is, or run it.
+//
+// It knows just enough of Markdown and of shells for that. A block of code is between two lines of
+// ```. If it has prompts ($), the other lines are what the commands print; else each line is a
+// command. A command may go on behind a backslash and have a here-document, but a loop must be on
+// one line to be one step.
+package pages
