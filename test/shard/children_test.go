@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -18,15 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"nodekeeper.dev/api/sharding/v1alpha1"
 )
 
 // parent creates a ConfigMap for each Secret, once: it must never miss it afterwards.
@@ -188,43 +184,6 @@ func TestWritesPerMove(t *testing.T) {
 	for _, name := range moved {
 		assert.Equal(t, 1, death["secrets/"+name]-handover["secrets/"+name], name)
 		assert.Equal(t, 1, death["configmaps/checksums-"+name]-handover["configmaps/checksums-"+name], name)
-	}
-}
-
-// TestHandoverWithoutChildrenIsCompletedByTheShard is R28 for objects without controlled resources, by the audit log: two writes, after the second of
-// which nobody has anything left to do, not even admission.
-func TestHandoverWithoutChildrenIsCompletedByTheShard(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, func(r *v1alpha1.ClusterRing) { r.Spec.Resources[0].ControlledResources = nil })
-	const n = 30
-	c.secrets(n)
-	setup := with(&work{})
-	cfg := rest.CopyConfig(c.config)
-	cfg.UserAgent = "shard-of-" + c.namespace
-	setup.config, setup.options.Kinds = cfg, []client.Object{&corev1.Secret{}}
-	setup.options.LeaseDuration = 15 * time.Second // its next renewal tells it what it may do
-	c.replica("web-0", setup)
-	c.eventually(func(t *assert.CollectT) {
-		c.isBalanced(t, "web-0")
-		assert.Equal(t, v1alpha1.HandoverDirect, c.lease(t).Labels[prefix.HandoverLabel()])
-	}, "the first shard has all")
-	labelled := c.lease(t).Spec.RenewTime
-	c.eventually(func(t *assert.CollectT) { assert.True(t, labelled.Before(c.lease(t).Spec.RenewTime)) }, "it has heard that it may complete hand-overs")
-	before := c.writes()
-	c.shardByHand("web-1")
-	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "the second has its share")
-	after, moved := c.writes(), c.names("web-1")
-	require.NotEmpty(t, moved)
-	for _, name := range moved {
-		assert.Equal(t, 2, after["secrets/"+name]-before["secrets/"+name], name)
-	}
-	for _, w := range writes(t, c.namespace) {
-		if w.UserAgent == cfg.UserAgent && w.ObjectRef.Resource == "secrets" {
-			var patch metav1.PartialObjectMetadata
-			require.NoError(t, json.Unmarshal(w.RequestObject, &patch))
-			assert.Equal(t, "web-1", patch.Labels[prefix.ShardLabel(c.ring.Name)], "%s", w.RequestObject)
-			assert.NotEmpty(t, patch.ResourceVersion)
-		}
 	}
 }
 
