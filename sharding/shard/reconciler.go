@@ -290,11 +290,17 @@ func (s *Shard) isDraining(object client.Object) bool {
 	return to != "" && to != s.options.Name && s.owns(object)
 }
 
-// acknowledgement returns the merge patch that removes the shard label from an object as it was read.
+// acknowledgement returns the merge patch that removes the shard label from an object as it was read. If no
+// objects have children that must move before them, it also does what would have to be done next, and spares
+// the API server the policy, or the sharder a write: the object gets the shard that the sharder has chosen.
 func (s *Shard) acknowledgement(object client.Object) ([]byte, error) {
+	shard, drain := s.options.LabelPrefix.ShardLabel(s.options.Ring), s.options.LabelPrefix.DrainLabel(s.options.Ring)
+	labels := map[string]any{shard: nil}
+	if s.isDirect.Load() {
+		labels = map[string]any{shard: object.GetLabels()[drain], drain: nil}
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(),
-		"labels": map[string]any{s.options.LabelPrefix.ShardLabel(s.options.Ring): nil},
+		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "labels": labels,
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding a patch: %w", err)

@@ -146,6 +146,26 @@ func TestReconcilerGivesAwayOnce(t *testing.T) {
 	assert.True(t, s.works(), "it has come back")
 }
 
+// TestReconcilerCompletesAHandover when the sharder has said that no objects have children: nobody needs to write the object again.
+func TestReconcilerCompletesAHandover(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.shard.isDirect.Store(true)
+	s.has(secret("101", "web-0", "web-1"))
+	assert.False(t, s.works())
+	assert.Equal(t, 1, s.acknowledged)
+	stored := &corev1.Secret{}
+	require.NoError(t, s.live.Get(t.Context(), key, stored))
+	assert.Equal(t, map[string]string{"shard.sharding.nodekeeper.dev/website": "web-1"}, stored.Labels)
+
+	s.show(secret("120", "web-0", "web-1"))
+	s.store(secret("121", "web-0", "web-2"))
+	assert.False(t, s.works())
+	require.NoError(t, s.live.Get(t.Context(), key, stored))
+	assert.Equal(t, "121", stored.ResourceVersion, "the sharder has chosen another shard since")
+	assert.Equal(t, 1, s.acknowledged)
+}
+
 // TestLostAcknowledgement: nobody knows whether it was stored.
 func TestLostAcknowledgement(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,9 @@ type Shard struct {
 	caches caches
 	// acquired is the Lease as the first renewal of this process has stored it.
 	acquired atomic.Pointer[coordinationv1.Lease]
+	// isDirect reports whether the sharder has said, on the Lease as it was last renewed, that no objects of
+	// the ring have children. It labels none before it knows that this shard has heard otherwise.
+	isDirect atomic.Bool
 
 	mu sync.Mutex
 	// mains are the kinds that controllers reconcile.
@@ -89,6 +92,7 @@ func (s *Shard) renewed() {
 	if s.acquired.Load() == nil {
 		s.acquired.Store(s.keeper.First())
 	}
+	s.isDirect.Store(s.keeper.Stored().Labels[s.options.LabelPrefix.HandoverLabel()] == v1alpha1.HandoverDirect)
 	if s.right.renewed(s.keeper.LastRenewal().Sub(start)) {
 		s.keeper.Renew()
 	}

@@ -47,6 +47,8 @@ type Keeper struct {
 	ended    chan struct{}
 	// first is the Lease as stored by the first renewal of the chain.
 	first atomic.Pointer[coordinationv1.Lease]
+	// latest is the Lease as stored by the last renewal.
+	latest atomic.Pointer[coordinationv1.Lease]
 	// isAbandoned says that the Lease must not be released.
 	isAbandoned atomic.Bool
 
@@ -307,6 +309,7 @@ func (k *Keeper) write(ctx context.Context, l *coordinationv1.Lease) (*coordinat
 // extend notes a renewal that is stored and had the last one as its condition, or is the first one.
 func (k *Keeper) extend(stored *coordinationv1.Lease, sent attempt) {
 	k.stored, k.annotations, k.attempts, k.chain = stored, sent.annotations, nil, append(k.chain, sent.at)
+	k.latest.Store(stored)
 	if len(k.chain) == 1 {
 		k.first.Store(stored)
 	}
@@ -352,6 +355,10 @@ func (k *Keeper) restart(stored *coordinationv1.Lease) {
 // First returns the Lease as the first renewal of this process has stored it, or, if somebody else has
 // written the Lease since, the first one after that. It is nil if there is none. It must not be modified.
 func (k *Keeper) First() *coordinationv1.Lease { return k.first.Load() }
+
+// Stored returns the Lease as the last renewal of this process has stored it, nil before the first. It must
+// not be modified.
+func (k *Keeper) Stored() *coordinationv1.Lease { return k.latest.Load() }
 
 // HasStored reports whether a Lease is the own one, as the first renewal of this process or a later one
 // has stored it.

@@ -10,12 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// auditPolicy records each write once, when it is answered.
+// auditPolicy records each write once, when it is answered, and what patches of Secrets ask for.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- level: Request
+  verbs: [patch]
+  resources:
+  - {group: "", resources: [secrets]}
 - level: Metadata
   verbs: [create, update, patch, delete]
   resources:
@@ -30,6 +34,8 @@ type write struct {
 	ObjectRef struct{ Resource, Namespace, Name string }
 
 	ResponseStatus struct{ Code int }
+	// RequestObject is the body of a patch.
+	RequestObject json.RawMessage
 	// RequestReceivedTimestamp is when the API server got it.
 	RequestReceivedTimestamp time.Time
 }

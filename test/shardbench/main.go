@@ -21,7 +21,7 @@ type settings struct {
 	objects, creates, children int
 	idle                       time.Duration
 	concurrency, rounds        int
-	kill, leaderElect          bool
+	kill, leaderElect, direct  bool
 	profileFile                string
 }
 
@@ -33,6 +33,7 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 3, "how many times shards join and end: the medians count")
 	flag.BoolVar(&s.kill, "kill", true, "also have a shard die without a word")
 	flag.BoolVar(&s.leaderElect, "leader-elect", true, "whether the sharder needs a Lease to lead: it ends if the API server is too busy to renew it in time")
+	flag.BoolVar(&s.direct, "direct", true, "whether the shards complete hand-overs, as those of the library do; if not, admission does")
 	flag.StringVar(&s.profileFile, "profile", "", "file for a CPU profile of the API server, of five seconds while a policy assigns new objects")
 	flag.DurationVar(&s.idle, "idle", time.Minute, "for how long the requests of a ring at rest are counted, 0: not at all")
 	flag.IntVar(&s.concurrency, "concurrency", 100, "how many objects the bare client, and each shard, write at a time")

@@ -30,15 +30,14 @@ func (b *bench) patch(ctx context.Context, name, patch string) error {
 // acknowledge gives away at once whatever a shard is asked for, until the returned function is called.
 func (b *bench) acknowledge(ctx context.Context, shard string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	key := prefix.ShardLabel(ringName)
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		for ctx.Err() == nil {
-			w, err := b.objects.Watch(ctx, metav1.ListOptions{LabelSelector: key + "=" + shard + "," + prefix.DrainLabel(ringName), AllowWatchBookmarks: true})
+			w, err := b.objects.Watch(ctx, metav1.ListOptions{LabelSelector: prefix.ShardLabel(ringName) + "=" + shard + "," + prefix.DrainLabel(ringName), AllowWatchBookmarks: true})
 			if err != nil {
 				continue
 			}
-			b.give(ctx, w, `{"metadata":{"labels":{"`+key+`":null}}}`)
+			b.give(ctx, w)
 			w.Stop()
 		}
 	})
@@ -48,8 +47,8 @@ func (b *bench) acknowledge(ctx context.Context, shard string) (stop func()) {
 	}
 }
 
-// give patches the objects that appear in a watch.
-func (b *bench) give(ctx context.Context, w watch.Interface, patch string) {
+// give gives the objects away that appear in a watch.
+func (b *bench) give(ctx context.Context, w watch.Interface) {
 	limit := make(chan struct{}, b.concurrency)
 	for e := range w.ResultChan() {
 		m, ok := e.Object.(*metav1.PartialObjectMetadata)
@@ -59,9 +58,19 @@ func (b *bench) give(ctx context.Context, w watch.Interface, patch string) {
 		limit <- struct{}{}
 		go func() {
 			defer func() { <-limit }()
-			_ = b.patch(ctx, m.Name, patch) // the sharder waits for it, and the figures show that
+			_ = b.patch(ctx, m.Name, b.acknowledgement(m)) // the sharder waits for it, and the figures show that
 		}()
 	}
+}
+
+// acknowledgement returns the patch by which a shard gives an object away: as the library does, or as shards do that know less.
+func (b *bench) acknowledgement(m *metav1.PartialObjectMetadata) string {
+	shard, drain := prefix.ShardLabel(ringName), prefix.DrainLabel(ringName)
+	labels := fmt.Sprintf(`{%q:null}`, shard)
+	if b.direct && b.children == 0 {
+		labels = fmt.Sprintf(`{%q:%q,%q:null}`, shard, m.Labels[drain], drain)
+	}
+	return fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q,"labels":%s}}`, m.UID, m.ResourceVersion, labels)
 }
 
 // untilAt waits until no object is in a hand-over, and a shard has its share, or nothing.

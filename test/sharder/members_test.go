@@ -13,6 +13,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/api/sharding/v1alpha1"
@@ -120,7 +121,7 @@ func TestClockOfAShardDoesNotMatter(t *testing.T) {
 	})
 }
 
-// TestShardThatDiedWhileNoSharderRanIsFoundSoon is R8: its Lease is old when the sharder first sees it.
+// TestShardThatDiedWhileNoSharderRanIsFoundSoon is R8: its Lease is old when the sharder first sees it, and its objects have another shard at once.
 func TestShardThatDiedWhileNoSharderRanIsFoundSoon(t *testing.T) {
 	t.Parallel()
 	const long = 15 // seconds
@@ -128,14 +129,18 @@ func TestShardThatDiedWhileNoSharderRanIsFoundSoon(t *testing.T) {
 	ring := c.create(c.ring(""))
 	c.lease(ring, "dead", long, 0)
 	c.lease(ring, "live", 600, 0)
+	orphan := secret(c.namespace, "orphan")
+	orphan.Labels = map[string]string{prefix.ShardLabel(ring.Name): "dead"}
+	c.stores(orphan)
 	require.Eventually(t, func() bool { return time.Since(c.stored(t, "dead").CreationTimestamp.Time) > 2*long*time.Second }, patience, 100*time.Millisecond)
 	c.sharder("a")
 	began := time.Now()
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]string{"dead": "dead", "live": "ready"}, states(s))
 		assert.Equal(t, map[string]int{"live": 1024}, shares(s, now))
+		assert.Equal(t, map[string]int{"live": 1}, c.shardsOf(t, ring))
 	})
-	assert.Less(t, time.Since(began), (2*long-2)*time.Second)
+	assert.Less(t, time.Since(began), 10*time.Second, "who counts from first sight takes 30 s")
 }
 
 // TestReplacedLeaderGoesOn is R37: a replica that does not lead has seen for how long each Lease was not renewed.
@@ -158,6 +163,43 @@ func TestReplacedLeaderGoesOn(t *testing.T) {
 		assert.Equal(t, map[string]int{"web-0": 512, "web-1": 512}, shares(s, now))
 		assert.Greater(t, s.Table.Generation, generation)
 	})
+}
+
+// TestKilledLeaderLosesNothing is the rest of R37: a sharder that is killed while objects are between two shards, and others wait for their turn, leaves
+// all that the next one needs in the labels. No object comes before its children.
+func TestKilledLeaderLosesNothing(t *testing.T) {
+	t.Parallel()
+	c := newSite(t)
+	ring := c.ring("")
+	ring.Spec.Handover = v1alpha1.Handover{Settle: &metav1.Duration{}, MaxConcurrentMoves: 10}
+	ring.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{{Resource: "configmaps"}}
+	c.lease(ring, "web-0", 600, 0)
+	for i := range 60 {
+		c.child(c.secret(fmt.Sprintf("s-%d", i)), fmt.Sprintf("c-%d", i), nil)
+	}
+	c.create(ring)
+	first := c.candidate("a")
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 60}, c.shardsOf(t, ring))
+		assert.Equal(t, map[string]int{"web-0": 60}, c.childrenOf(t, ring))
+		assert.Equal(t, "Balanced", reasonOf(s, "Balanced"))
+	})
+	c.candidate("b")
+	broken := c.watchOrder(ring)
+	c.lease(ring, "web-1", 600, 0)
+	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) { assert.Len(t, c.draining(t, ring), 10) })
+	parked := c.draining(t, ring)[0]
+	require.NoError(t, first.Kill())
+	require.NoError(t, c.Patch(t.Context(), &parked, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+prefix.ShardLabel(ring.Name)+`":null}}}`))))
+	c.acknowledge(ring, "web-0")
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		c.inPlace(t, ring, s)
+		assert.Positive(t, c.shardsOf(t, ring)["web-1"])
+		assert.Equal(t, c.shardsOf(t, ring), c.childrenOf(t, ring), "each has one child")
+		assert.Equal(t, s.Table.Generation, s.BalancedGeneration)
+		assert.Equal(t, "Balanced", reasonOf(s, "Balanced"))
+	})
+	assert.Empty(t, broken(), "main objects that were at a shard before their children")
 }
 
 // TestLeasesOfOthersDoNotCount is R2, R10, F1 and F7.

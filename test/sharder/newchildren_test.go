@@ -46,3 +46,36 @@ func TestChildWithoutALabelMovesFirst(t *testing.T) {
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(child), child))
 	assert.Equal(t, "web-1", child.Labels[shard], "the new shard sees the main object without its child")
 }
+
+// TestShardsHearOfChildrenBeforeTheseAreLabelled is R29 for a ring that begins to control a resource: until then its shards may complete hand-overs
+// themselves, and one that has not heard otherwise would give an object away without its children.
+func TestShardsHearOfChildrenBeforeTheseAreLabelled(t *testing.T) {
+	t.Parallel()
+	c := newSite(t)
+	c.sharder("a")
+	ring := c.create(c.ring(""))
+	configMaps := v1alpha1.GroupResource{Resource: "configmaps"}
+	c.lease(ring, "web-0", 600, 0)
+	c.change("web-0", `{"metadata":{"annotations":{"`+prefix.ProtocolAnnotation()+`":"`+v1alpha1.Protocol2+`"}}}`)
+	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, v1alpha1.HandoverDirect, c.stored(t, "web-0").Labels[prefix.HandoverLabel()])
+	})
+	c.update(ring, func(r *v1alpha1.ClusterRing) {
+		r.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{configMaps}
+	})
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.NotContains(t, c.stored(t, "web-0").Labels, prefix.HandoverLabel())
+		assert.Equal(t, ring.Generation, s.ObservedGeneration)
+		assert.NotContains(t, s.LabelledResources, configMaps, "the shard has not renewed its Lease since")
+	})
+	c.renew("web-0", period, 0)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Contains(t, s.LabelledResources, configMaps)
+	})
+
+	c.update(ring, func(r *v1alpha1.ClusterRing) { r.Spec.Resources[0].ControlledResources = nil })
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.NotContains(t, s.LabelledResources, configMaps, "the labels are gone")
+		assert.Equal(t, v1alpha1.HandoverDirect, c.stored(t, "web-0").Labels[prefix.HandoverLabel()])
+	})
+}

@@ -47,6 +47,12 @@ func (p Prefix) RingLabel() string {
 // state of the shard to be. It is for people: nobody decides by it.
 func (p Prefix) StateLabel() string { return string(p) + "/state" }
 
+// HandoverLabel returns the key of the label in which the sharder says on a Lease how the shard may give
+// an object away. With [HandoverDirect] it may itself write what else admission or the sharder writes
+// after it: the object has the shard that the label drain named, and no label drain. Without the label, or
+// with another value, it removes the shard label only.
+func (p Prefix) HandoverLabel() string { return string(p) + "/handover" }
+
 // ProtocolAnnotation returns the key of the annotation that says on a Lease which hand-over protocol
 // the shard follows, [Protocol1] if it is missing.
 func (p Prefix) ProtocolAnnotation() string { return string(p) + "/protocol" }
@@ -68,6 +74,9 @@ func (p Prefix) ChildrenAnnotation(ring string) string { return "children." + st
 
 // Finalizer keeps a ring until its policies and the sharding metadata of its objects are gone.
 const Finalizer = GroupName + "/cleanup"
+
+// HandoverDirect says that no object of the ring has children that must move before it.
+const HandoverDirect = "direct"
 
 // The hand-over protocols. In Protocol1 a shard acknowledges by removing both labels, in Protocol2 by
 // removing the shard label alone.

@@ -21,7 +21,7 @@ func newMetrics() metrics {
 			Name: "sharder_assignments_total", Help: "Objects without a shard that were assigned to one, by what assigned them. Those that a policy assigns are not counted.",
 		}, append(of, "by")),
 		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sharder_moves_total", Help: "Objects that were assigned to another shard, by why: dead, released or forced. Children have the reason children.",
+			Name: "sharder_moves_total", Help: "Objects that the sharder has assigned to another shard, by why: dead, released or forced. Children have the reason children. Hand-overs that the shard or a policy completes are not counted.",
 		}, append(of, "why")),
 		drains: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sharder_drains_total", Help: "Objects that a live shard was asked to give away.",

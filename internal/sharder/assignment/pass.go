@@ -64,12 +64,19 @@ func (t *tracker) readAll(ctx context.Context, v *view) (noted int, err error) {
 	if !v.isLabelled(t.resource) {
 		return 0, nil
 	}
-	err = t.stream(ctx, func(m *metav1.PartialObjectMetadata) {
+	see := func(m *metav1.PartialObjectMetadata) {
 		if t.isMisplaced(v, m) {
 			noted++
 			t.note(strip(t.keys, t.keyLabel, m))
 		}
-	})
+	}
+	err = t.stream(ctx, see)
+	if errors.Is(err, errStreamEnded) {
+		// The API server ends a watch that falls behind, and what was found so far moves already. Another
+		// attempt would meet the same, and wait longer each time.
+		logf.FromContext(ctx).V(1).Info("Reading pages, as the stream of objects ended early", "resource", t.mapping.Resource.String())
+		err = t.page(ctx, see)
+	}
 	if err != nil {
 		return noted, fmt.Errorf("reading all %s: %w", t.mapping.Resource.GroupResource(), err)
 	}

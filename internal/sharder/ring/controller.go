@@ -57,11 +57,14 @@ type Controller struct {
 	mu      sync.Mutex
 	// written is when the status of each ring was last written by this process.
 	written map[string]time.Time
+	// direct is when the shards of a ring, which must know that objects have children, were last told that
+	// none has.
+	direct map[string]time.Time
 }
 
 // Register makes the manager run the controller and its observer, and registers their metrics.
 func (c *Controller) Register(mgr manager.Manager, registry prometheus.Registerer) error {
-	c.metrics, c.written = newMetrics(), map[string]time.Time{}
+	c.metrics, c.written, c.direct = newMetrics(), map[string]time.Time{}, map[string]time.Time{}
 	for _, collector := range c.metrics.all() {
 		if err := registry.Register(collector); err != nil {
 			return fmt.Errorf("registering the metrics of rings: %w", err)
@@ -126,16 +129,21 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	prefix := c.Observer.PrefixOf(ring)
 	shards, rejected := Shards(seen, prefix, inTable)
 	table, wait := Next(ring.Status.Table, shards, settleOf(ring), now)
-	pause := retryPeriod
+	pause, held := retryPeriod, c.heldBack(ring, shards, now)
 	isConfirmed := c.confirm(ctx, ring, table)
 	if isConfirmed {
-		pause, err = c.store(ctx, ring, statusOf(ring, shards, rejected, table, c.Reports.of(ring.Name)), now)
+		status := statusOf(ring, shards, rejected, table, c.Reports.of(ring.Name))
+		status.LabelledResources = slices.DeleteFunc(status.LabelledResources, func(r v1alpha1.GroupResource) bool { return slices.Contains(held, r) })
+		pause, err = c.store(ctx, ring, status, now)
 	}
 	c.tidy(ctx, ring, shards, seen.Twins)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: earliest(wait, pause, again(shards, prefix))}, nil
+	if len(held) > 0 {
+		pause = earliest(pause, retryPeriod)
+	}
+	return reconcile.Result{RequeueAfter: earliest(wait, pause, again(ring, shards, prefix))}, nil
 }
 
 // guard keeps a ring from being deleted before what the sharder does for it is undone. The change of the
@@ -198,13 +206,13 @@ func settleOf(ring *v1alpha1.ClusterRing) time.Duration {
 }
 
 // again returns when to try again what could not be done for the Leases, zero if nothing is left.
-func again(shards []Shard, prefix v1alpha1.Prefix) (pause time.Duration) {
+func again(ring *v1alpha1.ClusterRing, shards []Shard, prefix v1alpha1.Prefix) (pause time.Duration) {
 	for _, s := range shards {
 		switch {
 		case s.Lease == nil:
 		case s.State == Uncertain:
 			return retryPeriod
-		case s.State == Orphaned || s.Lease.Labels[prefix.StateLabel()] != string(s.State):
+		case s.State == Orphaned || !hasLabels(s.Lease, labelsOf(s, ring, prefix)):
 			pause = tidyPeriod
 		}
 	}
@@ -291,4 +299,5 @@ func (c *Controller) forget(ring string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.written, ring)
+	delete(c.direct, ring)
 }

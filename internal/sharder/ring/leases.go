@@ -26,7 +26,7 @@ const fieldManager = "sharder"
 const tidyTimeout = 5 * time.Second
 
 // tidy takes over the Leases of silent shards, deletes those of dead ones after a minute, and then
-// labels the others with their states, for people. What fails is logged and tried again.
+// labels the others with their states, for people, and with how to give objects away. What fails is logged and tried again.
 func (c *Controller) tidy(ctx context.Context, ring *v1alpha1.ClusterRing, shards []Shard, twins []shardlease.Seen) {
 	for _, twin := range twins {
 		if twin.State == shardlease.Orphaned {
@@ -73,17 +73,39 @@ func (c *Controller) tidyOne(ctx context.Context, ring *v1alpha1.ClusterRing, s 
 		return nil
 	case Ready, Leaving, Expired, Dead:
 	}
-	return c.label(ctx, l, prefix.StateLabel(), s.State)
+	return c.label(ctx, l, labelsOf(s, ring, prefix))
 }
 
-// label notes the state on a Lease, for people. It changes that label only.
-func (c *Controller) label(ctx context.Context, l *coordinationv1.Lease, key string, state State) error {
-	if l.Labels[key] == string(state) {
+// labelsOf returns the labels that the sharder keeps on the Lease of a shard, "" for one that is missing.
+func labelsOf(s Shard, ring *v1alpha1.ClusterRing, prefix v1alpha1.Prefix) map[string]string {
+	return map[string]string{prefix.StateLabel(): string(s.State), prefix.HandoverLabel(): handoverOf(ring)}
+}
+
+// hasLabels reports whether a Lease has labels, "" for one that is missing.
+func hasLabels(l *coordinationv1.Lease, labels map[string]string) bool {
+	for key, value := range labels {
+		if l.Labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// label sets labels of a Lease, "" for one that must be missing. It changes nothing else.
+func (c *Controller) label(ctx context.Context, l *coordinationv1.Lease, labels map[string]string) error {
+	if hasLabels(l, labels) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{key: string(state)}}})
+	values := map[string]*string{}
+	for key, value := range labels {
+		values[key] = nil
+		if value != "" {
+			values[key] = &value
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": values}})
 	if err != nil {
-		return fmt.Errorf("encoding the label of Lease %q: %w", l.Name, err)
+		return fmt.Errorf("encoding the labels of Lease %q: %w", l.Name, err)
 	}
 	_, err = c.Observer.Leases.Leases(l.Namespace).Patch(ctx, l.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil {

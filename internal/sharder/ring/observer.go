@@ -149,9 +149,9 @@ func (o *Observer) look(ring string, of *observed, at time.Time, all []shardleas
 
 // sameShard reports whether two sightings show the same of a shard. A renewal shows nothing new.
 func (of *observed) sameShard(a, b shardlease.Seen) bool {
-	label := of.prefix.StateLabel()
+	state, handover := of.prefix.StateLabel(), of.prefix.HandoverLabel()
 	return a.Lease.UID == b.Lease.UID && a.Lease.Name == b.Lease.Name && stateOf(a, of.prefix) == stateOf(b, of.prefix) &&
-		a.Lease.Labels[label] == b.Lease.Labels[label]
+		a.Lease.Labels[state] == b.Lease.Labels[state] && a.Lease.Labels[handover] == b.Lease.Labels[handover]
 }
 
 // own returns the Leases but those that somebody of another name holds: their shards may not know it yet.
