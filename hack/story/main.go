@@ -16,9 +16,9 @@ import (
 
 var errInterrupted = errors.New("interrupted")
 
-// Main runs a demo with the arguments of the command, and ends the process with 1 if it fails. The context
-// ends when somebody ends the process; the second time, the process and its children end at once. Logs of
-// the libraries would interrupt the output, and are not shown.
+// Main runs a demo with the arguments of the command, and ends the process with 1 if it fails. The
+// context ends when somebody ends the process; the second time, the process and its children end at
+// once. Logs of the libraries would interrupt the output, and are not shown.
 func Main(name string, run func(ctx context.Context, args []string) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)

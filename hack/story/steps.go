@@ -27,7 +27,8 @@ var ErrNotReached = errors.New("not reached")
 // ErrNotAsExpected is returned by [Failure].
 var ErrNotAsExpected = errors.New("not everything happened as expected")
 
-// Play runs the steps until one fails, or the limit has passed. After each, check returns what else is wrong.
+// Play runs the steps until one fails, or the limit has passed. After each, check returns what else
+// is wrong.
 func Play(ctx context.Context, limit time.Duration, out *Screen, steps []Step, check func() error) []Result {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -290,9 +290,10 @@ func (s *Shard) isDraining(object client.Object) bool {
 	return to != "" && to != s.options.Name && s.owns(object)
 }
 
-// acknowledgement returns the merge patch that removes the shard label from an object as it was read. If no
-// objects have children that must move before them, it also does what would have to be done next, and spares
-// the API server the policy, or the sharder a write: the object gets the shard that the sharder has chosen.
+// acknowledgement returns the merge patch that removes the shard label from an object as it was
+// read. If no objects have children that must move before them, it also does what would have to be
+// done next, and spares the API server the policy, or the sharder a write: the object gets the
+// shard that the sharder has chosen.
 func (s *Shard) acknowledgement(object client.Object) ([]byte, error) {
 	shard, drain := s.options.LabelPrefix.ShardLabel(s.options.Ring), s.options.LabelPrefix.DrainLabel(s.options.Ring)
 	labels := map[string]any{shard: nil}

@@ -14,10 +14,10 @@ var (
 	// or somebody else has written that it does not hold it. Other shards may have its objects. The
 	// process must end and start again.
 	ErrLeaseLost = errors.New("the Lease of this shard was lost")
-	// ErrTaken means that an object is another shard's although this shard has not given it away: somebody has
-	// deleted the ring or the object's label, the ring has onTimeout Force, or the object was deleted and
-	// another shard has got one of that name. It is the cause of the end of the contexts of reconcilers that
-	// work on that object.
+	// ErrTaken means that an object is another shard's although this shard has not given it away:
+	// somebody has deleted the ring or the object's label, the ring has onTimeout Force, or the
+	// object was deleted and another shard has got one of that name. It is the cause of the end of
+	// the contexts of reconcilers that work on that object.
 	ErrTaken = errors.New("the object was taken from this shard")
 	// ErrFenced means that a request was not sent, or cut off, because this shard has lost the right to
 	// act.
@@ -91,8 +91,9 @@ func (r *right) renewed(sent time.Duration) (again bool) {
 	return again
 }
 
-// under returns base with ErrLeaseLost as the cause when the right ends, for what runs in a manager,
-// which would end that without a cause. All its contexts end together. Call it before the right can end.
+// under returns base with ErrLeaseLost as the cause when the right ends, for what runs in a
+// manager, which would end that without a cause. All its contexts end together. Call it before the
+// right can end.
 func (r *right) under(base manager.BaseContextFunc) manager.BaseContextFunc {
 	all := sync.OnceValue(func() context.Context {
 		ctx := context.Background()

@@ -37,8 +37,9 @@ type Shard struct {
 	caches caches
 	// acquired is the Lease as the first renewal of this process has stored it.
 	acquired atomic.Pointer[coordinationv1.Lease]
-	// isDirect reports whether the sharder has said, on the Lease as it was last renewed, that no objects of
-	// the ring have children. It labels none before it knows that this shard has heard otherwise.
+	// isDirect reports whether the sharder has said, on the Lease as it was last renewed, that no
+	// objects of the ring have children. It labels none before it knows that this shard has heard
+	// otherwise.
 	isDirect atomic.Bool
 
 	mu sync.Mutex

@@ -356,8 +356,8 @@ func (k *Keeper) restart(stored *coordinationv1.Lease) {
 // written the Lease since, the first one after that. It is nil if there is none. It must not be modified.
 func (k *Keeper) First() *coordinationv1.Lease { return k.first.Load() }
 
-// Stored returns the Lease as the last renewal of this process has stored it, nil before the first. It must
-// not be modified.
+// Stored returns the Lease as the last renewal of this process has stored it, nil before the first.
+// It must not be modified.
 func (k *Keeper) Stored() *coordinationv1.Lease { return k.latest.Load() }
 
 // HasStored reports whether a Lease is the own one, as the first renewal of this process or a later one

@@ -63,7 +63,8 @@ func (b *bench) give(ctx context.Context, w watch.Interface) {
 	}
 }
 
-// acknowledgement returns the patch by which a shard gives an object away: as the library does, or as shards do that know less.
+// acknowledgement returns the patch by which a shard gives an object away: as the library does, or
+// as shards do that know less.
 func (b *bench) acknowledgement(m *metav1.PartialObjectMetadata) string {
 	shard, drain := prefix.ShardLabel(ringName), prefix.DrainLabel(ringName)
 	labels := fmt.Sprintf(`{%q:null}`, shard)

@@ -47,10 +47,10 @@ func (p Prefix) RingLabel() string {
 // state of the shard to be. It is for people: nobody decides by it.
 func (p Prefix) StateLabel() string { return string(p) + "/state" }
 
-// HandoverLabel returns the key of the label in which the sharder says on a Lease how the shard may give
-// an object away. With [HandoverDirect] it may itself write what else admission or the sharder writes
-// after it: the object has the shard that the label drain named, and no label drain. Without the label, or
-// with another value, it removes the shard label only.
+// HandoverLabel returns the key of the label in which the sharder says on a Lease how the shard may
+// give an object away. With [HandoverDirect] it may itself write what else admission or the sharder
+// writes after it: the object has the shard that the label drain named, and no label drain. Without
+// the label, or with another value, it removes the shard label only.
 func (p Prefix) HandoverLabel() string { return string(p) + "/handover" }
 
 // ProtocolAnnotation returns the key of the annotation that says on a Lease which hand-over protocol

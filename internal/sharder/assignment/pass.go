@@ -72,8 +72,8 @@ func (t *tracker) readAll(ctx context.Context, v *view) (noted int, err error) {
 	}
 	err = t.stream(ctx, see)
 	if errors.Is(err, errStreamEnded) {
-		// The API server ends a watch that falls behind, and what was found so far moves already. Another
-		// attempt would meet the same, and wait longer each time.
+		// The API server ends a watch that falls behind, and what was found so far moves already.
+		// Another attempt would meet the same, and wait longer each time.
 		logf.FromContext(ctx).V(1).Info("Reading pages, as the stream of objects ended early", "resource", t.mapping.Resource.String())
 		err = t.page(ctx, see)
 	}

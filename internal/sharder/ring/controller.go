@@ -57,8 +57,8 @@ type Controller struct {
 	mu      sync.Mutex
 	// written is when the status of each ring was last written by this process.
 	written map[string]time.Time
-	// direct is when the shards of a ring, which must know that objects have children, were last told that
-	// none has.
+	// direct is when the shards of a ring, which must know that objects have children, were last
+	// told that none has.
 	direct map[string]time.Time
 }
 

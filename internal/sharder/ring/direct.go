@@ -7,7 +7,8 @@ import (
 	"nodekeeper.dev/api/sharding/v1alpha1"
 )
 
-// handoverOf returns what the Leases of a ring say about how its shards give objects away, "" for nothing.
+// handoverOf returns what the Leases of a ring say about how its shards give objects away, "" for
+// nothing.
 func handoverOf(ring *v1alpha1.ClusterRing) string {
 	if isDirect(ring) {
 		return v1alpha1.HandoverDirect
@@ -15,8 +16,8 @@ func handoverOf(ring *v1alpha1.ClusterRing) string {
 	return ""
 }
 
-// isDirect reports whether the shards of a ring may complete hand-overs themselves: no object has children
-// that the ring labels, or has labelled. Shards of another project know nothing of that.
+// isDirect reports whether the shards of a ring may complete hand-overs themselves: no object has
+// children that the ring labels, or has labelled. Shards of another project know nothing of that.
 func isDirect(ring *v1alpha1.ClusterRing) bool {
 	all := append(Resources(&ring.Spec), ring.Status.LabelledResources...)
 	return !isAnywhere(ring) && !slices.ContainsFunc(all, func(r v1alpha1.GroupResource) bool { return !isMain(ring, r) })
@@ -33,8 +34,8 @@ func unlabelled(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 	})
 }
 
-// heldBack returns the resources whose objects must not be labelled yet, although the ring controls them: a
-// shard may not have heard that objects have children, and give one away without them.
+// heldBack returns the resources whose objects must not be labelled yet, although the ring controls
+// them: a shard may not have heard that objects have children, and give one away without them.
 func (c *Controller) heldBack(ring *v1alpha1.ClusterRing, shards []Shard, now time.Time) []v1alpha1.GroupResource {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,7 +26,8 @@ const fieldManager = "sharder"
 const tidyTimeout = 5 * time.Second
 
 // tidy takes over the Leases of silent shards, deletes those of dead ones after a minute, and then
-// labels the others with their states, for people, and with how to give objects away. What fails is logged and tried again.
+// labels the others with their states, for people, and with how to give objects away. What fails is
+// logged and tried again.
 func (c *Controller) tidy(ctx context.Context, ring *v1alpha1.ClusterRing, shards []Shard, twins []shardlease.Seen) {
 	for _, twin := range twins {
 		if twin.State == shardlease.Orphaned {
@@ -76,7 +77,8 @@ func (c *Controller) tidyOne(ctx context.Context, ring *v1alpha1.ClusterRing, s 
 	return c.label(ctx, l, labelsOf(s, ring, prefix))
 }
 
-// labelsOf returns the labels that the sharder keeps on the Lease of a shard, "" for one that is missing.
+// labelsOf returns the labels that the sharder keeps on the Lease of a shard, "" for one that is
+// missing.
 func labelsOf(s Shard, ring *v1alpha1.ClusterRing, prefix v1alpha1.Prefix) map[string]string {
 	return map[string]string{prefix.StateLabel(): string(s.State), prefix.HandoverLabel(): handoverOf(ring)}
 }

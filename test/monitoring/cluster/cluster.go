@@ -1,5 +1,5 @@
-// Package cluster is a control plane with nodekeeper's built programs in it, and nodes that go and come back, for the picture of the
-// dashboard.
+// Package cluster is a control plane with nodekeeper's built programs in it, and nodes that go and
+// come back, for the picture of the dashboard.
 package cluster
 
 import (
@@ -46,7 +46,8 @@ type program struct {
 	metrics string // address
 }
 
-// Start starts a control plane. The scraper scrapes the programs that will run there. The caller owes it a Close.
+// Start starts a control plane. The scraper scrapes the programs that will run there. The caller
+// owes it a Close.
 func Start(scraper *monitor.Scraper) (*Cluster, error) {
 	plane, err := controlplane.Start(controlplane.Options{})
 	if err != nil {
@@ -61,7 +62,8 @@ func Start(scraper *monitor.Scraper) (*Cluster, error) {
 	return c, nil
 }
 
-// run starts programs, with more arguments perhaps, and returns when they are ready. They are scraped from the start.
+// run starts programs, with more arguments perhaps, and returns when they are ready. They are
+// scraped from the start.
 func (c *Cluster) run(ctx context.Context, args []string, names ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -23,7 +23,8 @@ const (
 	absence = 2 * time.Second
 )
 
-// each does something with the first nodes of the fleet, one after the other at the pace, and returns when all is done.
+// each does something with the first nodes of the fleet, one after the other at the pace, and
+// returns when all is done.
 func (c *Cluster) each(ctx context.Context, count int, do func(ctx context.Context, i int) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	tick := time.NewTicker(pace)

@@ -28,7 +28,8 @@ type scene struct {
 	play  func(context.Context, *Cluster) error
 }
 
-// scenes leave room between the waves, in which everything is at rest. A scene that takes longer does not delay the next.
+// scenes leave room between the waves, in which everything is at rest. A scene that takes longer
+// does not delay the next.
 var scenes = []scene{
 	{0, "two watchers and two processors start", func(ctx context.Context, c *Cluster) error {
 		return c.run(ctx, nil, "watcher", "watcher", "processor", "processor")

@@ -14,7 +14,8 @@ type Tick struct {
 	Text  string
 }
 
-// Ticks returns those of an axis from zero that shows values up to highest. The axis ends at the last of them.
+// Ticks returns those of an axis from zero that shows values up to highest. The axis ends at the
+// last of them.
 func Ticks(highest float64, unit string) []Tick {
 	if highest <= 0 {
 		highest = 1
@@ -32,7 +33,8 @@ func Ticks(highest float64, unit string) []Tick {
 	}
 }
 
-// stepOf returns the smallest round number by which no more than the most ticks reach the highest value.
+// stepOf returns the smallest round number by which no more than the most ticks reach the highest
+// value.
 func stepOf(highest float64, unit string) float64 {
 	rounds := []float64{1, 2, 5, 10}
 	if unit == "bytes" && highest >= 16 {

@@ -1,5 +1,6 @@
-// Package grafana does with a dashboard what Grafana does with it, as far as the one of deploy/monitoring needs that: it reads the
-// panels, gives the variables in their queries a value, and formats what is shown.
+// Package grafana does with a dashboard what Grafana does with it, as far as the one of
+// deploy/monitoring needs that: it reads the panels, gives the variables in their queries a value,
+// and formats what is shown.
 package grafana
 
 import (

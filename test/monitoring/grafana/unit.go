@@ -32,7 +32,8 @@ func Format(value float64, unit string) string {
 	return strconv.FormatFloat(value, 'f', decimals(value), 64) + s.suffix
 }
 
-// scaleOf returns the largest scale of the unit in which the value is not less than 1, else the smallest. 0 has the scale 1.
+// scaleOf returns the largest scale of the unit in which the value is not less than 1, else the
+// smallest. 0 has the scale 1.
 func scaleOf(value float64, unit string) scale {
 	all := scales[unit]
 	if len(all) == 0 {
@@ -46,7 +47,8 @@ func scaleOf(value float64, unit string) scale {
 	return all[len(all)-1]
 }
 
-// decimals is how many of them Grafana shows of a value: with them it has three digits. Whole numbers have none.
+// decimals is how many of them Grafana shows of a value: with them it has three digits. Whole
+// numbers have none.
 func decimals(value float64) int {
 	if value == math.Trunc(value) {
 		return 0

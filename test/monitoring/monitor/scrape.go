@@ -1,5 +1,5 @@
-// Package monitor is a Prometheus without its server: the same code scrapes programs into the same database and evaluates the same
-// queries.
+// Package monitor is a Prometheus without its server: the same code scrapes programs into the same
+// database and evaluates the same queries.
 package monitor
 
 import (
@@ -46,7 +46,8 @@ type Scraper struct {
 	err     error // of the manager; to be read when it has ended
 }
 
-// Scrape starts a scraper without targets, whose database is in a directory. The caller owes it a Close.
+// Scrape starts a scraper without targets, whose database is in a directory. The caller owes it a
+// Close.
 func Scrape(dir string) (*Scraper, error) {
 	cfg, err := config.Load(fmt.Sprintf("scrape_configs: [{job_name: %s, scrape_interval: %s, scrape_timeout: %s}]", job, Interval, Interval), nil)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// legendLine and legendMark are the height of a line of the legend, and the width of the mark before a name.
+	// legendLine and legendMark are the height of a line of the legend, and the width of the mark
+	// before a name.
 	legendLine, legendMark = 15, 18
 	// axisRoom is what the labels of the times take.
 	axisRoom = 20

@@ -76,7 +76,8 @@ func draw(title, about string, panels []evaluated, story cluster.Story) []byte {
 // number writes a place as exactly as a picture needs it.
 func number(place float64) string { return strconv.FormatFloat(place, 'f', 1, 64) }
 
-// widthOf is how wide a text of the small font may be: the fonts of readers differ, and this is one of the wide ones.
+// widthOf is how wide a text of the small font may be: the fonts of readers differ, and this is one
+// of the wide ones.
 func widthOf(text string) float64 {
 	width := 0.0
 	for _, r := range text {

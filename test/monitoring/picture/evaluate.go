@@ -55,7 +55,8 @@ func evaluate(ctx context.Context, d grafana.Dashboard, archive monitor.Archive)
 	return all, nil
 }
 
-// seriesOf runs a query. The series are sorted by their names, so that a program has the same colour in all panels.
+// seriesOf runs a query. The series are sorted by their names, so that a program has the same
+// colour in all panels.
 func seriesOf(ctx context.Context, target grafana.Target, archive monitor.Archive) ([]series, error) {
 	found, err := archive.Query(ctx, target.Query(intervalOf(archive)))
 	if err != nil {
