@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -307,6 +308,13 @@ func (e *ringEnv) mistakes() {
 	assert.NotContains(t, e.fails("owner", "secret/"+s.Name), "nodekeeper-viewer")
 }
 
+// draining returns how many Secrets a shard is asked to give away.
+func (e *ringEnv) draining(t require.TestingT) int {
+	var all corev1.SecretList
+	require.NoError(t, e.client.List(e.t.Context(), &all, client.HasLabels{sharding.DrainLabel(ringName)}))
+	return len(all.Items)
+}
+
 // TestRings looks at the ring of a sharder that runs, and tells the sessions of docs/cli.
 func TestRings(t *testing.T) {
 	t.Parallel()
@@ -328,6 +336,10 @@ func TestRings(t *testing.T) {
 	c.lease("web-1")
 	e.eventually(func(t *assert.CollectT) { assert.Equal(t, ringview.Draining, c.owner(t, "secret/s2").State) }, "s2 is asked for")
 	s.shell("owner", "kubectl nodekeeper owner secret/s2")
+	e.eventually(func(t *assert.CollectT) {
+		assert.Regexp(t, `website +True +2 +2 +`+strconv.Itoa(c.draining(t))+` +0 +False`, e.must("rings"))
+	}, "the ring says what moves")
+	s.shell("rings", "kubectl nodekeeper rings")
 	e.eventually(func(t *assert.CollectT) {
 		for _, name := range []string{"s1", "s2", "s3"} {
 			c.acknowledge(t, name)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -32,10 +31,8 @@ var unchecked = []string{"CHANGELOG.md", "docs/placement/design.md", "docs/cli/"
 // of them. docs/development.md says what does.
 func TestCommandsOnThePagesExist(t *testing.T) {
 	o := newOurs(t)
-	out, err := exec.CommandContext(t.Context(), "git", "-C", o.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md").Output()
-	require.NoError(t, err)
 	checked := map[string]int{}
-	for page := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+	for _, page := range markdown(t, o.root) {
 		if slices.ContainsFunc(unchecked, func(prefix string) bool { return strings.HasPrefix(page, prefix) }) {
 			continue
 		}

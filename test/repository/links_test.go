@@ -28,10 +28,8 @@ var (
 func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
-	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md").Output()
-	require.NoError(t, err)
 	checked := 0
-	for page := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+	for _, page := range markdown(t, root) {
 		path := filepath.Join(root, page)
 		for _, line := range prose(t, path) {
 			for _, found := range link.FindAllStringSubmatch(line, -1) {
@@ -52,6 +50,14 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 		}
 	}
 	assert.Greater(t, checked, 100)
+}
+
+// markdown returns the paths, in the repository, of its pages.
+func markdown(t *testing.T, root string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md").Output()
+	require.NoError(t, err)
+	return strings.Split(strings.TrimRight(string(out), "\x00"), "\x00")
 }
 
 // prose returns the lines of a page that are not in a block of code.

@@ -13,28 +13,49 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// TestREADMEShowsRecordedSessions: what the README shows of the plugin is in docs/cli/sessions, which
-// the tests of the plugin record.
-func TestREADMEShowsRecordedSessions(t *testing.T) {
+// prompt is what begins a command of the plugin in a session.
+const prompt = "$ kubectl nodekeeper "
+
+// TestPagesShowRecordedSessions: what pages show of the plugin is in docs/cli/sessions, which the tests of the plugin record. TestTutorial
+// compares the tutorial with a real cluster.
+func TestPagesShowRecordedSessions(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
-	var sessions strings.Builder
+	recorded := map[string]bool{}
 	files, err := filepath.Glob(filepath.Join(root, "docs", "cli", "sessions", "*.txt"))
 	require.NoError(t, err)
 	for _, name := range files {
 		content, err := os.ReadFile(name)
 		require.NoError(t, err)
-		_, _ = sessions.WriteString(strings.TrimSpace(string(content)) + "\n$ ") // a Builder never fails
+		for _, session := range sessionsIn(string(content)) {
+			recorded[session] = true
+		}
 	}
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	require.NoError(t, err)
 	shown := 0
-	blocks, _ := pages.Parse(string(readme))
-	for _, block := range blocks {
-		if text := strings.Join(block.Lines, "\n"); strings.HasPrefix(text, "$ kubectl nodekeeper ") {
-			shown++
-			assert.Contains(t, sessions.String(), text+"\n$ ", "README.md:%d", block.Line)
+	for _, page := range markdown(t, root) {
+		if page == "docs/tutorials/getting-started.md" {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(root, page))
+		require.NoError(t, err)
+		blocks, _ := pages.Parse(string(content))
+		for _, block := range blocks {
+			for _, session := range sessionsIn(strings.Join(block.Lines, "\n")) {
+				shown++
+				assert.True(t, recorded[session], "%s:%d: this was not recorded:\n%s", page, block.Line, session)
+			}
 		}
 	}
 	assert.Positive(t, shown)
+}
+
+// sessionsIn returns the commands of the plugin in a text, each with what it prints.
+func sessionsIn(text string) []string {
+	var sessions []string
+	for _, part := range strings.Split("\n"+text, "\n$ ")[1:] {
+		if session := "$ " + strings.TrimSpace(part); strings.HasPrefix(session, prompt) {
+			sessions = append(sessions, session)
+		}
+	}
+	return sessions
 }
