@@ -102,6 +102,7 @@ func TestMissingResourceDelaysNoOther(t *testing.T) {
 		assert.Equal(collect, "ResourceNotFound", ready.Reason)
 		assert.Contains(collect, ready.Message, "widgets.example.com")
 	})
+	c.event(ring, "ResourceNotFound")
 }
 
 // TestClusterScopedObjectsMove (F2: upstream never moves them).
