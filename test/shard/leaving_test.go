@@ -61,8 +61,9 @@ func (c *cluster) edit(n int, value string) {
 	}
 }
 
-// TestObjectsOfAShardThatLeavesAreReconciled is R31: a shard acts on edits of the objects that it still has while it leaves, and the next shard on
-// those of the others. The drain stands still meanwhile, as one object moves at a time, and a reconciler is at work on each.
+// TestObjectsOfAShardThatLeavesAreReconciled is R31: a shard acts on edits of the objects that it
+// still has while it leaves, and the next shard on those of the others. The drain stands still
+// meanwhile, as one object moves at a time, and a reconciler is at work on each.
 func TestObjectsOfAShardThatLeavesAreReconciled(t *testing.T) {
 	t.Parallel()
 	const n = 20
@@ -104,7 +105,8 @@ func TestObjectsOfAShardThatLeavesAreReconciled(t *testing.T) {
 	c.eventually(func(t *assert.CollectT) { assert.NotEqual(t, "web-0", *c.lease(t).Spec.HolderIdentity) }, "its Lease is free")
 }
 
-// leaving makes a shard with two controllers: one notes what it reads, the other one works on each of n Secrets until it is no longer busy.
+// leaving makes a shard with two controllers: one notes what it reads, the other one works on each
+// of n Secrets until it is no longer busy.
 func leaving(n int, notes *seen, begun chan<- string, busy <-chan struct{}) setup {
 	slow := &work{do: func(ctx context.Context, req reconcile.Request) error {
 		begun <- req.Name

@@ -155,8 +155,9 @@ func TestObjectOfAShardThatTheTableDoesNotHaveStays(t *testing.T) {
 	heal()
 }
 
-// TestShutdownDoesNotWaitForAPass is R36 (F13: upstream's shutdown during a pass blocks until the grace period ends): a sharder whose requests hang
-// ends within 2 s, whether it writes objects or a pass reads them.
+// TestShutdownDoesNotWaitForAPass is R36 (F13: upstream's shutdown during a pass blocks until the
+// grace period ends): a sharder whose requests hang ends within 2 s, whether it writes objects or a
+// pass reads them.
 func TestShutdownDoesNotWaitForAPass(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)

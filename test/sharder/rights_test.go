@@ -16,7 +16,8 @@ import (
 	"nodekeeper.dev/api/sharding/v1alpha1"
 )
 
-// user makes the sharders that are started from now on a user with the rights of a ClusterRole alone.
+// user makes the sharders that are started from now on a user with the rights of a ClusterRole
+// alone.
 func (c *cluster) user(role *rbacv1.ClusterRole) {
 	c.t.Helper()
 	c.stores(role, &rbacv1.ClusterRoleBinding{
@@ -33,8 +34,8 @@ func (c *cluster) user(role *rbacv1.ClusterRole) {
 	require.NoError(c.t, clientcmd.WriteToFile(*kubeconfig, c.kubeconfig))
 }
 
-// TestMissingRightDelaysNoOther is R36: a sharder that may not patch Secrets assigns all other objects, also those of the same ring, says what is
-// wrong, and assigns the Secrets once it may.
+// TestMissingRightDelaysNoOther is R36: a sharder that may not patch Secrets assigns all other
+// objects, also those of the same ring, says what is wrong, and assigns the Secrets once it may.
 func TestMissingRightDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
