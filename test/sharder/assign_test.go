@@ -184,6 +184,7 @@ func TestChildrenMoveFirst(t *testing.T) {
 		assert.Equal(collect, map[string]int{"web-1": 60}, c.childrenOf(collect, ring))
 	})
 	assert.Empty(t, broken(), "main objects that were at a shard before their children")
+	c.counts(ring, "configmaps", "children")
 	found := &corev1.ConfigMap{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(stranger), found))
 	assert.Equal(t, stranger.ResourceVersion, found.ResourceVersion)

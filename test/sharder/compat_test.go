@@ -51,6 +51,7 @@ func TestControllerRingIsMirrored(t *testing.T) {
 		assert.Equal(collect, "InvalidSpec", ready.Reason)
 		assert.Contains(collect, ready.Message, "both a main resource and a controlled one")
 	}, patience, period)
+	c.eventOf("ControllerRing", r.name, "InvalidSpec")
 	r.change(`{"spec":{"resources":[{"group":"","resource":"secrets"}]}}`)
 
 	r.start(c.namespace, "web-0", 600)
@@ -87,6 +88,7 @@ func TestForeignClusterRingIsNotOverwritten(t *testing.T) {
 		assert.Equal(collect, "NameConflict", ready.Reason)
 		assert.Equal(collect, metav1.ConditionFalse, ready.Status)
 	}, patience, period)
+	c.eventOf("ControllerRing", r.name, "NameConflict")
 	found := &v1alpha1.ClusterRing{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(ours), found))
 	assert.Equal(t, ours.Spec, found.Spec)
@@ -185,6 +187,7 @@ func TestRingWithShardsAnywhereIsIgnoredWithoutCompat(t *testing.T) {
 		assert.Equal(collect, "InvalidSpec", ready.Reason)
 		assert.Contains(collect, ready.Message, "--compat=timebertt")
 	})
+	c.event(ring, "InvalidSpec")
 	other := c.create(c.ring("-other"))
 	c.lease(other, "web-0-other", 600, 0)
 	s := c.secret("s")

@@ -68,6 +68,7 @@ func TestRingWhoseLeasesCannotBeListedSaysSo(t *testing.T) {
 		assert.Equal(t, "NoPermission", ready.Reason)
 		assert.Contains(t, ready.Message, c.namespace)
 	})
+	c.event(forbidden, "NoPermission")
 	ring := other.create(other.ring(""))
 	other.lease(ring, "web-0", 600, 0)
 	other.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {

@@ -23,6 +23,7 @@ import (
 	"nodekeeper.dev/api/sharding/v1alpha1"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/faultproxy"
+	"nodekeeper.dev/test/ports"
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/rings"
 )
@@ -43,6 +44,8 @@ const (
 var (
 	shared        *controlplane.ControlPlane
 	sharedSharder *programs.Program
+	// sharedMetrics is where it has its metrics.
+	sharedMetrics string
 )
 
 func TestMain(m *testing.M) {
@@ -69,7 +72,10 @@ func prepare(plane *controlplane.ControlPlane) error {
 		return err
 	}
 	var err error
-	sharedSharder, err = programs.Start("sharder", "shared", plane.Kubeconfig, alone, "--compat=timebertt")
+	if sharedMetrics, err = ports.Address(); err != nil {
+		return err
+	}
+	sharedSharder, err = programs.Start("sharder", "shared", plane.Kubeconfig, alone, "--compat=timebertt", "--metrics-bind-address="+sharedMetrics)
 	return err
 }
 

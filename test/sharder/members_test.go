@@ -94,11 +94,17 @@ func (c *cluster) expires(ring *v1alpha1.ClusterRing) (killed time.Time) {
 // event waits for an event about a ring.
 func (c *cluster) event(ring *v1alpha1.ClusterRing, reason string) {
 	c.t.Helper()
+	c.eventOf("ClusterRing", ring.Name, reason)
+}
+
+// eventOf waits for an event about an object that is cluster-scoped.
+func (c *cluster) eventOf(kind, name, reason string) {
+	c.t.Helper()
 	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
 		events := &eventsv1.EventList{}
 		require.NoError(t, c.List(c.t.Context(), events))
 		for i := range events.Items {
-			if e := &events.Items[i]; e.Regarding.Kind == "ClusterRing" && e.Regarding.Name == ring.Name && e.Reason == reason {
+			if e := &events.Items[i]; e.Regarding.Kind == kind && e.Regarding.Name == name && e.Reason == reason {
 				return
 			}
 		}

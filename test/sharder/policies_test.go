@@ -134,6 +134,8 @@ func TestPoliciesGoWithTheirRing(t *testing.T) {
 		require.NotNil(t, ready)
 		assert.Equal(t, "AdmissionMissing", ready.Reason)
 	})
+	c.event(again, "InstallFailed")
+	c.event(again, "AdmissionMissing")
 	require.NoError(t, c.Delete(t.Context(), foreign))
 	c.eventually(again, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")

@@ -118,4 +118,5 @@ func TestForcedMove(t *testing.T) {
 		assert.Len(collect, c.shardsOf(collect, ring), 2)
 	})
 	c.event(ring, "Forced")
+	c.counts(ring, "secrets", "forced")
 }
