@@ -146,7 +146,7 @@ dashboard-picture: build controlplane ## draw the dashboard over a run of the pr
 	bin/monitoring/picture $(if $(filter 1,$(DRAW)),-draw)
 
 .PHONY: browser-test
-browser-test: build controlplane ## test the live page in Chromium, which is $CHROMIUM, or in $PATH, or installed if this runs as root; UPDATE=1 takes the pictures of docs
+browser-test: build controlplane site ## test the live page and the documentation site in Chromium, which is $CHROMIUM, or in $PATH, or installed if this runs as root; UPDATE=1 takes the pictures of docs
 	chromium=$$(hack/chromium) && CHROMIUM=$$chromium go -C test/browser test -count=1 -v -timeout=$(TIMEOUT) . $(if $(filter 1,$(UPDATE)),-args -update)
 
 .PHONY: race
@@ -294,13 +294,21 @@ reference: build controlplane ## write what the pages of reference have from the
 docs-check: ## check that docs/cli is fresh
 	$(call hack,clidocs) -check
 
+VITEPRESS = REPOSITORY=$(REPOSITORY) hack/site/node_modules/.bin/vitepress
+SITE_PACKAGES := hack/site/node_modules/.package-lock.json
+$(SITE_PACKAGES): hack/site/package-lock.json
+	npm --prefix hack/site ci --no-audit --no-fund --ignore-scripts
+	@touch $@
+
 .PHONY: site
-site: ## make the documentation site from README.md and docs into bin/site
-	$(call hack,site) -repository $(REPOSITORY)
+site: $(SITE_PACKAGES) ## make the documentation site from README.md and docs into bin/site (needs Node.js); SERVE=1: and serve it on this machine
+	$(VITEPRESS) build hack/site
+	$(if $(filter 1,$(SERVE)),$(VITEPRESS) preview hack/site --host 127.0.0.1)
 
 .PHONY: site-check
-site-check: ## make the site, and check its links, anchors and pictures
-	$(call hack,site) -repository $(REPOSITORY) -check
+site-check: site ## make the site, and check its links, anchors and pictures
+	node --test hack/site/site.test.js
+	$(call hack,sitecheck) -site bin/site
 
 API := api/sharding/v1alpha1
 CRDS := deploy/sharder/crd
@@ -326,7 +334,7 @@ checks: ## print the targets that make verify runs before the tests
 	@printf '%s\n' $(CHECKS)
 
 .PHONY: verify
-verify: ## what has to pass before a change lands: the checks that CI runs (make checks), and test RACE=yes; needs a C compiler, kubectl, and Chromium or root on a Debian or Ubuntu
+verify: ## what has to pass before a change lands: the checks that CI runs (make checks), and test RACE=yes; needs a C compiler, kubectl, Node.js, and Chromium or root on a Debian or Ubuntu
 	@for check in $(CHECKS) "test RACE=yes"; do $(MAKE) --no-print-directory $$check; done
 
 .PHONY: clean

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -66,6 +67,8 @@ func run(dir string, isChecking bool) error {
 	return nil
 }
 
+var heading = regexp.MustCompile(`(?m)^#(#+) `)
+
 // render returns the pages by the names of their files.
 func render(sessions string) (map[string][]byte, error) {
 	root := cli.NewCommand(genericiooptions.IOStreams{})
@@ -79,7 +82,8 @@ func render(sessions string) (map[string][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the page of %s: %w", cmd.CommandPath(), err)
 		}
-		pages[pageOf(strings.ReplaceAll(cmd.CommandPath(), " ", "_")+".md")] = page
+		// cobra's pages begin with a heading of the second level, and have no title then.
+		pages[pageOf(strings.ReplaceAll(cmd.CommandPath(), " ", "_")+".md")] = heading.ReplaceAll(page, []byte("$1 "))
 	}
 	return pages, nil
 }

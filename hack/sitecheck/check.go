@@ -56,7 +56,7 @@ func checkSite(site fs.FS, elsewhere []string) (report, error) {
 		return report{}, err
 	}
 	var r report
-	reached := map[string]bool{"index.html": true}
+	reached := map[string]bool{"index.html": true, "404.html": true}
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
 		p := pages[name]
 		fail := func(format string, args ...any) {
@@ -66,9 +66,11 @@ func checkSite(site fs.FS, elsewhere []string) (report, error) {
 			fail("two elements have the id %q", id)
 		}
 		for _, load := range p.loads {
-			if isExternal(load) || strings.HasPrefix(load, "//") || strings.HasPrefix(load, "data:") {
+			switch {
+			case strings.HasPrefix(load, "data:"): // it is in the page
+			case isExternal(load):
 				fail("loads %s from elsewhere", load)
-			} else if !files[path.Join(path.Dir(name), load)] {
+			case !files[target(name, load)]:
 				fail("loads %s, which is not there", load)
 			}
 		}
@@ -78,17 +80,13 @@ func checkSite(site fs.FS, elsewhere []string) (report, error) {
 			}
 			r.links++
 			to, anchor, hasAnchor := strings.Cut(link, "#")
-			target := name
-			if to != "" {
-				target = path.Join(path.Dir(name), to)
-			}
-			switch {
-			case !files[target]:
+			switch file := target(name, to); {
+			case !files[file]:
 				fail("links to %s, which is not there", link)
-			case hasAnchor && (pages[target] == nil || !pages[target].ids[anchor]):
+			case hasAnchor && (pages[file] == nil || !pages[file].ids[anchor]):
 				fail("links to %s, which has no such anchor", link)
-			case target != name:
-				reached[target] = true
+			case file != name:
+				reached[file] = true
 			}
 		}
 	}
@@ -101,7 +99,7 @@ func checkSite(site fs.FS, elsewhere []string) (report, error) {
 			r.broken = append(r.broken, fmt.Errorf("%s is linked to, and not there", link))
 			continue
 		}
-		if target := pages[path.Join(file, forward.links[0])]; target == nil || !target.ids[anchor] {
+		if to := pages[target(file+"/index.html", forward.links[0])]; to == nil || !to.ids[anchor] {
 			r.broken = append(r.broken, fmt.Errorf("%s is linked to, and has no such anchor", link))
 		}
 	}
@@ -114,6 +112,25 @@ func checkSite(site fs.FS, elsewhere []string) (report, error) {
 		return report{}, fmt.Errorf("there are %d pages with %d links: nothing was checked", len(pages), r.links)
 	}
 	return r, nil
+}
+
+// isExternal reports whether a link leaves the site.
+func isExternal(link string) bool {
+	return strings.Contains(link, "://") || strings.HasPrefix(link, "//") || strings.HasPrefix(link, "mailto:")
+}
+
+// target returns the file that a link of a page leads to, from the root of the site.
+func target(from, link string) string {
+	switch {
+	case link == "":
+		return from
+	case strings.HasSuffix(link, "/"):
+		link += "index.html"
+	}
+	if path.IsAbs(link) {
+		return strings.TrimPrefix(path.Clean(link), "/")
+	}
+	return path.Join(path.Dir(from), link)
 }
 
 func readBuilt(site fs.FS, name string) (*builtPage, error) {

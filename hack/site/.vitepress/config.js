@@ -1,0 +1,51 @@
+// The documentation site: README.md and its neighbours, and docs, as VitePress shows them (make site). pages.js says which pages
+// there are, and makes the navigation from docs/README.md. links.js sends links to where they lead on the site.
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { defineConfig } from 'vitepress'
+import { anchor, siteLinks } from './links.js'
+import { findPages, forward, navigation, root } from './pages.js'
+
+const out = path.join(root, 'bin', 'site')
+const { REPOSITORY: repository } = process.env
+if (!repository) throw new Error('REPOSITORY is not set: run make site')
+
+const pages = findPages()
+
+// The pages are not below this folder, and so not where Vite looks for the packages that they import.
+const packagesOfThisFolder = {
+  name: 'packages-of-this-folder',
+  enforce: 'pre',
+  resolveId(id, importer, options) {
+    if (/^vue(\/|$)/.test(id) && importer?.endsWith('.md')) return this.resolve(id, fileURLToPath(import.meta.url), { ...options, skipSelf: true })
+  },
+}
+
+export default defineConfig({
+  title: 'nodekeeper',
+  description: 'Keeps the labels of Kubernetes Nodes when their Node objects are deleted',
+  srcDir: root,
+  srcExclude: ['!(docs)/**/*.md'],
+  // The page of a folder is its README, as in the repository.
+  rewrites: (page) => page.replace(/README\.md$/, 'index.md'),
+  outDir: out,
+  cacheDir: path.join(root, 'bin', 'site-cache'),
+  // A link to a page that is not there fails the build. make site-check also looks at anchors.
+  ignoreDeadLinks: false,
+  markdown: {
+    anchor: { slugify: anchor },
+    config: (markdown) => markdown.use(siteLinks, { pages, repository }),
+  },
+  themeConfig: {
+    sidebar: navigation(pages),
+    outline: [2, 3],
+    search: { provider: 'local' },
+    editLink: { pattern: `${repository}/blob/main/:path`, text: 'Source of this page' },
+    socialLinks: [{ icon: 'github', link: repository }],
+  },
+  vite: {
+    plugins: [packagesOfThisFolder],
+    build: { chunkSizeWarningLimit: 2000 }, // kB; the index of the search is one file
+  },
+  buildEnd: () => forward(pages, out),
+})

@@ -1,0 +1,33 @@
+import fs from 'node:fs'
+import path from 'node:path'
+import { root } from './pages.js'
+
+// anchor returns the anchor of a heading as GitHub makes it, so that a link works in both places.
+export function anchor(heading) {
+  return heading.trim().toLowerCase().replace(/[^\p{L}\p{N}_ -]/gu, '').replaceAll(' ', '-')
+}
+
+// siteLinks is a plugin of markdown-it. Links to a folder with a README lead to that, as on GitHub, and links to files and folders that
+// are no pages lead to the repository. HTML is an error: GitHub and the site do not agree about what of it they show.
+export function siteLinks(markdown, { pages, repository }) {
+  markdown.core.ruler.after('inline', 'site-links', ({ tokens, env }) => {
+    const page = path.relative(root, env.realPath ?? env.path)
+    for (const token of tokens.flatMap((block) => [block, ...block.children ?? []])) {
+      if (token.type === 'link_open') token.attrSet('href', rewritten(token.attrGet('href'), page, pages, repository))
+      if (token.type === 'html_inline' || (token.type === 'html_block' && !token.content.startsWith('<!--'))) {
+        throw new Error(`${page} has HTML: ${token.content.trim()}`)
+      }
+    }
+  })
+}
+
+function rewritten(link, page, pages, repository) {
+  if (/^([a-z]+:|#)/.test(link)) return link
+  const [target, fragment = ''] = link.split(/(?=#)/)
+  const file = path.join(path.dirname(page), target).replace(/\/$/, '')
+  const to = [file, path.join(file, 'README.md')].find((name) => pages.includes(name))
+  if (to) return path.relative(path.dirname(page), to).replace(/README\.md$/, 'index.md') + fragment
+  const found = fs.statSync(path.join(root, file), { throwIfNoEntry: false })
+  if (!found) throw new Error(`${page} links to ${link}, which is not there`)
+  return `${repository}/${found.isDirectory() ? 'tree' : 'blob'}/main/${file}${fragment}`
+}

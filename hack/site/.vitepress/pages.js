@@ -1,0 +1,82 @@
+import fs from 'node:fs'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+// The root of the repository.
+export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../..')
+
+// The index whose sections are the groups of the navigation. There is no second list of pages.
+const index = 'docs/README.md'
+
+// findPages returns the paths of the pages, from the root and with slashes: Markdown at the root, and in docs.
+export function findPages() {
+  const below = fs.readdirSync(path.join(root, 'docs'), { recursive: true }).map((file) => `docs/${file}`)
+  return fs.readdirSync(root).concat(below).filter((file) => file.endsWith('.md')).sort()
+}
+
+// navigation makes the groups from the sections of the index, with the pages that they link to in the order of the links, and from the
+// pages at the root. What comes before the first section repeats some of the pages. It fails if there is a page to which no group leads.
+export function navigation(pages) {
+  const [preface, ...sections] = read(index).split(/^## /m)
+    .map((text) => ({ text: text.split('\n', 1)[0], links: linksOf(index, text).filter(({ page }) => pages.includes(page) && page !== index) }))
+  const listed = new Set([index, 'README.md', ...sections.flatMap(({ links }) => links.map(({ page }) => page))])
+  const alone = preface.links.filter(({ page }) => !listed.has(page))
+  for (const { page } of alone) listed.add(page)
+  const items = (links) => links.map((link) => entry(link, pages, listed))
+  const groups = [
+    { text: titleOf(index), link: siteLink(index), items: items(alone) },
+    ...sections.map(({ text, links }) => ({ text, collapsed: false, items: items(links) })),
+  ]
+  const others = pages.filter((page) => !listed.has(page))
+  const missing = others.filter((page) => page.includes('/'))
+  if (missing.length > 0) throw new Error(`${index} does not link to ${missing.join(', ')}`)
+  return [...groups, { text: 'Project', collapsed: true, items: others.map((page) => ({ text: titleOf(page), link: siteLink(page) })) }]
+}
+
+// entry is one of the navigation. The README of a folder has the pages of that folder below it that are nowhere else: those that it
+// links to, in that order, and then the others.
+function entry({ text, page, fragment }, pages, listed) {
+  const shown = { text: text[0].toUpperCase() + text.slice(1), link: siteLink(page) + fragment }
+  if (path.basename(page) !== 'README.md' || fragment) return shown
+  const linked = linksOf(page, read(page)).map((link) => link.page)
+  const below = new Set([...linked, ...pages].filter((other) => pages.includes(other) && path.dirname(other) === path.dirname(page) && !listed.has(other)))
+  if (below.size === 0) return shown
+  for (const other of below) listed.add(other)
+  return { ...shown, collapsed: true, items: [...below].map((other) => ({ text: titleOf(other), link: siteLink(other) })) }
+}
+
+function read(page) {
+  return fs.readFileSync(path.join(root, page), 'utf8')
+}
+
+function titleOf(page) {
+  return read(page).match(/^# (.*)$/m)[1].replaceAll('`', '')
+}
+
+// linksOf returns the links of a text of a page, with the path that they lead to from the root.
+function linksOf(page, text) {
+  return [...text.matchAll(/(?<!!)\[([^\]]*)\]\(([^)#]*)(#[^)]*)?\)/g)].map(([, text, target, fragment = '']) => (
+    { text: text.replaceAll('`', ''), page: target === '' ? page : path.join(path.dirname(page), target), fragment }))
+}
+
+// siteLink returns where a page is on the site, from its root.
+function siteLink(page) {
+  return '/' + page.replace(/README\.md$/, 'index.md').replace(/\.md$/, '.html')
+}
+
+// forward makes the path that a page has in the repository lead to the page. Alerts name it, for example.
+export function forward(pages, out) {
+  for (const page of pages) {
+    const to = siteLink(page)
+    fs.mkdirSync(path.join(out, page), { recursive: true })
+    fs.writeFileSync(path.join(out, page, 'index.html'), `<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="1; url=${to}">
+<title>${titleOf(page)}</title>
+<script>location.replace(${JSON.stringify(to)} + location.hash)</script>
+<a href="${to}">${titleOf(page)}</a>
+</html>
+`)
+  }
+}
