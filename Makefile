@@ -286,8 +286,8 @@ docs: ## make docs/cli from the commands of the plugin and their recorded sessio
 	$(call hack,clidocs)
 
 .PHONY: reference
-reference: build controlplane ## write what the pages of reference have from the code: defaults of flags, metrics, events, rights, alerts, the sharder (make test checks it)
-	go test -count=1 ./internal/reasons ./internal/sharder/ring ./internal/sharder/assignment ./cmd/sharder ./test/reference ./test/programs ./test/deploy \
+reference: build controlplane ## write what the pages of reference have from the code: flags, metrics, events, rights, alerts, the sharder (make test checks it)
+	go test -count=1 ./internal/reasons ./internal/sharder/ring ./internal/sharder/assignment ./test/reference ./test/programs ./test/deploy \
 		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
 
 .PHONY: docs-check

@@ -30,9 +30,9 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
 	fs.IntVar(&o.workers, "workers", 12, "the `number` of nodes that are worked on at a time")
 	o.restores.AddFlags(fs)
-	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node went away, 720h for instance; 0 for ever")
-	fs.DurationVar(&o.saveDelay, "save-delay", settings.DefaultSaveDelay, "the `duration` for which changes of a node wait in the queue to be saved together; the end of a node waits nine times as long for its return; restores wait for nothing")
-	fs.StringVar(&o.protect, "protect", settings.ProtectNone, "`mode`: none, or finalizer: a Node that is deleted stays until its last labels are saved")
+	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node went away, 720h for instance; 0 for ever (default 0)")
+	fs.DurationVar(&o.saveDelay, "save-delay", settings.DefaultSaveDelay, "batch period: the `duration` for which changes of a node wait for more, to be saved together. The end of a node waits nine times as long for its return; restores wait for nothing")
+	fs.StringVar(&o.protect, "protect", settings.ProtectNone, "`mode` of protection: \"none\" or \"finalizer\" (a Node that is deleted stays until its last labels are saved)")
 }
 
 // protecting reports whether Nodes get the finalizer.

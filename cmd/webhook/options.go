@@ -41,15 +41,15 @@ type options struct {
 func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
 	o.restores.AddFlags(fs)
-	fs.StringVar(&o.holdBack, "hold-back", "", "`keys` of labels and annotations, prefix* and *.domain/* patterns, separated by commas, that the webhook leaves to the processors, "+
-		"because a policy of yours refuses them in the request that creates a Node; a node that has one gets the startup taint until they are there")
-	fs.BoolVar(&o.gate, "gate", false, "give every returning node the startup taint nodekeeper.dev/restoring:NoSchedule; the processors remove it with the restore")
+	fs.StringVar(&o.holdBack, "hold-back", "", "`keys` of labels and annotations, prefix* and *.domain/* patterns, separated by commas, that a policy of yours refuses in requests that create Nodes: "+
+		"the webhook leaves them to the processors. A node that has one gets the startup taint until they are there (default none)")
+	fs.BoolVar(&o.gate, "gate", false, "give every returning node the startup taint nodekeeper.dev/restoring:NoSchedule until its labels are back; the processors remove it with the restore")
 	fs.StringVar(&o.bindAddress, "webhook-bind-address", ":9443", "`address` on which the API server asks about Nodes, by TLS")
 	fs.StringVar(&o.namespace, "service-namespace", "nodekeeper-system", "`namespace` of the Service and of the Secret with the certificate")
 	fs.StringVar(&o.service, "service", "webhook", "`name` of the Service by which the API server reaches the webhooks: the certificate is for it")
 	fs.StringVar(&o.secret, "certificate-secret", "webhook-certificate", "`name` of the Secret that holds the certificate; it must exist, and may be empty")
-	fs.StringVar(&o.configuration, "webhook-configuration", "nodekeeper", "`name` of the MutatingWebhookConfiguration, which gets the CA")
-	fs.BoolVar(&o.rotate, "rotate-certificate", true, "make the certificate and renew it; false: somebody else does, cert-manager for instance")
+	fs.StringVar(&o.configuration, "webhook-configuration", "nodekeeper", "`name` of the MutatingWebhookConfiguration, which gets the CA; the default names are those of deploy/components/admission")
+	fs.BoolVar(&o.rotate, "rotate-certificate", true, "make the certificate and renew it; false if somebody else does, cert-manager for instance")
 }
 
 // policy checks the webhook's own settings and returns those of restores.

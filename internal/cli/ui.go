@@ -50,7 +50,7 @@ kubeconfig, to look only. See docs/how-to/use-the-live-page.md.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.ui(cmd.Context(), port) },
 	}
-	cmd.Flags().Uint16Var(&port, "port", 0, "Port of the page on "+loopback+". 0: any that is free.")
+	cmd.Flags().Uint16Var(&port, "port", 0, "Port of the page on "+loopback+". 0: any that is free. (default 0)")
 	return cmd
 }
 

@@ -10,19 +10,22 @@ import (
 // Flag is what --help of a program says of one of its flags.
 type Flag struct {
 	Name string
-	// IsSwitch reports whether it takes no value.
-	IsSwitch bool
-	Usage    string
-	// Default is as the usage says it, without quotes. "" is the zero value.
+	// Value is the word for its value. A switch has none.
+	Value string
+	// Usage is without the default.
+	Usage string
+	// Default is as the usage says it, in quotes if it is a string. It is empty if the usage says none.
 	Default string
 }
 
 var (
-	// helpFlag matches a flag in the output of --help: its name, the word for its value, which a switch
-	// has not, and its usage.
-	helpFlag = regexp.MustCompile(`(?m)^  -([a-z][a-z-]*)(?: (\w+))?\n\s+(.*)$`)
-	// inUsage is the default at the end of a usage, with or without quotes.
-	inUsage = regexp.MustCompile(`\(default "?([^"]*?)"?\)$`)
+	// anyFlag matches the first line of each flag in the output of --help.
+	anyFlag = regexp.MustCompile(`(?m)^ +-`)
+	// helpFlag matches a flag as the packages flag and pflag print it: its name, the word for its value,
+	// and its usage.
+	helpFlag = regexp.MustCompile(`(?m)^ +(?:-\w, )?--?([a-z][a-z-]*)(?: (\w+))?(?:\n\s+| {2,})(.*)$`)
+	// usageAndDefault matches a usage that says the default.
+	usageAndDefault = regexp.MustCompile(`^(.*?) \(default (.*)\)$`)
 )
 
 // Flags returns the flags of a built program by their names.
@@ -37,11 +40,14 @@ func Flags(ctx context.Context, program string) (map[string]Flag, error) {
 	}
 	flags := map[string]Flag{}
 	for _, found := range helpFlag.FindAllStringSubmatch(string(help), -1) {
-		f := Flag{Name: found[1], IsSwitch: found[2] == "", Usage: found[3]}
-		if says := inUsage.FindStringSubmatch(f.Usage); says != nil {
-			f.Default = says[1]
+		f := Flag{Name: found[1], Value: found[2], Usage: found[3]}
+		if says := usageAndDefault.FindStringSubmatch(f.Usage); says != nil {
+			f.Usage, f.Default = says[1], says[2]
 		}
 		flags[f.Name] = f
+	}
+	if has := len(anyFlag.FindAll(help, -1)); has != len(flags) {
+		return nil, fmt.Errorf("reading the help of %s: found %d of %d flags: %s", program, len(flags), has, help)
 	}
 	return flags, nil
 }

@@ -1,8 +1,8 @@
 package programs_test
 
 import (
-	"os"
-	"path/filepath"
+	"cmp"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,99 +13,166 @@ import (
 
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/reference"
-	"nodekeeper.dev/test/repository"
 )
 
-const flagsPage = "docs/reference/flags.md"
-
-// longest is the length up to which the page repeats a default. It describes what is longer.
+// longest is the length up to which a table has a default. Longer ones are lists below the tables.
 const longest = 60
 
-var (
-	// fromEnvironment is a variable of the environment in a default.
-	fromEnvironment = regexp.MustCompile(`\$[A-Z_]+`)
-	// pageFlag is the first cell of a row: which programs have the flag, all of them if it does not
-	// say, and its name.
-	pageFlag = regexp.MustCompile("^(?:([a-z, ]+) )?`--?([a-z][a-z-]*)`$")
-)
-
-// TestReferenceHasTheFlagsWithTheirDefaults: of the watcher, the processor and the webhook, and no
-// other ones.
-func TestReferenceHasTheFlagsWithTheirDefaults(t *testing.T) {
-	has := map[string]map[string]programs.Flag{} // by the name of the flag, and the program
-	services := []string{"watcher", "processor", "webhook"}
-	for _, program := range services {
-		flags, err := programs.Flags(t.Context(), program)
-		require.NoError(t, err)
-		require.Contains(t, flags, "kubeconfig")
-		for name, flag := range flags {
-			if has[name] == nil {
-				has[name] = map[string]programs.Flag{}
-			}
-			has[name][program] = flag
-		}
-	}
-	var table strings.Builder
-	for row := range strings.Lines(tableOfFlags(t)) {
-		cells := strings.Split(strings.TrimSuffix(row, "\n"), "|")
-		require.Len(t, cells, 5, row)
-		if found := pageFlag.FindStringSubmatch(strings.TrimSpace(cells[1])); found != nil {
-			of := services
-			if found[1] != "" {
-				of = strings.Split(found[1], ", ")
-			}
-			byDefault := strings.TrimSpace(cells[3])
-			for _, program := range of {
-				flag, isThere := has[found[2]][program]
-				assert.True(t, isThere, "%s has no flag %s, or it has two rows", program, found[2])
-				delete(has[found[2]], program)
-				byDefault = onPage(t, flag, byDefault)
-			}
-			cells[3] = strings.TrimRight(" "+byDefault, " ") + " "
-		}
-		table.WriteString(strings.Join(cells, "|") + "\n")
-	}
-	for name, left := range has {
-		for program := range left {
-			assert.Fail(t, "a flag is not on the page", "%s --%s", program, name)
-		}
-	}
-	reference.CheckPage(t, flagsPage, "flags", table.String())
+// documented are the programs of the page of flags, in its order, and how its headings call them.
+var documented = []struct{ program, called string }{
+	{"watcher", "the watcher"},
+	{"processor", "the processor"},
+	{"webhook", "the webhook"},
+	{"ui", "the live page"},
 }
 
-// onPage returns the cell for the default, where the page says this of it now.
-func onPage(t *testing.T, f programs.Flag, now string) string {
+// explained are the pages that say more about a flag.
+var explained = map[string]string{
+	"gate":                 "[The gate](../explanation/admission.md#the-gate)",
+	"hold-back":            "[Hold labels back](../how-to/use-the-webhook.md#hold-labels-back-that-a-policy-of-yours-refuses)",
+	"ignore-labels":        "[Labels that are ignored](../explanation/labels.md#labels-that-are-ignored)",
+	"live-labels":          "[What a restore does](../explanation/labels.md#what-a-restore-does)",
+	"machine-managers":     "[Agents](../explanation/labels.md#agents)",
+	"node-selector":        "[Nodes that are not looked after](../explanation/labels.md#nodes-that-are-not-looked-after)",
+	"port":                 "[The live page](../how-to/use-the-live-page.md)",
+	"preserve-annotations": "[Keep taints and annotations](../how-to/keep-taints-and-annotations.md)",
+	"preserve-taints":      "[Keep taints and annotations](../how-to/keep-taints-and-annotations.md)",
+	"protect":              "[Protect nodes with the finalizer](../how-to/protect-nodes.md)",
+	"restricted-labels":    "[Restricted labels](../explanation/labels.md#restricted-labels)",
+	"retention":            "[Remove records of nodes that are gone](../how-to/retention.md)",
+	"rotate-certificate":   "[The certificate](../explanation/admission.md#the-certificate)",
+	"wait-for-cluster":     "[Probes](probes.md)",
+}
+
+// section is a part of the page: the flags that the same programs have, and that mean the same there.
+type section struct {
+	programs []int // in documented
+	flags    []programs.Flag
+}
+
+func TestReferenceHasTheFlags(t *testing.T) {
+	var page, lists strings.Builder
+	unused := maps.Clone(explained)
+	for _, s := range sections(t) {
+		var called []string
+		for _, i := range s.programs {
+			called = append(called, documented[i].called)
+		}
+		page.WriteString("## Flags of " + enumeration(called) + "\n\n" + table(t, s.flags, explained) + "\n")
+		for _, f := range s.flags {
+			delete(unused, f.Name)
+			if isLong(f) {
+				lists.WriteString("\n### `--" + f.Name + "`\n\n- `" + strings.ReplaceAll(strings.Trim(f.Default, `"`), ",", "`\n- `") + "`\n")
+			}
+		}
+	}
+	assert.Empty(t, unused, "no program has these flags")
+	reference.CheckPage(t, "docs/reference/flags.md", "flags", page.String()+"## Defaults that are lists\n"+lists.String())
+}
+
+func TestReferenceHasTheFlagsOfTheSharder(t *testing.T) {
+	reference.Check(t, "flags", table(t, flagsOf(t, "sharder"), nil))
+}
+
+// sections returns the parts of the page: what most programs have comes first.
+func sections(t *testing.T) []section {
 	t.Helper()
-	isWord := slices.Contains([]string{"", "none", "every node"}, now)
+	having := map[programs.Flag][]int{}
+	for i, one := range documented {
+		for _, f := range flagsOf(t, one.program) {
+			having[f] = append(having[f], i)
+		}
+	}
+	var all []section
+	for _, f := range slices.SortedFunc(maps.Keys(having), byName) {
+		has := having[f]
+		at := slices.IndexFunc(all, func(s section) bool { return slices.Equal(s.programs, has) })
+		if at < 0 {
+			at, all = len(all), append(all, section{programs: has})
+		}
+		all[at].flags = append(all[at].flags, f)
+	}
+	slices.SortFunc(all, func(a, b section) int {
+		return cmp.Or(cmp.Compare(len(b.programs), len(a.programs)), slices.Compare(a.programs, b.programs))
+	})
+	return all
+}
+
+// flagsOf returns the flags of a program but --help. It fails for a flag whose default is not certain.
+func flagsOf(t *testing.T, program string) []programs.Flag {
+	t.Helper()
+	flags, err := programs.Flags(t.Context(), program)
+	require.NoError(t, err)
+	delete(flags, "help")
+	require.NotEmpty(t, flags)
+	for _, f := range flags {
+		assert.True(t, f.Default != "" || f.Value == "", "--%s of %s: say the default in the usage: (default none)", f.Name, program)
+		assert.NotContains(t, f.Default, "(default", "--%s of %s says two defaults", f.Name, program)
+	}
+	return slices.SortedFunc(maps.Values(flags), byName)
+}
+
+func byName(a, b programs.Flag) int { return cmp.Compare(a.Name, b.Name) }
+
+// table returns the table of flags, with links to the pages that explain them.
+func table(t *testing.T, flags []programs.Flag, explained map[string]string) string {
+	t.Helper()
+	var rows strings.Builder
+	rows.WriteString("| flag | meaning | default |\n| --- | --- | --- |\n")
+	for _, f := range flags {
+		require.NotContains(t, f.Usage, "|", "--%s", f.Name)
+		name, meaning := "--"+f.Name, marked(f.Usage)
+		if len(f.Name) == 1 {
+			name = "-" + f.Name
+		}
+		if link := explained[f.Name]; link != "" {
+			meaning = strings.TrimSuffix(meaning, ".") + ". See " + link
+		}
+		rows.WriteString(strings.TrimRight("| `"+name+"` | "+meaning+" | "+byDefault(f), " ") + " |\n")
+	}
+	return rows.String()
+}
+
+func isLong(f programs.Flag) bool { return len(f.Default) > longest }
+
+// byDefault returns the cell for the default.
+func byDefault(f programs.Flag) string {
 	switch {
 	case f.Name == "version": // it does something else
 		return ""
-	case f.Default == "" && f.IsSwitch:
+	case f.Default == "": // of a switch
 		return "`false`"
-	case f.Default == "" && strings.Contains(f.Usage, "0 "): // which says what 0 means
-		return "`0`"
-	case f.Default == "" && isWord:
-		return now
-	case f.Default == "":
-		return "none"
-	case len(f.Default) > longest:
-		assert.Greater(t, len(strings.Fields(now)), 2, "%s describes the default of --%s in words", flagsPage, f.Name)
-		return now
-	case fromEnvironment.MatchString(f.Default):
-		return fromEnvironment.ReplaceAllString(f.Default, "`$0`")
+	case isLong(f):
+		return "[a list](#--" + f.Name + ")"
+	case f.Default == "none" || strings.Contains(f.Default, " "): // words, and no value
+		return marked(f.Default)
 	}
-	return "`" + f.Default + "`"
+	return "`" + strings.Trim(f.Default, `"`) + "`"
 }
 
-// tableOfFlags returns the block of the page.
-func tableOfFlags(t *testing.T) string {
-	t.Helper()
-	root, err := repository.Root()
-	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(flagsPage)))
-	require.NoError(t, err)
-	_, rest, hasBegin := strings.Cut(string(page), "<!-- begin flags -->\n")
-	table, _, hasEnd := strings.Cut(rest, "<!-- end flags -->\n")
-	require.True(t, hasBegin && hasEnd)
-	return table
+// word matches what is in quotes, or a word with the colon or the full stop behind it.
+var word = regexp.MustCompile(`"[^"]*"|[^\s"(),;]+`)
+
+// marked returns a text of --help with its code marked: what is in quotes, and keys, patterns, paths
+// and variables.
+func marked(text string) string {
+	return word.ReplaceAllStringFunc(text, func(w string) string {
+		if inQuotes := strings.Trim(w, `"`); inQuotes != w {
+			return "`" + inQuotes + "`"
+		}
+		code := strings.TrimRight(w, ":.")
+		if strings.ContainsAny(code, "/*$") || strings.HasPrefix(code, ":") || strings.HasPrefix(code, "--") {
+			return "`" + code + "`" + w[len(code):]
+		}
+		return w
+	})
+}
+
+// enumeration joins words as a sentence does.
+func enumeration(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
