@@ -16,7 +16,7 @@ DEFLAKE_TIMEOUT ?= 4h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
-VERSION_PACKAGE := nodekeeper.dev/internal/version
+VERSION_PACKAGE := $(MODULE)/internal/version
 # What a program is told of its build: no date and no path, so that the same commit gives the same bytes.
 STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$(COMMIT)
 
@@ -270,12 +270,13 @@ tidy: ## make go.mod and go.sum of every module tidy
 	@$(call each,$(MODULES),go mod tidy)
 
 .PHONY: addresses
-addresses: ## write the address of the site, as project.mk has it, into the alerts; then run make chart
+addresses: ## make the alerts name the site of project.mk, and everything that names the Go module its path; then run make chart
+	hack/module $(MODULE)
 	sed -E -i 's|(runbook_url: ).*(/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' deploy/monitoring/rules.yaml
 
 .PHONY: project
-project: ## print the addresses of project.mk as variables of a shell
-	@printf '%s\n' HOMEPAGE=$(HOMEPAGE) REPOSITORY=$(REPOSITORY) REGISTRY=$(REGISTRY)
+project: ## print project.mk as variables of a shell
+	@printf '%s\n' HOMEPAGE=$(HOMEPAGE) REPOSITORY=$(REPOSITORY) REGISTRY=$(REGISTRY) MODULE=$(MODULE)
 
 .PHONY: chart
 chart: ## make the templates of the Helm chart from the manifests under deploy; the tests of hack/chart check that they are fresh

@@ -3,6 +3,7 @@ package repository_test
 import (
 	"bufio"
 	"bytes"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,8 +21,8 @@ import (
 var (
 	// setting is a line of project.mk.
 	setting = regexp.MustCompile(`(?m)^([A-Z]+) := (\S+)$`)
-	// An address of ours in a file: the site, whose host is the domain of the module; the sources; an image in a registry.
-	ourAddress = regexp.MustCompile(`https?://nodekeeper\.dev[^\s"')]*|\bgithub\.com/[\w.-]+/nodekeeper\b|` +
+	// An address of ours in a file: the site, whose host is the domain of label keys; the sources; an image in a registry.
+	ourAddress = regexp.MustCompile(`https?://nodekeeper\.dev[^\s"')]*|\b(?:https?://)?github\.com/[\w.-]+/nodekeeper\b|` +
 		`\b[\w-]+(?:\.[\w-]+)+(?::\d+)?/(?:[\w.-]+/)*nodekeeper-(?:watcher|processor|webhook|ui|sharder)\b`)
 	// example matches what stands for any registry or address.
 	example = regexp.MustCompile(`^(https?://)?([\w-]+\.)*example\.com[/:]`)
@@ -35,22 +36,12 @@ var runbooks = []string{"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper
 func TestAddressesAreInOnePlace(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
-	project, err := os.ReadFile(filepath.Join(root, "project.mk"))
-	require.NoError(t, err)
-	settings := map[string]string{}
-	for _, found := range setting.FindAllStringSubmatch(string(project), -1) {
-		settings[found[1]] = found[2]
-	}
-	require.Len(t, settings, 3)
-	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
-	require.NoError(t, err)
+	settings := settingsOf(t, root)
 	urls := 0
-	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
-		content, err := os.ReadFile(filepath.Join(root, name))
-		if os.IsNotExist(err) || name == "project.mk" || strings.HasPrefix(name, "test/repository/") {
-			continue // deleted and not committed, or where they belong
+	for name, content := range filesOf(t, root) {
+		if name == "project.mk" || strings.HasPrefix(name, "test/repository/") {
+			continue // where they belong
 		}
-		require.NoError(t, err)
 		if !slices.Contains(runbooks, name) {
 			assert.Empty(t, strays(content, settings), "%s spells addresses of project.mk", name)
 			continue
@@ -67,17 +58,47 @@ func TestAddressesAreInOnePlace(t *testing.T) {
 	assert.Greater(t, urls, 30)
 }
 
-// strays returns the addresses in a file.
+// settingsOf returns what project.mk sets.
+func settingsOf(t *testing.T, root string) map[string]string {
+	t.Helper()
+	project, err := os.ReadFile(filepath.Join(root, "project.mk"))
+	require.NoError(t, err)
+	settings := map[string]string{}
+	for _, found := range setting.FindAllStringSubmatch(string(project), -1) {
+		settings[found[1]] = found[2]
+	}
+	require.ElementsMatch(t, []string{"HOMEPAGE", "REPOSITORY", "REGISTRY", "MODULE"}, slices.Collect(maps.Keys(settings)))
+	return settings
+}
+
+// filesOf returns the files of a repository by their names: those that Git tracks, or would if asked to add all.
+func filesOf(t *testing.T, root string) map[string][]byte {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	require.NoError(t, err)
+	files := map[string][]byte{}
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // deleted and not committed
+		}
+		require.NoError(t, err)
+		files[name] = content
+	}
+	return files
+}
+
+// strays returns the addresses in a file. The path of the module is none, even where it is the address of the sources.
 func strays(content []byte, settings map[string]string) []string {
 	var found []string
 	for lines := bufio.NewScanner(bytes.NewReader(content)); lines.Scan(); {
 		for _, address := range ourAddress.FindAllString(lines.Text(), -1) {
-			if !example.MatchString(address) {
+			if !example.MatchString(address) && !strings.HasPrefix(settings["MODULE"]+"/", address+"/") {
 				found = append(found, address)
 			}
 		}
-		for _, address := range settings {
-			if strings.Contains(lines.Text(), address) {
+		for name, address := range settings {
+			if name != "MODULE" && strings.Contains(lines.Text(), address) {
 				found = append(found, address)
 			}
 		}
@@ -86,7 +107,7 @@ func strays(content []byte, settings map[string]string) []string {
 }
 
 func TestStraysAreFound(t *testing.T) {
-	settings := map[string]string{"HOMEPAGE": "https://docs.example.org"}
+	settings := map[string]string{"HOMEPAGE": "https://docs.example.org", "MODULE": "github.com/our/nodekeeper/v2"}
 	for text, want := range map[string]int{
 		"see https://nodekeeper.dev/docs":                                        1,
 		"git clone https://github.com/somebody/nodekeeper":                       1,
@@ -95,7 +116,8 @@ func TestStraysAreFound(t *testing.T) {
 		"see https://docs.example.org/x":                                         1,
 		"image: nodekeeper-watcher:dev":                                          0,
 		"newName: registry.example.com/a/nodekeeper-watcher":                     0,
-		`import "nodekeeper.dev/internal/version"`:                               0,
+		"see https://github.com/our/nodekeeper":                                  1,
+		`import "github.com/our/nodekeeper/v2/internal/version"`:                 0,
 		"the label nodekeeper.dev/ring and the group sharding.nodekeeper.dev/v1": 0,
 		"bin/images/nodekeeper-watcher.tar":                                      0,
 	} {

@@ -69,7 +69,7 @@ func firstGroups(pattern *regexp.Regexp, text string) []string {
 // dirsOf returns the directories at the root that programs are built from.
 func dirsOf(t *testing.T, root string, services []string) map[string]bool {
 	t.Helper()
-	args := []string{"list", "-deps"}
+	args := []string{"list", "-deps", "-f", "{{if and .Module .Module.Main}}{{.Dir}}{{end}}"}
 	for _, service := range services {
 		args = append(args, "./cmd/"+service)
 	}
@@ -79,8 +79,8 @@ func dirsOf(t *testing.T, root string, services []string) map[string]bool {
 	out, err := cmd.Output()
 	require.NoError(t, err, stderr.String())
 	dirs := map[string]bool{}
-	for pkg := range strings.Lines(string(out)) {
-		if path, isOurs := strings.CutPrefix(pkg, "nodekeeper.dev/"); isOurs {
+	for path := range strings.SplitSeq(string(out), "\n") {
+		if path, isOurs := strings.CutPrefix(path, root+"/"); isOurs {
 			dir, _, _ := strings.Cut(path, "/")
 			dirs[dir] = true
 		}

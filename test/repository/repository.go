@@ -3,7 +3,6 @@
 package repository
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,22 +10,21 @@ import (
 	"path/filepath"
 )
 
-// Root returns the nearest directory, from the working directory upwards, that holds the go.mod of module nodekeeper.dev.
-// The modules that are nested in it are passed over.
+// Root returns the nearest directory, from the working directory upwards, that holds project.mk, which is in the root alone.
 func Root() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("finding the repository: %w", err)
 	}
 	for dir := wd; ; dir = filepath.Dir(dir) {
-		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		_, err := os.Stat(filepath.Join(dir, "project.mk"))
 		switch {
-		case err == nil && bytes.HasPrefix(mod, []byte("module nodekeeper.dev\n")):
+		case err == nil:
 			return dir, nil
-		case err != nil && !errors.Is(err, fs.ErrNotExist):
+		case !errors.Is(err, fs.ErrNotExist):
 			return "", fmt.Errorf("finding the repository: %w", err)
 		case dir == filepath.Dir(dir):
-			return "", fmt.Errorf("finding the repository: %s is not inside module nodekeeper.dev", wd)
+			return "", fmt.Errorf("finding the repository: %s is not inside of it", wd)
 		}
 	}
 }

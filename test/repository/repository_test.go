@@ -25,5 +25,5 @@ func TestRootPassesOverNestedModules(t *testing.T) {
 func TestRootIsAnErrorOutsideOfTheRepository(t *testing.T) {
 	t.Chdir(os.TempDir())
 	_, err := repository.Root()
-	require.ErrorContains(t, err, "is not inside module nodekeeper.dev")
+	require.ErrorContains(t, err, "is not inside of it")
 }
