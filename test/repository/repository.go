@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// Root returns the nearest directory, from the working directory upwards, that holds project.mk, which is in the root alone.
+// Root returns the nearest directory, from the working directory upwards, that holds project.mk,
+// which is in the root alone.
 func Root() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
