@@ -31,7 +31,8 @@ export GOWORK := off
 each = failed=; for module in $(1); do echo "--- module $$module"; (cd $$module && $(2)) || failed="$$failed $$module"; done; \
 	[ -z "$$failed" ] || { echo "failed in:$$failed" >&2; exit 1; }
 # $(call hack,NAME) is the program hack/NAME, which works in the root of the repository.
-hack = go -C hack build -o $(CURDIR)/bin/hack/ ./$(1) && bin/hack/$(1)
+# It is built like the programs, so that what it shares with them is compiled once.
+hack = CGO_ENABLED=0 go -C hack build -trimpath -o $(CURDIR)/bin/hack/ ./$(1) && bin/hack/$(1)
 
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 GO_TEST := go test -shuffle=on
@@ -221,6 +222,10 @@ fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times
 demo: build controlplane ## show nodekeeper at work against a real API server; KEEP=1 leaves it running
 	$(call hack,demo) -o bin/demo.txt $(if $(filter 1,$(KEEP)),-keep)
 
+.PHONY: walk
+walk: ## type the commands of README.md that need Go alone, in a fresh clone of the last commit, with little else in $$PATH; ALL=yes: make test, too
+	$(call hack,walk) $(if $(filter yes,$(ALL)),-all)
+
 # What the last demo printed.
 bin/demo.txt:
 	@$(MAKE) demo
@@ -328,8 +333,8 @@ generate-check: ## check that the CRD and the deep copies are fresh
 tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
-# In the order in which CI runs them. picture-check looks at what the demo has printed.
-CHECKS := demo picture-check tidy-check generate-check docs-check site-check prose workflows-check lint vulncheck monitoring browser-test
+# In the order in which CI runs them. walk runs the demo, and picture-check looks at what that has printed.
+CHECKS := walk picture-check tidy-check generate-check docs-check site-check prose workflows-check lint vulncheck monitoring browser-test
 .PHONY: checks
 checks: ## print the targets that make verify runs before the tests
 	@printf '%s\n' $(CHECKS)

@@ -107,17 +107,12 @@ func readPage(t *testing.T, name string) page {
 	return p
 }
 
-// counted are the numbers that pages write as words.
-var counted = map[string]int{"five": 5, "ten": 10, "fifteen": 15, "twenty": 20}
-
 // promised is how long a page says that it takes.
 func (p page) promised(t *testing.T, pattern string) time.Duration {
 	t.Helper()
-	found := regexp.MustCompile(pattern).FindStringSubmatch(p.content)
-	require.NotNil(t, found, "%s does not say how long it takes", p.name)
-	minutes, isThere := counted[found[1]]
-	require.True(t, isThere, "%s: how much is %s?", p.name, found[1])
-	return time.Duration(minutes) * time.Minute
+	promised, err := pages.Promised(p.content, pattern)
+	require.NoError(t, err, p.name)
+	return promised
 }
 
 func tutorialTakes(t *testing.T, p page) time.Duration {
@@ -160,10 +155,7 @@ func TestEveryCommandOfTheTutorialIsKnown(t *testing.T) {
 func TestREADMEInstallsAsTheTutorialDoes(t *testing.T) {
 	readme, tutorial := readPage(t, "README.md"), readPage(t, tutorialPage)
 	assert.Equal(t, tutorialTakes(t, tutorial), readme.promised(t, `walks through it on minikube in (\w+) minutes`))
-	_, install, isThere := strings.Cut(readme.content, "\n## Install\n")
-	require.True(t, isThere)
-	install, _, _ = strings.Cut(install, "\n## ")
-	blocks, _ := pages.Parse(install)
+	blocks, _ := pages.Parse(pages.Section(readme.content, "Install"))
 	require.Len(t, blocks, 1)
 	for _, step := range blocks[0].Steps() {
 		command, _, _ := strings.Cut(step.Script, "#")
@@ -179,7 +171,7 @@ type tutorial struct {
 	t        *testing.T
 	shell    *shell
 	names    *strings.Replacer // of the page's names by those of the cluster
-	meanings meanings
+	meanings pages.Meanings
 	building time.Duration
 }
 
@@ -188,7 +180,7 @@ type tutorial struct {
 func TestTutorial(t *testing.T) {
 	r := connect(t)
 	defer r.becomeMinikube(t)()
-	p := &tutorial{page: readPage(t, tutorialPage), t: t, shell: newShell(t, r.scripts), names: namesOf(r), meanings: meanings{}}
+	p := &tutorial{page: readPage(t, tutorialPage), t: t, shell: newShell(t, r.scripts), names: namesOf(r), meanings: pages.Meanings{}}
 	begin := time.Now()
 	for _, step := range p.steps {
 		p.run(step)
@@ -301,7 +293,7 @@ func (p *tutorial) compare(step pages.Step, shown []string, came string, err err
 	if strings.HasPrefix(step.Script, "kubectl logs ") {
 		shown, lines = unfolded(shown), p.withoutFields(lines)
 	}
-	with, agreed, isSame := p.meanings.agree(shown, lines)
+	with, agreed, isSame := p.meanings.Agree(shown, lines)
 	if !isSame {
 		at := "something more than the page shows"
 		if agreed < len(shown) {

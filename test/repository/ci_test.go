@@ -34,6 +34,7 @@ func TestCIRunsWhatPeopleAreToldToMake(t *testing.T) {
 	tutorials, err := filepath.Glob(filepath.Join(o.root, "docs", "tutorials", "*.md"))
 	require.NoError(t, err)
 	require.NotEmpty(t, tutorials)
+	runs = append(runs, o.walked(runs)...)
 	targets := 0
 	for _, page := range append(tutorials, filepath.Join(o.root, "README.md"), filepath.Join(o.root, "docs", "sharding", "tutorial.md")) {
 		commands, err := pages.Commands(page)
@@ -51,4 +52,24 @@ func TestCIRunsWhatPeopleAreToldToMake(t *testing.T) {
 		}
 	}
 	assert.Greater(t, targets, 5)
+}
+
+// walked returns the targets that the README has a newcomer make who has Go alone. hack/walk makes
+// them in a fresh clone, except for the last one: that is the last step of CI, in a clone that is
+// fresh, too, but with the race detector.
+func (o *ours) walked(runs []string) []string {
+	o.t.Helper()
+	require.Contains(o.t, runs, "walk")
+	blocks, _ := pages.Parse(pages.Section(o.read("README.md"), "Try it with Go alone"))
+	require.NotEmpty(o.t, blocks)
+	var targets []string
+	for _, step := range blocks[0].Steps() {
+		command, _, _ := strings.Cut(step.Script, "#")
+		targets = append(targets, strings.TrimPrefix(strings.TrimSpace(command), "make "))
+	}
+	require.GreaterOrEqual(o.t, len(targets), 2)
+	last := len(targets) - 1
+	assert.True(o.t, strings.HasSuffix(o.read(".ci", "run"), "\nmake "+targets[last]+" RACE=yes\n"), "CI does not end with the last command of the README")
+	assert.Contains(o.t, o.read("hack", "walk", "main.go"), `= "make `+targets[last]+`"`, "hack/walk leaves out another command")
+	return targets[:last]
 }

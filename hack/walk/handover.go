@@ -1,0 +1,84 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// assetsEnv names the directory of the control plane, and the Makefile always sets it.
+const assetsEnv = "KUBEBUILDER_ASSETS"
+
+var (
+	// controlPlane is where a clone has what takes the longest to build.
+	controlPlane = []string{filepath.Join("bin", "controlplane", "etcd"), filepath.Join("bin", "controlplane", "kube-apiserver")}
+	// demoOutput is what the last demo printed.
+	demoOutput = filepath.Join("bin", "demo.txt")
+)
+
+// takeControlPlane copies the control plane into the clone. If none is here, or one that is not
+// fresh, the clone builds it, as that of a newcomer does.
+func takeControlPlane(ctx context.Context, root, clone string) (built bool, err error) {
+	own := filepath.Join(root, filepath.Dir(controlPlane[0]))
+	dir := cmp.Or(os.Getenv(assetsEnv), own)
+	if dir == own && !isFresh(ctx, root) {
+		fmt.Println("--- no control plane is here: the clone builds it")
+		return true, ctx.Err()
+	}
+	fmt.Println("--- the clone gets the control plane in", dir)
+	for _, file := range controlPlane {
+		if err := copyFile(filepath.Join(dir, filepath.Base(file)), filepath.Join(clone, file)); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// isFresh reports whether make would not build the control plane of this repository.
+func isFresh(ctx context.Context, root string) bool {
+	cmd := exec.CommandContext(ctx, "make", append([]string{"--question"}, controlPlane...)...) //nolint:gosec // constant arguments
+	cmd.Dir = root
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(setting string) bool { return strings.HasPrefix(setting, "MAKE") })
+	return cmd.Run() == nil
+}
+
+// handOver copies what the demo of the clone printed to this repository, and what was built there
+// for it.
+func handOver(clone, root string, built bool) error {
+	files := []string{demoOutput}
+	if built {
+		files = append(files, controlPlane...)
+	}
+	for _, file := range files {
+		if err := copyFile(filepath.Join(clone, file), filepath.Join(root, file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyFile copies a file. The time of the copy is now, so make finds it fresh.
+func copyFile(from, to string) (err error) {
+	if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
+		return err
+	}
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = source.Close() }()
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o700)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	_, err = io.Copy(target, source)
+	return err
+}

@@ -1,0 +1,98 @@
+// Command walk types the commands of README.md that need Go alone, as a newcomer does (make walk):
+// in a fresh clone of the last commit, with no program in $PATH but Go, make, git and the basic
+// tools of a POSIX system. It fails if a command fails, takes longer than the page says, or prints
+// something else than the page shows.
+//
+// page.go reads the page. newcomer.go has the clone and the environment of the commands. handover.go
+// copies what takes long to build between this repository and the clone.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/pages"
+)
+
+// testCommand takes minutes. CI runs it with the race detector, as the last of its steps.
+const testCommand = "make test"
+
+func main() { story.Main("walk", run) }
+
+func run(ctx context.Context, args []string) (err error) {
+	flags := flag.NewFlagSet("walk", flag.ContinueOnError)
+	all := flags.Bool("all", false, `type "`+testCommand+`", too`)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "nodekeeper-walk-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	n, err := arrive(ctx, root, dir)
+	if err != nil {
+		return err
+	}
+	p, err := readPage(filepath.Join(n.clone, "README.md"))
+	if err != nil {
+		return err
+	}
+	built, err := takeControlPlane(ctx, root, n.clone)
+	if err != nil {
+		return err
+	}
+	if err := typeAll(ctx, n, p, *all); err != nil {
+		return err
+	}
+	return handOver(n.clone, root, built)
+}
+
+// typeAll types the commands of the page. The one that shows nodekeeper at work is typed twice,
+// because the page says how long it takes the first time, and how long after that.
+func typeAll(ctx context.Context, n *newcomer, p *page, all bool) error {
+	for _, step := range p.steps {
+		switch command := commandOf(step); {
+		case command == demoCommand:
+			for _, promised := range []time.Duration{p.first, p.later} {
+				if err := typeDemo(ctx, n, p, step, promised); err != nil {
+					return err
+				}
+			}
+		case command == testCommand && !all:
+			fmt.Printf("--- %s: not typed here\n", command)
+		default:
+			if _, _, err := n.run(ctx, step.Script); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// typeDemo types the command that shows nodekeeper at work, and compares its end with the page.
+func typeDemo(ctx context.Context, n *newcomer, p *page, step pages.Step, promised time.Duration) error {
+	printed, took, err := n.run(ctx, step.Script)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("--- README.md says that this takes at most %s\n", promised)
+	return p.check(step, printed, took, promised)
+}
+
+// commandOf returns the command of a step without its comment.
+func commandOf(step pages.Step) string {
+	command, _, _ := strings.Cut(step.Script, "#")
+	return strings.TrimSpace(command)
+}

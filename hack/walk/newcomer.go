@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// endTimeout is how long a command has to end after the walk was interrupted.
+const endTimeout = time.Minute
+
+// tools are what the page expects on the machine besides Go: make and git, the shell that the
+// Makefile uses, and what a POSIX system has. There is neither kubectl nor a C compiler.
+var tools = strings.Fields(`make git bash sh
+	awk basename cat chmod cmp cp cut date diff dirname env expr find grep head id ln ls mkdir mktemp mv od
+	printf pwd rm rmdir sed sleep sort tail tee test touch tr true uname uniq wc xargs`)
+
+// kept are the settings of the user that a newcomer has, too: home, language, and those of Go and of
+// the network. Others could stand in for a program that is not in $PATH.
+var kept = regexp.MustCompile(`^(HOME|TMPDIR|LANG|LC_ALL|XDG_\w+|GO[A-Z]+|SSL_CERT_\w+|\w+_(proxy|PROXY))$`)
+
+// newcomer is a user who has just cloned this repository. What was downloaded and built for Go
+// before is in the caches of Go.
+type newcomer struct {
+	clone string
+	env   []string
+}
+
+// arrive links the tools into a directory in dir, and clones the repository there.
+func arrive(ctx context.Context, root, dir string) (*newcomer, error) {
+	bin := filepath.Join(dir, "bin")
+	if err := linkTools(ctx, bin); err != nil {
+		return nil, err
+	}
+	n := &newcomer{clone: dir, env: environment(os.Environ(), bin)}
+	uncommitted, err := exec.CommandContext(ctx, "git", "status", "--porcelain").Output()
+	if err != nil {
+		return nil, fmt.Errorf("looking for changes: %w", err)
+	}
+	if len(uncommitted) > 0 {
+		fmt.Printf("--- there are changes that are not committed: the clone does not have them\n")
+	}
+	const name = "nodekeeper"
+	if _, _, err := n.run(ctx, fmt.Sprintf("git clone --quiet '%s' %s", root, name)); err != nil {
+		return nil, err
+	}
+	n.clone = filepath.Join(dir, name)
+	return n, nil
+}
+
+// linkTools makes a directory that has Go and the tools, and nothing else.
+func linkTools(ctx context.Context, bin string) error {
+	if err := os.Mkdir(bin, 0o700); err != nil {
+		return err
+	}
+	// What is called go in $PATH may need other programs to find the toolchain.
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return fmt.Errorf("looking for Go: %w", err)
+	}
+	if err := os.Symlink(filepath.Join(strings.TrimSpace(string(root)), "bin", "go"), filepath.Join(bin, "go")); err != nil {
+		return err
+	}
+	for _, name := range tools {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return fmt.Errorf("looking for the basic tools: %w", err)
+		}
+		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// environment returns the settings that a newcomer keeps, with this directory as $PATH.
+func environment(settings []string, path string) []string {
+	env := []string{"PATH=" + path}
+	for _, setting := range settings {
+		// GOWORK comes from the Makefile that runs the walk.
+		if name, _, _ := strings.Cut(setting, "="); kept.MatchString(name) && name != "GOWORK" {
+			env = append(env, setting)
+		}
+	}
+	return env
+}
+
+// run types a script in the clone. It shows what the script prints, and returns what of that goes to
+// the standard output.
+func (n *newcomer) run(ctx context.Context, script string) (printed string, took time.Duration, err error) {
+	fmt.Printf("--- %s\n", script)
+	var output bytes.Buffer
+	bash := filepath.Join(strings.TrimPrefix(n.env[0], "PATH="), "bash")
+	cmd := exec.CommandContext(ctx, bash, "-c", script) //nolint:gosec // it is what the page says
+	cmd.Dir, cmd.Env = n.clone, n.env
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&output, os.Stdout), os.Stderr
+	// In a group of its own, so that all of it ends when the walk is interrupted.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = endTimeout
+	begin := time.Now()
+	if err := cmd.Run(); err != nil {
+		return "", 0, fmt.Errorf("typing %q: %w", script, err)
+	}
+	took = time.Since(begin)
+	fmt.Printf("--- %s: %s\n", script, took.Round(time.Second))
+	return output.String(), took, nil
+}

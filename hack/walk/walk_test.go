@@ -1,0 +1,138 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/pages"
+	"nodekeeper.dev/test/repository"
+)
+
+const output = `bin/hack/demo -o bin/demo.txt
+
+7/7  At the end
+  ✓ every node and its record agree
+
+Summary
+  ✓ 1  every node has a record        0.3 s
+  ✓ 2  every node and its record agree        12.0 s
+
+  Transactions: 9
+  Everything happened as expected, in 20.1 s.
+`
+
+func TestDemoEndsAsThePageShows(t *testing.T) {
+	p := &page{summary: []string{
+		"Summary", "  ✓ 1  every node has a record                0.1 s", "  ✓ 2  every node and its record agree   0.1 s", "…",
+		"  Everything happened as expected, in 12.6 s.",
+	}}
+	step := pages.Step{Script: "make demo"}
+	require.NoError(t, p.check(step, output, time.Minute, time.Minute), "numbers differ")
+	for name, tc := range map[string]struct {
+		printed string
+		took    time.Duration
+		want    string
+	}{
+		"another promise":     {strings.Replace(output, "has a record", "has records", 1), 0, "no line   ✓ 1  every node"},
+		"another result":      {strings.Replace(output, "✓ 2", "✗ 2", 1), 0, "no line   ✓ 2"},
+		"another end":         {strings.Replace(output, "as expected", "at last", 1), 0, "no line   Everything"},
+		"no end":              {strings.Split(output, "  Transactions")[0], 0, "no line   Everything"},
+		"more after its end":  {output + "more\n", 0, "there is more"},
+		"more time than told": {output, time.Minute + 1, "at most 1m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorContains(t, p.check(step, tc.printed, tc.took, time.Minute), tc.want)
+		})
+	}
+}
+
+func TestPageSaysHowLongTheDemoTakes(t *testing.T) {
+	root, err := repository.Root()
+	require.NoError(t, err)
+	content, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	p, err := parse(string(content))
+	require.NoError(t, err)
+	require.Len(t, p.steps, 2)
+	assert.Equal(t, demoCommand, commandOf(p.steps[0]))
+	assert.Equal(t, testCommand, commandOf(p.steps[1]))
+	assert.Greater(t, p.first, p.later)
+	for without, want := range map[string]string{
+		"## " + heading:  "no such section",
+		demoCommand:      "does not have",
+		"Allow ":         "does not say",
+		"After that, ":   "does not say",
+		"Allow forty":    "does not say",
+		"less than two ": "does not say",
+	} {
+		_, err := parse(strings.ReplaceAll(string(content), without, ""))
+		require.ErrorContains(t, err, want, without)
+	}
+}
+
+func TestNewcomerHasGoAndLittleElse(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "bin")
+	require.NoError(t, linkTools(t.Context(), bin))
+	n := &newcomer{clone: t.TempDir(), env: environment([]string{
+		"HOME=/home/one", "GOPROXY=direct", "https_proxy=http://proxy", "PATH=/usr/bin", "GOWORK=off", "KUBEBUILDER_ASSETS=/assets", "CC=/usr/bin/gcc", "MAKEFLAGS=n",
+	}, bin)}
+	assert.Equal(t, []string{"PATH=" + bin, "HOME=/home/one", "GOPROXY=direct", "https_proxy=http://proxy"}, n.env)
+	for _, name := range []string{"kubectl", "gcc", "cc", "node", "docker"} {
+		_, _, err := n.run(t.Context(), "command -v "+name)
+		require.Error(t, err, name)
+	}
+	printed, _, err := n.run(t.Context(), "command -v go git make && pwd && echo none >&2")
+	require.NoError(t, err)
+	assert.Equal(t, []string{bin + "/go", bin + "/git", bin + "/make", n.clone, ""}, strings.Split(printed, "\n"))
+}
+
+func TestControlPlaneIsFreshInTheClone(t *testing.T) {
+	assets, clone := t.TempDir(), t.TempDir()
+	t.Setenv(assetsEnv, assets)
+	for _, file := range controlPlane {
+		old := filepath.Join(assets, filepath.Base(file))
+		require.NoError(t, os.WriteFile(old, []byte(file), 0o600))
+		require.NoError(t, os.Chtimes(old, time.Time{}, time.Now().Add(-time.Hour)))
+	}
+	before := filepath.Join(clone, "go.mod")
+	require.NoError(t, os.WriteFile(before, nil, 0o600))
+	built, err := takeControlPlane(t.Context(), t.TempDir(), clone)
+	require.NoError(t, err)
+	assert.False(t, built)
+	for _, file := range controlPlane {
+		copied := filepath.Join(clone, file)
+		content, err := os.ReadFile(copied)
+		require.NoError(t, err)
+		assert.Equal(t, file, string(content))
+		assert.Error(t, exec.CommandContext(t.Context(), "test", before, "-nt", copied).Run(), "make would build it")
+	}
+
+	t.Setenv(assetsEnv, "")
+	built, err = takeControlPlane(t.Context(), t.TempDir(), t.TempDir())
+	require.NoError(t, err)
+	assert.True(t, built, "none is there")
+}
+
+func TestHandOverLeavesWhatWasTaken(t *testing.T) {
+	clone := t.TempDir()
+	for _, file := range append(controlPlane, demoOutput) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(clone, file)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(clone, file), []byte(file), 0o600))
+	}
+	for _, built := range []bool{false, true} {
+		root := t.TempDir()
+		require.NoError(t, handOver(clone, root, built))
+		assert.FileExists(t, filepath.Join(root, demoOutput))
+		for _, file := range controlPlane {
+			_, err := os.Stat(filepath.Join(root, file))
+			assert.Equal(t, built, err == nil, file)
+		}
+	}
+}

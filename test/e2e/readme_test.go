@@ -1,0 +1,154 @@
+package e2e_test
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/pages"
+	"nodekeeper.dev/test/ports"
+	"nodekeeper.dev/test/programs"
+	"nodekeeper.dev/test/repository"
+)
+
+const (
+	metricsFlag = "metrics-bind-address"
+	probeFlag   = "health-probe-bind-address"
+)
+
+// startsProgram matches a command that starts a program beside the shell.
+var startsProgram = regexp.MustCompile(`^bin/([a-z]+) .*&$`)
+
+// TestREADMERunsTheProgramsOnOneMachine types what the README says to run against a cluster, except
+// for make build, which has built the programs of all tests, and with free ports in place of those
+// of the page and of the defaults. A node keeps its labels then.
+func TestREADMERunsTheProgramsOnOneMachine(t *testing.T) {
+	t.Parallel()
+	if foreignKubeconfig() != "" {
+		t.Skip("it uses the namespaces of an installation")
+	}
+	e := newEnvWithoutNamespaces(t)
+	r := readREADME(t)
+	typeCommands(t, r.script, e.kubeconfig)
+	for _, address := range r.probes {
+		e.eventually(func(c *assert.CollectT) {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/readyz", http.NoBody)
+			require.NoError(c, err)
+			answer, err := http.DefaultClient.Do(request)
+			require.NoError(c, err)
+			require.NoError(c, answer.Body.Close())
+			assert.Equal(c, http.StatusOK, answer.StatusCode)
+		}, "the program that serves probes on %s is ready", address)
+	}
+	const name = "node-1"
+	e.create(name, labelSet{"rack": "r7"})
+	e.set(name, "team", "blue")
+	e.delete(name)
+	e.create(name, nil)
+	e.restored(name, labelSet{"rack": "r7", "team": "blue"})
+}
+
+// newEnvWithoutNamespaces makes an environment in an API server of its own, for programs that use
+// their default namespaces.
+func newEnvWithoutNamespaces(t *testing.T) *env {
+	t.Helper()
+	plane, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
+	e := &env{cluster: &cluster{kubeconfig: plane.Kubeconfig, plane: plane}, t: t, nodes: map[string]bool{}}
+	require.NoError(t, e.connect())
+	return e
+}
+
+// readme is what the README says to type to run the programs on one machine.
+type readme struct {
+	script string
+	// probes are the addresses of the probes of each program.
+	probes []string
+	// free has a free address for each address of the page and of the defaults. Programs that collide
+	// there collide in the test, too.
+	free map[string]string
+}
+
+func readREADME(t *testing.T) *readme {
+	t.Helper()
+	root, err := repository.Root()
+	require.NoError(t, err)
+	content, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	blocks, _ := pages.Parse(pages.Section(string(content), "Try it with Go alone"))
+	require.Len(t, blocks, 3)
+	steps := blocks[2].Steps()
+	require.Len(t, steps, 3)
+	require.Equal(t, "make build", steps[0].Script)
+	r := &readme{free: map[string]string{}}
+	for _, step := range steps[1:] {
+		found := startsProgram.FindStringSubmatch(step.Script)
+		require.NotNil(t, found, step.Script)
+		flags, err := programs.Flags(t.Context(), found[1])
+		require.NoError(t, err)
+		script, _ := r.withFree(t, step.Script, flags[metricsFlag])
+		script, probe := r.withFree(t, script, flags[probeFlag])
+		r.script += script + "\n"
+		r.probes = append(r.probes, probe)
+	}
+	return r
+}
+
+// withFree replaces the address that a command gives a flag, or its default, by a free one.
+func (r *readme) withFree(t *testing.T, script string, flag programs.Flag) (replaced, address string) {
+	t.Helper()
+	said := regexp.MustCompile(` --` + flag.Name + ` (\S+)`)
+	wanted := flag.Default
+	if found := said.FindStringSubmatch(script); found != nil {
+		wanted = found[1]
+	}
+	require.Regexp(t, `^:\d+$`, wanted)
+	if r.free[wanted] == "" {
+		var err error
+		r.free[wanted], err = ports.Address()
+		require.NoError(t, err)
+	}
+	script = strings.TrimSuffix(said.ReplaceAllString(script, ""), "&")
+	return script + "--" + flag.Name + " " + r.free[wanted] + " &", r.free[wanted]
+}
+
+// typeCommands types commands into a shell where bin/ has the programs, as a user whose cluster is
+// that of the kubeconfig. The programs end with the test, however that ends.
+func typeCommands(t *testing.T, script, kubeconfig string) {
+	t.Helper()
+	home, dir := t.TempDir(), t.TempDir()
+	content, err := os.ReadFile(kubeconfig)
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(filepath.Join(home, ".kube"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(home, ".kube", "config"), content, 0o600))
+	watcher, err := programs.Path("watcher")
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(filepath.Dir(watcher), filepath.Join(dir, "bin")))
+
+	var output bytes.Buffer
+	shell := exec.Command("bash", "-c", script+"read -r; kill $(jobs -p); wait") //nolint:noctx // it ends with its input
+	shell.Dir, shell.Env = dir, append(os.Environ(), "HOME="+home)
+	shell.Stdout, shell.Stderr = &output, &output
+	shell.WaitDelay = stopTimeout
+	input, err := shell.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, shell.Start())
+	t.Cleanup(func() {
+		assert.NoError(t, input.Close())
+		assert.NoError(t, shell.Wait())
+		assert.NotContains(t, output.String(), "WARNING: DATA RACE")
+		if t.Failed() {
+			t.Logf("typed:\n%s\nwhat came:\n%s", script, output.String())
+		}
+	})
+}
