@@ -79,7 +79,7 @@ images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, f
 		-o bin/images $(SERVICES:%=bin/images/linux_$(ARCH)/%)
 
 .PHONY: controlplane
-controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (minutes, once; not if KUBEBUILDER_ASSETS is set)
+controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (up to forty minutes on two cores, once; not if KUBEBUILDER_ASSETS is set)
 
 KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' hack/controlplane/go.mod)
 KUBE_PARTS := $(subst ., ,$(KUBE_VERSION:v%=%))
@@ -107,7 +107,7 @@ release-check: ## build a release for all platforms twice, in different director
 
 .PHONY: publish
 publish: ## copy the images in dist/ to their registry, with the credentials of docker login, and print their digests
-	@go -C hack build -o $(CURDIR)/bin/hack/ ./publish && bin/hack/publish dist/nodekeeper-*.tar
+	@$(call hack,publish) dist/nodekeeper-*.tar
 
 ##### Test
 
@@ -307,7 +307,7 @@ $(SITE_PACKAGES): hack/site/package-lock.json
 	@touch $@
 
 .PHONY: site
-site: $(SITE_PACKAGES) ## make the documentation site from README.md and docs into bin/site (needs Node.js); SERVE=1: and serve it on this machine
+site: $(SITE_PACKAGES) ## make the documentation site from README.md and docs into bin/site (needs Node.js 20 or newer); SERVE=1: and serve it on this machine
 	$(VITEPRESS) build hack/site
 	$(if $(filter 1,$(SERVE)),$(VITEPRESS) preview hack/site --host 127.0.0.1)
 
@@ -333,14 +333,14 @@ generate-check: ## check that the CRD and the deep copies are fresh
 tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
-# In the order in which CI runs them. walk runs the demo, and picture-check looks at what that has printed.
-CHECKS := walk picture-check tidy-check generate-check docs-check site-check prose workflows-check lint vulncheck monitoring browser-test
+# In the order in which CI runs them. walk builds the control plane if it is missing, and picture-check looks at what demo has printed.
+CHECKS := walk demo picture-check tidy-check generate-check docs-check site-check prose workflows-check lint vulncheck monitoring browser-test
 .PHONY: checks
 checks: ## print the targets that make verify runs before the tests
 	@printf '%s\n' $(CHECKS)
 
 .PHONY: verify
-verify: ## what has to pass before a change lands: the checks that CI runs (make checks), and test RACE=yes; needs a C compiler, kubectl, Node.js, and Chromium or root on a Debian or Ubuntu
+verify: ## what has to pass before a change lands: the checks that CI runs (make checks), and test RACE=yes; needs a C compiler, kubectl, Node.js 20 or newer, and Chromium or root on a Debian or Ubuntu
 	@for check in $(CHECKS) "test RACE=yes"; do $(MAKE) --no-print-directory $$check; done
 
 .PHONY: clean

@@ -1,8 +1,8 @@
-# Where the project is, and what Go calls it. After a change run make addresses and make chart. RELEASE.md says what has to exist there.
-# Nothing else in the repository spells the addresses, and everything that names the module follows: test/repository checks both. Label keys
-# and API groups contain nodekeeper.dev, too. They are stored in clusters, and never follow.
+# The addresses of the project, and the path of its Go module. After a change, run make addresses and make chart; RELEASE.md lists what must
+# exist there. Tests of test/repository check that the addresses appear nowhere else, and that everything that names the module agrees. Label
+# keys and API groups also contain nodekeeper.dev: clusters store them, so they never change.
 
-# The site: the documentation of the alerts is at $(HOMEPAGE)/docs.
+# The site, at the root of its host: the documentation of the alerts is at $(HOMEPAGE)/docs.
 HOMEPAGE := https://nodekeeper.dev
 # Where the sources, and so the files of a release, are.
 REPOSITORY := https://github.com/nodekeeper/nodekeeper

@@ -30,7 +30,7 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
 	fs.IntVar(&o.workers, "workers", 12, "the `number` of nodes that are worked on at a time")
 	o.restores.AddFlags(fs)
-	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node went away, 720h for instance; 0 for ever (default 0)")
+	fs.DurationVar(&o.retention, "retention", 0, "the `duration` for which a record is kept after its node is gone, such as 720h; 0 keeps records forever (default 0)")
 	fs.DurationVar(&o.saveDelay, "save-delay", settings.DefaultSaveDelay, "batch period: the `duration` for which changes of a node wait for more, to be saved together. The end of a node waits nine times as long for its return; restores wait for nothing")
 	fs.StringVar(&o.protect, "protect", settings.ProtectNone, "`mode` of protection: \"none\" or \"finalizer\" (a Node that is deleted stays until its last labels are saved)")
 }

@@ -33,8 +33,8 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.namespace, "namespace", "sharder-system", "`namespace` of the Lease of the leader; created if it is missing")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "write only while this replica leads; without it, there must be one replica")
 	fs.DurationVar(&o.syncPeriod, "sync-period", 5*time.Minute, "the longest `duration` between two attempts at what fails, and between two passes that find objects to move")
-	fs.IntVar(&o.concurrentMoves, "concurrent-moves", 100, "the `number` of objects of each resource of a ring that are written at a time")
-	fs.StringVar((*string)(&o.admission), "admission", string(policy.Auto), "how new objects get their shard, a `mode`: \"policy\" (by admission policies, Kubernetes 1.36 or newer), \"none\" (by the sharder, after they are created) or \"auto\" (\"policy\" if the API server serves that, else \"none\")")
+	fs.IntVar(&o.concurrentMoves, "concurrent-moves", 100, "the maximum `number` of objects of each resource of a ring that are written at a time")
+	fs.StringVar((*string)(&o.admission), "admission", string(policy.Auto), "the `mode` in which new objects are assigned to shards: \"policy\" (by admission policies, Kubernetes 1.36 or newer), \"none\" (by the sharder, after they are created) or \"auto\" (\"policy\" if the API server serves that, else \"none\")")
 	fs.StringVar((*string)(&o.labelPrefix), "label-prefix", string(v1alpha1.DefaultPrefix), "`prefix` of the keys of sharding labels and annotations; set the same in the shards, and choose it before you create a ring: labels with another prefix are not removed")
 	fs.StringVar((*string)(&o.compat), "compat", string(compatNone), "shards of another `project` that are served, too: \"timebertt\" (timebertt/kubernetes-controller-sharding, by its ControllerRings) or \"none\"")
 }

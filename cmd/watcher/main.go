@@ -36,9 +36,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	var opts service.Options
 	fs := flag.NewFlagSet(program, flag.ContinueOnError)
 	opts.AddFlags(fs)
-	silence := fs.Duration("silence", watcher.DefaultSilence, "the `duration` for which a watcher that has listed the nodes waits for another one that neither renews its Lease nor answers whether it has stored all that it saw")
-	headStart := fs.Duration("head-start", 0, "deprecated and without effect: a watcher waits for what the others have seen, and not for a time (default 0s)")
-	recordUpdates := fs.Bool("record-updates", true, "record changes of labels, not only adds and deletes of nodes, so that they survive even if no watcher sees the node's end")
+	silence := fs.Duration("silence", watcher.DefaultSilence, "the `duration` for which a watcher that has listed the nodes waits for another one that neither renews its Lease nor answers whether it has stored everything it saw")
+	headStart := fs.Duration("head-start", 0, "deprecated and ignored: a watcher waits for what the others have seen, not for a fixed time (default 0s)")
+	recordUpdates := fs.Bool("record-updates", true, "record changes of labels, not only additions and deletions of nodes, so that they survive even if no watcher sees the node's end")
 	if err := opts.Parse(fs, args, stderr); err != nil {
 		return err
 	}

@@ -43,13 +43,13 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	o.restores.AddFlags(fs)
 	fs.StringVar(&o.holdBack, "hold-back", "", "`keys` of labels and annotations, prefix* and *.domain/* patterns, separated by commas, that a policy of yours refuses in requests that create Nodes: "+
 		"the webhook leaves them to the processors. A node that has one gets the startup taint until they are there (default none)")
-	fs.BoolVar(&o.gate, "gate", false, "give every returning node the startup taint nodekeeper.dev/restoring:NoSchedule until its labels are back; the processors remove it with the restore")
-	fs.StringVar(&o.bindAddress, "webhook-bind-address", ":9443", "`address` on which the API server asks about Nodes, by TLS")
+	fs.BoolVar(&o.gate, "gate", false, "give every node that has a record the startup taint nodekeeper.dev/restoring:NoSchedule, until a processor has restored its labels, or has confirmed those that the webhook restored")
+	fs.StringVar(&o.bindAddress, "webhook-bind-address", ":9443", "`address` on which the webhooks serve the API server, over TLS")
 	fs.StringVar(&o.namespace, "service-namespace", "nodekeeper-system", "`namespace` of the Service and of the Secret with the certificate")
 	fs.StringVar(&o.service, "service", "webhook", "`name` of the Service by which the API server reaches the webhooks: the certificate is for it")
 	fs.StringVar(&o.secret, "certificate-secret", "webhook-certificate", "`name` of the Secret that holds the certificate; it must exist, and may be empty")
 	fs.StringVar(&o.configuration, "webhook-configuration", "nodekeeper", "`name` of the MutatingWebhookConfiguration, which gets the CA; the default names are those of deploy/components/admission")
-	fs.BoolVar(&o.rotate, "rotate-certificate", true, "make the certificate and renew it; false if somebody else does, cert-manager for instance")
+	fs.BoolVar(&o.rotate, "rotate-certificate", true, "issue and renew the certificate; false if something else does, such as cert-manager")
 }
 
 // policy checks the webhook's own settings and returns those of restores.

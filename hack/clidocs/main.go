@@ -1,5 +1,6 @@
-// Command clidocs makes docs/cli from the commands of the plugin, and from the sessions that test/plugin has recorded of them: make docs.
-// With -check it writes nothing and fails if there is anything to write.
+// Command clidocs makes docs/cli from the commands of the plugin, and from the sessions that
+// test/plugin has recorded of them: make docs. With -check it writes nothing and fails if there is
+// anything to write.
 package main
 
 import (
@@ -82,7 +83,7 @@ func render(sessions string) (map[string][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the page of %s: %w", cmd.CommandPath(), err)
 		}
-		// cobra's pages begin with a heading of the second level, and have no title then.
+		// cobra's pages begin with a second-level heading, so they would have no title.
 		pages[pageOf(strings.ReplaceAll(cmd.CommandPath(), " ", "_")+".md")] = heading.ReplaceAll(page, []byte("$1 "))
 	}
 	return pages, nil

@@ -27,6 +27,7 @@ test('links lead to pages and to the repository', async () => {
     '../../deploy': 'https://r/tree/main/deploy',
     '../../project.mk': 'https://r/blob/main/project.mk',
     'https://example.com/': 'https://example.com/',
+    '//example.com/a': '//example.com/a',
   })) {
     const [, href] = (await render('docs/how-to/install.md', `[x](${link})`)).match(/href="([^"]*)"/)
     assert.equal(href.replace(/^\.\//, ''), want, link)
@@ -37,6 +38,7 @@ test('links lead to pages and to the repository', async () => {
 test('HTML is an error, and a comment is none', async () => {
   await assert.rejects(render('README.md', '<details>\n'), /README.md has HTML: <details>/)
   await assert.rejects(render('README.md', 'a <br> b\n'), /has HTML/)
+  await assert.rejects(render('README.md', '<!-- a --><b>\n'), /has HTML/)
   await render('README.md', '<!-- begin -->\n')
 })
 

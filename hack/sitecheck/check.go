@@ -12,10 +12,10 @@ import (
 	"golang.org/x/net/html"
 )
 
-// report is what a check found.
-type report struct {
-	links  int // within the site
-	broken []error
+// builtSite is a site that was made.
+type builtSite struct {
+	files map[string]bool       // by path
+	pages map[string]*builtPage // those files that are HTML
 }
 
 // builtPage is a page of the built site, as far as links are concerned.
@@ -37,81 +37,105 @@ func runbooks(rules string) []string {
 	return links
 }
 
-// checkSite walks the HTML in a folder, and links to it from elsewhere. It fails only if that cannot be read.
-func checkSite(site fs.FS, elsewhere []string) (report, error) {
-	pages := map[string]*builtPage{}
-	files := map[string]bool{}
-	err := fs.WalkDir(site, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		files[name] = true
-		if path.Ext(name) != ".html" {
-			return nil
-		}
-		pages[name], err = readBuilt(site, name)
-		return err
-	})
+// checkSite returns what is wrong with the HTML in a folder and with links to it from elsewhere,
+// and how many links within the site there are. It fails only if the folder cannot be read.
+func checkSite(dir fs.FS, elsewhere []string) (links int, problems []error, err error) {
+	s, err := readSite(dir)
 	if err != nil {
-		return report{}, err
+		return 0, nil, err
 	}
-	var r report
 	reached := map[string]bool{"index.html": true, "404.html": true}
-	for _, name := range slices.Sorted(maps.Keys(pages)) {
-		p := pages[name]
-		fail := func(format string, args ...any) {
-			r.broken = append(r.broken, fmt.Errorf(name+": "+format, args...))
-		}
-		for _, id := range p.twice {
-			fail("two elements have the id %q", id)
-		}
-		for _, load := range p.loads {
-			switch {
-			case strings.HasPrefix(load, "data:"): // it is in the page
-			case isExternal(load):
-				fail("loads %s from elsewhere", load)
-			case !files[target(name, load)]:
-				fail("loads %s, which is not there", load)
-			}
-		}
-		for _, link := range p.links {
+	for _, name := range slices.Sorted(maps.Keys(s.pages)) {
+		problems = append(problems, s.checkLoads(name)...)
+		for _, link := range s.pages[name].links {
 			if isExternal(link) {
 				continue
 			}
-			r.links++
-			to, anchor, hasAnchor := strings.Cut(link, "#")
-			switch file := target(name, to); {
-			case !files[file]:
-				fail("links to %s, which is not there", link)
-			case hasAnchor && (pages[file] == nil || !pages[file].ids[anchor]):
-				fail("links to %s, which has no such anchor", link)
-			case file != name:
-				reached[file] = true
+			links++
+			to, problem := s.follow(name, link)
+			if problem != nil {
+				problems = append(problems, problem)
+			} else if to != name {
+				reached[to] = true
 			}
 		}
 	}
 	for _, link := range elsewhere {
-		// A path that works in the repository leads to a page that forwards.
-		file, anchor, _ := strings.Cut(link, "#")
-		r.links++
-		forward := pages[path.Join(file, "index.html")]
-		if forward == nil {
-			r.broken = append(r.broken, fmt.Errorf("%s is linked to, and not there", link))
-			continue
-		}
-		if to := pages[target(file+"/index.html", forward.links[0])]; to == nil || !to.ids[anchor] {
-			r.broken = append(r.broken, fmt.Errorf("%s is linked to, and has no such anchor", link))
+		links++
+		if err := s.checkForward(link); err != nil {
+			problems = append(problems, err)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(pages)) {
+	for _, name := range slices.Sorted(maps.Keys(s.pages)) {
 		if isForward := strings.HasSuffix(path.Dir(name), ".md"); !reached[name] && !isForward {
-			r.broken = append(r.broken, fmt.Errorf("no page links to %s", name))
+			problems = append(problems, fmt.Errorf("no page links to %s", name))
 		}
 	}
-	if len(pages) == 0 || r.links == 0 {
-		return report{}, fmt.Errorf("there are %d pages with %d links: nothing was checked", len(pages), r.links)
+	if len(s.pages) == 0 || links == 0 {
+		return 0, nil, fmt.Errorf("there are %d pages with %d links: nothing was checked", len(s.pages), links)
 	}
-	return r, nil
+	return links, problems, nil
+}
+
+func readSite(dir fs.FS) (*builtSite, error) {
+	s := &builtSite{files: map[string]bool{}, pages: map[string]*builtPage{}}
+	err := fs.WalkDir(dir, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		s.files[name] = true
+		if path.Ext(name) == ".html" {
+			s.pages[name], err = readBuilt(dir, name)
+		}
+		return err
+	})
+	return s, err
+}
+
+// checkLoads returns what is wrong with what a page loads, and with its ids.
+func (s *builtSite) checkLoads(name string) (problems []error) {
+	for _, id := range s.pages[name].twice {
+		problems = append(problems, fmt.Errorf("%s: two elements have the id %q", name, id))
+	}
+	for _, load := range s.pages[name].loads {
+		switch {
+		case strings.HasPrefix(load, "data:"): // it is in the page
+		case isExternal(load):
+			problems = append(problems, fmt.Errorf("%s: loads %s from elsewhere", name, load))
+		case !s.files[target(name, load)]:
+			problems = append(problems, fmt.Errorf("%s: loads %s, which is not there", name, load))
+		}
+	}
+	return problems
+}
+
+// follow returns the file that a link of a page leads to.
+func (s *builtSite) follow(name, link string) (string, error) {
+	to, anchor, hasAnchor := strings.Cut(link, "#")
+	file := target(name, to)
+	switch {
+	case !s.files[file]:
+		return "", fmt.Errorf("%s: links to %s, which is not there", name, link)
+	case hasAnchor && (s.pages[file] == nil || !s.pages[file].ids[anchor]):
+		return "", fmt.Errorf("%s: links to %s, which has no such anchor", name, link)
+	}
+	return file, nil
+}
+
+// checkForward checks a link that works in the repository: its path is that of a page that
+// forwards.
+func (s *builtSite) checkForward(link string) error {
+	file, anchor, hasAnchor := strings.Cut(link, "#")
+	name := path.Join(file, "index.html")
+	forward := s.pages[name]
+	if forward == nil || len(forward.links) == 0 {
+		return fmt.Errorf("%s is linked to, and not there", link)
+	}
+	to := s.pages[target(name, forward.links[0])]
+	if to == nil || (hasAnchor && !to.ids[anchor]) {
+		return fmt.Errorf("%s is linked to, and has no such anchor", link)
+	}
+	return nil
 }
 
 // isExternal reports whether a link leaves the site.

@@ -18,10 +18,10 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"p.svg":        {Data: []byte(`<svg/>`)},
 		"unlinked.js":  {Data: []byte(`1`)},
 	}
-	r, err := checkSite(whole, nil)
+	links, problems, err := checkSite(whole, nil)
 	require.NoError(t, err)
-	require.Empty(t, r.broken)
-	assert.Equal(t, 5, r.links)
+	require.Empty(t, problems)
+	assert.Equal(t, 5, links)
 
 	for html, want := range map[string]string{
 		`<a href="gone.html">x</a>`:                          "gone.html, which is not there",
@@ -38,20 +38,20 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	} {
 		site := maps.Clone(whole)
 		site["index.html"] = &fstest.MapFile{Data: append([]byte(html), whole["index.html"].Data...)}
-		r, err := checkSite(site, nil)
+		_, problems, err := checkSite(site, nil)
 		require.NoError(t, err)
-		require.Len(t, r.broken, 1, html)
-		require.ErrorContains(t, r.broken[0], want)
+		require.Len(t, problems, 1, html)
+		require.ErrorContains(t, problems[0], want)
 	}
 
 	site := maps.Clone(whole)
 	site["alone.html"] = &fstest.MapFile{}
-	r, err = checkSite(site, nil)
+	_, problems, err = checkSite(site, nil)
 	require.NoError(t, err)
-	require.Len(t, r.broken, 1)
-	require.ErrorContains(t, r.broken[0], "no page links to alone.html")
+	require.Len(t, problems, 1)
+	require.ErrorContains(t, problems[0], "no page links to alone.html")
 
-	_, err = checkSite(fstest.MapFS{}, nil)
+	_, _, err = checkSite(fstest.MapFS{}, nil)
 	require.Error(t, err, "nothing was checked")
 }
 
@@ -59,13 +59,15 @@ func TestRunbooksLeadToPages(t *testing.T) {
 	links := runbooks("  runbook_url: https://example.com/x/docs/a.md#one\n  summary: https://example.com/docs/b.md\n  runbook_url: https://example.com/docs/gone.md#one\n")
 	assert.Equal(t, []string{"docs/a.md#one", "docs/gone.md#one"}, links)
 	site := fstest.MapFS{
-		"index.html":           {Data: []byte(`<a href="docs/a.html">a</a>`)},
-		"docs/a.html":          {Data: []byte(`<h1 id="one">A</h1>`)},
-		"docs/a.md/index.html": {Data: []byte(`<a href="/docs/a.html">a</a>`)},
+		"index.html":               {Data: []byte(`<a href="docs/a.html">a</a>`)},
+		"docs/a.html":              {Data: []byte(`<h1 id="one">A</h1>`)},
+		"docs/a.md/index.html":     {Data: []byte(`<a href="/docs/a.html">a</a>`)},
+		"docs/empty.md/index.html": {},
 	}
-	r, err := checkSite(site, append(links, "docs/a.md#two"))
+	_, problems, err := checkSite(site, append(links, "docs/a.md#two", "docs/a.md", "docs/empty.md#one"))
 	require.NoError(t, err)
-	require.Len(t, r.broken, 2)
-	require.ErrorContains(t, r.broken[0], "docs/gone.md#one is linked to, and not there")
-	require.ErrorContains(t, r.broken[1], "docs/a.md#two is linked to, and has no such anchor")
+	require.Len(t, problems, 3)
+	require.ErrorContains(t, problems[0], "docs/gone.md#one is linked to, and not there")
+	require.ErrorContains(t, problems[1], "docs/a.md#two is linked to, and has no such anchor")
+	require.ErrorContains(t, problems[2], "docs/empty.md#one is linked to, and not there")
 }

@@ -1,5 +1,6 @@
-// Command sitecheck walks the documentation site that hack/site made (make site), and fails if a link, an anchor, a picture or the runbook of
-// an alert leads nowhere, if a page loads anything from another host, or if no page leads to a page (make site-check).
+// Command sitecheck walks the documentation site that hack/site made (make site-check). It fails
+// if a link, an anchor, a picture or the runbook of an alert leads nowhere, if a page loads
+// anything from another host, or if no page leads to a page.
 package main
 
 import (
@@ -30,10 +31,10 @@ func run(w io.Writer, dir, alerts string) error {
 	if len(links) == 0 {
 		return errors.New("no alert has a runbook_url")
 	}
-	r, err := checkSite(os.DirFS(dir), links)
+	checked, problems, err := checkSite(os.DirFS(dir), links)
 	if err != nil {
 		return fmt.Errorf("checking the site: %w", err)
 	}
-	_, _ = fmt.Fprintf(w, "checked %d links within the site: %d lead nowhere\n", r.links, len(r.broken))
-	return errors.Join(r.broken...)
+	_, _ = fmt.Fprintf(w, "checked %d links within the site: %d problems\n", checked, len(problems))
+	return errors.Join(problems...)
 }

@@ -16,16 +16,12 @@ import (
 // assetsEnv names the directory of the control plane, and the Makefile always sets it.
 const assetsEnv = "KUBEBUILDER_ASSETS"
 
-var (
-	// controlPlane is where a clone has what takes the longest to build.
-	controlPlane = []string{filepath.Join("bin", "controlplane", "etcd"), filepath.Join("bin", "controlplane", "kube-apiserver")}
-	// demoOutput is what the last demo printed.
-	demoOutput = filepath.Join("bin", "demo.txt")
-)
+// controlPlane is where a clone has what takes the longest to build.
+var controlPlane = []string{filepath.Join("bin", "controlplane", "etcd"), filepath.Join("bin", "controlplane", "kube-apiserver")}
 
 // takeControlPlane copies the control plane into the clone. If none is here, or one that is not
 // fresh, the clone builds it, as that of a newcomer does.
-func takeControlPlane(ctx context.Context, root, clone string) (built bool, err error) {
+func takeControlPlane(ctx context.Context, root, clone string) (builds bool, err error) {
 	own := filepath.Join(root, filepath.Dir(controlPlane[0]))
 	dir := cmp.Or(os.Getenv(assetsEnv), own)
 	if dir == own && !isFresh(ctx, root) {
@@ -49,14 +45,12 @@ func isFresh(ctx context.Context, root string) bool {
 	return cmd.Run() == nil
 }
 
-// handOver copies what the demo of the clone printed to this repository, and what was built there
-// for it.
+// handOver copies the control plane to this repository if the clone has built it.
 func handOver(clone, root string, built bool) error {
-	files := []string{demoOutput}
-	if built {
-		files = append(files, controlPlane...)
+	if !built {
+		return nil
 	}
-	for _, file := range files {
+	for _, file := range controlPlane {
 		if err := copyFile(filepath.Join(clone, file), filepath.Join(root, file)); err != nil {
 			return err
 		}

@@ -23,8 +23,8 @@ var tools = strings.Fields(`make git bash sh
 	awk basename cat chmod cmp cp cut date diff dirname env expr find grep head id ln ls mkdir mktemp mv od
 	printf pwd rm rmdir sed sleep sort tail tee test touch tr true uname uniq wc xargs`)
 
-// kept are the settings of the user that a newcomer has, too: home, language, and those of Go and of
-// the network. Others could stand in for a program that is not in $PATH.
+// kept are the settings of the user that a newcomer has, too: home, language, and those of Go and
+// of the network. Others could stand in for a program that is not in $PATH.
 var kept = regexp.MustCompile(`^(HOME|TMPDIR|LANG|LC_ALL|XDG_\w+|GO[A-Z]+|SSL_CERT_\w+|\w+_(proxy|PROXY))$`)
 
 // newcomer is a user who has just cloned this repository. What was downloaded and built for Go
@@ -40,7 +40,7 @@ func arrive(ctx context.Context, root, dir string) (*newcomer, error) {
 	if err := linkTools(ctx, bin); err != nil {
 		return nil, err
 	}
-	n := &newcomer{clone: dir, env: environment(os.Environ(), bin)}
+	n := &newcomer{clone: filepath.Join(dir, "nodekeeper"), env: environment(os.Environ(), bin)}
 	uncommitted, err := exec.CommandContext(ctx, "git", "status", "--porcelain").Output()
 	if err != nil {
 		return nil, fmt.Errorf("looking for changes: %w", err)
@@ -48,11 +48,11 @@ func arrive(ctx context.Context, root, dir string) (*newcomer, error) {
 	if len(uncommitted) > 0 {
 		fmt.Printf("--- there are changes that are not committed: the clone does not have them\n")
 	}
-	const name = "nodekeeper"
-	if _, _, err := n.run(ctx, fmt.Sprintf("git clone --quiet '%s' %s", root, name)); err != nil {
-		return nil, err
+	cmd := exec.CommandContext(ctx, "git", "clone", "--quiet", root, n.clone) //nolint:gosec // two directories
+	cmd.Env, cmd.Stderr = n.env, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("cloning the repository: %w", err)
 	}
-	n.clone = filepath.Join(dir, name)
 	return n, nil
 }
 
@@ -93,8 +93,8 @@ func environment(settings []string, path string) []string {
 	return env
 }
 
-// run types a script in the clone. It shows what the script prints, and returns what of that goes to
-// the standard output.
+// run types a script in the clone. It shows what the script prints, and returns what of that goes
+// to the standard output.
 func (n *newcomer) run(ctx context.Context, script string) (printed string, took time.Duration, err error) {
 	fmt.Printf("--- %s\n", script)
 	var output bytes.Buffer

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	heading     = "Try it with Go alone"
 	demoCommand = "make demo"
 	// firstPattern and laterPattern find how many minutes the page says that the demo takes.
 	firstPattern = `Allow (\w+) minutes for the first run`
@@ -28,6 +27,8 @@ type page struct {
 	first, later time.Duration
 }
 
+var errTooLong = errors.New("the command takes longer than the page says")
+
 func readPage(path string) (*page, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -35,19 +36,19 @@ func readPage(path string) (*page, error) {
 	}
 	p, err := parse(string(content))
 	if err != nil {
-		return nil, fmt.Errorf("%s, %q: %w", path, heading, err)
+		return nil, fmt.Errorf("%s, %q: %w", path, pages.GoAlone, err)
 	}
 	return p, nil
 }
 
 func parse(content string) (*page, error) {
-	section := pages.Section(content, heading)
+	section := pages.Section(content, pages.GoAlone)
 	blocks, _ := pages.Parse(section)
 	if len(blocks) < 2 {
 		return nil, errors.New("there is no such section with a block of commands and a block with the end of the demo")
 	}
 	p := &page{steps: blocks[0].Steps(), summary: blocks[1].Lines}
-	if !slices.ContainsFunc(p.steps, func(s pages.Step) bool { return commandOf(s) == demoCommand }) {
+	if !slices.ContainsFunc(p.steps, func(s pages.Step) bool { return s.Command() == demoCommand }) {
 		return nil, fmt.Errorf("the block of commands does not have %q", demoCommand)
 	}
 	var err, laterErr error
@@ -67,7 +68,7 @@ func (p *page) check(step pages.Step, printed string, took, promised time.Durati
 		return fmt.Errorf("%q does not end as README.md shows: %s", step.Script, at)
 	}
 	if took > promised {
-		return fmt.Errorf("%q took %s, but README.md says that it takes at most %s", step.Script, took.Round(time.Second), promised)
+		return fmt.Errorf("%q: %w: README.md says at most %s, and it took %s", step.Script, errTooLong, promised, took.Round(time.Second))
 	}
 	return nil
 }

@@ -61,16 +61,14 @@ func TestPageSaysHowLongTheDemoTakes(t *testing.T) {
 	p, err := parse(string(content))
 	require.NoError(t, err)
 	require.Len(t, p.steps, 2)
-	assert.Equal(t, demoCommand, commandOf(p.steps[0]))
-	assert.Equal(t, testCommand, commandOf(p.steps[1]))
+	assert.Equal(t, demoCommand, p.steps[0].Command())
+	assert.Equal(t, pages.TestCommand, p.steps[1].Command())
 	assert.Greater(t, p.first, p.later)
 	for without, want := range map[string]string{
-		"## " + heading:  "no such section",
-		demoCommand:      "does not have",
-		"Allow ":         "does not say",
-		"After that, ":   "does not say",
-		"Allow forty":    "does not say",
-		"less than two ": "does not say",
+		"## " + pages.GoAlone: "no such section",
+		demoCommand:           "does not have",
+		"Allow ":              "does not say",
+		"After that, ":        "does not say",
 	} {
 		_, err := parse(strings.ReplaceAll(string(content), without, ""))
 		require.ErrorContains(t, err, want, without)
@@ -120,16 +118,37 @@ func TestControlPlaneIsFreshInTheClone(t *testing.T) {
 	assert.True(t, built, "none is there")
 }
 
+// TestControlPlaneIsTakenIfMakeFindsItFresh: else the clone builds it.
+func TestControlPlaneIsTakenIfMakeFindsItFresh(t *testing.T) {
+	t.Setenv(assetsEnv, "")
+	root := t.TempDir()
+	version := filepath.Join(root, "go.mod")
+	require.NoError(t, os.WriteFile(filepath.Join(root, "Makefile"), []byte("bin/controlplane/%: go.mod\n\ttouch $@\n"), 0o600))
+	require.NoError(t, os.WriteFile(version, nil, 0o600))
+	require.NoError(t, os.Chtimes(version, time.Time{}, time.Now().Add(-time.Hour)))
+	for _, file := range controlPlane {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(root, file), nil, 0o600))
+	}
+	builds, err := takeControlPlane(t.Context(), root, t.TempDir())
+	require.NoError(t, err)
+	assert.False(t, builds)
+
+	require.NoError(t, os.Chtimes(version, time.Time{}, time.Now().Add(time.Hour)))
+	builds, err = takeControlPlane(t.Context(), root, t.TempDir())
+	require.NoError(t, err)
+	assert.True(t, builds, "the version is newer")
+}
+
 func TestHandOverLeavesWhatWasTaken(t *testing.T) {
 	clone := t.TempDir()
-	for _, file := range append(controlPlane, demoOutput) {
+	for _, file := range controlPlane {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(clone, file)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(clone, file), []byte(file), 0o600))
 	}
 	for _, built := range []bool{false, true} {
 		root := t.TempDir()
 		require.NoError(t, handOver(clone, root, built))
-		assert.FileExists(t, filepath.Join(root, demoOutput))
 		for _, file := range controlPlane {
 			_, err := os.Stat(filepath.Join(root, file))
 			assert.Equal(t, built, err == nil, file)

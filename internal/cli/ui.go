@@ -21,7 +21,8 @@ const (
 	loopback = "127.0.0.1"
 	// stuckInPage is when the page shows a transaction as stuck: the default of status.
 	stuckInPage = time.Minute
-	// headerTimeout, idleTimeout and maxHeader bound what a client can hold without asking for anything.
+	// headerTimeout, idleTimeout and maxHeader bound what a client can hold without asking for
+	// anything.
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 32 << 10
@@ -50,7 +51,7 @@ kubeconfig, to look only. See docs/how-to/use-the-live-page.md.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.ui(cmd.Context(), port) },
 	}
-	cmd.Flags().Uint16Var(&port, "port", 0, "Port of the page on "+loopback+". 0: any that is free. (default 0)")
+	cmd.Flags().Uint16Var(&port, "port", 0, "Port of the page on "+loopback+"; 0 picks a free one (default 0)")
 	return cmd
 }
 

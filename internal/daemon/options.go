@@ -35,8 +35,8 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	fs.StringVar(&o.PprofBindAddress, "pprof-bind-address", "0", "`address` of /debug/pprof, profiles of time and memory; 0 for none")
 	fs.StringVar(&o.Identity, "identity", "", "unique `name` of this process (default $POD_NAME, else host name and a random suffix)")
-	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "while the API server is away or too old, or namespaces or permissions are missing: wait, not ready, and retry, instead of ending")
-	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 for changes in the cluster, 1 for decisions too, 2 for steps too (default 0)")
+	fs.BoolVar(&o.WaitForCluster, "wait-for-cluster", false, "while the API server is unavailable or too old, or namespaces or permissions are missing: stay unready and retry, instead of exiting")
+	fs.IntVar(&o.Verbosity, "v", 0, "log `level`: 0 logs changes in the cluster, 1 also decisions, 2 also steps (default 0)")
 	fs.BoolVar(&o.printVersion, "version", false, "print the version and exit")
 }
 

@@ -37,14 +37,15 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.MetadataNamespace, "metadata-namespace", "node-metadata", "`namespace` of records; created if it is missing")
 	fs.StringVar(&o.MembershipNamespace, "membership-namespace", ring.DefaultNamespace, "`namespace` of the Leases of the replicas; created if it is missing")
 	fs.StringVar(&o.MachineManagers, "machine-managers", agents.Default, "`names` of field managers, or prefix*, separated by commas: those of the machines' own agents, whose labels are the machine's; empty for none. Use the same value for all programs")
-	fs.StringVar(&o.IgnoreLabels, "ignore-labels", labels.DefaultIgnored, "label `keys`, prefix* and *.domain/* patterns, separated by commas, that are neither saved nor restored nor removed: by default state, as karpenter.sh/initialized; empty for none. Use the same value for all programs")
+	fs.StringVar(&o.IgnoreLabels, "ignore-labels", labels.DefaultIgnored, "label `keys`, prefix* and *.domain/* patterns, separated by commas, that are neither saved nor restored nor removed: by default labels that describe state, such as karpenter.sh/initialized; empty for none. Use the same value for all programs")
 	fs.StringVar(&o.NodeSelector, "node-selector", "", "label `selector`, as for \"kubectl get -l\": nodes that it does not match are not looked after. Use the same value for all programs (default all nodes)")
 	fs.StringVar(&o.PreserveAnnotations, "preserve-annotations", "", "`keys` of annotations, prefix* and *.domain/* patterns, separated by commas, that are saved and restored like labels. Use the same value for all programs (default none)")
 	fs.StringVar(&o.PreserveTaints, "preserve-taints", "", "`keys` of taints, prefix* and *.domain/* patterns, separated by commas, each optionally followed by :NoSchedule, :PreferNoSchedule or :NoExecute (without an effect: NoSchedule and PreferNoSchedule), that are saved and restored like labels. Use the same value for all programs (default none)")
 	fs.SetOutput(io.Discard) // the flag package would print every flag on every error
 }
 
-// Parse reads the arguments into fs and completes and checks the options, see [daemon.Options.Parse].
+// Parse reads the arguments into fs and completes and checks the options, see
+// [daemon.Options.Parse].
 func (o *Options) Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
 	if err := o.Options.Parse(fs, args, stderr); err != nil {
 		return err //nolint:wrapcheck // it is one line that says what to do

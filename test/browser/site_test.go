@@ -24,7 +24,7 @@ func TestSite(t *testing.T) {
 	b := newTab(t)
 	b.visit(server.URL)
 	b.until(`document.querySelector('.VPSidebar a[href="/docs/how-to/install.html"]') !== null`)
-	b.until(`document.querySelector('#app').__vue_app__ !== undefined`) // the page listens to keys
+	b.until(`document.querySelector('#app').__vue_app__ !== undefined`) // Vue has mounted, so the page handles keys
 	b.key("/")
 	b.until(`document.activeElement?.id === 'localsearch-input'`)
 	b.key("revoke a node")
@@ -33,7 +33,7 @@ func TestSite(t *testing.T) {
 	b.until(`location.pathname === '/docs/how-to/revoke-a-node.html' && document.querySelector('h1').textContent.startsWith('Revoke a node')`)
 
 	// Its path in the repository leads to a page and its section, as the alerts have it.
-	b.visit(server.URL + "/docs/reference/alerts.md/#nodekeepertransactionstuck")
+	b.visit(server.URL + "/docs/reference/alerts.md#nodekeepertransactionstuck")
 	b.until(`location.pathname === '/docs/reference/alerts.html' && location.hash === '#nodekeepertransactionstuck'`)
 
 	for _, scheme := range []string{"dark", "light"} {

@@ -85,7 +85,7 @@ func readREADME(t *testing.T) *readme {
 	require.NoError(t, err)
 	content, err := os.ReadFile(filepath.Join(root, "README.md"))
 	require.NoError(t, err)
-	blocks, _ := pages.Parse(pages.Section(string(content), "Try it with Go alone"))
+	blocks, _ := pages.Parse(pages.Section(string(content), pages.GoAlone))
 	require.Len(t, blocks, 3)
 	steps := blocks[2].Steps()
 	require.Len(t, steps, 3)

@@ -52,6 +52,12 @@ type Step struct {
 	Shown []string
 }
 
+// Command returns the script without the comment at its end.
+func (s Step) Command() string {
+	command, _, _ := strings.Cut(s.Script, "#")
+	return strings.TrimSpace(command)
+}
+
 var (
 	// heredoc is what ends the lines that follow, which are no commands.
 	heredoc = regexp.MustCompile(`<<-?'?(\w+)'?`)

@@ -14,15 +14,16 @@ type Flag struct {
 	Value string
 	// Usage is without the default.
 	Usage string
-	// Default is as the usage says it, in quotes if it is a string. It is empty if the usage says none.
+	// Default is as the usage says it, in quotes if it is a string. It is empty if the usage says
+	// none.
 	Default string
 }
 
 var (
 	// anyFlag matches the first line of each flag in the output of --help.
 	anyFlag = regexp.MustCompile(`(?m)^ +-`)
-	// helpFlag matches a flag as the packages flag and pflag print it: its name, the word for its value,
-	// and its usage.
+	// helpFlag matches a flag as the packages flag and pflag print it: its name, the word for its
+	// value, and its usage.
 	helpFlag = regexp.MustCompile(`(?m)^ +(?:-\w, )?--?([a-z][a-z-]*)(?: (\w+))?(?:\n\s+| {2,})(.*)$`)
 	// usageAndDefault matches a usage that says the default.
 	usageAndDefault = regexp.MustCompile(`^(.*?) \(default (.*)\)$`)

@@ -15,8 +15,9 @@ import (
 	"nodekeeper.dev/test/reference"
 )
 
-// longest is the length up to which a table has a default. Longer ones are lists below the tables.
-const longest = 60
+// maxInline is the length up to which a table has a default. Longer ones are lists below the
+// tables.
+const maxInline = 60
 
 // documented are the programs of the page of flags, in its order, and how its headings call them.
 var documented = []struct{ program, called string }{
@@ -44,7 +45,8 @@ var explained = map[string]string{
 	"wait-for-cluster":     "[Probes](probes.md)",
 }
 
-// section is a part of the page: the flags that the same programs have, and that mean the same there.
+// section is a part of the page: the flags that the same programs have, and that mean the same
+// there.
 type section struct {
 	programs []int // in documented
 	flags    []programs.Flag
@@ -98,7 +100,8 @@ func sections(t *testing.T) []section {
 	return all
 }
 
-// flagsOf returns the flags of a program but --help. It fails for a flag whose default is not certain.
+// flagsOf returns the flags of a program but --help. It fails for a flag whose default is not
+// certain.
 func flagsOf(t *testing.T, program string) []programs.Flag {
 	t.Helper()
 	flags, err := programs.Flags(t.Context(), program)
@@ -115,28 +118,28 @@ func flagsOf(t *testing.T, program string) []programs.Flag {
 func byName(a, b programs.Flag) int { return cmp.Compare(a.Name, b.Name) }
 
 // table returns the table of flags, with links to the pages that explain them.
-func table(t *testing.T, flags []programs.Flag, explained map[string]string) string {
+func table(t *testing.T, flags []programs.Flag, links map[string]string) string {
 	t.Helper()
 	var rows strings.Builder
 	rows.WriteString("| flag | meaning | default |\n| --- | --- | --- |\n")
 	for _, f := range flags {
 		require.NotContains(t, f.Usage, "|", "--%s", f.Name)
-		name, meaning := "--"+f.Name, marked(f.Usage)
+		name, meaning := "--"+f.Name, markCode(f.Usage)
 		if len(f.Name) == 1 {
 			name = "-" + f.Name
 		}
-		if link := explained[f.Name]; link != "" {
+		if link := links[f.Name]; link != "" {
 			meaning = strings.TrimSuffix(meaning, ".") + ". See " + link
 		}
-		rows.WriteString(strings.TrimRight("| `"+name+"` | "+meaning+" | "+byDefault(f), " ") + " |\n")
+		rows.WriteString(strings.TrimRight("| `"+name+"` | "+meaning+" | "+defaultCell(f), " ") + " |\n")
 	}
 	return rows.String()
 }
 
-func isLong(f programs.Flag) bool { return len(f.Default) > longest }
+func isLong(f programs.Flag) bool { return len(f.Default) > maxInline }
 
-// byDefault returns the cell for the default.
-func byDefault(f programs.Flag) string {
+// defaultCell returns the cell for the default.
+func defaultCell(f programs.Flag) string {
 	switch {
 	case f.Name == "version": // it does something else
 		return ""
@@ -145,7 +148,7 @@ func byDefault(f programs.Flag) string {
 	case isLong(f):
 		return "[a list](#--" + f.Name + ")"
 	case f.Default == "none" || strings.Contains(f.Default, " "): // words, and no value
-		return marked(f.Default)
+		return markCode(f.Default)
 	}
 	return "`" + strings.Trim(f.Default, `"`) + "`"
 }
@@ -153,9 +156,9 @@ func byDefault(f programs.Flag) string {
 // word matches what is in quotes, or a word with the colon or the full stop behind it.
 var word = regexp.MustCompile(`"[^"]*"|[^\s"(),;]+`)
 
-// marked returns a text of --help with its code marked: what is in quotes, and keys, patterns, paths
-// and variables.
-func marked(text string) string {
+// markCode returns a text of --help with its code marked: what is in quotes, and keys, patterns,
+// paths and variables.
+func markCode(text string) string {
 	return word.ReplaceAllStringFunc(text, func(w string) string {
 		if inQuotes := strings.Trim(w, `"`); inQuotes != w {
 			return "`" + inQuotes + "`"

@@ -21,18 +21,20 @@ import (
 var (
 	// setting is a line of project.mk.
 	setting = regexp.MustCompile(`(?m)^([A-Z]+) := (\S+)$`)
-	// An address of ours in a file: the site, whose host is the domain of label keys; the sources; an image in a registry.
+	// An address of ours in a file: the site, whose host is the domain of label keys; the sources;
+	// an image in a registry.
 	ourAddress = regexp.MustCompile(`https?://nodekeeper\.dev[^\s"')]*|\b(?:https?://)?github\.com/[\w.-]+/nodekeeper\b|` +
 		`\b[\w-]+(?:\.[\w-]+)+(?::\d+)?/(?:[\w.-]+/)*nodekeeper-(?:watcher|processor|webhook|ui|sharder)\b`)
 	// example matches what stands for any registry or address.
 	example = regexp.MustCompile(`^(https?://)?([\w-]+\.)*example\.com[/:]`)
 )
 
-// runbooks are the files that spell the site, because they are applied as they are: make addresses writes it into the first, and make chart
-// makes the second from it.
+// runbooks are the files that spell the site, because they are applied as they are: make addresses
+// writes it into the first, and make chart makes the second from it.
 var runbooks = []string{"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper/templates/monitoring-rules.yaml"}
 
-// TestAddressesAreInOnePlace: the site, the sources and the registry are spelled in project.mk alone.
+// TestAddressesAreInOnePlace: the site, the sources and the registry are spelled in project.mk
+// alone.
 func TestAddressesAreInOnePlace(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
@@ -71,7 +73,8 @@ func settingsOf(t *testing.T, root string) map[string]string {
 	return settings
 }
 
-// filesOf returns the files of a repository by their names: those that Git tracks, or would if asked to add all.
+// filesOf returns the files of a repository by their names: those that Git tracks, or would if
+// asked to add all.
 func filesOf(t *testing.T, root string) map[string][]byte {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
@@ -88,7 +91,8 @@ func filesOf(t *testing.T, root string) map[string][]byte {
 	return files
 }
 
-// strays returns the addresses in a file. The path of the module is none, even where it is the address of the sources.
+// strays returns the addresses in a file. The path of the module is none, even where it is the
+// address of the sources.
 func strays(content []byte, settings map[string]string) []string {
 	var found []string
 	for lines := bufio.NewScanner(bytes.NewReader(content)); lines.Scan(); {

@@ -80,7 +80,9 @@ func TestRepositoryFollowsTheModulePath(t *testing.T) {
 	run(t, dir, "make", "addresses")
 	require.Empty(t, run(t, dir, "git", "diff", "--name-only"), "without a change of project.mk")
 	for _, bad := range []string{"keeper", "example.org/", "example.org/a b", "https://example.org", ""} {
-		out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "hack", "module"), bad).CombinedOutput()
+		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "hack", "module"), bad)
+		cmd.Env = withoutGit(os.Environ())
+		out, err := cmd.CombinedOutput()
 		require.Error(t, err, "%q: %s", bad, out)
 		require.Empty(t, run(t, dir, "git", "diff", "--name-only"), bad)
 	}
@@ -197,7 +199,8 @@ func linterOrModule(name string) bool {
 	return name == ".golangci.yaml" || path.Base(name) == "go.mod"
 }
 
-// copyOf copies the files of the repository, with what is not committed, and returns their directory.
+// copyOf copies the files of the repository, with what is not committed, and returns their
+// directory.
 func copyOf(t *testing.T, root string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -210,12 +213,17 @@ func copyOf(t *testing.T, root string) string {
 	return dir
 }
 
+// withoutGit removes what Git sets for a hook: it would name the repository that the hook is of.
+func withoutGit(env []string) []string {
+	return slices.DeleteFunc(env, func(setting string) bool { return strings.HasPrefix(setting, "GIT_") })
+}
+
 // run runs a command offline, and returns what it prints.
 func run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOPROXY=off", "GOWORK=off", "MAKEFLAGS=")
+	cmd.Env = append(withoutGit(os.Environ()), "GOFLAGS=-mod=readonly", "GOPROXY=off", "GOWORK=off", "MAKEFLAGS=")
 	var problems strings.Builder
 	cmd.Stderr = &problems
 	out, err := cmd.Output()

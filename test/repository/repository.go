@@ -1,5 +1,5 @@
-// Package repository finds the root of this repository for the tests and tools that use what is built there. They
-// belong to several modules, and tests run in the directory of their package.
+// Package repository finds the root of this repository for the tests and tools that use what is
+// built there. They belong to several modules, and tests run in the directory of their package.
 package repository
 
 import (

@@ -15,8 +15,8 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// TestThreeChangesShardAController is R42: the change that the pages show compiles in a module of its own, before and after, and brings neither
-// the command line of the plugin nor etcd along.
+// TestThreeChangesShardAController is R42: the change that the pages show compiles in a module of
+// its own, before and after, and brings neither the command line of the plugin nor etcd along.
 func TestThreeChangesShardAController(t *testing.T) {
 	t.Parallel()
 	root, err := repository.Root()

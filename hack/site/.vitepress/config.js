@@ -1,4 +1,4 @@
-// The documentation site: README.md and its neighbours, and docs, as VitePress shows them (make site). pages.js says which pages
+// The documentation site: the Markdown files at the root and those in docs, as VitePress shows them (make site). pages.js says which pages
 // there are, and makes the navigation from docs/README.md. links.js sends links to where they lead on the site.
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'

@@ -8,13 +8,14 @@ export function anchor(heading) {
 }
 
 // siteLinks is a plugin of markdown-it. Links to a folder with a README lead to that, as on GitHub, and links to files and folders that
-// are no pages lead to the repository. HTML is an error: GitHub and the site do not agree about what of it they show.
+// are no pages lead to the repository. Raw HTML is an
+// error, because GitHub and the site show different parts of it.
 export function siteLinks(markdown, { pages, repository }) {
   markdown.core.ruler.after('inline', 'site-links', ({ tokens, env }) => {
     const page = path.relative(root, env.realPath ?? env.path)
     for (const token of tokens.flatMap((block) => [block, ...block.children ?? []])) {
       if (token.type === 'link_open') token.attrSet('href', rewritten(token.attrGet('href'), page, pages, repository))
-      if (token.type === 'html_inline' || (token.type === 'html_block' && !token.content.startsWith('<!--'))) {
+      if (token.type === 'html_inline' || (token.type === 'html_block' && !/^<!--[^]*-->\s*$/.test(token.content))) {
         throw new Error(`${page} has HTML: ${token.content.trim()}`)
       }
     }
@@ -22,7 +23,7 @@ export function siteLinks(markdown, { pages, repository }) {
 }
 
 function rewritten(link, page, pages, repository) {
-  if (/^([a-z]+:|#)/.test(link)) return link
+  if (/^([a-z][a-z0-9+.-]*:|\/\/|[#?])/i.test(link)) return link
   const [target, fragment = ''] = link.split(/(?=#)/)
   const file = path.join(path.dirname(page), target).replace(/\/$/, '')
   const to = [file, path.join(file, 'README.md')].find((name) => pages.includes(name))

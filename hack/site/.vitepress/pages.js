@@ -50,7 +50,9 @@ function read(page) {
 }
 
 function titleOf(page) {
-  return read(page).match(/^# (.*)$/m)[1].replaceAll('`', '')
+  const title = read(page).match(/^# (.*)$/m)?.[1]
+  if (!title) throw new Error(`${page} has no title: a line that begins with # and a space`)
+  return title.replaceAll('`', '')
 }
 
 // linksOf returns the links of a text of a page, with the path that they lead to from the root.
