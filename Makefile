@@ -223,7 +223,7 @@ demo: build controlplane ## show nodekeeper at work against a real API server; K
 	$(call hack,demo) -o bin/demo.txt $(if $(filter 1,$(KEEP)),-keep)
 
 .PHONY: walk
-walk: ## type the commands of README.md that need Go alone, in a fresh clone of the last commit, with little else in $$PATH; ALL=yes: make test, too
+walk: ## type the commands of README.md that need Go alone, in a fresh clone of the last commit, with few other programs; ALL=yes: make test, too
 	$(call hack,walk) $(if $(filter yes,$(ALL)),-all)
 
 # What the last demo printed.

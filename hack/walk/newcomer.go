@@ -93,9 +93,16 @@ func environment(settings []string, path string) []string {
 	return env
 }
 
+// effort is what a command took.
+type effort struct {
+	elapsed time.Duration
+	// busy is the processor time. It hardly depends on what else the machine does.
+	busy time.Duration
+}
+
 // run types a script in the clone. It shows what the script prints, and returns what of that goes to
 // the standard output.
-func (n *newcomer) run(ctx context.Context, script string) (printed string, took time.Duration, err error) {
+func (n *newcomer) run(ctx context.Context, script string) (printed string, took effort, err error) {
 	fmt.Printf("--- %s\n", script)
 	var output bytes.Buffer
 	bash := filepath.Join(strings.TrimPrefix(n.env[0], "PATH="), "bash")
@@ -108,9 +115,9 @@ func (n *newcomer) run(ctx context.Context, script string) (printed string, took
 	cmd.WaitDelay = endTimeout
 	begin := time.Now()
 	if err := cmd.Run(); err != nil {
-		return "", 0, fmt.Errorf("typing %q: %w", script, err)
+		return "", effort{}, fmt.Errorf("typing %q: %w", script, err)
 	}
-	took = time.Since(begin)
-	fmt.Printf("--- %s: %s\n", script, took.Round(time.Second))
+	took = effort{elapsed: time.Since(begin), busy: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
+	fmt.Printf("--- %s: %s, of processors %s\n", script, took.elapsed.Round(time.Second), took.busy.Round(time.Second))
 	return output.String(), took, nil
 }
