@@ -79,7 +79,7 @@ images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, f
 		-o bin/images $(SERVICES:%=bin/images/linux_$(ARCH)/%)
 
 .PHONY: controlplane
-controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (up to forty minutes on two cores, once; not if KUBEBUILDER_ASSETS is set)
+controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (up to half an hour on two cores, once; not if KUBEBUILDER_ASSETS is set)
 
 KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' hack/controlplane/go.mod)
 KUBE_PARTS := $(subst ., ,$(KUBE_VERSION:v%=%))
@@ -223,7 +223,7 @@ demo: build controlplane ## show nodekeeper at work against a real API server; K
 	$(call hack,demo) -o bin/demo.txt $(if $(filter 1,$(KEEP)),-keep)
 
 .PHONY: walk
-walk: ## type the commands of README.md that need Go alone, in a fresh clone of the last commit, with little else in $$PATH; ALL=yes: make test, too
+walk: ## type the commands of README.md that need Go alone, in a fresh clone of the last commit, with few other programs; ALL=yes: make test, too
 	$(call hack,walk) $(if $(filter yes,$(ALL)),-all)
 
 # What the last demo printed.

@@ -23,8 +23,8 @@ var tools = strings.Fields(`make git bash sh
 	awk basename cat chmod cmp cp cut date diff dirname env expr find grep head id ln ls mkdir mktemp mv od
 	printf pwd rm rmdir sed sleep sort tail tee test touch tr true uname uniq wc xargs`)
 
-// kept are the settings of the user that a newcomer has, too: home, language, and those of Go and
-// of the network. Others could stand in for a program that is not in $PATH.
+// kept are the settings of the user that a newcomer has, too: home, language, and those of Go and of
+// the network. Others could stand in for a program that is not in $PATH.
 var kept = regexp.MustCompile(`^(HOME|TMPDIR|LANG|LC_ALL|XDG_\w+|GO[A-Z]+|SSL_CERT_\w+|\w+_(proxy|PROXY))$`)
 
 // newcomer is a user who has just cloned this repository. What was downloaded and built for Go
@@ -93,9 +93,16 @@ func environment(settings []string, path string) []string {
 	return env
 }
 
-// run types a script in the clone. It shows what the script prints, and returns what of that goes
-// to the standard output.
-func (n *newcomer) run(ctx context.Context, script string) (printed string, took time.Duration, err error) {
+// effort is what a command took.
+type effort struct {
+	elapsed time.Duration
+	// busy is the processor time. It hardly depends on what else the machine does.
+	busy time.Duration
+}
+
+// run types a script in the clone. It shows what the script prints, and returns what of that goes to
+// the standard output.
+func (n *newcomer) run(ctx context.Context, script string) (printed string, took effort, err error) {
 	fmt.Printf("--- %s\n", script)
 	var output bytes.Buffer
 	bash := filepath.Join(strings.TrimPrefix(n.env[0], "PATH="), "bash")
@@ -108,9 +115,9 @@ func (n *newcomer) run(ctx context.Context, script string) (printed string, took
 	cmd.WaitDelay = endTimeout
 	begin := time.Now()
 	if err := cmd.Run(); err != nil {
-		return "", 0, fmt.Errorf("typing %q: %w", script, err)
+		return "", effort{}, fmt.Errorf("typing %q: %w", script, err)
 	}
-	took = time.Since(begin)
-	fmt.Printf("--- %s: %s\n", script, took.Round(time.Second))
+	took = effort{elapsed: time.Since(begin), busy: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
+	fmt.Printf("--- %s: %s, of processors %s\n", script, took.elapsed.Round(time.Second), took.busy.Round(time.Second))
 	return output.String(), took, nil
 }

@@ -23,7 +23,7 @@ func Section(content, heading string) string {
 }
 
 // counted are the numbers that pages write as words.
-var counted = map[string]int{"a": 1, "two": 2, "three": 3, "five": 5, "ten": 10, "fifteen": 15, "twenty": 20, "thirty": 30, "forty": 40}
+var counted = map[string]int{"a": 1, "two": 2, "three": 3, "five": 5, "ten": 10, "fifteen": 15, "twenty": 20, "thirty": 30}
 
 // Promised returns how long something takes according to a page. The group of the pattern matches
 // the number of minutes, as a word. A space of the pattern matches the end of a line, too.
