@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -21,14 +20,14 @@ var controlPlane = []string{filepath.Join("bin", "controlplane", "etcd"), filepa
 
 // takeControlPlane copies the control plane into the clone. If none is here, or one that is not
 // fresh, the clone builds it, as that of a newcomer does.
-func takeControlPlane(ctx context.Context, root, clone string) (builds bool, err error) {
+func takeControlPlane(ctx context.Context, w io.Writer, root, clone string) (builds bool, err error) {
 	own := filepath.Join(root, filepath.Dir(controlPlane[0]))
 	dir := cmp.Or(os.Getenv(assetsEnv), own)
 	if dir == own && !isFresh(ctx, root) {
-		fmt.Println("--- no control plane is here: the clone builds it")
+		say(w, "no control plane is here: the clone builds it")
 		return true, ctx.Err()
 	}
-	fmt.Println("--- the clone gets the control plane in", dir)
+	say(w, "the clone gets the control plane in %s", dir)
 	for _, file := range controlPlane {
 		if err := copyFile(filepath.Join(dir, filepath.Base(file)), filepath.Join(clone, file)); err != nil {
 			return false, err
@@ -39,7 +38,7 @@ func takeControlPlane(ctx context.Context, root, clone string) (builds bool, err
 
 // isFresh reports whether make would not build the control plane of this repository.
 func isFresh(ctx context.Context, root string) bool {
-	cmd := exec.CommandContext(ctx, "make", append([]string{"--question"}, controlPlane...)...) //nolint:gosec // constant arguments
+	cmd := exec.CommandContext(ctx, "make", append([]string{"--question"}, controlPlane...)...)
 	cmd.Dir = root
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(setting string) bool { return strings.HasPrefix(setting, "MAKE") })
 	return cmd.Run() == nil

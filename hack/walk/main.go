@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -48,7 +47,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	built, err := takeControlPlane(ctx, root, n.clone)
+	built, err := takeControlPlane(ctx, n.out, root, n.clone)
 	if err != nil {
 		return err
 	}
@@ -68,7 +67,7 @@ func typeAll(ctx context.Context, n *newcomer, p *page, all bool) error {
 				return err
 			}
 		case command == pages.TestCommand && !all:
-			fmt.Printf("--- %s: not typed here\n", command)
+			say(n.out, "%s: not typed here", command)
 		default:
 			if _, _, err := n.run(ctx, step.Script); err != nil {
 				return err
@@ -85,6 +84,7 @@ func typeDemos(ctx context.Context, n *newcomer, p *page, step pages.Step) error
 	if err != nil {
 		return err
 	}
+	say(n.out, "README.md allows %s on two cores, and less than %s from then on", p.first, p.later)
 	if err := p.checkFirst(first); err != nil {
 		return err
 	}

@@ -32,6 +32,12 @@ var kept = regexp.MustCompile(`^(HOME|TMPDIR|LANG|LC_ALL|XDG_\w+|GO[A-Z]+|SSL_CE
 type newcomer struct {
 	clone string
 	env   []string
+	out   io.Writer
+}
+
+// say writes a line of the walk's own.
+func say(w io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, "--- "+format+"\n", args...)
 }
 
 // arrive links the tools into a directory in dir, and clones the repository there.
@@ -40,15 +46,15 @@ func arrive(ctx context.Context, root, dir string) (*newcomer, error) {
 	if err := linkTools(ctx, bin); err != nil {
 		return nil, err
 	}
-	n := &newcomer{clone: filepath.Join(dir, "nodekeeper"), env: environment(os.Environ(), bin)}
+	n := &newcomer{clone: filepath.Join(dir, "nodekeeper"), env: environment(os.Environ(), bin), out: os.Stdout}
 	uncommitted, err := exec.CommandContext(ctx, "git", "status", "--porcelain").Output()
 	if err != nil {
 		return nil, fmt.Errorf("looking for changes: %w", err)
 	}
 	if len(uncommitted) > 0 {
-		fmt.Printf("--- there are changes that are not committed: the clone does not have them\n")
+		say(n.out, "there are changes that are not committed: the clone does not have them")
 	}
-	cmd := exec.CommandContext(ctx, "git", "clone", "--quiet", root, n.clone) //nolint:gosec // two directories
+	cmd := exec.CommandContext(ctx, "git", "clone", "--quiet", root, n.clone)
 	cmd.Env, cmd.Stderr = n.env, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("cloning the repository: %w", err)
@@ -103,12 +109,12 @@ type effort struct {
 // run types a script in the clone. It shows what the script prints, and returns what of that goes to
 // the standard output.
 func (n *newcomer) run(ctx context.Context, script string) (printed string, took effort, err error) {
-	fmt.Printf("--- %s\n", script)
+	say(n.out, "%s", script)
 	var output bytes.Buffer
 	bash := filepath.Join(strings.TrimPrefix(n.env[0], "PATH="), "bash")
-	cmd := exec.CommandContext(ctx, bash, "-c", script) //nolint:gosec // it is what the page says
+	cmd := exec.CommandContext(ctx, bash, "-c", script)
 	cmd.Dir, cmd.Env = n.clone, n.env
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(&output, os.Stdout), os.Stderr
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&output, n.out), os.Stderr
 	// In a group of its own, so that all of it ends when the walk is interrupted.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
@@ -118,6 +124,6 @@ func (n *newcomer) run(ctx context.Context, script string) (printed string, took
 		return "", effort{}, fmt.Errorf("typing %q: %w", script, err)
 	}
 	took = effort{elapsed: time.Since(begin), busy: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
-	fmt.Printf("--- %s: %s, of processors %s\n", script, took.elapsed.Round(time.Second), took.busy.Round(time.Second))
+	say(n.out, "%s: %s, of processors %s", script, took.elapsed.Round(time.Second), took.busy.Round(time.Second))
 	return output.String(), took, nil
 }

@@ -73,7 +73,6 @@ func (p *page) checkEnd(printed string) error {
 // checkFirst returns an error if the first demo took longer than the page says. Most of it is
 // compiling, and so the time is that of a machine with two cores that does nothing else.
 func (p *page) checkFirst(took effort) error {
-	fmt.Printf("--- README.md allows %s on two cores\n", p.first)
 	if took.busy > cores*p.first {
 		return fmt.Errorf("%q took %s of processors the first time, but README.md allows %s of each of %d", demoCommand, took.busy.Round(time.Second), p.first, cores)
 	}
@@ -82,7 +81,6 @@ func (p *page) checkFirst(took effort) error {
 
 // checkLater returns an error if a later demo took longer than the page says.
 func (p *page) checkLater(took effort) error {
-	fmt.Printf("--- README.md says that this takes less than %s\n", p.later)
 	if took.elapsed > p.later {
 		return fmt.Errorf("%q took %s once everything was built, but README.md says less than %s", demoCommand, took.elapsed.Round(time.Second), p.later)
 	}

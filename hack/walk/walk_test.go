@@ -82,7 +82,7 @@ func TestPageSaysHowLongTheDemoTakes(t *testing.T) {
 func TestNewcomerHasGoAndLittleElse(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "bin")
 	require.NoError(t, linkTools(t.Context(), bin))
-	n := &newcomer{clone: t.TempDir(), env: environment([]string{
+	n := &newcomer{out: t.Output(), clone: t.TempDir(), env: environment([]string{
 		"HOME=/home/one", "GOPROXY=direct", "https_proxy=http://proxy", "PATH=/usr/bin", "GOWORK=off", "KUBEBUILDER_ASSETS=/assets", "CC=/usr/bin/gcc", "MAKEFLAGS=n",
 	}, bin)}
 	assert.Equal(t, []string{"PATH=" + bin, "HOME=/home/one", "GOPROXY=direct", "https_proxy=http://proxy"}, n.env)
@@ -105,7 +105,7 @@ func TestControlPlaneIsFreshInTheClone(t *testing.T) {
 	}
 	before := filepath.Join(clone, "go.mod")
 	require.NoError(t, os.WriteFile(before, nil, 0o600))
-	built, err := takeControlPlane(t.Context(), t.TempDir(), clone)
+	built, err := takeControlPlane(t.Context(), t.Output(), t.TempDir(), clone)
 	require.NoError(t, err)
 	assert.False(t, built)
 	for _, file := range controlPlane {
@@ -117,7 +117,7 @@ func TestControlPlaneIsFreshInTheClone(t *testing.T) {
 	}
 
 	t.Setenv(assetsEnv, "")
-	built, err = takeControlPlane(t.Context(), t.TempDir(), t.TempDir())
+	built, err = takeControlPlane(t.Context(), t.Output(), t.TempDir(), t.TempDir())
 	require.NoError(t, err)
 	assert.True(t, built, "none is there")
 }
@@ -134,12 +134,12 @@ func TestControlPlaneIsTakenIfMakeFindsItFresh(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(root, file), nil, 0o600))
 	}
-	builds, err := takeControlPlane(t.Context(), root, t.TempDir())
+	builds, err := takeControlPlane(t.Context(), t.Output(), root, t.TempDir())
 	require.NoError(t, err)
 	assert.False(t, builds)
 
 	require.NoError(t, os.Chtimes(version, time.Time{}, time.Now().Add(time.Hour)))
-	builds, err = takeControlPlane(t.Context(), root, t.TempDir())
+	builds, err = takeControlPlane(t.Context(), t.Output(), root, t.TempDir())
 	require.NoError(t, err)
 	assert.True(t, builds, "the version is newer")
 }

@@ -136,7 +136,7 @@ func typeCommands(t *testing.T, script, kubeconfig string) {
 	require.NoError(t, os.Symlink(filepath.Dir(watcher), filepath.Join(dir, "bin")))
 
 	var output bytes.Buffer
-	shell := exec.Command("bash", "-c", script+"read -r; kill $(jobs -p); wait") //nolint:noctx // it ends with its input
+	shell := exec.Command("bash", "-c", script+"read -r; kill $(jobs -p); wait")
 	shell.Dir, shell.Env = dir, append(os.Environ(), "HOME="+home)
 	shell.Stdout, shell.Stderr = &output, &output
 	shell.WaitDelay = stopTimeout
