@@ -307,7 +307,7 @@ $(SITE_PACKAGES): hack/site/package-lock.json
 	@touch $@
 
 .PHONY: site
-site: $(SITE_PACKAGES) ## make the documentation site from README.md and docs into bin/site (needs Node.js 20 or newer); SERVE=1: and serve it on this machine
+site: $(SITE_PACKAGES) ## make the documentation site from the Markdown at the root and in docs into bin/site (needs Node.js 20 or newer); SERVE=1: and serve it on this machine
 	$(VITEPRESS) build hack/site
 	$(if $(filter 1,$(SERVE)),$(VITEPRESS) preview hack/site --host 127.0.0.1)
 

@@ -32,13 +32,13 @@ test('links lead to pages and to the repository', async () => {
     const [, href] = (await render('docs/how-to/install.md', `[x](${link})`)).match(/href="([^"]*)"/)
     assert.equal(href.replace(/^\.\//, ''), want, link)
   }
-  await assert.rejects(render('docs/how-to/install.md', '[x](gone.md)'), /install.md links to gone.md, which is not there/)
+  await assert.rejects(render('docs/how-to/install.md', '[x](gone.md)'), /install.md, in the block that begins at line 1: a link to gone.md, which is not there/)
 })
 
 test('HTML is an error, and a comment is none', async () => {
-  await assert.rejects(render('README.md', '<details>\n'), /README.md has HTML: <details>/)
-  await assert.rejects(render('README.md', 'a <br> b\n'), /has HTML/)
-  await assert.rejects(render('README.md', '<!-- a --><b>\n'), /has HTML/)
+  await assert.rejects(render('README.md', '<details>\n'), /README.md, in the block that begins at line 1: HTML, .*: <details>/)
+  await assert.rejects(render('README.md', 'a <br> b\n'), /: HTML, /)
+  await assert.rejects(render('README.md', '<!-- a --><b>\n'), /: HTML, /)
   await render('README.md', '<!-- begin -->\n')
 })
 
@@ -48,5 +48,5 @@ test('the navigation comes from the index', () => {
   assert.deepEqual(groups[0].items.map(({ text }) => text), ['Troubleshooting', 'Questions'])
   const commands = groups[3].items.find(({ link }) => link === '/docs/cli/index.html')
   assert.ok(commands.items.some(({ text, link }) => text === 'kubectl nodekeeper explain' && link === '/docs/cli/explain.html'))
-  assert.throws(() => navigation([...pages, 'docs/how-to/unlisted.md']), /docs\/README.md does not link to docs\/how-to\/unlisted.md/)
+  assert.throws(() => navigation([...pages, 'docs/how-to/unlisted.md']), /no navigation leads to docs\/how-to\/unlisted.md/)
 })

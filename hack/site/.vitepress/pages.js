@@ -29,7 +29,7 @@ export function navigation(pages) {
   ]
   const others = pages.filter((page) => !listed.has(page))
   const missing = others.filter((page) => page.includes('/'))
-  if (missing.length > 0) throw new Error(`${index} does not link to ${missing.join(', ')}`)
+  if (missing.length > 0) throw new Error(`no navigation leads to ${missing.join(', ')}: link it from a section of ${index}, or from the README of its folder`)
   return [...groups, { text: 'Project', collapsed: true, items: others.map((page) => ({ text: titleOf(page), link: siteLink(page) })) }]
 }
 
