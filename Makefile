@@ -147,7 +147,7 @@ dashboard-picture: build controlplane ## draw the dashboard over a run of the pr
 	bin/monitoring/picture $(if $(filter 1,$(DRAW)),-draw)
 
 .PHONY: browser-test
-browser-test: build controlplane site ## test the live page and the documentation site in Chromium, which is $CHROMIUM, or in $PATH, or installed if this runs as root; UPDATE=1 takes the pictures of docs
+browser-test: build controlplane bin/site/index.html ## test the live page and the documentation site in Chromium, which is $CHROMIUM, or in $PATH, or installed if this runs as root; UPDATE=1 takes the pictures of docs
 	chromium=$$(hack/chromium) && CHROMIUM=$$chromium go -C test/browser test -count=1 -v -timeout=$(TIMEOUT) . $(if $(filter 1,$(UPDATE)),-args -update)
 
 .PHONY: race
@@ -310,6 +310,10 @@ $(SITE_PACKAGES): hack/site/package-lock.json
 site: $(SITE_PACKAGES) ## make the documentation site from the Markdown at the root and in docs into bin/site (needs Node.js 20 or newer); SERVE=1: and serve it on this machine
 	$(VITEPRESS) build hack/site
 	$(if $(filter 1,$(SERVE)),$(VITEPRESS) preview hack/site --host 127.0.0.1)
+
+# The site that was made last.
+bin/site/index.html:
+	@$(MAKE) site
 
 .PHONY: site-check
 site-check: site ## make the site, and check its links, anchors and pictures

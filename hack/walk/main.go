@@ -3,8 +3,8 @@
 // tools of a POSIX system. It fails if a command fails, takes longer than the page says, or prints
 // something else than the page shows.
 //
-// page.go reads the page. newcomer.go has the clone and the environment of the commands. handover.go
-// copies what takes long to build between this repository and the clone.
+// page.go reads the page. newcomer.go has the clone and the environment of the commands.
+// handover.go copies what takes long to build between this repository and the clone.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 	"nodekeeper.dev/test/pages"
 )
 
-// laterAttempts is how often the demo may take longer than the page says of it later: other programs
-// may be busy on this machine meanwhile.
+// laterAttempts is how often the demo may take longer than the page says of it later: other
+// programs may be busy on this machine meanwhile.
 const laterAttempts = 3
 
 func main() { story.Main("walk", run) }
@@ -77,8 +77,8 @@ func typeAll(ctx context.Context, n *newcomer, p *page, all bool) error {
 	return nil
 }
 
-// typeDemos types the command that shows nodekeeper at work more than once, because the page says how
-// long it takes the first time, and how long after that.
+// typeDemos types the command that shows nodekeeper at work more than once, because the page says
+// how long it takes the first time, and how long after that.
 func typeDemos(ctx context.Context, n *newcomer, p *page, step pages.Step) error {
 	first, err := typeDemo(ctx, n, p, step)
 	if err != nil {

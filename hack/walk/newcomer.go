@@ -23,12 +23,12 @@ var tools = strings.Fields(`make git bash sh
 	awk basename cat chmod cmp cp cut date diff dirname env expr find grep head id ln ls mkdir mktemp mv od
 	printf pwd rm rmdir sed sleep sort tail tee test touch tr true uname uniq wc xargs`)
 
-// kept are the settings of the user that a newcomer has, too: home, language, and those of Go and of
-// the network. Others could stand in for a program that is not in $PATH.
+// kept are the settings of the user that a newcomer has, too: home, language, and those of Go and
+// of the network. Others could stand in for a program that is not in $PATH.
 var kept = regexp.MustCompile(`^(HOME|TMPDIR|LANG|LC_ALL|XDG_\w+|GO[A-Z]+|SSL_CERT_\w+|\w+_(proxy|PROXY))$`)
 
-// newcomer is a user who has just cloned this repository. What was downloaded and built for Go
-// before is in the caches of Go.
+// newcomer is a user who has just cloned this repository, on a machine whose Go caches keep what
+// was downloaded and built before.
 type newcomer struct {
 	clone string
 	env   []string
@@ -106,8 +106,8 @@ type effort struct {
 	busy time.Duration
 }
 
-// run types a script in the clone. It shows what the script prints, and returns what of that goes to
-// the standard output.
+// run types a script in the clone. It shows what the script prints, and returns what of that goes
+// to the standard output.
 func (n *newcomer) run(ctx context.Context, script string) (printed string, took effort, err error) {
 	say(n.out, "%s", script)
 	var output bytes.Buffer

@@ -108,7 +108,7 @@ func readREADME(t *testing.T) *readme {
 func (r *readme) withFree(t *testing.T, script string, flag programs.Flag) (replaced, address string) {
 	t.Helper()
 	said := regexp.MustCompile(` --` + flag.Name + ` (\S+)`)
-	wanted := strings.Trim(flag.Default, `"`)
+	wanted := flag.DefaultValue()
 	if found := said.FindStringSubmatch(script); found != nil {
 		wanted = found[1]
 	}

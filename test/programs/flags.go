@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"strings"
 )
 
 // Flag is what --help of a program says of one of its flags.
@@ -18,6 +19,9 @@ type Flag struct {
 	// none.
 	Default string
 }
+
+// DefaultValue returns the default without quotes, as the command line takes it.
+func (f Flag) DefaultValue() string { return strings.Trim(f.Default, `"`) }
 
 var (
 	// anyFlag matches the first line of each flag in the output of --help.

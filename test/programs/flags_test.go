@@ -64,7 +64,7 @@ func TestReferenceHasTheFlags(t *testing.T) {
 		for _, f := range s.flags {
 			delete(unused, f.Name)
 			if isLong(f) {
-				lists.WriteString("\n### `--" + f.Name + "`\n\n- `" + strings.ReplaceAll(strings.Trim(f.Default, `"`), ",", "`\n- `") + "`\n")
+				lists.WriteString("\n### `--" + f.Name + "`\n\n- `" + strings.ReplaceAll(f.DefaultValue(), ",", "`\n- `") + "`\n")
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func defaultCell(f programs.Flag) string {
 	case f.Default == "none" || strings.Contains(f.Default, " "): // words, and no value
 		return markCode(f.Default)
 	}
-	return "`" + strings.Trim(f.Default, `"`) + "`"
+	return "`" + f.DefaultValue() + "`"
 }
 
 // word matches what is in quotes, or a word with the colon or the full stop behind it.

@@ -4,7 +4,7 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitepress'
 import { anchor, siteLinks } from './links.js'
-import { findPages, forward, navigation, root } from './pages.js'
+import { findPages, forward, navigation, root, sourceLink } from './pages.js'
 
 const out = path.join(root, 'bin', 'site')
 const { REPOSITORY: repository } = process.env
@@ -26,8 +26,7 @@ export default defineConfig({
   description: 'Keeps the labels of Kubernetes Nodes when their Node objects are deleted',
   srcDir: root,
   srcExclude: ['!(docs)/**/*.md'],
-  // The page of a folder is its README, as in the repository.
-  rewrites: (page) => page.replace(/README\.md$/, 'index.md'),
+  rewrites: sourceLink,
   outDir: out,
   cacheDir: path.join(root, 'bin', 'site-cache'),
   // A link to a page that is not there fails the build. make site-check also looks at anchors.

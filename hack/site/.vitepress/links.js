@@ -1,6 +1,6 @@
 import fs from 'node:fs'
 import path from 'node:path'
-import { root } from './pages.js'
+import { root, sourceLink } from './pages.js'
 
 // anchor returns the anchor of a heading as GitHub makes it, so that a link works in both places.
 export function anchor(heading) {
@@ -32,7 +32,7 @@ function rewritten(link, page, at, pages, repository) {
   const [target, fragment = ''] = link.split(/(?=#)/)
   const file = path.join(path.dirname(page), target).replace(/\/$/, '')
   const to = [file, path.join(file, 'README.md')].find((name) => pages.includes(name))
-  if (to) return path.relative(path.dirname(page), to).replace(/README\.md$/, 'index.md') + fragment
+  if (to) return sourceLink(path.relative(path.dirname(page), to)) + fragment
   const found = fs.statSync(path.join(root, file), { throwIfNoEntry: false })
   if (!found) throw new Error(`${at}: a link to ${link}, which is not there`)
   return `${repository}/${found.isDirectory() ? 'tree' : 'blob'}/main/${file}${fragment}`

@@ -61,9 +61,14 @@ function linksOf(page, text) {
     { text: text.replaceAll('`', ''), page: target === '' ? page : path.join(path.dirname(page), target), fragment }))
 }
 
+// sourceLink returns what VitePress calls a page: the page of a folder is its README, as in the repository.
+export function sourceLink(page) {
+  return page.replace(/README\.md$/, 'index.md')
+}
+
 // siteLink returns where a page is on the site, from its root.
 function siteLink(page) {
-  return '/' + page.replace(/README\.md$/, 'index.md').replace(/\.md$/, '.html')
+  return '/' + sourceLink(page).replace(/\.md$/, '.html')
 }
 
 // forward makes the path that a page has in the repository lead to the page. Alerts name it, for example.
