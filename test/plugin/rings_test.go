@@ -326,8 +326,8 @@ func TestRings(t *testing.T) {
 	sharder, err := programs.Start("sharder", "sharder-0", e.kubeconfig, "--admission=none", "--leader-elect=false")
 	require.NoError(t, err)
 	e.programs = append(e.programs, sharder)
+	c.lease("web-0") // before the ring, so that the first table has it
 	c.ring()
-	c.lease("web-0")
 	for _, name := range []string{"s1", "s2", "s3"} {
 		require.NoError(t, e.client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}))
 	}
