@@ -300,7 +300,7 @@ reference: build controlplane ## write what the pages of reference have from the
 docs-check: ## check that docs/cli is fresh
 	$(call hack,clidocs) -check
 
-VITEPRESS = REPOSITORY=$(REPOSITORY) hack/site/node_modules/.bin/vitepress
+VITEPRESS = HOMEPAGE=$(HOMEPAGE) REPOSITORY=$(REPOSITORY) hack/site/node_modules/.bin/vitepress
 SITE_PACKAGES := hack/site/node_modules/.package-lock.json
 $(SITE_PACKAGES): hack/site/package-lock.json
 	npm --prefix hack/site ci --no-audit --no-fund --ignore-scripts
@@ -318,7 +318,7 @@ bin/site/index.html:
 .PHONY: site-check
 site-check: site ## make the site, and check its links, anchors and pictures
 	node --test hack/site/site.test.js
-	$(call hack,sitecheck) -site bin/site
+	$(call hack,sitecheck) -site bin/site -homepage $(HOMEPAGE)
 
 API := api/sharding/v1alpha1
 CRDS := deploy/sharder/crd

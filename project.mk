@@ -2,7 +2,7 @@
 # exist there. Tests of test/repository check that the addresses appear nowhere else, and that everything that names the module agrees. Label
 # keys and API groups also contain nodekeeper.dev: clusters store them, so they never change.
 
-# The site, at the root of its host: the documentation of the alerts is at $(HOMEPAGE)/docs.
+# The site: the documentation of the alerts is at $(HOMEPAGE)/docs.
 HOMEPAGE := https://nodekeeper.dev
 # Where the sources, and so the files of a release, are.
 REPOSITORY := https://github.com/nodekeeper/nodekeeper

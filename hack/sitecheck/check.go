@@ -14,6 +14,7 @@ import (
 
 // builtSite is a site that was made.
 type builtSite struct {
+	base  string                // where it is on its host, without the slash at its end
 	files map[string]bool       // by path
 	pages map[string]*builtPage // those files that are HTML
 }
@@ -38,9 +39,10 @@ func runbooks(rules string) []string {
 }
 
 // checkSite returns what is wrong with the HTML in a folder and with links to it from elsewhere,
-// and how many links within the site there are. It fails only if the folder cannot be read.
-func checkSite(dir fs.FS, elsewhere []string) (links int, problems []error, err error) {
-	s, err := readSite(dir)
+// and how many links within the site there are. base is the path at which a host serves the folder.
+// It fails only if the folder cannot be read.
+func checkSite(dir fs.FS, base string, elsewhere []string) (links int, problems []error, err error) {
+	s, err := readSite(dir, strings.TrimSuffix(base, "/"))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -77,8 +79,8 @@ func checkSite(dir fs.FS, elsewhere []string) (links int, problems []error, err 
 	return links, problems, nil
 }
 
-func readSite(dir fs.FS) (*builtSite, error) {
-	s := &builtSite{files: map[string]bool{}, pages: map[string]*builtPage{}}
+func readSite(dir fs.FS, base string) (*builtSite, error) {
+	s := &builtSite{base: base, files: map[string]bool{}, pages: map[string]*builtPage{}}
 	err := fs.WalkDir(dir, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -102,7 +104,7 @@ func (s *builtSite) checkLoads(name string) (problems []error) {
 		case strings.HasPrefix(load, "data:"): // it is in the page
 		case isExternal(load):
 			problems = append(problems, fmt.Errorf("%s: loads %s from elsewhere", name, load))
-		case !s.files[target(name, load)]:
+		case !s.files[s.target(name, load)]:
 			problems = append(problems, fmt.Errorf("%s: loads %s, which is not there", name, load))
 		}
 	}
@@ -112,7 +114,7 @@ func (s *builtSite) checkLoads(name string) (problems []error) {
 // follow returns the file that a link of a page leads to.
 func (s *builtSite) follow(name, link string) (string, error) {
 	to, anchor, hasAnchor := strings.Cut(link, "#")
-	file := target(name, to)
+	file := s.target(name, to)
 	switch {
 	case !s.files[file]:
 		return "", fmt.Errorf("%s: links to %s, which is not there", name, link)
@@ -131,7 +133,7 @@ func (s *builtSite) checkForward(link string) error {
 	if forward == nil || len(forward.links) == 0 {
 		return fmt.Errorf("%s is linked to, and not there", link)
 	}
-	to := s.pages[target(name, forward.links[0])]
+	to := s.pages[s.target(name, forward.links[0])]
 	if to == nil || (hasAnchor && !to.ids[anchor]) {
 		return fmt.Errorf("%s is linked to, and has no such anchor", link)
 	}
@@ -143,8 +145,9 @@ func isExternal(link string) bool {
 	return strings.Contains(link, "://") || strings.HasPrefix(link, "//") || strings.HasPrefix(link, "mailto:")
 }
 
-// target returns the file that a link of a page leads to, from the root of the site.
-func target(from, link string) string {
+// target returns the file that a link of a page leads to, from the root of the site. No file has
+// the name that it returns for a link that leads out of the site.
+func (s *builtSite) target(from, link string) string {
 	switch {
 	case link == "":
 		return from
@@ -152,7 +155,11 @@ func target(from, link string) string {
 		link += "index.html"
 	}
 	if path.IsAbs(link) {
-		return strings.TrimPrefix(path.Clean(link), "/")
+		within, isWithin := strings.CutPrefix(path.Clean(link), s.base+"/")
+		if !isWithin {
+			return link
+		}
+		return within
 	}
 	return path.Join(path.Dir(from), link)
 }

@@ -18,7 +18,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"p.svg":        {Data: []byte(`<svg/>`)},
 		"unlinked.js":  {Data: []byte(`1`)},
 	}
-	links, problems, err := checkSite(whole, nil)
+	links, problems, err := checkSite(whole, "", nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	assert.Equal(t, 5, links)
@@ -38,7 +38,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	} {
 		site := maps.Clone(whole)
 		site["index.html"] = &fstest.MapFile{Data: append([]byte(html), whole["index.html"].Data...)}
-		_, problems, err := checkSite(site, nil)
+		_, problems, err := checkSite(site, "", nil)
 		require.NoError(t, err)
 		require.Len(t, problems, 1, html)
 		require.ErrorContains(t, problems[0], want)
@@ -46,13 +46,26 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 
 	site := maps.Clone(whole)
 	site["alone.html"] = &fstest.MapFile{}
-	_, problems, err = checkSite(site, nil)
+	_, problems, err = checkSite(site, "", nil)
 	require.NoError(t, err)
 	require.Len(t, problems, 1)
 	require.ErrorContains(t, problems[0], "no page links to alone.html")
 
-	_, _, err = checkSite(fstest.MapFS{}, nil)
+	_, _, err = checkSite(fstest.MapFS{}, "", nil)
 	require.Error(t, err, "nothing was checked")
+}
+
+// TestSiteBelowAPath: a link from the root of the host leads out of a site that is below a path.
+func TestSiteBelowAPath(t *testing.T) {
+	const link = `<a href="/project/b.html">b</a>`
+	for html, want := range map[string]int{link: 0, link + `<a href="/b.html">b</a>`: 1, link + `<a href="/projects/b.html">b</a>`: 1} {
+		site := fstest.MapFS{"index.html": {Data: []byte(html)}, "b.html": {}}
+		for _, base := range []string{"/project", "/project/"} {
+			_, problems, err := checkSite(site, base, nil)
+			require.NoError(t, err)
+			assert.Len(t, problems, want, html)
+		}
+	}
 }
 
 func TestRunbooksLeadToPages(t *testing.T) {
@@ -64,7 +77,7 @@ func TestRunbooksLeadToPages(t *testing.T) {
 		"docs/a.md/index.html":     {Data: []byte(`<a href="/docs/a.html">a</a>`)},
 		"docs/empty.md/index.html": {},
 	}
-	_, problems, err := checkSite(site, append(links, "docs/a.md#two", "docs/a.md", "docs/empty.md#one"))
+	_, problems, err := checkSite(site, "", append(links, "docs/a.md#two", "docs/a.md", "docs/empty.md#one"))
 	require.NoError(t, err)
 	require.Len(t, problems, 3)
 	require.ErrorContains(t, problems[0], "docs/gone.md#one is linked to, and not there")

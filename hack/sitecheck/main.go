@@ -8,21 +8,27 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 )
 
 func main() {
 	dir := flag.String("site", filepath.Join("bin", "site"), "where the site is")
+	homepage := flag.String("homepage", "", "the URL of the site; without it, the site is at the root of its host")
 	alerts := flag.String("alerts", filepath.Join("deploy", "monitoring", "rules.yaml"), "the rules whose runbooks are pages of the site")
 	flag.Parse()
-	if err := run(os.Stdout, *dir, *alerts); err != nil {
+	if err := run(os.Stdout, *dir, *homepage, *alerts); err != nil {
 		fmt.Fprintln(os.Stderr, "sitecheck:", err)
 		os.Exit(1)
 	}
 }
 
-func run(w io.Writer, dir, alerts string) error {
+func run(w io.Writer, dir, homepage, alerts string) error {
+	at, err := url.Parse(homepage)
+	if err != nil {
+		return err
+	}
 	rules, err := os.ReadFile(alerts)
 	if err != nil {
 		return err
@@ -31,7 +37,7 @@ func run(w io.Writer, dir, alerts string) error {
 	if len(links) == 0 {
 		return errors.New("no alert has a runbook_url")
 	}
-	checked, problems, err := checkSite(os.DirFS(dir), links)
+	checked, problems, err := checkSite(os.DirFS(dir), at.Path, links)
 	if err != nil {
 		return fmt.Errorf("checking the site: %w", err)
 	}

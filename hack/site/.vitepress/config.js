@@ -7,8 +7,10 @@ import { anchor, siteLinks } from './links.js'
 import { findPages, forward, navigation, root, sourceLink } from './pages.js'
 
 const out = path.join(root, 'bin', 'site')
-const { REPOSITORY: repository } = process.env
-if (!repository) throw new Error('REPOSITORY is not set: run make site')
+const { HOMEPAGE: homepage, REPOSITORY: repository } = process.env
+if (!homepage || !repository) throw new Error('HOMEPAGE or REPOSITORY is not set: run make site')
+// Where the site is on its host. It begins and ends with a slash.
+const base = path.posix.join(new URL(homepage).pathname, '/')
 
 const pages = findPages()
 
@@ -28,6 +30,7 @@ export default defineConfig({
   srcExclude: ['!(docs)/**/*.md'],
   rewrites: sourceLink,
   outDir: out,
+  base,
   cacheDir: path.join(root, 'bin', 'site-cache'),
   // A link to a page that is not there fails the build. make site-check also looks at anchors.
   ignoreDeadLinks: false,
@@ -46,5 +49,5 @@ export default defineConfig({
     plugins: [packagesOfThisFolder],
     build: { chunkSizeWarningLimit: 2000 }, // kB; the index of the search is one file
   },
-  buildEnd: () => forward(pages, out),
+  buildEnd: () => forward(pages, base, out),
 })

@@ -71,10 +71,11 @@ function siteLink(page) {
   return '/' + sourceLink(page).replace(/\.md$/, '.html')
 }
 
-// forward makes the path that a page has in the repository lead to the page. Alerts name it, for example.
-export function forward(pages, out) {
+// forward makes the path that a page has in the repository lead to the page. Alerts name it, for example. base is where the site is on its
+// host.
+export function forward(pages, base, out) {
   for (const page of pages) {
-    const to = siteLink(page)
+    const to = path.posix.join(base, siteLink(page))
     fs.mkdirSync(path.join(out, page), { recursive: true })
     fs.writeFileSync(path.join(out, page, 'index.html'), `<!DOCTYPE html>
 <html lang="en">
