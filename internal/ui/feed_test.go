@@ -51,7 +51,7 @@ func newFed(t *testing.T) *fed {
 // entries returns the entries of a kind, by their keys.
 func (f *fed) entries(kind string) map[string]map[string]any {
 	f.t.Helper()
-	changes, _, _, _ := f.journal.After(0, 100_000)
+	changes, _, _, _ := f.journal.After(ui.Position{}, 100_000)
 	all := map[string]map[string]any{}
 	for _, ch := range changes {
 		if ch.Kind == kind {

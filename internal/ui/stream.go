@@ -41,7 +41,7 @@ func (s *streamWriter) write(event string, at Position, data any) error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(s.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("limiting the time of a write: %w", err)
 	}
-	if _, err := fmt.Fprintf(s.w, "event: %s\nid: %d\ndata: %s\n\n", event, at, encoded); err != nil {
+	if _, err := fmt.Fprintf(s.w, "event: %s\nid: %d\ndata: %s\n\n", event, at.at, encoded); err != nil {
 		return fmt.Errorf("writing event %s: %w", event, err)
 	}
 	if err := s.control.Flush(); err != nil {
@@ -76,7 +76,7 @@ func (s *Server) follow(ctx context.Context, out *streamWriter) error {
 	for {
 		changes, next, more, lost := s.config.Journal.After(at, chunk)
 		if lost {
-			at, isReady = 0, false
+			at, isReady = Position{}, false
 			if err := out.write(eventReset, at, nil); err != nil {
 				return err
 			}

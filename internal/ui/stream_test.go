@@ -130,6 +130,25 @@ func TestStreamIsASnapshotAndThenChanges(t *testing.T) {
 	assert.Equal(t, "reset", next(t, again).name, "who comes back starts from the beginning")
 }
 
+// TestStreamBeginsAfterMuchHasGone: more entries are gone than the journal remembers, and those that are
+// left are old and do not fit into one event.
+func TestStreamBeginsAfterMuchHasGone(t *testing.T) {
+	t.Parallel()
+	j := ui.NewJournal()
+	for i := range 1200 {
+		require.NoError(t, j.Set("node", strconv.Itoa(i), i))
+	}
+	for i := range 11_000 {
+		require.NoError(t, j.Set("transaction", strconv.Itoa(i), i))
+		j.Remove("transaction", strconv.Itoa(i))
+	}
+	address, cookie := serve(t, newServer(t, ui.Config{Journal: j}))
+	events := open(t.Context(), t, address, cookie)
+	for _, want := range []string{"reset", "changes", "changes", "changes", "ready"} {
+		require.Equal(t, want, next(t, events).name)
+	}
+}
+
 func TestStreamShowsThatItLives(t *testing.T) {
 	t.Parallel()
 	address, cookie := serve(t, newServer(t, ui.Config{Heartbeat: 10 * time.Millisecond}))
