@@ -10,7 +10,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
 
@@ -50,9 +49,9 @@ const (
 	maxHappenings = 200
 	// maxText bounds texts that repeat what somebody else has written.
 	maxText = 300
-	// problemLifetime is how long a watch that broke is shown to be broken. A watch that stays broken is
-	// tried, and fails, every half minute.
-	problemLifetime = 90 * time.Second
+	// settlePeriod is how long a watch that works again is still shown to be broken: until it has brought
+	// what was missed.
+	settlePeriod = 2 * time.Second
 )
 
 // nodeRow is a node in the list.
@@ -130,10 +129,11 @@ type Feed struct {
 	stale bool
 }
 
-// problem is why a watch broke the last time, and when.
+// problem is why a watch broke the last time.
 type problem struct {
 	err error
-	at  time.Time
+	// solved is since when it works again, zero if it does not.
+	solved time.Time
 }
 
 // known is what a feed keeps of a node besides its summary.
@@ -262,10 +262,6 @@ func (f *Feed) Lease(before, after *coordinationv1.Lease) {
 		f.leases[after.Name] = after
 	}
 	f.stale = true
-	// Who may list and not watch gets all of them before each watch that is refused.
-	if p, ok := f.problems[WatchedReplicas]; ok && !apierrors.IsForbidden(p.err) {
-		f.solvedLocked(WatchedReplicas)
-	}
 }
 
 // Ring notes the change of a ring of the sharder: nil stands for one that is not there.
@@ -277,21 +273,23 @@ func (f *Feed) Ring(before, after *v1alpha1.ClusterRing) {
 	f.put(kindRing, after.Name, ringview.Describe(after))
 }
 
-// Problem notes that a watch broke, and what it watches: one of the constants. While the watch of
-// the replicas is broken, their Leases say nothing of who is ready.
-func (f *Feed) Problem(what string, err error, now time.Time) {
+// Problem notes that a watch broke, and what it watches: one of the constants. While the watch of the
+// nodes is broken, it is unknown how nodekeeper is, and while that of the replicas is, who is ready.
+func (f *Feed) Problem(what string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.problems[what] = problem{err, now}
+	f.problems[what] = problem{err: err}
 	f.stale = true
 	f.put(kindProblem, what, problemRow{Text: shortened(err.Error())})
 }
 
-// solvedLocked notes that a watch works again.
-func (f *Feed) solvedLocked(what string) {
-	delete(f.problems, what)
-	f.stale = true
-	f.journal.Remove(kindProblem, what)
+// Solved notes that a watch works. It may have worked before.
+func (f *Feed) Solved(what string, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p, ok := f.problems[what]; ok && p.solved.IsZero() {
+		f.problems[what] = problem{p.err, now}
+	}
 }
 
 // Matching implements a part of [Source]: the names of the nodes whose labels match, or whose saved

@@ -138,7 +138,7 @@ func TestFeedBoundsWhatOthersWrite(t *testing.T) {
 	all := f.entries("happening")
 	assert.Len(t, all, 200)
 	assert.Contains(t, all, "999")
-	f.Problem("rings", errors.New(strings.Repeat("é", 5000)), time.Now())
+	f.Problem("rings", errors.New(strings.Repeat("é", 5000)))
 	assert.Less(t, len(f.entries("problem")["rings"]["text"].(string)), 400)
 	malformed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m", Labels: map[string]string{txn.TypeLabel: strings.Repeat("x", 5000)}}}
 	f.Transaction(nil, malformed, false)
@@ -254,26 +254,38 @@ func TestReplicasAreUnknownWhileTheirWatchIsBroken(t *testing.T) {
 	last := func() *inspect.Survey { return f.surveys[len(f.surveys)-1] }
 
 	denied := apierrors.NewForbidden(schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, "", errors.New("may not watch"))
-	f.Problem("replicas", fmt.Errorf("asking: %w", denied), now)
+	f.Problem("replicas", fmt.Errorf("asking: %w", denied))
 	f.Tick(now)
 	require.ErrorIs(t, last().ReplicasUnknown, denied)
 	assert.Empty(t, last().Replicas)
 	assert.Empty(t, f.entries("replica"))
 	f.Lease(l, leaseOf("processor", "p-1", now)) // by the right to list, before the next watch is refused
-	f.Tick(now.Add(time.Second))
+	f.Tick(now.Add(2 * time.Minute))
 	require.ErrorIs(t, last().ReplicasUnknown, denied)
-	f.Tick(now.Add(2 * time.Minute)) // somebody gave the right
+	f.Solved("replicas", now) // somebody gave the right
+	f.Tick(now.Add(time.Second))
+	require.Error(t, last().ReplicasUnknown, "what was missed may not be there yet")
+	f.Tick(now.Add(3 * time.Second))
 	require.NoError(t, last().ReplicasUnknown)
 	assert.Len(t, last().Replicas, 1)
 	assert.Len(t, f.entries("replica"), 1)
+}
 
-	f.Problem("replicas", errors.New("connection reset by peer"), now)
+// TestHealthIsUnknownWhileTheWatchOfTheNodesIsBroken: what was known last, perhaps long ago, is not
+// judged by.
+func TestHealthIsUnknownWhileTheWatchOfTheNodesIsBroken(t *testing.T) {
+	t.Parallel()
+	f, now := newFed(t), time.Now()
+	f.Synced(now)
+	unwell := func() []any { return f.entries("meta")["health"]["unwell"].([]any) }
+	require.Empty(t, unwell())
+	f.Problem("nodes", errors.New("connection refused"))
 	f.Tick(now)
-	require.Error(t, last().ReplicasUnknown)
-	f.Lease(l, leaseOf("processor", "p-1", now))
-	assert.Empty(t, f.entries("problem"), "another watch works")
-	f.Tick(now)
-	require.NoError(t, last().ReplicasUnknown)
+	assert.Equal(t, []any{"it is unknown how nodekeeper is: connection refused"}, unwell())
+	assert.Empty(t, f.entries("meta")["health"]["stuck"])
+	f.Solved("nodes", now)
+	f.Tick(now.Add(3 * time.Second))
+	assert.Empty(t, unwell())
 }
 
 func TestFlowCountsWhatComesAndGoes(t *testing.T) {
@@ -296,10 +308,15 @@ func TestFlowCountsWhatComesAndGoes(t *testing.T) {
 func TestProblemEndsWhenTheWatchWorks(t *testing.T) {
 	t.Parallel()
 	f, now := newFed(t), time.Now()
-	f.Problem("rings", errors.New("forbidden"), now)
-	f.Tick(now.Add(time.Minute))
+	f.Problem("rings", errors.New("forbidden"))
+	f.Tick(now.Add(time.Hour))
 	assert.Equal(t, "forbidden", f.entries("problem")["rings"]["text"])
-	f.Tick(now.Add(2 * time.Minute))
+	f.Solved("rings", now)
+	f.Problem("rings", errors.New("cut"))
+	f.Tick(now.Add(3 * time.Second))
+	assert.Equal(t, "cut", f.entries("problem")["rings"]["text"], "it broke again")
+	f.Solved("rings", now)
+	f.Tick(now.Add(3 * time.Second))
 	assert.Empty(t, f.entries("problem"))
 }
 

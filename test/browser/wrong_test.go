@@ -3,7 +3,6 @@ package browser_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -18,7 +17,7 @@ func TestPageSaysThatReplicasAreUnknown(t *testing.T) {
 	b.until(live)
 	rings := `document.querySelector('#rings').textContent`
 	b.until(`%s === 'No replica has a place on a ring.'`, rings)
-	board.feed.Problem("replicas", errors.New("you may not list leases"), time.Now())
+	board.feed.Problem("replicas", errors.New("you may not list leases"))
 	b.until(`%s === 'The replicas are not shown: you may not list leases'`, rings)
 }
 

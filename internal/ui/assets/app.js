@@ -567,7 +567,7 @@ function render() {
   if (dirty.has('transaction')) showQueue();
   if (dirty.has('happening')) showHappenings();
   if (dirty.has('replica') || dirty.has('ring') || dirty.has('problem')) showRings();
-  if (dirty.has('problem')) $('problems').replaceChildren(...(world.problem.has('nodes') ? [h('p', {}, world.problem.get('nodes').text)] : []));
+  if (dirty.has('problem')) $('problems').replaceChildren(...(world.problem.has('nodes') ? [h('p', {}, 'What is shown may be old or not all: ' + world.problem.get('nodes').text)] : []));
   if (dirty.has('meta')) { showMeta(); showList(); }
   dirty.clear();
 }
