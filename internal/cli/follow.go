@@ -87,10 +87,24 @@ func (do followed) configMap(c *cluster, ch change[*corev1.ConfigMap]) {
 		cm = ch.before
 	}
 	switch {
-	case cm.Namespace == c.TransactionNamespace && do.transaction != nil && txn.Ours(cm):
-		do.transaction(ch)
-	case cm.Namespace == c.MetadataNamespace && do.record != nil && record.Ours(cm):
-		do.record(ch)
+	case cm.Namespace == c.TransactionNamespace && do.transaction != nil:
+		handleOurs(ch, txn.Ours, do.transaction)
+	case cm.Namespace == c.MetadataNamespace && do.record != nil:
+		handleOurs(ch, record.Ours, do.record)
+	}
+}
+
+// handleOurs has the change of a ConfigMap handled if it is ours. People can make another one ours, and
+// one of ours another one: it is new then, or gone.
+func handleOurs(ch change[*corev1.ConfigMap], isOurs func(*corev1.ConfigMap) bool, do func(change[*corev1.ConfigMap])) {
+	if ch.before != nil && !isOurs(ch.before) {
+		ch.before = nil
+	}
+	if ch.after != nil && !isOurs(ch.after) {
+		ch.after = nil
+	}
+	if ch.before != nil || ch.after != nil {
+		do(ch)
 	}
 }
 
