@@ -166,6 +166,9 @@ func (f *Feed) put(kind, key string, value any) {
 func (f *Feed) Synced(now time.Time) {
 	f.mu.Lock()
 	f.cluster.Synced, f.stale = true, true
+	for name := range f.nodes {
+		f.rowLocked(name)
+	}
 	f.put(kindMeta, metaCluster, f.cluster)
 	f.mu.Unlock()
 	f.Tick(now)
@@ -311,13 +314,17 @@ func (f *Feed) Matching(selector apilabels.Selector) []string {
 	return names
 }
 
-// rowLocked notes the row of a node, if it is another one than before.
+// rowLocked notes the row of a node, if it is another one than before. Before all is known, a node whose
+// record is not read yet, or may not be read, would be said to have none.
 func (f *Feed) rowLocked(name string) {
 	f.stale = true
 	s, isThere := f.board.Summary(name)
 	if !isThere {
 		delete(f.nodes, name)
 		f.journal.Remove(kindNode, name)
+		return
+	}
+	if !f.cluster.Synced {
 		return
 	}
 	k := f.nodes[name]

@@ -86,8 +86,12 @@ func TestFeedFollowsANode(t *testing.T) {
 	f := newFed(t)
 	n := nodeOf("node-1", "a", "7", map[string]string{"rack": "r7"})
 	f.Node(nil, n, true)
-	assert.Equal(t, "never-seen", f.entries("node")["node-1"]["state"])
+	assert.Empty(t, f.entries("node"), "its record may be there, and not read yet")
 	f.Record(nil, recordOf(n), true)
+	f.Node(nil, nodeOf("node-2", "b", "7", nil), true)
+	f.Synced(time.Now())
+	assert.Equal(t, "never-seen", f.entries("node")["node-2"]["state"])
+	f.Node(nodeOf("node-2", "b", "7", nil), nil, false)
 	row := f.entries("node")["node-1"]
 	assert.Equal(t, "live", row["state"])
 	assert.InDelta(t, 1, row["labels"], 0)

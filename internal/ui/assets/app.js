@@ -57,10 +57,14 @@ function take(changes) {
   }
 }
 
+// isSynced reports whether all is known that was there at the start.
+const isSynced = () => !!(world.meta.get('cluster') || {}).synced;
+
 const dirty = new Set(kinds);
 let isOrderStale = true;
 function changed(kind, key) {
   dirty.add(kind);
+  if (kind === 'meta' && key === 'cluster') kinds.forEach((k) => dirty.add(k));
   if (kind === 'node' || kind === 'transaction') {
     if (kind === 'node' && key === opened) detailStale();
     isOrderStale = true;
@@ -231,10 +235,8 @@ function showList() {
   showRows();
   const all = world.node.size;
   setText($('shown'), list.length === all ? count(all, 'node') : `${list.length.toLocaleString('en')} of ${count(all, 'node')}`);
-  const cluster = world.meta.get('cluster');
-  const isSynced = cluster && cluster.synced;
   $('empty').hidden = list.length > 0;
-  setText($('empty'), !isSynced ? 'Reading the cluster …' : all ? 'No node matches.' : 'There are no nodes, and nothing is saved of any.');
+  setText($('empty'), !isSynced() ? 'Reading the cluster …' : all ? 'No node matches.' : 'There are no nodes, and nothing is saved of any.');
 }
 
 function showStates() {
@@ -368,7 +370,7 @@ function relink(item, name, malformed) {
 $('queue').dataset.fades = 'true';
 function showQueue() {
   const all = [...world.transaction].sort((a, b) => at(a[1].created) - at(b[1].created) || names.compare(a[1].node, b[1].node) || a[1].version - b[1].version);
-  setText($('queue-count'), all.length ? count(all.length, 'transaction') : 'nothing is pending');
+  setText($('queue-count'), all.length ? count(all.length, 'transaction') : isSynced() ? 'nothing is pending' : '');
   keyed($('queue'), all.slice(0, shownTransactions), ([key]) => key, ([key, t]) => h('li', { class: isReady ? 'new' : '' },
     h('span', { class: 'tag ' + (t.problem ? 'malformed' : t.type) }, t.problem ? 'malformed' : t.type), nodeLink(t.node, t.problem && key),
     h('span', { class: 'text' }, t.problem || `version ${t.version}, ${count(t.labels, 'label')}`), h('time', { datetime: t.created, title: t.created }, age(t.created))), (item, [key, t]) => relink(item, t.node, key));
@@ -437,7 +439,7 @@ function showRings() {
       name: m.name, share: m.sharePercent, state: m.state, isBad: m.state === 'dead' || m.state === 'orphaned', amount: count(m.slots, 'slot'),
     }))));
   }
-  const none = replicas || parts.length ? [] : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')];
+  const none = replicas || parts.length || !isSynced() ? [] : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')];
   $('rings').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, 'The replicas are not shown: ' + replicas.text)] : []), ...none, ...parts, ...(rings ? [h('p', { class: 'note' }, 'The rings of the sharder are not shown: ' + rings.text)] : []));
 }
 
