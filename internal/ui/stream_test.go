@@ -188,6 +188,23 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 	})
 }
 
+// TestStreamEndsWhenItsSessionGivesWay to newer ones.
+func TestStreamEndsWhenItsSessionGivesWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, ui.Config{})
+		cookie, began := enter(t, s), time.Now()
+		go func() {
+			time.Sleep(time.Hour)
+			for range 32 {
+				enter(t, s)
+			}
+		}()
+		ask(s, "/api/events", cookie)
+		assert.LessOrEqual(t, time.Since(began), time.Hour+time.Minute)
+	})
+}
+
 // status returns how the server answers who asks for a stream, which ends at once or with the test.
 func status(t *testing.T, address, cookie string, atOnce bool) int {
 	t.Helper()
