@@ -110,9 +110,13 @@ type Stuck struct {
 // Feed makes entries of a journal from what watches show. It is safe for concurrent use. It keeps the
 // labels of the objects that it is given, which must not change.
 type Feed struct {
+	// Clock returns the time of the cluster at a local time. Nil: the clocks agree. It must be set
+	// before the feed is used.
+	Clock func(time.Time) time.Time
+
 	journal *Journal
-	// judge says how nodekeeper is.
-	judge func(*inspect.Survey) Health
+	// judge says how nodekeeper is at a time of the cluster.
+	judge func(*inspect.Survey, time.Time) Health
 
 	mu         sync.Mutex
 	cluster    clusterRow
@@ -147,7 +151,7 @@ var seed = maphash.MakeSeed()
 
 // NewFeed returns a feed that fills the journal. Cluster is the name that the page shows, and judge says
 // how nodekeeper is.
-func NewFeed(journal *Journal, cluster string, judge func(*inspect.Survey) Health) *Feed {
+func NewFeed(journal *Journal, cluster string, judge func(*inspect.Survey, time.Time) Health) *Feed {
 	f := &Feed{
 		journal: journal, judge: judge, cluster: clusterRow{Name: cluster}, board: inspect.NewBoard(apilabels.Everything()),
 		nodes: map[string]known{}, pending: map[string]inspect.Pending{}, malformed: map[string]inspect.Malformed{},

@@ -41,7 +41,7 @@ type fed struct {
 func newFed(t *testing.T) *fed {
 	t.Helper()
 	f := &fed{t: t, journal: ui.NewJournal()}
-	f.Feed = ui.NewFeed(f.journal, "test", func(s *inspect.Survey) ui.Health {
+	f.Feed = ui.NewFeed(f.journal, "test", func(s *inspect.Survey, _ time.Time) ui.Health {
 		f.surveys = append(f.surveys, s)
 		return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{{Name: "a", Reason: strings.Repeat("x", 5000)}}}
 	})
@@ -246,6 +246,21 @@ func TestReplicasShareTheNodes(t *testing.T) {
 	assert.NotContains(t, f.entries("replica"), "processor/p-2")
 }
 
+// TestReplicasAreJudgedByTheClockOfTheCluster, and not by that of the machine where people look: a wrong
+// one calls all of them silent, or one alive that is not.
+func TestReplicasAreJudgedByTheClockOfTheCluster(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
+		f, inCluster := newFed(t), time.Now()
+		f.Clock = func(now time.Time) time.Time { return now.Add(-wrong) }
+		f.Lease(nil, leaseOf("processor", "p-1", inCluster.Add(-time.Second)))
+		f.Lease(nil, leaseOf("processor", "p-2", inCluster.Add(-20*time.Second)))
+		f.Synced(inCluster.Add(wrong))
+		assert.Equal(t, true, f.entries("replica")["processor/p-1"]["alive"], wrong)
+		assert.Equal(t, false, f.entries("replica")["processor/p-2"]["alive"], wrong)
+	}
+}
+
 // TestReplicasAreUnknownWhileTheirWatchIsBroken: nobody is called silent whom the page may not see.
 func TestReplicasAreUnknownWhileTheirWatchIsBroken(t *testing.T) {
 	t.Parallel()
@@ -327,7 +342,7 @@ func TestProblemEndsWhenTheWatchWorks(t *testing.T) {
 // BenchmarkTick is what a feed of 5,000 nodes does each second while anything changes.
 func BenchmarkTick(b *testing.B) {
 	now := time.Now()
-	f := ui.NewFeed(ui.NewJournal(), "test", func(*inspect.Survey) ui.Health { return ui.Health{} })
+	f := ui.NewFeed(ui.NewJournal(), "test", func(*inspect.Survey, time.Time) ui.Health { return ui.Health{} })
 	for i := range 5000 {
 		n := nodeOf(fmt.Sprintf("node-%d", i), "a", "7", map[string]string{"rack": "r7"})
 		f.Node(nil, n, true)

@@ -43,6 +43,8 @@ type Config struct {
 	// LinkUsed is called when the link was used and the next one is good; nil: it is not. It must not
 	// block.
 	LinkUsed func()
+	// Clock is as in [Feed].
+	Clock func(time.Time) time.Time
 	// Heartbeat is how often a stream shows that it lives, BatchPeriod for how long changes are
 	// collected before they are sent, and WriteTimeout how long a client may take to read what is
 	// sent. Zero: 15 seconds, 100 milliseconds and 30 seconds.

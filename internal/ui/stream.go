@@ -20,7 +20,7 @@ const (
 	eventChanges = "changes"
 	// eventReady says that everything has come, and that only changes follow.
 	eventReady = "ready"
-	// eventBeat shows that the stream lives, and has the time of the server.
+	// eventBeat shows that the stream lives, and has the time of the cluster.
 	eventBeat = "beat"
 )
 
@@ -139,4 +139,11 @@ func (s *Server) pause(ctx context.Context, out *streamWriter, at Position, isAd
 	}
 }
 
-func (s *Server) now() any { return map[string]any{"now": time.Now().UnixMilli()} }
+// now returns what time it is in the cluster, by which the page shows how old things are.
+func (s *Server) now() any {
+	now := time.Now()
+	if s.config.Clock != nil {
+		now = s.config.Clock(now)
+	}
+	return map[string]any{"now": now.UnixMilli()}
+}

@@ -162,6 +162,16 @@ func TestStreamShowsThatItLives(t *testing.T) {
 	}
 }
 
+// TestPageHasTheTimeOfTheCluster, as ages are those of what the cluster has.
+func TestPageHasTheTimeOfTheCluster(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1_000_000)
+	address, cookie := serve(t, newServer(t, ui.Config{Clock: func(time.Time) time.Time { return at }}))
+	events := open(t.Context(), t, address, cookie)
+	next(t, events)
+	assert.Equal(t, event{"ready", "0", `{"now":1000000}`}, next(t, events))
+}
+
 func TestStreamsAreLimited(t *testing.T) {
 	t.Parallel()
 	address, cookie := serve(t, newServer(t, ui.Config{MaxStreams: 2}))

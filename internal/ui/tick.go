@@ -103,13 +103,16 @@ func (f *Feed) Tick(now time.Time) {
 	} else {
 		leases = slices.Collect(maps.Values(f.leases))
 	}
+	if f.Clock != nil { // Leases and transactions have times of the cluster
+		now = f.Clock(now)
+	}
 	survey.Replicas = inspect.ReplicasOf(leases, now)
 	f.replicasLocked(survey, inspect.ServersOf(leases, now))
 	var health Health
 	if p, isBroken := f.problems[WatchedNodes]; isBroken {
 		health = Health{Unwell: []string{"it is unknown how nodekeeper is: " + shortened(p.err.Error())}, Stuck: []Stuck{}}
 	} else {
-		health = f.judge(survey)
+		health = f.judge(survey, now)
 	}
 	for i := range health.Stuck {
 		health.Stuck[i].Reason = shortened(health.Stuck[i].Reason)

@@ -66,7 +66,7 @@ func newServer(nodes int, config ui.Config) (*ui.Feed, *ui.Server) {
 
 // fill returns what feeds a journal, with nodes that there are not.
 func fill(journal *ui.Journal, nodes int) *ui.Feed {
-	feed := ui.NewFeed(journal, "many", func(*inspect.Survey) ui.Health { return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{}} })
+	feed := ui.NewFeed(journal, "many", func(*inspect.Survey, time.Time) ui.Health { return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{}} })
 	for i := range nodes {
 		n, r := node(i, "r1")
 		feed.Node(nil, n, true)

@@ -28,7 +28,7 @@ func TestPageSaysThatReplicasAreUnknown(t *testing.T) {
 // the queue not empty.
 func TestPageSaysNothingOfWhatIsNotReadYet(t *testing.T) {
 	journal := ui.NewJournal()
-	feed := ui.NewFeed(journal, "slow", func(*inspect.Survey) ui.Health { return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{}} })
+	feed := ui.NewFeed(journal, "slow", func(*inspect.Survey, time.Time) ui.Health { return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{}} })
 	n, r := node(0, "r1")
 	feed.Node(nil, n, true)
 	server := ui.New(ui.Config{Journal: journal, Source: source{feed}})
