@@ -172,6 +172,10 @@ func isLoopback(host string) bool {
 // isForeign reports whether a page of another origin sends the request. Another port of this machine is
 // another origin, though cookies go there and come from there.
 func isForeign(r *http.Request) bool {
+	// Browsers that do not send Sec-Fetch-Site say by Origin where a request comes from.
+	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
+		return true
+	}
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":
 		return false

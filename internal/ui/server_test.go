@@ -207,6 +207,11 @@ func TestOtherOriginsAreRefused(t *testing.T) {
 	} {
 		assert.Equal(t, want, ask(s, "/api/node?name=node-1", cookie, "Sec-Fetch-Site: "+site).Code, site)
 	}
+	for origin, want := range map[string]int{
+		"http://" + host: http.StatusOK, "http://127.0.0.1:1": http.StatusUnauthorized, "https://" + host: http.StatusUnauthorized, "null": http.StatusUnauthorized,
+	} {
+		assert.Equal(t, want, ask(s, "/api/node?name=node-1", cookie, "Origin: "+origin).Code, origin)
+	}
 }
 
 func TestEveryAnswerIsSecured(t *testing.T) {
