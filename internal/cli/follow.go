@@ -30,8 +30,8 @@ type followed struct {
 	node                func(change[*metav1.PartialObjectMetadata])
 	// synced is called once, when all that was there at the start was handled; nil: it is not.
 	synced func()
-	// failed is called besides when a watch breaks, from any goroutine; nil: it is not.
-	failed func(error)
+	// health is told besides which watches work; nil: it is not.
+	health *watchHealth
 }
 
 // follower watches, and has the changes handled one at a time: each informer calls from a goroutine of
@@ -51,7 +51,10 @@ func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
 			c.TransactionNamespace: {}, c.MetadataNamespace: {},
 		}}},
-		DefaultWatchErrorHandler: p.warnOnce(do.failed),
+		DefaultWatchErrorHandler: p.warnOnce(),
+	}
+	if do.health != nil {
+		watched.NewInformer = do.health.newInformer
 	}
 	informers, err := cache.New(c.config, watched)
 	if err != nil {
@@ -84,10 +87,24 @@ func (do followed) configMap(c *cluster, ch change[*corev1.ConfigMap]) {
 		cm = ch.before
 	}
 	switch {
-	case cm.Namespace == c.TransactionNamespace && do.transaction != nil && txn.Ours(cm):
-		do.transaction(ch)
-	case cm.Namespace == c.MetadataNamespace && do.record != nil && record.Ours(cm):
-		do.record(ch)
+	case cm.Namespace == c.TransactionNamespace && do.transaction != nil:
+		handleOurs(ch, txn.Ours, do.transaction)
+	case cm.Namespace == c.MetadataNamespace && do.record != nil:
+		handleOurs(ch, record.Ours, do.record)
+	}
+}
+
+// handleOurs has the change of a ConfigMap handled if it is ours. People can make another one ours, and
+// one of ours another one: it is new then, or gone.
+func handleOurs(ch change[*corev1.ConfigMap], isOurs func(*corev1.ConfigMap) bool, do func(change[*corev1.ConfigMap])) {
+	if ch.before != nil && !isOurs(ch.before) {
+		ch.before = nil
+	}
+	if ch.after != nil && !isOurs(ch.after) {
+		ch.after = nil
+	}
+	if ch.before != nil || ch.after != nil {
+		do(ch)
 	}
 }
 
@@ -134,15 +151,11 @@ func handle[O client.Object](ctx context.Context, f *follower, kind O, do func(c
 	return nil
 }
 
-// warnOnce returns what tells people of an error, and of the next one only when it is another. It calls
-// failed with each, unless that is nil.
-func (p *plugin) warnOnce(failed func(error)) toolscache.WatchErrorHandlerWithContext {
+// warnOnce returns what tells people of an error, and of the next one only when it is another.
+func (p *plugin) warnOnce() toolscache.WatchErrorHandlerWithContext {
 	var mu sync.Mutex // each informer calls from a goroutine of its own
 	last := ""
 	return func(_ context.Context, _ *toolscache.Reflector, err error) {
-		if failed != nil {
-			failed(withAdvice(err))
-		}
 		mu.Lock()
 		defer mu.Unlock()
 		if text := err.Error(); text != last {

@@ -11,9 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
 
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/ui"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 const (
@@ -65,11 +67,13 @@ func (p *plugin) ui(ctx context.Context, port uint16) error {
 		return fmt.Errorf("serving the page: %w", err)
 	}
 	journal := ui.NewJournal()
+	clock := clusterClock(c.config)
 	feed := ui.NewFeed(journal, p.clusterName(c), judge)
+	feed.Clock, c.Clock = clock, clock
 	host := listener.Addr().String()
 	var page *ui.Server
 	page = ui.New(ui.Config{
-		Journal: journal, Source: &uiSource{Feed: feed, plugin: p, cluster: c},
+		Journal: journal, Source: &uiSource{Feed: feed, plugin: p, cluster: c}, Clock: clock,
 		LinkUsed: func() { _, _ = fmt.Fprintf(p.Out, "The link was used. The next one: %s\n", page.Link(host)) },
 	})
 	_, _ = fmt.Fprintf(p.Out, "The page is at %s\n", page.Link(host))
@@ -103,13 +107,27 @@ func serve(ctx context.Context, listener net.Listener, page http.Handler) error 
 
 // judge says how nodekeeper is, as status does. It does not know which namespaces are missing, and
 // whether the API server asks webhooks: no watch shows these.
-func judge(survey *inspect.Survey) ui.Health {
-	s := newStatus(survey, time.Now(), stuckInPage)
+func judge(survey *inspect.Survey, now time.Time) ui.Health {
+	s := newStatus(survey, now, stuckInPage)
 	h := ui.Health{Unwell: s.Unwell, Stuck: []ui.Stuck{}, StuckTotal: len(s.Stuck)}
 	for _, one := range s.Stuck[:min(len(s.Stuck), shownStuck)] {
 		h.Stuck = append(h.Stuck, ui.Stuck(one))
 	}
 	return h
+}
+
+// clusterClock returns what time it is in the cluster at a local time, by the answers to requests that are
+// configured so. The clock of the machine where people look can be wrong by more than the seconds after
+// which a replica is silent.
+func clusterClock(config *rest.Config) func(time.Time) time.Time {
+	clock := &shardlease.ServerClock{}
+	config.Wrap(clock.Wrap)
+	return func(now time.Time) time.Time {
+		if at := clock.Now(now); !at.IsZero() {
+			return at
+		}
+		return now
+	}
 }
 
 // clusterName returns what people call the cluster: the context of the kubeconfig, or the address.

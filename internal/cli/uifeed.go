@@ -34,7 +34,10 @@ func (p *plugin) feed(ctx context.Context, c *cluster, feed *ui.Feed) error {
 			node:        func(ch change[*metav1.PartialObjectMetadata]) { feed.Node(ch.before, ch.after, ch.isInitial) },
 			record:      func(ch change[*corev1.ConfigMap]) { feed.Record(ch.before, ch.after, ch.isInitial) },
 			transaction: func(ch change[*corev1.ConfigMap]) { feed.Transaction(ch.before, ch.after, ch.isInitial) },
-			failed:      func(err error) { feed.Problem(ui.WatchedNodes, err, time.Now()) },
+			health: &watchHealth{
+				failed: func(err error) { feed.Problem(ui.WatchedNodes, withAdvice(err)) },
+				works:  func() { feed.Solved(ui.WatchedNodes, time.Now()) },
+			},
 			synced: func() {
 				select {
 				case <-replicasKnown:
@@ -56,7 +59,10 @@ func feedReplicas(ctx context.Context, c *cluster, feed *ui.Feed, known func()) 
 		},
 		do:     func(ch change[*coordinationv1.Lease]) { feed.Lease(ch.before, ch.after) },
 		synced: known,
-		failed: func(err error) { known(); feed.Problem(ui.WatchedReplicas, withAdvice(err), time.Now()) },
+		health: &watchHealth{
+			failed: func(err error) { feed.Problem(ui.WatchedReplicas, withAdvice(err)); known() },
+			works:  func() { feed.Solved(ui.WatchedReplicas, time.Now()) },
+		},
 	})
 }
 
@@ -69,27 +75,31 @@ func feedRings(ctx context.Context, c *cluster, feed *ui.Feed) error {
 		kind:    &v1alpha1.ClusterRing{},
 		options: cache.Options{Scheme: rings, Mapper: newRingMapper()},
 		do:      func(ch change[*v1alpha1.ClusterRing]) { feed.Ring(ch.before, ch.after) },
-		failed: func(err error) {
-			if !apierrors.IsNotFound(err) { // else there is no sharder
-				feed.Problem(ui.WatchedRings, err, time.Now())
-			}
+		health: &watchHealth{
+			failed: func(err error) {
+				if !apierrors.IsNotFound(err) { // else there is no sharder
+					feed.Problem(ui.WatchedRings, err)
+				}
+			},
+			works: func() { feed.Solved(ui.WatchedRings, time.Now()) },
 		},
 	})
 }
 
-// followedKind is what is watched of a kind, and what becomes of it: synced and failed are as in
-// [followed], but failed is not nil.
+// followedKind is what is watched of a kind, and what becomes of it: synced and health are as in
+// [followed], but health is not nil.
 type followedKind[O client.Object] struct {
 	kind    O
 	options cache.Options
 	do      func(change[O])
 	synced  func()
-	failed  func(error)
+	health  *watchHealth
 }
 
 // followKind watches the objects of a kind until ctx ends.
 func followKind[O client.Object](ctx context.Context, c *cluster, watched followedKind[O]) error {
-	watched.options.DefaultWatchErrorHandler = func(_ context.Context, _ *toolscache.Reflector, err error) { watched.failed(err) }
+	watched.options.NewInformer = watched.health.newInformer
+	watched.options.DefaultWatchErrorHandler = func(context.Context, *toolscache.Reflector, error) {} // which writes to a log
 	informers, err := cache.New(c.config, watched.options)
 	if err != nil {
 		return fmt.Errorf("watching: %w", err)

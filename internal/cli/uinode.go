@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/labels"
@@ -78,7 +77,7 @@ func (s *uiSource) Node(ctx context.Context, name string) (any, error) {
 	}
 	shown.Waiting = waiting
 	if waiting != nil {
-		shown.Waits = append(shown.Waits, waitingTexts(waiting, time.Now())...)
+		shown.Waits = append(shown.Waits, waitingTexts(waiting, c.Now())...)
 	}
 	var notes strings.Builder
 	servers.tell(&notes, forecastSettings, name)

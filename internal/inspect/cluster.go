@@ -30,6 +30,16 @@ type Cluster struct {
 	// ViewOf returns the view that is applied to a Node that is read. Nil: every label counts, and
 	// all are people's.
 	ViewOf func(node string) nodeview.View
+	// Clock returns the time of the cluster at a local time. Nil: the clocks agree.
+	Clock func(time.Time) time.Time
+}
+
+// Now returns what time it is in the cluster.
+func (c *Cluster) Now() time.Time {
+	if c.Clock == nil {
+		return time.Now()
+	}
+	return c.Clock(time.Now())
 }
 
 // Nodes returns the Nodes, as they are.

@@ -87,7 +87,7 @@ func (c *Cluster) Watched(ctx context.Context) (watched, known bool, err error) 
 	if err != nil && !apierrors.IsForbidden(err) {
 		return false, false, err
 	}
-	now := time.Now()
+	now := c.Now()
 	places := placesOf(leases, now)
 	for _, p := range placesOf(former, now) {
 		if !p.ended {
@@ -104,7 +104,7 @@ func (c *Cluster) Replicas(ctx context.Context) ([]Replica, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ReplicasOf(leases, time.Now()), nil
+	return ReplicasOf(leases, c.Now()), nil
 }
 
 // ReplicasOf returns the members of the rings in Leases that were read, by service and name.

@@ -62,3 +62,14 @@ func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
 		assert.Empty(t, s.Nodes)
 	})
 }
+
+// TestReplicasGoByTheClockOfTheCluster, not by a wrong one of the machine where people look.
+func TestReplicasGoByTheClockOfTheCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := fake.NewClientBuilder().WithObjects(place("p-1", "p-1", "processor", -time.Hour), place("p-2", "p-2", "processor", 0)).Build()
+		cluster := &inspect.Cluster{Client: c, MembershipNamespace: "members", Clock: func(now time.Time) time.Time { return now.Add(time.Hour) }}
+		replicas, err := cluster.Replicas(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []inspect.Replica{{Name: "p-1", Service: "processor", IsAlive: true}, {Name: "p-2", Service: "processor"}}, replicas)
+	})
+}

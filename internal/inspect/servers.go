@@ -24,7 +24,7 @@ func (c *Cluster) Servers(ctx context.Context) (*Servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ServersOf(leases, time.Now()), nil
+	return ServersOf(leases, c.Now()), nil
 }
 
 // ServersOf is [Cluster.Servers] of Leases that were read.

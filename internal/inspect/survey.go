@@ -113,7 +113,7 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	if err := reads.Wait(); err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	now := c.Now()
 	s.Replicas, s.Locks = membersOf(placesOf(places, now)), locksOf(locks, now)
 	board := &Board{selector: selector, live: live, records: records, pending: map[string]int{}}
 	for _, p := range s.Pending {

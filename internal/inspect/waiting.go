@@ -108,7 +108,7 @@ func (c *Cluster) Waiting(ctx context.Context, n *Node, saveDelay *time.Duration
 	if err := reads.Wait(); err != nil {
 		return nil, err
 	}
-	w := found.explain(n, saveDelay, time.Now())
+	w := found.explain(n, saveDelay, c.Now())
 	w.Unknown = slices.DeleteFunc(missing[:], func(text string) bool { return text == "" })
 	return w, nil
 }

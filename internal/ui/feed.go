@@ -10,7 +10,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
 
@@ -50,9 +49,9 @@ const (
 	maxHappenings = 200
 	// maxText bounds texts that repeat what somebody else has written.
 	maxText = 300
-	// problemLifetime is how long a watch that broke is shown to be broken. A watch that stays broken is
-	// tried, and fails, every half minute.
-	problemLifetime = 90 * time.Second
+	// settlePeriod is how long a watch that works again is still shown to be broken: until it has brought
+	// what was missed.
+	settlePeriod = 2 * time.Second
 )
 
 // nodeRow is a node in the list.
@@ -111,9 +110,13 @@ type Stuck struct {
 // Feed makes entries of a journal from what watches show. It is safe for concurrent use. It keeps the
 // labels of the objects that it is given, which must not change.
 type Feed struct {
+	// Clock returns the time of the cluster at a local time. Nil: the clocks agree. It must be set
+	// before the feed is used.
+	Clock func(time.Time) time.Time
+
 	journal *Journal
-	// judge says how nodekeeper is.
-	judge func(*inspect.Survey) Health
+	// judge says how nodekeeper is at a time of the cluster.
+	judge func(*inspect.Survey, time.Time) Health
 
 	mu         sync.Mutex
 	cluster    clusterRow
@@ -130,10 +133,11 @@ type Feed struct {
 	stale bool
 }
 
-// problem is why a watch broke the last time, and when.
+// problem is why a watch broke the last time.
 type problem struct {
 	err error
-	at  time.Time
+	// solved is since when it works again, zero if it does not.
+	solved time.Time
 }
 
 // known is what a feed keeps of a node besides its summary.
@@ -147,7 +151,7 @@ var seed = maphash.MakeSeed()
 
 // NewFeed returns a feed that fills the journal. Cluster is the name that the page shows, and judge says
 // how nodekeeper is.
-func NewFeed(journal *Journal, cluster string, judge func(*inspect.Survey) Health) *Feed {
+func NewFeed(journal *Journal, cluster string, judge func(*inspect.Survey, time.Time) Health) *Feed {
 	f := &Feed{
 		journal: journal, judge: judge, cluster: clusterRow{Name: cluster}, board: inspect.NewBoard(apilabels.Everything()),
 		nodes: map[string]known{}, pending: map[string]inspect.Pending{}, malformed: map[string]inspect.Malformed{},
@@ -166,6 +170,9 @@ func (f *Feed) put(kind, key string, value any) {
 func (f *Feed) Synced(now time.Time) {
 	f.mu.Lock()
 	f.cluster.Synced, f.stale = true, true
+	for name := range f.nodes {
+		f.rowLocked(name)
+	}
 	f.put(kindMeta, metaCluster, f.cluster)
 	f.mu.Unlock()
 	f.Tick(now)
@@ -262,10 +269,6 @@ func (f *Feed) Lease(before, after *coordinationv1.Lease) {
 		f.leases[after.Name] = after
 	}
 	f.stale = true
-	// Who may list and not watch gets all of them before each watch that is refused.
-	if p, ok := f.problems[WatchedReplicas]; ok && !apierrors.IsForbidden(p.err) {
-		f.solvedLocked(WatchedReplicas)
-	}
 }
 
 // Ring notes the change of a ring of the sharder: nil stands for one that is not there.
@@ -277,21 +280,23 @@ func (f *Feed) Ring(before, after *v1alpha1.ClusterRing) {
 	f.put(kindRing, after.Name, ringview.Describe(after))
 }
 
-// Problem notes that a watch broke, and what it watches: one of the constants. While the watch of
-// the replicas is broken, their Leases say nothing of who is ready.
-func (f *Feed) Problem(what string, err error, now time.Time) {
+// Problem notes that a watch broke, and what it watches: one of the constants. While the watch of the
+// nodes is broken, it is unknown how nodekeeper is, and while that of the replicas is, who is ready.
+func (f *Feed) Problem(what string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.problems[what] = problem{err, now}
+	f.problems[what] = problem{err: err}
 	f.stale = true
 	f.put(kindProblem, what, problemRow{Text: shortened(err.Error())})
 }
 
-// solvedLocked notes that a watch works again.
-func (f *Feed) solvedLocked(what string) {
-	delete(f.problems, what)
-	f.stale = true
-	f.journal.Remove(kindProblem, what)
+// Solved notes that a watch works. It may have worked before.
+func (f *Feed) Solved(what string, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p, ok := f.problems[what]; ok && p.solved.IsZero() {
+		f.problems[what] = problem{p.err, now}
+	}
 }
 
 // Matching implements a part of [Source]: the names of the nodes whose labels match, or whose saved
@@ -313,13 +318,17 @@ func (f *Feed) Matching(selector apilabels.Selector) []string {
 	return names
 }
 
-// rowLocked notes the row of a node, if it is another one than before.
+// rowLocked notes the row of a node, if it is another one than before. Before all is known, a node whose
+// record is not read yet, or may not be read, would be said to have none.
 func (f *Feed) rowLocked(name string) {
 	f.stale = true
 	s, isThere := f.board.Summary(name)
 	if !isThere {
 		delete(f.nodes, name)
 		f.journal.Remove(kindNode, name)
+		return
+	}
+	if !f.cluster.Synced {
 		return
 	}
 	k := f.nodes[name]

@@ -41,7 +41,7 @@ type fed struct {
 func newFed(t *testing.T) *fed {
 	t.Helper()
 	f := &fed{t: t, journal: ui.NewJournal()}
-	f.Feed = ui.NewFeed(f.journal, "test", func(s *inspect.Survey) ui.Health {
+	f.Feed = ui.NewFeed(f.journal, "test", func(s *inspect.Survey, _ time.Time) ui.Health {
 		f.surveys = append(f.surveys, s)
 		return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{{Name: "a", Reason: strings.Repeat("x", 5000)}}}
 	})
@@ -51,7 +51,7 @@ func newFed(t *testing.T) *fed {
 // entries returns the entries of a kind, by their keys.
 func (f *fed) entries(kind string) map[string]map[string]any {
 	f.t.Helper()
-	changes, _, _, _ := f.journal.After(0, 100_000)
+	changes, _, _, _ := f.journal.After(ui.Position{}, 100_000)
 	all := map[string]map[string]any{}
 	for _, ch := range changes {
 		if ch.Kind == kind {
@@ -86,8 +86,12 @@ func TestFeedFollowsANode(t *testing.T) {
 	f := newFed(t)
 	n := nodeOf("node-1", "a", "7", map[string]string{"rack": "r7"})
 	f.Node(nil, n, true)
-	assert.Equal(t, "never-seen", f.entries("node")["node-1"]["state"])
+	assert.Empty(t, f.entries("node"), "its record may be there, and not read yet")
 	f.Record(nil, recordOf(n), true)
+	f.Node(nil, nodeOf("node-2", "b", "7", nil), true)
+	f.Synced(time.Now())
+	assert.Equal(t, "never-seen", f.entries("node")["node-2"]["state"])
+	f.Node(nodeOf("node-2", "b", "7", nil), nil, false)
 	row := f.entries("node")["node-1"]
 	assert.Equal(t, "live", row["state"])
 	assert.InDelta(t, 1, row["labels"], 0)
@@ -138,7 +142,7 @@ func TestFeedBoundsWhatOthersWrite(t *testing.T) {
 	all := f.entries("happening")
 	assert.Len(t, all, 200)
 	assert.Contains(t, all, "999")
-	f.Problem("rings", errors.New(strings.Repeat("é", 5000)), time.Now())
+	f.Problem("rings", errors.New(strings.Repeat("é", 5000)))
 	assert.Less(t, len(f.entries("problem")["rings"]["text"].(string)), 400)
 	malformed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m", Labels: map[string]string{txn.TypeLabel: strings.Repeat("x", 5000)}}}
 	f.Transaction(nil, malformed, false)
@@ -242,6 +246,21 @@ func TestReplicasShareTheNodes(t *testing.T) {
 	assert.NotContains(t, f.entries("replica"), "processor/p-2")
 }
 
+// TestReplicasAreJudgedByTheClockOfTheCluster, and not by that of the machine where people look: a wrong
+// one calls all of them silent, or one alive that is not.
+func TestReplicasAreJudgedByTheClockOfTheCluster(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
+		f, inCluster := newFed(t), time.Now()
+		f.Clock = func(now time.Time) time.Time { return now.Add(-wrong) }
+		f.Lease(nil, leaseOf("processor", "p-1", inCluster.Add(-time.Second)))
+		f.Lease(nil, leaseOf("processor", "p-2", inCluster.Add(-20*time.Second)))
+		f.Synced(inCluster.Add(wrong))
+		assert.Equal(t, true, f.entries("replica")["processor/p-1"]["alive"], wrong)
+		assert.Equal(t, false, f.entries("replica")["processor/p-2"]["alive"], wrong)
+	}
+}
+
 // TestReplicasAreUnknownWhileTheirWatchIsBroken: nobody is called silent whom the page may not see.
 func TestReplicasAreUnknownWhileTheirWatchIsBroken(t *testing.T) {
 	t.Parallel()
@@ -254,26 +273,38 @@ func TestReplicasAreUnknownWhileTheirWatchIsBroken(t *testing.T) {
 	last := func() *inspect.Survey { return f.surveys[len(f.surveys)-1] }
 
 	denied := apierrors.NewForbidden(schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, "", errors.New("may not watch"))
-	f.Problem("replicas", fmt.Errorf("asking: %w", denied), now)
+	f.Problem("replicas", fmt.Errorf("asking: %w", denied))
 	f.Tick(now)
 	require.ErrorIs(t, last().ReplicasUnknown, denied)
 	assert.Empty(t, last().Replicas)
 	assert.Empty(t, f.entries("replica"))
 	f.Lease(l, leaseOf("processor", "p-1", now)) // by the right to list, before the next watch is refused
-	f.Tick(now.Add(time.Second))
+	f.Tick(now.Add(2 * time.Minute))
 	require.ErrorIs(t, last().ReplicasUnknown, denied)
-	f.Tick(now.Add(2 * time.Minute)) // somebody gave the right
+	f.Solved("replicas", now) // somebody gave the right
+	f.Tick(now.Add(time.Second))
+	require.Error(t, last().ReplicasUnknown, "what was missed may not be there yet")
+	f.Tick(now.Add(3 * time.Second))
 	require.NoError(t, last().ReplicasUnknown)
 	assert.Len(t, last().Replicas, 1)
 	assert.Len(t, f.entries("replica"), 1)
+}
 
-	f.Problem("replicas", errors.New("connection reset by peer"), now)
+// TestHealthIsUnknownWhileTheWatchOfTheNodesIsBroken: what was known last, perhaps long ago, is not
+// judged by.
+func TestHealthIsUnknownWhileTheWatchOfTheNodesIsBroken(t *testing.T) {
+	t.Parallel()
+	f, now := newFed(t), time.Now()
+	f.Synced(now)
+	unwell := func() []any { return f.entries("meta")["health"]["unwell"].([]any) }
+	require.Empty(t, unwell())
+	f.Problem("nodes", errors.New("connection refused"))
 	f.Tick(now)
-	require.Error(t, last().ReplicasUnknown)
-	f.Lease(l, leaseOf("processor", "p-1", now))
-	assert.Empty(t, f.entries("problem"), "another watch works")
-	f.Tick(now)
-	require.NoError(t, last().ReplicasUnknown)
+	assert.Equal(t, []any{"it is unknown how nodekeeper is: connection refused"}, unwell())
+	assert.Empty(t, f.entries("meta")["health"]["stuck"])
+	f.Solved("nodes", now)
+	f.Tick(now.Add(3 * time.Second))
+	assert.Empty(t, unwell())
 }
 
 func TestFlowCountsWhatComesAndGoes(t *testing.T) {
@@ -296,17 +327,22 @@ func TestFlowCountsWhatComesAndGoes(t *testing.T) {
 func TestProblemEndsWhenTheWatchWorks(t *testing.T) {
 	t.Parallel()
 	f, now := newFed(t), time.Now()
-	f.Problem("rings", errors.New("forbidden"), now)
-	f.Tick(now.Add(time.Minute))
+	f.Problem("rings", errors.New("forbidden"))
+	f.Tick(now.Add(time.Hour))
 	assert.Equal(t, "forbidden", f.entries("problem")["rings"]["text"])
-	f.Tick(now.Add(2 * time.Minute))
+	f.Solved("rings", now)
+	f.Problem("rings", errors.New("cut"))
+	f.Tick(now.Add(3 * time.Second))
+	assert.Equal(t, "cut", f.entries("problem")["rings"]["text"], "it broke again")
+	f.Solved("rings", now)
+	f.Tick(now.Add(3 * time.Second))
 	assert.Empty(t, f.entries("problem"))
 }
 
 // BenchmarkTick is what a feed of 5,000 nodes does each second while anything changes.
 func BenchmarkTick(b *testing.B) {
 	now := time.Now()
-	f := ui.NewFeed(ui.NewJournal(), "test", func(*inspect.Survey) ui.Health { return ui.Health{} })
+	f := ui.NewFeed(ui.NewJournal(), "test", func(*inspect.Survey, time.Time) ui.Health { return ui.Health{} })
 	for i := range 5000 {
 		n := nodeOf(fmt.Sprintf("node-%d", i), "a", "7", map[string]string{"rack": "r7"})
 		f.Node(nil, n, true)

@@ -22,17 +22,21 @@ type Change struct {
 }
 
 // Position is how far a reader has read a [Journal]. The zero value is before everything.
-type Position uint64
+type Position struct {
+	// at is the number of the last change that was read, began that of the last change before the
+	// reader began: it knows nothing of what was gone then.
+	at, began uint64
+}
 
 // Journal keeps the last state of each entry, in the order of their changes. It keeps nothing for a
 // reader: a reader holds its position. It is safe for concurrent use.
 type Journal struct {
 	mu      sync.Mutex
-	last    Position
+	last    uint64 // the number of the last change
 	entries map[entryID]*list.Element
 	order   *list.List // of entry, oldest change first
 	gone    *list.List // of entry: removals that are still in order, oldest first
-	floor   Position   // of the last removed entry that is forgotten
+	floor   uint64     // of the last removed entry that is forgotten
 	changed chan struct{}
 }
 
@@ -40,7 +44,7 @@ type entryID struct{ kind, key string }
 
 type entry struct {
 	id    entryID
-	at    Position
+	at    uint64
 	value json.RawMessage
 }
 
@@ -111,24 +115,26 @@ func (j *Journal) forgetLocked(removal entry) {
 func (j *Journal) After(p Position, limit int) (changes []Change, next Position, more, lost bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if p > 0 && p < j.floor {
-		return nil, 0, true, true
+	if p == (Position{}) {
+		p.began = j.last
+	} else if max(p.at, p.began) < j.floor {
+		return nil, Position{}, true, true
 	}
 	first := j.order.Back()
-	for first != nil && first.Prev() != nil && first.Prev().Value.(entry).at > p {
+	for first != nil && first.Prev() != nil && first.Prev().Value.(entry).at > p.at {
 		first = first.Prev()
 	}
 	next = p
 	for at := first; at != nil; at = at.Next() {
 		e := at.Value.(entry)
-		if e.at <= p {
+		if e.at <= p.at {
 			continue
 		}
 		if len(changes) == limit {
 			return changes, next, true, false
 		}
-		next = e.at
-		if e.value != nil || p > 0 { // at the start nobody knows of what is gone
+		next.at = e.at
+		if e.value != nil || e.at > p.began {
 			changes = append(changes, Change{Kind: e.id.kind, Key: e.id.key, Value: e.value})
 		}
 	}
@@ -141,7 +147,7 @@ func (j *Journal) Wait(ctx context.Context, p Position) error {
 		j.mu.Lock()
 		last, changed := j.last, j.changed
 		j.mu.Unlock()
-		if last > p {
+		if last > p.at {
 			return nil
 		}
 		select {

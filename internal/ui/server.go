@@ -43,6 +43,8 @@ type Config struct {
 	// LinkUsed is called when the link was used and the next one is good; nil: it is not. It must not
 	// block.
 	LinkUsed func()
+	// Clock is as in [Feed].
+	Clock func(time.Time) time.Time
 	// Heartbeat is how often a stream shows that it lives, BatchPeriod for how long changes are
 	// collected before they are sent, and WriteTimeout how long a client may take to read what is
 	// sent. Zero: 15 seconds, 100 milliseconds and 30 seconds.
@@ -96,6 +98,7 @@ func (s *Server) Link(host string) string {
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
+	s.limit(w)
 	switch {
 	case !isLoopback(r.Host):
 		// A page elsewhere may have its own name resolve to this machine, and would read as if it were ours.
@@ -107,6 +110,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.mux.ServeHTTP(w, r)
 	}
+}
+
+// limit bounds the time until a client has read an answer. A client that reads nothing keeps its
+// connection no longer.
+func (s *Server) limit(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.config.WriteTimeout)) // tests have writers without one
 }
 
 // enter exchanges the token of a link for a cookie.
@@ -163,6 +172,10 @@ func isLoopback(host string) bool {
 // isForeign reports whether a page of another origin sends the request. Another port of this machine is
 // another origin, though cookies go there and come from there.
 func isForeign(r *http.Request) bool {
+	// Browsers that do not send Sec-Fetch-Site say by Origin where a request comes from.
+	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
+		return true
+	}
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":
 		return false
@@ -197,6 +210,7 @@ func (s *Server) matching(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	found, err := s.details.of(r.Context(), r.URL.Query().Get("name"))
+	s.limit(w) // the read took its time
 	switch {
 	case errors.Is(err, ErrUnknownNode):
 		refuse(w, http.StatusNotFound, err.Error())
@@ -218,7 +232,7 @@ const (
 	maxDetails    = 4
 )
 
-// details reads nodes: one read at a time for each, whoever asks.
+// details reads nodes: one read at a time for each, whoever asks, and none that nobody waits for any more.
 type details struct {
 	source Source
 
@@ -232,6 +246,10 @@ type detail struct {
 	done  chan struct{}
 	found any
 	err   error
+
+	// The rest is guarded by the mutex of details. waiting is how many callers wait.
+	waiting int
+	started bool
 	// next is the read that begins when this one is done: it sees what this one may have missed.
 	next *detail
 }
@@ -243,25 +261,33 @@ func (d *details) of(ctx context.Context, name string) (any, error) {
 	case <-one.done:
 		return one.found, one.err
 	case <-ctx.Done():
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		one.waiting--
 		return nil, context.Cause(ctx) //nolint:wrapcheck // it is the caller's
 	}
 }
 
+// join returns the read that the caller waits for, and begins it if need be.
 func (d *details) join(ctx context.Context, name string) *detail {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.reading == nil {
 		d.reading, d.room = map[string]*detail{}, make(chan struct{}, maxDetails)
 	}
-	if now := d.reading[name]; now != nil {
-		if now.next == nil {
-			now.next = &detail{done: make(chan struct{})}
+	one := d.reading[name]
+	switch {
+	case one == nil:
+		one = &detail{done: make(chan struct{})}
+		d.reading[name] = one
+		go d.read(context.WithoutCancel(ctx), name, one) // others may wait for it when the caller is gone
+	case one.started:
+		if one.next == nil {
+			one.next = &detail{done: make(chan struct{})}
 		}
-		return now.next
+		one = one.next
 	}
-	one := &detail{done: make(chan struct{})}
-	d.reading[name] = one
-	go d.read(context.WithoutCancel(ctx), name, one) // others may wait for it when the caller is gone
+	one.waiting++
 	return one
 }
 
@@ -269,19 +295,33 @@ func (d *details) join(ctx context.Context, name string) *detail {
 func (d *details) read(ctx context.Context, name string, one *detail) {
 	for one != nil {
 		d.room <- struct{}{}
-		readCtx, cancel := context.WithTimeout(ctx, detailTimeout)
-		one.found, one.err = d.source.Node(readCtx, name)
-		cancel()
-		<-d.room
-		d.mu.Lock()
-		next := one.next
-		if next == nil {
-			delete(d.reading, name)
-		} else {
-			d.reading[name] = next
+		if d.start(one) {
+			readCtx, cancel := context.WithTimeout(ctx, detailTimeout)
+			one.found, one.err = d.source.Node(readCtx, name)
+			cancel()
 		}
-		d.mu.Unlock()
-		close(one.done)
-		one = next
+		<-d.room
+		one = d.finish(name, one)
 	}
+}
+
+// start reports whether anybody still waits for a read.
+func (d *details) start(one *detail) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	one.started = true
+	return one.waiting > 0
+}
+
+// finish ends a read, and returns the next one, nil if there is none.
+func (d *details) finish(name string, one *detail) *detail {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if one.next == nil {
+		delete(d.reading, name)
+	} else {
+		d.reading[name] = one.next
+	}
+	close(one.done)
+	return one.next
 }

@@ -2,9 +2,12 @@ package ui_test
 
 import (
 	"context"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -204,6 +207,11 @@ func TestOtherOriginsAreRefused(t *testing.T) {
 	} {
 		assert.Equal(t, want, ask(s, "/api/node?name=node-1", cookie, "Sec-Fetch-Site: "+site).Code, site)
 	}
+	for origin, want := range map[string]int{
+		"http://" + host: http.StatusOK, "http://127.0.0.1:1": http.StatusUnauthorized, "https://" + host: http.StatusUnauthorized, "null": http.StatusUnauthorized,
+	} {
+		assert.Equal(t, want, ask(s, "/api/node?name=node-1", cookie, "Origin: "+origin).Code, origin)
+	}
 }
 
 func TestEveryAnswerIsSecured(t *testing.T) {
@@ -230,13 +238,13 @@ func TestNothingButGetIsServed(t *testing.T) {
 	s := newServer(t, ui.Config{})
 	cookie := enter(t, s)
 	link := pathOf(t, s.Link(host))
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodHead} {
-		for _, path := range []string{"/api/node?name=node-1", link} {
+	for _, method := range []string{http.MethodTrace, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodHead} {
+		for _, path := range []string{"/api/node?name=node-1", "/api/events", link} {
 			r := httptest.NewRequest(method, "http://"+host+path, nil)
 			r.Header.Set("Cookie", strings.TrimPrefix(cookie, "Cookie: "))
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, r)
-			if method != http.MethodHead || path == link {
+			if method != http.MethodHead || path != "/api/node?name=node-1" {
 				assert.Equal(t, http.StatusMethodNotAllowed, w.Code, "%s %s", method, path)
 			}
 		}
@@ -284,4 +292,59 @@ func TestTabsShareTheReadsOfANode(t *testing.T) {
 		}
 		assert.Equal(t, map[string]int{`{"name":"node-1","read":1}`: 1, `{"name":"node-1","read":2}`: 39}, counts)
 	})
+}
+
+// TestNobodyReadsForThoseWhoAreGone: a page that goes through many nodes quickly asks for each, and waits
+// only for the last one.
+func TestNobodyReadsForThoseWhoAreGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		src := &source{blocked: make(chan struct{})}
+		s := newServer(t, ui.Config{Source: src})
+		cookie := strings.TrimPrefix(enter(t, s), "Cookie: ")
+		get := func(name string) (leave func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/api/node?name="+name, nil)
+			r.Header.Set("Cookie", cookie)
+			go s.ServeHTTP(httptest.NewRecorder(), r)
+			synctest.Wait()
+			return cancel
+		}
+		for i := range 100 {
+			leave := get("passed-" + strconv.Itoa(i))
+			leave()
+			synctest.Wait()
+		}
+		defer get("node-1")()
+		close(src.blocked)
+		synctest.Wait()
+		assert.EqualValues(t, 5, src.reads.Load(), "four were under way")
+	})
+}
+
+// endless has more to say of a node than a client's buffers take.
+type endless struct{ source }
+
+func (*endless) Node(context.Context, string) (any, error) { return strings.Repeat("x", 64<<20), nil }
+
+// TestAnswersThatNobodyReadsEnd: a client that does not read costs the server nothing for long.
+func TestAnswersThatNobodyReadsEnd(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, ui.Config{Source: &endless{}, WriteTimeout: time.Second})
+	ended := make(chan struct{})
+	served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.ServeHTTP(w, r)
+		close(ended)
+	}))
+	t.Cleanup(served.Close)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", served.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
+	_, err = io.WriteString(conn, "GET /api/node?name=node-1 HTTP/1.1\r\nHost: 127.0.0.1\r\n"+enter(t, s)+"\r\n\r\n")
+	require.NoError(t, err)
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		require.Fail(t, "the answer is still being written")
+	}
 }

@@ -38,7 +38,7 @@ type sessions struct {
 
 type given struct {
 	cookie digest
-	at     time.Time
+	at     time.Time // by the wall clock: the monotonic one may stand still while the machine sleeps
 }
 
 func newSessions() *sessions {
@@ -66,7 +66,7 @@ func (s *sessions) exchange(token string) (*http.Cookie, bool) {
 	}
 	s.token = newSecret()
 	value := newSecret()
-	s.given = append(s.given, given{sha256.Sum256([]byte(value)), time.Now()})
+	s.given = append(s.given, given{sha256.Sum256([]byte(value)), time.Now().Round(0)})
 	s.given = s.given[max(0, len(s.given)-maxSessions):]
 	return &http.Cookie{Name: s.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}, true //nolint:gosec // loopback has no TLS
 }

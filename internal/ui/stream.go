@@ -20,9 +20,13 @@ const (
 	eventChanges = "changes"
 	// eventReady says that everything has come, and that only changes follow.
 	eventReady = "ready"
-	// eventBeat shows that the stream lives, and has the time of the server.
+	// eventBeat shows that the stream lives, and has the time of the cluster.
 	eventBeat = "beat"
 )
+
+// errSessionEnded ends the stream of a session that is over: by the wall clock, as timers do not run
+// while a machine sleeps, or as other sessions have taken its place.
+var errSessionEnded = errors.New("the session has ended")
 
 // streamWriter writes one stream.
 type streamWriter struct {
@@ -41,7 +45,7 @@ func (s *streamWriter) write(event string, at Position, data any) error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(s.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("limiting the time of a write: %w", err)
 	}
-	if _, err := fmt.Fprintf(s.w, "event: %s\nid: %d\ndata: %s\n\n", event, at, encoded); err != nil {
+	if _, err := fmt.Fprintf(s.w, "event: %s\nid: %d\ndata: %s\n\n", event, at.at, encoded); err != nil {
 		return fmt.Errorf("writing event %s: %w", event, err)
 	}
 	if err := s.control.Flush(); err != nil {
@@ -51,6 +55,10 @@ func (s *streamWriter) write(event string, at Position, data any) error {
 }
 
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet { // the answer to HEAD would never end
+		refuse(w, http.StatusMethodNotAllowed, "Read this as a stream.")
+		return
+	}
 	select {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()
@@ -62,12 +70,12 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	out := &streamWriter{w: w, control: http.NewResponseController(w), timeout: s.config.WriteTimeout}
 	ctx, cancel := context.WithDeadline(r.Context(), s.sessions.end(r))
 	defer cancel()
-	_ = s.follow(ctx, out) // the client is gone, connects again, or may read no more
+	_ = s.follow(ctx, out, func() bool { return s.sessions.admits(r) }) // the client is gone, connects again, or may read no more
 }
 
-// follow writes everything that is in the journal, and then what changes, until ctx ends or the client
-// does not read. A client that reads slowly skips states: it gets the last one of each entry.
-func (s *Server) follow(ctx context.Context, out *streamWriter) error {
+// follow writes everything that is in the journal, and then what changes, until ctx ends, the client
+// does not read or is admitted no more. A client that reads slowly skips states: it gets the last one of each entry.
+func (s *Server) follow(ctx context.Context, out *streamWriter, isAdmitted func() bool) error {
 	var at Position
 	isReady := false
 	if err := out.write(eventReset, at, nil); err != nil {
@@ -76,7 +84,7 @@ func (s *Server) follow(ctx context.Context, out *streamWriter) error {
 	for {
 		changes, next, more, lost := s.config.Journal.After(at, chunk)
 		if lost {
-			at, isReady = 0, false
+			at, isReady = Position{}, false
 			if err := out.write(eventReset, at, nil); err != nil {
 				return err
 			}
@@ -97,7 +105,7 @@ func (s *Server) follow(ctx context.Context, out *streamWriter) error {
 				return err
 			}
 		}
-		if err := s.pause(ctx, out, at); err != nil {
+		if err := s.pause(ctx, out, at, isAdmitted); err != nil {
 			return err
 		}
 	}
@@ -105,13 +113,16 @@ func (s *Server) follow(ctx context.Context, out *streamWriter) error {
 
 // pause returns when there is something new, and what comes with it had the time to come. Until then it
 // keeps the stream alive.
-func (s *Server) pause(ctx context.Context, out *streamWriter, at Position) error {
+func (s *Server) pause(ctx context.Context, out *streamWriter, at Position, isAdmitted func() bool) error {
 	for {
 		waitCtx, cancel := context.WithTimeout(ctx, s.config.Heartbeat)
 		err := s.config.Journal.Wait(waitCtx, at)
 		cancel()
 		if ctx.Err() != nil {
 			return context.Cause(ctx) //nolint:wrapcheck // it is the caller's
+		}
+		if !isAdmitted() {
+			return errSessionEnded
 		}
 		if err == nil {
 			break
@@ -128,4 +139,11 @@ func (s *Server) pause(ctx context.Context, out *streamWriter, at Position) erro
 	}
 }
 
-func (s *Server) now() any { return map[string]any{"now": time.Now().UnixMilli()} }
+// now returns what time it is in the cluster, by which the page shows how old things are.
+func (s *Server) now() any {
+	now := time.Now()
+	if s.config.Clock != nil {
+		now = s.config.Clock(now)
+	}
+	return map[string]any{"now": now.UnixMilli()}
+}

@@ -130,6 +130,25 @@ func TestStreamIsASnapshotAndThenChanges(t *testing.T) {
 	assert.Equal(t, "reset", next(t, again).name, "who comes back starts from the beginning")
 }
 
+// TestStreamBeginsAfterMuchHasGone: more entries are gone than the journal remembers, and those that are
+// left are old and do not fit into one event.
+func TestStreamBeginsAfterMuchHasGone(t *testing.T) {
+	t.Parallel()
+	j := ui.NewJournal()
+	for i := range 1200 {
+		require.NoError(t, j.Set("node", strconv.Itoa(i), i))
+	}
+	for i := range 11_000 {
+		require.NoError(t, j.Set("transaction", strconv.Itoa(i), i))
+		j.Remove("transaction", strconv.Itoa(i))
+	}
+	address, cookie := serve(t, newServer(t, ui.Config{Journal: j}))
+	events := open(t.Context(), t, address, cookie)
+	for _, want := range []string{"reset", "changes", "changes", "changes", "ready"} {
+		require.Equal(t, want, next(t, events).name)
+	}
+}
+
 func TestStreamShowsThatItLives(t *testing.T) {
 	t.Parallel()
 	address, cookie := serve(t, newServer(t, ui.Config{Heartbeat: 10 * time.Millisecond}))
@@ -141,6 +160,16 @@ func TestStreamShowsThatItLives(t *testing.T) {
 			assert.Regexp(t, `^\{"now":\d+\}$`, e.data)
 		}
 	}
+}
+
+// TestPageHasTheTimeOfTheCluster, as ages are those of what the cluster has.
+func TestPageHasTheTimeOfTheCluster(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1_000_000)
+	address, cookie := serve(t, newServer(t, ui.Config{Clock: func(time.Time) time.Time { return at }}))
+	events := open(t.Context(), t, address, cookie)
+	next(t, events)
+	assert.Equal(t, event{"ready", "0", `{"now":1000000}`}, next(t, events))
 }
 
 func TestStreamsAreLimited(t *testing.T) {
@@ -166,6 +195,23 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 		assert.Contains(t, answer.Body.String(), "event: beat")
 		assert.Equal(t, 12*time.Hour, time.Since(began))
 		assert.Equal(t, http.StatusUnauthorized, ask(s, "/api/events", cookie).Code)
+	})
+}
+
+// TestStreamEndsWhenItsSessionGivesWay to newer ones.
+func TestStreamEndsWhenItsSessionGivesWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, ui.Config{})
+		cookie, began := enter(t, s), time.Now()
+		go func() {
+			time.Sleep(time.Hour)
+			for range 32 {
+				enter(t, s)
+			}
+		}()
+		ask(s, "/api/events", cookie)
+		assert.LessOrEqual(t, time.Since(began), time.Hour+time.Minute)
 	})
 }
 

@@ -82,8 +82,10 @@ func (f *Feed) Tick(now time.Time) {
 	defer f.mu.Unlock()
 	f.flowLocked(now)
 	for what, p := range f.problems {
-		if now.Sub(p.at) > problemLifetime {
-			f.solvedLocked(what)
+		if !p.solved.IsZero() && now.Sub(p.solved) >= settlePeriod {
+			delete(f.problems, what)
+			f.journal.Remove(kindProblem, what)
+			f.stale = true
 		}
 	}
 	if !f.stale || !f.cluster.Synced {
@@ -101,9 +103,17 @@ func (f *Feed) Tick(now time.Time) {
 	} else {
 		leases = slices.Collect(maps.Values(f.leases))
 	}
+	if f.Clock != nil { // Leases and transactions have times of the cluster
+		now = f.Clock(now)
+	}
 	survey.Replicas = inspect.ReplicasOf(leases, now)
 	f.replicasLocked(survey, inspect.ServersOf(leases, now))
-	health := f.judge(survey)
+	var health Health
+	if p, isBroken := f.problems[WatchedNodes]; isBroken {
+		health = Health{Unwell: []string{"it is unknown how nodekeeper is: " + shortened(p.err.Error())}, Stuck: []Stuck{}}
+	} else {
+		health = f.judge(survey, now)
+	}
 	for i := range health.Stuck {
 		health.Stuck[i].Reason = shortened(health.Stuck[i].Reason)
 	}

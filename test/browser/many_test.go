@@ -59,15 +59,21 @@ func newBoard(t *testing.T, nodes int) *board {
 // newServer returns a server of nodes that there are not, and what feeds it.
 func newServer(nodes int, config ui.Config) (*ui.Feed, *ui.Server) {
 	config.Journal = ui.NewJournal()
-	feed := ui.NewFeed(config.Journal, "many", func(*inspect.Survey) ui.Health { return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{}} })
+	feed := fill(config.Journal, nodes)
+	config.Source = source{feed}
+	return feed, ui.New(config)
+}
+
+// fill returns what feeds a journal, with nodes that there are not.
+func fill(journal *ui.Journal, nodes int) *ui.Feed {
+	feed := ui.NewFeed(journal, "many", func(*inspect.Survey, time.Time) ui.Health { return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{}} })
 	for i := range nodes {
 		n, r := node(i, "r1")
 		feed.Node(nil, n, true)
 		feed.Record(nil, r, true)
 	}
 	feed.Synced(time.Now())
-	config.Source = source{feed}
-	return feed, ui.New(config)
+	return feed
 }
 
 // serve serves on a free port until the test ends.

@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"nodekeeper.dev/internal/inspect"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/ui"
 )
 
 // TestPageSaysThatReplicasAreUnknown: it does not say that there are none.
@@ -18,8 +20,27 @@ func TestPageSaysThatReplicasAreUnknown(t *testing.T) {
 	b.until(live)
 	rings := `document.querySelector('#rings').textContent`
 	b.until(`%s === 'No replica has a place on a ring.'`, rings)
-	board.feed.Problem("replicas", errors.New("you may not list leases"), time.Now())
+	board.feed.Problem("replicas", errors.New("you may not list leases"))
 	b.until(`%s === 'The replicas are not shown: you may not list leases'`, rings)
+}
+
+// TestPageSaysNothingOfWhatIsNotReadYet: a node whose record may come is not called never seen, and
+// the queue not empty.
+func TestPageSaysNothingOfWhatIsNotReadYet(t *testing.T) {
+	journal := ui.NewJournal()
+	feed := ui.NewFeed(journal, "slow", func(*inspect.Survey, time.Time) ui.Health { return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{}} })
+	n, r := node(0, "r1")
+	feed.Node(nil, n, true)
+	server := ui.New(ui.Config{Journal: journal, Source: source{feed}})
+	b := newTab(t)
+	b.visit(server.Link(serve(t, server).Listener.Addr().String()))
+	b.until(`document.querySelector('#empty').textContent === 'Reading the cluster …'`)
+	assert.Equal(t, []string{"", "", ""}, eval[[]string](b, `['#queue-count', '#rings', '#health'].map((e) => document.querySelector(e).textContent)`))
+	feed.Record(nil, r, true)
+	feed.Synced(time.Now())
+	b.until(`document.querySelector('#queue-count').textContent === 'nothing is pending'`)
+	b.until(`document.querySelector('#rings').textContent === 'No replica has a place on a ring.'`)
+	b.until(`document.querySelector('#rows .row:not([hidden]) .state').textContent === 'live'`)
 }
 
 // TestPageLinksWhatIsMalformedToItsNode, and nothing to a node that there is not.

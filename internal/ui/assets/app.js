@@ -51,21 +51,27 @@ function take(changes) {
   for (const { kind, key, value } of changes) {
     const entries = into[kind];
     if (!entries) continue; // of a newer server
+    if (kind === 'transaction' && into === world && opened && [value, entries.get(key)].some((t) => t && t.node === opened)) detailStale();
     if (value === undefined) entries.delete(key);
     else entries.set(key, value);
     if (into === world) changed(kind, key);
   }
 }
 
+// isSynced reports whether all is known that was there at the start.
+const isSynced = () => !!(world.meta.get('cluster') || {}).synced;
+
 const dirty = new Set(kinds);
 let isOrderStale = true;
 function changed(kind, key) {
   dirty.add(kind);
+  if (kind === 'meta' && key === 'cluster') kinds.forEach((k) => dirty.add(k));
   if (kind === 'node' || kind === 'transaction') {
     if (kind === 'node' && key === opened) detailStale();
     isOrderStale = true;
     if (kind === 'node' && selector) matchStale();
   }
+  if (kind === 'replica' && waits) detailStale(); // it may be what the node waits for
   requestRender();
 }
 
@@ -86,6 +92,7 @@ function connect() {
     kinds.forEach((k) => dirty.add(k));
     isOrderStale = true;
     if (opened) detailStale();
+    if (selector) matchStale(0); // labels may have changed meanwhile
     requestRender();
   });
   on('beat', ({ now }) => { clockAhead = now - Date.now(); });
@@ -125,6 +132,13 @@ function age(time) {
   if (s < 86400 * 2) return Math.floor(s / 3600) + 'h';
   return Math.floor(s / 86400) + 'd';
 }
+// when shows how long ago a time was, as it grows, with text around it.
+function when(time, before = '', after = '') {
+  const e = h('time', { datetime: time, title: time, 'data-before': before, 'data-after': after });
+  showAge(e);
+  return e;
+}
+function showAge(e) { setText(e, (e.dataset.before || '') + age(e.dateTime) + (e.dataset.after || '')); }
 function count(n, thing) { return n.toLocaleString('en') + ' ' + thing + (n === 1 ? '' : 's'); }
 
 // --- the list of nodes ---
@@ -231,10 +245,8 @@ function showList() {
   showRows();
   const all = world.node.size;
   setText($('shown'), list.length === all ? count(all, 'node') : `${list.length.toLocaleString('en')} of ${count(all, 'node')}`);
-  const cluster = world.meta.get('cluster');
-  const isSynced = cluster && cluster.synced;
   $('empty').hidden = list.length > 0;
-  setText($('empty'), !isSynced ? 'Reading the cluster …' : all ? 'No node matches.' : 'There are no nodes, and nothing is saved of any.');
+  setText($('empty'), !isSynced() ? 'Reading the cluster …' : all ? 'No node matches.' : 'There are no nodes, and nothing is saved of any.');
 }
 
 function showStates() {
@@ -302,6 +314,11 @@ $('search').addEventListener('input', () => {
   requestRender();
 });
 
+// showMatching has only nodes shown whose labels match: none if that is not known.
+function showMatching(found) {
+  matching = new Set(found.names);
+  setText($('search-note'), found.failed ? 'the server does not answer the search by label' : found.problem ? 'no selector: ' + found.problem : '');
+}
 let matchTimer = null;
 function matchStale(wait = 1_000) {
   if (matchTimer && wait === 1_000) return; // it is about to ask
@@ -312,12 +329,12 @@ function matchStale(wait = 1_000) {
     if (!asked) return;
     try {
       const answer = await fetch('/api/matching?selector=' + encodeURIComponent(asked));
-      if (!answer.ok) return;
-      const found = await answer.json();
+      const found = answer.ok ? await answer.json() : { names: [], failed: true };
       if (asked !== selector) return;
-      matching = new Set(found.names);
-      setText($('search-note'), found.problem ? 'no selector: ' + found.problem : '');
-    } catch { return; } // the stream says that the server is gone
+      showMatching(found);
+    } catch { // it is asked again when the stream is back
+      if (asked === selector) showMatching({ names: [], failed: true });
+    }
     isOrderStale = true;
     dirty.add('node');
     requestRender();
@@ -368,10 +385,10 @@ function relink(item, name, malformed) {
 $('queue').dataset.fades = 'true';
 function showQueue() {
   const all = [...world.transaction].sort((a, b) => at(a[1].created) - at(b[1].created) || names.compare(a[1].node, b[1].node) || a[1].version - b[1].version);
-  setText($('queue-count'), all.length ? count(all.length, 'transaction') : 'nothing is pending');
+  setText($('queue-count'), all.length ? count(all.length, 'transaction') : isSynced() ? 'nothing is pending' : '');
   keyed($('queue'), all.slice(0, shownTransactions), ([key]) => key, ([key, t]) => h('li', { class: isReady ? 'new' : '' },
     h('span', { class: 'tag ' + (t.problem ? 'malformed' : t.type) }, t.problem ? 'malformed' : t.type), nodeLink(t.node, t.problem && key),
-    h('span', { class: 'text' }, t.problem || `version ${t.version}, ${count(t.labels, 'label')}`), h('time', { datetime: t.created, title: t.created }, age(t.created))), (item, [key, t]) => relink(item, t.node, key));
+    h('span', { class: 'text' }, t.problem || `version ${t.version}, ${count(t.labels, 'label')}`), when(t.created)), (item, [key, t]) => relink(item, t.node, key));
   const more = all.length - shownTransactions;
   setText($('queue-more'), more > 0 ? `and ${count(more, 'more transaction')}` : '');
 }
@@ -437,7 +454,7 @@ function showRings() {
       name: m.name, share: m.sharePercent, state: m.state, isBad: m.state === 'dead' || m.state === 'orphaned', amount: count(m.slots, 'slot'),
     }))));
   }
-  const none = replicas || parts.length ? [] : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')];
+  const none = replicas || parts.length || !isSynced() ? [] : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')];
   $('rings').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, 'The replicas are not shown: ' + replicas.text)] : []), ...none, ...parts, ...(rings ? [h('p', { class: 'note' }, 'The rings of the sharder are not shown: ' + rings.text)] : []));
 }
 
@@ -459,9 +476,13 @@ function showMeta() {
 
 // --- one node ---
 
-let detailTimer = null, detailFetch = null;
+let detailTimer = null, detailFetch = null, lastOpened = 0;
+let waits = false; // whether the node that is shown has something pending
 function open(name) {
+  const isPassing = Date.now() - lastOpened < 200; // a key is held, and most nodes are not looked at
+  lastOpened = Date.now();
   opened = name;
+  waits = false;
   history.replaceState(null, '', '#' + encodeURIComponent(name));
   setText($('detail-title'), name);
   $('detail-state').className = 'state';
@@ -469,12 +490,16 @@ function open(name) {
   $('detail-body').replaceChildren(h('p', { class: 'dim' }, 'Reading …'));
   $('detail').hidden = false;
   document.querySelector('main').classList.add('opened');
-  readDetail();
+  if (isPassing) {
+    clearTimeout(detailTimer);
+    detailTimer = setTimeout(readDetail, 200);
+  } else readDetail();
   requestRender();
 }
 function close() {
   if (!opened) return;
   opened = null;
+  waits = false;
   if (detailFetch) detailFetch.abort();
   history.replaceState(null, '', location.pathname);
   $('detail').hidden = true;
@@ -490,28 +515,38 @@ async function readDetail() {
   detailTimer = null;
   const name = opened;
   if (!name) return;
+  if (detailFetch && detailFetch.of === name && !detailFetch.signal.aborted) { // a node that changes all the time would never show
+    detailFetch.isStale = true;
+    return;
+  }
   if (detailFetch) detailFetch.abort();
-  detailFetch = new AbortController();
+  const reading = detailFetch = Object.assign(new AbortController(), { of: name, isStale: false });
   try {
-    const answer = await fetch('/api/node?name=' + encodeURIComponent(name), { signal: detailFetch.signal });
+    const answer = await fetch('/api/node?name=' + encodeURIComponent(name), { signal: reading.signal });
     if (answer.ok) showDetail(await answer.json());
     else $('detail-body').replaceChildren(h('p', { class: 'warning' }, await answer.text()));
   } catch (e) {
     if (e.name !== 'AbortError') $('detail-body').replaceChildren(h('p', { class: 'warning' }, 'The server does not answer.'));
+  } finally {
+    if (detailFetch === reading) {
+      detailFetch = null;
+      if (reading.isStale) detailStale();
+    }
   }
 }
 
 function showDetail(n) {
   if (n.name !== opened) return;
+  waits = n.pending.length > 0;
   setText($('detail-state'), n.state);
   $('detail-state').className = 'state ' + n.state;
   const facts = [];
   const fact = (name, ...value) => facts.push(h('dt', {}, name), h('dd', {}, ...value));
   if (n.node) fact('Node', 'uid ', h('code', {}, n.node.uid), ', resourceVersion ', h('code', {}, n.node.resourceVersion));
-  if (n.node && n.node.marker) fact('Restored', (n.node.restoredAt ? age(n.node.restoredAt) + ' ago, ' : '') + 'from version ', h('code', {}, n.node.marker));
-  if (n.node && n.node.gatedSince) fact('Gated', 'for ' + age(n.node.gatedSince));
-  if (n.awaySince) fact('Away', 'for ' + age(n.awaySince));
-  if (n.record) fact('Record', 'version ', h('code', {}, n.record.version), n.record.savedAt ? `, saved ${age(n.record.savedAt)} ago` : '');
+  if (n.node && n.node.marker) fact('Restored', n.node.restoredAt ? when(n.node.restoredAt, '', ' ago, ') : '', 'from version ', h('code', {}, n.node.marker));
+  if (n.node && n.node.gatedSince) fact('Gated', when(n.node.gatedSince, 'for '));
+  if (n.awaySince) fact('Away', when(n.awaySince, 'for '));
+  if (n.record) fact('Record', 'version ', h('code', {}, n.record.version), n.record.savedAt ? when(n.record.savedAt, ', saved ', ' ago') : '');
   if (n.record) fact('From', n.record.source ? 'uid ' : 'no incarnation: given by hand', n.record.source ? h('code', {}, n.record.source) : '');
   const scrolled = $('detail-body').scrollTop;
   $('detail-body').replaceChildren(
@@ -524,7 +559,7 @@ function pendingPart(n) {
   if (!n.pending.length) return [];
   return [h('h3', {}, count(n.pending.length, 'pending transaction')), ...n.waits.map((t) => h('p', { class: 'warning' }, 'Waiting: ' + t)),
     h('ol', { class: 'list' }, ...n.pending.map((t) => h('li', {}, h('span', { class: 'tag ' + t.type }, t.type), h('span', {}, `version ${t.version}`),
-      h('span', { class: 'text', title: t.reason }, `will ${t.will}: ${t.reason}`), h('time', { datetime: t.created }, age(t.created)))))];
+      h('span', { class: 'text', title: t.reason }, `will ${t.will}: ${t.reason}`), when(t.created))))];
 }
 
 // diffPart compares what is saved with what the node has.
@@ -550,7 +585,7 @@ function withheldPart(n) {
 function storyPart(n) {
   if (!n.moments.length) return [];
   return [h('h3', {}, 'What happened'), h('ol', { class: 'story' }, ...[...n.moments].reverse().map((m) =>
-    h('li', { class: m.warning ? 'bad' : undefined }, h('time', { datetime: m.at, title: m.at }, age(m.at) + ' ago'), h('span', { class: 'dim' }, m.source + ': '), m.text)))];
+    h('li', { class: m.warning ? 'bad' : undefined }, when(m.at, '', ' ago'), h('span', { class: 'dim' }, m.source + ': '), m.text)))];
 }
 
 // --- rendering: at most once a frame, and only what has changed ---
@@ -567,7 +602,7 @@ function render() {
   if (dirty.has('transaction')) showQueue();
   if (dirty.has('happening')) showHappenings();
   if (dirty.has('replica') || dirty.has('ring') || dirty.has('problem')) showRings();
-  if (dirty.has('problem')) $('problems').replaceChildren(...(world.problem.has('nodes') ? [h('p', {}, world.problem.get('nodes').text)] : []));
+  if (dirty.has('problem')) $('problems').replaceChildren(...(world.problem.has('nodes') ? [h('p', {}, 'What is shown may be old or not all: ' + world.problem.get('nodes').text)] : []));
   if (dirty.has('meta')) { showMeta(); showList(); }
   dirty.clear();
 }
@@ -576,7 +611,7 @@ new ResizeObserver(requestRender).observe($('grid'));
 setInterval(() => { // ages grow
   if (document.hidden) return;
   showRows();
-  for (const t of $('queue').querySelectorAll('time')) setText(t, age(t.dateTime));
+  for (const t of document.querySelectorAll('#queue time, #detail time')) showAge(t);
 }, 1_000);
 
 // --- keyboard ---

@@ -1,0 +1,131 @@
+package plugin_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// TestPageSaysThatItIsCutOff: while the API server refuses connections, the page says that what it
+// shows may be old, and calls nobody unready whom it does not see. It recovers by itself.
+func TestPageSaysThatItIsCutOff(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.start("watcher")
+	e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.saved("node-1", of("node-1", "r1"))
+	r := e.relay()
+	p := e.openPage()
+	untilHealth := func(ends func(unwell []any) bool) map[string]map[string]any {
+		return p.until(func(kind, key string, value map[string]any) bool {
+			if kind != "meta" || key != "health" {
+				return false
+			}
+			unwell := value["unwell"].([]any)
+			for _, text := range unwell {
+				assert.NotContains(t, text, "no ready")
+			}
+			return ends(unwell)
+		})
+	}
+	untilHealth(func(unwell []any) bool { return len(unwell) == 0 })
+
+	r.close()
+	shown := untilHealth(func(unwell []any) bool { return len(unwell) > 0 })
+	assert.Contains(t, shown["meta/health"]["unwell"].([]any)[0], "it is unknown how nodekeeper is: ")
+	for _, what := range []string{"problem/nodes", "problem/replicas"} {
+		assert.Contains(t, shown[what]["text"], "connection refused")
+	}
+	assert.Equal(t, "live", shown["node/node-1"]["state"], "the page shows what it knew last")
+
+	r.open()
+	shown = untilHealth(func(unwell []any) bool { return len(unwell) == 0 })
+	assert.Empty(t, shown["problem/nodes"])
+	assert.Empty(t, shown["problem/replicas"])
+	p.close()
+}
+
+// relay is a way to the API server that can be closed.
+type relay struct {
+	t       *testing.T
+	address string
+	to      string
+
+	mu       sync.Mutex
+	listener net.Listener
+	conns    []net.Conn
+}
+
+// relay has the commands that follow go to the API server through a relay.
+func (e *env) relay() *relay {
+	e.t.Helper()
+	config, err := clientcmd.LoadFromFile(e.kubeconfig)
+	require.NoError(e.t, err)
+	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+	server, err := url.Parse(cluster.Server)
+	require.NoError(e.t, err)
+	r := &relay{t: e.t, address: "127.0.0.1:0", to: server.Host}
+	r.open()
+	e.t.Cleanup(r.close)
+	cluster.Server = "https://" + r.address
+	e.kubeconfig = filepath.Join(e.t.TempDir(), "kubeconfig")
+	require.NoError(e.t, clientcmd.WriteToFile(*config, e.kubeconfig))
+	return r
+}
+
+// open has the relay listen, where it did before.
+func (r *relay) open() {
+	r.t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(r.t.Context(), "tcp", r.address)
+	require.NoError(r.t, err)
+	r.address = listener.Addr().String()
+	r.mu.Lock()
+	r.listener = listener
+	r.mu.Unlock()
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go r.pass(context.WithoutCancel(r.t.Context()), from)
+		}
+	}()
+}
+
+func (r *relay) pass(ctx context.Context, from net.Conn) {
+	defer func() { _ = from.Close() }()
+	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.to)
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	r.mu.Lock()
+	r.conns = append(r.conns, from, to)
+	r.mu.Unlock()
+	go func() {
+		_, _ = io.Copy(to, from)
+		_ = to.Close()
+	}()
+	_, _ = io.Copy(from, to)
+}
+
+// close cuts all connections, and refuses others.
+func (r *relay) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = r.listener.Close()
+	for _, conn := range r.conns {
+		_ = conn.Close()
+	}
+	r.conns = nil
+}
