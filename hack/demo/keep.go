@@ -5,6 +5,11 @@ import (
 	"fmt"
 )
 
+const (
+	keepHeading   = "Everything keeps running until Ctrl-C. In another terminal:"
+	eventsHeading = "Events from now on"
+)
+
 // guide lists commands to try while everything keeps running. %[1]s is the path of the kubeconfig, %[2]s a node.
 const guide = `
   export KUBECONFIG=%[1]s
@@ -26,12 +31,12 @@ To lose a process:
 
 // keepOpen keeps everything running until ctx is done, and prints the events of nodes, transactions and records.
 func (s *stage) keepOpen(ctx context.Context) {
-	s.out.Heading("Everything keeps running until Ctrl-C. In another terminal:")
+	s.out.Heading(keepHeading)
 	s.out.Note(fmt.Sprintf(guide, s.plane.Kubeconfig, worker1))
 	for _, p := range s.crew.Running() {
 		s.out.Note(fmt.Sprintf("  kill -9 %d   # %s", p.PID(), p.Identity))
 	}
-	s.out.Heading("Events from now on")
+	s.out.Heading(eventsHeading)
 	shown := len(s.see.history())
 	for {
 		seen, more, err := s.see.now()

@@ -3,8 +3,6 @@ package cluster_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -20,6 +18,7 @@ import (
 
 	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/repository"
+	"nodekeeper.dev/test/typist"
 )
 
 const (
@@ -28,43 +27,25 @@ const (
 	lookAgainFor = time.Minute
 )
 
-// How the tutorial's commands are run.
-type kind int
-
-const (
-	change kind = iota
-	// look is a command that changes nothing, so it may be repeated.
-	look
-	// build is a change whose time does not count: it is that of the machine.
-	build
-)
-
-// treatment is what is done with a command of the tutorial.
-type treatment struct {
-	prefix string
-	kind   kind
-	// instead replaces the prefix, unless it is empty, for the reason that why gives.
-	instead, why string
-}
-
 // treatments have what the tutorial says to replace, and what is typed as it is there. A command
-// that is in none is a failure.
-var treatments = []treatment{
-	{"minikube start --nodes=2", change, "kubectl wait --for=condition=Ready node/minikube node/minikube-m02", "the cluster is up"},
-	{"minikube image load ", change, `"$CLUSTER_SCRIPTS/load-image.sh" `, "the page: by what brings an image onto its nodes"},
-	{"minikube ssh --node=minikube-m02 -- sudo systemctl restart kubelet", change, `"$CLUSTER_SCRIPTS/node.sh" kubelet-restart minikube-m02`, "the page: by a way to restart a kubelet"},
-	{prefix: "make images", kind: build},
-	{prefix: "make build", kind: build},
-	{prefix: "PATH=$PWD/bin:$PATH", kind: change},
-	{prefix: "kubectl apply ", kind: change},
-	{prefix: "kubectl wait ", kind: change},
-	{prefix: "kubectl label ", kind: change},
-	{prefix: "kubectl delete ", kind: change},
-	{prefix: "kubectl get ", kind: look},
-	{prefix: "kubectl describe ", kind: look},
-	{prefix: "kubectl logs ", kind: look},
-	{prefix: "kubectl nodekeeper list", kind: look},
-	{prefix: "kubectl nodekeeper explain ", kind: look},
+// that is in none is a failure. A kubelet goes on after the walk, so it must not have descriptor 4 of
+// the shell.
+var treatments = typist.Treatments{
+	{Prefix: "minikube start --nodes=2", Instead: "kubectl wait --for=condition=Ready node/minikube node/minikube-m02", Why: "the cluster is up"},
+	{Prefix: "minikube image load ", Instead: `"$CLUSTER_SCRIPTS/load-image.sh" `, Why: "the page: by what brings an image onto its nodes"},
+	{Prefix: "minikube ssh --node=minikube-m02 -- sudo systemctl restart kubelet", Instead: `"$CLUSTER_SCRIPTS/node.sh" kubelet-restart minikube-m02 4>&-`, Why: "the page: by a way to restart a kubelet"},
+	{Prefix: "make images", Kind: typist.Build},
+	{Prefix: "make build", Kind: typist.Build},
+	{Prefix: "PATH=$PWD/bin:$PATH"},
+	{Prefix: "kubectl apply "},
+	{Prefix: "kubectl wait "},
+	{Prefix: "kubectl label "},
+	{Prefix: "kubectl delete "},
+	{Prefix: "kubectl get ", Kind: typist.Look},
+	{Prefix: "kubectl describe ", Kind: typist.Look},
+	{Prefix: "kubectl logs ", Kind: typist.Look},
+	{Prefix: "kubectl nodekeeper list", Kind: typist.Look},
+	{Prefix: "kubectl nodekeeper explain ", Kind: typist.Look},
 }
 
 // notTyped are commands in the text of the tutorial that are suggestions, with the reason why they
@@ -77,101 +58,37 @@ var notTyped = map[string]string{
 	"minikube image load bin/images/nodekeeper-webhook.tar": "for the overlay ha, which TestWalk applies",
 }
 
-func treatmentOf(script string) (treatment, bool) {
-	i := slices.IndexFunc(treatments, func(one treatment) bool { return strings.HasPrefix(script, one.prefix) })
-	if i < 0 {
-		return treatment{}, false
-	}
-	return treatments[i], true
-}
-
-// page is a page whose commands are run.
-type page struct {
-	name, content string
-	steps         []pages.Step
-	text          []pages.Line
-}
-
-func readPage(t *testing.T, name string) page {
+func readPage(t *testing.T, name string) *pages.Page {
 	t.Helper()
-	root, err := repository.Root()
+	p, err := pages.Read(name)
 	require.NoError(t, err)
-	content, err := os.ReadFile(filepath.Join(root, name))
-	require.NoError(t, err)
-	blocks, text := pages.Parse(string(content))
-	p := page{name: name, content: string(content), text: text}
-	for _, block := range blocks {
-		p.steps = append(p.steps, block.Steps()...)
-	}
-	require.NotEmpty(t, p.steps, name)
 	return p
 }
 
-// promised is how long a page says that it takes.
-func (p page) promised(t *testing.T, pattern string) time.Duration {
+func tutorialTakes(t *testing.T, p *pages.Page) time.Duration {
 	t.Helper()
-	promised, err := pages.Promised(p.content, pattern)
-	require.NoError(t, err, p.name)
+	promised, err := p.Promised(`It takes about (\w+) minutes`)
+	require.NoError(t, err)
 	return promised
 }
 
-func tutorialTakes(t *testing.T, p page) time.Duration {
-	t.Helper()
-	return p.promised(t, `It takes about (\w+) minutes`)
-}
-
-// TestEveryCommandOfTheTutorialIsKnown: in its blocks, by the treatments; in its text, as one that
-// is typed in a block or with a reason why it is not.
+// TestEveryCommandOfTheTutorialIsKnown needs no cluster.
 func TestEveryCommandOfTheTutorialIsKnown(t *testing.T) {
-	p := readPage(t, tutorialPage)
-	used, programs := map[string]bool{}, map[string]bool{}
-	for _, step := range p.steps {
-		one, isKnown := treatmentOf(step.Script)
-		assert.True(t, isKnown, "%s:%d: nothing says how to run this: %s", p.name, step.Line, step.Script)
-		assert.True(t, one.kind != look || step.Shown != nil, "%s:%d: the page does not show what this prints: %s", p.name, step.Line, step.Script)
-		used[one.prefix], programs[strings.Fields(step.Script)[0]] = true, true
-	}
-	for _, one := range treatments {
-		assert.True(t, used[one.prefix], "%s has no such command: %s", p.name, one.prefix)
-		assert.Equal(t, one.instead == "", one.why == "", one.prefix)
-	}
-	named := map[string]bool{}
-	for _, line := range p.text {
-		for _, code := range pages.Spans(line.Text) {
-			if words := strings.Fields(code); len(words) < 2 || !programs[words[0]] {
-				continue
-			}
-			isTyped := slices.ContainsFunc(p.steps, func(s pages.Step) bool { return strings.HasPrefix(s.Script, code) })
-			assert.True(t, isTyped || notTyped[code] != "", "%s:%d: this is neither run nor has a reason why not: %s", p.name, line.Number, code)
-			named[code] = true
-		}
-	}
-	for code := range notTyped {
-		assert.True(t, named[code], "%s has no such command: %s", p.name, code)
-	}
+	assert.Empty(t, treatments.Check(readPage(t, tutorialPage), notTyped))
 }
 
 // TestREADMEInstallsAsTheTutorialDoes, in as many minutes as the README says of it.
 func TestREADMEInstallsAsTheTutorialDoes(t *testing.T) {
 	readme, tutorial := readPage(t, "README.md"), readPage(t, tutorialPage)
-	assert.Equal(t, tutorialTakes(t, tutorial), readme.promised(t, `walks through it on minikube in (\w+) minutes`))
-	blocks, _ := pages.Parse(pages.Section(readme.content, "Install"))
+	promised, err := readme.Promised(`walks through it on minikube in (\w+) minutes`)
+	require.NoError(t, err)
+	assert.Equal(t, tutorialTakes(t, tutorial), promised)
+	blocks, _ := pages.Parse(pages.Section(readme.Content, "Install"))
 	require.Len(t, blocks, 1)
 	for _, step := range blocks[0].Steps() {
-		assert.True(t, slices.ContainsFunc(tutorial.steps, func(s pages.Step) bool { return s.Script == step.Command() }),
+		assert.True(t, slices.ContainsFunc(tutorial.Steps, func(s pages.Step) bool { return s.Script == step.Command() }),
 			"the tutorial does not have this command of the README: %s", step.Command())
 	}
-}
-
-// tutorial is a walk through the page on a real cluster.
-type tutorial struct {
-	page
-
-	t        *testing.T
-	shell    *shell
-	names    *strings.Replacer // of the page's names by those of the cluster
-	meanings pages.Meanings
-	building time.Duration
 }
 
 // TestTutorial types what the tutorial has people type, and compares what comes with what the page
@@ -179,14 +96,19 @@ type tutorial struct {
 func TestTutorial(t *testing.T) {
 	r := connect(t)
 	defer r.becomeMinikube(t)()
-	p := &tutorial{page: readPage(t, tutorialPage), t: t, shell: newShell(t, r.scripts), names: namesOf(r), meanings: pages.Meanings{}}
-	begin := time.Now()
-	for _, step := range p.steps {
-		p.run(step)
+	p := readPage(t, tutorialPage)
+	promised := tutorialTakes(t, p)
+	root, err := repository.Root()
+	require.NoError(t, err)
+	scripts, err := filepath.Abs(r.scripts)
+	require.NoError(t, err)
+	walk := &typist.Walk{
+		Page: p, Treatments: treatments, Shell: typist.NewShell(t, root, scriptsEnv+"="+scripts), LookFor: lookAgainFor,
+		Names: namesOf(r), Adapt: withoutFields(t, p),
 	}
-	took := time.Since(begin) - p.building
-	t.Logf("%d commands took %s, and builds %s", len(p.steps), took.Round(time.Second), p.building.Round(time.Second))
-	assert.Less(t, took, tutorialTakes(t, p.page), "how long the page says that it takes")
+	took, err := walk.Type(t.Context(), t.Logf)
+	require.NoError(t, err)
+	assert.Less(t, took, promised, "how long the page says that it takes")
 }
 
 // namesOf replaces the names of the page's nodes, that of the transaction, which is derived from
@@ -250,60 +172,6 @@ func isNodeReady(node *corev1.Node) bool {
 	})
 }
 
-// run types a command. One that only looks is repeated until it prints what the page shows.
-func (p *tutorial) run(step pages.Step) {
-	p.t.Helper()
-	one, isKnown := treatmentOf(step.Script)
-	require.True(p.t, isKnown, "%s:%d: nothing says how to run this: %s", p.name, step.Line, step.Script)
-	script := step.Script
-	if one.instead != "" {
-		script = one.instead + strings.TrimPrefix(script, one.prefix)
-	}
-	script = p.names.Replace(script)
-	shown := strings.Split(p.names.Replace(strings.Join(step.Shown, "\n")), "\n")
-	begin := time.Now()
-	for {
-		came, err := p.shell.run(p.t.Context(), script)
-		problem := p.compare(step, shown, came, err)
-		if problem == "" {
-			break
-		}
-		if one.kind != look || time.Since(begin) > lookAgainFor {
-			require.FailNow(p.t, problem, "typed: %s\nthe page shows:\n%s\nwhat came (%v):\n%s", script, strings.Join(shown, "\n"), err, came)
-		}
-		time.Sleep(period)
-	}
-	if one.kind == build {
-		p.building += time.Since(begin)
-	}
-	p.t.Logf("%s:%d: %s (%.1f s)", p.name, step.Line, script, time.Since(begin).Seconds())
-}
-
-// compare says what is wrong with what a command printed, "" if nothing is. Where the page shows
-// nothing, anything may come.
-func (p *tutorial) compare(step pages.Step, shown []string, came string, err error) string {
-	switch {
-	case err != nil:
-		return fmt.Sprintf("%s:%d: the command fails", p.name, step.Line)
-	case step.Shown == nil:
-		return ""
-	}
-	lines := strings.Split(came, "\n")
-	if strings.HasPrefix(step.Script, "kubectl logs ") {
-		shown, lines = unfolded(shown), p.withoutFields(lines)
-	}
-	with, agreed, isSame := p.meanings.Agree(shown, lines)
-	if !isSame {
-		at := "something more than the page shows"
-		if agreed < len(shown) {
-			at = "not this line: " + shown[agreed]
-		}
-		return fmt.Sprintf("%s:%d: after %d lines that are as on the page came %s", p.name, step.Line, agreed, at)
-	}
-	p.meanings = with
-	return ""
-}
-
 // unfolded joins the lines that a page goes on with an indentation.
 func unfolded(lines []string) []string {
 	var all []string
@@ -321,14 +189,20 @@ func unfolded(lines []string) []string {
 var without = regexp.MustCompile(`(?m)^.*without the fields (.*):$`)
 
 // withoutFields removes the fields from a log that the page leaves out.
-func (p *tutorial) withoutFields(lines []string) []string {
-	found := without.FindStringSubmatch(p.content)
-	require.NotNil(p.t, found, "%s does not say which fields it leaves out", p.name)
+func withoutFields(t *testing.T, p *pages.Page) func(pages.Step, []string, []string) (shown, came []string) {
+	t.Helper()
+	found := without.FindStringSubmatch(p.Content)
+	require.NotNil(t, found, "%s does not say which fields it leaves out", p.Name)
 	names := strings.Join(pages.Spans(found[1]), "|")
 	field := regexp.MustCompile(`"(?:` + names + `)":"[^"]*",|,"(?:` + names + `)":"[^"]*"`)
-	var all []string
-	for _, line := range lines {
-		all = append(all, field.ReplaceAllString(line, ""))
+	return func(step pages.Step, shown, came []string) ([]string, []string) {
+		if !strings.HasPrefix(step.Script, "kubectl logs ") {
+			return shown, came
+		}
+		var all []string
+		for _, line := range came {
+			all = append(all, field.ReplaceAllString(line, ""))
+		}
+		return unfolded(shown), all
 	}
-	return all
 }

@@ -1,10 +1,9 @@
 package e2e_test
 
 import (
-	"bytes"
+	"context"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -17,7 +16,7 @@ import (
 	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/ports"
 	"nodekeeper.dev/test/programs"
-	"nodekeeper.dev/test/repository"
+	"nodekeeper.dev/test/typist"
 )
 
 const (
@@ -81,11 +80,9 @@ type readme struct {
 
 func readREADME(t *testing.T) *readme {
 	t.Helper()
-	root, err := repository.Root()
+	page, err := pages.Read("README.md")
 	require.NoError(t, err)
-	content, err := os.ReadFile(filepath.Join(root, "README.md"))
-	require.NoError(t, err)
-	blocks, _ := pages.Parse(pages.Section(string(content), pages.GoAlone))
+	blocks, _ := pages.Parse(pages.Section(page.Content, pages.GoAlone))
 	require.Len(t, blocks, 3)
 	steps := blocks[2].Steps()
 	require.Len(t, steps, 3)
@@ -135,20 +132,19 @@ func typeCommands(t *testing.T, script, kubeconfig string) {
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(filepath.Dir(watcher), filepath.Join(dir, "bin")))
 
-	var output bytes.Buffer
-	shell := exec.Command("bash", "-c", script+"read -r; kill $(jobs -p); wait")
-	shell.Dir, shell.Env = dir, append(os.Environ(), "HOME="+home)
-	shell.Stdout, shell.Stderr = &output, &output
-	shell.WaitDelay = stopTimeout
-	input, err := shell.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, shell.Start())
+	shell := typist.NewShell(t, dir, "HOME="+home)
 	t.Cleanup(func() {
-		assert.NoError(t, input.Close())
-		assert.NoError(t, shell.Wait())
-		assert.NotContains(t, output.String(), "WARNING: DATA RACE")
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), stopTimeout)
+		defer cancel()
+		_, err := shell.Run(ctx, "kill $(jobs -p); wait")
+		assert.NoError(t, err)
+		printed, err := shell.Printed()
+		assert.NoError(t, err)
+		assert.NotContains(t, printed, "WARNING: DATA RACE")
 		if t.Failed() {
-			t.Logf("typed:\n%s\nwhat came:\n%s", script, output.String())
+			t.Logf("typed:\n%s\nwhat came:\n%s", script, printed)
 		}
 	})
+	_, err = shell.Run(t.Context(), script)
+	require.NoError(t, err)
 }

@@ -61,6 +61,9 @@ func (s Step) Command() string {
 var (
 	// heredoc is what ends the lines that follow, which are no commands.
 	heredoc = regexp.MustCompile(`<<-?'?(\w+)'?`)
+	// loop begins a loop that goes on to the line that loopEnd matches.
+	loop    = regexp.MustCompile(`^(?:for|while|until) .*\bdo$`)
+	loopEnd = regexp.MustCompile(`^done\b`)
 	// shell are the languages of blocks that have commands. A block of another language has none.
 	shell = regexp.MustCompile("^(sh|bash|console)?$")
 )
@@ -75,16 +78,17 @@ func (b Block) Steps() []Step {
 		hasPrompt = hasPrompt || strings.HasPrefix(line, "$ ")
 	}
 	var all []Step
-	goesOn, end := false, "" // what the last step is waiting for
+	goesOn := false // what the last step is waiting for
+	var end *regexp.Regexp
 	for i, line := range b.Lines {
 		command, isPrompt := strings.CutPrefix(line, "$ ")
 		switch {
-		case goesOn || end != "":
+		case goesOn || end != nil:
 			last := &all[len(all)-1]
 			last.Script += "\n" + line
-			if end != "" {
-				if strings.TrimSpace(line) == end {
-					end = ""
+			if end != nil {
+				if end.MatchString(line) {
+					end = nil
 				}
 				continue
 			}
@@ -99,7 +103,9 @@ func (b Block) Steps() []Step {
 		}
 		goesOn = strings.HasSuffix(line, `\`)
 		if found := heredoc.FindStringSubmatch(line); found != nil && !goesOn {
-			end = found[1]
+			end = regexp.MustCompile(`^\s*` + found[1] + `\s*$`)
+		} else if loop.MatchString(all[len(all)-1].Script) {
+			end = loopEnd
 		}
 	}
 	return all

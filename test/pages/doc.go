@@ -3,6 +3,6 @@
 //
 // It knows just enough of Markdown and of shells for that. A block of code is between two lines of
 // ```. If it has prompts ($), the other lines are what the commands print; else each line is a
-// command. A command may go on behind a backslash and have a here-document, but a loop must be on
-// one line to be one step.
+// command. A command may go on behind a backslash and have a here-document. A loop is one command; if
+// its first line ends with "do", it goes on to the line that begins with "done".
 package pages

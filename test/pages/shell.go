@@ -20,8 +20,8 @@ type Command struct {
 var (
 	// span is code in the text of a page.
 	span = regexp.MustCompile("`([^`]+)`")
-	// typed is a script without its here-document.
-	typed = regexp.MustCompile(`^(?:\\\n|[^\n])*`)
+	// typed is a line of a script, with those that it goes on with behind a backslash.
+	typed = regexp.MustCompile(`(?:\\\n|[^\n])+`)
 )
 
 // Commands returns the simple commands of a page in order: those in blocks of code, and those in
@@ -35,8 +35,10 @@ func Commands(path string) ([]Command, error) {
 	var all []Command
 	for _, block := range blocks {
 		for _, step := range block.Steps() {
-			for _, words := range simpleCommands(strings.ReplaceAll(typed.FindString(step.Script), "\\\n", "")) {
-				all = append(all, Command{Line: step.Line, Words: words})
+			for _, line := range step.lines() {
+				for _, words := range simpleCommands(line.Text) {
+					all = append(all, Command{Line: line.Number, Words: words})
+				}
 			}
 		}
 	}
@@ -49,6 +51,20 @@ func Commands(path string) ([]Command, error) {
 	}
 	slices.SortStableFunc(all, func(a, b Command) int { return a.Line - b.Line })
 	return all, nil
+}
+
+// lines returns the lines of a script that have commands, with their numbers in the page. A
+// here-document has none.
+func (s Step) lines() []Line {
+	var all []Line
+	for _, found := range typed.FindAllStringIndex(s.Script, -1) {
+		text := strings.ReplaceAll(s.Script[found[0]:found[1]], "\\\n", "")
+		all = append(all, Line{s.Line + strings.Count(s.Script[:found[0]], "\n"), text})
+		if heredoc.MatchString(text) {
+			break
+		}
+	}
+	return all
 }
 
 // Spans returns the code in a line of text.

@@ -40,14 +40,16 @@ func TestCommandsAreFoundInAPage(t *testing.T) {
 func TestStepsOfABlockHaveWhatTheyPrint(t *testing.T) {
 	blocks, text := pages.Parse(strings.Join([]string{
 		"1. First", "", "   ```", "   $ kubectl get x \\", "       -o name", "   x/a", "     indented", "", "   $ kubectl apply -f - <<END", "   a: b", "   END", "   ```",
-		"Then", "```sh", "make a  ", "", "make b", "```", "```yaml", "a: b", "```",
+		"Then", "```sh", "make a  ", "", "for i in 1 2; do", "  make $i \\", "    &", "done", "make b", "```", "```yaml", "a: b", "```",
 	}, "\n"))
 	require.Len(t, blocks, 3)
 	assert.Equal(t, []pages.Step{
 		{4, "kubectl get x \\\n    -o name", []string{"x/a", "  indented", ""}},
 		{9, "kubectl apply -f - <<END\na: b\nEND", nil},
 	}, blocks[0].Steps())
-	assert.Equal(t, []pages.Step{{Line: 15, Script: "make a"}, {Line: 17, Script: "make b"}}, blocks[1].Steps())
+	assert.Equal(t, []pages.Step{
+		{Line: 15, Script: "make a"}, {Line: 17, Script: "for i in 1 2; do\n  make $i \\\n    &\ndone"}, {Line: 21, Script: "make b"},
+	}, blocks[1].Steps())
 	assert.Empty(t, blocks[2].Steps())
 	assert.Equal(t, []pages.Line{{1, "1. First"}, {2, ""}, {13, "Then"}}, text)
 }
