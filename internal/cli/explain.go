@@ -90,6 +90,8 @@ func (e *explained) summarize(n *inspect.Node) string {
 	switch {
 	case e.Problem != "":
 		return "The record cannot be read, so nothing is saved or restored: correct it, or forget the node."
+	case e.State == inspect.Away && n.Saved.Record == nil:
+		return "There is no Node of this name, and nothing is saved of it: only the pending transactions are known."
 	case e.State == inspect.Away:
 		return fmt.Sprintf("There is no Node of this name. When one is created, it gets %s.", amount.Of(len(n.Saved.Record.Labels), "label"))
 	case e.State == inspect.Restoring && len(n.Pending) == 0:
