@@ -58,6 +58,8 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	assert.Contains(t, e.must("import", "-f", file, "--dry-run"), "node/"+node)
 	assert.Equal(t, e.must("import", file, "--dry-run"), e.must("import", "--filename="+file, "--dry-run=client"))
 	assert.Contains(t, e.refuses("import", "-f", file, file), "give one file")
+	assert.Contains(t, e.refuses("import", "-f", file, "-f", file), "give one file", "none is left out in silence")
+	assert.Contains(t, e.refuses("import", "-f", ""), "give one file")
 }
 
 // TestListGoesOnWithWatch: it shows all nodes, and then each whose line changes.
