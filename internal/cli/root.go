@@ -39,6 +39,7 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 func execute(ctx context.Context, command func(genericiooptions.IOStreams) *cobra.Command, args []string, streams genericiooptions.IOStreams) int {
 	logf.SetLogger(logr.Discard()) // libraries also return the errors that they log
 	klog.SetLogger(logr.Discard()) // see logLibraries
+	streams.In = &interruptible{in: streams.In, done: ctx.Done()}
 	root := command(streams)       //nolint:contextcheck // completion has the context of its command
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
