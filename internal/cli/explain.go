@@ -117,11 +117,11 @@ func (e *explained) write(w io.Writer, now time.Time) {
 	_, _ = fmt.Fprintln(w, "What happened, and how long ago:")
 	for i := range e.Moments {
 		m := &e.Moments[i]
-		_, _ = fmt.Fprintf(w, "  %-5s  %-11s  %s%s\n", output.AgeOf(m.At, now), m.Source, warningOf(m), m.Text)
+		_, _ = fmt.Fprintf(w, "  %-5s  %-11s  %s%s\n", output.AgeOf(m.At, now), m.Source, warningOf(m), output.Harmless(m.Text))
 	}
 	line("What is now", "%s", e.Summary)
 	for _, l := range e.Labels {
-		_, _ = fmt.Fprintf(w, "  %s: %s, %s\n    %s\n", l.Key, valued("saved", l.Saved), valued("on the node", l.Live), l.Why)
+		_, _ = fmt.Fprintf(w, "  %s: %s, %s\n    %s\n", l.Key, valued("saved", l.Saved), valued("on the node", l.Live), output.Harmless(l.Why))
 	}
 	writeWithheld(w, e.Withheld)
 	if e.Waiting != nil {
