@@ -112,17 +112,24 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return daemon.Run(ctx, mgr)
 }
 
-// report makes the manager report Nodes that keep the startup taint.
+// report makes the manager report Nodes that keep the startup taint, and deleted ones that keep the
+// finalizer.
 func report(mgr manager.Manager, m members) error {
-	r := &gate.Reporter{Cache: mgr.GetCache(), Events: mgr.GetEventRecorder("nodekeeper-" + program), Owner: func(node string) bool {
+	recorder := mgr.GetEventRecorder("nodekeeper-" + program)
+	owner := func(node string) bool {
 		ready, unready := m.Rank(node)
 		return ready == 0 && !unready
-	}}
+	}
+	r := &gate.Reporter{Cache: mgr.GetCache(), Events: recorder, Owner: owner}
 	if err := metrics.Registry.Register(r); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
 	if err := mgr.Add(manager.RunnableFunc(r.Run)); err != nil {
 		return fmt.Errorf("adding the report of closed gates: %w", err)
+	}
+	d := &gate.Deletions{Cache: mgr.GetCache(), Events: recorder, Owner: owner}
+	if err := mgr.Add(manager.RunnableFunc(d.Run)); err != nil {
+		return fmt.Errorf("adding the report of deletions: %w", err)
 	}
 	return nil
 }

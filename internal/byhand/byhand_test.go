@@ -1,6 +1,7 @@
 package byhand_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -165,8 +166,97 @@ func TestExportedRecordsAreReadBack(t *testing.T) {
 		"was forgotten":   "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: node-1, annotations: {nodekeeper.dev/forgotten: \"7\"}}\n",
 		"not a readable":  strings.Replace(stream, `"5"`, `"x"`, 1),
 		"unknown field":   strings.Replace(stream, "data:", "dada:", 1),
+		"v1 List is not":  "apiVersion: v1\nkind: List\nitems: []\n",
 	} {
 		_, err := byhand.ReadExported(strings.NewReader(content))
 		require.ErrorContains(t, err, says)
 	}
+}
+
+// TestExportedRecordsAreNeverLeftOutInSilence: only lines of --- separate documents. What else YAML and JSON have for that hid all
+// records but the first.
+func TestExportedRecordsAreNeverLeftOutInSilence(t *testing.T) {
+	asYAML := func(name string) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {labels_restored: \"5\", rack: r1}\n"
+	}
+	asJSON := func(name string) string {
+		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{"labels_restored":"5","rack":"r1"}}`
+	}
+	for name, content := range map[string]string{
+		"JSON lines":         asJSON("a") + "\n" + asJSON("b") + "\n",
+		"JSON without lines": asJSON("a") + asJSON("b"),
+		"end of a document":  asYAML("a") + "...\n" + asYAML("b"),
+	} {
+		_, err := byhand.ReadExported(strings.NewReader(content))
+		require.ErrorContains(t, err, "document 1: there is more behind its end", name)
+	}
+	for name, content := range map[string]string{
+		"JSON":          asJSON("a") + "\n---\n" + asJSON("b"),
+		"both ends":     asYAML("a") + "...\n---\n" + asYAML("b"),
+		"a comment":     asYAML("a") + "--- # the next\n" + asYAML("b"),
+		"carriage":      strings.ReplaceAll(asYAML("a")+"---\n"+asYAML("b"), "\n", "\r\n"),
+		"a byte order":  "\xef\xbb\xbf" + asYAML("a") + "---\n" + asYAML("b"),
+		"empty between": "---\n{}\n---\n" + asYAML("a") + "---\n# nothing\n---\n" + asYAML("b"),
+	} {
+		all, err := byhand.ReadExported(strings.NewReader(content))
+		require.NoError(t, err, name)
+		assert.Len(t, all, 2, name)
+	}
+}
+
+// TestExportedRecordsAreTakenWithoutWhatBindsThem: a record that is immutable could never be written again, and the garbage collector
+// deletes one whose owner does not exist.
+func TestExportedRecordsAreTakenWithoutWhatBindsThem(t *testing.T) {
+	const content = `apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: node-1
+  namespace: elsewhere
+  uid: abc
+  resourceVersion: "77"
+  labels: {owner: us}
+  annotations: {note: mine}
+  finalizers: [example.com/hold]
+  ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: gone, uid: gone}]
+immutable: true
+data: {labels_restored: "5", rack: r1}
+`
+	all, err := byhand.ReadExported(strings.NewReader(content))
+	require.NoError(t, err)
+	want := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: set{"owner": "us"}, Annotations: set{"note": "mine"}},
+		Data:       set{labels.Marker: "5", "rack": "r1"},
+	}
+	assert.Equal(t, []*corev1.ConfigMap{want}, all)
+}
+
+// TestExportedRecordsAreCheckedBeforeTheFirstIsStored, by what the API server would refuse later.
+func TestExportedRecordsAreCheckedBeforeTheFirstIsStored(t *testing.T) {
+	const good = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: node-1, labels: {owner: us}, annotations: {note: mine}}\ndata: {labels_restored: \"5\", rack: r1}\n"
+	_, err := byhand.ReadExported(strings.NewReader(good))
+	require.NoError(t, err)
+	for says, content := range map[string]string{
+		"metadata.name":           strings.Replace(good, "node-1", "Node_1", 1),
+		"metadata.labels":         strings.Replace(good, "owner: us", "owner: a b", 1),
+		"metadata.annotations":    strings.Replace(good, "mine", strings.Repeat("x", 300<<10), 1),
+		"a record has room for":   strings.Replace(good, "rack: r1", manyLabels(9000), 1),
+		"is not a record: import": strings.Replace(good, "node-1", record.RootCAName, 1),
+	} {
+		_, err := byhand.ReadExported(strings.NewReader(content))
+		require.ErrorContains(t, err, says)
+	}
+}
+
+// manyLabels are labels that do not fit a ConfigMap, as YAML: each has a key that is kept in its value.
+func manyLabels(count int) string {
+	prefix := strings.Repeat("a", 60) + "." + strings.Repeat("b", 60) + "." + strings.Repeat("c", 60) + "." + strings.Repeat("d", 60)
+	all := set{}
+	for i := range count {
+		all[fmt.Sprintf("%s/name-%d", prefix, i)] = "value"
+	}
+	var entries []string
+	for key, value := range labels.Encode(all) {
+		entries = append(entries, key+": "+value)
+	}
+	return strings.Join(entries, ", ")
 }

@@ -2,24 +2,32 @@ package byhand
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 
+	goyaml "go.yaml.in/yaml/v2"
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/txn"
 )
 
 // exportedFromAnnotation is on exported records only: the cluster that they are of, as the uid of
 // its namespace kube-system.
 const exportedFromAnnotation = "nodekeeper.dev/exported-from"
+
+// whatToImport says what an import reads.
+const whatToImport = "import what kubectl nodekeeper export has written"
 
 // Exported returns a record as it is exported: without what a server sets, and without the time
 // at which the node was found missing: that count restarts.
@@ -76,6 +84,9 @@ func ReadExported(r io.Reader) ([]*corev1.ConfigMap, error) {
 
 // parseExported returns the record of a document, nil if the document is empty.
 func parseExported(document []byte) (*corev1.ConfigMap, error) {
+	if err := isSingle(document); err != nil {
+		return nil, err
+	}
 	var fields map[string]any
 	if err := yaml.Unmarshal(document, &fields); err != nil {
 		return nil, err
@@ -83,12 +94,15 @@ func parseExported(document []byte) (*corev1.ConfigMap, error) {
 	if len(fields) == 0 {
 		return nil, nil //nolint:nilnil // an empty document is none, and no error
 	}
+	if fields["apiVersion"] != "v1" || fields["kind"] != "ConfigMap" { // of these the error would be an unknown field
+		return nil, fmt.Errorf("%v %v is not a record: %s", fields["apiVersion"], fields["kind"], whatToImport)
+	}
 	cm := &corev1.ConfigMap{}
 	if err := yaml.UnmarshalStrict(document, cm); err != nil {
 		return nil, err
 	}
-	if cm.APIVersion != "v1" || cm.Kind != "ConfigMap" || cm.Name == "" || cm.Name == record.RootCAName {
-		return nil, fmt.Errorf("%s %s %q is not a record: import what kubectl nodekeeper export has written", cm.APIVersion, cm.Kind, cm.Name)
+	if cm.Name == "" || cm.Name == record.RootCAName {
+		return nil, fmt.Errorf("ConfigMap %q is not a record: %s", cm.Name, whatToImport)
 	}
 	r, err := record.Parse(cm)
 	if err != nil {
@@ -96,6 +110,34 @@ func parseExported(document []byte) (*corev1.ConfigMap, error) {
 	}
 	if r.Floor {
 		return nil, fmt.Errorf("nothing is saved of node %q: it was forgotten", cm.Name)
+	}
+	return storable(cm)
+}
+
+// isSingle returns an error if the text holds more than one document: all but the first would be
+// lost in silence. Only lines of --- separate documents here.
+func isSingle(text []byte) error {
+	documents := goyaml.NewDecoder(bytes.NewReader(text))
+	var document any
+	if err := documents.Decode(&document); err != nil {
+		return nil //nolint:nilerr // empty, or an error that whoever reads the document reports better
+	}
+	if err := documents.Decode(&document); !errors.Is(err, io.EOF) {
+		return errors.New("there is more behind its end: begin each document with a line of ---")
+	}
+	return nil
+}
+
+// storable returns what is taken of a record, or an error if the API server would refuse it. All
+// else that a ConfigMap can have is left out: a record that is immutable could never be written
+// again, and one with an owner would be deleted with it.
+func storable(from *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: from.Name, Labels: from.Labels, Annotations: from.Annotations}, Data: from.Data}
+	if problems := apivalidation.ValidateObjectMeta(&cm.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")); len(problems) > 0 {
+		return nil, fmt.Errorf("%q: %w", cm.Name, problems.ToAggregate())
+	}
+	if size := txn.DataBytes(cm.Data); size > txn.MaxDataBytes {
+		return nil, fmt.Errorf("%q: the labels have %d bytes: a record has room for %d", cm.Name, size, txn.MaxDataBytes)
 	}
 	return cm, nil
 }

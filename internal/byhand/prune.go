@@ -69,7 +69,7 @@ func (p *Prune) outcome(ctx context.Context, cm *corev1.ConfigMap) (removal.Outc
 	if err != nil {
 		return outcome, err
 	}
-	return outcome, Forget(ctx, p.cluster, p.dryRun, n)
+	return outcome, Forget(ctx, p.cluster, p.dryRun, n, false)
 }
 
 // describe says what became of a record, as in "node/x forgotten".

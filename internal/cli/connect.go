@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,14 @@ type cluster struct {
 
 // connect returns the cluster that the flags name. It sends no request.
 func (p *plugin) connect() (*cluster, error) {
+	for _, one := range []struct{ flag, namespace string }{
+		{"transaction-namespace", p.transactionNamespace}, {"metadata-namespace", p.metadataNamespace}, {"membership-namespace", p.membershipNamespace},
+	} {
+		// Without a name, lists are of all namespaces.
+		if problems := apivalidation.ValidateNamespaceName(one.namespace, false); len(problems) > 0 {
+			return nil, misused(fmt.Errorf("--%s: %q is not the name of a namespace", one.flag, one.namespace))
+		}
+	}
 	if p.transactionNamespace == p.metadataNamespace {
 		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
 	}

@@ -90,6 +90,8 @@ func (e *explained) summarize(n *inspect.Node) string {
 	switch {
 	case e.Problem != "":
 		return "The record cannot be read, so nothing is saved or restored: correct it, or forget the node."
+	case e.State == inspect.Away && n.Saved.Record == nil:
+		return "There is no Node of this name, and nothing is saved of it: only the pending transactions are known."
 	case e.State == inspect.Away:
 		return fmt.Sprintf("There is no Node of this name. When one is created, it gets %s.", amount.Of(len(n.Saved.Record.Labels), "label"))
 	case e.State == inspect.Restoring && len(n.Pending) == 0:
@@ -115,11 +117,11 @@ func (e *explained) write(w io.Writer, now time.Time) {
 	_, _ = fmt.Fprintln(w, "What happened, and how long ago:")
 	for i := range e.Moments {
 		m := &e.Moments[i]
-		_, _ = fmt.Fprintf(w, "  %-5s  %-11s  %s%s\n", output.AgeOf(m.At, now), m.Source, warningOf(m), m.Text)
+		_, _ = fmt.Fprintf(w, "  %-5s  %-11s  %s%s\n", output.AgeOf(m.At, now), m.Source, warningOf(m), output.Harmless(m.Text))
 	}
 	line("What is now", "%s", e.Summary)
 	for _, l := range e.Labels {
-		_, _ = fmt.Fprintf(w, "  %s: %s, %s\n    %s\n", l.Key, valued("saved", l.Saved), valued("on the node", l.Live), l.Why)
+		_, _ = fmt.Fprintf(w, "  %s: %s, %s\n    %s\n", l.Key, valued("saved", l.Saved), valued("on the node", l.Live), output.Harmless(l.Why))
 	}
 	writeWithheld(w, e.Withheld)
 	if e.Waiting != nil {

@@ -84,7 +84,7 @@ func (p *plugin) forget(ctx context.Context, o *forgetOptions, args []string) er
 	}
 	var errs []error
 	for _, name := range names {
-		if err := byhand.Forget(ctx, &c.Cluster, o.dryRun.DryRun, nodes[name]); err != nil {
+		if err := byhand.Forget(ctx, &c.Cluster, o.dryRun.DryRun, nodes[name], o.ignorePending); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +16,7 @@ import (
 )
 
 type importOptions struct {
-	file      string
+	named     []string
 	overwrite bool
 	dryRun    dryRun
 	timeout   time.Duration
@@ -28,7 +29,8 @@ func newImportCommand(p *plugin) *cobra.Command {
 		Short: "Import exported records",
 		Long: `Import records that kubectl nodekeeper export has written. All of them are
 checked before the first is stored. Existing records are not replaced unless you
-give --overwrite.
+give --overwrite. Of each object, only the name, labels, annotations and data are
+taken.
 
 Records of this cluster come back as they were. Only the labels of those of
 another cluster are imported, and what people have written on the record:
@@ -55,7 +57,7 @@ get them at once, as if they had just appeared.`,
 			return p.importFile(cmd.Context(), &o, o.files(args)[0])
 		},
 	}
-	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "The file, or - for standard input.")
+	cmd.Flags().StringArrayVarP(&o.named, "filename", "f", nil, "The `file`, or - for standard input.")
 	cmd.Flags().BoolVar(&o.overwrite, "overwrite", false, "Replace existing records.")
 	addDryRunFlag(cmd, &o.dryRun)
 	addTimeoutFlag(cmd, &o.timeout)
@@ -64,10 +66,7 @@ get them at once, as if they had just appeared.`,
 
 // files returns the files that the command line names, by the flag or as an argument.
 func (o *importOptions) files(args []string) []string {
-	if o.file == "" {
-		return args
-	}
-	return append([]string{o.file}, args...)
+	return slices.DeleteFunc(slices.Concat(o.named, args), func(file string) bool { return file == "" })
 }
 
 func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) error {

@@ -32,9 +32,15 @@ type plugin struct {
 
 // Main runs the plugin with these arguments and returns its exit code.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	return execute(ctx, NewCommand, args, streams)
+}
+
+// execute runs a command with these arguments and returns its exit code.
+func execute(ctx context.Context, command func(genericiooptions.IOStreams) *cobra.Command, args []string, streams genericiooptions.IOStreams) int {
 	logf.SetLogger(logr.Discard()) // libraries also return the errors that they log
 	klog.SetLogger(logr.Discard()) // see logLibraries
-	root := NewCommand(streams)    //nolint:contextcheck // completion has the context of its command
+	streams.In = &interruptible{in: streams.In, done: ctx.Done()}
+	root := command(streams) //nolint:contextcheck // completion has the context of its command
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil || errors.Is(err, errTold) {

@@ -291,7 +291,7 @@ func (s *shownNode) writeEvents(w io.Writer, now time.Time) {
 	line("Events", "%d", len(s.Events))
 	for i := range s.Events {
 		m := &s.Events[i]
-		_, _ = fmt.Fprintf(w, "  %-5s  %s%s\n", output.AgeOf(m.At, now), warningOf(m), m.Text)
+		_, _ = fmt.Fprintf(w, "  %-5s  %s%s\n", output.AgeOf(m.At, now), warningOf(m), output.Harmless(m.Text))
 	}
 }
 

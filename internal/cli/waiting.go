@@ -59,7 +59,7 @@ func warningText(w *inspect.Warning, now time.Time) string {
 	if w.Count > 1 {
 		often = fmt.Sprintf("at least %d times, last ", w.Count)
 	}
-	return fmt.Sprintf("%s, %s%s ago: %s", w.Reason, often, output.AgeOf(w.LastSeen, now), strings.Join(strings.Fields(w.Note), " "))
+	return fmt.Sprintf("%s, %s%s ago: %s", w.Reason, often, output.AgeOf(w.LastSeen, now), output.Harmless(strings.Join(strings.Fields(w.Note), " ")))
 }
 
 func lockText(w *inspect.Waiting, now time.Time) string {

@@ -52,7 +52,7 @@ func (t *teller) tell(isInitial bool, h inspect.Happening, isOne bool) {
 	if isInitial || !isOne {
 		return
 	}
-	_, _ = fmt.Fprintf(t.w, "%s  %-9s  %s  %s\n", t.now().Format("15:04:05.000"), h.What, cmp.Or(h.Object, h.Node), h.Text)
+	_, _ = fmt.Fprintf(t.w, "%s  %-9s  %s  %s\n", t.now().Format("15:04:05.000"), h.What, cmp.Or(h.Object, h.Node), output.Harmless(h.Text))
 }
 
 func (t *teller) transaction(c change[*corev1.ConfigMap]) {

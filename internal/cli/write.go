@@ -46,6 +46,10 @@ func (p *plugin) confirmed(yes bool, question string) error {
 	}
 	_, _ = fmt.Fprintf(p.ErrOut, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(p.In).ReadString('\n')
+	if errors.Is(err, errInterrupted) { // whatever was typed: the user has not finished it
+		_, _ = fmt.Fprintln(p.ErrOut)
+		return fmt.Errorf("aborted: %w", err)
+	}
 	if err != nil && answer == "" {
 		_, _ = fmt.Fprintln(p.ErrOut)
 		return errors.New("aborted: answer y, or give --yes")

@@ -1,7 +1,9 @@
-// Package gate reports Nodes that keep the startup taint because no processor restores their
-// labels, so that no node stays unschedulable unnoticed. It goes by the marker, since by default
-// watchers do not see taints: a Node whose taint was removed by hand is reported until its marker
-// is removed, too.
+// Package gate reports Nodes that wait for a processor, so that none does unnoticed: those that keep
+// the startup taint because no processor restores their labels ([Reporter]), and those that are not
+// deleted because no processor removes the finalizer ([Deletions]).
+//
+// It knows the former by the marker, since by default watchers do not see taints: a Node whose taint
+// was removed by hand is reported until its marker is removed, too.
 package gate
 
 import (

@@ -98,9 +98,10 @@ func warnings() []Event {
 		},
 		{
 			DeletionWaits, warning, node,
-			[]string{processor},
-			"With `--protect=finalizer`: the node is not deleted before its labels are saved, and they cannot be saved, for the reason given. " +
-				"A processor retries it with backoff (up to 30 s).",
+			[]string{watcher, processor},
+			"The node has nodekeeper's finalizer, and is not deleted before its labels are saved. By a processor: they cannot be saved, for the reason given. " +
+				"It retries that with backoff (up to 30 s). By a watcher: the node has waited for more than a minute. See whether a processor runs with " +
+				"`--protect=finalizer`.",
 		},
 		{
 			RecordUnreadable, warning, record,

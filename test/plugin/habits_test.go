@@ -32,6 +32,13 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	assert.Contains(t, e.refuses("list", "-n", "default"), "nodes are in no namespace")
 	assert.Contains(t, e.refuses("list", "-A"), "nodes are in no namespace")
 	assert.Contains(t, e.fails("pending", "nobody"), "there is no node")
+	for _, namespace := range []string{"", "Bad_Name"} { // an empty variable of a script would name all namespaces
+		r := e.command(t.Context(), "kubectl", "nodekeeper", "export", "--metadata-namespace="+namespace)
+		out, err := r.CombinedOutput()
+		require.Error(t, err)
+		assert.Equal(t, 2, r.ProcessState.ExitCode(), "%s", out)
+		assert.Contains(t, string(out), "is not the name of a namespace")
+	}
 
 	help := e.must("list", "--help")
 	assert.NotContains(t, help, "--kubeconfig")
@@ -58,6 +65,8 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	assert.Contains(t, e.must("import", "-f", file, "--dry-run"), "node/"+node)
 	assert.Equal(t, e.must("import", file, "--dry-run"), e.must("import", "--filename="+file, "--dry-run=client"))
 	assert.Contains(t, e.refuses("import", "-f", file, file), "give one file")
+	assert.Contains(t, e.refuses("import", "-f", file, "-f", file), "give one file", "none is left out in silence")
+	assert.Contains(t, e.refuses("import", "-f", ""), "give one file")
 }
 
 // TestListGoesOnWithWatch: it shows all nodes, and then each whose line changes.

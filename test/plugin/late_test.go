@@ -195,6 +195,7 @@ func TestForeignObjectsAreNobodysBusiness(t *testing.T) {
 	assert.NotContains(t, e.must("list"), "istio")
 	assert.NotContains(t, e.must("export"), "istio")
 	assert.Contains(t, e.fails("discard", "istio-ca-root-cert", "--yes"), "there is no transaction")
+	assert.Contains(t, e.fails("forget", "istio-ca-root-cert", "--yes"), "is not a record")
 	for key, version := range before {
 		cm := &corev1.ConfigMap{}
 		namespace, name, _ := strings.Cut(key, "/")

@@ -63,6 +63,17 @@ func Shown(value string) string {
 	return value
 }
 
+// Harmless returns a text that others wrote, such as the note of an event, without the characters by
+// which it could control the terminal.
+func Harmless(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
+
 // KeyValue formats an entry of a record for people: a label as "key=value", a taint as
 // "taint key=value:Effect", an annotation as "annotation key=value".
 func KeyValue(key, value string) string {
