@@ -204,13 +204,16 @@ func TestStreamEndsWhenItsSessionGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, ui.Config{})
 		cookie, began := enter(t, s), time.Now()
+		ended := make(chan struct{})
 		go func() {
-			time.Sleep(time.Hour)
-			for range 32 {
-				enter(t, s)
-			}
+			defer close(ended)
+			ask(s, "/api/events", cookie)
 		}()
-		ask(s, "/api/events", cookie)
+		time.Sleep(time.Hour)
+		for range 32 {
+			enter(t, s)
+		}
+		<-ended
 		assert.LessOrEqual(t, time.Since(began), time.Hour+time.Minute)
 	})
 }
