@@ -211,6 +211,8 @@ func (i *Import) Store(ctx context.Context, c *inspect.Cluster, dry DryRun) (don
 		err = door.Replace(ctx, read, i.wanted)
 	}
 	switch {
+	case errors.Is(err, records.ErrStale) && read == nil:
+		return "", fmt.Errorf("node %q: %w; if the ConfigMap %s/%s is another product's, it must go first", i.Name, ErrChanged, c.MetadataNamespace, i.Name)
 	case errors.Is(err, records.ErrStale):
 		return "", fmt.Errorf("node %q: %w", i.Name, ErrChanged)
 	case apierrors.IsNotFound(err):

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -88,7 +89,7 @@ func withAdvice(err error) error {
 		return fmt.Errorf("%w\nReading needs the rights of nodekeeper-viewer, writing those of nodekeeper-editor: see deploy/users", err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w\nThe API server refuses these credentials: check the kubeconfig, or --context", err)
-	case isNetwork:
+	case isNetwork || errors.Is(err, context.DeadlineExceeded): // of --request-timeout
 		return fmt.Errorf("%w\nThe API server does not answer: check that it runs, and that --kubeconfig or --context names it", err)
 	}
 	return err

@@ -74,5 +74,8 @@ func (p *plugin) export(ctx context.Context, args []string) error {
 			errs = append(errs, fmt.Errorf("nothing is saved of node %q", name))
 		}
 	}
+	if n == 0 && len(names) == 0 && err == nil && len(errs) == 0 {
+		_, _ = fmt.Fprintf(p.ErrOut, "No records found in namespace %s.\n", c.MetadataNamespace)
+	}
 	return errors.Join(append(errs, err)...)
 }

@@ -40,7 +40,7 @@ func execute(ctx context.Context, command func(genericiooptions.IOStreams) *cobr
 	logf.SetLogger(logr.Discard()) // libraries also return the errors that they log
 	klog.SetLogger(logr.Discard()) // see logLibraries
 	streams.In = &interruptible{in: streams.In, done: ctx.Done()}
-	root := command(streams) //nolint:contextcheck // completion has the context of its command
+	root := command(streams)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil || errors.Is(err, errTold) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -64,6 +65,10 @@ func (p *plugin) save(ctx context.Context, h *requesting, args []string) error {
 			return err
 		}
 		slices.Sort(names)
+	}
+	if len(names) == 0 {
+		_, _ = fmt.Fprintln(p.ErrOut, "No nodes found.")
+		return nil
 	}
 	return h.run(ctx, p, c, servers, names)
 }

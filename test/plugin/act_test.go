@@ -254,6 +254,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		assert.Contains(t, e.refuses(args...), says, strings.Join(args, " "))
 	}
 	assert.Contains(t, e.fails("show", "node-0"), "kubectl nodekeeper list shows which there are")
+	assert.Contains(t, e.fails("list", "--request-timeout=1ns"), "The API server does not answer")
+	assert.Contains(t, e.run("save", "--all").stderr, "No nodes found.")
 	r := e.run("status", "--server=https://127.0.0.1:1")
 	assert.Equal(t, 1, r.code)
 	assert.Regexp(t, `(?s)^Status: +unwell: it is unknown how nodekeeper is: .*check that it runs`, r.stdout)
@@ -263,6 +265,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	r = e.run("status")
 	assert.Equal(t, 1, r.code)
 	assert.Contains(t, r.stdout, "unwell: namespace not-there is missing, no ready watcher")
+	assert.Contains(t, e.run("export").stderr, "No records found in namespace not-there.", "it is no backup")
 	e.kubeconfig = "/none"
 	assert.Contains(t, e.fails("list"), "check that it runs, and that --kubeconfig or --context names it", "as for kubectl, that is localhost:8080")
 }

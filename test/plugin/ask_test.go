@@ -54,8 +54,11 @@ func (e *env) interrupt(a *asking) int {
 
 func (e *env) ended(a *asking) int {
 	e.t.Helper()
-	ended := make(chan error, 1)
-	go func() { ended <- a.cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = a.cmd.Wait() // its exit code says how it ended
+		close(ended)
+	}()
 	select {
 	case <-ended:
 	case <-time.After(patience):

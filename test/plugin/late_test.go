@@ -196,6 +196,8 @@ func TestForeignObjectsAreNobodysBusiness(t *testing.T) {
 	assert.NotContains(t, e.must("export"), "istio")
 	assert.Contains(t, e.fails("discard", "istio-ca-root-cert", "--yes"), "there is no transaction")
 	assert.Contains(t, e.fails("forget", "istio-ca-root-cert", "--yes"), "is not a record")
+	taken := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio-ca-root-cert}\ndata: {labels_restored: \"5\", rack: r1}\n"
+	assert.Contains(t, e.fails("import", e.file(taken), "--overwrite"), "istio-ca-root-cert is another product's, it must go first")
 	for key, version := range before {
 		cm := &corev1.ConfigMap{}
 		namespace, name, _ := strings.Cut(key, "/")
