@@ -72,7 +72,8 @@ func TestWalkEndsWhereSomethingIsWrong(t *testing.T) {
 }
 
 func TestTreatmentsFitThePage(t *testing.T) {
-	p := pageOf(pages.Step{Script: "make a"}, pages.Step{Script: "one b"}, pages.Step{Script: "echo c"}, pages.Step{Script: "cat d", Shown: []string{"d"}}, pages.Step{Script: "sleep 1"})
+	p := pageOf(pages.Step{Script: "make a"}, pages.Step{Script: "one b"}, pages.Step{Script: "echo c"},
+		pages.Step{Script: "cat d", Shown: []string{"d"}}, pages.Step{Script: "sleep 1"})
 	p.Text = []pages.Line{{Number: 1, Text: "Type `make a`, or `make b`, but not `dog c`."}}
 	notTyped := map[string]string{"make b": "for another machine"}
 	assert.Empty(t, treatments.Check(p, notTyped))
@@ -83,7 +84,8 @@ func TestTreatmentsFitThePage(t *testing.T) {
 	delete(notTyped, "make c")
 	p.Steps[3].Shown, p.Steps[4] = nil, pages.Step{Line: 9, Script: "rm x"}
 	assert.Equal(t, []string{
-		"page.md:0: the page does not show what this prints: cat d", "page.md:9: nothing says how to type this: rm x", "page.md has no such command: sleep",
+		"page.md:0: the page does not show what this prints: cat d", "page.md:9: nothing says how to type this: rm x",
+		"page.md has no such command: sleep",
 	}, treatments.Check(p, notTyped))
 	unexplained := typist.Treatments{{Prefix: "echo c", Kind: typist.Skip}, {Prefix: "", Why: "none"}}
 	assert.Equal(t, []string{
