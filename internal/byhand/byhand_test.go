@@ -173,8 +173,8 @@ func TestExportedRecordsAreReadBack(t *testing.T) {
 	}
 }
 
-// TestExportedRecordsAreNeverLeftOutInSilence: only lines of --- separate documents. What else YAML and JSON have for that hid all
-// records but the first.
+// TestExportedRecordsAreNeverLeftOutInSilence: only lines of --- separate documents. What else YAML
+// and JSON have for that hid all records but the first.
 func TestExportedRecordsAreNeverLeftOutInSilence(t *testing.T) {
 	asYAML := func(name string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {labels_restored: \"5\", rack: r1}\n"
@@ -204,8 +204,8 @@ func TestExportedRecordsAreNeverLeftOutInSilence(t *testing.T) {
 	}
 }
 
-// TestExportedRecordsAreTakenWithoutWhatBindsThem: a record that is immutable could never be written again, and the garbage collector
-// deletes one whose owner does not exist.
+// TestExportedRecordsAreTakenWithoutWhatBindsThem: a record that is immutable could never be
+// written again, and the garbage collector deletes one whose owner does not exist.
 func TestExportedRecordsAreTakenWithoutWhatBindsThem(t *testing.T) {
 	const content = `apiVersion: v1
 kind: ConfigMap
@@ -247,7 +247,8 @@ func TestExportedRecordsAreCheckedBeforeTheFirstIsStored(t *testing.T) {
 	}
 }
 
-// manyLabels are labels that do not fit a ConfigMap, as YAML: each has a key that is kept in its value.
+// manyLabels are labels that do not fit a ConfigMap, as YAML: each has a key that is kept in its
+// value.
 func manyLabels(count int) string {
 	prefix := strings.Repeat("a", 60) + "." + strings.Repeat("b", 60) + "." + strings.Repeat("c", 60) + "." + strings.Repeat("d", 60)
 	all := set{}

@@ -69,8 +69,9 @@ func TestForgetLeavesAFloorOfANodeThatIsAway(t *testing.T) {
 	assert.Equal(t, "1000", stored.Record.Revision.String())
 }
 
-// TestForgetGoesByWhatTheUserWasTold: a Node that was there when the user was asked, and whose labels stay then, is gone by the
-// answer, or another one is there. Its labels would be lost, which nobody has agreed to.
+// TestForgetGoesByWhatTheUserWasTold: a Node that was there when the user was asked, and whose
+// labels stay then, is gone by the answer, or another one is there. Its labels would be lost, which
+// nobody has agreed to.
 func TestForgetGoesByWhatTheUserWasTold(t *testing.T) {
 	r := saved()
 	live := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: r.Restored.UID, Labels: set{"rack": "r1"}}}
@@ -96,7 +97,8 @@ func TestForgetGoesByWhatTheUserWasTold(t *testing.T) {
 	}
 }
 
-// TestForgetSeesWhatIsRecordedMeanwhile: while the user was asked, an event was recorded whose effect would be lost.
+// TestForgetSeesWhatIsRecordedMeanwhile: while the user was asked, an event was recorded whose
+// effect would be lost.
 func TestForgetSeesWhatIsRecordedMeanwhile(t *testing.T) {
 	r := saved()
 	c := clusterWith(r.ConfigMap("records"))
@@ -108,7 +110,8 @@ func TestForgetSeesWhatIsRecordedMeanwhile(t *testing.T) {
 	require.NoError(t, byhand.Forget(t.Context(), c, byhand.DryRunNone, n, true))
 }
 
-// TestForgetLeavesWhatIsForeign: a ConfigMap of another product that is named like a node is nobody's record.
+// TestForgetLeavesWhatIsForeign: a ConfigMap of another product that is named like a node is
+// nobody's record.
 func TestForgetLeavesWhatIsForeign(t *testing.T) {
 	c := clusterWith(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "records", Name: "settings"}, Data: set{"a": "b"}})
 	n, err := c.Node(t.Context(), "settings")

@@ -24,8 +24,8 @@ func TestExplainOfANodeThatOnlyTransactionsKnow(t *testing.T) {
 	assert.Equal(t, "There is no Node of this name, and nothing is saved of it: only the pending transactions are known.", e.Summary)
 }
 
-// TestEventsCannotControlTheTerminal: whoever may write events, as every kubelet does, chooses what they say, and whoever may annotate
-// a Node what is saved of it.
+// TestEventsCannotControlTheTerminal: whoever may write events, as every kubelet does, chooses what
+// they say, and whoever may annotate a Node what is saved of it.
 func TestEventsCannotControlTheTerminal(t *testing.T) {
 	const evil = "LabelsSaved: \x1b[2Jnothing happened\x9b1A"
 	moments := []inspect.Moment{{At: &metav1.Time{Time: now}, Source: "Event", Text: evil}}

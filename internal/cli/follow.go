@@ -94,8 +94,8 @@ func (do followed) configMap(c *cluster, ch change[*corev1.ConfigMap]) {
 	}
 }
 
-// handleOurs has the change of a ConfigMap handled if it is ours. People can make another one ours, and
-// one of ours another one: it is new then, or gone.
+// handleOurs has the change of a ConfigMap handled if it is ours. People can make another one ours,
+// and one of ours another one: it is new then, or gone.
 func handleOurs(ch change[*corev1.ConfigMap], isOurs func(*corev1.ConfigMap) bool, do func(change[*corev1.ConfigMap])) {
 	if ch.before != nil && !isOurs(ch.before) {
 		ch.before = nil

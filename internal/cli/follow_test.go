@@ -10,8 +10,8 @@ import (
 	"nodekeeper.dev/internal/inspect"
 )
 
-// TestFollowLosesNothingThatCeasesToBeOurs: a ConfigMap that loses what makes it nodekeeper's is gone,
-// and one that gets that is new.
+// TestFollowLosesNothingThatCeasesToBeOurs: a ConfigMap that loses what makes it nodekeeper's is
+// gone, and one that gets that is new.
 func TestFollowLosesNothingThatCeasesToBeOurs(t *testing.T) {
 	t.Parallel()
 	c := &cluster{Cluster: inspect.Cluster{TransactionNamespace: "transactions", MetadataNamespace: "records"}}

@@ -116,9 +116,9 @@ func judge(survey *inspect.Survey, now time.Time) ui.Health {
 	return h
 }
 
-// clusterClock returns what time it is in the cluster at a local time, by the answers to requests that are
-// configured so. The clock of the machine where people look can be wrong by more than the seconds after
-// which a replica is silent.
+// clusterClock returns what time it is in the cluster at a local time, by the answers to requests
+// that are configured so. The clock of the machine where people look can be wrong by more than the
+// seconds after which a replica is silent.
 func clusterClock(config *rest.Config) func(time.Time) time.Time {
 	clock := &shardlease.ServerClock{}
 	config.Wrap(clock.Wrap)

@@ -12,9 +12,9 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// watchHealth reports whether watches work. The error handler of an informer does not suffice: it is not
-// called while the API server refuses connections or has too many requests, nor when a watch works again.
-// It is safe for concurrent use.
+// watchHealth reports whether watches work. The error handler of an informer does not suffice: it
+// is not called while the API server refuses connections or has too many requests, nor when a watch
+// works again. It is safe for concurrent use.
 type watchHealth struct {
 	// failed is called with each error, and works when none of the watches is broken.
 	failed func(error)
@@ -47,7 +47,8 @@ func (h *watchHealth) newInformer(
 
 // note notes how a request of an informer ended.
 func (h *watchHealth) note(ctx context.Context, informer any, err error) {
-	// The informer lists instead, at once. An API server before 1.32 refuses watches that begin with a list.
+	// The informer lists instead, at once. An API server before 1.32 refuses watches that begin
+	// with a list.
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) {
 		return
 	}

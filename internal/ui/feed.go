@@ -49,8 +49,8 @@ const (
 	maxHappenings = 200
 	// maxText bounds texts that repeat what somebody else has written.
 	maxText = 300
-	// settlePeriod is how long a watch that works again is still shown to be broken: until it has brought
-	// what was missed.
+	// settlePeriod is how long a watch that works again is still shown to be broken: until it has
+	// brought what was missed.
 	settlePeriod = 2 * time.Second
 )
 
@@ -318,8 +318,8 @@ func (f *Feed) Matching(selector apilabels.Selector) []string {
 	return names
 }
 
-// rowLocked notes the row of a node, if it is another one than before. Before all is known, a node whose
-// record is not read yet, or may not be read, would be said to have none.
+// rowLocked notes the row of a node, if it is another one than before. Before all is known, a node
+// whose record is not read yet, or may not be read, would be said to have none.
 func (f *Feed) rowLocked(name string) {
 	f.stale = true
 	s, isThere := f.board.Summary(name)

@@ -246,8 +246,8 @@ func TestReplicasShareTheNodes(t *testing.T) {
 	assert.NotContains(t, f.entries("replica"), "processor/p-2")
 }
 
-// TestReplicasAreJudgedByTheClockOfTheCluster, and not by that of the machine where people look: a wrong
-// one calls all of them silent, or one alive that is not.
+// TestReplicasAreJudgedByTheClockOfTheCluster, and not by that of the machine where people look: a
+// wrong one calls all of them silent, or one alive that is not.
 func TestReplicasAreJudgedByTheClockOfTheCluster(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {

@@ -127,8 +127,8 @@ func BenchmarkJournalSet(b *testing.B) {
 	}
 }
 
-// TestNewReaderNeedsNothingThatWasForgotten: a reader that begins after removals were forgotten reads old
-// entries in parts, and is not told to begin again after each part.
+// TestNewReaderNeedsNothingThatWasForgotten: a reader that begins after removals were forgotten
+// reads old entries in parts, and is not told to begin again after each part.
 func TestNewReaderNeedsNothingThatWasForgotten(t *testing.T) {
 	t.Parallel()
 	j := ui.NewJournal()

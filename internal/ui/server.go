@@ -232,7 +232,8 @@ const (
 	maxDetails    = 4
 )
 
-// details reads nodes: one read at a time for each, whoever asks, and none that nobody waits for any more.
+// details reads nodes: one read at a time for each, whoever asks, and none that nobody waits for
+// any more.
 type details struct {
 	source Source
 

@@ -294,8 +294,8 @@ func TestTabsShareTheReadsOfANode(t *testing.T) {
 	})
 }
 
-// TestNobodyReadsForThoseWhoAreGone: a page that goes through many nodes quickly asks for each, and waits
-// only for the last one.
+// TestNobodyReadsForThoseWhoAreGone: a page that goes through many nodes quickly asks for each, and
+// waits only for the last one.
 func TestNobodyReadsForThoseWhoAreGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -73,8 +73,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	_ = s.follow(ctx, out, func() bool { return s.sessions.admits(r) }) // the client is gone, connects again, or may read no more
 }
 
-// follow writes everything that is in the journal, and then what changes, until ctx ends, the client
-// does not read or is admitted no more. A client that reads slowly skips states: it gets the last one of each entry.
+// follow writes everything that is in the journal, and then what changes, until ctx ends, the
+// client does not read or is admitted no more. A client that reads slowly skips states: it gets the
+// last one of each entry.
 func (s *Server) follow(ctx context.Context, out *streamWriter, isAdmitted func() bool) error {
 	var at Position
 	isReady := false

@@ -130,8 +130,8 @@ func TestStreamIsASnapshotAndThenChanges(t *testing.T) {
 	assert.Equal(t, "reset", next(t, again).name, "who comes back starts from the beginning")
 }
 
-// TestStreamBeginsAfterMuchHasGone: more entries are gone than the journal remembers, and those that are
-// left are old and do not fit into one event.
+// TestStreamBeginsAfterMuchHasGone: more entries are gone than the journal remembers, and those
+// that are left are old and do not fit into one event.
 func TestStreamBeginsAfterMuchHasGone(t *testing.T) {
 	t.Parallel()
 	j := ui.NewJournal()

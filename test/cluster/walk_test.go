@@ -168,9 +168,9 @@ func (w *walk) applyHA() {
 	w.spread(w.t)
 }
 
-// throughWebhook lets a kubelet register with labels of which it may not set some itself. While a webhook
-// cannot know the labels, as where its cache is behind, it gives the node the taint alone, and the
-// processors restore the labels: then the node returns once more.
+// throughWebhook lets a kubelet register with labels of which it may not set some itself. While a
+// webhook cannot know the labels, as where its cache is behind, it gives the node the taint alone,
+// and the processors restore the labels: then the node returns once more.
 func (w *walk) throughWebhook() {
 	name := w.nodes[len(w.nodes)-1]
 	w.kubectl(w.t, "label", "node", name, "rack=r9", "node-role.kubernetes.io/gpu=", "example.k8s.io/pool=a", "--overwrite")
@@ -187,8 +187,8 @@ func (w *walk) throughWebhook() {
 	assert.Equal(w.t, "r9", first.Labels["rack"], "what a kubelet may set is there from the first version on")
 }
 
-// returnGuarded deletes a node, and returns the first version of the Node that its kubelet creates. Every
-// version without the startup taint has all labels.
+// returnGuarded deletes a node, and returns the first version of the Node that its kubelet creates.
+// Every version without the startup taint has all labels.
 func (w *walk) returnGuarded(name string, want map[string]string) (first *corev1.Node) {
 	w.settled(w.t)
 	old, versions := w.uidOf(w.t, name), w.versions(w.t, name)

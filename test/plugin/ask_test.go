@@ -68,7 +68,8 @@ func (e *env) ended(a *asking) int {
 	return a.cmd.ProcessState.ExitCode()
 }
 
-// TestInterruptedQuestionDoesNothing: a question, or a command that reads standard input, ends by Ctrl-C.
+// TestInterruptedQuestionDoesNothing: a question, or a command that reads standard input, ends by
+// Ctrl-C.
 func TestInterruptedQuestionDoesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -92,7 +93,8 @@ func TestInterruptedQuestionDoesNothing(t *testing.T) {
 	assert.Contains(t, a.out.String(), "interrupted")
 }
 
-// TestForgetAfterTheNodeHasGone: while the user is asked about a node that is there, it is deleted. Nobody has recorded that.
+// TestForgetAfterTheNodeHasGone: while the user is asked about a node that is there, it is deleted.
+// Nobody has recorded that.
 func TestForgetAfterTheNodeHasGone(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -118,8 +118,8 @@ func TestWorkThatADeletionCausesEnds(t *testing.T) {
 	receive(c, seen, "it knows the object")
 	require.NoError(t, c.Delete(t.Context(), gone))
 	receive(c, b.begun, "it works on what the deletion has left")
-	// Only now: the sharder removes the label of an object that does not belong to the ring any more, and
-	// then no shard sees that object deleted.
+	// Only now: the sharder removes the label of an object that does not belong to the ring any
+	// more, and then no shard sees that object deleted.
 	c.patch(c.ring, `{"spec":{"namespaceSelector":{"matchLabels":{"`+corev1.LabelMetadataName+`":"none"}}}}`) // nothing puts labels right
 	c.eventually(func(t *assert.CollectT) {
 		probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "probe"}}
