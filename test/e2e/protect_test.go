@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/protection"
+	"nodekeeper.dev/internal/processor/protection"
 )
 
 // ownCluster ends the test on a foreign cluster: what it does is felt by every node.
