@@ -24,8 +24,8 @@ STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$
 # nested modules, which reach the product by a replace directive. A go.work of yours does not change what is built here.
 MODULES := . hack hack/controlplane test/browser test/helm test/monitoring test/robustness tools tools/generate tools/prose tools/vulncheck tools/workflows
 # Those that hold Go code, and those whose tests are part of make test.
-CODE_MODULES := . hack test/browser test/helm test/monitoring test/robustness
-TEST_MODULES := . hack test/helm test/robustness
+CODE_MODULES := . hack hack/controlplane test/browser test/helm test/monitoring test/robustness
+TEST_MODULES := . hack hack/controlplane test/helm test/robustness
 export GOWORK := off
 # $(call each,MODULES,COMMAND) runs the command in each $$module, and fails at the end if any failed.
 each = failed=; for module in $(1); do echo "--- module $$module"; (cd $$module && $(2)) || failed="$$failed $$module"; done; \
@@ -37,10 +37,11 @@ hack = CGO_ENABLED=0 go -C hack build -trimpath -o $(CURDIR)/bin/hack/ ./$(1) &&
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 GO_TEST := go test -shuffle=on
 
-# The control plane of the tests: $KUBEBUILDER_ASSETS if that is set, else what hack/controlplane pins.
+# The control plane of the tests: $KUBEBUILDER_ASSETS if that is set, else what hack/controlplane downloads or builds.
 CONTROLPLANE_DIR := bin/controlplane
+CONTROLPLANE_PROGRAMS := $(addprefix $(CONTROLPLANE_DIR)/,kubectl etcd kube-apiserver)
 ifeq ($(strip $(KUBEBUILDER_ASSETS)),)
-CONTROLPLANE := $(CONTROLPLANE_DIR)/etcd $(CONTROLPLANE_DIR)/kube-apiserver
+CONTROLPLANE_READY := $(CONTROLPLANE_DIR)/kube-apiserver
 KUBEBUILDER_ASSETS := $(CURDIR)/$(CONTROLPLANE_DIR)
 else
 KUBEBUILDER_ASSETS := $(abspath $(KUBEBUILDER_ASSETS))
@@ -79,20 +80,16 @@ images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, f
 		-o bin/images $(SERVICES:%=bin/images/linux_$(ARCH)/%)
 
 .PHONY: controlplane
-controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (up to half an hour on two cores, once; not if KUBEBUILDER_ASSETS is set)
+controlplane: $(CONTROLPLANE_READY) ## get etcd, kube-apiserver and kubectl for the tests: download them, or else build them (seven minutes on two cores, once); CONTROLPLANE=build: build them; not if KUBEBUILDER_ASSETS is set
 
-KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' hack/controlplane/go.mod)
-KUBE_PARTS := $(subst ., ,$(KUBE_VERSION:v%=%))
-KUBE_X := -X k8s.io/component-base/version
+# kube-apiserver is what hack/controlplane writes last.
+$(CONTROLPLANE_DIR)/kube-apiserver: hack/controlplane/go.mod hack/controlplane/go.sum hack/controlplane/envtest.sum
+	@CGO_ENABLED=0 go -C hack/controlplane build -trimpath -o $(CURDIR)/bin/hack/ .
+	@bin/hack/controlplane -o $(CONTROLPLANE_DIR) $(if $(filter build,$(CONTROLPLANE)),-build)
 
-$(CONTROLPLANE_DIR)/etcd: PACKAGE := go.etcd.io/etcd/server/v3
-$(CONTROLPLANE_DIR)/kube-apiserver: PACKAGE := k8s.io/kubernetes/cmd/kube-apiserver
-$(CONTROLPLANE_DIR)/kube-apiserver: LDFLAGS := $(KUBE_X).gitVersion=$(KUBE_VERSION) $(KUBE_X).gitTreeState=clean \
-	$(KUBE_X).gitMajor=$(word 1,$(KUBE_PARTS)) $(KUBE_X).gitMinor=$(word 2,$(KUBE_PARTS))
-
-$(CONTROLPLANE_DIR)/%: hack/controlplane/go.mod hack/controlplane/go.sum
-	CGO_ENABLED=0 go -C hack/controlplane build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" -o $(abspath $@) $(PACKAGE)
-	@touch $@ # go build leaves the time alone where it finds nothing to do
+ifneq ($(filter build,$(CONTROLPLANE))$(filter-out $(wildcard $(CONTROLPLANE_PROGRAMS)),$(CONTROLPLANE_PROGRAMS)),)
+.PHONY: $(CONTROLPLANE_DIR)/kube-apiserver
+endif
 
 # Everything else of a build is in the sources, but for the Go toolchain: RELEASE.md.
 .PHONY: release
