@@ -16,7 +16,7 @@ DEFLAKE_TIMEOUT ?= 4h
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
-VERSION_PACKAGE := $(MODULE)/internal/version
+VERSION_PACKAGE := $(MODULE)/internal/daemon/version
 # What a program is told of its build: no date and no path, so that the same commit gives the same bytes.
 STAMP := -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).commit=$(COMMIT)
 
@@ -60,14 +60,17 @@ help: ## list the targets
 
 ##### Build
 
+# The programs of all products.
+PROGRAMS := ./cmd/... ./sharding/cmd/...
+
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w $(STAMP)"
 
 .PHONY: build
-build: ## build every program under cmd into bin/
-	$(GO_BUILD) -o bin/ ./cmd/...
+build: ## build every program into bin/
+	$(GO_BUILD) -o bin/ $(PROGRAMS)
 
 # The services: what runs in a cluster.
-SERVICES := watcher processor webhook ui sharder
+SERVICES := ./cmd/watcher ./cmd/processor ./cmd/webhook ./cmd/ui ./sharding/cmd/sharder
 ARCH ?= $(shell go env GOARCH)
 TAG ?= dev
 # So that the same commit gives the same images.
@@ -75,9 +78,9 @@ COMMIT_TIME := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 .PHONY: images
 images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, for linux on ARCH (that of this machine); needs no Docker
-	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ $(SERVICES:%=./cmd/%)
+	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ $(SERVICES)
 	$(call hack,images) -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) \
-		-o bin/images $(SERVICES:%=bin/images/linux_$(ARCH)/%)
+		-o bin/images $(addprefix bin/images/linux_$(ARCH)/,$(notdir $(SERVICES)))
 
 .PHONY: controlplane
 controlplane: $(CONTROLPLANE_READY) ## get etcd, kube-apiserver and kubectl for the tests: download them, or else build them (seven minutes on two cores, once); CONTROLPLANE=build: build them; not if KUBEBUILDER_ASSETS is set
@@ -111,7 +114,7 @@ publish: ## copy the images in dist/ to their registry, with the credentials of 
 # RACE=yes: with the race detector, where it can find something, and in the programs of the end-to-end tests.
 RACE ?=
 # Where it would find nothing: one goroutine, or programs that were built without it.
-UNRACED := /(hack/chart|hack/release|internal/preserve|placement/schedule|sharding/slots|test/(simulation|placement/simulation|deploy|plugin|bench|sharder))$$
+UNRACED := /(hack/chart|hack/release|internal/preserve|placement/(schedule|test/simulation)|sharding/(slots|test/program)|test/(simulation|deploy|plugin|bench))$$
 .PHONY: test
 ifneq ($(filter yes,$(RACE)),)
 test: race
@@ -132,7 +135,7 @@ unraced: build controlplane
 
 .PHONY: race-programs
 race-programs:
-	go build -race -ldflags "$(STAMP)" -o bin/race/ ./cmd/...
+	go build -race -ldflags "$(STAMP)" -o bin/race/ $(PROGRAMS)
 
 .PHONY: monitoring
 monitoring: ## test the alerts and the dashboard with Prometheus' own parser and rule engine (builds it: a minute, once)
@@ -155,7 +158,7 @@ SCHEDULES ?= 1000000
 .PHONY: simulate
 simulate: ## explore SCHEDULES (1000000) orders of events, and find every broken rule
 	go test ./test/simulation -v -args -schedules=$(SCHEDULES)
-	go test ./test/placement/simulation -v -timeout=0 -args -schedules=$(SCHEDULES)
+	go test ./placement/test/simulation -v -timeout=0 -args -schedules=$(SCHEDULES)
 
 .PHONY: e2e
 e2e: build $(if $(E2E_KUBECONFIG),,controlplane) ## run the end-to-end tests; E2E_KUBECONFIG=FILE: against that cluster
@@ -199,7 +202,7 @@ bench: build controlplane ## measure NODES (1000) that go and come back with REP
 
 .PHONY: microbench
 microbench: controlplane ## measure the encoding, the decision and the look-up of a node on the ring, and placement, with their allocations
-	go test -run='^$$' -bench=. ./internal/txn ./internal/preserve ./internal/hashring ./test/placement/bench
+	go test -run='^$$' -bench=. ./internal/txn ./internal/preserve ./internal/ring/hashring ./placement/test/bench
 
 .PHONY: deflake
 deflake: controlplane race-programs ## repeat the end-to-end tests COUNT times (20) with the race detector in all programs, until one fails
@@ -237,7 +240,7 @@ picture-check: bin/demo.txt ## check that the picture of the README shows what t
 
 .PHONY: shard-demo
 shard-demo: build controlplane ## show the sharder at work against a real API server: shards that join, die and leave
-	$(call hack,sharddemo)
+	go run ./sharding/demo
 
 ##### Check
 
@@ -290,7 +293,7 @@ docs: ## make docs/cli from the commands of the plugin and their recorded sessio
 
 .PHONY: reference
 reference: build controlplane ## write what the pages of reference have from the code: flags, metrics, events, rights, alerts, the sharder (make test checks it)
-	go test -count=1 ./internal/reasons ./internal/sharder/ring ./internal/sharder/assignment ./test/reference ./test/programs ./test/deploy \
+	go test -count=1 ./internal/reasons ./sharding/internal/ring ./sharding/internal/assignment ./test/reference ./test/programs ./test/deploy \
 		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
 
 .PHONY: docs-check
@@ -317,8 +320,8 @@ site-check: site ## make the site, and check its links, anchors and pictures
 	node --test hack/site/site.test.js
 	$(call hack,sitecheck) -site bin/site -homepage $(HOMEPAGE)
 
-API := api/sharding/v1alpha1
-CRDS := deploy/sharder/crd
+API := sharding/api/v1alpha1
+CRDS := sharding/deploy/crd
 # $(1) and $(2): where the deep copies and the CRDs go.
 generate = go tool -modfile=$(CURDIR)/tools/generate/go.mod controller-gen paths=./$(API) object output:object:dir=$(1) crd output:crd:dir=$(2)
 .PHONY: generate

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"nodekeeper.dev/internal/cli"
+	"nodekeeper.dev/internal/plugin/cli"
 )
 
 func main() {

@@ -7,19 +7,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"nodekeeper.dev/internal/apply"
-	"nodekeeper.dev/internal/job"
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/nodes"
-	"nodekeeper.dev/internal/protection"
-	"nodekeeper.dev/internal/quarantine"
+	"nodekeeper.dev/internal/processor/protection"
+	"nodekeeper.dev/internal/processor/quarantine"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
-	"nodekeeper.dev/internal/retention"
-	"nodekeeper.dev/internal/retention/removal"
-	"nodekeeper.dev/internal/rewind"
-	"nodekeeper.dev/internal/telemetry"
+	"nodekeeper.dev/internal/processor/retention"
+	"nodekeeper.dev/internal/processor/retention/removal"
+	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/internal/processor/telemetry"
 )
 
 // jobs holds what the jobs of a processor share.

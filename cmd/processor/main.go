@@ -14,11 +14,11 @@ import (
 
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/processor"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
-	"nodekeeper.dev/internal/settings"
-	"nodekeeper.dev/internal/version"
+	"nodekeeper.dev/internal/service/settings"
+	"nodekeeper.dev/internal/daemon/version"
 	"nodekeeper.dev/sharding/shardlease"
 )
 

@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/service"
-	"nodekeeper.dev/internal/settings"
+	"nodekeeper.dev/internal/service/settings"
 )
 
 // options are the settings of a processor.

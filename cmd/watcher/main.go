@@ -17,12 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"nodekeeper.dev/internal/daemon"
-	"nodekeeper.dev/internal/gate"
+	"nodekeeper.dev/internal/watcher/stuck"
 	"nodekeeper.dev/internal/nodes"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/service"
-	"nodekeeper.dev/internal/settings"
-	"nodekeeper.dev/internal/version"
+	"nodekeeper.dev/internal/service/settings"
+	"nodekeeper.dev/internal/daemon/version"
 	"nodekeeper.dev/internal/watcher"
 )
 
@@ -120,14 +120,14 @@ func report(mgr manager.Manager, m members) error {
 		ready, unready := m.Rank(node)
 		return ready == 0 && !unready
 	}
-	r := &gate.Reporter{Cache: mgr.GetCache(), Events: recorder, Owner: owner}
+	r := &stuck.Reporter{Cache: mgr.GetCache(), Events: recorder, Owner: owner}
 	if err := metrics.Registry.Register(r); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
 	if err := mgr.Add(manager.RunnableFunc(r.Run)); err != nil {
 		return fmt.Errorf("adding the report of closed gates: %w", err)
 	}
-	d := &gate.Deletions{Cache: mgr.GetCache(), Events: recorder, Owner: owner}
+	d := &stuck.Deletions{Cache: mgr.GetCache(), Events: recorder, Owner: owner}
 	if err := mgr.Add(manager.RunnableFunc(d.Run)); err != nil {
 		return fmt.Errorf("adding the report of deletions: %w", err)
 	}

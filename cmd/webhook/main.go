@@ -23,15 +23,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	admissionserver "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"nodekeeper.dev/internal/admission"
+	"nodekeeper.dev/internal/webhook/admission"
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/records"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
-	"nodekeeper.dev/internal/servingcert"
-	"nodekeeper.dev/internal/settings"
-	"nodekeeper.dev/internal/version"
+	"nodekeeper.dev/internal/webhook/servingcert"
+	"nodekeeper.dev/internal/service/settings"
+	"nodekeeper.dev/internal/daemon/version"
 	"nodekeeper.dev/sharding/shardlease"
 )
 

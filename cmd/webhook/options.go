@@ -12,11 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
-	"nodekeeper.dev/internal/admission"
+	"nodekeeper.dev/internal/webhook/admission"
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/service"
-	"nodekeeper.dev/internal/servingcert"
+	"nodekeeper.dev/internal/webhook/servingcert"
 )
 
 // options are the settings of a webhook.

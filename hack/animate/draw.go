@@ -9,7 +9,7 @@ import (
 	"text/template"
 	"unicode/utf8"
 
-	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/story"
 )
 
 // The measures of the picture, in its units.

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/story"
 )
 
 // shown are the parts of the demo that the picture shows, by how their headings begin: a label is edited and the node deleted, and

@@ -20,7 +20,7 @@ import (
 	"github.com/spf13/cobra/doc"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"nodekeeper.dev/internal/cli"
+	"nodekeeper.dev/internal/plugin/cli"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/story"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/txn"
 )

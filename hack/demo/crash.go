@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/story"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/story"
 	"nodekeeper.dev/test/programs"
 )
 

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/story"
 	"nodekeeper.dev/internal/txn"
 )
 

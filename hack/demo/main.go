@@ -18,7 +18,7 @@ import (
 	"os"
 	"time"
 
-	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/story"
 )
 
 // storyLimit ends a demo that hangs. It normally takes about 20 seconds, and every wait has its own deadline.

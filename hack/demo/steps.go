@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/story"
 )
 
 // steps returns all steps, in order. Each starts from the state that the previous ones left.

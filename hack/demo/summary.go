@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
-	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/story"
 	"nodekeeper.dev/internal/txn"
 )
 

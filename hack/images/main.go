@@ -1,5 +1,5 @@
-// Command images packs built programs as container images (make images): each holds the program and nothing else, as in the
-// Dockerfile. Package oci says how.
+// Command images packs built programs as container images (make images): each holds the program and nothing else.
+// Package oci says how.
 package main
 
 import (

@@ -71,7 +71,7 @@ type listed struct {
 // of returns the modules that are linked into a program, Go's standard library first, with the licences that apply to the packages in
 // use: those of the module and those of directories within it. It is an error if one is missing, unknown or not allowed.
 func (l *licences) of(ctx context.Context, p *program) ([]module, error) {
-	out, err := goCommand(ctx, l.root, p.target, "list", "-deps", "-json=Dir,Standard,Module", "./cmd/"+p.name)
+	out, err := goCommand(ctx, l.root, p.target, "list", "-deps", "-json=Dir,Standard,Module", "./"+packageOf(p.name))
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func (r *release) compile(ctx context.Context, t target, programs []*program) er
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=" + r.ldflags, "-o", dir}
 	for _, p := range programs {
 		p.path = filepath.Join(dir, p.file())
-		args = append(args, "./cmd/"+p.name)
+		args = append(args, "./"+packageOf(p.name))
 	}
 	_, err := goCommand(ctx, r.root, t, args...)
 	return err

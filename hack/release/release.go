@@ -40,6 +40,14 @@ var services = []string{"watcher", "processor", "webhook", "ui", "sharder"}
 // plugin is the program that people run.
 const plugin = "kubectl-nodekeeper"
 
+// packageOf returns the package of a program, from the root of the sources.
+func packageOf(program string) string {
+	if program == "sharder" {
+		return "sharding/cmd/" + program
+	}
+	return "cmd/" + program
+}
+
 // build builds everything. It fails rather than to leave something out.
 func (r *release) build(ctx context.Context) (err error) {
 	if entries, err := os.ReadDir(r.out); err == nil && len(entries) > 0 {

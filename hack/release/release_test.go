@@ -33,7 +33,7 @@ const version = "v1.2.3-test"
 func arguments(root, out string) []string {
 	args := []string{
 		"-root=" + root, "-o=" + out, "-version=" + version, "-commit=abc", "-created=1700000000",
-		"-ldflags=-s -w -X nodekeeper.dev/internal/version.Version=" + version,
+		"-ldflags=-s -w -X nodekeeper.dev/internal/daemon/version.Version=" + version,
 		"-homepage=https://example.com", "-repository=https://example.com/sources", "-registry=registry.example.com/nodekeeper",
 	}
 	if !*full {

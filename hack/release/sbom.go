@@ -43,7 +43,7 @@ func (r *release) sbom(p *program, subject cdx.Component) ([]byte, error) {
 
 // component describes a program.
 func (r *release) component(p *program) cdx.Component {
-	purl := fmt.Sprintf("pkg:golang/%s@%s?goarch=%s&goos=%s#cmd/%s", p.info.Main.Path, r.version, p.target.arch, p.target.os, p.name)
+	purl := fmt.Sprintf("pkg:golang/%s@%s?goarch=%s&goos=%s#%s", p.info.Main.Path, r.version, p.target.arch, p.target.os, packageOf(p.name))
 	return cdx.Component{
 		BOMRef: purl, Type: cdx.ComponentTypeApplication, Name: p.name, Version: r.version, PackageURL: purl,
 		Hashes:   &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sumOf(p.content)}},

@@ -14,7 +14,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"nodekeeper.dev/hack/story"
+	"nodekeeper.dev/test/story"
 	"nodekeeper.dev/test/pages"
 )
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"nodekeeper.dev/internal/version"
+	"nodekeeper.dev/internal/daemon/version"
 )
 
 // restConfig returns the connection to the cluster: by --kubeconfig, else by $KUBECONFIG, else as a

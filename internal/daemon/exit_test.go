@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/daemon"
-	"nodekeeper.dev/internal/version"
+	"nodekeeper.dev/internal/daemon/version"
 )
 
 func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"syscall"
 
-	"nodekeeper.dev/internal/version"
+	"nodekeeper.dev/internal/daemon/version"
 )
 
 // gcPercent makes the garbage collector run when the heap has grown by half and not when it has

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"nodekeeper.dev/internal/version"
+	"nodekeeper.dev/internal/daemon/version"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/grace"
+	"nodekeeper.dev/internal/daemon/grace"
 	"nodekeeper.dev/sharding/shardlease"
 )
 

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"nodekeeper.dev/internal/grace"
+	"nodekeeper.dev/internal/daemon/grace"
 	"nodekeeper.dev/sharding/shardlease"
 )
 

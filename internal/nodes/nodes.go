@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/pages"
+	"nodekeeper.dev/internal/daemon/pages"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
 
-	"nodekeeper.dev/internal/agents"
-	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 )
 

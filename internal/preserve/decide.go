@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/agents"
-	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"

@@ -3,7 +3,7 @@ package preserve
 import (
 	"maps"
 
-	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"

@@ -15,7 +15,7 @@ import (
 
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/txn"
 )
 

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"nodekeeper.dev/internal/job"
+	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/txn"

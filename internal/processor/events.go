@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"nodekeeper.dev/internal/job"
+	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
-	"nodekeeper.dev/internal/schedule"
+	"nodekeeper.dev/internal/processor/schedule"
 )
 
 // enqueue enqueues the node of a transaction. It runs with the index locked.

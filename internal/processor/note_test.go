@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/telemetry"
+	"nodekeeper.dev/internal/processor/telemetry"
 )
 
 // maxNote is the length in bytes that the API server takes.

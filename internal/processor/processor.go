@@ -11,15 +11,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"nodekeeper.dev/internal/apply"
-	"nodekeeper.dev/internal/job"
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/ring"
-	"nodekeeper.dev/internal/schedule"
-	"nodekeeper.dev/internal/telemetry"
+	"nodekeeper.dev/internal/processor/schedule"
+	"nodekeeper.dev/internal/processor/telemetry"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/protection"
+	"nodekeeper.dev/internal/processor/protection"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"

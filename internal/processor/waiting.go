@@ -7,10 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"nodekeeper.dev/internal/job"
+	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
-	"nodekeeper.dev/internal/schedule"
+	"nodekeeper.dev/internal/processor/schedule"
 	"nodekeeper.dev/internal/txn"
 )
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/pages"
+	"nodekeeper.dev/internal/daemon/pages"
 	"nodekeeper.dev/internal/txn"
 )
 

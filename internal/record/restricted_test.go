@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"

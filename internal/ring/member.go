@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/shortwatch"
+	"nodekeeper.dev/internal/daemon/shortwatch"
 	"nodekeeper.dev/sharding/shardlease"
 )
 

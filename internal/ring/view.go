@@ -3,7 +3,7 @@ package ring
 import (
 	"slices"
 
-	"nodekeeper.dev/internal/hashring"
+	"nodekeeper.dev/internal/ring/hashring"
 )
 
 // Place is where a member stands for a key.

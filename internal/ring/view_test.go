@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"nodekeeper.dev/internal/hashring"
+	"nodekeeper.dev/internal/ring/hashring"
 )
 
 func TestViewOfNobodyIsRankZero(t *testing.T) {

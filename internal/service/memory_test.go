@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 )

@@ -7,7 +7,7 @@ import (
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 
-	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"

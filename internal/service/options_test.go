@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"

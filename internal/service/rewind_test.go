@@ -18,7 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"nodekeeper.dev/internal/daemon"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/test/controlplane"
 )

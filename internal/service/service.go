@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"nodekeeper.dev/internal/daemon"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 )
 
 // Config configures a service.

@@ -24,7 +24,7 @@ import (
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
 )

@@ -11,12 +11,12 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
-	"nodekeeper.dev/internal/liveness"
+	"nodekeeper.dev/internal/watcher/liveness"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/txn"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/liveness"
+	"nodekeeper.dev/internal/watcher/liveness"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )

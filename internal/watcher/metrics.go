@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/txn"
 )
 

@@ -5,7 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"nodekeeper.dev/internal/agents"
-	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"

@@ -20,7 +20,7 @@ import (
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/txn"
 )
 

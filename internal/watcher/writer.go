@@ -12,11 +12,11 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"nodekeeper.dev/internal/liveness"
+	"nodekeeper.dev/internal/watcher/liveness"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/reasons"
-	"nodekeeper.dev/internal/rewind"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/txn"
 )
 

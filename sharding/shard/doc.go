@@ -1,6 +1,6 @@
 // Package shard makes the replicas of a controller share its objects out. Each replica, a shard,
 // keeps a Lease by which the sharder knows it, sees only the objects that the sharder has assigned to
-// it, and gives them away when the sharder asks for that. See docs/sharding.
+// it, and gives them away when the sharder asks for that. See sharding/docs.
 //
 // Three changes shard a controller, and its reconciler stays as it is:
 //

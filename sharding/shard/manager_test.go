@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/shardlease"
 )
 

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
 func TestOptionsComeFromThePod(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/shardlease"
 )
 

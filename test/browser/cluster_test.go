@@ -24,12 +24,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/sharding/slots"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
-	"nodekeeper.dev/test/rings"
+	"nodekeeper.dev/sharding/test/rings"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"nodekeeper.dev/internal/ui"
+	"nodekeeper.dev/internal/plugin/ui"
 )
 
 // TestPageTellsWhyItDoesNotFollow: a page for which there is no room waits for it, and one whose

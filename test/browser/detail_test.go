@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"nodekeeper.dev/internal/ui"
+	"nodekeeper.dev/internal/plugin/ui"
 )
 
 // slowSource takes its time to read a node, and counts.

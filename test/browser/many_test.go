@@ -16,11 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
-	"nodekeeper.dev/internal/ui"
+	"nodekeeper.dev/internal/plugin/ui"
 )
 
 // many is how many nodes the page must show without lag.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/txn"
-	"nodekeeper.dev/internal/ui"
+	"nodekeeper.dev/internal/plugin/ui"
 )
 
 // TestPageSaysThatReplicasAreUnknown: it does not say that there are none.

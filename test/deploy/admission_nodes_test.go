@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/protection"
+	"nodekeeper.dev/internal/processor/protection"
 )
 
 const othersFinalizer = "example.com/keep"

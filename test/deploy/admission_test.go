@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/record"
-	"nodekeeper.dev/internal/retention"
+	"nodekeeper.dev/internal/processor/retention"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )

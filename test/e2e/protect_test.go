@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/protection"
+	"nodekeeper.dev/internal/processor/protection"
 	"nodekeeper.dev/test/controlplane"
 )
 

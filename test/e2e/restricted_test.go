@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/txn"
 )
 

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/record"
-	"nodekeeper.dev/internal/retention"
+	"nodekeeper.dev/internal/processor/retention"
 )
 
 func TestOnlyTheRecordOfANodeThatStaysAwayIsRemoved(t *testing.T) {

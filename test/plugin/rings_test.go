@@ -18,11 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/api/sharding/v1alpha1"
-	"nodekeeper.dev/internal/ringview"
+	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/ringview"
 	"nodekeeper.dev/sharding/slots"
 	"nodekeeper.dev/test/programs"
-	"nodekeeper.dev/test/rings"
+	"nodekeeper.dev/sharding/test/rings"
 )
 
 // ringSessions are the sessions of docs/cli that TestRings tells.
@@ -149,7 +149,7 @@ func (e *ringEnv) owner(t require.TestingT, args ...string) ringview.Ownership {
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	e := newEnvOf(t, ownPlane(t))
-	assert.Contains(t, e.fails("rings"), "kubectl apply -f deploy/sharder/crd", "before the CRD is there")
+	assert.Contains(t, e.fails("rings"), "kubectl apply -f sharding/deploy/crd", "before the CRD is there")
 	c := newRingEnv(e)
 	r := c.ring()
 	c.objectsOfLiveShards(r)

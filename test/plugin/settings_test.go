@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/ring"
-	"nodekeeper.dev/internal/settings"
+	"nodekeeper.dev/internal/service/settings"
 )
 
 // replica puts the place of a replica that is alive for ten minutes and says that of itself; "": it says nothing.

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/inspect"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/test/ports"
 	"nodekeeper.dev/test/programs"
 )

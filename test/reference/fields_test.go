@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"nodekeeper.dev/api/sharding/v1alpha1"
+	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/test/reference"
 	"nodekeeper.dev/test/repository"
 )
@@ -59,7 +59,7 @@ func (f field) rows(path string, table *strings.Builder) {
 func TestReferenceHasTheFieldsOfTheAPI(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
-	content, err := os.ReadFile(filepath.Join(root, "deploy", "sharder", "crd", "sharding.nodekeeper.dev_clusterrings.yaml"))
+	content, err := os.ReadFile(filepath.Join(root, "sharding", "deploy", "crd", "sharding.nodekeeper.dev_clusterrings.yaml"))
 	require.NoError(t, err)
 	var crd struct {
 		Spec struct {
@@ -84,7 +84,7 @@ func TestReferenceHasTheKeys(t *testing.T) {
 	const p, ring = v1alpha1.DefaultPrefix, "<ring>"
 	root, err := repository.Root()
 	require.NoError(t, err)
-	content, err := os.ReadFile(filepath.Join(root, "docs", "sharding", "reference.md"))
+	content, err := os.ReadFile(filepath.Join(root, "sharding", "docs", "reference.md"))
 	require.NoError(t, err)
 	for _, key := range []string{
 		p.RingLabel(), p.StateLabel(), p.ProtocolAnnotation(), p.LeavingAnnotation(), p.ShardLabel(ring), p.DrainLabel(ring), p.ChildrenAnnotation(ring), v1alpha1.Finalizer,

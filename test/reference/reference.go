@@ -22,7 +22,7 @@ var update = flag.Bool("update-reference", false, "write the blocks of the pages
 // Check compares a block of the page of the sharder, as [CheckPage] does.
 func Check(t *testing.T, name, want string) {
 	t.Helper()
-	CheckPage(t, "docs/sharding/reference.md", name, want)
+	CheckPage(t, "sharding/docs/reference.md", name, want)
 }
 
 // CheckPage compares a block of a page, which stands between <!-- begin NAME --> and <!-- end NAME -->. The page is a path in the

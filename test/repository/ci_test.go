@@ -36,7 +36,7 @@ func TestCIRunsWhatPeopleAreToldToMake(t *testing.T) {
 	require.NotEmpty(t, tutorials)
 	runs = append(runs, o.walked(runs)...)
 	targets := 0
-	for _, page := range append(tutorials, filepath.Join(o.root, "README.md"), filepath.Join(o.root, "docs", "sharding", "tutorial.md")) {
+	for _, page := range append(tutorials, filepath.Join(o.root, "README.md"), filepath.Join(o.root, "sharding", "docs", "tutorial.md")) {
 		commands, err := pages.Commands(page)
 		require.NoError(t, err)
 		for _, c := range commands {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/yaml"
 
-	"nodekeeper.dev/internal/cli"
+	"nodekeeper.dev/internal/plugin/cli"
 	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/repository"
@@ -23,7 +23,7 @@ import (
 
 // unchecked are pages that name what there is not: in the past, in a plan, or because that is what
 // they show.
-var unchecked = []string{"CHANGELOG.md", "docs/placement/design.md", "docs/cli/", "tools/"}
+var unchecked = []string{"CHANGELOG.md", "placement/docs/design.md", "docs/cli/", "tools/"}
 
 // TestCommandsOnThePagesExist: what the pages tell people to type, and what they name in their
 // text, fits this repository: targets and variables of make, commands and flags of the plugin,
@@ -86,7 +86,7 @@ var (
 	programName = regexp.MustCompile(`^(?:bin/)?(watcher|processor|webhook|ui|sharder|example-checksum|kubectl-nodekeeper)$`)
 	// ourPath is a path that stands for itself in a text, without what a path of packages ends
 	// with. That of a value of the chart has dots.
-	ourPath  = regexp.MustCompile(`^((?:api|cmd|deploy|docs|hack|internal|placement|sharding|test|tools)/[\w./-]*?)(?:/?[.]{3}|[.]Test\w+)?$`)
+	ourPath  = regexp.MustCompile(`^((?:cmd|deploy|docs|hack|internal|placement|sharding|test|tools)/[\w./-]*?)(?:/?[.]{3}|[.]Test\w+)?$`)
 	ourValue = regexp.MustCompile(`^([a-z]\w*)(?:\.[a-z]\w*)*\.([a-z]\w*):?$`)
 )
 

@@ -33,7 +33,7 @@ func TestTroubleshootingQuotesThePrograms(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
 	var code strings.Builder
-	for _, dir := range []string{"cmd", "internal", "deploy"} {
+	for _, dir := range []string{"cmd", "internal", "deploy", "sharding"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
 			isCode := strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".yaml")
 			if err != nil || entry.IsDir() || !isCode {

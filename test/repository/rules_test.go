@@ -21,14 +21,14 @@ var (
 	named = regexp.MustCompile("`([a-z/]+)\\.(Test\\w+)`")
 )
 
-// TestEachRuleOfTheSharderHasATest: docs/sharding/tests.md names tests that there are, for every rule of docs/sharding/design.md that is not of part
+// TestEachRuleOfTheSharderHasATest: sharding/docs/tests.md names tests that there are, for every rule of sharding/docs/design.md that is not of part
 // II, and for every fault one that names it.
 func TestEachRuleOfTheSharderHasATest(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
-	design, err := os.ReadFile(filepath.Join(root, "docs", "sharding", "design.md"))
+	design, err := os.ReadFile(filepath.Join(root, "sharding", "docs", "design.md"))
 	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join(root, "docs", "sharding", "tests.md"))
+	page, err := os.ReadFile(filepath.Join(root, "sharding", "docs", "tests.md"))
 	require.NoError(t, err)
 	rows := map[string]string{}
 	for _, row := range shown.FindAllStringSubmatch(string(page), -1) {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/agents"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"

@@ -7,8 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/apply"
-	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"

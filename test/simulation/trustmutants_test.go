@@ -3,7 +3,7 @@ package simulation
 import (
 	"maps"
 
-	"nodekeeper.dev/internal/identity"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"

@@ -1,10 +1,10 @@
-// The documentation site: the Markdown files at the root and those in docs, as VitePress shows them (make site). pages.js says which pages
+// The documentation site: the Markdown files at the root and in the folders of pages.js, as VitePress shows them (make site). pages.js says which pages
 // there are, and makes the navigation from docs/README.md. links.js sends links to where they lead on the site.
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitepress'
 import { anchor, siteLinks } from './links.js'
-import { findPages, forward, navigation, root, sourceLink } from './pages.js'
+import { findPages, folders, forward, navigation, root, sourceLink } from './pages.js'
 
 const out = path.join(root, 'bin', 'site')
 const { HOMEPAGE: homepage, REPOSITORY: repository } = process.env
@@ -27,7 +27,7 @@ export default defineConfig({
   title: 'nodekeeper',
   description: 'Keeps the labels of Kubernetes Nodes when their Node objects are deleted',
   srcDir: root,
-  srcExclude: ['!(docs)/**/*.md'],
+  srcExclude: [`!(${folders.join('|')})/**/*.md`],
   rewrites: sourceLink,
   outDir: out,
   base,

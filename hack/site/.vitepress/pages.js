@@ -8,9 +8,12 @@ export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '
 // The index whose sections are the groups of the navigation. There is no second list of pages.
 const index = 'docs/README.md'
 
-// findPages returns the paths of the pages, from the root and with slashes: Markdown at the root, and in docs.
+// The folders that have pages: those of nodekeeper, and one for each of the other products.
+export const folders = ['docs', 'sharding', 'placement']
+
+// findPages returns the paths of the pages, from the root and with slashes: Markdown at the root and below the folders.
 export function findPages() {
-  const below = fs.readdirSync(path.join(root, 'docs'), { recursive: true }).map((file) => `docs/${file}`)
+  const below = folders.flatMap((folder) => fs.readdirSync(path.join(root, folder), { recursive: true }).map((file) => `${folder}/${file}`))
   return fs.readdirSync(root).concat(below).filter((file) => file.endsWith('.md')).sort()
 }
 
@@ -33,13 +36,13 @@ export function navigation(pages) {
   return [...groups, { text: 'Project', collapsed: true, items: others.map((page) => ({ text: titleOf(page), link: siteLink(page) })) }]
 }
 
-// entry is one of the navigation. The README of a folder has the pages of that folder below it that are nowhere else: those that it
-// links to, in that order, and then the others.
+// entry is an entry of the navigation. The README of a folder has the pages below that folder that no other entry has: first the ones that it
+// links to, in that order.
 function entry({ text, page, fragment }, pages, listed) {
   const shown = { text: text[0].toUpperCase() + text.slice(1), link: siteLink(page) + fragment }
   if (path.basename(page) !== 'README.md' || fragment) return shown
   const linked = linksOf(page, read(page)).map((link) => link.page)
-  const below = new Set([...linked, ...pages].filter((other) => pages.includes(other) && path.dirname(other) === path.dirname(page) && !listed.has(other)))
+  const below = new Set([...linked, ...pages].filter((other) => pages.includes(other) && other.startsWith(path.dirname(page) + '/') && !listed.has(other)))
   if (below.size === 0) return shown
   for (const other of below) listed.add(other)
   return { ...shown, collapsed: true, items: [...below].map((other) => ({ text: titleOf(other), link: siteLink(other) })) }

@@ -1,0 +1,120 @@
+package rewind
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"nodekeeper.dev/internal/daemon/shortwatch"
+)
+
+// slack bounds how far from its time a watch may end. No etcd is restored in that time.
+const slack = 5 * time.Second
+
+// quick bounds how long after the last delivery a watch may resume without doubt, so that watches
+// that the API server ends under load cost nothing. To restore etcd it must be stopped and started
+// on other data, and its API servers must connect to it and list, which takes longer.
+const quick = 2 * time.Second
+
+// stream is a ListerWatcher that checks, before it resumes after an interruption, whether the
+// cluster still has behind it what was observed. Its reflector makes one request at a time.
+type stream struct {
+	toolscache.ListerWatcher // its methods without context are deprecated; nobody calls them
+
+	lw       toolscache.ListerWatcherWithContext
+	detector *Detector
+	// object is the type of the objects of an informer, nil if something else makes the requests.
+	object reflect.Type
+	// ends is when the open watch must end: one that resumes then was not interrupted. Zero if none
+	// is open.
+	ends time.Time
+}
+
+var _ toolscache.ListerWatcherWithContext = (*stream)(nil)
+
+// ListWithContext lists, by pages perhaps.
+func (s *stream) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if options.Continue == "" {
+		if err := s.check(ctx, options.ResourceVersion, s.isInTime(s.ends)); err != nil {
+			return nil, err
+		}
+	}
+	list, err := s.lw.ListWithContext(ctx, options)
+	if err == nil {
+		s.ends = time.Now() // the watch from there follows
+	}
+	return list, err
+}
+
+// WatchWithContext watches.
+func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	began, ends := time.Now(), s.ends
+	trusted := s.isInTime(ends)
+	wasCut := !ends.IsZero() && began.Sub(ends).Abs() >= slack
+	if err := s.check(ctx, options.ResourceVersion, trusted); err != nil {
+		return nil, err
+	}
+	opened, err := s.lw.WatchWithContext(ctx, options)
+	if err != nil {
+		s.detector.interrupt(s)
+		return nil, err
+	}
+	// etcd may have been restored since the comparison, or since the watch before this one ended.
+	if trusted && !s.isInTime(ends) || !trusted && time.Since(began) >= slack {
+		err = s.compare(ctx, options.ResourceVersion)
+	}
+	if err != nil {
+		opened.Stop()
+		s.detector.interrupt(s)
+		return nil, err
+	}
+	if options.TimeoutSeconds != nil {
+		s.ends = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
+	}
+	s.detector.resume(s, wasCut)
+	return shortwatch.Hold(opened, func() { s.detector.delivered(s) }), nil
+}
+
+// check returns [ErrRewound] if what the stream resumes from is yet to come. A stream that resumes
+// in time is not compared.
+func (s *stream) check(ctx context.Context, from string, inTime bool) error {
+	if !s.ends.IsZero() && !inTime {
+		s.detector.restarts.Inc()
+	}
+	s.ends = time.Time{}
+	if inTime {
+		return nil
+	}
+	return s.compare(ctx, from)
+}
+
+// compare interrupts the stream and compares where it left off with etcd's resourceVersion now.
+func (s *stream) compare(ctx context.Context, from string) error {
+	if from == "" || from == "0" { // from whatever there is
+		return nil
+	}
+	s.detector.interrupt(s)
+	// Without a resourceVersion it is that of etcd now, whatever the API server has in its cache.
+	list, err := s.lw.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	now, err := meta.ListAccessor(list)
+	if err != nil {
+		return fmt.Errorf("reading the resourceVersion of a list: %w", err)
+	}
+	return s.detector.Compare(from, now.GetResourceVersion())
+}
+
+// isInTime reports whether a watch that must end at a time, and has ended, may still be resumed
+// without a doubt. Zero: there was none.
+func (s *stream) isInTime(ends time.Time) bool {
+	return time.Since(ends).Abs() < slack || !ends.IsZero() && s.detector.deliveredWithin(quick)
+}

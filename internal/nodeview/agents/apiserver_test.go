@@ -1,0 +1,292 @@
+package agents_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/labels"
+)
+
+type set = map[string]string
+
+// Who writes in these tests: programs by their user agents, as they do.
+const (
+	kubelet = "kubelet/v1.36.0 (linux/amd64) kubernetes/abcdef0"
+	nfd     = "nfd-master/v0.18.0 (linux/amd64) kubernetes/abcdef0"
+	person  = "kubectl/v1.36.0 (linux/amd64) kubernetes/abcdef0"
+)
+
+// node is a Node of the API server.
+type node struct {
+	t    *testing.T
+	name string
+}
+
+func as(t *testing.T, userAgent string) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(api.Config)
+	config.UserAgent = userAgent
+	c, err := client.New(config, client.Options{})
+	require.NoError(t, err)
+	return c
+}
+
+// register creates a Node as a kubelet does.
+func register(t *testing.T, own set) *node {
+	t.Helper()
+	n := &node{t, "node-" + rand.String(8)}
+	require.NoError(t, as(t, kubelet).Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: own}}))
+	t.Cleanup(func() {
+		assert.NoError(t, as(t, person).Delete(context.WithoutCancel(t.Context()), n.object()))
+	})
+	return n
+}
+
+func (n *node) object() *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
+}
+
+// patch writes labels by a merge patch, nil to remove one.
+func (n *node) patch(userAgent string, own map[string]any, options ...client.PatchOption) {
+	n.t.Helper()
+	require.NoError(n.t, as(n.t, userAgent).Patch(n.t.Context(), n.object(), n.merge(own), options...))
+}
+
+func (n *node) merge(own map[string]any) client.Patch {
+	n.t.Helper()
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": own}})
+	require.NoError(n.t, err)
+	return client.RawPatch(types.MergePatchType, body)
+}
+
+// read returns the Node as it comes through a cache or a door.
+func (n *node) read() *metav1.PartialObjectMetadata {
+	n.t.Helper()
+	read := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	require.NoError(n.t, as(n.t, person).Get(n.t.Context(), types.NamespacedName{Name: n.name}, read))
+	managers, err := agents.Parse("kubelet, nfd-*")
+	require.NoError(n.t, err)
+	managers.Stamp(read)
+	return read
+}
+
+func (n *node) machine() labels.Keys {
+	n.t.Helper()
+	return agents.Machine(n.read())
+}
+
+// awaitNextSecond returns when a write has a later time than those before: managedFields has whole seconds.
+func awaitNextSecond(t *testing.T) {
+	t.Helper()
+	begin := time.Now().Truncate(time.Second)
+	require.NoError(t, wait.PollUntilContextCancel(t.Context(), 10*time.Millisecond, true, func(context.Context) (bool, error) {
+		return time.Now().Truncate(time.Second).After(begin), nil
+	}))
+}
+
+func TestLabelsAreTheMachinesIfOnlyItsAgentsSetThem(t *testing.T) {
+	t.Parallel()
+	n := register(t, set{"pool": "a", "zone": "z1", "taken": "1", "shared": "1"})
+	assert.Equal(t, labels.Keys("pool,shared,taken,zone"), n.machine())
+
+	n.patch(person, map[string]any{"rack": "r1", "taken": "2", "pool": "a"})
+	assert.Equal(t, labels.Keys("pool,shared,zone"), n.machine(), "a person took one, wrote one as it was, and added one")
+
+	n.patch(nfd, map[string]any{"feature": "true"})
+	assert.Equal(t, labels.Keys("feature,pool,shared,zone"), n.machine())
+
+	apply := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: set{"shared": "1"}}}
+	body, err := json.Marshal(apply)
+	require.NoError(t, err)
+	require.NoError(t, as(t, person).Patch(t.Context(), n.object(), client.RawPatch(types.ApplyPatchType, body), client.FieldOwner("argocd")))
+	assert.Equal(t, labels.Keys("feature,pool,zone"), n.machine(), "one that a person applies too is the person's")
+
+	n.patch(kubelet, map[string]any{"taken": "3"})
+	assert.Equal(t, labels.Keys("feature,pool,taken,zone"), n.machine(), "an agent took it back")
+}
+
+// TestWhoRemovedALabel is what the decision relies on: managedFields has no trace of a removal, only the time at which its writer
+// set something else.
+func TestWhoRemovedALabel(t *testing.T) {
+	t.Parallel()
+	n := register(t, set{"pool": "a", "zone": "z1", "tier": "x"})
+	n.patch(nfd, map[string]any{"feature": "1", "other": "1"})
+	last := n.read()
+	withdrawn := func(change func()) labels.Keys {
+		awaitNextSecond(t)
+		change()
+		before := last
+		last = n.read()
+		return agents.Withdrawn(before, last)
+	}
+	assert.Empty(t, withdrawn(func() { n.patch(person, map[string]any{"rack": "r1"}) }))
+	assert.Empty(t, withdrawn(func() { n.patch(person, map[string]any{"pool": nil, "rack": "r2"}) }), "a person removed it")
+	assert.Equal(t, labels.Keys("other"), withdrawn(func() { n.patch(nfd, map[string]any{"other": nil, "another": "1"}) }), "an agent that sets something, too")
+	assert.Empty(t, withdrawn(func() { n.patch(nfd, map[string]any{"another": nil}) }), "an agent that does nothing but remove one is not told from a person")
+	status := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":null}},"status":{"phase":"Running"}}`))
+	assert.Empty(t, withdrawn(func() {
+		require.NoError(t, as(t, kubelet).Status().Patch(t.Context(), n.object(), status))
+	}), "what a kubelet reports of its status says nothing of labels")
+	assert.Equal(t, labels.Keys("zone"), withdrawn(func() {
+		n.annotate(kubelet, "kubelet")
+		n.patch(person, map[string]any{"zone": nil})
+	}), "what lies between states that are not consecutive may be of either")
+}
+
+// TestAgentThatRelabelsTwiceInASecond: the time does not show it.
+func TestAgentThatRelabelsTwiceInASecond(t *testing.T) {
+	before, after := stampedAt("2026-11-22T10:00:00Z", set{"feature-a": "1"}, "feature-a"), stampedAt("2026-11-22T10:00:00Z", set{"feature-b": "1"}, "feature-b")
+	assert.Equal(t, labels.Keys("feature-a"), agents.Withdrawn(before, after))
+	before, after = stampedAt("2026-11-22T10:00:00Z", set{"a": "1", "b": "1"}, "a,b"), stampedAt("2026-11-22T10:00:00Z", set{"b": "2"}, "b")
+	assert.Equal(t, labels.Keys("a"), agents.Withdrawn(before, after))
+	before, after = stampedAt("2026-11-22T10:00:00Z", set{"a": "1", "b": "1"}, "a,b"), stampedAt("2026-11-22T09:00:00Z", set{"b": "1"}, "b")
+	assert.Empty(t, agents.Withdrawn(before, after), "the API server has forgotten a manager")
+}
+
+func stampedAt(actedAt string, own set, machine labels.Keys) *metav1.PartialObjectMetadata {
+	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: own}}
+	agents.Note(n, machine, "", actedAt)
+	return n
+}
+
+// TestResetOfManagedFields: the API server tracks no manager until the next apply. Labels that no manager owns are unclear.
+func TestResetOfManagedFields(t *testing.T) {
+	t.Parallel()
+	n := register(t, set{"pool": "a", "zone": "z1"})
+	require.NoError(t, as(t, person).Patch(t.Context(), n.object(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`))))
+	n.patch(person, map[string]any{"rack": "r1"})
+	assert.Empty(t, n.machine())
+	assert.Equal(t, labels.Keys("pool,rack,zone"), agents.Unclear(n.read()))
+}
+
+// TestLabelsThatNoKubeletMaySetAreNeverTheMachines: a kubelet may write into the managedFields of its Node that it has set them.
+func TestLabelsThatNoKubeletMaySetAreNeverTheMachines(t *testing.T) {
+	t.Parallel()
+	n := register(t, set{"node-restriction.kubernetes.io/tenant": "a", "x.node-restriction.kubernetes.io/tenant": "b", "zone": "z1"})
+	assert.Equal(t, labels.Keys("zone"), n.machine())
+}
+
+// TestKeysThatTheNodeDoesNotHaveAreNobodys: whoever may patch a Node can write what is in managedFields.
+func TestKeysThatTheNodeDoesNotHaveAreNobodys(t *testing.T) {
+	t.Parallel()
+	n := register(t, set{"zone": "z1"})
+	forged := fmt.Sprintf(`{"metadata":{"managedFields":[{"manager":"kubelet","operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1",`+
+		`"fieldsV1":{"f:metadata":{"f:labels":{"f:no key, of a label!":{},"f:absent":{},"f:zone":{}}}}}]}}`, time.Now().UTC().Format(time.RFC3339))
+	require.NoError(t, as(t, kubelet).Patch(t.Context(), n.object(), client.RawPatch(types.MergePatchType, []byte(forged))))
+	require.Contains(t, n.read().ManagedFields[0].FieldsV1.GetRawString(), "no key, of a label!", "the API server takes it")
+	assert.Equal(t, labels.Keys("zone"), n.machine())
+}
+
+// TestAncientChanges: the API server merges the oldest of more than ten field managers into one, which is nobody.
+func TestAncientChanges(t *testing.T) {
+	t.Parallel()
+	n := register(t, set{"zone": "z1"})
+	require.Equal(t, labels.Keys("zone"), n.machine())
+	for i := range 11 {
+		n.annotate(person, fmt.Sprintf("tool-%d", i))
+	}
+	assert.Empty(t, n.machine())
+	assert.Equal(t, labels.Keys("zone"), agents.Unclear(n.read()))
+	awaitNextSecond(t) // of managers that wrote in one second, the first by name counts as the oldest
+	n.patch(person, map[string]any{"zone": "z2"})
+	assert.Empty(t, agents.Unclear(n.read()), "it is clear who changed it")
+}
+
+// annotate writes an annotation by a field manager.
+func (n *node) annotate(userAgent, manager string) {
+	n.t.Helper()
+	body := fmt.Sprintf(`{"metadata":{"annotations":{"by-%s":"1"}}}`, manager)
+	require.NoError(n.t, as(n.t, userAgent).Patch(n.t.Context(), n.object(), client.RawPatch(types.MergePatchType, []byte(body)), client.FieldOwner(manager)))
+}
+
+func TestLabelsThatAKubeletWritesWithItsStatusAreItsOwn(t *testing.T) {
+	t.Parallel()
+	n := register(t, set{"zone": "z1"})
+	patch := n.merge(map[string]any{"arch": "arm64"})
+	require.NoError(t, as(t, kubelet).Status().Patch(t.Context(), n.object(), patch))
+	assert.Equal(t, labels.Keys("arch,zone"), n.machine())
+}
+
+func TestNodeWhoseManagedFieldsWereResetBelongsToPeople(t *testing.T) {
+	t.Parallel()
+	n := register(t, set{"zone": "z1"})
+	require.NotEmpty(t, n.machine())
+	reset := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`))
+	require.NoError(t, as(t, person).Patch(t.Context(), n.object(), reset))
+	require.Empty(t, n.read().ManagedFields)
+	assert.Empty(t, n.machine())
+	n.patch(kubelet, map[string]any{"zone": "z2"})
+	assert.Empty(t, n.machine(), "the API server tracks it no more")
+}
+
+func TestNameOfTheWriterIsTheFieldManagerIfItGivesOne(t *testing.T) {
+	t.Parallel()
+	n := register(t, set{"zone": "z1"})
+	n.patch(person, map[string]any{"a": "1"}, client.FieldOwner("nfd-master"))
+	n.patch(kubelet, map[string]any{"b": "1"}, client.FieldOwner("somebody"))
+	n.patch(strings.Replace(kubelet, "kubelet", "kubelet-csr-approver", 1), map[string]any{"c": "1"})
+	assert.Equal(t, labels.Keys("a,zone"), n.machine())
+}
+
+// TestWhoseAnnotationsAndTaintsAre: of taints, Kubernetes says only who wrote the list last.
+func TestWhoseAnnotationsAndTaintsAre(t *testing.T) {
+	t.Parallel()
+	const feature, other = "annotation:feature", "annotation:other"
+	const dedicated = "taint:dedicated:NoSchedule"
+	n := &node{t, "node-" + rand.String(8)}
+	created := n.object()
+	created.Annotations = set{"feature": "1", "other": "1"}
+	created.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
+	require.NoError(t, as(t, kubelet).Create(t.Context(), created))
+	t.Cleanup(func() { assert.NoError(t, as(t, person).Delete(context.WithoutCancel(t.Context()), n.object())) })
+	write := func(userAgent, patch string) {
+		t.Helper()
+		require.NoError(t, as(t, userAgent).Patch(t.Context(), n.object(), client.RawPatch(types.MergePatchType, []byte(patch))))
+	}
+	read := func() *metav1.PartialObjectMetadata {
+		whole := &corev1.Node{}
+		require.NoError(t, as(t, person).Get(t.Context(), types.NamespacedName{Name: n.name}, whole))
+		own := set{}
+		for key, value := range whole.Annotations {
+			own[labels.AnnotationKey(key)] = value
+		}
+		for _, taint := range whole.Spec.Taints {
+			own[labels.TaintKey(taint.Key, string(taint.Effect))] = taint.Value
+		}
+		managers, err := agents.Parse("kubelet, nfd-*")
+		require.NoError(t, err)
+		seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: own, ManagedFields: whole.ManagedFields}}
+		managers.Stamp(seen)
+		return seen
+	}
+	// An admission plugin may have added a taint to what the kubelet wrote.
+	ours := func(keys labels.Keys) labels.Keys {
+		return keys.Where(func(key string) bool { return key != labels.TaintKey(corev1.TaintNodeNotReady, "NoSchedule") })
+	}
+	assert.Equal(t, labels.Keys(feature+","+other+","+dedicated), ours(agents.Machine(read())))
+	write(person, `{"metadata":{"annotations":{"other":"2","owner":"a"}}}`)
+	assert.Equal(t, labels.Keys(feature+","+dedicated), ours(agents.Machine(read())), "a person wrote the others")
+	write(person, `{"spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"},{"key":"mine","effect":"NoSchedule"}]}}`)
+	before := read()
+	assert.Empty(t, agents.Machine(before).Taints())
+	assert.Equal(t, labels.Keys(dedicated+",taint:mine:NoSchedule"), agents.Unclear(before), "nobody knows who set one of a list")
+	write(person, `{"spec":{"taints":[{"key":"mine","effect":"NoSchedule"}]}}`)
+	assert.Equal(t, labels.Keys(dedicated), agents.Removed(before, read()))
+	write(nfd, `{"spec":{"taints":[{"key":"nfd","effect":"NoSchedule"}]}}`)
+	assert.Equal(t, labels.Keys("taint:nfd:NoSchedule"), agents.Machine(read()).Taints(), "an agent has written all of it")
+}

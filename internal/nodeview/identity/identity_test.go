@@ -1,0 +1,79 @@
+package identity_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/nodeview/identity"
+)
+
+func id(provider, system string) identity.Identity {
+	return identity.Identity{ProviderID: provider, SystemUUID: system}
+}
+
+func TestOneKindThatIsEqualIsEnough(t *testing.T) {
+	for name, tc := range map[string]struct {
+		saved, said identity.Identity
+		want        identity.Verdict
+	}{
+		"both equal":              {id("p", "s"), id("p", "s"), identity.Same},
+		"another firmware":        {id("p", "s"), id("p", "t"), identity.Same},
+		"another provider ID":     {id("p", "s"), id("q", "s"), identity.Same},
+		"one kind each, equal":    {id("", "s"), id("p", "s"), identity.Same},
+		"one is not said again":   {id("p", "s"), id("", "s"), identity.Same},
+		"one kind, not equal":     {id("p", ""), id("q", "s"), identity.Other},
+		"one is not said yet":     {id("p", "s"), id("", "t"), identity.Undecided},
+		"the other is not":        {id("p", "s"), id("q", ""), identity.Undecided},
+		"neither equal":           {id("p", "s"), id("q", "t"), identity.Other},
+		"nothing of one kind":     {id("p", ""), id("", "s"), identity.Undecided},
+		"nothing said":            {id("p", "s"), id("", ""), identity.Undecided},
+		"nothing said by neither": {id("", ""), id("", ""), identity.Undecided},
+	} {
+		assert.Equal(t, tc.want, identity.Compare(tc.saved, tc.said), name)
+	}
+}
+
+func TestWhatWasSaidBeforeStaysIfItIsNotSaidAgain(t *testing.T) {
+	assert.Equal(t, id("p", "t"), id("", "t").Filled(id("p", "s")))
+	assert.True(t, id("p", "s").IsComplete())
+	assert.False(t, id("p", "").IsComplete())
+}
+
+// TestAnnotationsOfTheNodeItselfDoNotCount: whoever may patch a Node can write any.
+func TestAnnotationsOfTheNodeItselfDoNotCount(t *testing.T) {
+	n := &metav1.PartialObjectMetadata{}
+	_, isRead := identity.Noted(n)
+	assert.False(t, isRead)
+	identity.Note(n, id("p", "s"))
+	said, isRead := identity.Noted(n)
+	assert.True(t, isRead)
+	assert.Equal(t, id("p", "s"), said)
+	identity.Clear(n)
+	said, isRead = identity.Noted(n)
+	assert.False(t, isRead)
+	assert.True(t, said.IsZero())
+}
+
+func TestWhatAKubeletSaysIsBoundedAndPrintable(t *testing.T) {
+	n := &corev1.Node{}
+	n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID = strings.Repeat("x", identity.MaxBytes+1), "\x1b[2J"
+	said := identity.Of(n)
+	assert.Equal(t, identity.Identity{SystemUUID: "\x1b[2J"}, said)
+	assert.Equal(t, `systemUUID "\x1b[2J"`, said.String())
+	assert.Equal(t, "providerID aws:///eu-central-1a/i-0d02aa4e", identity.Identity{ProviderID: "aws:///eu-central-1a/i-0d02aa4e"}.String())
+}
+
+func TestCaseOfAUUIDDoesNotCount(t *testing.T) {
+	assert.Equal(t, identity.Same, identity.Compare(identity.Identity{SystemUUID: "EC2D02AA-1"}, identity.Identity{SystemUUID: "ec2d02aa-1"}))
+	assert.Equal(t, identity.Other, identity.Compare(identity.Identity{ProviderID: "A"}, identity.Identity{ProviderID: "a"}))
+}
+
+func TestContradictsOnlyWhatBothSay(t *testing.T) {
+	assert.True(t, id("p", "s").Contradicts(id("", "t")))
+	assert.False(t, id("p", "").Contradicts(id("", "t")))
+	assert.False(t, id("p", "S").Contradicts(id("p", "s")))
+}

@@ -1,0 +1,109 @@
+package byhand_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"nodekeeper.dev/internal/plugin/byhand"
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+)
+
+// between is a cluster of these objects in which something happens after the Nodes were listed, and before the records are.
+func between(t *testing.T, happens func(ctx context.Context, c client.Client), objects ...client.Object) *inspect.Cluster {
+	t.Helper()
+	const records = "records"
+	happened := false
+	c := fake.NewClientBuilder().
+		WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "here"}}).
+		WithObjects(objects...).
+		WithIndex(&corev1.Node{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }).
+		WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			var options client.ListOptions
+			options.ApplyOptions(opts)
+			if options.Namespace == records && !happened {
+				happened = true
+				happens(ctx, c)
+			}
+			err := c.List(ctx, list, opts...)
+			version := "300" // the fake has none
+			if happened {
+				version = "400"
+			}
+			list.SetResourceVersion(version)
+			return err
+		}}).Build()
+	t.Cleanup(func() { assert.True(t, happened) })
+	return &inspect.Cluster{Client: c, TransactionNamespace: "transactions", MetadataNamespace: records}
+}
+
+// elsewhere returns other labels of the same node, exported from another cluster.
+func elsewhere() []*corev1.ConfigMap {
+	given := saved()
+	given.Labels = set{"rack": "r9"}
+	return []*corev1.ConfigMap{byhand.Exported(given.ConfigMap("records"), "elsewhere")}
+}
+
+// TestImportSeesANodeThatComesBackMeanwhile: the labels of another cluster are owed to it then, whether it has just the labels of its
+// record, or others, as when a live label has another value.
+func TestImportSeesANodeThatComesBackMeanwhile(t *testing.T) {
+	for name, more := range map[string]set{"with its labels": {}, "with another zone": {"topology.kubernetes.io/zone": "z2"}} {
+		t.Run(name, func(t *testing.T) {
+			own := preserve.Given("node-1", labels.Side{Labels: set{"rack": "r1"}}, revision.MustParse("100"))
+			own.Source, own.Ended = "source", true
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: own.Node, UID: "next", Labels: set{"rack": "r1", labels.Marker: "100"}}}
+			maps.Copy(n.Labels, more)
+			cluster := between(t, func(ctx context.Context, c client.Client) {
+				require.NoError(t, c.Create(ctx, n))
+				live := nodes.Metadata(own.Node)
+				live.UID, live.ResourceVersion, live.Labels = n.UID, "350", n.Labels
+				noted := preserve.Noted(own, preserve.Node{}, *preserve.NodeOf(live))
+				var cm corev1.ConfigMap
+				require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: "records", Name: own.Node}, &cm))
+				noted.Write(&cm)
+				require.NoError(t, c.Update(ctx, &cm))
+			}, own.ConfigMap("records"))
+			all, err := byhand.PrepareImports(t.Context(), cluster, elsewhere(), true)
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			assert.True(t, all[0].Owed(), "the node is there, and has other labels")
+		})
+	}
+}
+
+// TestImportSeesANodeThatComesBeforeItIsStored: with --record-updates=false nothing is recorded of it that founds a record.
+func TestImportSeesANodeThatComesBeforeItIsStored(t *testing.T) {
+	cluster := between(t, func(context.Context, client.Client) {})
+	all, err := byhand.PrepareImports(t.Context(), cluster, elsewhere(), true)
+	require.NoError(t, err)
+	require.NoError(t, cluster.Client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "new"}}))
+	done, err := all[0].Store(t.Context(), cluster, byhand.DryRunNone)
+	require.NoError(t, err)
+	assert.Equal(t, "imported", done)
+	appeared, err := byhand.Appeared(t.Context(), cluster, all)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"node-1"}, appeared)
+}
+
+// TestImportKeepsTheNoteOfALaterRestore: without it, an event of the incarnation before would count again.
+func TestImportKeepsTheNoteOfALaterRestore(t *testing.T) {
+	exported, there := saved(), saved()
+	there.Restored = record.Restoration{UID: "next", Revision: revision.MustParse("280")}
+	live := node(&there, "next", "r1")
+	live.Live.ResourceVersion, live.Live.Labels[labels.Marker] = "280", "100"
+	i := byhand.NewImport(byhand.Exported(exported.ConfigMap("records"), "here"), live, "here", revision.MustParse("300"))
+	assert.True(t, i.Stored() || i.Given(), "it is not stored as it was")
+}

@@ -1,0 +1,101 @@
+package byhand
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/processor/retention/removal"
+)
+
+// Prunable returns the nodes that have been away for an age, in the order of the survey.
+func Prunable(survey *inspect.Survey, age time.Duration, now time.Time) []inspect.Summary {
+	var found []inspect.Summary
+	for _, s := range survey.Nodes {
+		if s.State == inspect.Away && s.Pending == 0 && s.AwaySince != nil && now.Sub(s.AwaySince.Time) >= age {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// Prune removes records as a processor with a retention time does.
+type Prune struct {
+	cluster *inspect.Cluster
+	dryRun  DryRun
+	age     time.Duration
+	remover *removal.Remover
+}
+
+// NewPrune returns what removes the records of nodes that have been away for an age.
+func NewPrune(c *inspect.Cluster, dry DryRun, age time.Duration) *Prune {
+	return &Prune{cluster: c, dryRun: dry, age: age, remover: &removal.Remover{
+		Nodes: c.Nodes(), Queue: c.Queue(), Records: c.Records(), Locks: nodelock.New(c.Client, c.TransactionNamespace, lockIdentity()),
+	}}
+}
+
+// Remove removes the record of a node, unless a live read shows that the node is not just away, and
+// returns what became of it. A dry run takes no lock: that would be a write.
+func (p *Prune) Remove(ctx context.Context, name string) (told string, err error) {
+	stored, err := p.cluster.Records().Get(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case stored.Object == nil || stored.Record != nil && stored.Record.Floor:
+		return describe(removal.Gone), nil
+	case time.Since(inspect.LastHeard(stored.Object)) < p.age:
+		return describe(removal.Changed), nil
+	}
+	outcome, err := p.outcome(ctx, stored.Object)
+	return describe(outcome), err
+}
+
+func (p *Prune) outcome(ctx context.Context, cm *corev1.ConfigMap) (removal.Outcome, error) {
+	if !p.dryRun.Dry() {
+		return p.remover.Remove(ctx, cm)
+	}
+	outcome, err := p.remover.Check(ctx, cm)
+	if err != nil || outcome != removal.Removed || p.dryRun == DryRunClient {
+		return outcome, err
+	}
+	n, err := p.cluster.Node(ctx, cm.Name)
+	if err != nil {
+		return outcome, err
+	}
+	return outcome, Forget(ctx, p.cluster, p.dryRun, n, false)
+}
+
+// describe says what became of a record, as in "node/x forgotten".
+func describe(o removal.Outcome) string {
+	switch o {
+	case removal.Removed:
+		return "forgotten"
+	case removal.Busy:
+		return "kept: a processor is at work for it"
+	case removal.Present:
+		return "kept: it is back"
+	case removal.Changed:
+		return "kept: it was heard of"
+	case removal.Gone:
+		return "forgotten by somebody else"
+	case removal.Returned:
+		return "kept: it came back just now"
+	}
+	return "kept"
+}
+
+// lockIdentity names this process among those that take locks.
+func lockIdentity() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return "kubectl-nodekeeper-" + strings.ToLower(host) + "-" + rand.String(6)
+}

@@ -1,0 +1,59 @@
+package byhand
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+)
+
+// endMissing reports whether the end of the incarnation that the record follows is not on record,
+// though there is no such incarnation any more.
+func endMissing(n *inspect.Node) bool {
+	r := n.Saved.Record
+	if r == nil || r.Source == "" || r.Ended {
+		return false
+	}
+	return n.Live == nil || !preserve.Owned(*r, n.Live.UID, n.Live.Labels[labels.Marker])
+}
+
+// awaitEnd returns the node as it is once its end is on record.
+//
+// A watcher may have seen the last edit of a node and its end, and not stored them yet: after its
+// start, after a gap, or while it leaves the node to another one. Nothing is pending then. A write
+// to the record, or a restore from it, must not overtake that. The end is never recorded if no
+// watcher saw it: awaitEnd does not wait while none runs, and people can say that they know better.
+// They must where nothing shows that this is the place to look for watchers.
+func awaitEnd(ctx context.Context, c *inspect.Cluster, n *inspect.Node, timeout time.Duration, progress Progress) (*inspect.Node, error) {
+	recorded, err := poll(ctx, timeout, func() (bool, error) {
+		if !endMissing(n) {
+			return true, nil
+		}
+		watched, known, err := c.Watched(ctx)
+		switch {
+		case err != nil:
+			return false, err
+		case !known:
+			return false, fmt.Errorf("the end of node %q is not on record, and no replica has a Lease in namespace %q, so it is unknown whether a watcher "+
+				"is about to record it: give the --membership-namespace of the watchers, or, if none is running, --ignore-missing-end", n.Name, c.MembershipNamespace)
+		case !watched:
+			return true, nil
+		}
+		for _, t := range n.Pending {
+			if err := c.Queue().Hurry(ctx, t); err != nil {
+				return false, err
+			}
+		}
+		progress("Waiting for the watchers to record the end of node %s", n.Name)
+		n, err = c.Node(ctx, n.Name)
+		return false, err
+	})
+	if err == nil && !recorded {
+		err = fmt.Errorf("the end of node %q is not on record after %s: a watcher may be about to record it, with labels that would be lost; "+
+			"if none has seen it, give --ignore-missing-end", n.Name, timeout)
+	}
+	return n, err
+}

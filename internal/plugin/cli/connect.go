@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/daemon/version"
+)
+
+// cluster is what a command works on.
+type cluster struct {
+	inspect.Cluster
+
+	config *rest.Config
+	mapper meta.RESTMapper
+}
+
+// connect returns the cluster that the flags name. It sends no request.
+func (p *plugin) connect() (*cluster, error) {
+	for _, one := range []struct{ flag, namespace string }{
+		{"transaction-namespace", p.transactionNamespace}, {"metadata-namespace", p.metadataNamespace}, {"membership-namespace", p.membershipNamespace},
+	} {
+		// Without a name, lists are of all namespaces.
+		if problems := apivalidation.ValidateNamespaceName(one.namespace, false); len(problems) > 0 {
+			return nil, misused(fmt.Errorf("--%s: %q is not the name of a namespace", one.flag, one.namespace))
+		}
+	}
+	if p.transactionNamespace == p.metadataNamespace {
+		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
+	}
+	config, err := p.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{config: config, mapper: newMapper()}
+	direct, err := client.New(config, client.Options{Scheme: scheme.Scheme, Mapper: c.mapper})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
+	}
+	c.Cluster = inspect.Cluster{
+		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, MembershipNamespace: p.membershipNamespace,
+	}
+	return c, nil
+}
+
+// restConfig returns how to reach the cluster.
+func (p *plugin) restConfig() (*rest.Config, error) {
+	config, err := p.config.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "kubectl-nodekeeper/" + version.Version
+	config.QPS = -1 // the API server's priority and fairness shares its capacity out
+	return config, nil
+}
+
+// connectFor is connect for a command on nodes, whose names are in its arguments: see nodeNames.
+func (p *plugin) connectFor(args []string) (c *cluster, names []string, err error) {
+	if names, err = nodeNames(args); err != nil {
+		return nil, nil, err
+	}
+	c, err = p.connect()
+	return c, names, err
+}
+
+// newMapper knows the few kinds that there are, so that none is to be discovered.
+func newMapper() meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	mapper.Add(eventsv1.SchemeGroupVersion.WithKind("Event"), meta.RESTScopeNamespace)
+	mapper.Add(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"), meta.RESTScopeRoot)
+	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	return mapper
+}

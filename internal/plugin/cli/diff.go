@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+
+	"github.com/spf13/cobra"
+
+	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/preserve"
+)
+
+func newDiffCommand(p *plugin) *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff NODE",
+		Short: "Compare the saved labels of a node with those that it has",
+		Long: `Compare the saved labels of a node with those that it has: lines with - are
+saved and not there, lines with + are there and not saved. The marker takes no
+part, and neither do labels that are withheld: show lists these. The command
+also compares the annotations and taints that the servers preserve.
+
+The exit code is 0 if they are the same, 1 if they differ, and more if that
+cannot be found out.`,
+		Example: `  kubectl nodekeeper diff node-1`,
+		Args:    oneNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return telling(p.diff(cmd.Context(), args))
+		},
+		ValidArgsFunction: p.names(1, liveNames),
+	}
+}
+
+func (p *plugin) diff(ctx context.Context, args []string) error {
+	_, servers, n, err := p.look(ctx, args)
+	switch {
+	case err != nil:
+		return err
+	case n.Saved.Unreadable != nil:
+		return fmt.Errorf("the record of node %q: %w: correct it, or forget it", n.Name, n.Saved.Unreadable)
+	case n.Live == nil:
+		return fmt.Errorf("node %q is away, so there is nothing to compare with: kubectl nodekeeper show %s shows what is saved", n.Name, n.Name)
+	case n.Saved.Record == nil:
+		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper save %s saves its labels", n.Name, n.Name)
+	}
+	servers.tell(p.ErrOut, compared, n.Name)
+	live := preserve.NodeOf(n.Live)
+	if maps.Equal(n.Saved.Record.Labels, live.Labels) {
+		return nil
+	}
+	writeDiff(p.Out, n, live.Labels)
+	return errTold
+}
+
+func writeDiff(w io.Writer, n *inspect.Node, live map[string]string) {
+	d := output.NewDiff(w)
+	d.Minus("-- saved of " + n.Name + ", version " + n.Saved.Record.Revision.String())
+	d.Plus("++ on " + n.Name + ", resourceVersion " + n.Live.ResourceVersion)
+	d.Changes(n.Saved.Record.Labels, live)
+}

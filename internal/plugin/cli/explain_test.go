@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// TestExplainOfANodeThatOnlyTransactionsKnow: the node was deleted before anything of it was saved.
+func TestExplainOfANodeThatOnlyTransactionsKnow(t *testing.T) {
+	n := &inspect.Node{Name: "node-1", Pending: []inspect.Pending{{
+		Transaction: txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u", Revision: revision.MustParse("7"), Labels: map[string]string{"rack": "r1"}},
+	}}}
+	e := newExplained(n, &inspect.Story{}, labels.Policy{})
+	assert.Equal(t, inspect.Away, e.State)
+	assert.Equal(t, "There is no Node of this name, and nothing is saved of it: only the pending transactions are known.", e.Summary)
+}
+
+// TestEventsCannotControlTheTerminal: whoever may write events, as every kubelet does, chooses what
+// they say, and whoever may annotate a Node what is saved of it.
+func TestEventsCannotControlTheTerminal(t *testing.T) {
+	const evil = "LabelsSaved: \x1b[2Jnothing happened\x9b1A"
+	moments := []inspect.Moment{{At: &metav1.Time{Time: now}, Source: "Event", Text: evil}}
+	e := &explained{Story: inspect.Story{Moments: moments}, Labels: []inspect.LabelReason{{Key: "note", Why: evil}}}
+	s := &shownNode{Events: moments}
+	var told bytes.Buffer
+	e.write(&told, now)
+	s.write(&told, now)
+	told.WriteString(warningText(&inspect.Warning{Note: evil}, now))
+	(&teller{w: &told, now: func() time.Time { return now }}).tell(false, inspect.Happening{Text: evil}, true)
+	assert.Equal(t, 5, bytes.Count(told.Bytes(), []byte("\ufffd[2Jnothing happened\ufffd1A")), told.String())
+	assert.NotContains(t, told.String(), "\x1b")
+}

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"nodekeeper.dev/internal/plugin/byhand"
+	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/txn"
+)
+
+type importOptions struct {
+	named     []string
+	overwrite bool
+	dryRun    dryRun
+	timeout   time.Duration
+}
+
+func newImportCommand(p *plugin) *cobra.Command {
+	var o importOptions
+	cmd := &cobra.Command{
+		Use:   "import -f FILE",
+		Short: "Import exported records",
+		Long: `Import records that kubectl nodekeeper export has written. All of them are
+checked before the first is stored. Existing records are not replaced unless you
+give --overwrite. Of each object, only the name, labels, annotations and data are
+taken.
+
+Records of this cluster come back as they were. Only the labels of those of
+another cluster are imported, and what people have written on the record:
+resourceVersions and uids of one cluster mean nothing in another. They are like
+labels that you set by hand now (see kubectl nodekeeper set): the next node of
+that name that appears gets them. The same goes for records of this cluster that
+are of a later time than it has, as after a restore of etcd, and for those that
+are earlier than the records that they replace.
+
+Nodes that are there, and have not the labels of the record that is taken in,
+get them at once, as if they had just appeared.`,
+		Example: `  # what would be done?
+  kubectl nodekeeper import -f records.yaml --dry-run=server
+
+  # import them, and replace existing records
+  kubectl nodekeeper import -f records.yaml --overwrite`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if files := o.files(args); len(files) != 1 {
+				return fmt.Errorf("give one file, or - to read standard input: %s", usage(cmd))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.importFile(cmd.Context(), &o, o.files(args)[0])
+		},
+	}
+	cmd.Flags().StringArrayVarP(&o.named, "filename", "f", nil, "The `file`, or - for standard input.")
+	cmd.Flags().BoolVar(&o.overwrite, "overwrite", false, "Replace existing records.")
+	addDryRunFlag(cmd, &o.dryRun)
+	addTimeoutFlag(cmd, &o.timeout)
+	return cmd
+}
+
+// files returns the files that the command line names, by the flag or as an argument.
+func (o *importOptions) files(args []string) []string {
+	return slices.DeleteFunc(slices.Concat(o.named, args), func(file string) bool { return file == "" })
+}
+
+func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) error {
+	if err := o.dryRun.validate(); err != nil {
+		return err
+	}
+	records, err := p.readRecords(file)
+	if err != nil {
+		return err
+	}
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	servers, err := p.serve(ctx, c, true)
+	if err != nil {
+		return err
+	}
+	all, err := byhand.PrepareImports(ctx, &c.Cluster, records, o.overwrite)
+	if err != nil {
+		return err
+	}
+	shown := output.NewProgress(p.ErrOut)
+	var owed []string
+	for i := range all {
+		shown.Show("Importing: %d of %d", i+1, len(all))
+		done, err := all[i].Store(ctx, &c.Cluster, o.dryRun.DryRun)
+		shown.Done()
+		if err != nil {
+			return fmt.Errorf("%w (%d of %d records were taken in before; to go on, give the same file once more)", err, i, len(all))
+		}
+		_, _ = fmt.Fprintf(p.Out, "node/%s %s%s\n", all[i].Name, done, o.dryRun.suffix())
+		if all[i].Owed() {
+			owed = append(owed, all[i].Name)
+		}
+	}
+	if o.dryRun.Dry() {
+		return nil
+	}
+	appeared, err := byhand.Appeared(ctx, &c.Cluster, all)
+	if err != nil {
+		return err
+	}
+	if owed = append(owed, appeared...); len(owed) == 0 {
+		return nil
+	}
+	restore := requesting{dryRun: o.dryRun, Requests: byhand.Requests{
+		Type: txn.Added, Done: "restored", Timeout: o.timeout, IgnoreMissingEnd: true,
+	}}
+	return restore.run(ctx, p, c, servers, owed)
+}
+
+func (p *plugin) readRecords(file string) ([]*corev1.ConfigMap, error) {
+	from := p.In
+	if file != "-" {
+		f, err := os.Open(file) //nolint:gosec // the file that people name
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // it is only read
+		from = f
+	}
+	records, err := byhand.ReadExported(from)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	if len(records) == 0 {
+		return nil, fmt.Errorf("reading %s: there is no record in it", file)
+	}
+	return records, nil
+}

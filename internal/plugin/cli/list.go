@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apilabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/plugin/inspect"
+)
+
+// nodeList is what list prints as data.
+type nodeList struct {
+	Items []inspect.Summary `json:"items"`
+}
+
+// orders are what a list can be sorted by.
+var orders = map[string]func(a, b inspect.Summary) int{
+	"name":     func(inspect.Summary, inspect.Summary) int { return 0 }, // as it is
+	"state":    func(a, b inspect.Summary) int { return cmp.Compare(rank(a.State), rank(b.State)) },
+	"labels":   func(a, b inspect.Summary) int { return cmp.Compare(a.Labels, b.Labels) },
+	"version":  func(a, b inspect.Summary) int { return compareVersions(a.Version, b.Version) },
+	"saved":    func(a, b inspect.Summary) int { return compareTimes(a.SavedAt, b.SavedAt) },
+	"away":     func(a, b inspect.Summary) int { return compareTimes(a.AwaySince, b.AwaySince) },
+	"restored": func(a, b inspect.Summary) int { return compareTimes(a.RestoredAt, b.RestoredAt) },
+}
+
+type listOptions struct {
+	output.Flags
+
+	selector string
+	states   []string
+	sortBy   string
+	watching bool
+}
+
+func newListCommand(p *plugin) *cobra.Command {
+	var o listOptions
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List nodes and records",
+		Long: `List every node that there is, or that has saved labels.
+
+The state of a node is one of
+  live         it has its labels, and they are on record
+  restoring    it is back, and does not have its saved labels yet
+  away         there is no such node, but its labels are saved
+  never-seen   nothing is saved of it
+  unreadable   its record cannot be read: correct or forget it
+
+AWAY is for how long a node has not been heard of. WITHHELD, which -o wide shows,
+is how many restricted labels were not put back: kubectl nodekeeper show says why.`,
+		Example: `  # every node
+  kubectl nodekeeper list
+
+  # those that are away, the longest first
+  kubectl nodekeeper list --state=away --sort-by=away
+
+  # those of a rack, with their incarnations
+  kubectl nodekeeper list -l rack=r7 -o wide
+
+  # follow what becomes of them
+  kubectl nodekeeper list --watch`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) },
+	}
+	o.AddFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVarP(&o.selector, "selector", "l", "", "Selector (label query) of the labels of the Node, or of the saved ones if it is away.")
+	flags.StringSliceVar(&o.states, "state", nil, "Show only nodes in these states.")
+	flags.StringVar(&o.sortBy, "sort-by", "name", "Sort by one of: ("+strings.Join(slices.Sorted(maps.Keys(orders)), ", ")+").")
+	flags.BoolVarP(&o.watching, "watch", "w", false, "After the list, go on and show each node whose line changes.")
+	completeFlag(cmd, "state", stateNames()...)
+	completeFlag(cmd, "sort-by", slices.Sorted(maps.Keys(orders))...)
+	return cmd
+}
+
+func (o *listOptions) run(ctx context.Context, p *plugin) error {
+	selector, err := apilabels.Parse(o.selector)
+	if err != nil {
+		return misused(fmt.Errorf("--selector: %w", err))
+	}
+	if err := oneOf("--sort-by", o.sortBy, slices.Sorted(maps.Keys(orders))...); err != nil {
+		return err
+	}
+	for _, state := range o.states {
+		if err := oneOf("--state", state, stateNames()...); err != nil {
+			return err
+		}
+	}
+	if o.watching {
+		return o.watch(ctx, p, selector)
+	}
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	survey, err := c.Survey(ctx, selector)
+	if err != nil {
+		return err
+	}
+	nodes := slices.DeleteFunc(survey.Nodes, func(s inspect.Summary) bool { return !o.shows(s) })
+	slices.SortStableFunc(nodes, orders[o.sortBy])
+	if len(nodes) == 0 && o.ForPeople() {
+		_, _ = fmt.Fprintln(p.ErrOut, "No nodes found.")
+		return nil
+	}
+	return o.Print(p.Out, listView(nodes, time.Now()))
+}
+
+// shows reports whether a node is in a state that is asked for.
+func (o *listOptions) shows(s inspect.Summary) bool {
+	return len(o.states) == 0 || slices.Contains(o.states, string(s.State))
+}
+
+func listView(nodes []inspect.Summary, now time.Time) output.View {
+	v := output.View{Kind: "NodeList", Data: &nodeList{Items: output.Listed(nodes)}}
+	v.Table = &metav1.Table{ColumnDefinitions: output.Columns(
+		"Name", "State", "Labels", "Version", "Saved", "Away", "Pending", "+Restored", "+Withheld", "+UID", "+Source")}
+	for _, s := range nodes {
+		v.Names = append(v.Names, s.Name)
+		v.Table.Rows = append(v.Table.Rows, metav1.TableRow{Cells: []any{
+			s.Name, string(s.State), s.Labels, output.OrNone(s.Version), output.AgeOf(s.SavedAt, now), output.AgeOf(s.AwaySince, now), s.Pending,
+			output.AgeOf(s.RestoredAt, now), withheld(s), output.OrNone(s.UID), output.OrNone(s.Source),
+		}})
+	}
+	return v
+}
+
+// withheld says how many restricted labels were not put back.
+func withheld(s inspect.Summary) string {
+	switch {
+	case s.Withheld == 0:
+		return output.OrNone("")
+	case s.WaitingUID != "":
+		return strconv.Itoa(s.Withheld) + " (waiting)"
+	}
+	return strconv.Itoa(s.Withheld)
+}
+
+func stateNames() []string {
+	names := make([]string, len(inspect.States))
+	for i, state := range inspect.States {
+		names[i] = string(state)
+	}
+	return names
+}
+
+// rank is the place of a state: what needs people comes first.
+func rank(s inspect.State) int { return slices.Index(inspect.States, s) }
+
+// compareTimes puts what is not known last.
+func compareTimes(a, b *metav1.Time) int {
+	if a == nil || b == nil {
+		return cmp.Compare(boolToInt(a == nil), boolToInt(b == nil))
+	}
+	return a.Compare(b.Time)
+}
+
+// compareVersions puts what has none last.
+func compareVersions(a, b string) int {
+	if a == "" || b == "" {
+		return cmp.Compare(boolToInt(a == ""), boolToInt(b == ""))
+	}
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	if err != nil {
+		return 0 // records with such versions are unreadable, and have none here
+	}
+	return order
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apilabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/queue"
+)
+
+// liveList is a list of nodes that is kept up to date. It is called by one goroutine at a time.
+type liveList struct {
+	options *listOptions
+	board   *inspect.Board
+	// print prints lines of the table.
+	print func(...inspect.Summary)
+	// shown is each node as it was last printed.
+	shown map[string]inspect.Summary
+	// isSynced says that the whole list was printed.
+	isSynced bool
+}
+
+// watch lists the nodes, and then each one whose line changes. It reads by watches alone.
+func (o *listOptions) watch(ctx context.Context, p *plugin, selector apilabels.Selector) error {
+	if !o.ForPeople() {
+		return misused(fmt.Errorf("--watch shows a table: give it without -o %s", o.Format()))
+	}
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	printer, tabs := o.TablePrinter(), printers.GetNewTabWriter(p.Out)
+	l := &liveList{options: o, board: inspect.NewBoard(selector), shown: map[string]inspect.Summary{}}
+	l.print = func(all ...inspect.Summary) {
+		// The writer is gone when the program that reads it is: then the next line ends this one too.
+		_ = printer.PrintObj(listView(all, time.Now()).Table, tabs)
+		_ = tabs.Flush()
+	}
+	return p.follow(ctx, c, followed{node: l.node, record: l.record, transaction: l.transaction, synced: l.synced})
+}
+
+func (l *liveList) node(ch change[*metav1.PartialObjectMetadata]) {
+	if ch.after == nil {
+		l.board.RemoveNode(ch.before.Name)
+		l.changed(ch.before.Name)
+		return
+	}
+	l.board.SetNode(ch.after)
+	l.changed(ch.after.Name)
+}
+
+func (l *liveList) record(ch change[*corev1.ConfigMap]) {
+	if ch.after == nil {
+		l.board.RemoveRecord(ch.before.Name)
+		l.changed(ch.before.Name)
+		return
+	}
+	l.board.SetRecord(ch.after)
+	l.changed(ch.after.Name)
+}
+
+func (l *liveList) transaction(ch change[*corev1.ConfigMap]) {
+	if ch.before != nil && ch.after != nil {
+		return // somebody retries it
+	}
+	cm, more := ch.after, 1
+	if ch.after == nil {
+		cm, more = ch.before, -1
+	}
+	if t, err := queue.Parse(cm); err == nil { // else it is of no node
+		l.board.AddPending(t.Node, more)
+		l.changed(t.Node)
+	}
+}
+
+// synced prints the list as it is at the start.
+func (l *liveList) synced() {
+	l.isSynced = true
+	all := slices.DeleteFunc(l.board.All(), func(s inspect.Summary) bool { return !l.options.shows(s) })
+	for _, s := range all {
+		l.shown[s.Name] = s
+	}
+	l.print(all...)
+}
+
+// changed prints the line of a node, if it is another one than before.
+func (l *liveList) changed(name string) {
+	s, isThere := l.board.Summary(name)
+	if l.isSynced && isThere && l.options.shows(s) && !reflect.DeepEqual(s, l.shown[name]) {
+		l.shown[name] = s
+		l.print(s)
+	}
+}

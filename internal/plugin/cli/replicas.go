@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/plugin/inspect"
+)
+
+// writeReplicas writes the versions of the replicas, and the settings that are not the same in all of
+// them; if it may be wide, all settings of each.
+func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
+	if len(replicas) == 0 {
+		return
+	}
+	line := output.Lines(w)
+	line("  Version", "%s", describeVersions(replicas, ""))
+	for _, r := range replicas {
+		if r.SettingsProblem != "" {
+			line("  Settings", "of %s cannot be read: %s", r.Name, r.SettingsProblem)
+		}
+	}
+	if names := inspect.WebhooksDiffer(replicas); len(names) > 0 {
+		line("  Webhooks", "put nothing back while a processor differs from them in --%s", strings.Join(names, ", --"))
+	}
+	if wide {
+		for _, r := range replicas {
+			writeReplica(w, r)
+		}
+		return
+	}
+	for _, name := range inspect.Differing(replicas) {
+		line("  Differ in", "%s: %s", name, describeValues(replicas, name))
+	}
+}
+
+func writeReplica(w io.Writer, r inspect.Replica) {
+	state := "not alive"
+	switch {
+	case r.IsAlive && r.IsStandby:
+		state = "alive but not ready"
+	case r.IsAlive:
+		state = "alive"
+	}
+	_, _ = fmt.Fprintf(w, "  %s: %s, %s\n", r.Name, state, cmp.Or(r.Version, "unknown version"))
+	for _, name := range r.Settings.Names() {
+		_, _ = fmt.Fprintf(w, "    %s=%s\n", name, r.Settings[name])
+	}
+}
+
+// describeValues returns the values that replicas which are alive have of a setting, and who has
+// each. A long list says only who has the same.
+func describeValues(replicas []inspect.Replica, name string) string {
+	var values []string
+	who := map[string][]string{}
+	for _, r := range replicas {
+		value, ok := r.Settings[name]
+		if !ok || !r.IsAlive {
+			continue
+		}
+		if who[value] == nil {
+			values = append(values, value)
+		}
+		who[value] = append(who[value], r.Name)
+	}
+	for i, value := range values {
+		values[i] = fmt.Sprintf("%s (%s)", shortened(value), strings.Join(who[value], ", "))
+	}
+	return strings.Join(values, "; ")
+}
+
+// shortened returns a value, or the beginning of one that is longer than a line.
+func shortened(value string) string {
+	const longest = 40
+	if value == "" {
+		return "none"
+	}
+	if len(value) <= longest {
+		return value
+	}
+	return strings.ToValidUTF8(value[:longest], "") + "…"
+}

@@ -1,0 +1,340 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apilabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"nodekeeper.dev/internal/plugin/amount"
+	"nodekeeper.dev/internal/plugin/byhand"
+	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
+)
+
+const (
+	// shownRestores is how many of the last restores are shown, and shownStuck how much of what is
+	// stuck.
+	shownRestores = 5
+	shownStuck    = 20
+)
+
+// status is what there is of all nodes in one screen.
+type status struct {
+	// Unwell is why nodekeeper does not do its work, or why that is unknown. It is empty if all is
+	// well.
+	Unwell   []string              `json:"unwell"`
+	Replicas []inspect.Replica     `json:"replicas"`
+	Nodes    map[inspect.State]int `json:"nodes"`
+	Records  int                   `json:"records"`
+	Pending  pendingStatus         `json:"pending"`
+	Locks    []inspect.Lock        `json:"locks"`
+	// Malformed is how many ConfigMaps in the transaction namespace are no transactions.
+	Malformed int           `json:"malformed"`
+	Restored  []restoration `json:"lastRestored"`
+	// Stuck is what does not go on without people.
+	Stuck []problem `json:"stuck"`
+
+	// IsUnknown reports that the rest says nothing. Unwell says so, too.
+	IsUnknown bool `json:"-"`
+	// asksWebhooks reports whether the API server is configured to ask webhooks.
+	asksWebhooks bool `json:"-"` // the converter takes fields that are not exported, too
+}
+
+type pendingStatus struct {
+	Transactions int          `json:"transactions"`
+	Nodes        int          `json:"nodes"`
+	Oldest       *metav1.Time `json:"oldest,omitempty"`
+	OldestNode   string       `json:"oldestNode,omitempty"`
+}
+
+type restoration struct {
+	Node string       `json:"node"`
+	At   *metav1.Time `json:"at"`
+}
+
+// problem is one thing that is stuck.
+type problem struct {
+	// Name is that of a node or of a ConfigMap in the transaction namespace.
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+	Advice string `json:"advice"`
+}
+
+func newStatusCommand(p *plugin) *cobra.Command {
+	var out output.Flags
+	stuckAfter := time.Minute
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show in one screen how nodekeeper is",
+		Long: `Show who is at work, in which versions and, where they differ, with which
+settings; how many nodes are in which state, what is pending, and
+what was restored last.
+
+The first line says whether nodekeeper is well. If not, the exit code is 1:
+no watcher or no processor is ready, a namespace is missing, the API server is
+configured to ask webhooks and none is ready, something is stuck, or that cannot
+be found out. Stuck is
+  a transaction that has been pending for longer than --stuck-after
+  a ConfigMap in the transaction namespace that is no transaction
+  a record that cannot be read
+  a node whose deletion has been waiting for nodekeeper's finalizer for longer
+  than --stuck-after
+  a node that has had the startup taint for longer than --stuck-after`,
+		Example: `  # how it is
+  kubectl nodekeeper status
+
+  # in a script
+  kubectl nodekeeper status >/dev/null || echo "have a look at nodekeeper"
+
+  # with the settings of every replica
+  kubectl nodekeeper status -o wide
+
+  # as data
+  kubectl nodekeeper status -o jsonpath='{.pending.transactions}'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return telling(p.status(cmd.Context(), &out, stuckAfter)) },
+	}
+	out.AddFlags(cmd)
+	cmd.Flags().DurationVar(&stuckAfter, "stuck-after", stuckAfter, "For how long a transaction may be pending, a deletion wait for the finalizer, or a node have the startup taint.")
+	return cmd
+}
+
+func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.Duration) error {
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	survey, err := c.Survey(ctx, apilabels.Everything())
+	var s *status
+	if err == nil {
+		s = newStatus(survey, now, stuckAfter)
+	} else {
+		survey, s = &inspect.Survey{}, unknownStatus(withAdvice(err))
+	}
+	text := func(w io.Writer) { s.write(w, now, out.Wide()) }
+	if err := out.Print(p.Out, output.View{Kind: "Status", Data: s, Names: namesOf(survey.Nodes), Text: text}); err != nil {
+		return err
+	}
+	if len(s.Unwell) > 0 {
+		return errTold
+	}
+	return nil
+}
+
+// unknownStatus is the status if it cannot be read.
+func unknownStatus(err error) *status {
+	return &status{
+		Unwell: []string{fmt.Sprintf("it is unknown how nodekeeper is: %v", err)}, IsUnknown: true,
+		Replicas: []inspect.Replica{}, Nodes: map[inspect.State]int{}, Locks: []inspect.Lock{}, Restored: []restoration{}, Stuck: []problem{},
+	}
+}
+
+func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) *status {
+	s := &status{
+		Replicas: output.Listed(survey.Replicas), Nodes: map[inspect.State]int{}, Locks: output.Listed(survey.Locks), Malformed: len(survey.Malformed),
+		Restored: []restoration{}, Stuck: []problem{}, asksWebhooks: survey.AsksWebhooks,
+	}
+	restored := slices.Clone(survey.Nodes)
+	for _, n := range survey.Nodes {
+		s.Nodes[n.State]++
+		if n.Version != "" || n.State == inspect.Unreadable {
+			s.Records++
+		}
+		if n.State == inspect.Unreadable {
+			s.Stuck = append(s.Stuck, problem{n.Name, n.Problem, "correct its record, or forget it: kubectl nodekeeper forget " + n.Name})
+		}
+	}
+	for _, m := range survey.Malformed {
+		name := byhand.ShortName(m.Object)
+		s.Stuck = append(s.Stuck, problem{name, m.Reason.Error(), "kubectl nodekeeper discard " + name})
+	}
+	s.addPending(survey.Pending, now, stuckAfter)
+	s.addWaitingDeletions(survey.Nodes, now, stuckAfter)
+	s.addGated(survey.Nodes, now, stuckAfter)
+	slices.SortStableFunc(restored, func(a, b inspect.Summary) int { return compareTimes(b.RestoredAt, a.RestoredAt) })
+	for _, n := range restored {
+		if n.RestoredAt != nil && len(s.Restored) < shownRestores {
+			s.Restored = append(s.Restored, restoration{n.Name, n.RestoredAt})
+		}
+	}
+	s.Unwell = s.judge(survey)
+	return s
+}
+
+// judge returns what is wrong, the worst first.
+func (s *status) judge(survey *inspect.Survey) []string {
+	unwell := []string{}
+	for _, namespace := range survey.MissingNamespaces {
+		unwell = append(unwell, fmt.Sprintf("namespace %s is missing", namespace))
+	}
+	if survey.ReplicasUnknown != nil {
+		unwell = append(unwell, fmt.Sprintf("it is unknown which replicas are ready: %v", survey.ReplicasUnknown))
+	} else {
+		unwell = append(unwell, s.missingServices()...)
+	}
+	if len(s.Stuck) > 0 {
+		unwell = append(unwell, amount.Of(len(s.Stuck), "thing")+" stuck")
+	}
+	return unwell
+}
+
+// missingServices returns which services have no replica that is ready.
+func (s *status) missingServices() (missing []string) {
+	for _, service := range inspect.Services {
+		if !s.hasReady(service) {
+			missing = append(missing, "no ready "+service)
+		}
+	}
+	if s.asksWebhooks && !s.hasReady(inspect.WebhookService) {
+		missing = append(missing, "no ready webhook for MutatingWebhookConfiguration "+inspect.WebhookConfiguration)
+	}
+	return missing
+}
+
+func (s *status) hasReady(service string) bool {
+	return slices.ContainsFunc(s.Replicas, func(r inspect.Replica) bool { return r.Service == service && r.Ready() })
+}
+
+func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter time.Duration) {
+	waiting := map[string]bool{}
+	s.Pending.Transactions = len(pending)
+	for _, t := range pending {
+		if s.Pending.Oldest == nil || t.Created.Before(s.Pending.Oldest.Time) {
+			s.Pending.Oldest, s.Pending.OldestNode = &metav1.Time{Time: t.Created}, t.Node
+		}
+		if !waiting[t.Node] && now.Sub(t.Created) > stuckAfter {
+			s.Stuck = append(s.Stuck, problem{
+				t.Node, "a transaction (" + string(t.Type) + ") has been pending for " + duration.HumanDuration(now.Sub(t.Created)),
+				"see what it waits for: kubectl nodekeeper show " + t.Node,
+			})
+		}
+		waiting[t.Node] = true
+	}
+	s.Pending.Nodes = len(waiting)
+}
+
+// addWaitingDeletions adds the nodes that cannot be deleted, as nobody removes nodekeeper's finalizer.
+func (s *status) addWaitingDeletions(all []inspect.Summary, now time.Time, stuckAfter time.Duration) {
+	for _, n := range all {
+		if since := n.DeletionWaitsSince; since != nil && now.Sub(since.Time) > stuckAfter {
+			s.Stuck = append(s.Stuck, problem{
+				n.Name, "its deletion has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for the finalizer " + nodes.Finalizer,
+				"run a processor with --protect=finalizer, which removes it when the labels are saved, or remove it by hand",
+			})
+		}
+	}
+}
+
+// addGated adds the nodes on which nothing is scheduled, as nobody removes the startup taint.
+func (s *status) addGated(all []inspect.Summary, now time.Time, stuckAfter time.Duration) {
+	for _, n := range all {
+		if since := n.GatedSince; since != nil && now.Sub(since.Time) > stuckAfter {
+			s.Stuck = append(s.Stuck, problem{
+				n.Name, "it has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for its labels behind the taint " + nodeview.GateTaint,
+				"a processor removes it with the restore; without one: " + nodeview.OpenByHand(n.Name),
+			})
+		}
+	}
+}
+
+// write writes it for people, with every replica's settings if it may be wide.
+func (s *status) write(w io.Writer, now time.Time, wide bool) {
+	line := output.Lines(w)
+	if len(s.Unwell) == 0 {
+		line("Status", "well")
+	} else {
+		line("Status", "unwell: %s", strings.Join(s.Unwell, ", "))
+	}
+	if s.IsUnknown {
+		return
+	}
+	line("Replicas", "%s", s.describeReplicas())
+	writeReplicas(w, s.Replicas, wide)
+	var states []string
+	for _, state := range slices.Backward(inspect.States) {
+		if n := s.Nodes[state]; n > 0 || state == inspect.Live {
+			states = append(states, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	line("Nodes", "%s", strings.Join(states, ", "))
+	line("Records", "%d", s.Records)
+	pending := "nothing"
+	if s.Pending.Oldest != nil {
+		pending = fmt.Sprintf("%s of %s, the oldest for %s (%s)", amount.Of(s.Pending.Transactions, "transaction"), amount.Of(s.Pending.Nodes, "node"),
+			output.AgeOf(s.Pending.Oldest, now), s.Pending.OldestNode)
+	}
+	line("Pending", "%s", pending)
+	line("Malformed", "%d", s.Malformed)
+	line("Locks", "%s", s.describeLocks())
+	restored := make([]string, len(s.Restored))
+	for i, r := range s.Restored {
+		restored[i] = fmt.Sprintf("%s %s ago", r.Node, output.AgeOf(r.At, now))
+	}
+	line("Last restored", "%s", output.OrNone(strings.Join(restored, ", ")))
+	if len(s.Stuck) == 0 {
+		line("Stuck", "nothing")
+		return
+	}
+	line("Stuck", "%s", amount.Of(len(s.Stuck), "thing"))
+	for _, one := range s.Stuck[:min(len(s.Stuck), shownStuck)] {
+		_, _ = fmt.Fprintf(w, "  %s: %s\n    %s\n", one.Name, one.Reason, one.Advice)
+	}
+	if len(s.Stuck) > shownStuck {
+		_, _ = fmt.Fprintf(w, "  … and %d more: -o yaml shows all\n", len(s.Stuck)-shownStuck)
+	}
+}
+
+func (s *status) describeReplicas() string {
+	ready, all := map[string]int{}, map[string]int{}
+	for _, r := range s.Replicas {
+		all[r.Service]++
+		if r.Ready() {
+			ready[r.Service]++
+		}
+	}
+	services := slices.Clone(inspect.Services)
+	if s.asksWebhooks || all[inspect.WebhookService] > 0 {
+		services = append(services, inspect.WebhookService)
+	}
+	texts := make([]string, len(services))
+	for i, service := range services {
+		are := "alive"
+		if service == inspect.WebhookService {
+			are = "ready"
+		}
+		texts[i] = "no " + service
+		if all[service] > 0 {
+			texts[i] = fmt.Sprintf("%d of %s %s", ready[service], amount.Of(all[service], service), are)
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (s *status) describeLocks() string {
+	switch {
+	case len(s.Locks) == 0:
+		return output.None
+	case len(s.Locks) > 1:
+		return fmt.Sprintf("%s, the first %s by %s", amount.Of(len(s.Locks), "node"), s.Locks[0].Node, s.Locks[0].Holder)
+	}
+	return s.Locks[0].Node + " by " + s.Locks[0].Holder
+}
+
+func namesOf(all []inspect.Summary) []string {
+	names := make([]string, len(all))
+	for i, n := range all {
+		names[i] = n.Name
+	}
+	return names
+}

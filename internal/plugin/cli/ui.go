@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/plugin/ui"
+	"nodekeeper.dev/sharding/shardlease"
+)
+
+const (
+	// loopback is where the page is served, and nowhere else.
+	loopback = "127.0.0.1"
+	// stuckInPage is when the page shows a transaction as stuck: the default of status.
+	stuckInPage = time.Minute
+	// headerTimeout, idleTimeout and maxHeader bound what a client can hold without asking for
+	// anything.
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 32 << 10
+	// closeTimeout bounds the end of the server. Streams end at once.
+	closeTimeout = 2 * time.Second
+)
+
+func newUICommand(p *plugin) *cobra.Command {
+	var port uint16
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Show in a browser what happens as it happens",
+		Long: `Serve a page that shows the nodes and their states, the queue, what is saved and
+restored as it happens, what is saved of a node against what it has, and the
+rings. The page is served until the command is interrupted. It changes nothing.
+
+The page is on a loopback address, and opens by the link that the command prints.
+The link works once, for one browser, which can then have up to five tabs of the
+page. When it is used, the command prints the next one. The page has the rights of your
+kubeconfig, to look only. See docs/how-to/use-the-live-page.md.`,
+		Example: `  # on any free port
+  kubectl nodekeeper ui
+
+  # on a machine that you are logged in to by ssh -L 8080:127.0.0.1:8080
+  kubectl nodekeeper ui --port=8080`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.ui(cmd.Context(), port) },
+	}
+	cmd.Flags().Uint16Var(&port, "port", 0, "Port of the page on "+loopback+"; 0 picks a free one (default 0)")
+	return cmd
+}
+
+func (p *plugin) ui(ctx context.Context, port uint16) error {
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(loopback, strconv.Itoa(int(port))))
+	if err != nil {
+		return fmt.Errorf("serving the page: %w", err)
+	}
+	journal := ui.NewJournal()
+	clock := clusterClock(c.config)
+	feed := ui.NewFeed(journal, p.clusterName(c), judge)
+	feed.Clock, c.Clock = clock, clock
+	host := listener.Addr().String()
+	var page *ui.Server
+	page = ui.New(ui.Config{
+		Journal: journal, Source: &uiSource{Feed: feed, plugin: p, cluster: c}, Clock: clock,
+		LinkUsed: func() { _, _ = fmt.Fprintf(p.Out, "The link was used. The next one: %s\n", page.Link(host)) },
+	})
+	_, _ = fmt.Fprintf(p.Out, "The page is at %s\n", page.Link(host))
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return serve(ctx, listener, page) })
+	group.Go(func() error { return feed.Run(ctx) })
+	group.Go(func() error { return p.feed(ctx, c, feed) })
+	return group.Wait() //nolint:wrapcheck // each says what failed
+}
+
+// serve serves until ctx ends.
+func serve(ctx context.Context, listener net.Listener, page http.Handler) error {
+	server := &http.Server{
+		Handler: page, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with it
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving the page: %w", err)
+	case <-ctx.Done():
+	}
+	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if err := server.Shutdown(closeCtx); err != nil && !errors.Is(err, context.DeadlineExceeded) { // what is left ends with the process
+		return fmt.Errorf("closing the page: %w", err)
+	}
+	return nil
+}
+
+// judge says how nodekeeper is, as status does. It does not know which namespaces are missing, and
+// whether the API server asks webhooks: no watch shows these.
+func judge(survey *inspect.Survey, now time.Time) ui.Health {
+	s := newStatus(survey, now, stuckInPage)
+	h := ui.Health{Unwell: s.Unwell, Stuck: []ui.Stuck{}, StuckTotal: len(s.Stuck)}
+	for _, one := range s.Stuck[:min(len(s.Stuck), shownStuck)] {
+		h.Stuck = append(h.Stuck, ui.Stuck(one))
+	}
+	return h
+}
+
+// clusterClock returns what time it is in the cluster at a local time, by the answers to requests
+// that are configured so. The clock of the machine where people look can be wrong by more than the
+// seconds after which a replica is silent.
+func clusterClock(config *rest.Config) func(time.Time) time.Time {
+	clock := &shardlease.ServerClock{}
+	config.Wrap(clock.Wrap)
+	return func(now time.Time) time.Time {
+		if at := clock.Now(now); !at.IsZero() {
+			return at
+		}
+		return now
+	}
+}
+
+// clusterName returns what people call the cluster: the context of the kubeconfig, or the address.
+func (p *plugin) clusterName(c *cluster) string {
+	if *p.config.Context != "" {
+		return *p.config.Context
+	}
+	raw, err := p.config.ToRawKubeConfigLoader().RawConfig()
+	if err != nil || raw.CurrentContext == "" || *p.config.APIServer != "" {
+		return c.config.Host
+	}
+	return raw.CurrentContext
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"nodekeeper.dev/internal/plugin/amount"
+	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/nodeview/identity"
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+)
+
+// shownMachine is what a Node has said of which machine it is.
+type shownMachine struct {
+	ProviderID string `json:"providerID,omitempty"`
+	SystemUUID string `json:"systemUUID,omitempty"`
+}
+
+// shownWithheld is restricted labels that were not put back, and why.
+type shownWithheld struct {
+	Labels  map[string]string `json:"labels"`
+	Machine *shownMachine     `json:"machine,omitempty"`
+	// Waiting reports whether they are put back as soon as the Node turns out to be the machine.
+	Waiting bool   `json:"waiting,omitempty"`
+	Reason  string `json:"reason"`
+}
+
+func machineOf(r *record.Record) *shownMachine {
+	if r.Identity.UID == "" {
+		return nil
+	}
+	return &shownMachine{ProviderID: r.Identity.ProviderID, SystemUUID: r.Identity.SystemUUID}
+}
+
+// withheldOf returns the withheld labels of a node's record.
+func withheldOf(n *inspect.Node, policy labels.Policy) []shownWithheld {
+	var shown []shownWithheld
+	for _, w := range n.Saved.Record.Withheld {
+		s := shownWithheld{Labels: w.Labels, Reason: whyWithheld(w, n, policy), Waiting: w.WaitingFor != "" && n.Live != nil && w.WaitingFor == n.Live.UID}
+		if !w.Identity.IsZero() {
+			s.Machine = &shownMachine{ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID}
+		}
+		shown = append(shown, s)
+	}
+	return shown
+}
+
+// whyWithheld says why labels are withheld, and what ends that.
+func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) string {
+	var live *preserve.Node
+	if n.Live != nil {
+		live = preserve.NodeOf(n.Live)
+	}
+	switch {
+	case !w.PutBack.IsZero():
+		return "put back, and not saved yet"
+	case policy.Restricted == labels.Drop:
+		return "--restricted-labels=drop: removed when the node returns next"
+	case w.Identity.IsZero():
+		return "it is unknown which machine they were saved from: set them with kubectl label if this node may have them"
+	case live == nil || !live.IdentityRead:
+		return "put back when their machine returns: " + w.Identity.String()
+	}
+	switch identity.Compare(w.Identity, live.Identity) {
+	case identity.Same:
+		return "this node is their machine; the processor has not put them back yet"
+	case identity.Other:
+		return fmt.Sprintf("saved from another machine (%s) than this node (%s); put back when that returns", w.Identity, live.Identity)
+	case identity.Undecided:
+	}
+	reports := "reports neither providerID nor systemUUID"
+	if !live.Identity.IsZero() {
+		reports = "reports only " + live.Identity.String()
+	}
+	return fmt.Sprintf("the node %s; put back when it reports that it is the machine with %s", reports, w.Identity)
+}
+
+func writeWithheld(w io.Writer, withheld []shownWithheld) {
+	line := output.Lines(w)
+	for _, held := range withheld {
+		line("Withheld", "%s: %s", amount.Of(len(held.Labels), "label"), held.Reason)
+		for _, key := range slices.Sorted(maps.Keys(held.Labels)) {
+			_, _ = fmt.Fprintf(w, "  %s=%s\n", key, held.Labels[key])
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/daemon/pages"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/txn"
+)
+
+// Cluster reads what nodekeeper has in a cluster. It is safe for concurrent use.
+type Cluster struct {
+	// Client goes to the API server itself, not to a cache.
+	Client client.Client
+	// TransactionNamespace and MetadataNamespace are where transactions and records are, and
+	// MembershipNamespace is where the Leases of the replicas are.
+	TransactionNamespace, MetadataNamespace, MembershipNamespace string
+	// ViewOf returns the view that is applied to a Node that is read. Nil: every label counts, and
+	// all are people's.
+	ViewOf func(node string) nodeview.View
+	// Clock returns the time of the cluster at a local time. Nil: the clocks agree.
+	Clock func(time.Time) time.Time
+}
+
+// Now returns what time it is in the cluster.
+func (c *Cluster) Now() time.Time {
+	if c.Clock == nil {
+		return time.Now()
+	}
+	return c.Clock(time.Now())
+}
+
+// Nodes returns the Nodes, as they are.
+func (c *Cluster) Nodes() *nodes.Nodes { return &nodes.Nodes{Client: c.Client} }
+
+// View returns the view of a Node.
+func (c *Cluster) View(node string) nodeview.View {
+	if c.ViewOf == nil {
+		return nodeview.View{}
+	}
+	return c.ViewOf(node)
+}
+
+// NodeNamed returns the door to one Node, to which its view is applied.
+func (c *Cluster) NodeNamed(name string) *nodes.Nodes {
+	return &nodes.Nodes{Client: c.Client, View: c.View(name)}
+}
+
+// Records returns the records. They have no cache.
+func (c *Cluster) Records() *records.Records {
+	return &records.Records{Client: c.Client, Namespace: c.MetadataNamespace}
+}
+
+// Queue returns the transactions of all nodes.
+func (c *Cluster) Queue() *queue.Queue {
+	return &queue.Queue{Client: c.Client, Namespace: c.TransactionNamespace}
+}
+
+// Pending is a transaction in the queue.
+type Pending = queue.Queued
+
+// Malformed is a ConfigMap in the transaction namespace that is nodekeeper's and no transaction.
+type Malformed struct {
+	// Object is that ConfigMap.
+	Object *corev1.ConfigMap
+	// Reason says what is wrong with it; it wraps [txn.ErrMalformed].
+	Reason error
+}
+
+// Node returns the name of the node that it says it is of. It is "" if it does not say a name that
+// a node can have, or is named as a transaction of another one.
+func (m Malformed) Node() string {
+	node := txn.NodeOf(m.Object)
+	hash, _, isNamed := txn.SplitName(m.Object.Name)
+	if len(apivalidation.NameIsDNSSubdomain(node, false)) > 0 || isNamed && hash != txn.NodeHash(node) {
+		return ""
+	}
+	return node
+}
+
+// Transactions returns what is in the queues of all nodes: the node that waits longest first, its
+// transactions in order.
+func (c *Cluster) Transactions(ctx context.Context) ([]Pending, []Malformed, error) {
+	var pending []Pending
+	var malformed []Malformed
+	err := c.Queue().Each(ctx, func(cm *corev1.ConfigMap) error {
+		if p, reason := queue.Parse(cm); reason != nil {
+			malformed = append(malformed, Malformed{Object: cm, Reason: reason})
+		} else {
+			pending = append(pending, p)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	sortPending(pending)
+	return pending, malformed, nil
+}
+
+// sortPending puts the transactions of a node in their order, and the nodes with the one that waits
+// longest first.
+func sortPending(pending []Pending) {
+	oldest := map[string]time.Time{}
+	for _, p := range pending {
+		if since, ok := oldest[p.Node]; !ok || p.Created.Before(since) {
+			oldest[p.Node] = p.Created
+		}
+	}
+	slices.SortFunc(pending, func(a, b Pending) int {
+		return cmp.Or(oldest[a.Node].Compare(oldest[b.Node]), cmp.Compare(a.Node, b.Node), txn.Compare(a.Transaction, b.Transaction))
+	})
+}
+
+// leases returns the Leases in a namespace that match: in that of the transactions the locks of
+// nodes, in that of the members the places on the rings.
+func (c *Cluster) leases(ctx context.Context, namespace string, matching ...client.ListOption) ([]*coordinationv1.Lease, error) {
+	var leases []*coordinationv1.Lease
+	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &coordinationv1.LeaseList{} }, namespace,
+		func(l *coordinationv1.Lease) error {
+			leases = append(leases, l)
+			return nil
+		}, matching...)
+	if err != nil {
+		return nil, fmt.Errorf("listing the leases in namespace %q: %w", namespace, err)
+	}
+	return leases, nil
+}

@@ -1,0 +1,185 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/daemon/pages"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// Node is all that there is of one node.
+type Node struct {
+	Name string
+	// Live is the metadata of the Node, nil if there is none.
+	Live *metav1.PartialObjectMetadata
+	// Now is the resourceVersion of all Nodes when Live was read.
+	Now revision.Revision
+	// Saved is its record.
+	Saved Saved
+	// Pending are its transactions, oldest first.
+	Pending []Pending
+}
+
+// Saved is a record as it stands in the cluster. The zero value: there is none.
+type Saved struct {
+	// Record is nil if there is none, or none that can be read.
+	Record *record.Record
+	// Object is its ConfigMap.
+	Object *corev1.ConfigMap
+	// Unreadable says why the record cannot be read; it wraps [record.ErrUnreadable].
+	Unreadable error
+	// Floor is what is left where a record was removed: nothing is saved then, so all else is zero.
+	Floor records.Stored
+}
+
+// ParseSaved returns the record in a ConfigMap of the metadata namespace.
+func ParseSaved(cm *corev1.ConfigMap) Saved { return savedIn(records.Parse(cm)) }
+
+func savedIn(stored records.Stored) Saved {
+	if stored.Record != nil && stored.Record.Floor {
+		return Saved{Floor: stored}
+	}
+	return Saved{Record: stored.Record, Object: stored.Object, Unreadable: stored.Unreadable}
+}
+
+// Stored returns what a write of the record replaces.
+func (s Saved) Stored() records.Stored {
+	if s.Floor.Object != nil {
+		return s.Floor
+	}
+	return records.Stored{Record: s.Record, Object: s.Object, Unreadable: s.Unreadable}
+}
+
+// decisive returns what the decision goes by.
+func (s Saved) decisive() *record.Record { return s.Stored().Record }
+
+// Node reads all that there is of one node. The Node is read before its record, as for a restore: a
+// restore that is done between the two shows.
+func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
+	n := &Node{Name: name}
+	var err error
+	if n.Pending, err = c.Queue().Of(ctx, name); err != nil {
+		return nil, err
+	}
+	if n.Live, n.Now, err = c.NodeNamed(name).At(ctx, name); err != nil {
+		return nil, err
+	}
+	stored, err := c.Records().Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	n.Saved = savedIn(stored)
+	return n, c.identify(ctx, n)
+}
+
+// identify reads which machine a node is, if what will become of it may depend on that.
+func (c *Cluster) identify(ctx context.Context, n *Node) error {
+	if n.Live == nil || !preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive()) {
+		return nil
+	}
+	return c.Nodes().Identify(ctx, n.Live)
+}
+
+// Known reports whether there is anything of that name. What was forgotten is not known.
+func (n *Node) Known() bool { return n.Live != nil || n.Saved.Object != nil || len(n.Pending) > 0 }
+
+// State returns the state of the node.
+func (n *Node) State() State {
+	live := liveNode{isThere: n.Live != nil}
+	if n.Live != nil {
+		live.uid, live.marker = n.Live.UID, n.Live.Labels[labels.Marker]
+	}
+	return stateOf(live, n.Saved)
+}
+
+// liveNodes returns the metadata of the Nodes for which keep is true, as their views show them. If
+// a view needs the spec, it lists the whole Nodes in a second pass.
+func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (map[string]*metav1.PartialObjectMetadata, error) {
+	live, needsSpec := map[string]*metav1.PartialObjectMetadata{}, false
+	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
+		if keep(n.Name) {
+			view := c.View(n.Name)
+			needsSpec = needsSpec || view.Preserved.NeedsSpec()
+			view.Apply(n)
+			live[n.Name] = n
+		}
+		return nil
+	})
+	if err != nil || !needsSpec {
+		return live, err
+	}
+	clear(live)
+	newList := func() client.ObjectList { return &corev1.NodeList{} }
+	err = pages.Each(ctx, c.Client, newList, "", func(whole *corev1.Node) (err error) {
+		if keep(whole.Name) {
+			live[whole.Name], err = c.View(whole.Name).Whole(whole)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the nodes: %w", err)
+	}
+	return live, nil
+}
+
+// Every reads all that there is of every node whose name is kept, by a few lists and not by three
+// requests for each. A node that there is nothing of is not in the result.
+func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[string]*Node, error) {
+	found := map[string]*Node{}
+	get := func(name string) *Node {
+		if found[name] == nil {
+			found[name] = &Node{Name: name}
+		}
+		return found[name]
+	}
+	pending, _, err := c.Transactions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pending {
+		if keep(p.Node) {
+			get(p.Node).Pending = append(get(p.Node).Pending, p)
+		}
+	}
+	// The revision is read first: a node that is not in the list was absent at it, or came later.
+	now, err := c.Nodes().Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	live, err := c.liveNodes(ctx, keep)
+	if err != nil {
+		return nil, err
+	}
+	for name, n := range live {
+		get(name).Live = n
+	}
+	err = c.Records().Each(ctx, func(cm *corev1.ConfigMap) error {
+		if keep(cm.Name) {
+			get(cm.Name).Saved = ParseSaved(cm)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range found {
+		n.Now = now
+		if len(n.Pending) == 0 {
+			continue // nothing will become of it
+		}
+		if err := c.identify(ctx, n); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,73 @@
+package inspect_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// TestLabelReasons: a node returned, and its return is pending or not.
+func TestLabelReasons(t *testing.T) {
+	live, err := labels.ParsePatterns("kubernetes.io/arch")
+	assert.NoError(t, err)
+	policy := labels.Policy{Mode: labels.Replace, Live: live, Restricted: labels.SameMachine}
+	saved := map[string]string{"rack": "r7", "pool": "old", "kubernetes.io/arch": "amd64", "same": "s"}
+	now := map[string]string{"kubernetes.io/arch": "arm64", "extra": "e", "same": "s"}
+	returned := recorded(txn.Added, "b", "30", now)
+	edited := recorded(txn.Updated, "a", "20", map[string]string{"rack": "r8", "new": "n", "kubernetes.io/arch": "amd64", "same": "s"})
+	for name, tc := range map[string]struct {
+		pending []inspect.Pending
+		want    map[string]string
+	}{
+		"the return is pending": {[]inspect.Pending{returned}, map[string]string{
+			"rack":               "the pending restore puts it back",
+			"pool":               "only the agents of the former machine had set it: it is not put back",
+			"kubernetes.io/arch": "it stays as the node has it",
+			"extra":              "it is not saved: the pending restore removes it",
+		}},
+		"an edit before it, too": {[]inspect.Pending{edited, returned}, map[string]string{
+			"rack":               "the pending transactions save it as r8, and put that back",
+			"new":                "the pending transactions save it as n, and put that back",
+			"pool":               "only the agents of the former machine had set it: it is not put back",
+			"kubernetes.io/arch": "it stays as the node has it",
+			"extra":              "it is not saved: the pending restore removes it",
+		}},
+		"nothing is pending": {nil, map[string]string{
+			"rack":               "changed after the labels were saved, and not saved yet",
+			"pool":               "only the agents of the former machine had set it: it is not put back",
+			"kubernetes.io/arch": "a live label: that of this machine counts",
+			"extra":              "set after the labels were saved, and not saved yet",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &inspect.Node{
+				Name: "node-1",
+				Live: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "b", ResourceVersion: "30", Labels: now}},
+				Saved: inspect.Saved{Record: &record.Record{
+					Node: "node-1", Labels: saved, Machine: labels.KeysOf(slices.Values([]string{"pool"})), Revision: revision.MustParse("10"), Source: "a",
+				}},
+				Pending: tc.pending,
+			}
+			got := map[string]string{}
+			for _, reason := range n.LabelReasons(policy) {
+				got[reason.Key] = reason.Why
+			}
+			assert.Equal(t, tc.want, got)
+		})
+	}
+}
+
+func recorded(typ txn.Type, uid types.UID, version string, of map[string]string) inspect.Pending {
+	p := inspect.Pending{}
+	p.Transaction = txn.Transaction{Type: typ, Node: "node-1", UID: uid, Revision: revision.MustParse(version), Labels: of}
+	return p
+}

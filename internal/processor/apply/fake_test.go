@@ -1,0 +1,189 @@
+package apply_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/nodeview/identity"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/txn"
+)
+
+type set = map[string]string
+
+// cluster is a Node and its record, and what was done with them. It is all that an Applier sees.
+type cluster struct {
+	node   *metav1.PartialObjectMetadata
+	says   identity.Identity // which machine the Node is
+	stored records.Stored
+	cached *records.Stored // nil: the cache is not behind
+	rv     int
+
+	calls []string
+	// before is called before each call with its name, which "get node", "relabel", "cached", "get record" and "write" are. An
+	// error is the answer.
+	before func(call string) error
+	// after is called after each call that succeeded. An error is the answer that its caller gets.
+	after func(call string) error
+	// mutate changes the labels that a Node gets, as admission plugins do.
+	mutate func(set)
+	// tooLarge are labels that do not fit a record.
+	tooLarge set
+
+	applied  []string
+	held     []string
+	oversize []txn.Transaction
+	stale    []error
+}
+
+var (
+	_ apply.Nodes    = nodeDoor{}
+	_ apply.Records  = recordDoor{}
+	_ apply.Observer = (*cluster)(nil)
+)
+
+func (c *cluster) do(call string, work func() error) error {
+	c.calls = append(c.calls, call)
+	if c.before != nil {
+		if err := c.before(call); err != nil {
+			return err
+		}
+	}
+	if err := work(); err != nil {
+		return err
+	}
+	if c.after != nil {
+		return c.after(call)
+	}
+	return nil
+}
+
+func (c *cluster) next() string {
+	c.rv++
+	return strconv.Itoa(c.rv)
+}
+
+type nodeDoor struct{ *cluster }
+
+func (d nodeDoor) Get(context.Context, string) (n *metav1.PartialObjectMetadata, err error) {
+	err = d.do("get node", func() error {
+		n = d.node.DeepCopy()
+		return nil
+	})
+	return n, err
+}
+
+func (d nodeDoor) GetIdentified(context.Context, string) (n *metav1.PartialObjectMetadata, err error) {
+	err = d.do("identify node", func() error {
+		if n = d.node.DeepCopy(); n != nil {
+			identity.Note(n, d.says)
+		}
+		return nil
+	})
+	return n, err
+}
+
+func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, own set) (n *metav1.PartialObjectMetadata, err error) {
+	err = d.do("relabel", func() error {
+		if d.node == nil || d.node.UID != read.UID || d.node.ResourceVersion != read.ResourceVersion {
+			return nodes.ErrStale
+		}
+		d.node.Labels, d.node.ResourceVersion = maps.Clone(own), d.next()
+		if d.mutate != nil {
+			d.mutate(d.node.Labels)
+		}
+		n = d.node.DeepCopy()
+		if said, isRead := identity.Noted(read); isRead {
+			identity.Note(n, said)
+		}
+		return nil
+	})
+	return n, err
+}
+
+type recordDoor struct{ *cluster }
+
+func (d recordDoor) Cached(context.Context, string) (s records.Stored, err error) {
+	err = d.do("cached", func() error {
+		s = d.stored
+		if d.cached != nil {
+			s = *d.cached
+		}
+		return nil
+	})
+	return s, err
+}
+
+func (d recordDoor) Get(context.Context, string) (s records.Stored, err error) {
+	err = d.do("get record", func() error {
+		s = d.stored
+		return nil
+	})
+	return s, err
+}
+
+func (d recordDoor) Write(_ context.Context, read records.Stored, next record.Record) (s records.Stored, err error) {
+	err = d.do("write", func() error {
+		switch {
+		case d.tooLarge != nil && maps.Equal(next.Labels, d.tooLarge):
+			return records.ErrTooLarge
+		case (read.Object == nil) != (d.stored.Object == nil),
+			read.Object != nil && read.Object.ResourceVersion != d.stored.Object.ResourceVersion:
+			return records.ErrStale
+		}
+		d.keep(next)
+		s = d.stored
+		return nil
+	})
+	return s, err
+}
+
+// keep makes this the record that is stored.
+func (c *cluster) keep(r record.Record) {
+	cm := r.ConfigMap("records")
+	cm.ResourceVersion = c.next()
+	c.stored = records.Stored{Record: &r, Object: cm}
+}
+
+func (c *cluster) Applied(_ context.Context, t txn.Transaction, d preserve.Decision, _ *metav1.PartialObjectMetadata) {
+	c.applied = append(c.applied, fmt.Sprintf("%s: %s", t.Revision, d.Action))
+}
+
+func (c *cluster) Withheld(_ context.Context, t txn.Transaction, held preserve.Held) {
+	c.held = append(c.held, fmt.Sprintf("%s: %s %s", t.Revision, held.Keys, held.Why))
+}
+
+func (c *cluster) Conflicted(err error) { c.stale = append(c.stale, err) }
+
+func (c *cluster) TooLarge(_ context.Context, t txn.Transaction, _ error) {
+	c.oversize = append(c.oversize, t)
+}
+
+func (c *cluster) applier() *apply.Applier {
+	return &apply.Applier{Nodes: nodeDoor{c}, Records: recordDoor{c}, Policy: labels.Policy{Mode: labels.Replace}, Observer: c}
+}
+
+// apply applies transactions that are all in the queue.
+func (c *cluster) apply(t *testing.T, queue ...txn.Transaction) (settled int, err error) {
+	t.Helper()
+	return c.applier().Apply(t.Context(), queue, func(context.Context, []txn.Transaction) error { return nil })
+}
+
+// mustApply applies all transactions.
+func (c *cluster) mustApply(t *testing.T, queue ...txn.Transaction) {
+	t.Helper()
+	settled, err := c.apply(t, queue...)
+	require.NoError(t, err)
+	require.Equal(t, len(queue), settled)
+}

@@ -1,0 +1,50 @@
+package protection_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/processor/protection"
+	"nodekeeper.dev/internal/txn"
+)
+
+type set = map[string]string
+
+// TestEndOfANodeIsKeptIfItWasEditedWhileItWasBeingDeleted: in any other case the labels in the end are those that were stored.
+func TestEndOfANodeIsKeptIfItWasEditedWhileItWasBeingDeleted(t *testing.T) {
+	at := func(uid types.UID, resourceVersion, rack string, isEnding bool) *metav1.PartialObjectMetadata {
+		n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: uid, ResourceVersion: resourceVersion, Labels: set{"rack": rack}}}
+		if isEnding {
+			n.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		}
+		return n
+	}
+	live, ending, edited := at("a", "1", "r1", false), at("a", "3", "r2", true), at("a", "4", "r3", true)
+	for name, tc := range map[string]struct {
+		states []*metav1.PartialObjectMetadata
+		want   []string // their resourceVersions
+	}{
+		"not edited":              {[]*metav1.PartialObjectMetadata{live, at("a", "2", "r1", true), nil}, nil},
+		"edited before":           {[]*metav1.PartialObjectMetadata{live, at("a", "2", "r2", false), ending, nil}, nil},
+		"edited":                  {[]*metav1.PartialObjectMetadata{live, ending, edited, nil}, []string{"4"}},
+		"not gone yet":            {[]*metav1.PartialObjectMetadata{live, ending, edited}, nil},
+		"edited and a heartbeat":  {[]*metav1.PartialObjectMetadata{live, ending, edited, at("a", "5", "r3", true), nil}, []string{"5"}},
+		"perhaps edited unseen":   {[]*metav1.PartialObjectMetadata{ending, nil}, []string{"3"}},
+		"its end is not seen":     {[]*metav1.PartialObjectMetadata{ending, edited, at("b", "9", "r1", false)}, []string{"4"}},
+		"two of them":             {[]*metav1.PartialObjectMetadata{ending, at("b", "9", "r1", true), nil}, []string{"3", "9"}},
+		"the next one is no edit": {[]*metav1.PartialObjectMetadata{live, at("b", "9", "r9", false), nil}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, end := range protection.LateEnds("node-1", tc.states...) {
+				assert.Equal(t, txn.Deleted, end.Type)
+				got = append(got, end.Revision.String())
+			}
+			assert.Equal(t, tc.want, got)
+		})
+	}
+}

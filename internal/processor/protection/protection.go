@@ -1,0 +1,192 @@
+// Package protection keeps a Node that is being deleted until its last labels are stored, also
+// while no watcher runs.
+//
+// It gives every Node a finalizer. When a Node is being deleted and that finalizer is the last one,
+// it stores the Node's labels and removes the finalizer, upon which the API server deletes the
+// Node.
+//
+// protection.go is the controller, release.go lets one Node go, late.go keeps what is edited in
+// that very moment.
+package protection
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/processor/job"
+	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/reasons"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/internal/processor/telemetry"
+)
+
+// Finalizer keeps a Node that is being deleted until its last labels are stored. The write that
+// removes it is conditional on the resourceVersion whose labels were stored, but the delete is a
+// second step of the API server's own, without a precondition (Store.deleteWithoutFinalizers in
+// k8s.io/apiserver/pkg/registry/generic/registry/store.go). The watch shows an edit between the
+// two, see lateEdits.
+const Finalizer = nodes.Finalizer
+
+// UnprotectCommand removes the finalizer from every Node, also when no processor runs. Other
+// finalizers stay.
+const UnprotectCommand = `kubectl get nodes -o name | xargs kubectl patch -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + Finalizer + `"]}}'`
+
+// Controller keeps the finalizer on every Node. All fields but Rewind are required.
+type Controller struct {
+	Nodes    *nodes.Nodes
+	Records  *records.Records
+	Queue    *queue.Queue
+	Index    *queue.Index
+	Applier  *apply.Applier
+	Observer *telemetry.Observer
+	Locks    *nodelock.Locker
+	// Cache holds the metadata of Nodes, of which annotations and owner references may be missing.
+	Cache client.Reader
+	// Rewind receives the proof if what this process saw of a Node never happened. It may be nil.
+	Rewind *rewind.Detector
+	// Workers is how many nodes are worked on at a time.
+	Workers int
+
+	late lateEdits
+}
+
+// Register makes the manager run the controller, and registers its metric.
+func (c *Controller) Register(mgr manager.Manager, metrics prometheus.Registerer) error {
+	if err := metrics.Register(newWaiting(c.Cache)); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	protection, err := job.NewController(mgr, "protection", c.Workers, c.reconcile)
+	if err != nil {
+		return err
+	}
+	if err := protection.Watch(source.Kind(mgr.GetCache(), nodes.Metadata(""), c.nodeHandler())); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	// The deletion of a node may wait until its record is corrected.
+	if err := protection.Watch(source.Kind(mgr.GetCache(), &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(c.recordedNode))); err != nil {
+		return fmt.Errorf("watching records: %w", err)
+	}
+	return nil
+}
+
+// WarnOfProtected logs whether there are protected Nodes. Run it in a processor that protects none:
+// when these Nodes are deleted, they wait until somebody removes the finalizer.
+func WarnOfProtected(ctx context.Context, all *nodes.Nodes) error {
+	log := logf.FromContext(ctx)
+	count := 0
+	err := all.Each(ctx, func(n *metav1.PartialObjectMetadata) error {
+		if slices.Contains(n.Finalizers, Finalizer) {
+			count++
+		}
+		return nil
+	})
+	switch {
+	case err != nil: // this processor may be without the right to list Nodes, which it does not need otherwise
+		log.V(1).Info("Skipped the check for protected nodes", "reason", err.Error())
+	case count > 0:
+		log.Info("Found protected nodes: their deletion waits for a processor with --protect=finalizer",
+			"nodes", count, "ifNoneIs", UnprotectCommand)
+	}
+	return nil
+}
+
+// nodeHandler enqueues a Node that must get the finalizer or lose it, or that may have been edited
+// when it lost it.
+func (c *Controller) nodeHandler() handler.TypedEventHandler[*metav1.PartialObjectMetadata, reconcile.Request] {
+	type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	see := func(before, after *metav1.PartialObjectMetadata, work requests) {
+		c.late.see(before, after)
+		if isKeptInVain(after) || lacksFinalizer(after) || nodes.WaitsForFinalizer(after) || c.late.has(after.Name) {
+			work.Add(job.Request(after.Name))
+		}
+	}
+	return handler.TypedFuncs[*metav1.PartialObjectMetadata, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*metav1.PartialObjectMetadata], work requests) {
+			see(nil, e.Object, work)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*metav1.PartialObjectMetadata], work requests) {
+			see(e.ObjectOld, e.ObjectNew, work)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*metav1.PartialObjectMetadata], work requests) {
+			if c.late.end(e.Object); c.late.has(e.Object.Name) {
+				work.Add(job.Request(e.Object.Name))
+			}
+		},
+	}
+}
+
+func (c *Controller) recordedNode(_ context.Context, cm *corev1.ConfigMap) []reconcile.Request {
+	if cm.Namespace != c.Records.Namespace {
+		return nil
+	}
+	return []reconcile.Request{job.Request(cm.Name)}
+}
+
+// lacksFinalizer reports whether a Node must get the finalizer. One that is being deleted cannot
+// get it any more.
+func lacksFinalizer(n *metav1.PartialObjectMetadata) bool {
+	// A node of that name cannot have a record, so its labels could never be stored.
+	return n.DeletionTimestamp == nil && nodeview.Selected(n) && n.Name != record.RootCAName && !slices.Contains(n.Finalizers, Finalizer)
+}
+
+// isKeptInVain reports whether a Node that is not looked after waits for the finalizer. As long as it
+// is not deleted it may have it: a processor with another selector, during a roll, would put it on
+// again.
+func isKeptInVain(n *metav1.PartialObjectMetadata) bool {
+	return n.DeletionTimestamp != nil && !nodeview.Selected(n) && slices.Contains(n.Finalizers, Finalizer)
+}
+
+// reconcile gives a live Node the finalizer, and removes it from one that waits for that.
+func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	n := nodes.Metadata(req.Name)
+	if err := c.Cache.Get(ctx, req.NamespacedName, n); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("reading node %q: %w", req.Name, err)
+	}
+	if isKeptInVain(n) {
+		return reconcile.Result{}, c.unprotect(ctx, n)
+	}
+	if n.UID != "" && lacksFinalizer(n) {
+		if err := c.protect(ctx, n); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if !nodes.WaitsForFinalizer(n) && !c.late.has(n.Name) { // or it is gone: its events enqueue it again
+		if len(c.Index.Pending(n.Name)) == 0 {
+			c.Locks.Forget(n.Name)
+		}
+		return reconcile.Result{}, nil
+	}
+	result, err := job.UnderLock(ctx, c.Locks, n.Name, func(ctx context.Context) error {
+		if err := c.saveLate(ctx, n.Name); err != nil {
+			return err
+		}
+		return c.release(ctx, n.Name)
+	})
+	if err != nil {
+		c.Observer.Failed(err)
+		if nodes.WaitsForFinalizer(n) {
+			c.Observer.Warn(nodes.Reference(n.Name, n.UID), reasons.DeletionWaits, "Save",
+				"This node is not deleted before its labels are saved, retrying: %v", err)
+		}
+	}
+	return result, err
+}

@@ -1,0 +1,124 @@
+package protection_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/processor/protection"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// silent is told what is applied, and says nothing.
+type silent struct{}
+
+func (silent) Applied(context.Context, txn.Transaction, preserve.Decision, *metav1.PartialObjectMetadata) {
+}
+func (silent) Withheld(context.Context, txn.Transaction, preserve.Held) {}
+func (silent) Conflicted(error)                                         {}
+func (silent) TooLarge(context.Context, txn.Transaction, error)         {}
+
+// saveEnd saves the end of a node before it is let go, and returns the record that is stored then.
+// The cache shows records.
+func saveEnd(t *testing.T, live, cache client.Client, end txn.Transaction) *record.Record {
+	t.Helper()
+	all := &records.Records{Client: live, Cache: cache, Namespace: "records"}
+	c := &protection.Controller{
+		Records: all, Queue: &queue.Queue{Client: live, Namespace: "queue"}, Index: queue.NewIndex(),
+		Applier: &apply.Applier{Nodes: &nodes.Nodes{Client: live}, Records: all, Observer: silent{}},
+	}
+	require.NoError(t, c.Save(t.Context(), end))
+	stored, err := all.Get(t.Context(), end.Node)
+	require.NoError(t, err)
+	return stored.Record
+}
+
+// TestEndOfANodeDoesNotOvertakeItsQueue: the cache shows a record that was removed meanwhile. An unprotected incarnation came and
+// went since, and its end is in the queue.
+func TestEndOfANodeDoesNotOvertakeItsQueue(t *testing.T) {
+	const node = "node-1"
+	unprotected := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("20"), Labels: map[string]string{"rack": "r2"}}
+	protected := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u3", Revision: revision.MustParse("30"), Labels: map[string]string{"rack": "r3"}}
+	removed := record.Record{Node: node, Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("5"), Source: "u1"}
+	floor := preserve.Forgotten(node, nil, revision.MustParse("10"))
+	live := fake.NewClientBuilder().WithObjects(floor.ConfigMap("records"), unprotected.ConfigMap("queue")).Build()
+	behind := fake.NewClientBuilder().WithObjects(removed.ConfigMap("records")).Build()
+	stored := saveEnd(t, live, behind, protected)
+	assert.Equal(t, map[string]string{"rack": "r2"}, stored.Labels)
+}
+
+// TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue: a person has removed a label of the agents, no processor has applied that, and
+// the node is deleted.
+func TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue(t *testing.T) {
+	const node = "node-1"
+	kept := map[string]string{"rack": "r1"}
+	saved := record.Record{
+		Node: node, Labels: map[string]string{"pool": "a", "rack": "r1"}, Machine: "pool", Revision: revision.MustParse("5"), Source: "u1",
+	}
+	removal := txn.Transaction{Type: txn.Updated, Node: node, UID: "u1", Revision: revision.MustParse("10"), Labels: kept}
+	end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u1", Revision: revision.MustParse("11"), Labels: kept}
+	live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), removal.ConfigMap("queue")).Build()
+	stored := saveEnd(t, live, live, end)
+	assert.Equal(t, kept, stored.Labels)
+	assert.Equal(t, labels.Keys("pool"), stored.Overruled)
+	assert.True(t, stored.Ended)
+}
+
+// TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore: labels were put back onto a node whose
+// agents had set one more. A person has removed that one, and the node is deleted before the
+// restore is noted.
+func TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore(t *testing.T) {
+	const node = "node-1"
+	kept := map[string]string{"rack": "r1"}
+	saved := record.Record{Node: node, Labels: kept, Revision: revision.MustParse("5"), Source: "u1"}
+	added := txn.Transaction{
+		Type: txn.Added, Node: node, UID: "u2", Revision: revision.MustParse("10"), Labels: map[string]string{"pool": "a"}, Machine: "pool",
+	}
+	end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("12"), Labels: kept, Marker: "5"}
+	live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), added.ConfigMap("queue")).Build()
+	stored := saveEnd(t, live, live, end)
+	assert.Equal(t, kept, stored.Labels)
+	assert.Equal(t, labels.Keys("pool"), stored.Overruled)
+	assert.True(t, stored.Ended)
+}
+
+// TestEndOfANodeThatWasAdmittedTooEarly: the webhook answered for u2 by the record of before the
+// end of u1, which waits in the queue: u1 was deleted before it had the finalizer. Then u2 is
+// edited, and deleted. A restore by a processor counts, whatever is recorded after it.
+func TestEndOfANodeThatWasAdmittedTooEarly(t *testing.T) {
+	const node = "node-1"
+	rack := func(value string) map[string]string { return map[string]string{"rack": value} }
+	for name, tc := range map[string]struct {
+		formerEnd   string // the rack of u1 in its end
+		addedMarker string // that of u2 when it was added
+		want        string
+	}{
+		"the former one has later labels":     {formerEnd: "r2", addedMarker: "5", want: "r2"},
+		"the former one has the same labels":  {formerEnd: "r1", addedMarker: "5", want: "r3"},
+		"a processor has put the labels back": {formerEnd: "r2", addedMarker: "", want: "r3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			saved := record.Record{Node: node, Labels: rack("r1"), Revision: revision.MustParse("5"), Source: "u1"}
+			former := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u1", Revision: revision.MustParse("7"), Labels: rack(tc.formerEnd)}
+			added := txn.Transaction{
+				Type: txn.Added, Node: node, UID: "u2", Revision: revision.MustParse("10"), Labels: rack("r1"), Marker: tc.addedMarker, FoundsRecord: true,
+			}
+			end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("12"), Labels: rack("r3"), Marker: "5"}
+			live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), former.ConfigMap("queue"), added.ConfigMap("queue")).Build()
+			assert.Equal(t, rack(tc.want), saveEnd(t, live, live, end).Labels)
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/reasons"
+	"nodekeeper.dev/internal/txn"
+)
+
+const (
+	// informRate and informBurst limit the Normal events of a processor. When a whole fleet
+	// returns, most nodes get none; in quiet times every action has its event.
+	informRate  = rate.Limit(1) // a second
+	informBurst = 25
+
+	// maxNoteBytes is the length in bytes that the note of an event may have (noteLengthLimit in
+	// k8s.io/kubernetes/pkg/apis/core/validation/events.go).
+	maxNoteBytes = 1024
+)
+
+// Observer reports by logs, metrics and events what an [apply.Applier] does. It is safe for
+// concurrent use.
+type Observer struct {
+	events    events.EventRecorder
+	metrics   metrics
+	informing *rate.Limiter // of Normal events
+}
+
+var _ apply.Observer = (*Observer)(nil)
+
+// NewObserver returns an Observer whose metrics are registered.
+func NewObserver(recorder events.EventRecorder, registry prometheus.Registerer) (*Observer, error) {
+	o := &Observer{events: recorder, metrics: newMetrics(), informing: rate.NewLimiter(informRate, informBurst)}
+	m := o.metrics
+	return o, Register(registry, m.applied, m.restore, m.refused, m.conflicts, m.unsent)
+}
+
+// Applied implements [apply.Observer].
+func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.Decision, node *metav1.PartialObjectMetadata) {
+	log := logf.FromContext(ctx).WithValues("type", t.Type, "resourceVersion", t.Revision, "uid", t.UID, "reason", d.Reason)
+	o.metrics.countApplied(t, d.Action)
+	switch d.Action {
+	case preserve.Nothing:
+		log.V(1).Info("Dropped transaction")
+	case preserve.Save:
+		log.Info("Saved labels", "count", len(d.Record.Labels), "version", d.Record.Revision)
+		if !d.IsNote() {
+			o.informSaved(t, d)
+		}
+	case preserve.Open:
+		log.Info("Removed the startup taint")
+	case preserve.Restore:
+		o.metrics.restore.Observe(max(0, time.Since(returnedAt(node.CreationTimestamp.Time, t.ObservedAt)).Seconds()))
+		log.Info("Restored labels", "count", len(d.Labels), "version", d.Marker)
+		o.inform(nodes.Reference(t.Node, t.UID), reasons.LabelsRestored, "Restore", "Put %d labels back, version %s.", len(d.Labels), d.Marker)
+	}
+}
+
+// Conflicted implements [apply.Observer].
+func (o *Observer) Conflicted(err error) {
+	object := recordObject
+	if errors.Is(err, nodes.ErrStale) {
+		object = nodeObject
+	}
+	o.metrics.conflicts.WithLabelValues(object).Inc()
+}
+
+// TooLarge implements [apply.Observer].
+func (o *Observer) TooLarge(ctx context.Context, t txn.Transaction, err error) {
+	logf.FromContext(ctx).Error(err, "Lost an event: its labels cannot be stored", "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
+	o.Warn(nodes.Reference(t.Node, t.UID), reasons.LabelsTooLarge, "Save",
+		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
+}
+
+// Failed makes a Warning event of an error of [apply.Applier.Apply] that users must know about.
+func (o *Observer) Failed(err error) {
+	if refused, ok := errors.AsType[*apply.RefusedError](err); ok {
+		o.metrics.refused.Inc()
+		o.Warn(nodes.Reference(refused.Node, refused.UID), reasons.LabelsRestoreFailed, "Restore", "The saved labels could not be restored, retrying: %v", err)
+	}
+	if unreadable, ok := errors.AsType[*apply.UnreadableError](err); ok {
+		o.events.Eventf(unreadable.Object, nil, corev1.EventTypeWarning, reasons.RecordUnreadable, "Apply", "%s",
+			Note("Node %s waits for its labels until this record is corrected or deleted: %v", unreadable.Object.Name, err))
+	}
+}
+
+// Warn makes a Warning event. These are never left out.
+func (o *Observer) Warn(regarding *corev1.ObjectReference, reason, action, format string, args ...any) {
+	o.events.Eventf(regarding, nil, corev1.EventTypeWarning, reason, action, "%s", Note(format, args...))
+}
+
+// informSaved makes the event of labels that were saved. The resourceVersion distinguishes one save
+// of an incarnation from the next: client-go counts events on the same object as one.
+func (o *Observer) informSaved(t txn.Transaction, d preserve.Decision) {
+	regarding := nodes.Reference(t.Node, d.Record.Source)
+	regarding.ResourceVersion = d.Record.Revision.String()
+	o.inform(regarding, reasons.LabelsSaved, "Save", "Saved %d labels, version %s.", len(d.Record.Labels), d.Record.Revision)
+}
+
+// inform makes a Normal event on a Node, unless there were too many.
+func (o *Observer) inform(regarding *corev1.ObjectReference, reason, action, format string, args ...any) {
+	if !o.informing.Allow() {
+		o.metrics.unsent.WithLabelValues(reason).Inc()
+		return
+	}
+	o.events.Eventf(regarding, nil, corev1.EventTypeNormal, reason, action, format, args...)
+}
+
+// Note formats the note of an event and cuts it to the length that one may have.
+func Note(format string, args ...any) string {
+	text := fmt.Sprintf(format, args...)
+	// The cut may go through a character, and the API server replaces invalid UTF-8 by something
+	// longer.
+	return strings.ToValidUTF8(text[:min(len(text), maxNoteBytes)], "")
+}

@@ -1,0 +1,234 @@
+package settings
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+)
+
+// The annotations of a membership Lease.
+const (
+	Annotation        = "nodekeeper.dev/settings"
+	VersionAnnotation = "nodekeeper.dev/version"
+)
+
+// The settings, by the names of their flags. The first five are all programs', RecordUpdates is
+// the watchers', the next three are the processors' and the webhooks', the next three are only the
+// processors', and the last two are only the webhooks'.
+const (
+	MachineManagers = "machine-managers"
+	IgnoreLabels    = "ignore-labels"
+	NodeSelector    = "node-selector"
+	Annotations     = "preserve-annotations"
+	Taints          = "preserve-taints"
+	RecordUpdates   = "record-updates"
+	RestoreMode     = "restore-mode"
+	LiveLabels      = "live-labels"
+	Restricted      = "restricted-labels"
+	SaveDelay       = "save-delay"
+	Retention       = "retention"
+	Protect         = "protect"
+	Gate            = "gate"
+	HoldBack        = "hold-back"
+)
+
+// The values of the flag --protect.
+const (
+	ProtectNone      = "none"
+	ProtectFinalizer = "finalizer"
+)
+
+// DefaultSaveDelay covers what a kubelet and the controllers around it write on a node that has
+// just returned. Nobody waits for a save, and nothing is lost meanwhile: it is in the queue.
+const DefaultSaveDelay = 5 * time.Second
+
+// MaxBytes bounds the text of all settings. An object may have annotations of 256 KiB, and every
+// renewal of a Lease writes all of them.
+const MaxBytes = 16 << 10
+
+// Settings are the values of flags, by the names of these. A name that is missing was not said.
+type Settings map[string]string
+
+// checks are the settings that there are, and how each is read.
+var checks = map[string]func(value string) error{
+	MachineManagers: func(v string) error { _, err := nodeview.Parse(v, "", ""); return err },
+	IgnoreLabels:    func(v string) error { _, err := nodeview.Parse("", v, ""); return err },
+	NodeSelector:    func(v string) error { _, err := nodeview.Parse("", "", v); return err },
+	Annotations:     func(v string) error { _, err := nodeview.ParsePreserved(v, ""); return err },
+	Taints:          func(v string) error { _, err := nodeview.ParsePreserved("", v); return err },
+	RecordUpdates:   func(v string) error { _, err := strconv.ParseBool(v); return err },
+	RestoreMode:     func(v string) error { _, err := labels.ParseMode(v); return err },
+	LiveLabels:      func(v string) error { _, err := labels.ParsePatterns(v); return err },
+	Restricted:      func(v string) error { _, err := labels.ParseRestrictedMode(v); return err },
+	SaveDelay:       checkDuration,
+	Retention:       checkDuration,
+	Gate:            func(v string) error { _, err := strconv.ParseBool(v); return err },
+	HoldBack:        func(v string) error { _, err := labels.ParsePatterns(v); return err },
+	Protect: func(v string) error {
+		if v != ProtectNone && v != ProtectFinalizer {
+			return fmt.Errorf("unknown value %q: use %q or %q", v, ProtectNone, ProtectFinalizer)
+		}
+		return nil
+	},
+}
+
+func checkDuration(value string) error {
+	d, err := time.ParseDuration(value)
+	if err == nil && d < 0 {
+		err = errors.New("it is negative")
+	}
+	return err
+}
+
+// Defaults are those of the programs.
+func Defaults() Settings {
+	return Settings{
+		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, NodeSelector: "", Annotations: "", Taints: "", RecordUpdates: "true",
+		RestoreMode: string(labels.Replace), LiveLabels: labels.DefaultLive, Restricted: string(labels.SameMachine),
+		SaveDelay: DefaultSaveDelay.String(), Retention: "0s", Protect: ProtectNone, Gate: "false", HoldBack: "",
+	}
+}
+
+// Of returns the settings among the flags of a program. Space in a value, line breaks too, is one
+// blank.
+func Of(fs *flag.FlagSet) Settings {
+	s := Settings{}
+	fs.VisitAll(func(f *flag.Flag) {
+		if _, ok := checks[f.Name]; ok {
+			s[f.Name] = strings.Join(strings.Fields(f.Value.String()), " ")
+		}
+	})
+	return s
+}
+
+// Annotations returns what a replica of a version publishes. Settings that are larger than
+// [MaxBytes] are left out.
+func (s Settings) Annotations(version string) map[string]string {
+	published := map[string]string{VersionAnnotation: version}
+	text, err := json.Marshal(map[string]string(s))
+	if err == nil && len(text) <= MaxBytes {
+		published[Annotation] = string(text)
+	}
+	return published
+}
+
+// Parse returns the settings that a replica has published, nil if none. It returns an error, and no
+// settings, if one that is known cannot be read.
+func Parse(annotations map[string]string) (Settings, error) {
+	text, ok := annotations[Annotation]
+	if !ok {
+		return nil, nil //nolint:nilnil // a replica of a former release says nothing
+	}
+	if len(text) > MaxBytes {
+		return nil, fmt.Errorf("they have %d bytes, more than %d", len(text), MaxBytes)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		return nil, fmt.Errorf("they are not a JSON object: %w", err)
+	}
+	s := Settings{}
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
+		field, ok := fields[name]
+		if !ok {
+			continue
+		}
+		var value string
+		if err := json.Unmarshal(field, &value); err != nil {
+			return nil, fmt.Errorf("%s is not text", name)
+		}
+		if strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return nil, fmt.Errorf("%s has characters that cannot be shown", name)
+		}
+		if err := Check(name, value); err != nil {
+			return nil, err
+		}
+		s[name] = value
+	}
+	return s, nil
+}
+
+var readableVersion = regexp.MustCompile(`^[0-9A-Za-z.+_-]{1,64}$`)
+
+// Version returns the version that a replica has published, "" if none that can be read.
+func Version(annotations map[string]string) string {
+	if version := annotations[VersionAnnotation]; readableVersion.MatchString(version) {
+		return version
+	}
+	return ""
+}
+
+// Check returns an error, which names the flag, unless a value of the named setting can be read.
+func Check(name, value string) error {
+	check, ok := checks[name]
+	if !ok {
+		return fmt.Errorf("there is no setting %q", name)
+	}
+	err := check(value)
+	if err == nil || strings.HasPrefix(err.Error(), "--"+name) {
+		return err
+	}
+	return fmt.Errorf("--%s: %w", name, err)
+}
+
+// With returns the settings with others in place of those of the same name.
+func (s Settings) With(others Settings) Settings {
+	all := maps.Clone(s)
+	if all == nil {
+		all = Settings{}
+	}
+	maps.Copy(all, others)
+	return all
+}
+
+// Differing returns the names of the settings that both have, with different values, sorted.
+func (s Settings) Differing(others Settings) []string {
+	var names []string
+	for _, name := range s.Names() {
+		if other, isThere := others[name]; isThere && other != s[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Names returns the names of the settings, sorted.
+func (s Settings) Names() []string { return slices.Sorted(maps.Keys(s)) }
+
+// complete returns the settings with the defaults of those that were not said.
+func (s Settings) complete() Settings { return Defaults().With(s) }
+
+// View returns what a replica with these settings sees of a Node. The settings must be readable, as
+// those of [Parse] are.
+func (s Settings) View() nodeview.View {
+	all := s.complete()
+	view, _ := nodeview.Parse(all[MachineManagers], all[IgnoreLabels], all[NodeSelector]) // each of them was checked
+	view.Preserved, _ = nodeview.ParsePreserved(all[Annotations], all[Taints])
+	return view
+}
+
+// Policy returns what a processor with these settings restores. The settings must be readable, as
+// those of [Parse] are.
+func (s Settings) Policy() labels.Policy {
+	all := s.complete()
+	view := all.View()
+	live, _ := labels.ParsePatterns(all[LiveLabels]) // it was checked
+	return labels.Policy{Mode: labels.Mode(all[RestoreMode]), Live: live, Ignored: view.Ignored, Restricted: labels.RestrictedMode(all[Restricted]), Preserves: view.Preserved.Has}
+}
+
+// BatchPeriod returns how long a processor with these settings lets saves wait.
+func (s Settings) BatchPeriod() time.Duration {
+	period, _ := time.ParseDuration(s.complete()[SaveDelay]) // it was checked
+	return period
+}

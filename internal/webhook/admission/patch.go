@@ -1,0 +1,127 @@
+package admission
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	jsonpatch "gomodules.xyz/jsonpatch/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+)
+
+// patches are the changes to a Node, as a JSON patch (RFC 6902). The zero value changes nothing.
+type patches struct {
+	list []jsonpatch.Operation
+	// ownLabels, ownAnnotations and ownsTaints are the fields that the webhook sets, named as in
+	// managedFields.
+	ownLabels, ownAnnotations map[string]struct{}
+	ownsTaints                bool
+	// labels and annotations are what the Node then has.
+	labels, annotations map[string]string
+}
+
+// change turns the labels that the view shows into wanted, and sets the marker. Labels and
+// annotations that the view does not show stay as they are. Call it once.
+func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, wanted map[string]string, marker string) {
+	former := p.formerlyOwned(node)
+	seen, _ := labels.Split(view.Labels)
+	d := labels.ChangesBetween(seen, wanted)
+	d.Labels[labels.Marker] = &marker
+	p.labels = p.entries("/metadata/labels", node.Labels, d.Labels, p.ownLabels)
+	p.annotations = p.entries("/metadata/annotations", node.Annotations, d.Annotations, p.ownAnnotations)
+	if marker == labels.Pending && !slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate) {
+		p.add("add", "/spec/taints", append(slices.Clone(node.Spec.Taints), nodeview.Gate()))
+		p.ownsTaints = true
+	}
+	p.own(node, former)
+}
+
+// formerlyOwned notes the fields that the webhook set when it was asked about the Node before, or
+// about the one that a manifest was copied from. The API server keeps one entry for each manager
+// and operation. The result is the index of that entry, -1 if there is none.
+func (p *patches) formerlyOwned(node *corev1.Node) (at int) {
+	at, owned := agents.OwnedByWebhook(node.ManagedFields)
+	p.ownLabels, p.ownAnnotations, p.ownsTaints = map[string]struct{}{}, map[string]struct{}{}, owned[agents.AllTaints]
+	for key := range owned {
+		annotation, isAnnotation := labels.AsAnnotation(key)
+		switch {
+		case isAnnotation:
+			p.ownAnnotations["f:"+annotation] = struct{}{}
+		case key != agents.AllTaints:
+			p.ownLabels["f:"+key] = struct{}{}
+		}
+	}
+	return at
+}
+
+// escape makes a key a part of a JSON pointer (RFC 6901).
+var escape = strings.NewReplacer("~", "~0", "/", "~1")
+
+// entries changes entries of a map of the Node; nil removes one. It notes those that are set, and
+// returns what the map then has.
+func (p *patches) entries(path string, before map[string]string, changes map[string]*string, set map[string]struct{}) map[string]string {
+	after := maps.Clone(before)
+	if after == nil {
+		after = map[string]string{}
+	}
+	if len(changes) > 0 && before == nil {
+		p.add("add", path, map[string]string{})
+	}
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		at := path + "/" + escape.Replace(key)
+		value := changes[key]
+		switch _, isThere := before[key]; {
+		case value != nil:
+			p.add("add", at, *value) // replaces what is there
+			set["f:"+key], after[key] = struct{}{}, *value
+		case isThere:
+			p.add("remove", at, nil)
+			delete(after, key)
+		}
+	}
+	return after
+}
+
+// own adds an entry to managedFields for the fields that the webhook sets, or replaces the former
+// one. It copies the time of the creator's entry, which is the API server's, so that the clock of
+// the webhook does not matter. A Node that is created with nothing but a name has no entries, and
+// the API server would never begin to track who owns its fields: the entry of the webhook makes it
+// do so.
+func (p *patches) own(node *corev1.Node, former int) {
+	at := metav1.NewTime(time.Now())
+	if len(node.ManagedFields) == 0 {
+		p.add("add", "/metadata/managedFields", []any{})
+	} else if created := node.ManagedFields[0].Time; created != nil {
+		at = *created
+	}
+	metadata := map[string]any{"f:labels": p.ownLabels}
+	if len(p.ownAnnotations) > 0 {
+		metadata["f:annotations"] = p.ownAnnotations
+	}
+	fields := map[string]any{"f:metadata": metadata}
+	if p.ownsTaints {
+		fields["f:spec"] = map[string]any{"f:taints": struct{}{}}
+	}
+	operation, path := "add", "/metadata/managedFields/-"
+	if former >= 0 {
+		operation, path = "replace", "/metadata/managedFields/"+strconv.Itoa(former)
+	}
+	p.add(operation, path, map[string]any{
+		"manager": agents.Webhook, "operation": metav1.ManagedFieldsOperationUpdate, "apiVersion": "v1", "time": at, "fieldsType": "FieldsV1", "fieldsV1": fields,
+	})
+}
+
+func (p *patches) add(operation, path string, value any) {
+	p.list = append(p.list, jsonpatch.NewOperation(operation, path, value))
+}
+
+// response returns an answer that allows the request with these changes.
+func (p *patches) response() admission.Response { return admission.Patched("", p.list...) }

@@ -1,0 +1,401 @@
+package assignment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/sharding/internal/handover"
+	"nodekeeper.dev/sharding/internal/place"
+)
+
+// confirmAfter is when to look whether an object moves that the watch does not show.
+const confirmAfter = 10 * time.Second
+
+// process does what must be done about one object, if anything. It is done unless somebody else goes on
+// with it, and has it processed again.
+func (t *tracker) process(ctx context.Context, key types.NamespacedName) (isDone bool, err error) {
+	v, m := t.of.current(), t.find(key)
+	if m == nil {
+		if err := t.followUp(ctx, key); err != nil {
+			return false, err
+		}
+		return true, t.confirmMove(ctx, key)
+	}
+	if !v.isLabelled(t.resource) {
+		return true, nil
+	}
+	if t.isBehind(m) { // the watch shows soon what it is, and the next pass what no watch shows
+		if t.forget(key) {
+			t.of.passes.work()
+		}
+		return true, nil
+	}
+	if !v.selects(t.mapping, m) {
+		return true, t.lost(key, t.leave(ctx, m))
+	}
+	if shard := m.Labels[t.keys.shard]; shard != "" && !v.live[shard] {
+		r, err := t.of.isGone(ctx, v, shard)
+		if err != nil {
+			return false, err
+		}
+		if !r.isGone { // it has joined, and the table shows it soon
+			t.queue.AddAfter(key, retryPeriod)
+			return true, nil
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.until())
+		defer cancel()
+	}
+	if t.main == nil {
+		return true, t.lost(key, t.processChild(ctx, v, m))
+	}
+	isDone, err = t.processMain(ctx, v, m)
+	return isDone, t.lost(key, err)
+}
+
+// isBehind reports whether an object is known only as it was before the last write of it: the watch shows
+// soon what it is.
+func (t *tracker) isBehind(m *metav1.PartialObjectMetadata) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	version := t.written[keyFor(m)]
+	return version != "" && isNewer(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}, m)
+}
+
+// leave removes the sharding metadata of an object whose namespace does not belong to the ring.
+func (t *tracker) leave(ctx context.Context, m *metav1.PartialObjectMetadata) error {
+	if m.Labels[t.keys.shard]+m.Labels[t.keys.drain] != "" {
+		if err := unlabel(ctx, t.client.Namespace(m.Namespace), t.keys, m); err != nil {
+			return err
+		}
+	}
+	t.forget(keyFor(m))
+	return nil
+}
+
+// confirmMove ends a move that the watch has never shown: it was over before the watch could show it.
+func (t *tracker) confirmMove(ctx context.Context, key types.NamespacedName) error {
+	if !t.of.moves.isActive(t, key) {
+		return nil
+	}
+	m, err := t.get(ctx, key)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err == nil && m.Labels[t.keys.drain] != "" {
+		t.queue.AddAfter(key, confirmAfter)
+		return nil
+	}
+	t.of.moves.end(t, key)
+	t.of.touch()
+	return nil
+}
+
+// lost makes the object be looked at again if it is not what it was: what a pass has found of it is not
+// true any more.
+func (t *tracker) lost(key types.NamespacedName, err error) error {
+	if err == nil || !errors.Is(err, errLost) && !apierrors.IsNotFound(err) {
+		return err
+	}
+	t.of.metrics.conflicts.WithLabelValues(t.of.name).Inc()
+	if t.forget(key) || apierrors.IsNotFound(err) {
+		return nil // the next pass finds it again
+	}
+	return err // the watch may be behind, or the API server refuses the change
+}
+
+// processMain does what must be done about a main object.
+func (t *tracker) processMain(ctx context.Context, v *view, m *metav1.PartialObjectMetadata) (isDone bool, err error) {
+	if v.live[m.Labels[t.keys.shard]] {
+		t.forgetChildren(m.UID) // it can get more of them there
+	}
+	d := t.decide(v, m)
+	if to, isThere := m.Labels[t.keys.drain]; isThere && to == "" && d.Action == handover.Keep {
+		d.Action = handover.Undrain // somebody else has set it: it asks for nobody
+	}
+	switch d.Action {
+	case handover.Keep:
+	case handover.Assign:
+		return true, t.assign(ctx, m, d)
+	case handover.Drain:
+		return true, t.drain(ctx, v, m, d)
+	case handover.Undrain:
+		if _, err := t.write(ctx, m, change{labels: map[string]*string{t.keys.drain: nil}}); err != nil {
+			return true, err
+		}
+	case handover.MoveChildren:
+		t.of.children.add(move{of: t, main: m, from: t.childrenAt(m, d.Shard), to: d.Shard})
+		return false, nil
+	case handover.Wait:
+		t.await(m, d)
+		return true, nil
+	}
+	t.forget(keyFor(m))
+	return true, nil
+}
+
+// childrenAt returns the shard that has the children of an object, which are to go to another one, "" if
+// that is not known: somebody else may have begun to move them, or some may have gone elsewhere.
+func (t *tracker) childrenAt(m *metav1.PartialObjectMetadata, to string) string {
+	from := t.shardOf(m)
+	t.mu.Lock()
+	before := t.attempted[m.UID]
+	now := attempt{to: to, isScattered: before.isScattered || before.to != "" && before.to != to}
+	t.attempted[m.UID] = now
+	t.mu.Unlock()
+	if now.isScattered || !t.of.hasSeenLive(from) {
+		return ""
+	}
+	return from
+}
+
+// haveMoved notes that the children of an object are at a shard, up to these versions. What an earlier look
+// has found counts, too: it may have moved all that there were.
+func (t *tracker) haveMoved(uid types.UID, to string, versions map[string]string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if before := t.moved[uid]; before.to == to {
+		for resource, version := range before.versions {
+			if isLater(version, versions[resource]) {
+				versions[resource] = version
+			}
+		}
+	}
+	t.moved[uid] = moved{to: to, versions: versions}
+}
+
+// haveScattered notes that the children of an object could not all be moved, and that it is not known which
+// were: an answer may have been lost.
+func (t *tracker) haveScattered(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.attempted[uid]
+	before.isScattered = true
+	t.attempted[uid] = before
+}
+
+// forgetChildren forgets where the children of an object went.
+func (t *tracker) forgetChildren(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.moved, uid)
+	delete(t.attempted, uid)
+}
+
+// decide returns what to do about a main object.
+func (t *tracker) decide(v *view, m *metav1.PartialObjectMetadata) handover.Decision {
+	key := keyFor(m)
+	t.mu.Lock()
+	d, before := t.drained[key], t.moved[m.UID]
+	t.mu.Unlock()
+	o := handover.Object{Shard: m.Labels[t.keys.shard], Drain: m.Labels[t.keys.drain], ChildrenMoved: len(t.main.ControlledResources) == 0}
+	if o.Drain != "" && d.uid == m.UID && d.to == o.Drain {
+		o.DrainedFor = time.Since(d.since)
+	}
+	spec := v.ring.Spec.Handover
+	rules := handover.Ring{
+		Live: func(name string) bool { return v.live[name] }, Silent: func(name string) bool { return v.table.Silent[name] },
+		Force: spec.OnTimeout == "Force", IsFull: t.of.moves.isFull(t, key, int(spec.MaxConcurrentMoves)),
+	}
+	if spec.DrainTimeout != nil {
+		rules.DrainTimeout = spec.DrainTimeout.Duration
+	}
+	belongs := v.table.Of(place.Key(*t.main, m.Labels, place.Main(t.mapping.GroupVersionKind.GroupKind(), m.Namespace, m.Name)))
+	decision := handover.Decide(o, belongs, rules)
+	if decision.Action == handover.MoveChildren && before.to == decision.Shard {
+		o.ChildrenMoved = true
+		return handover.Decide(o, belongs, rules)
+	}
+	return decision
+}
+
+// assign gives an object to a shard.
+func (t *tracker) assign(ctx context.Context, m *metav1.PartialObjectMetadata, d handover.Decision) error {
+	to := change{labels: map[string]*string{t.keys.shard: &d.Shard, t.keys.drain: nil}}
+	t.mu.Lock()
+	versions := t.moved[m.UID].versions
+	t.mu.Unlock()
+	if len(versions) > 0 {
+		text, err := json.Marshal(versions)
+		if err != nil {
+			return fmt.Errorf("encoding the versions of children: %w", err)
+		}
+		to.annotations = map[string]*string{t.keys.children: new(string(text))}
+	}
+	_, err := t.write(ctx, m, to)
+	if len(to.annotations) > 0 && hasNoRoom(err) { // nobody would ever work on it
+		logf.FromContext(ctx).Info("Assigning an object whose annotations have no room for the note about its children", "resource", t.mapping.Resource.String(), "object", keyFor(m))
+		to.annotations = nil
+		_, err = t.write(ctx, m, to)
+	}
+	if err != nil {
+		return err
+	}
+	t.forgetChildren(m.UID)
+	t.forget(keyFor(m))
+	if d.Why == "" {
+		t.of.metrics.assigned(t)
+		return nil
+	}
+	t.of.metrics.moved(t, d.Why)
+	if d.Why == handover.Forced {
+		t.of.event(corev1.EventTypeWarning, "Forced", "%s %s was assigned to shard %s although shard %s had not given it away", t.mapping.GroupVersionKind.Kind, keyFor(m), d.Shard, m.Labels[t.keys.shard])
+	}
+	return nil
+}
+
+// drain asks the shard of an object to give it away, or says where a parked object goes.
+func (t *tracker) drain(ctx context.Context, v *view, m *metav1.PartialObjectMetadata, d handover.Decision) error {
+	key := keyFor(m)
+	if !t.of.moves.reserve(t, key, int(v.ring.Spec.Handover.MaxConcurrentMoves)) {
+		return nil // it is enqueued when another move has ended
+	}
+	if _, err := t.write(ctx, m, change{labels: map[string]*string{t.keys.drain: &d.Shard}}); err != nil {
+		if !t.isDraining(key) { // if it was written after all, the watch tells
+			t.of.moves.end(t, key)
+		}
+		return err
+	}
+	t.of.metrics.drains.WithLabelValues(t.of.name, t.resource.Group, t.resource.Resource).Inc()
+	t.forget(key)
+	t.queue.AddAfter(key, confirmAfter)
+	return nil
+}
+
+// isDraining reports whether the watch shows that an object is in a hand-over.
+func (t *tracker) isDraining(key types.NamespacedName) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.drains == nil {
+		return false
+	}
+	_, isThere, err := t.drains.store.GetByKey(storeKey(key))
+	return err == nil && isThere
+}
+
+// await looks at an object again when a shard may have taken too long to give it away.
+func (t *tracker) await(m *metav1.PartialObjectMetadata, d handover.Decision) {
+	key := keyFor(m)
+	if d.After > 0 {
+		t.queue.AddAfter(key, d.After)
+		return
+	}
+	if !d.IsLate {
+		t.of.moves.await(t, key) // too many move
+		return
+	}
+	t.mu.Lock()
+	at, isThere := t.drained[key]
+	isNew := isThere && at.uid == m.UID && !at.late // it may have been given away just now
+	if isNew {
+		at.late = true
+		t.drained[key] = at
+	}
+	t.mu.Unlock()
+	if isNew {
+		t.of.event(corev1.EventTypeWarning, "DrainTimeout", "the shard of %s %s has not given it away in time", t.mapping.GroupVersionKind.Kind, key)
+		t.of.touch()
+	}
+}
+
+// processChild gives a child to the shard of the object that controls it. That one moves first if its own
+// shard is gone, and takes its children along.
+func (t *tracker) processChild(ctx context.Context, v *view, m *metav1.PartialObjectMetadata) error {
+	key := keyFor(m)
+	ref := metav1.GetControllerOf(m)
+	main := t.of.mainOf(t.resource, ref)
+	if main == nil {
+		t.forget(key) // somebody else's
+		return nil
+	}
+	owner, err := main.get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: ref.Name})
+	if apierrors.IsNotFound(err) || err == nil && owner.UID != ref.UID {
+		t.forget(key) // it is about to be deleted, too
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	shard, to := m.Labels[t.keys.shard], owner.Labels[t.keys.shard]
+	_, hasDrain := m.Labels[t.keys.drain] // from when its resource was a main one
+	switch {
+	case to == shard && to != "" && !hasDrain:
+		t.forget(key)
+		return nil
+	case to == "" || !v.live[to]: // the owner is not at a shard that lives, so it moves or waits, too
+		t.queue.AddAfter(key, childPeriod)
+		return nil
+	}
+	if _, err := t.write(ctx, m, change{labels: map[string]*string{t.keys.shard: &to, t.keys.drain: nil}}); err != nil {
+		return err
+	}
+	t.forget(key)
+	t.of.metrics.followed(t)
+	return nil
+}
+
+// get reads the metadata of an object from the API server.
+func (t *tracker) get(ctx context.Context, key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if t.isClusterScoped() {
+		key.Namespace = ""
+	}
+	return t.client.Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}) //nolint:wrapcheck // its callers ask what it is
+}
+
+// write changes an object if its sharding labels are still as they were read.
+func (t *tracker) write(ctx context.Context, m *metav1.PartialObjectMetadata, to change) (*metav1.PartialObjectMetadata, error) {
+	t.mu.Lock()
+	_, wasFound := t.found[keyFor(m)]
+	t.mu.Unlock()
+	if wasFound {
+		t.of.passes.work()
+	}
+	after, err := write(ctx, t.client.Namespace(m.Namespace), m, []string{t.keys.shard, t.keys.drain}, to)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	t.written[keyFor(m)] = after.ResourceVersion
+	t.mu.Unlock()
+	t.forgetWrite(keyFor(m))
+	return after, nil
+}
+
+// shardOf returns the shard of an object, or the one that has given it away, "" if that is not known.
+func (t *tracker) shardOf(m *metav1.PartialObjectMetadata) string {
+	if shard := m.Labels[t.keys.shard]; shard != "" {
+		return shard
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.former[m.UID]
+}
+
+// isNewer reports whether an object is a later version than another one, or the other one is nil.
+func isNewer(m, other *metav1.PartialObjectMetadata) bool {
+	if other == nil {
+		return true
+	}
+	return isLater(m.ResourceVersion, other.ResourceVersion)
+}
+
+// isLater reports whether a resourceVersion is later than another one, or the other one is "".
+func isLater(version, other string) bool {
+	if other == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, other)
+	return err == nil && order > 0
+}

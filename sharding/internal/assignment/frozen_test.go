@@ -1,0 +1,93 @@
+package assignment
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/metadata"
+
+	"nodekeeper.dev/sharding/api/v1alpha1"
+)
+
+// released are Leases that nobody holds. The process stands still after it has read one.
+type released struct {
+	coordinationv1client.LeaseInterface
+
+	frozen time.Duration
+}
+
+func (r *released) Leases(string) coordinationv1client.LeaseInterface { return r }
+
+func (r *released) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+	time.Sleep(r.frozen)
+	return &coordinationv1.Lease{}, nil
+}
+
+// patches counts the patches that are sent: none by a context that has ended.
+type patches struct {
+	metadata.ResourceInterface
+
+	sent int
+}
+
+func (p *patches) Namespace(string) metadata.ResourceInterface { return p }
+
+func (p *patches) Patch(ctx context.Context, name string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	p.sent++
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "2"}}, nil
+}
+
+// TestFrozenSharderTakesNothing is a part of R27: that a shard is gone, which a process has read before it stood still, does not count any more when
+// it goes on. The shard may be back, and at work on its objects.
+func TestFrozenSharderTakesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := viewOf(nil, []string{"web-1"})
+		secrets := v1alpha1.GroupResource{Resource: "secrets"}
+		v.ring.Status.LabelledResources = []v1alpha1.GroupResource{secrets}
+		v.ring.Spec.Handover.MaxConcurrentMoves = 1
+		leases, objects := &released{frozen: time.Minute}, &patches{}
+		c := &Controller{Leases: leases, metrics: newMetrics(), SyncPeriod: time.Minute}
+		of := &assigner{Controller: c, name: "website", keys: keysOf(v1alpha1.DefaultPrefix, "website"), view: v, passes: newPasses(), dirty: make(chan struct{}, 1), gone: map[string]reading{}}
+		tr := newTrackerWith(of, secrets, objects)
+		defer tr.queue.ShutDown()
+		tr.note(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "n", Name: "s", UID: "uid", ResourceVersion: "1", Labels: map[string]string{of.keys.shard: "web-0"},
+		}})
+		key := types.NamespacedName{Namespace: "n", Name: "s"}
+		_, err := tr.process(t.Context(), key)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Zero(t, objects.sent)
+		leases.frozen = 0
+		_, err = tr.process(t.Context(), key)
+		require.NoError(t, err)
+		assert.Equal(t, 1, objects.sent, "another read shows that it is gone")
+	})
+}
+
+// newTrackerWith returns a tracker of a main resource whose objects a fake stores.
+func newTrackerWith(of *assigner, r v1alpha1.GroupResource, objects metadata.Getter) *tracker {
+	of.Metadata = getter{objects}
+	mapping := &meta.RESTMapping{
+		Resource: schema.GroupVersionResource{Version: "v1", Resource: r.Resource}, GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, Scope: meta.RESTScopeNamespace,
+	}
+	return newTracker(of, r, &v1alpha1.Resource{GroupResource: r}, mapping)
+}
+
+// getter is a client of one resource.
+type getter struct{ objects metadata.Getter }
+
+func (g getter) Resource(schema.GroupVersionResource) metadata.Getter { return g.objects }

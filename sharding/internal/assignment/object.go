@@ -1,0 +1,41 @@
+package assignment
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/sharding/api/v1alpha1"
+)
+
+// keys are the keys of the sharding metadata of one ring.
+type keys struct{ shard, drain, children string }
+
+func keysOf(prefix v1alpha1.Prefix, ring string) keys {
+	return keys{shard: prefix.ShardLabel(ring), drain: prefix.DrainLabel(ring), children: prefix.ChildrenAnnotation(ring)}
+}
+
+// strip returns what is kept in memory of an object. A map that exists stays one, as a patch needs to
+// know. It can be called again with what it has returned.
+func strip(k keys, keyLabel string, m *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+	kept := &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		Labels: only(m.Labels, k.shard, k.drain, keyLabel), Annotations: only(m.Annotations, k.children),
+	}}
+	if owner := metav1.GetControllerOf(m); owner != nil {
+		kept.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	return kept
+}
+
+// only returns the entries with these keys, nil if there is no map.
+func only(all map[string]string, keys ...string) map[string]string {
+	if all == nil {
+		return nil
+	}
+	kept := map[string]string{}
+	for _, key := range keys {
+		if value, ok := all[key]; ok {
+			kept[key] = value
+		}
+	}
+	return kept
+}

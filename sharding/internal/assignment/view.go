@@ -1,0 +1,104 @@
+package assignment
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/internal/place"
+)
+
+// conditionAdmission is the condition that is true while the API server assigns new objects.
+const conditionAdmission = "AdmissionInstalled"
+
+// policyInstalled is its reason if policies do that.
+const policyInstalled = "PolicyInstalled"
+
+// view is what decides about the objects of a ring. It is not changed after it was made.
+type view struct {
+	ring *v1alpha1.ClusterRing
+	// table is that of the ring.
+	table     place.Table
+	live      map[string]bool
+	selection place.Selection
+}
+
+// selects reports whether an object belongs to the ring.
+func (v *view) selects(mapping *meta.RESTMapping, m *metav1.PartialObjectMetadata) bool {
+	resource := mapping.Resource.GroupResource()
+	return v.selection.Selects(v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}, m.Namespace, m.Name)
+}
+
+// newView returns the view of a ring. joined are the shards whose Leases show that they live; the table
+// may not have them yet.
+func newView(ring *v1alpha1.ClusterRing, joined []string, selection place.Selection) *view {
+	v := &view{ring: ring, live: map[string]bool{}, table: place.TableOf(ring.Status.Table), selection: selection}
+	for _, name := range joined {
+		v.live[name] = true
+	}
+	table := ring.Status.Table
+	if table == nil {
+		return v
+	}
+	for _, name := range table.Shards {
+		v.live[name] = true
+	}
+	return v
+}
+
+// generation returns that of the table, 0 if there is none.
+func (v *view) generation() int64 {
+	if v.ring.Status.Table == nil {
+		return 0
+	}
+	return v.ring.Status.Table.Generation
+}
+
+// liveNames returns the names of the live shards in order.
+func (v *view) liveNames() []string { return slices.Sorted(maps.Keys(v.live)) }
+
+// isUnderPolicy reports whether the API server assigns new objects.
+func (v *view) isUnderPolicy() bool {
+	c := meta.FindStatusCondition(v.ring.Status.Conditions, conditionAdmission)
+	return c != nil && c.Status == "True" && c.Reason == policyInstalled
+}
+
+// isLabelled reports whether the status says that objects of a resource may have labels: only then may
+// this package set them.
+func (v *view) isLabelled(r v1alpha1.GroupResource) bool {
+	return slices.Contains(v.ring.Status.LabelledResources, r)
+}
+
+// decidesLike reports whether all that was decided by a former view is right by this one, too.
+func (v *view) decidesLike(former *view) bool {
+	return former.ring.Generation == v.ring.Generation && former.isUnderPolicy() == v.isUnderPolicy() &&
+		slices.Equal(former.ring.Status.LabelledResources, v.ring.Status.LabelledResources) &&
+		maps.Equal(former.live, v.live) && slices.Equal(former.table.Now, v.table.Now) && slices.Equal(former.table.Next, v.table.Next) &&
+		former.generation() == v.generation() && former.selection.Equal(v.selection)
+}
+
+// hasChildren reports whether the ring has controlled resources. Of these, no watch shows the objects that
+// have no label if policies assign new ones.
+func (v *view) hasChildren() bool {
+	return slices.ContainsFunc(v.ring.Spec.Resources, func(r v1alpha1.Resource) bool { return len(r.ControlledResources) > 0 })
+}
+
+// needsPass reports whether objects of live shards may have to move since a former view: after what an
+// exception watch does not show. A death alone needs none.
+func (v *view) needsPass(former *view) bool {
+	if former == nil || former.table.Now == nil || v.table.Now == nil || former.ring.Generation != v.ring.Generation || former.isUnderPolicy() != v.isUnderPolicy() || former.selection.Leaves(v.selection) ||
+		v.hasChildren() && !former.selection.Equal(v.selection) {
+		return true
+	}
+	for slot, name := range v.table.Now {
+		for _, before := range []string{former.table.Now[slot], former.table.Next[slot]} {
+			if before != name && v.live[before] {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,62 @@
+package ring
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"nodekeeper.dev/sharding/api/v1alpha1"
+)
+
+// metrics are those of all rings.
+type metrics struct {
+	shards, slots *prometheus.GaugeVec
+	generation    *prometheus.GaugeVec
+	computations  *prometheus.CounterVec
+}
+
+func newMetrics() metrics {
+	const ring = "ring"
+	return metrics{
+		shards: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sharder_shards", Help: "Shards whose Leases count, by ring and state.",
+		}, []string{ring, "state"}),
+		slots: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sharder_slots", Help: "Slots of the table that each shard has, of 1,024.",
+		}, []string{ring, "shard"}),
+		generation: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sharder_ring_generation", Help: "Generation of the table of each ring.",
+		}, []string{ring}),
+		computations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sharder_ring_computations_total", Help: "Tables that were computed and stored because shards joined, left or died.",
+		}, []string{ring}),
+	}
+}
+
+func (m metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.shards, m.slots, m.generation, m.computations}
+}
+
+// show sets the metrics of a ring to what its status says.
+func (m metrics) show(ring string, s *v1alpha1.ClusterRingStatus) {
+	of := prometheus.Labels{"ring": ring}
+	m.shards.DeletePartialMatch(of)
+	m.slots.DeletePartialMatch(of)
+	for _, state := range []State{Ready, Leaving, Expired, Uncertain, Dead, Orphaned} {
+		m.shards.WithLabelValues(ring, string(state))
+	}
+	for _, member := range s.Members {
+		m.shards.WithLabelValues(ring, member.State).Inc()
+		m.slots.WithLabelValues(ring, member.Name).Set(float64(member.Slots))
+	}
+	if s.Table != nil {
+		m.generation.WithLabelValues(ring).Set(float64(s.Table.Generation))
+	}
+}
+
+// forget removes those of a ring that is gone.
+func (m metrics) forget(ring string) {
+	of := prometheus.Labels{"ring": ring}
+	for _, gauge := range []*prometheus.GaugeVec{m.shards, m.slots, m.generation} {
+		gauge.DeletePartialMatch(of)
+	}
+	m.computations.DeletePartialMatch(of)
+}

@@ -1,0 +1,150 @@
+package ring
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/sharding/api/v1alpha1"
+)
+
+// The types of the conditions that this package sets, and their reasons.
+const (
+	conditionReady          = "Ready"
+	conditionShardsAccepted = "ShardsAccepted"
+	// conditionAdmissionInstalled is reported by another package.
+	conditionAdmissionInstalled = "AdmissionInstalled"
+
+	installFailed    = "InstallFailed"
+	admissionMissing = "AdmissionMissing"
+	reconciled       = "Reconciled"
+	resourceNotFound = "ResourceNotFound"
+	noAvailableShard = "NoAvailableShard"
+	noPermission     = "NoPermission"
+	invalidSpec      = "InvalidSpec"
+	accepted         = "Accepted"
+)
+
+// maxNamed is how many rejected Leases or missing resources a condition names.
+const maxNamed = 5
+
+// statusOf returns the status of a ring with what is known of its shards.
+func statusOf(ring *v1alpha1.ClusterRing, shards []Shard, rejected []Rejected, table *v1alpha1.Table, report Report) *v1alpha1.ClusterRingStatus {
+	s := ring.Status.DeepCopy()
+	s.ObservedGeneration, s.Table, s.Members = ring.Generation, table, nil
+	s.Shards, s.AvailableShards = int32(len(shards)), 0 //nolint:gosec // 256 at most
+	s.LabelledResources = labelled(ring)
+	has := assigned(table)
+	for _, shard := range shards {
+		member := v1alpha1.Member{Name: shard.Name, State: string(shard.State), Slots: int32(has.Share(shard.Name))} //nolint:gosec // 1,024 at most
+		s.Members = append(s.Members, member)
+		if shard.State == Ready || shard.State.Silent() {
+			s.AvailableShards++
+		}
+	}
+	report.complete(ring, s)
+	ready := readiness(ring, s, len(has.Shards) > 0, report.Missing)
+	for _, condition := range []metav1.Condition{ready, acceptance(rejected)} {
+		condition.ObservedGeneration = ring.Generation
+		meta.SetStatusCondition(&s.Conditions, condition)
+	}
+	return s
+}
+
+// readiness returns the condition that says whether objects are assigned.
+func readiness(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus, hasShards bool, missing []string) metav1.Condition {
+	c := metav1.Condition{Type: conditionReady, Status: metav1.ConditionFalse}
+	switch {
+	case !hasShards:
+		c.Reason = noAvailableShard
+		c.Message = fmt.Sprintf("no Lease in %s with the label of this ring is held by its shard: objects are not assigned", where(ring))
+	case len(missing) > 0:
+		c.Reason = resourceNotFound
+		c.Message = fmt.Sprintf("the API server does not serve %d resources: create their definitions, or remove them from the ring: %s",
+			len(missing), strings.Join(missing[:min(len(missing), maxNamed)], ", "))
+	case isFalse(s, conditionAdmissionInstalled, installFailed):
+		c.Reason = admissionMissing
+		c.Message = "new objects do not get a shard when they are created, see " + conditionAdmissionInstalled
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reconciled, "every slot has a shard"
+	}
+	return c
+}
+
+// labelled returns the resources whose objects may have sharding labels: those of the spec, and those
+// that were in it before. Nothing is labelled before this is stored, so that nothing is forgotten.
+func labelled(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
+	all := slices.Clone(ring.Status.LabelledResources)
+	for _, r := range Resources(&ring.Spec) {
+		if !slices.Contains(all, r) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// Resources returns the resources of a ring, main and controlled ones, each once.
+func Resources(spec *v1alpha1.ClusterRingSpec) (all []v1alpha1.GroupResource) {
+	for _, main := range spec.Resources {
+		for _, r := range append([]v1alpha1.GroupResource{main.GroupResource}, main.ControlledResources...) {
+			if !slices.Contains(all, r) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// unlisted returns the status of a ring of which nothing is known, as its Leases cannot be listed.
+func unlisted(ring *v1alpha1.ClusterRing) *v1alpha1.ClusterRingStatus {
+	s := ring.Status.DeepCopy()
+	s.ObservedGeneration = ring.Generation
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: conditionReady, Status: metav1.ConditionFalse, Reason: noPermission, ObservedGeneration: ring.Generation,
+		Message: fmt.Sprintf("the Leases in %s cannot be listed: let the sharder list and watch leases.coordination.k8s.io there, see its log", where(ring)),
+	})
+	return s
+}
+
+// where says in which namespaces the shards of a ring are.
+func where(ring *v1alpha1.ClusterRing) string {
+	if isAnywhere(ring) {
+		return "any namespace"
+	}
+	return "namespace " + ring.Spec.Shards.Namespace
+}
+
+// ignored returns the status of a ring that this sharder does not serve. The table stays: policies may
+// assign by it.
+func ignored(ring *v1alpha1.ClusterRing) *v1alpha1.ClusterRingStatus {
+	s := ring.Status.DeepCopy()
+	s.ObservedGeneration = ring.Generation
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: conditionReady, Status: metav1.ConditionFalse, Reason: invalidSpec, ObservedGeneration: ring.Generation,
+		Message: "this ring is ignored: name the namespace of the shards in another ring, or start the sharder with --compat=timebertt if they are shards of timebertt/kubernetes-controller-sharding",
+	})
+	return s
+}
+
+func acceptance(rejected []Rejected) metav1.Condition {
+	c := metav1.Condition{Type: conditionShardsAccepted, Status: metav1.ConditionTrue, Reason: accepted, Message: "every Lease of this ring counts"}
+	if len(rejected) == 0 {
+		return c
+	}
+	c.Status, c.Reason = metav1.ConditionFalse, rejected[0].Reason
+	var named []string
+	for _, r := range rejected[:min(len(rejected), maxNamed)] {
+		named = append(named, fmt.Sprintf("%s: %s", r.Name, r.Message))
+	}
+	c.Message = fmt.Sprintf("%d Leases do not count: %s", len(rejected), strings.Join(named, "; "))
+	return c
+}
+
+// isFalse reports whether a status says that a condition does not hold, for a reason.
+func isFalse(s *v1alpha1.ClusterRingStatus, condition, reason string) bool {
+	c := meta.FindStatusCondition(s.Conditions, condition)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reason
+}

@@ -1,0 +1,111 @@
+package shard
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/repository"
+)
+
+// TestThreeChangesShardAController is R42: the change that the pages show compiles in a module of
+// its own, before and after, and brings neither the command line of the plugin nor etcd along.
+func TestThreeChangesShardAController(t *testing.T) {
+	t.Parallel()
+	root, err := repository.Root()
+	require.NoError(t, err)
+	for _, page := range []string{"sharding/docs/design.md", "sharding/docs/how-to.md"} {
+		before, after := diffOf(t, filepath.Join(root, page))
+		assert.Equal(t, 4, strings.Count(after, "\n")-strings.Count(before, "\n"), "three changes: one adds four lines, two change one each")
+		for version, run := range map[string]string{"before": before, "after": after} {
+			t.Run(page+" "+version, func(t *testing.T) {
+				t.Parallel()
+				dir := consumer(t, root, run, version == "after")
+				command(t, dir, "build", "-o", os.DevNull, "./...")
+				command(t, dir, "vet", "./...")
+				deps := command(t, dir, "list", "-deps", "./...")
+				assert.Equal(t, version == "after", strings.Contains(deps, "nodekeeper.dev/sharding/shard\n"))
+				for _, unwanted := range []string{"github.com/spf13/cobra", "go.etcd.io", "nodekeeper.dev/internal/", "k8s.io/cli-runtime"} {
+					assert.NotContains(t, deps, unwanted)
+				}
+			})
+		}
+	}
+}
+
+// diffOf returns the function that a page changes, as it was and as it is.
+func diffOf(t *testing.T, page string) (before, after string) {
+	t.Helper()
+	content, err := os.ReadFile(page)
+	require.NoError(t, err)
+	_, diff, found := strings.Cut(string(content), "```diff\n")
+	require.True(t, found, "%s has no diff", page)
+	diff, _, _ = strings.Cut(diff, "```\n")
+	for line := range strings.Lines(diff) {
+		rest := line[min(1, len(line)-1):]
+		switch line[0] {
+		case '-':
+			before += rest
+		case '+':
+			after += rest
+		default:
+			before, after = before+rest, after+rest
+		}
+	}
+	return before, after
+}
+
+// consumer makes a module with a function, and returns its directory.
+func consumer(t *testing.T, root, run string, sharded bool) string {
+	t.Helper()
+	dir := t.TempDir()
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	require.NoError(t, err)
+	main, err := os.ReadFile("testdata/consumer/website.go.txt")
+	require.NoError(t, err)
+	version := func(module string) string {
+		found := regexp.MustCompile(`(?m)^\t` + regexp.QuoteMeta(module) + ` (\S+)`).FindSubmatch(mod)
+		require.NotNil(t, found, module)
+		return string(found[1])
+	}
+	imports := []string{"context", "k8s.io/client-go/rest", "sigs.k8s.io/controller-runtime/pkg/manager"}
+	if sharded {
+		imports = append(imports, "nodekeeper.dev/sharding/shard", "sigs.k8s.io/controller-runtime/pkg/client")
+	} else {
+		imports = append(imports, "sigs.k8s.io/controller-runtime/pkg/builder")
+	}
+	var requires strings.Builder
+	fmt.Fprintf(&requires, "module example.com/website\n\ngo 1.26.0\n\nrequire nodekeeper.dev v0.0.0\n\nreplace nodekeeper.dev => %s\n", root)
+	for _, module := range []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "sigs.k8s.io/controller-runtime"} {
+		fmt.Fprintf(&requires, "\nrequire %s %s\n", module, version(module))
+	}
+	for name, content := range map[string]string{
+		"go.mod": requires.String(), "go.sum": string(sums), "website.go": string(main),
+		"run.go": "package main\n\nimport (\n\t\"" + strings.Join(imports, "\"\n\t\"") + "\"\n\n\tappsv1 \"k8s.io/api/apps/v1\"\n)\n\n" + run,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	return dir
+}
+
+// command runs the go command offline, from the module cache alone, and returns what it prints.
+func command(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off")
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	require.NoError(t, err, "go %s:\n%s", strings.Join(args, " "), problems.String())
+	return string(out)
+}

@@ -1,0 +1,267 @@
+package shard
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/test/faultproxy"
+	"nodekeeper.dev/test/programs"
+)
+
+// The load of TestExclusion: go test ./sharding/test/library -run TestExclusion -args -shard.duration=5m -shard.objects=500
+var (
+	duration = flag.Duration("shard.duration", 50*time.Second, "how long everything goes wrong in TestExclusion")
+	objects  = flag.Int("shard.objects", 1000, "how many Secrets the shards of TestExclusion share out")
+	seed     = flag.Uint64("shard.seed", 0, "what goes wrong in TestExclusion; 0: a new seed")
+)
+
+const (
+	// duringLease is short, so that shards die often. On a machine that is busy some die of that alone.
+	duringLease = 4 * time.Second
+	// longFreeze is longer than a shard may act without a renewal.
+	longFreeze = duringLease
+	// changePeriod is the time between two changes of random Secrets, so that there is always work.
+	changePeriod = 10 * time.Millisecond
+)
+
+// chaos is shards to which things happen.
+type chaos struct {
+	*cluster
+
+	dir    string
+	random *rand.Rand
+	next   int
+	// alive are the shards that run, all of them what have run. Done counts what happened.
+	alive []*victim
+	all   []*victim
+	done  map[string]int
+}
+
+// victim is a running shard.
+type victim struct {
+	process
+
+	journal string
+	program *programs.Program
+	proxy   *faultproxy.Proxy
+	// woken is when it was woken after a long freeze, by the clock of the API server, zero if it was not.
+	woken time.Time
+}
+
+// start starts a shard, behind a proxy of its own.
+func (x *chaos) start(name string) {
+	x.t.Helper()
+	x.next++
+	proxy, _, kubeconfig := x.viaProxy()
+	v := &victim{process: process{name: name}, journal: filepath.Join(x.dir, fmt.Sprintf("journal-%d", x.next)), proxy: proxy}
+	behind := *x.cluster
+	behind.kubeconfig = kubeconfig
+	v.program = behind.example(name, v.journal, "--work=50ms", "--lease-duration="+duringLease.String())
+	x.alive, x.all = append(x.alive, v), append(x.all, v)
+}
+
+func (x *chaos) fresh() string { return fmt.Sprintf("web-%d", x.next) }
+
+// gone notes that a shard has ended.
+func (x *chaos) gone(v *victim) {
+	<-v.program.Done()
+	v.ended = monotonic()
+	x.alive = slices.DeleteFunc(x.alive, func(other *victim) bool { return other == v })
+}
+
+// act makes something happen.
+func (x *chaos) act(ctx context.Context) {
+	for _, v := range slices.Clone(x.alive) {
+		select {
+		case <-v.program.Done(): // it has lost its Lease
+			x.done["lost"]++
+			x.gone(v)
+		default:
+		}
+	}
+	if len(x.alive) < 3 {
+		x.done["join"]++
+		x.start(x.fresh())
+		return
+	}
+	v := x.alive[x.random.IntN(len(x.alive))]
+	switch what := x.random.IntN(7); what {
+	case 0:
+		x.done["join"]++
+		if len(x.alive) < 5 {
+			x.start(x.fresh())
+		}
+	case 1:
+		x.done["leave"]++
+		assert.NoError(x.t, v.program.Stop(time.Minute))
+		x.gone(v)
+	case 2:
+		x.done["kill"]++
+		assert.NoError(x.t, v.program.Kill())
+		x.gone(v)
+	case 3:
+		x.freeze(ctx, v, longFreeze+time.Duration(x.random.IntN(10000))*time.Millisecond)
+	case 4:
+		x.freeze(ctx, v, 200*time.Millisecond)
+	case 5:
+		x.done["partition"]++
+		heal := v.proxy.Inject(away{})
+		x.pause(ctx, time.Duration(x.random.IntN(10000))*time.Millisecond)
+		heal()
+	case 6:
+		x.done["restart"]++ // under its name, with objects left
+		lost := v.proxy.Inject(faultproxy.DropAnswers{Share: 0.2})
+		x.pause(ctx, time.Second)
+		lost()
+		assert.NoError(x.t, v.program.Kill())
+		x.gone(v)
+		x.start(v.name)
+	}
+}
+
+// freeze stops a shard for a time.
+func (x *chaos) freeze(ctx context.Context, v *victim, long time.Duration) {
+	if v.program.Freeze(ctx) != nil {
+		return // it has just ended
+	}
+	from := monotonic()
+	x.pause(ctx, long)
+	if long >= longFreeze && time.Duration(monotonic()-from) >= longFreeze {
+		x.done["long freeze"]++
+		v.frozen, v.woken = append(v.frozen, freeze{from, monotonic()}), time.Now()
+	} else {
+		x.done["short freeze"]++
+	}
+	x.resume(v.program)
+}
+
+// pause lets a time pass, all of it also at the end of the test.
+func (*chaos) pause(_ context.Context, d time.Duration) { <-time.After(d) }
+
+// TestExclusion is R32 and R33: no object is reconciled twice at once while shards join, leave, are killed, frozen and partitioned, come back under
+// their names, and lose answers of the API server. With odd seeds, the ring controls no resources, so that shards complete hand-overs themselves.
+// It runs before the other tests: their shards would take its time.
+func TestExclusion(t *testing.T) {
+	if underRace {
+		t.Skip("the programs are built without the race detector")
+	}
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	isDirect := *seed%2 == 1
+	t.Logf("-shard.seed=%d, shards complete hand-overs themselves: %v", *seed, isDirect)
+	c := newCluster(t, func(r *v1alpha1.ClusterRing) {
+		r.Spec.Handover.Settle, r.Spec.Handover.MaxConcurrentMoves = &metav1.Duration{Duration: time.Second}, 1000
+		if isDirect {
+			r.Spec.Resources[0].ControlledResources = nil
+		}
+	})
+	x := &chaos{cluster: c, dir: t.TempDir(), random: rand.New(rand.NewPCG(*seed, 0)), done: map[string]int{}}
+	c.createAll(*objects)
+	for range 3 {
+		x.start(x.fresh())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), *duration)
+	defer cancel()
+	var changes sync.WaitGroup
+	changes.Go(func() { c.change(ctx, *objects) })
+	for ctx.Err() == nil || len(x.done) <= 3 { // a slow machine has time for few
+		x.act(ctx)
+		x.pause(ctx, time.Duration(x.random.IntN(2000))*time.Millisecond)
+	}
+	changes.Wait()
+	for _, v := range slices.Clone(x.alive) { // in the middle of their work
+		assert.NoError(t, v.program.Kill())
+		x.gone(v)
+	}
+	x.check()
+}
+
+// check asserts that nothing is wrong, and that enough has happened to know.
+func (x *chaos) check() {
+	var processes []*process
+	sent := writes(x.t, x.namespace)
+	for _, v := range x.all {
+		v.log = readJournal(x.t, v.journal)
+		processes = append(processes, &v.process)
+		if v.woken.IsZero() {
+			continue
+		}
+		for _, w := range sentBy(sent, v.name) {
+			isLate := w.RequestReceivedTimestamp.After(v.woken) && w.ResponseStatus.Code < 300 && !x.isReused(v.name)
+			assert.False(x.t, isLate, "%s sent %v %v at %s after it was woken at %s", v.name, w.Verb, w.ObjectRef, w.RequestReceivedTimestamp, v.woken)
+		}
+	}
+	spans, moved, err := checkExclusion(processes)
+	if err != nil {
+		text := err.Error()
+		assert.Fail(x.t, "R32 is broken", "%.5000s", text)
+	}
+	x.t.Logf("%d processes, %d pieces of work, %d objects worked on by several, %v", len(processes), spans, moved, x.done)
+	for _, what := range slices.Sorted(maps.Keys(x.done)) {
+		x.t.Logf("%s: %d", what, x.done[what])
+	}
+	// On two cores that nobody else needs, these are six times the objects, and all of them.
+	assert.Greater(x.t, spans, *objects/10)
+	assert.Greater(x.t, moved, *objects/50)
+	assert.Greater(x.t, len(x.done), 3)
+}
+
+// isReused reports whether several processes had a name: the audit log does not tell them apart.
+func (x *chaos) isReused(name string) bool {
+	n := 0
+	for _, v := range x.all {
+		if v.name == name {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// createAll creates n Secrets, many at a time.
+func (c *cluster) createAll(n int) {
+	c.t.Helper()
+	var wg sync.WaitGroup
+	for worker := range 10 {
+		wg.Go(func() {
+			for i := worker; i < n; i += 10 {
+				s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: fmt.Sprintf("s-%d", i)}, Data: map[string][]byte{"key": {}}}
+				assert.NoError(c.t, c.Create(c.t.Context(), s))
+			}
+		})
+	}
+	wg.Wait()
+	require.False(c.t, c.t.Failed())
+}
+
+// change changes random Secrets.
+func (c *cluster) change(ctx context.Context, n int) {
+	for i := 0; ctx.Err() == nil; i++ {
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: fmt.Sprintf("s-%d", rand.IntN(n))}}
+		patch := fmt.Sprintf(`{"stringData":{"key":"%d"}}`, i)
+		if err := c.Patch(ctx, s, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil && ctx.Err() == nil {
+			assert.NoError(c.t, err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(changePeriod):
+		}
+	}
+}

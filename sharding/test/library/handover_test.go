@@ -1,0 +1,204 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/slots"
+)
+
+// TestControllerWithoutEventsAcknowledges is R43. In upstream's example a predicate that is the wrong way round hides events (F22).
+func TestControllerWithoutEventsAcknowledges(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.secrets(20)
+	nothing := predicate.NewPredicateFuncs(func(client.Object) bool { return false })
+	w := &work{}
+	c.replica("web-0", setup{controllers: func(r *replica) error {
+		return r.shard.ControllerManagedBy(r.mgr).For(&corev1.Secret{}, builder.WithPredicates(nothing)).WithEventFilter(nothing).Complete(w)
+	}})
+	c.has(20)
+	c.shardByHand("web-1")
+	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "it gives away what it must")
+	assert.Zero(t, w.total())
+}
+
+// TestControllersOfAKindShareAGate is R43: an object is given away when no controller works on it, and until then only that one waits. A reconciler
+// that does not return keeps no other object from moving.
+func TestControllersOfAKindShareAGate(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.secrets(30)
+	var stuck string // one that a second shard gets, which takes the upper half of the slots
+	for i := range 30 {
+		if name := fmt.Sprintf("s-%d", i); slots.Slot("/Secret/"+c.namespace+"/"+name) >= slots.Count/2 {
+			stuck = name
+		}
+	}
+	begun, busy := make(chan struct{}), make(chan struct{})
+	slow := &work{do: func(ctx context.Context, req reconcile.Request) error {
+		if req.Name != stuck {
+			return nil
+		}
+		close(begun) // it must not begin again before it is done
+		select {
+		case <-busy:
+		case <-ctx.Done():
+		}
+		return nil
+	}}
+	fast := &work{}
+	c.replica("web-0", setup{controllers: func(r *replica) error {
+		err := r.shard.ControllerManagedBy(r.mgr).For(&corev1.Secret{}).Named("slow").Complete(slow) // one worker
+		if err != nil {
+			return err
+		}
+		return r.shard.ControllerManagedBy(r.mgr).For(&corev1.Secret{}, builder.OnlyMetadata).Named("fast").Complete(fast)
+	}})
+	c.has(30)
+	<-begun
+	c.eventually(func(t *assert.CollectT) { assert.GreaterOrEqual(t, fast.total(), 30) }, "one of them is stuck")
+	c.shardByHand("web-1")
+	owner := func(t require.TestingT) string {
+		s := &corev1.Secret{}
+		require.NoError(t, c.Get(c.t.Context(), client.ObjectKey{Namespace: c.namespace, Name: stuck}, s))
+		assert.Equal(t, "web-1", s.Labels[prefix.DrainLabel(c.ring.Name)])
+		return s.Labels[prefix.ShardLabel(c.ring.Name)]
+	}
+	c.eventually(func(t *assert.CollectT) {
+		assert.Equal(t, "web-0", owner(t))
+		assert.Equal(t, 1, c.owners(t)[""], "all others that must move have moved")
+		assert.Positive(t, c.owners(t)["web-1"])
+	}, "others move")
+	assert.Equal(t, "web-0", owner(t))
+	close(busy)
+	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "it moves when the work is done")
+	assert.Contains(t, c.names("web-1"), stuck)
+}
+
+// TestOnlyDeletedObjectsAreReconciled: an object that is gone from the cache has been deleted or moved, and the reconciler hears of the first alone.
+func TestOnlyDeletedObjectsAreReconciled(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.secrets(20)
+	w := &work{}
+	c.replica("web-0", with(w))
+	c.eventually(func(t *assert.CollectT) { assert.Len(t, w.names(), 20) }, "each is reconciled")
+	gone := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "s-0"}}
+	require.NoError(t, c.Delete(t.Context(), gone))
+	c.eventually(func(t *assert.CollectT) { assert.GreaterOrEqual(t, w.count("s-0"), 2) }, "the one that was deleted, again")
+	c.shardByHand("web-1")
+	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "half of them move")
+	before := map[string]int{}
+	for _, name := range c.names("web-1") {
+		before[name] = w.count(name)
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}
+		c.patch(s, `{"metadata":{"annotations":{"a":"b"}}}`)
+	}
+	require.NotEmpty(t, before)
+	mine := c.names("web-0")[0]
+	calls := w.count(mine)
+	c.patch(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: mine}}, `{"metadata":{"annotations":{"a":"b"}}}`)
+	c.eventually(func(t *assert.CollectT) { assert.Greater(t, w.count(mine), calls) }, "a change of its own")
+	for name, n := range before {
+		assert.Equal(t, n, w.count(name), "%s is another shard's", name)
+	}
+}
+
+// names returns the names of the Secrets of a shard.
+func (c *cluster) names(owner string) []string {
+	c.t.Helper()
+	list := &corev1.SecretList{}
+	require.NoError(c.t, c.List(c.t.Context(), list, client.InNamespace(c.namespace), client.MatchingLabels{prefix.ShardLabel(c.ring.Name): owner}))
+	var all []string
+	for _, s := range list.Items {
+		all = append(all, s.Name)
+	}
+	return all
+}
+
+// TestObjectsWithoutAControllerAreGivenAway: a kind that the shard reads and nobody reconciles must not keep the ring from its balance, and neither
+// does an object that is being deleted.
+func TestObjectsWithoutAControllerAreGivenAway(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, func(r *v1alpha1.ClusterRing) {
+		r.Spec.Resources = append(r.Spec.Resources, v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Resource: "serviceaccounts"}})
+	})
+	for i := range 20 {
+		a := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "a-" + string(rune('a'+i)), Finalizers: []string{"example.com/test"}}}
+		require.NoError(t, c.Create(t.Context(), a))
+		if i%2 == 0 {
+			require.NoError(t, c.Delete(t.Context(), a))
+		}
+	}
+	s := with(&work{})
+	s.options.Kinds = []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.ServiceAccount{}}
+	c.replica("web-0", s)
+	accounts := func(t require.TestingT) map[string]int {
+		list, all := &corev1.ServiceAccountList{}, map[string]int{}
+		require.NoError(t, c.List(c.t.Context(), list, client.InNamespace(c.namespace)))
+		for _, a := range list.Items {
+			all[a.Labels[prefix.ShardLabel(c.ring.Name)]]++
+		}
+		return all
+	}
+	c.eventually(func(t *assert.CollectT) { assert.Equal(t, map[string]int{"web-0": 20}, accounts(t)) }, "all are there")
+	c.shardByHand("web-1")
+	c.eventually(func(t *assert.CollectT) {
+		c.isBalanced(t, "web-0", "web-1")
+		assert.Len(t, accounts(t), 2)
+	}, "both have some")
+}
+
+// TestLeaveTimeout is the rest of R31: a shard that nobody takes the objects from ends after LeaveTimeout, and releases its Lease.
+func TestLeaveTimeout(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.secrets(5)
+	w := &work{}
+	s := with(w)
+	const timeout = 10 * time.Second // enough for a machine that is slow to say that it leaves
+	s.options.LeaveTimeout = timeout
+	r := c.replica("web-0", s)
+	c.eventually(func(t *assert.CollectT) { assert.Len(t, w.names(), 5) }, "it works")
+	began := time.Now()
+	r.stop()
+	require.NoError(t, r.wait())
+	assert.GreaterOrEqual(t, time.Since(began), timeout)
+	assert.Equal(t, "true", c.lease(t).Annotations[prefix.LeavingAnnotation()], "it has said so")
+	c.eventually(func(t *assert.CollectT) { // at once, or, on a machine that is too slow for the release, by the sharder
+		assert.NotEqual(t, "web-0", *c.lease(t).Spec.HolderIdentity)
+	}, "the Lease is free")
+}
+
+// TestShardThatComesBackWaits: a shard that has released its Lease with objects left, and takes it again, does not act while the sharder may just be
+// moving them.
+func TestShardThatComesBackWaits(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.secrets(5)
+	first := &work{}
+	r := c.replica("web-0", with(first))
+	c.eventually(func(t *assert.CollectT) { assert.Len(t, first.names(), 5) }, "it works")
+	r.stop()
+	require.NoError(t, r.wait())
+	require.Equal(t, map[string]int{"web-0": 5}, c.owners(t), "there is nobody else")
+	c.patch(c.lease(t), `{"spec":{"holderIdentity":""}}`) // a machine that is slow may have had no time for the release
+
+	second, began := &work{}, time.Now()
+	c.replica("web-0", with(second))
+	c.eventually(func(t *assert.CollectT) { assert.Len(t, second.names(), 5) }, "it works again")
+	assert.GreaterOrEqual(t, second.began.Sub(began), 15*time.Second)
+}

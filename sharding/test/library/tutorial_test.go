@@ -1,0 +1,180 @@
+package shard
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/pages"
+	"nodekeeper.dev/test/programs"
+	"nodekeeper.dev/test/repository"
+	"nodekeeper.dev/test/typist"
+)
+
+const tutorialPage = "sharding/docs/tutorial.md"
+
+// treatments say how the commands of the tutorial are typed: as they are on the page, but for those
+// with a reason.
+var treatments = typist.Treatments{
+	{Prefix: "make demo KEEP=1", Kind: typist.Skip, Why: "hack/demo has a test of it; the test has an API server of its own"},
+	{Prefix: "make build", Kind: typist.Skip, Why: "the programs of all tests are in bin/"},
+	{Prefix: "export KUBECONFIG="},
+	{Prefix: "kubectl create "},
+	{Prefix: "kubectl config set-context --current "},
+	{Prefix: "kubectl apply "},
+	{Prefix: "kubectl wait "},
+	{Prefix: "kubectl delete "},
+	{Prefix: "kubectl get ", Kind: typist.Look},
+	{Prefix: "bin/sharder "},
+	{
+		Prefix: "for i in 0 1 2; do\n  bin/example-checksum ", Instead: "for i in 0 1 2; do\n  bin/example-checksum --lease-duration=30s ",
+		Why: "a busy machine may stand still for longer than the default of 15 s",
+	},
+	{Prefix: "for i in $(seq 30); do kubectl create "},
+	{Prefix: "count() {"},
+	{Prefix: "count", Kind: typist.Look},
+	{Prefix: "sleep 5; count", Kind: typist.Look},
+	{Prefix: "sleep 34; count", Kind: typist.Look},
+	{Prefix: "sleep 2; tail ", Kind: typist.Look},
+	{Prefix: "pkill "},
+}
+
+// notTyped are commands in the text of the tutorial, with the reason why they are not typed.
+var notTyped = map[string]string{
+	"export KUBECONFIG=~/.kube/config": "for a cluster of one's own",
+}
+
+func readTutorial(t *testing.T) *pages.Page {
+	t.Helper()
+	p, err := pages.Read(tutorialPage)
+	require.NoError(t, err)
+	return p
+}
+
+func TestEveryCommandOfTheTutorialIsKnown(t *testing.T) {
+	t.Parallel()
+	assert.Empty(t, treatments.Check(readTutorial(t), notTyped))
+}
+
+// TestTutorial types what the tutorial has people type, against an API server of its own, and
+// compares what comes with what the page shows.
+func TestTutorial(t *testing.T) {
+	t.Parallel()
+	controlplane.NeedKubectl(t)
+	plane, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
+	p := readTutorial(t)
+	promised, err := p.Promised(`In (\w+) minutes`)
+	require.NoError(t, err)
+	dir := clone(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			showLogs(t, dir)
+		}
+	})
+	shown, came := placement{}, placement{}
+	walk := &typist.Walk{
+		Page: p, Treatments: treatments, Shell: typist.NewShell(t, dir), LookFor: patience, Names: ownKubeconfig(t, p, plane.Kubeconfig),
+		Adapt: func(step pages.Step, ofPage, ofRun []string) ([]string, []string) {
+			return shown.withoutShards(step, ofPage), came.withoutShards(step, ofRun)
+		},
+	}
+	took, err := walk.Type(t.Context(), t.Logf)
+	require.NoError(t, err)
+	assert.Less(t, took, promised, "how long the page says that it takes")
+}
+
+// clone makes a directory that has what the tutorial uses of a clone after make build.
+func clone(t *testing.T) string {
+	t.Helper()
+	root, err := repository.Root()
+	require.NoError(t, err)
+	sharder, err := programs.Path("sharder")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink(filepath.Dir(sharder), filepath.Join(dir, "bin")))
+	require.NoError(t, os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy")))
+	return dir
+}
+
+func showLogs(t *testing.T, dir string) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	assert.NoError(t, err)
+	for _, log := range logs {
+		content, err := os.ReadFile(log)
+		assert.NoError(t, err)
+		t.Logf("%s:\n%s", filepath.Base(log), content)
+	}
+}
+
+// ownKubeconfig replaces the path of the demo's kubeconfig.
+func ownKubeconfig(t *testing.T, p *pages.Page, path string) *strings.Replacer {
+	t.Helper()
+	ofDemo := regexp.MustCompile(`/tmp/nodekeeper-controlplane-\d+/kubeconfig`).FindString(p.Content)
+	require.NotEmpty(t, ofDemo, "the page does not set the KUBECONFIG of the demo")
+	return strings.NewReplacer(ofDemo, path)
+}
+
+var (
+	// shardAtEnd is the shard of an object, in the last column.
+	shardAtEnd = regexp.MustCompile(`\bchecksum-[0-2]$`)
+	// shardCount is how many Secrets a shard has.
+	shardCount = regexp.MustCompile(`^ *(\d+) (checksum-[0-2])$`)
+)
+
+// placement has the shard of each Secret that a command printed. Which shard has which Secrets
+// depends on the order in which the shards joined.
+type placement map[string]string
+
+// withoutShards removes from what a command prints which shard has which Secrets. What remains must
+// agree: which shards have any, that they have all Secrets together, and that each ConfigMap is where
+// its Secret is.
+func (p placement) withoutShards(step pages.Step, lines []string) []string {
+	switch {
+	case strings.HasPrefix(step.Script, "kubectl get secrets "):
+		return mapLines(lines, func(line string) string {
+			if found := shardAtEnd.FindString(line); found != "" {
+				p[strings.Fields(line)[0]] = found
+			}
+			return shardAtEnd.ReplaceAllString(line, "a shard")
+		})
+	case strings.HasPrefix(step.Script, "kubectl get configmaps "):
+		return mapLines(lines, func(line string) string {
+			found := shardAtEnd.FindString(line)
+			if found == "" || p[strings.TrimPrefix(strings.Fields(line)[0], "checksums-")] != found {
+				return line
+			}
+			return shardAtEnd.ReplaceAllString(line, "the shard of its Secret")
+		})
+	case strings.HasSuffix(step.Script, "count"):
+		all := 0
+		lines = mapLines(lines, func(line string) string {
+			found := shardCount.FindStringSubmatch(line)
+			if found == nil {
+				return line
+			}
+			n, _ := strconv.Atoi(found[1]) // it is digits
+			all += n
+			return found[2]
+		})
+		return append([]string{strconv.Itoa(all) + " Secrets"}, lines...)
+	}
+	return lines
+}
+
+func mapLines(lines []string, of func(string) string) []string {
+	var all []string
+	for _, line := range lines {
+		all = append(all, of(strings.TrimRight(line, " ")))
+	}
+	return all
+}

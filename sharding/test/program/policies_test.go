@@ -1,0 +1,222 @@
+package sharder
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/slots"
+)
+
+// TestAdmissionNeedsNoSharder is R37: policies assign by the last table. The next sharder removes those of rings that have gone meanwhile.
+func TestAdmissionNeedsNoSharder(t *testing.T) {
+	t.Parallel()
+	c := newSite(t)
+	only := c.sharder("a")
+	ring := c.admitting(c.ring(""), "web-0", "web-1")
+	gone := c.admitting(c.ring("-gone"))
+	require.NoError(t, only.Stop(stopTimeout))
+	for i := range 10 {
+		s := secret(c.namespace, fmt.Sprintf("s-%d", i))
+		c.stores(s)
+		assert.Equal(t, placed(ring, slots.Object{Kind: "Secret", Namespace: c.namespace, Name: s.Name}.Key()), s.Labels[prefix.ShardLabel(ring.Name)])
+	}
+	c.survivesBadTables(ring)
+	for _, r := range []*v1alpha1.ClusterRing{ring, gone} {
+		require.NoError(t, c.Delete(t.Context(), r))
+		c.update(r, func(r *v1alpha1.ClusterRing) { r.Finalizers = nil }) // nobody else can
+	}
+	for i := range 20 { // while the API server learns of it, too
+		c.stores(secret(c.namespace, fmt.Sprintf("no-ring-%d", i)))
+	}
+	again := c.create(c.ring(""))
+	require.NotEqual(t, ring.UID, again.UID)
+	c.sharder("b")
+	c.hasNoPolicies(gone)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		for _, o := range c.policies(t, again) {
+			assert.Equal(t, again.UID, metav1.GetControllerOf(o).UID, o.GetName())
+		}
+	}, patience, period)
+}
+
+// survivesBadTables checks that objects are admitted, without a label, whatever somebody writes into the status of a ring: a part of R16.
+func (c *cluster) survivesBadTables(ring *v1alpha1.ClusterRing) {
+	c.t.Helper()
+	indexes := func(i int32, n int) []int32 { return slices.Repeat([]int32{i}, n) }
+	for name, bad := range map[string]v1alpha1.Table{
+		"no label value": {Shards: []string{"not a label value"}, Slots: indexes(0, slots.Count)},
+		"out of range":   {Shards: []string{"web-0"}, Slots: indexes(1, slots.Count)},
+		"negative":       {Shards: []string{"web-0"}, Slots: indexes(-1, slots.Count)},
+		"short":          {Shards: []string{"web-0"}, Slots: indexes(0, 1)},
+		"no slots":       {Shards: []string{"web-0"}},
+	} {
+		require.NoError(c.t, c.Get(c.t.Context(), client.ObjectKeyFromObject(ring), ring))
+		ring.Status.Table = &bad
+		require.NoError(c.t, c.Status().Update(c.t.Context(), ring), name)
+		require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+			s := secret(c.namespace, "probe")
+			require.NoError(c.t, c.Create(c.t.Context(), s, client.DryRunAll), name)
+			assert.NotContains(t, s.Labels, prefix.ShardLabel(ring.Name), name)
+		}, patience, period)
+		good := &v1alpha1.Table{Shards: []string{"good"}, Slots: indexes(0, slots.Count)}
+		ring.Status.Table = good
+		require.NoError(c.t, c.Status().Update(c.t.Context(), ring), name)
+		require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+			s := secret(c.namespace, "probe")
+			require.NoError(c.t, c.Create(c.t.Context(), s, client.DryRunAll), name)
+			assert.Equal(t, "good", s.Labels[prefix.ShardLabel(ring.Name)])
+		}, patience, period)
+	}
+}
+
+// policies returns what is installed for a ring.
+func (c *cluster) policies(t require.TestingT, ring *v1alpha1.ClusterRing) (all []client.Object) {
+	for _, name := range []string{"sharding-assign-" + ring.Name, "sharding-stick-" + ring.Name} {
+		for _, o := range []client.Object{&admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}} {
+			err := c.Get(c.t.Context(), types.NamespacedName{Name: name}, o)
+			require.NoError(t, client.IgnoreNotFound(err))
+			if err == nil {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
+func (c *cluster) hasNoPolicies(ring *v1alpha1.ClusterRing) {
+	c.t.Helper()
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) { assert.Empty(t, c.policies(t, ring)) }, patience, period)
+}
+
+// TestPoliciesGoWithTheirRing, and come back if somebody else deletes or changes them. Those of another owner are not overwritten.
+func TestPoliciesGoWithTheirRing(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ring := c.admitting(c.ring(""), "web-0")
+	all := c.policies(t, ring)
+	require.Len(t, all, 4)
+	for _, o := range all {
+		assert.Equal(t, ring.UID, metav1.GetControllerOf(o).UID, o.GetName())
+		require.NoError(t, c.Delete(t.Context(), o))
+	}
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Len(t, c.policies(t, ring), 4) }, patience, period)
+	require.NoError(t, c.Delete(t.Context(), ring))
+	c.hasNoPolicies(ring)
+	require.Eventually(t, func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(ring), ring))
+	}, patience, period, "the ring is gone, too")
+
+	foreign := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "sharding-stick-" + ring.Name},
+		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "somebody-elses"},
+	}
+	c.stores(foreign)
+	again := c.create(c.ring(""))
+	c.lease(again, "web-1", 600, 0)
+	c.eventually(again, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		admitted(t, s, metav1.ConditionFalse, "InstallFailed")
+		ready := meta.FindStatusCondition(s.Conditions, "Ready")
+		require.NotNil(t, ready)
+		assert.Equal(t, "AdmissionMissing", ready.Reason)
+	})
+	c.event(again, "InstallFailed")
+	c.event(again, "AdmissionMissing")
+	require.NoError(t, c.Delete(t.Context(), foreign))
+	c.eventually(again, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")
+		assert.True(t, meta.IsStatusConditionTrue(s.Conditions, "Ready"))
+	})
+}
+
+// writes counts the requests that write, but those that keep the Lease of the leader.
+type writes struct{ count atomic.Int64 }
+
+func (w *writes) Serve(rw http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
+	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases") {
+		w.count.Add(1)
+	}
+	next.ServeHTTP(rw, r)
+}
+
+// TestIdleRingCausesNoWrites, nor does one whose sharder starts again. Without admission, the policies go.
+func TestIdleRingCausesNoWrites(t *testing.T) {
+	t.Parallel()
+	c := newSite(t)
+	direct := c.kubeconfig
+	proxy := c.behindProxy()
+	first := c.sharder("a")
+	ring := c.admitting(c.ring(""), "web-0")
+	var idle writes
+	heal := proxy.Inject(&idle)
+	const quiet = 11 * time.Second // longer than all periods with which something is tried again
+	last, since := idle.count.Load(), time.Now()
+	require.Eventually(t, func() bool { // the last events and the last state of the status come when the ring is ready
+		if n := idle.count.Load(); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > quiet
+	}, patience, 10*period, "it writes again and again")
+	heal()
+	versions := func() (all []string) {
+		for _, o := range c.policies(t, ring) {
+			all = append(all, o.GetResourceVersion())
+		}
+		return all
+	}
+	before := versions()
+	require.NoError(t, first.Stop(stopTimeout))
+	second := c.sharder("b")
+	require.Eventually(t, func() bool { return strings.Contains(second.Output(), `"worker count":4`) }, patience, period)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")
+	})
+	assert.Equal(t, before, versions())
+	require.NoError(t, second.Stop(stopTimeout))
+
+	c.kubeconfig = direct
+	c.sharder("c", "--admission=none")
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		admitted(t, s, metav1.ConditionTrue, "Disabled")
+	})
+	c.hasNoPolicies(ring)
+	c.movesWithoutAdmission(ring)
+}
+
+// movesWithoutAdmission checks that objects that a shard has given away have another one soon (F10: upstream's sharder only removes the label, and
+// without its webhook the object has no shard for five minutes). The ring has one shard.
+func (c *cluster) movesWithoutAdmission(ring *v1alpha1.ClusterRing) {
+	c.t.Helper()
+	for i := range 20 {
+		c.secret(fmt.Sprintf("s-%d", i))
+	}
+	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 20}, c.shardsOf(t, ring))
+	})
+	c.lease(ring, "web-1", 600, 0)
+	began := time.Now()
+	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
+	give := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+s+`":null,"`+d+`":null}}}`)) // protocol 1
+	c.eventually(ring, func(t *assert.CollectT, status *v1alpha1.ClusterRingStatus) {
+		for _, o := range c.draining(t, ring) {
+			require.NoError(t, c.Patch(c.t.Context(), &o, give))
+		}
+		c.inPlace(t, ring, status)
+		assert.Len(t, c.shardsOf(t, ring), 2)
+	})
+	assert.Less(c.t, time.Since(began), 4*time.Minute)
+}

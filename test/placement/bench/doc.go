@@ -1,3 +1,0 @@
-// Package bench measures what placement decides: scheduling, and building and encoding contracts.
-// docs/placement/performance.md has the figures and the targets.
-package bench
