@@ -82,8 +82,9 @@ images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, f
 	$(call hack,images) -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) \
 		-o bin/images $(addprefix bin/images/linux_$(ARCH)/,$(notdir $(SERVICES)))
 
+CONTROLPLANE ?=
 .PHONY: controlplane
-controlplane: $(CONTROLPLANE_READY) ## get etcd, kube-apiserver and kubectl for the tests: download them, or else build them (seven minutes on two cores, once); CONTROLPLANE=build: build them; not if KUBEBUILDER_ASSETS is set
+controlplane: $(CONTROLPLANE_READY) ## download etcd, kube-apiserver and kubectl for the tests, or build them if that fails (minutes, once); CONTROLPLANE=build: build them; not if KUBEBUILDER_ASSETS is set
 
 # kube-apiserver is what hack/controlplane writes last.
 $(CONTROLPLANE_DIR)/kube-apiserver: hack/controlplane/go.mod hack/controlplane/go.sum hack/controlplane/envtest.sum
@@ -223,8 +224,8 @@ demo: build controlplane ## show nodekeeper at work against a real API server; K
 	$(call hack,demo) -o bin/demo.txt $(if $(filter 1,$(KEEP)),-keep)
 
 .PHONY: walk
-walk: ## type the commands of README.md that need Go alone, in a fresh clone of the last commit, with few other programs; ALL=yes: make test, too
-	$(call hack,walk) $(if $(filter yes,$(ALL)),-all)
+walk: ## type the commands of README.md that need Go alone, make demo and make test, with few other programs; tells most in a fresh clone
+	$(call hack,walk)
 
 # What the last demo printed.
 bin/demo.txt:
@@ -337,7 +338,7 @@ generate-check: ## check that the CRD and the deep copies are fresh
 tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
-# In the order in which CI runs them. walk builds the control plane if it is missing, and picture-check looks at what demo has printed.
+# In the order in which CI runs them. picture-check looks at what demo has printed.
 CHECKS := walk demo picture-check tidy-check generate-check docs-check site-check prose workflows-check lint vulncheck monitoring browser-test
 .PHONY: checks
 checks: ## print the targets that make verify runs before the tests
