@@ -4,25 +4,34 @@
 // something else than the page shows. In a fresh clone, which is what CI has, it shows that nothing
 // else is needed.
 //
-// page.go reads the page. newcomer.go has the environment of the commands.
+// It needs little more than the standard library: what is compiled for the walk is missing in the
+// time of the first demo. page.go reads the page. newcomer.go has the environment of the commands.
 package main
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
-
-	"nodekeeper.dev/test/story"
+	"syscall"
 )
 
 // laterAttempts is how often the demo may take longer than the page says of it later: other
 // programs may be busy on this machine meanwhile.
 const laterAttempts = 3
 
-func main() { story.Main("walk", run) }
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop) // the second time, the walk ends at once
+	if err := run(ctx); err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "walk: %v\n", err)
+		os.Exit(1)
+	}
+}
 
-func run(ctx context.Context, _ []string) (err error) {
+func run(ctx context.Context) (err error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return err

@@ -49,19 +49,29 @@ func arrive(ctx context.Context, root, dir string) (*newcomer, error) {
 		return nil, err
 	}
 	n := &newcomer{root: root, env: environment(os.Environ(), root, bin), out: os.Stdout}
-	changes, err := exec.CommandContext(ctx, "git", "status", "--porcelain").Output()
+	fresh, err := isFresh(ctx, root)
 	if err != nil {
-		return nil, fmt.Errorf("looking for changes: %w", err)
-	}
-	built, err := os.ReadDir(filepath.Join(root, "bin"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	built = slices.DeleteFunc(built, func(e os.DirEntry) bool { return e.Name() == "hack" }) // the walk
-	if len(changes)+len(built) > 0 {
+	if !fresh {
 		say(n.out, "this is no fresh clone: what was changed or built here before may hide that something is missing")
 	}
 	return n, nil
+}
+
+// isFresh reports whether a checkout has nothing that its commit does not have, but for the walk,
+// which is in bin/hack.
+func isFresh(ctx context.Context, root string) (bool, error) {
+	changes, err := exec.CommandContext(ctx, "git", "-C", root, "status", "--porcelain").Output()
+	if err != nil {
+		return false, fmt.Errorf("looking for changes: %w", err)
+	}
+	built, err := os.ReadDir(filepath.Join(root, "bin"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	isOther := func(e os.DirEntry) bool { return e.Name() != "hack" }
+	return len(changes) == 0 && !slices.ContainsFunc(built, isOther), nil
 }
 
 // linkTools makes a directory that has Go and the tools, and nothing else.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,4 +96,27 @@ func TestNewcomerHasGoAndLittleElse(t *testing.T) {
 	printed, _, err := n.run(t.Context(), "command -v go git make && pwd && echo none >&2")
 	require.NoError(t, err)
 	assert.Equal(t, []string{bin + "/go", bin + "/git", bin + "/make", n.root, ""}, strings.Split(printed, "\n"))
+}
+
+func TestCheckoutIsFreshUntilSomethingIsBuiltOrChanged(t *testing.T) {
+	root := t.TempDir()
+	isFreshWith := func(name string) bool {
+		t.Helper()
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte("/bin/\n"), 0o600))
+		if name == ".gitignore" {
+			for _, args := range [][]string{{"init", "--quiet"}, {"add", "."}, {"-c", "user.name=x", "-c", "user.email=x", "commit", "--quiet", "--message=x"}} {
+				require.NoError(t, exec.CommandContext(t.Context(), "git", append([]string{"-C", root}, args...)...).Run())
+			}
+		}
+		fresh, err := isFresh(t.Context(), root)
+		require.NoError(t, err)
+		return fresh
+	}
+	assert.True(t, isFreshWith(".gitignore"))
+	assert.True(t, isFreshWith("bin/hack/walk"))
+	assert.False(t, isFreshWith("bin/watcher"))
+	require.NoError(t, os.Remove(filepath.Join(root, "bin", "watcher")))
+	assert.False(t, isFreshWith("new.go"))
 }
