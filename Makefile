@@ -43,7 +43,7 @@ PACKAGES_repository := ./test/reference/... ./test/repository/...
 PACKAGES_sharding := ./sharding/...
 PACKAGES_placement := ./placement/...
 PACKAGES_keeper := ./cmd/... ./internal/... $(filter-out $(PACKAGES_repository) $(patsubst %/go.mod,./%/...,$(wildcard test/*/go.mod)),$(patsubst %/,./%/...,$(wildcard test/*/)))
-MODULES_repository := hack
+MODULES_repository := hack hack/controlplane
 MODULES_keeper := test/helm test/robustness
 # Modules whose tests have a target of their own.
 LINT_MODULES_keeper := test/browser test/monitoring
@@ -56,10 +56,11 @@ hack = go -C hack build -o $(CURDIR)/bin/hack/ ./$(1) && bin/hack/$(1)
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 GO_TEST = go test -shuffle=on -p=$(PACKAGES) -timeout=$(TIMEOUT)
 
-# The control plane of the tests: $KUBEBUILDER_ASSETS if that is set, else what hack/controlplane pins.
+# The control plane of the tests: $KUBEBUILDER_ASSETS if that is set, else what hack/controlplane downloads or builds.
 CONTROLPLANE_DIR := bin/controlplane
+CONTROLPLANE_PROGRAMS := $(addprefix $(CONTROLPLANE_DIR)/,kubectl etcd kube-apiserver)
 ifeq ($(strip $(KUBEBUILDER_ASSETS)),)
-CONTROLPLANE := $(CONTROLPLANE_DIR)/etcd $(CONTROLPLANE_DIR)/kube-apiserver
+CONTROLPLANE_READY := $(CONTROLPLANE_DIR)/kube-apiserver
 KUBEBUILDER_ASSETS := $(CURDIR)/$(CONTROLPLANE_DIR)
 else
 KUBEBUILDER_ASSETS := $(abspath $(KUBEBUILDER_ASSETS))
@@ -100,21 +101,18 @@ images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, f
 	$(call hack,images) -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) \
 		-o bin/images $(addprefix bin/images/linux_$(ARCH)/,$(notdir $(SERVICES)))
 
+CONTROLPLANE ?=
 .PHONY: controlplane
-controlplane: $(CONTROLPLANE) ## build etcd and kube-apiserver for the tests (up to half an hour on two cores, once; not if KUBEBUILDER_ASSETS is set)
+controlplane: $(CONTROLPLANE_READY) ## download etcd, kube-apiserver and kubectl for the tests, or build them if that fails (minutes, once); CONTROLPLANE=build: build them; not if KUBEBUILDER_ASSETS is set
 
-KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' hack/controlplane/go.mod)
-KUBE_PARTS := $(subst ., ,$(KUBE_VERSION:v%=%))
-KUBE_X := -X k8s.io/component-base/version
+# kube-apiserver is what hack/controlplane writes last.
+$(CONTROLPLANE_DIR)/kube-apiserver: hack/controlplane/go.mod hack/controlplane/go.sum hack/controlplane/envtest.sum
+	@go -C hack/controlplane build -o $(CURDIR)/bin/hack/ .
+	@bin/hack/controlplane -o $(CONTROLPLANE_DIR) $(if $(filter build,$(CONTROLPLANE)),-build)
 
-$(CONTROLPLANE_DIR)/etcd: PACKAGE := go.etcd.io/etcd/server/v3
-$(CONTROLPLANE_DIR)/kube-apiserver: PACKAGE := k8s.io/kubernetes/cmd/kube-apiserver
-$(CONTROLPLANE_DIR)/kube-apiserver: LDFLAGS := $(KUBE_X).gitVersion=$(KUBE_VERSION) $(KUBE_X).gitTreeState=clean \
-	$(KUBE_X).gitMajor=$(word 1,$(KUBE_PARTS)) $(KUBE_X).gitMinor=$(word 2,$(KUBE_PARTS))
-
-$(CONTROLPLANE_DIR)/%: hack/controlplane/go.mod hack/controlplane/go.sum
-	CGO_ENABLED=0 go -C hack/controlplane build -trimpath -buildvcs=false -ldflags "-s -w $(LDFLAGS)" -o $(abspath $@) $(PACKAGE)
-	@touch $@ # go build leaves the time alone where it finds nothing to do
+ifneq ($(filter build,$(CONTROLPLANE))$(filter-out $(wildcard $(CONTROLPLANE_PROGRAMS)),$(CONTROLPLANE_PROGRAMS)),)
+.PHONY: $(CONTROLPLANE_DIR)/kube-apiserver
+endif
 
 # Everything else of a build is in the sources, but for the Go toolchain: RELEASE.md.
 .PHONY: release
@@ -242,8 +240,8 @@ demo: build controlplane ## show nodekeeper at work against a real API server; K
 	$(call hack,demo) -o bin/demo.txt $(if $(filter 1,$(KEEP)),-keep)
 
 .PHONY: walk
-walk: ## type the commands of README.md that need Go alone, in a fresh clone of the last commit, with few other programs; ALL=yes: make test, too
-	$(call hack,walk) $(if $(filter yes,$(ALL)),-all)
+walk: ## type the commands of README.md that need Go alone, make demo and make test, with few other programs; tells most in a fresh clone
+	$(call hack,walk)
 
 # What the last demo printed.
 bin/demo.txt:
@@ -357,15 +355,13 @@ generate-check: ## check that the CRD and the deep copies are fresh
 tidy-check: ## check that go.mod and go.sum of every module are tidy
 	@$(call each,$(MODULES),go mod tidy -diff)
 
-# In the order in which CI runs them. walk builds the control plane if it is missing, and picture-check looks at what demo has printed.
-CHECKS := walk demo picture-check tidy-check generate-check docs-check site-check prose workflows-check lint vulncheck monitoring browser-test
+CHECKS := lint prose site-check tidy-check generate-check docs-check workflows-check monitoring browser-test
 .PHONY: checks
-checks: ## print the targets that make verify runs before the tests
+checks: ## print the checks that make verify and CI run besides the tests
 	@printf '%s\n' $(CHECKS)
 
 .PHONY: verify
-verify: ## what has to pass before a change lands: the checks that CI runs (make checks), and test RACE=yes; needs a C compiler, kubectl, Node.js 20 or newer, and Chromium or root on a Debian or Ubuntu
-	@for check in $(CHECKS) "test RACE=yes"; do $(MAKE) --no-print-directory $$check; done
+verify: demo $(CHECKS) test race ## what must pass before a change lands; needs a C compiler, kubectl, Node.js 20 or newer, and Chromium or root on a Debian or Ubuntu
 
 .PHONY: clean
 clean: ## remove what was built

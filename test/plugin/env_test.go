@@ -79,9 +79,7 @@ func newEnvOf(t *testing.T, c *controlplane.ControlPlane) *env {
 
 func newEnvIn(t *testing.T, c *controlplane.ControlPlane, transactions, metadata, members string) *env {
 	t.Helper()
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("there is no kubectl on this machine, which runs the plugin")
-	}
+	controlplane.NeedKubectl(t)
 	plugin, err := programs.Path("kubectl-nodekeeper")
 	require.NoError(t, err)
 	e := &env{
