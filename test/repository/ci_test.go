@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	ciStep    = regexp.MustCompile(`(?m)\bmake ([a-z-]+)`)
+	ciStep    = regexp.MustCompile(`(?m)^step make ([a-z-]+)|"make ([a-z-]+)`)
 	ofVerify  = regexp.MustCompile(`(?m)^CHECKS := (.*)$`)
 	testRule  = regexp.MustCompile(`(?m)^test: ([a-z ]+) ##`)
 	ciVerifys = regexp.MustCompile(`checks=\$\(make --no-print-directory checks\)\n.*\$checks`)
@@ -25,7 +25,10 @@ func TestCIRunsWhatPeopleAreToldToMake(t *testing.T) {
 	o := newOurs(t)
 	ci := o.read(".ci", "run")
 	require.Regexp(t, ciVerifys, ci)
-	runs := firstGroups(ciStep, ci)
+	var runs []string
+	for _, found := range ciStep.FindAllStringSubmatch(ci, -1) {
+		runs = append(runs, found[1]+found[2])
+	}
 	for _, list := range []*regexp.Regexp{ofVerify, testRule} {
 		found := list.FindStringSubmatch(o.makefile)
 		require.NotNil(t, found)
