@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/repository"
 	"nodekeeper.dev/test/typist"
@@ -56,9 +56,7 @@ var lookAround = map[string]string{
 // TestKeepShowsHowToLookAround types the commands that the demo prints at its end, while everything
 // keeps running.
 func TestKeepShowsHowToLookAround(t *testing.T) {
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("there is no kubectl on this machine")
-	}
+	controlplane.NeedKubectl(t)
 	demo, err := os.Executable()
 	require.NoError(t, err)
 	root, err := repository.Root()

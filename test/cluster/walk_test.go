@@ -175,6 +175,9 @@ func (w *walk) throughWebhook() {
 	name := w.nodes[len(w.nodes)-1]
 	w.kubectl(w.t, "label", "node", name, "rack=r9", "node-role.kubernetes.io/gpu=", "example.k8s.io/pool=a", "--overwrite")
 	want := w.labelsOf(w.t, name)
+	w.eventually(w.t, func(c *assert.CollectT) {
+		assert.Equal(c, "a", w.recordOf(c, name).Data["example.k8s.io---SLASH---pool"])
+	}, "the labels are saved")
 	var first *corev1.Node
 	for range 5 {
 		first = w.returnGuarded(name, want)

@@ -136,10 +136,13 @@ func (s *story) labelsOf(t require.TestingT, name string) map[string]string {
 	return node.Labels
 }
 
+// restored waits until a returned node has these labels and the marker of a restore. The marker
+// "pending" says that the restore is still to come.
 func (s *story) restored(name string, labels map[string]string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		got := s.labelsOf(c, name)
+		assert.NotContains(c, []string{"", "pending"}, got["labels_restored"])
 		for key, value := range labels {
 			assert.Equal(c, value, got[key])
 		}

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/controlplane"
 )
 
 // root is the directory of the manifests.
@@ -65,9 +67,7 @@ func renderAt(t *testing.T, dir string) []object {
 // kustomize returns what kubectl makes of a directory.
 func kustomize(t *testing.T, dir string) []byte {
 	t.Helper()
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("there is no kubectl on this machine, which renders the manifests")
-	}
+	controlplane.NeedKubectl(t)
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), "kubectl", "kustomize", dir)
 	cmd.Stderr = &stderr

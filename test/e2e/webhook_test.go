@@ -159,11 +159,12 @@ func TestWebhookPutsLabelsBackInTheCreateRequest(t *testing.T) {
 	e.set(name, "rack", "r1")
 	e.saved(name, labelSet{"kubernetes.io/os": "linux", "rack": "r1"})
 	for range 3 {
+		saved := e.record(t, name).Revision
 		e.delete(name)
 		n := e.join(kubelet, name, labelSet{"kubernetes.io/os": "linux"})
 		own, marker := labels.Split(n.Labels)
 		assert.Equal(t, labelSet{"kubernetes.io/os": "linux", "rack": "r1"}, own, "of the first version")
-		assert.NotEmpty(t, marker)
+		assert.Equal(t, saved.String(), marker)
 		assert.False(t, isGated(n))
 		e.eventually(func(c *assert.CollectT) {
 			assert.Equal(c, n.UID, e.record(c, name).Source, "the record follows the new incarnation")

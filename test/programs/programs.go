@@ -86,7 +86,7 @@ func Launch(env []string, name, identity string, args ...string) (*Program, erro
 }
 
 // BinEnv is the environment variable that names the directory of the programs, if it is not bin/ of the module:
-// make deflake tests programs that were built with the race detector.
+// RACE=yes of make tests programs that were built with the race detector.
 const BinEnv = "NODEKEEPER_BIN"
 
 // Path returns the path of a built program.

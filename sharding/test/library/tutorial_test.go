@@ -2,7 +2,6 @@ package shard
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -68,9 +67,7 @@ func TestEveryCommandOfTheTutorialIsKnown(t *testing.T) {
 // compares what comes with what the page shows.
 func TestTutorial(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("there is no kubectl on this machine")
-	}
+	controlplane.NeedKubectl(t)
 	plane, err := controlplane.Start(controlplane.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
