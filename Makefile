@@ -219,7 +219,6 @@ bench: NODES ?= 1000
 bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/explanation/performance.md
 	go run ./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -half=$(HALF) -churn=$(CHURN) -quiet=$(QUIET) -kill=$(KILL) \
 		-cut=$(CUT) -replace=$(REPLACE) -startup=$(STARTUP) -profiles=$(PROFILES) -csv=$(FIGURES)
-	$(call hack,plot) $(FIGURES)
 
 .PHONY: microbench
 microbench: controlplane ## measure the encoding, the decision and the look-up of a node on the ring, and placement, with their allocations
@@ -237,23 +236,11 @@ fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times
 
 .PHONY: demo
 demo: build controlplane ## show nodekeeper at work against a real API server; KEEP=1 leaves it running
-	$(call hack,demo) -o bin/demo.txt $(if $(filter 1,$(KEEP)),-keep)
+	$(call hack,demo) $(if $(filter 1,$(KEEP)),-keep)
 
 .PHONY: walk
 walk: ## type the commands of README.md that need Go alone, make demo and make test, with few other programs; tells most in a fresh clone
 	$(call hack,walk)
-
-# What the last demo printed.
-bin/demo.txt:
-	@$(MAKE) demo
-
-.PHONY: picture
-picture: bin/demo.txt ## make the picture of the README from what the last demo printed
-	$(call hack,animate)
-
-.PHONY: picture-check
-picture-check: bin/demo.txt ## check that the picture of the README shows what the demo prints
-	$(call hack,animate) -check
 
 .PHONY: shard-demo
 shard-demo: build controlplane ## show the sharder at work against a real API server: shards that join, die and leave
