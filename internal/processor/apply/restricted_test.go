@@ -140,7 +140,7 @@ func TestWithheldLabelsAreReportedOnce(t *testing.T) {
 	}
 	reported := slices.Clone(c.held)
 	for i := range reported {
-		_, reported[i], _ = strings.Cut(told[i], " ")
+		_, reported[i], _ = strings.Cut(reported[i], " ")
 	}
 	assert.Equal(t, []string{role + " waiting", role + " other-machine"}, reported)
 }
