@@ -20,11 +20,11 @@ var (
 	mutantName = flag.String("mutant", "", "the mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
 )
 
-// mutantSchedules is how many schedules a mutant may survive.
+// mutantSchedules is the number of schedules that a mutant may survive.
 const mutantSchedules = 200_000
 
-// fewCollections lets the garbage of some thousand schedules gather: next to nothing of it lives
-// on.
+// fewCollections makes garbage collection rare, since almost no garbage of a few thousand schedules
+// survives.
 const fewCollections = 3000
 
 func TestNoScheduleBreaksAPromise(t *testing.T) {
@@ -41,8 +41,8 @@ func TestNoScheduleBreaksAPromise(t *testing.T) {
 	}
 }
 
-// narrowSchedules is how many schedules of each kind that finds a mutant the real rules must
-// survive.
+// narrowSchedules is the number of schedules that the real rules must survive, for each kind that
+// exposes a mutant.
 const narrowSchedules = 30_000
 
 // narrowKinds are the kinds of narrow schedules.
@@ -85,19 +85,19 @@ func TestEveryMutantIsFound(t *testing.T) {
 	}
 }
 
-// explore runs schedules side by side until one breaks a promise.
+// explore runs schedules concurrently until one breaks a promise.
 func explore(first uint64, count int, m mutant) (seed uint64, broken error) {
 	return lengths.Explore(first, count, fewCollections, func() schedules.Runner { return runner{newSimulation(m)} })
 }
 
-// runner lets package schedules run a simulation.
+// runner adapts a simulation for package schedules.
 type runner struct{ *simulation }
 
-// Run is run.
+// Run calls run.
 func (r runner) Run(choices []byte, traced bool) error { return r.run(choices, traced) }
 
-// Trace returns what the last run has told.
+// Trace returns the trace of the last run.
 func (r runner) Trace() []string { return r.world.trace }
 
-// End is end.
+// End calls end.
 func (r runner) End() { r.end() }
