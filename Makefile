@@ -257,15 +257,17 @@ lint: ## check code, formatting and import direction; PRODUCT=keeper, sharding o
 workflows-check: ## check the workflows of GitHub
 	go tool -modfile=$(CURDIR)/tools/workflows/go.mod actionlint -shellcheck= -pyflakes=
 
-VALE = CGO_CFLAGS=-O0 go tool -modfile=$(CURDIR)/tools/prose/go.mod vale --no-wrap
+VALE = CGO_ENABLED=1 CGO_CFLAGS=-O0 go tool -modfile=$(CURDIR)/tools/prose/go.mod vale --no-wrap
 # Of each rule the examples show that it finds something. CGO_CFLAGS: Vale brings 60 MB of parsers in C, which optimized take minutes.
+# Where comments are read, too.
+COMMENTS := "internal/processor/*.go" "internal/webhook/*.go" "placement/*.go"
 .PHONY: prose
-prose: ## check the spelling and the prose of all Markdown (builds Vale: a minute, once); LEVEL=suggestion: warnings too
+prose: ## check the spelling and the prose of all Markdown, and the comments of the code (builds Vale: a minute, once; needs a C compiler); LEVEL=suggestion: warnings too
 prose: LEVEL ?= error
 prose:
-	@{ $(VALE) --output=line tools/prose/examples.md || true; } | cut -d: -f4 | LC_ALL=C sort -u | diff tools/prose/examples.txt - || \
-		{ echo "the rules do not find what they should in tools/prose/examples.md" >&2; exit 1; }
-	@$(VALE) --minAlertLevel=$(LEVEL) $$(git ls-files --cached --others --exclude-standard "*.md" ":!tools/prose/examples.md")
+	@{ $(VALE) --output=line tools/prose/examples.md tools/prose/examples.go || true; } | cut -d: -f4 | LC_ALL=C sort -u | diff tools/prose/examples.txt - || \
+		{ echo "the rules do not find what they should in tools/prose/examples.md and examples.go" >&2; exit 1; }
+	@$(VALE) --minAlertLevel=$(LEVEL) $$(git ls-files --cached --others --exclude-standard "*.md" $(COMMENTS) ":!tools/prose/examples.*")
 
 .PHONY: vulncheck
 vulncheck: ## look for known vulnerabilities in the code that the programs run; says SKIPPED where the database cannot be reached (VULNCHECK=-required: fails there)

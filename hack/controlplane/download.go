@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -42,9 +43,9 @@ func (d *download) get(ctx context.Context, dir string) error {
 		return fmt.Errorf("envtest.sum has no archive for %s", d.platform)
 	}
 	want, name, version := pin[1], pin[2], pin[3]
-	url := d.from + "/envtest-" + version + "/" + name
-	_, _ = fmt.Fprintf(d.out, "controlplane: downloading etcd, kube-apiserver and kubectl %s: %s\n", version, url)
-	archive, err := d.fetch(ctx, url)
+	address := d.from + "/envtest-" + version + "/" + name
+	_, _ = fmt.Fprintf(d.out, "controlplane: downloading etcd, kube-apiserver and kubectl %s: %s\n", version, address)
+	archive, err := d.fetch(ctx, address)
 	if err != nil {
 		return fmt.Errorf("downloading %s: %w", name, err)
 	}
@@ -57,16 +58,19 @@ func (d *download) get(ctx context.Context, dir string) error {
 	return nil
 }
 
-// fetch returns what a URL has. It gives up when nothing comes for a while.
-func (d *download) fetch(ctx context.Context, url string) ([]byte, error) {
+// fetch returns what is at an address. It gives up when nothing comes for a while.
+func (d *download) fetch(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silence := time.AfterFunc(d.patience, cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
 	resp, err := http.DefaultClient.Do(req)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // without the URL, which has been printed
+	}
 	var content bytes.Buffer
 	if err == nil {
 		defer func() { _ = resp.Body.Close() }()

@@ -75,7 +75,7 @@ func supply(ctx context.Context, dir string, first, second source, out io.Writer
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 	if why := first(ctx, temp); why != nil && ctx.Err() == nil {
-		_, _ = fmt.Fprintf(out, "controlplane: building etcd, kube-apiserver and kubectl, once, in %s on two cores: %v\n", buildTime, why)
+		_, _ = fmt.Fprintf(out, "controlplane: building etcd, kube-apiserver and kubectl, which takes %s on two cores, once: %v\n", buildTime, why)
 		if err := second(ctx, temp); err != nil {
 			return fmt.Errorf("building the control plane: %w", err)
 		}

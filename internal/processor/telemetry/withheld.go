@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// maxNamedBytes bounds the keys that the note of an event names.
+// maxNamedBytes bounds the keys in the note of an event.
 const maxNamedBytes = 400
 
 // Withheld implements [apply.Observer].
@@ -37,7 +37,7 @@ func (o *Observer) Withheld(ctx context.Context, t txn.Transaction, held preserv
 	}
 }
 
-// named returns keys for people, as many as an event has room for.
+// named returns keys in a readable form, as many as fit in an event.
 func named(keys labels.Keys) string {
 	text := strings.ReplaceAll(string(keys), ",", ", ")
 	if len(text) > maxNamedBytes {

@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/txn"
 )
 
-// doubtful is a history with an interrupted watch.
-func doubtful(t *testing.T) *rewind.Detector {
+// unconfirmed returns a detector that has seen an interrupted watch.
+func unconfirmed(t *testing.T) *rewind.Detector {
 	t.Helper()
 	h := rewind.New()
 	h.Informers(func(lw toolscache.ListerWatcher, _ runtime.Object, _ time.Duration, _ toolscache.Indexers) toolscache.SharedIndexInformer {
@@ -59,7 +59,7 @@ func TestTransactionOfALostFutureIsNotApplied(t *testing.T) {
 			ghost := tc.ghost.ConfigMap(c.transactions)
 			ghost.UID = "lost"
 			c.put(t, event(txn.Updated, node, "a", "500", set{"rack": "r2"}))
-			c.process(t, setup{history: doubtful(t), ghosts: []*corev1.ConfigMap{ghost}})
+			c.process(t, setup{history: unconfirmed(t), ghosts: []*corev1.ConfigMap{ghost}})
 			c.waitApplied(t, node)
 			assert.Equal(t, &tc.want, c.record(t, node), "what is in the queue is applied, and nothing else")
 		})
