@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-const output = `bin/hack/demo -o bin/demo.txt
+const output = `bin/hack/demo
 
 7/7  At the end
   ✓ every node and its record agree
