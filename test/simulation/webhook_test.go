@@ -135,7 +135,7 @@ func (w *world) change(c *creation, own map[string]string, marker string) {
 // gateAnnotation has the startup taint where the spec of a Node is read.
 const gateAnnotation = "nodekeeper.dev/taints"
 
-const gateTaints = `[{"key":"` + nodeview.GateTaint + `","effect":"NoSchedule"}]`
+const gateTaints = `[{"key":"` + nodeview.StartupTaintKey + `","effect":"NoSchedule"}]`
 
 // withGate returns a Node, whose annotations are its own, with the startup taint if it has it.
 func withGate(n *metav1.PartialObjectMetadata, isGated bool) *metav1.PartialObjectMetadata {
@@ -173,7 +173,7 @@ func (a *processorActor) open(read *metav1.PartialObjectMetadata, wanted map[str
 	if !a.isOvertaken() {
 		w.ghost.opens(w, read, wanted, a.read)
 	}
-	w.gated = w.gated && !nodeview.HasGate(read)
+	w.gated = w.gated && !nodeview.HasStartupTaint(read)
 	w.relabel(func(own map[string]string) {
 		clear(own)
 		maps.Copy(own, wanted)

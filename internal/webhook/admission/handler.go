@@ -65,7 +65,7 @@ type Handler struct {
 	// HeldBack are the keys of labels and annotations that the webhook leaves to the processors. The
 	// zero value holds back none.
 	HeldBack labels.Patterns
-	// Gate gives the startup taint to every Node that has a record, see [nodeview.GateTaint].
+	// Gate gives the startup taint to every Node that has a record, see [nodeview.StartupTaintKey].
 	Gate bool
 	// Behind returns how far the cache may be behind. It must be safe for concurrent use.
 	Behind  func() time.Duration
