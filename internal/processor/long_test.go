@@ -16,7 +16,7 @@ import (
 
 // B5: the work for a queue of one node grows with its length, and not with the square of it. Bytes count, and not time, which
 // depends on what else the machine does. Not in parallel: the bytes are those of the whole process.
-func TestLongQueueOfOneNodeCostsLinearWork(t *testing.T) {
+func TestLongQueueTakesLinearWork(t *testing.T) {
 	short, long := drained(t, 250), drained(t, 1000)
 	t.Logf("bytes allocated: %d for 250 transactions, %d for 1000", short, long)
 	assert.Less(t, long, 6*short)

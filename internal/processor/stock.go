@@ -134,7 +134,7 @@ func contentOf(cm *corev1.ConfigMap) content {
 	case r.Floor:
 		return floor // nothing is saved of the node
 	}
-	if _, isWaiting := preserve.Look(*r); isWaiting {
+	if _, isWaiting := preserve.Recheck(*r); isWaiting {
 		return labelsThatWait
 	}
 	return labelsOfNode

@@ -24,7 +24,7 @@ func waits(cm *corev1.ConfigMap) bool {
 	if err != nil {
 		return false
 	}
-	_, isWaiting := preserve.Look(*r)
+	_, isWaiting := preserve.Recheck(*r)
 	return isWaiting
 }
 
@@ -36,7 +36,7 @@ func (p *Processor) look(ctx context.Context, node string) (reconcile.Result, er
 	if err != nil || stored.Record == nil {
 		return reconcile.Result{}, err
 	}
-	t, isWaiting := preserve.Look(*stored.Record)
+	t, isWaiting := preserve.Recheck(*stored.Record)
 	if !isWaiting {
 		return reconcile.Result{}, nil
 	}

@@ -72,7 +72,7 @@ func (a *processorActor) look() bool {
 	if r == nil {
 		return false
 	}
-	t, isWaiting := preserve.Look(*r)
+	t, isWaiting := preserve.Recheck(*r)
 	if !isWaiting || a.mutant.neverLooks {
 		return false
 	}
