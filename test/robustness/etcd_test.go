@@ -106,7 +106,7 @@ func nodeEvent(change *clientv3.Event) (event, error) {
 	own, marker := labels.Split(after.Labels)
 	requested, err := requestedLabels(after)
 	return event{name: after.Name, node: &nodeWrite{
-		requested: requested, isGated: slices.ContainsFunc(after.Spec.Taints, nodeview.IsGate),
+		requested: requested, isGated: slices.ContainsFunc(after.Spec.Taints, nodeview.IsStartupTaint),
 		uid: after.UID, labels: own, marker: marker, isDeleted: isDeleted, isEnding: after.DeletionTimestamp != nil,
 		// Earlier, or never: a user took over the last of what the processor had written.
 		isService: !isDeleted && writtenAt(after) > writtenAt(before),

@@ -236,7 +236,7 @@ func (w *world) settled(ctx context.Context) error {
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		own, marker := labels.Split(n.Labels)
-		if slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate) {
+		if slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint) {
 			return fmt.Errorf("node %s is left behind the startup taint", n.Name)
 		}
 		if r := saved[n.Name]; r == nil || !preserve.Owned(*r, n.UID, marker) || !maps.Equal(own, r.Labels) {

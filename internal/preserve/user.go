@@ -3,18 +3,17 @@ package preserve
 import (
 	"maps"
 
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 )
 
-// GivenAfter returns a record after a person has given it these labels, see [Given] and [Edited]. The
-// restricted labels that the person has named belong to the name from then on. The others still belong
-// to the machine that they were saved from, and a record may have no room for so many: see
-// [record.Bounded].
-func GivenAfter(r record.Record, edited map[string]string, named labels.Keys, now revision.Revision) record.Record {
-	next := Given(r.Node, Edited(Saved(r), edited, named), now)
+// UserRecordAfter returns a record after a user has set its labels, see [UserRecord] and [Edited].
+// Restricted labels that the user named now belong to the name. The others still belong to the
+// machine that they were saved from; if there are too many, see [record.Bounded].
+func UserRecordAfter(r record.Record, edited map[string]string, named labels.Keys, now revision.Revision) record.Record {
+	next := UserRecord(r.Node, Edited(Saved(r), edited, named), now)
 	isNamed := named.Set()
 	for _, w := range Apart(r) {
 		maps.DeleteFunc(w.Labels, func(key, _ string) bool { return isNamed[key] })
@@ -30,7 +29,7 @@ func GivenAfter(r record.Record, edited map[string]string, named labels.Keys, no
 	return next
 }
 
-// Apart returns copies of the withheld labels of a record, for one that follows no incarnation.
+// Apart returns copies of a record's withheld labels, for a record that follows no incarnation.
 func Apart(r record.Record) []record.Withheld {
 	sets := make([]record.Withheld, 0, len(r.Withheld))
 	for _, w := range r.Withheld {
@@ -39,20 +38,19 @@ func Apart(r record.Record) []record.Withheld {
 	return sets
 }
 
-// SaysTheSame reports whether two records save the same labels, of the same people, agents and
-// machines.
-func SaysTheSame(a, b record.Record) bool {
+// Equivalent reports whether two records save the same labels with the same ownership.
+func Equivalent(a, b record.Record) bool {
 	return maps.Equal(owned(a), owned(b)) && a.Machine == b.Machine && a.Unclear == b.Unclear && a.Overruled == b.Overruled
 }
 
-// ownedLabel is a label that is saved, and of which machine, if it belongs to one.
+// ownedLabel is a saved label and its machine, if it belongs to one.
 type ownedLabel struct {
 	value   string
 	isBound bool
 	machine identity.Identity
 }
 
-// owned returns all labels that are saved, withheld ones too.
+// owned returns all saved labels, including withheld ones.
 func owned(r record.Record) map[string]ownedLabel {
 	all := make(map[string]ownedLabel, len(r.Labels))
 	for key, value := range r.Labels {

@@ -13,10 +13,10 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-// TestWatcherThatIsAskedKeepsItsBackoff: one event of one node cannot be stored, and another
-// watcher that starts waits for it. Other nodes send heartbeats.
-func TestWatcherThatIsAskedKeepsItsBackoff(t *testing.T) {
-	for name, asked := range map[string]bool{"control: nobody asks": false, "asked": true} {
+// One event of one node cannot be stored, and another watcher that starts waits for it. Other nodes
+// send heartbeats.
+func TestAwaitedWatcherKeepsItsBackoff(t *testing.T) {
+	for name, asked := range map[string]bool{"control: not awaited": false, "awaited": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := newCompany()

@@ -28,13 +28,12 @@ const (
 	noteTime = 4 * time.Second // as in the watcher
 )
 
-// rank is the place of a watcher among those that may record an event; another one is the owner if
-// it is not 0.
+// rank is the position of a watcher among those that may record an event. At 0 it is the owner.
 type rank int
 
 func (r rank) Rank(string) (ready int, unready bool) { return int(r), false }
 
-// member is a watcher on a ring, with the cache of what is stored.
+// member is a watcher on a ring, with the cache of stored objects.
 type member struct {
 	*running
 
@@ -55,7 +54,7 @@ func throughFaults(t *testing.T, fault ...faults.Fault) func(*watcher.Config) {
 func startMember(t *testing.T, r rank, change ...func(*watcher.Config)) *member {
 	t.Helper()
 	m := &member{cache: fake.NewClientBuilder().Build(), stored: &informer{}}
-	next := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "next", ResourceVersion: "999"}} // after all that is observed
+	next := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "next", ResourceVersion: "999"}} // after everything observed
 	m.running = startConfigured(t, fake.NewClientBuilder().WithObjects(next).Build(), &informer{}, func(cfg *watcher.Config) {
 		cfg.Stored, cfg.Ring = watcher.Stored{Reader: m.cache, Informer: m.stored}, r
 		for _, set := range change {
@@ -65,7 +64,7 @@ func startMember(t *testing.T, r rank, change ...func(*watcher.Config)) *member 
 	return m
 }
 
-// shows lets the cache have a ConfigMap, as the program's cache has it.
+// shows adds a ConfigMap to the cache, as the program's cache stores it.
 func (m *member) shows(t *testing.T, cm *corev1.ConfigMap) {
 	t.Helper()
 	stripped, err := watcher.Strip(transactions)(cm.DeepCopy())
@@ -77,7 +76,7 @@ func (m *member) shows(t *testing.T, cm *corev1.ConfigMap) {
 	synctest.Wait()
 }
 
-// observeDelete lets a node be deleted.
+// observeDelete delivers the deletion of a node.
 func (m *member) observeDelete(uid types.UID, resourceVersion string) {
 	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Name: "node-1", UID: uid, ResourceVersion: resourceVersion, Labels: set{"rack": "r7"},
@@ -95,7 +94,7 @@ func TestOwnerRecordsAtOnce(t *testing.T) {
 	})
 }
 
-func TestEventIsLeftToThoseBeforeOnTheRing(t *testing.T) {
+func TestEventIsLeftToPredecessors(t *testing.T) {
 	for r := rank(1); r <= 3; r++ {
 		synctest.Test(t, func(t *testing.T) {
 			m := startMember(t, r)
@@ -110,12 +109,11 @@ func TestEventIsLeftToThoseBeforeOnTheRing(t *testing.T) {
 	}
 }
 
-// TestEventIsLeftToOthersForLongerInDoubt: the cache, which shows what others have stored, does not
-// count then.
-func TestEventIsLeftToOthersForLongerInDoubt(t *testing.T) {
+// The cache of what others have stored does not count then.
+func TestUnconfirmedEventIsLeftToOthersLonger(t *testing.T) {
 	for r, want := range map[rank]time.Duration{0: 0, 1: 4 * time.Second, 3: 4 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			m := startMember(t, r, func(cfg *watcher.Config) { cfg.History = doubtful(t) })
+			m := startMember(t, r, func(cfg *watcher.Config) { cfg.History = unconfirmed(t) })
 			began := time.Now()
 			m.observeDelete("u1", "10")
 			for count(t, m.client) == 0 && time.Since(began) < time.Minute {
@@ -128,9 +126,8 @@ func TestEventIsLeftToOthersForLongerInDoubt(t *testing.T) {
 	}
 }
 
-// TestEventIsLeftToOthersFromTheLastCut: the cache may be behind after a cut. Cuts without end delay
-// the event for four seconds.
-func TestEventIsLeftToOthersFromTheLastCut(t *testing.T) {
+// The cache may be stale after a cut. Endless cuts delay the event for four seconds.
+func TestEventIsLeftToOthersFromLastCut(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cuts   int // one each 900 ms
 		before int
@@ -164,8 +161,8 @@ func TestEventIsLeftToOthersFromTheLastCut(t *testing.T) {
 	}
 }
 
-// TestEventThatOthersStoredIsNotWrittenAgain: also when the cache does not show it.
-func TestEventThatOthersStoredIsNotWrittenAgain(t *testing.T) {
+// Even if the cache does not contain it.
+func TestEventStoredByOthersIsNotWrittenAgain(t *testing.T) {
 	stored := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u1", Revision: revision.MustParse("10"), Labels: set{"rack": "r7"}}
 	for r, want := range map[rank]int{0: 1, 1: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -183,9 +180,8 @@ func TestEventThatOthersStoredIsNotWrittenAgain(t *testing.T) {
 	}
 }
 
-// TestEventIsWrittenIfNobodyAnswersWhetherItIsStored: client-go repeats a read that an API server
-// refuses because it is overloaded, and the writers are few.
-func TestEventIsWrittenIfNobodyAnswersWhetherItIsStored(t *testing.T) {
+// client-go repeats a read that an overloaded API server rejects, and there are few writers.
+func TestEventIsWrittenIfLookupTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := &faults.Slow{Calls: faults.Calls{Verb: faults.Get}, Delay: time.Hour}
 		m := startMember(t, 1, throughFaults(t, stuck))
@@ -213,7 +209,7 @@ func TestEventsOfOneNodeWaitTogether(t *testing.T) {
 	})
 }
 
-func TestEventThatOthersStoredIsNotRecordedAgain(t *testing.T) {
+func TestEventStoredByOthersIsNotRecordedAgain(t *testing.T) {
 	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("10"), Source: "u1"}
 	observed := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u1", Revision: revision.MustParse("10"), Labels: set{"rack": "r7"}}
 	for name, tc := range map[string]struct {
@@ -226,7 +222,7 @@ func TestEventThatOthersStoredIsNotRecordedAgain(t *testing.T) {
 		"another type":                           {change(observed, func(x *txn.Transaction) { x.Type = txn.Updated }).ConfigMap(transactions), 1},
 		"an older event":                         {change(observed, func(x *txn.Transaction) { x.Revision = revision.MustParse("9") }).ConfigMap(transactions), 1},
 		"an older record":                        {change(r, func(x *record.Record) { x.Revision = revision.MustParse("9") }).ConfigMap(records), 1},
-		"labels that people gave later":          {preserve.Given("node-1", labels.Side{Labels: set{"rack": "r8"}}, revision.MustParse("20")).ConfigMap(records), 1},
+		"labels that people gave later":          {preserve.UserRecord("node-1", labels.Side{Labels: set{"rack": "r8"}}, revision.MustParse("20")).ConfigMap(records), 1},
 		"a record of another incarnation":        {change(r, func(x *record.Record) { x.Source = "u2" }).ConfigMap(records), 1},
 		"no readable transaction, of its name":   {spoilt(observed.ConfigMap(transactions)), 1},
 		"no readable record":                     {spoilt(r.ConfigMap(records)), 1},
@@ -262,9 +258,8 @@ func TestStopLeavesNothingToOthers(t *testing.T) {
 	})
 }
 
-// TestStopStoresAsMuchAsThatOfAnOwner: this watcher may be the only one that saw the events, and has
-// three seconds.
-func TestStopStoresAsMuchAsThatOfAnOwner(t *testing.T) {
+// No other watcher may have seen the events, and there are three seconds.
+func TestStopStoresAsMuchAsOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 80 // 16 are written at a time
 		m := startMember(t, 1, throughFaults(t, &faults.Slow{Delay: 500 * time.Millisecond}))
@@ -279,7 +274,7 @@ func TestStopStoresAsMuchAsThatOfAnOwner(t *testing.T) {
 	})
 }
 
-// restored lets the watcher see what a restore has left of a node whose record is not noted yet.
+// restored delivers the result of a restore whose record is not noted yet.
 func (m *member) restored(t *testing.T, shownVersion string) (noted record.Record) {
 	t.Helper()
 	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.Of(shownVersion), Source: "u1"}
@@ -294,7 +289,7 @@ func (m *member) restored(t *testing.T, shownVersion string) (noted record.Recor
 	return r
 }
 
-func TestRestoreThatIsNotedIsNotRecorded(t *testing.T) {
+func TestNotedRestoreIsNotRecorded(t *testing.T) {
 	for name, shownVersion := range map[string]string{"of the record that is known": "10", "of a later one": "9"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -313,7 +308,7 @@ func TestRestoreThatIsNotedIsNotRecorded(t *testing.T) {
 	}
 }
 
-func TestRestoreThatIsNotNotedIsRecorded(t *testing.T) {
+func TestUnnotedRestoreIsRecorded(t *testing.T) {
 	for name, do := range map[string]func(*testing.T, *member){
 		"after a while": func(_ *testing.T, m *member) {
 			time.Sleep(noteTime - time.Millisecond)
@@ -338,8 +333,8 @@ func TestRestoreThatIsNotNotedIsRecorded(t *testing.T) {
 	}
 }
 
-// TestNodeThatAppearsWithItsLabelsIsRecordedAtOnce: the webhook put them back, and nobody notes that before.
-func TestNodeThatAppearsWithItsLabelsIsRecordedAtOnce(t *testing.T) {
+// The webhook restored them, which is noted only after the transaction is stored.
+func TestNodeAddedWithItsLabelsIsRecordedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startMember(t, 0)
 		r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("10"), Source: "u1"}
@@ -359,15 +354,15 @@ func change[T any](x T, do func(*T)) T {
 	return x
 }
 
-// spoilt has a data key that no label has.
+// spoilt adds a data key that is not a valid label key.
 func spoilt(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	cm.Data["---"] = "nonsense"
 	return cm
 }
 
-// TestEditsOfARestoredNodeAreNotPutOffForLong: the note of the restore is not seen, as no processor runs or the watch of records is
-// behind, and the node is edited more often than a note is waited for.
-func TestEditsOfARestoredNodeAreNotPutOffForLong(t *testing.T) {
+// The note of the restore does not arrive, because no processor runs or the watch of records is
+// behind, and the node is edited more often than the wait for a note allows.
+func TestDelayOfEditsOfRestoredNodeIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startMember(t, 0)
 		m.restored(t, "10")

@@ -21,16 +21,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
 )
 
-// doubtful is a history with an interrupted watch.
-func doubtful(t *testing.T) *rewind.Detector {
+// unconfirmed is a history with an interrupted watch.
+func unconfirmed(t *testing.T) *rewind.Detector {
 	t.Helper()
 	h := rewind.New()
 	h.Informers(func(lw toolscache.ListerWatcher, _ runtime.Object, _ time.Duration, _ toolscache.Indexers) toolscache.SharedIndexInformer {
@@ -44,8 +44,8 @@ func doubtful(t *testing.T) *rewind.Detector {
 	return h
 }
 
-// cuttable is a history without an interrupted watch. cut ends a watch before its time, and it goes
-// on at once.
+// cuttable is a history without an interrupted watch. cut ends a watch early, and it resumes at
+// once.
 func cuttable(t *testing.T) (h *rewind.Detector, cut func()) {
 	t.Helper()
 	h = rewind.New()
@@ -62,15 +62,15 @@ func cuttable(t *testing.T) (h *rewind.Detector, cut func()) {
 	return h, open
 }
 
-// watchDoubtfully runs a watcher, whose events come from nodes, until stop is called or the test is
-// over.
-func watchDoubtfully(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *rewind.Detector) (stop func()) {
+// watchHistory runs a watcher, whose events come from nodes, until stop is called or the test
+// ends.
+func watchHistory(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *rewind.Detector) (stop func()) {
 	t.Helper()
-	return watchKnowing(t, c, transactionNamespace, nodes, h, watcher.Stored{})
+	return watchWithCache(t, c, transactionNamespace, nodes, h, watcher.Stored{})
 }
 
-// watchKnowing does the same with a cache of what is stored.
-func watchKnowing(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *rewind.Detector, stored watcher.Stored) (stop func()) {
+// watchWithCache does the same with a cache of stored objects.
+func watchWithCache(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *rewind.Detector, stored watcher.Stored) (stop func()) {
 	t.Helper()
 	w, err := watcher.New(t.Context(), watcher.Config{
 		Client: c, Nodes: nodes, Stored: stored, Silence: watcher.DefaultSilence, History: h, Events: events.NewFakeRecorder(100), Metrics: prometheus.NewRegistry(),
@@ -80,7 +80,7 @@ func watchKnowing(t *testing.T, c client.WithWatch, transactionNamespace string,
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
 	wg.Go(func() { assert.NoError(t, w.Run(ctx)) })
-	wg.Go(func() { assert.NoError(t, w.Converse(ctx)) })
+	wg.Go(func() { assert.NoError(t, w.RunBarrier(ctx)) })
 	stop = func() {
 		cancel()
 		wg.Wait()
@@ -90,9 +90,9 @@ func watchKnowing(t *testing.T, c client.WithWatch, transactionNamespace string,
 	return stop
 }
 
-func TestEventInDoubtIsConfirmedBeforeItIsRecorded(t *testing.T) {
+func TestUnconfirmedEventIsConfirmedBeforeRecording(t *testing.T) {
 	for name, tc := range map[string]struct {
-		lost func(*corev1.Node) // what the watcher has seen, of what there is
+		lost func(*corev1.Node) // changes the watcher's view of an existing Node
 		want []string
 	}{
 		"as it is":                              {func(*corev1.Node) {}, []string{"updated"}},
@@ -106,8 +106,8 @@ func TestEventInDoubtIsConfirmedBeforeItIsRecorded(t *testing.T) {
 			tc.lost(n)
 			after := state(n.UID, n.ResourceVersion, set{"rack": "r8"})
 			before.Name, after.Name = n.Name, n.Name
-			nodes, h := &informer{}, doubtful(t)
-			watchDoubtfully(t, c.WithWatch, c.transactions, nodes, h)
+			nodes, h := &informer{}, unconfirmed(t)
+			watchHistory(t, c.WithWatch, c.transactions, nodes, h)
 			nodes.OnUpdate(before, after)
 			if len(tc.want) == 0 {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -119,8 +119,8 @@ func TestEventInDoubtIsConfirmedBeforeItIsRecorded(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOutInDoubt: the cache may have the record or the transaction of a lost future.
-func TestNothingIsLeftOutInDoubt(t *testing.T) {
+// The cache may have the record or the transaction of a lost future.
+func TestNothingIsSkippedWhileUnconfirmed(t *testing.T) {
 	for name, stored := range map[string]func(t txn.Transaction, namespace string) *corev1.ConfigMap{
 		"by a record": func(t txn.Transaction, namespace string) *corev1.ConfigMap {
 			return record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID}.ConfigMap(namespace)
@@ -131,31 +131,30 @@ func TestNothingIsLeftOutInDoubt(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, in doubt: %v", name, isInDoubt), func(t *testing.T) {
 				c, nodes, h := newCluster(t), &informer{}, rewind.New()
 				if isInDoubt {
-					h = doubtful(t)
+					h = unconfirmed(t)
 				}
 				n := c.addNode(t, "node", set{"rack": "r7"})
 				after := &metav1.PartialObjectMetadata{ObjectMeta: n.ObjectMeta}
 				before := state(n.UID, "1", nil)
 				before.Name = n.Name
 				cache := fake.NewClientBuilder().WithObjects(stored(txn.Of(txn.Updated, after), c.transactions)).Build()
-				stop := watchKnowing(t, c.WithWatch, c.transactions, nodes, h, watcher.Stored{Reader: cache, Informer: &informer{}})
+				stop := watchWithCache(t, c.WithWatch, c.transactions, nodes, h, watcher.Stored{Reader: cache, Informer: &informer{}})
 				nodes.OnUpdate(before, after)
 				if len(want) > 0 {
 					c.waitQueued(t, n.Name, want...)
 				}
-				stop() // which has it write what it has seen
+				stop() // which stores the remaining events
 				c.waitQueued(t, n.Name, want...)
 			})
 		}
 	}
 }
 
-// TestNothingIsRecordedWhenTheHistoryWentBack: what a watcher concludes then from a node that is
-// not there can be of the lost future, and no fresh look refutes it if the resourceVersions of
-// other objects have gone on.
-func TestNothingIsRecordedWhenTheHistoryWentBack(t *testing.T) {
+// A watcher's conclusion from a missing node may then belong to the lost future, and no live read
+// refutes it if the resourceVersions of other objects have advanced.
+func TestNothingIsRecordedAfterRewind(t *testing.T) {
 	c, nodes, h := newCluster(t), &informer{}, rewind.New()
-	stop := watchDoubtfully(t, c.WithWatch, c.transactions, nodes, h)
+	stop := watchHistory(t, c.WithWatch, c.transactions, nodes, h)
 	nodes.OnUpdate(state("a", "9", nil), state("a", "10", set{"rack": "r7"}))
 	c.waitQueued(t, "node-1", "updated")
 
@@ -169,12 +168,12 @@ func TestNothingIsRecordedWhenTheHistoryWentBack(t *testing.T) {
 	c.waitQueued(t, "node-1", "updated")
 }
 
-// TestLostEventIsProvenAlsoIfItsNameIsTaken: a restored etcd has assigned the resourceVersion again,
-// to an update of the node that this watcher saw deleted. Only a read of the Node proves that.
-func TestLostEventIsProvenAlsoIfItsNameIsTaken(t *testing.T) {
+// A restored etcd has assigned the resourceVersion again, to an update of the node that this
+// watcher saw deleted. Only a read of the Node proves that.
+func TestLostEventIsProvenEvenIfNameIsTaken(t *testing.T) {
 	for r := range rank(2) {
 		synctest.Test(t, func(t *testing.T) {
-			h := doubtful(t)
+			h := unconfirmed(t)
 			patches := &faults.Log{Calls: faults.Calls{Verb: faults.Patch}}
 			other := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "u1", Revision: revision.MustParse("10"), Labels: set{"rack": "r8"}}
 			live := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u1", ResourceVersion: "12"}}

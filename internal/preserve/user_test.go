@@ -12,12 +12,13 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// Labels that people gave are what the next incarnation gets, whatever is recorded late of former ones.
-func TestDecideLeavesGivenLabelsAloneUntilTheNextIncarnation(t *testing.T) {
+// The next incarnation gets the labels that a user set, whatever is recorded late about former
+// incarnations.
+func TestDecideKeepsUserRecordUntilNextIncarnation(t *testing.T) {
 	g := newGenerator(t)
 	given := set{"rack": "given"}
 	for range rounds {
-		r := preserve.Given("node-1", labels.Side{Labels: given}, revision.Of(strconv.Itoa(12+1+g.IntN(2)))) // the generator's resourceVersions and markers are before it
+		r := preserve.UserRecord("node-1", labels.Side{Labels: given}, revision.Of(strconv.Itoa(12+1+g.IntN(2)))) // the generator's resourceVersions and markers are before it
 		late := g.transaction()
 		require.Equal(t, preserve.Nothing, preserve.Decide(late, &r, nil, replaceAll).Action, "%+v", late)
 

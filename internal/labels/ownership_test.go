@@ -11,7 +11,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-func TestPolicyRestoredHeedsWhoseALabelIs(t *testing.T) {
+func TestPolicyRestoredUsesOwnership(t *testing.T) {
 	type set = map[string]string
 	const zone = "topology.kubernetes.io/zone" // the only live label
 	for name, tc := range map[string]struct {
@@ -30,31 +30,31 @@ func TestPolicyRestoredHeedsWhoseALabelIs(t *testing.T) {
 			set{"pool": "new", "rack": "r7"},
 			set{"pool": "new", "rack": "r7"},
 		},
-		"what only agents had set is not put back": {
+		"labels that only agents had set are not restored": {
 			labels.Side{},
 			labels.Side{Labels: set{"initialized": "true", "rack": "r7"}, Machine: "initialized"},
 			set{"rack": "r7"},
 			set{"rack": "r7"},
 		},
-		"a person's value over that of an agent comes back": {
+		"a user's value that overrides an agent's is restored": {
 			labels.Side{Labels: set{"pool": "new"}, Machine: "pool"},
 			labels.Side{Labels: set{"pool": "mine"}, Overruled: "pool"},
 			set{"pool": "mine"},
 			set{"pool": "mine"},
 		},
-		"a person's value for a key that agents bring now comes back": {
+		"a user's value of a key that agents now set is restored": {
 			labels.Side{Labels: set{"pool": "new"}, Machine: "pool"},
 			labels.Side{Labels: set{"pool": "mine"}},
 			set{"pool": "mine"},
 			set{"pool": "mine"},
 		},
-		"what a person removed stays removed": {
+		"a label that a user removed stays removed": {
 			labels.Side{Labels: set{"pool": "new"}, Machine: "pool"},
 			labels.Side{Overruled: "pool"},
 			set{},
 			set{"pool": "new"},
 		},
-		"somebody else's value of what agents had set stays": { // of who creates the Node again, for instance
+		"another writer's value of an agents' label stays": { // for example of the creator of the Node
 			labels.Side{Labels: set{"pool": "new"}},
 			labels.Side{Labels: set{"pool": "old"}, Machine: "pool"},
 			set{"pool": "new"},
@@ -72,31 +72,31 @@ func TestPolicyRestoredHeedsWhoseALabelIs(t *testing.T) {
 			set{zone: "b"},
 			set{zone: "b"},
 		},
-		"a live label that only agents had set is not put back": {
+		"a live label that only agents had set is not restored": {
 			labels.Side{},
 			labels.Side{Labels: set{zone: "a"}, Machine: zone},
 			set{},
 			set{},
 		},
-		"what nobody knows who had set comes back": {
+		"an unclear label is restored": {
 			labels.Side{Labels: set{"rack": "r1"}},
 			labels.Side{Labels: set{"rack": "r7", "tier": "x"}, Unclear: "rack,tier"},
 			set{"rack": "r7", "tier": "x"},
 			set{"rack": "r7", "tier": "x"},
 		},
-		"what nobody knows who had set gives way to the agents' value": {
+		"an unclear label yields to the agents' value": {
 			labels.Side{Labels: set{"pool": "new"}, Machine: "pool"},
 			labels.Side{Labels: set{"pool": "old"}, Unclear: "pool"},
 			set{"pool": "new"},
 			set{"pool": "new"},
 		},
-		"unless it was known before that a person had overruled them": {
+		"unless a user is known to have overruled them": {
 			labels.Side{Labels: set{"pool": "new"}, Machine: "pool"},
 			labels.Side{Labels: set{"pool": "mine"}, Unclear: "pool", Overruled: "pool"},
 			set{"pool": "mine"},
 			set{"pool": "mine"},
 		},
-		"what nobody knows who has set it now gives way to what was saved": {
+		"a live unclear label yields to the saved value": {
 			labels.Side{Labels: set{"pool": "new", "zone": "b", "rack": "r1"}, Unclear: "pool,rack,zone"},
 			labels.Side{Labels: set{"pool": "mine", "zone": "a"}, Machine: "zone"},
 			set{"pool": "mine", "zone": "b", "rack": "r1"},
@@ -116,8 +116,8 @@ func TestPolicyRestoredHeedsWhoseALabelIs(t *testing.T) {
 	}
 }
 
-// TestMachinesWordIsNeverOverwrittenAndNeverOutlivesIt, whatever was saved, unless a person has overruled it.
-func TestMachinesWordIsNeverOverwrittenAndNeverOutlivesIt(t *testing.T) {
+// This holds for all saved labels, unless a user has overruled the agents.
+func TestMachineLabelsAreNeitherOverwrittenNorRestored(t *testing.T) {
 	g := rand.New(rand.NewPCG(7, 8))
 	keys := []string{"a", "b", "c", "d"}
 	side := func() labels.Side {
@@ -152,14 +152,14 @@ func TestMachinesWordIsNeverOverwrittenAndNeverOutlivesIt(t *testing.T) {
 				isAgents := live.Machine.Set()[key] && !saved.Overruled.Set()[key]
 				isWish := isSaved && !saved.Machine.Set()[key] && (!saved.Unclear.Set()[key] || !isAgents)
 				if isWish {
-					require.Equal(t, wish, got[key], "a person's wish for %s: %+v and %+v", key, live, saved)
+					require.Equal(t, wish, got[key], "the user's value of %s: %+v and %+v", key, live, saved)
 					continue
 				}
 				if isThere && isAgents {
-					require.Equal(t, value, got[key], "the machine's word on %s: %+v and %+v", key, live, saved)
+					require.Equal(t, value, got[key], "the machine's value of %s: %+v and %+v", key, live, saved)
 				}
 				if !isThere && saved.Machine.Set()[key] {
-					require.NotContains(t, got, key, "the former machine's word: %+v and %+v", live, saved)
+					require.NotContains(t, got, key, "the former machine's value: %+v and %+v", live, saved)
 				}
 			}
 			restored := labels.Side{Labels: got, Machine: live.Machine, Unclear: live.Unclear}

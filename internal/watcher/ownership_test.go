@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -25,7 +25,7 @@ func stamped(rv string, own set, machine, unclear labels.Keys, at string) *metav
 	return n
 }
 
-// applied is the record after these transactions.
+// applied returns the record after these transactions.
 func applied(t *testing.T, all []txn.Transaction) record.Record {
 	t.Helper()
 	var r *record.Record
@@ -38,8 +38,8 @@ func applied(t *testing.T, all []txn.Transaction) record.Record {
 	return *r
 }
 
-// through returns what an outbox stores of what is observed, while nothing can be stored, and what it
-// would store if nothing superseded anything.
+// through returns the transactions that an outbox stores while writes fail, and those that it would
+// store without superseding.
 func through(t *testing.T, o watcher.Observer, states ...*metav1.PartialObjectMetadata) (stored, each []txn.Transaction) {
 	t.Helper()
 	box, out := newOutbox()
@@ -56,21 +56,21 @@ func through(t *testing.T, o watcher.Observer, states ...*metav1.PartialObjectMe
 	return out.stored, each
 }
 
-// TestSupersedingLosesNothingOfWhoseTheLabelsAre: what is stored has the effect of all that was observed.
-func TestSupersedingLosesNothingOfWhoseTheLabelsAre(t *testing.T) {
+// The stored transactions have the effect of everything observed.
+func TestSupersedingKeepsOwnership(t *testing.T) {
 	for name, states := range map[string][]*metav1.PartialObjectMetadata{
-		"a person changes a label of an agent, and then removes it": {
+		"a user changes a label of an agent, and then removes it": {
 			stamped("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", "1"),
 			stamped("2", set{"pool": "mine", "zone": "z"}, "zone", "", "1"),
 			stamped("3", set{"zone": "z"}, "zone", "", "1"),
 		},
-		"removed, set by a person, removed": {
+		"removed, set by a user, removed": {
 			stamped("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", "1"),
 			stamped("2", set{"zone": "z"}, "zone", "", "1"),
 			stamped("3", set{"pool": "mine", "zone": "z"}, "zone", "", "1"),
 			stamped("4", set{"zone": "z"}, "zone", "", "1"),
 		},
-		"an agent takes its label back, and a person adds another": {
+		"an agent removes its label, and a user adds another": {
 			stamped("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", "1"),
 			stamped("2", set{"zone": "z", "feature": "f"}, "feature,zone", "", "2"),
 			stamped("3", set{"zone": "z", "feature": "f", "rack": "r"}, "feature,zone", "", "2"),
@@ -91,14 +91,14 @@ func TestSupersedingLosesNothingOfWhoseTheLabelsAre(t *testing.T) {
 	}
 }
 
-// TestWatcherSaysWhatAPersonRemoved: the record may not say that it was the machine's.
-func TestWatcherSaysWhatAPersonRemoved(t *testing.T) {
+// TestWatcherReportsRemovals: the record may not show that the label was the machine's.
+func TestWatcherReportsRemovals(t *testing.T) {
 	o := watcher.Observer{RecordUpdates: true}
 	before := stamped("5", set{"pool": "a", "rack": "r1"}, "pool", "", "1")
 	after := stamped("6", set{"rack": "r1"}, "", "", "1")
 	for name, r := range map[string]*record.Record{
-		"a record of a former release": {Unclear: "pool,rack"},
-		"a person had applied it, too, when it was saved, and has let go of it since": {},
+		"a record of a former release":                                 {Unclear: "pool,rack"},
+		"a user had applied it, too, when it was saved, but no longer": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.Node, r.Labels, r.Revision, r.Source = "node-1", set{"pool": "a", "rack": "r1"}, revision.MustParse("5"), before.UID
@@ -111,7 +111,7 @@ func TestWatcherSaysWhatAPersonRemoved(t *testing.T) {
 	}
 }
 
-// TestSupersedingEqualsEventByEvent, whatever agents and people do to a label: what an outbox stores has the effect of all events.
+// The stored transactions have the effect of all events, whatever agents and users do to a label.
 func TestSupersedingEqualsEventByEvent(t *testing.T) {
 	g := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
@@ -150,11 +150,11 @@ func TestSupersedingEqualsEventByEvent(t *testing.T) {
 		_, err := box.Flush(t.Context(), "node-1")
 		require.NoError(t, err)
 		want, got := appliedTo(saved, each), appliedTo(saved, out.stored)
-		require.True(t, preserve.SaysTheSame(want, got), "from %+v: %q:\neach:   %+v\nstored: %+v", saved, story, want, got)
+		require.True(t, preserve.Equivalent(want, got), "from %+v: %q:\neach:   %+v\nstored: %+v", saved, story, want, got)
 	}
 }
 
-// appliedTo is the record after these transactions.
+// appliedTo returns the record after these transactions.
 func appliedTo(r record.Record, all []txn.Transaction) record.Record {
 	for _, t := range all {
 		if d := preserve.Decide(t, &r, nil, labels.Policy{Mode: labels.Replace}); d.Action == preserve.Save {
