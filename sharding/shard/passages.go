@@ -36,7 +36,8 @@ type passage struct {
 	active map[*work]bool
 	// closed is set while a controller releases the object.
 	closed bool
-	// releasedVersion is the resourceVersion at which the shard has tried to release the object, or "".
+	// releasedVersion is the resourceVersion at which the shard has tried to release the object, or
+	// "".
 	releasedVersion string
 	// released is set once the API server has confirmed the release.
 	released bool

@@ -165,7 +165,8 @@ func (g *ghost) checkGoesOn(s *simulation, former string, u contract.Unit) {
 			return
 		}
 	}
-	// An incarnation that has worked on it since also counts: it may have ended, or its contract may be deleted.
+	// An incarnation that has worked on it since also counts: it may have ended, or its contract
+	// may be deleted.
 	for t, epoch := range g.worked {
 		if t.unit == u && t.incarnation != former && epoch > g.worked[task{u, former}] {
 			return

@@ -25,8 +25,9 @@ var stories = map[string]story{
 	"release: by the number without the digest":               {errBrokeW1, lostContract},
 	"release: by the acknowledgement of an earlier ConfigMap": {errBrokeW1, lostContract},
 
-	// A pod is replaced while its process still works, and its Lease is deleted, so that the new process can
-	// join at once. It acknowledges the contract that the old process would have to acknowledge.
+	// A pod is replaced while its process still works, and its Lease is deleted, so that the new
+	// process can join at once. It acknowledges the contract that the old process would have to
+	// acknowledge.
 	"release: by the contract of another incarnation": {errBrokeW1, []step{
 		acts(pod0),
 		decides(leader1),
@@ -43,8 +44,9 @@ var stories = map[string]story{
 		acts(newPod0),
 	}},
 
-	// The first leader does not see that the second one has moved the vreplica from pod 0 to pod 1. Then the
-	// contract of pod 0 is deleted, which is the only object that would refuse a write from an old cache.
+	// The first leader does not see that the second one has moved the vreplica from pod 0 to pod 1.
+	// Then the contract of pod 0 is deleted, which is the only object that would refuse a write
+	// from an old cache.
 	"build: creates a contract with entries": {errBrokeW1, []step{
 		acts(pod0),
 		acts(pod1),
@@ -71,7 +73,8 @@ var stories = map[string]story{
 		builds(leader2, pod0),
 	}},
 
-	// Pod 0 is cut off until its Lease is taken over and its work has moved. When it returns, its contract still exists.
+	// Pod 0 is cut off until its Lease is taken over and its work has moved. When it returns, its
+	// contract still exists.
 	"apply: the incarnation has no run": {errBrokeW1, []step{
 		acts(pod0),
 		acts(pod1),
@@ -87,10 +90,10 @@ var stories = map[string]story{
 		acts(pod0),
 	}},
 
-	// The Lease of pod 0 is deleted. Its process recreates the Lease and crashes while that write is in flight
-	// for longer than it takes until the incarnation counts as ended. The vreplica is removed and added again
-	// on pod 1. Then the write arrives, and the restarted process adopts the incarnation, whose contract has
-	// not been rewritten since.
+	// The Lease of pod 0 is deleted. Its process recreates the Lease and crashes while that write
+	// is in flight for longer than it takes until the incarnation counts as ended. The vreplica is
+	// removed and added again on pod 1. Then the write arrives, and the restarted process adopts
+	// the incarnation, whose contract has not been rewritten since.
 	"apply: makes a deleted Lease again": {errBrokeW1, []step{
 		acts(pod0),
 		acts(pod1),
@@ -112,8 +115,8 @@ var stories = map[string]story{
 		acts(pod0),
 	}},
 
-	// Pod 1 has acknowledged that it may do nothing while pod 0 releases the vreplica. Now pod 0 has released
-	// it, and the contract that grants it to pod 1 is not written yet.
+	// Pod 1 has acknowledged that it may do nothing while pod 0 releases the vreplica. Now pod 0
+	// has released it, and the contract that grants it to pod 1 is not written yet.
 	"ready: ignores a missing index": {errBrokeW3, []step{
 		acts(pod0),
 		acts(pod1),
@@ -129,10 +132,10 @@ var stories = map[string]story{
 	}},
 }
 
-// lostContract: pod 0 has acknowledged generation 1 and works. Its contract is deleted. The second leader
-// recreates it for the decision that moves the vreplica to pod 1. It has not seen the acknowledgement yet, so
-// the new contract also has generation 1. Pod 0 does not even follow it. Then the leader sees the
-// acknowledgement, which refers to the deleted contract.
+// lostContract: pod 0 has acknowledged generation 1 and works. Its contract is deleted. The second
+// leader recreates it for the decision that moves the vreplica to pod 1. It has not seen the
+// acknowledgement yet, so the new contract also has generation 1. Pod 0 does not even follow it.
+// Then the leader sees the acknowledgement, which refers to the deleted contract.
 var lostContract = []step{
 	acts(pod0),
 	acts(pod1),

@@ -15,7 +15,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// pageTimeout bounds each page of a list of children: a request that hangs must not block the others forever.
+// pageTimeout bounds each page of a list of children: a request that hangs must not block the
+// others forever.
 const pageTimeout = 30 * time.Second
 
 // children moves the children of main objects before the main objects themselves. Pending moves are

@@ -48,8 +48,8 @@ type Cleaner struct {
 	Dialect  ring.Dialect
 	// Unpolice removes the policies of a ring, which label new objects.
 	Unpolice func(ctx context.Context, ring string) error
-	// Unaware returns the shards that may not have noticed changes since the given time, and whether they
-	// are known.
+	// Unaware returns the shards that may not have noticed changes since the given time, and
+	// whether they are known.
 	Unaware func(ring string, since time.Time) (names []string, known bool)
 	// SyncPeriod bounds the delay between retries.
 	SyncPeriod time.Duration

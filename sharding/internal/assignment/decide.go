@@ -160,8 +160,8 @@ func (t *tracker) childrenAt(m *metav1.PartialObjectMetadata, to string) string 
 	return from
 }
 
-// setMoved records that the children of an object are at a shard, up to these versions. It keeps later
-// versions from an earlier attempt, which may have moved all the children there were.
+// setMoved records that the children of an object are at a shard, up to these versions. It keeps
+// later versions from an earlier attempt, which may have moved all the children there were.
 func (t *tracker) setMoved(uid types.UID, to string, versions map[string]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,8 +175,8 @@ func (t *tracker) setMoved(uid types.UID, to string, versions map[string]string)
 	t.moved[uid] = moved{to: to, versions: versions}
 }
 
-// setScattered records that moving the children of an object has failed. It is unknown which of them have
-// moved, because a response may have been lost.
+// setScattered records that moving the children of an object has failed. It is unknown which of
+// them have moved, because a response may have been lost.
 func (t *tracker) setScattered(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -46,7 +46,8 @@ func (t *tracker) isReleased(key types.NamespacedName) bool {
 	return ok
 }
 
-// forgetRelease discards the release of an object by a shard. A later release by another shard is kept.
+// forgetRelease discards the release of an object by a shard. A later release by another shard is
+// kept.
 func (t *tracker) forgetRelease(key types.NamespacedName, shard string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

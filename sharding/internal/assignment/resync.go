@@ -73,8 +73,9 @@ func (t *tracker) readAll(ctx context.Context, v *view) (found int, err error) {
 	}
 	err = t.stream(ctx, check)
 	if errors.Is(err, errStreamEnded) {
-		// The API server ends a watch that falls behind, for example because the objects found so far are
-		// already moving. A retry would probably fail in the same way, after a longer wait each time.
+		// The API server ends a watch that falls behind, for example because the objects found so
+		// far are already moving. A retry would probably fail in the same way, after a longer wait
+		// each time.
 		logf.FromContext(ctx).V(1).Info("The stream of objects ended early, reading pages", "resource", t.mapping.Resource.String())
 		err = t.page(ctx, check)
 	}

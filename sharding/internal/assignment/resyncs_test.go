@@ -15,7 +15,7 @@ func TestResyncsRepeatUntilNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	const longest = time.Minute
 	now := time.Now()
-	quiet, busy := state{isSynced: true}, state{isSynced: true, moving: 1}
+	quiet, busy := state{synced: true}, state{synced: true, moving: 1}
 	p := newResyncs()
 	assert.Equal(t, forever, p.next(now, longest), "there is no view")
 	first := viewOf(nil, []string{"a", "b"})
@@ -82,7 +82,7 @@ func TestNewLeaderTrustsTheStatus(t *testing.T) {
 	p := newResyncs()
 	p.setView(nil, v, false)
 	assert.Equal(t, forever, p.next(time.Now(), time.Minute))
-	generation, isBalanced := p.balanced(state{isSynced: true})
+	generation, isBalanced := p.balanced(state{synced: true})
 	assert.True(t, isBalanced)
 	assert.EqualValues(t, 4, generation)
 

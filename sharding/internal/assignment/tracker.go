@@ -77,8 +77,8 @@ type moved struct {
 // attempt is an attempt to move the children of an object.
 type attempt struct {
 	to string
-	// scattered is set if children may be elsewhere than at their former shard, because an earlier attempt
-	// failed or had another target.
+	// scattered is set if children may be elsewhere than at their former shard, because an earlier
+	// attempt failed or had another target.
 	scattered bool
 }
 

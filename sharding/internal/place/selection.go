@@ -13,8 +13,8 @@ import (
 // Selection is the set of namespaces that belong to a ring. The zero value contains all namespaces.
 // A Selection is immutable.
 type Selection struct {
-	// excluded, if set, lists the namespaces outside the ring; otherwise included, if set, lists the
-	// namespaces inside.
+	// excluded, if set, lists the namespaces outside the ring; otherwise included, if set, lists
+	// the namespaces inside.
 	excluded, included map[string]bool
 }
 

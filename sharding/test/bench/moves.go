@@ -173,8 +173,8 @@ func (b *bench) death(ctx context.Context) error {
 	return nil
 }
 
-// renew renews the Lease of a shard immediately and then every third of its duration, as shards do, until the
-// returned function is called.
+// renew renews the Lease of a shard immediately and then every third of its duration, as shards do,
+// until the returned function is called.
 func (b *bench) renew(ctx context.Context, name string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
