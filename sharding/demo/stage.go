@@ -17,7 +17,7 @@ import (
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/test/story"
-	"nodekeeper.dev/sharding/ringview"
+	"nodekeeper.dev/sharding/internal/ringview"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/sharding/test/rings"

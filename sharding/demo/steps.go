@@ -14,7 +14,7 @@ import (
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/test/story"
-	"nodekeeper.dev/sharding/ringview"
+	"nodekeeper.dev/sharding/internal/ringview"
 )
 
 // steps returns all steps, in order. Each starts from the state that the previous ones left.

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/sharding/ringview"
+	"nodekeeper.dev/sharding/internal/ringview"
 )
 
 // shown are the Secrets whose owners are printed each time.
