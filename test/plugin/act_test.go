@@ -261,11 +261,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	assert.Regexp(t, `(?s)^Status: +unwell: it is unknown how nodekeeper is: .*check that it runs`, r.stdout)
 	assert.Contains(t, e.run("status", "--server=https://127.0.0.1:1", "-o", "json").stdout, "it is unknown how nodekeeper is")
 	assert.Equal(t, 2, e.run("status", "--what").code)
-	e.flags = append(e.flags, "--metadata-namespace=not-there")
+	e.Flags = append(e.Flags, "--metadata-namespace=not-there")
 	r = e.run("status")
 	assert.Equal(t, 1, r.code)
 	assert.Contains(t, r.stdout, "unwell: namespace not-there is missing, no ready watcher")
 	assert.Contains(t, e.run("export").stderr, "No records found in namespace not-there.", "it is no backup")
-	e.kubeconfig = "/none"
+	e.Kubeconfig = "/none"
 	assert.Contains(t, e.fails("list"), "check that it runs, and that --kubeconfig or --context names it", "as for kubectl, that is localhost:8080")
 }

@@ -12,11 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/plugin/amount"
-	"nodekeeper.dev/internal/plugin/cli/output"
-	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/plugin/amount"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 )
 
@@ -118,7 +118,7 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, args []string) err
 		return err
 	}
 	shown.Events, shown.Unknown = output.Listed(events.Moments), events.Unknown
-	return out.Print(p.Out, output.View{Kind: "NodeDetail", Data: shown, Names: []string{n.Name}, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
+	return out.Print(p.Out, output.View{Kind: "NodeDetail", NamePrefix: nodePrefix, Data: shown, Names: []string{n.Name}, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
 }
 
 // saved sorts what is saved of a node by what it is.

@@ -6,11 +6,11 @@ import (
 	"maps"
 	"slices"
 
-	"nodekeeper.dev/internal/plugin/amount"
-	"nodekeeper.dev/internal/plugin/cli/output"
-	"nodekeeper.dev/internal/nodeview/identity"
-	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
+	"nodekeeper.dev/internal/plugin/amount"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 )
