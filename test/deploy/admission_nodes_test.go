@@ -58,7 +58,9 @@ func changing(c client.Client, node *corev1.Node, change func(spec *corev1.NodeS
 	return c.Patch(context.Background(), changed, client.MergeFrom(node), client.DryRunAll)
 }
 
-func opens(spec *corev1.NodeSpec) { spec.Taints = slices.DeleteFunc(spec.Taints, nodeview.IsStartupTaint) }
+func opens(spec *corev1.NodeSpec) {
+	spec.Taints = slices.DeleteFunc(spec.Taints, nodeview.IsStartupTaint)
+}
 
 // opensAnd opens the gate and makes another change.
 func opensAnd(change func(spec *corev1.NodeSpec)) func(spec *corev1.NodeSpec) {

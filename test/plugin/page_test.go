@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"nodekeeper.dev/test/kubectl"
 	"os"
 	"strings"
 	"testing"
@@ -117,7 +118,7 @@ func (e *env) openPage() *page {
 	jar, err := cookiejar.New(nil)
 	require.NoError(e.t, err)
 	browser := &http.Client{Jar: jar}
-	link := linkPattern.FindString(out.String())
+	link := kubectl.LinkPattern.FindString(out.String())
 	origin, query, _ := strings.Cut(link, "?")
 	p := &page{t: e.t, get: func(path string) io.ReadCloser {
 		e.t.Helper()
