@@ -1,7 +1,7 @@
 // Package controlplane runs a real etcd and kube-apiserver on free loopback ports, for tests and for the demo.
 //
 // What it guarantees:
-//   - The API server is the one that hack/controlplane pins; a missing binary is an error that says how to build
+//   - The API server is the one that hack/controlplane pins; a missing binary is an error that explains how to build
 //     it, never a skipped test.
 //   - Nothing outlives its owner: [ControlPlane.Stop] waits until both servers are gone, and if the owner dies
 //     without calling it (a test that timed out, Ctrl-C, SIGKILL) a guard process ends them. Servers are ended by
@@ -16,7 +16,7 @@
 //	kubeconfig             admin rights
 //	kubeconfig-*           other users, see KubeconfigFor
 //	servers.log            what both servers print
-//	etcd, kube-apiserver   what was started: writes its process id, then becomes the real binary
+//	etcd, kube-apiserver   the started script: writes its process id, then becomes the real binary
 //	etcd.pid, kube-apiserver.pid
 //	etcd.d, kube-apiserver.d   data and certificates
 //
