@@ -90,9 +90,9 @@ func (c *ControlPlane) serves() bool {
 	return d.RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error() == nil
 }
 
-// RestartAPIServer ends the API server and starts it again, with the same address, data and users. Open watches end, and
-// one that goes on from before the restart is answered with "too old resource version": the new server has not seen
-// what happened before.
+// RestartAPIServer restarts the API server with the same address, data and users. Open watches end.
+// A watch that resumes from before the restart fails with "too old resource version", as the new
+// server does not have earlier events.
 func (c *ControlPlane) RestartAPIServer() error {
 	if err := c.StopServer(APIServer); err != nil {
 		return err
