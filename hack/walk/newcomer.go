@@ -23,7 +23,7 @@ const endTimeout = time.Minute
 // Makefile uses, and the tools of POSIX and of util-linux and procps, which pages have people type.
 // There is neither kubectl nor a C compiler.
 var tools = strings.Fields(`make git bash sh
-	awk basename cat chmod cmp cp cut date diff dirname env expr find grep head id ln ls mkdir mktemp mv od
+	awk basename cat chmod cmp cp cut date diff dirname env expr find grep head id ln ls mkdir mkfifo mktemp mv od
 	pkill printf ps pwd rm rmdir script sed seq sleep sort tail tee test touch tr true uname uniq wc xargs`)
 
 // kept are the settings of the user that a newcomer has, too: home, language, those of Go and of the

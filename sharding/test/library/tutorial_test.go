@@ -101,7 +101,7 @@ func clone(t *testing.T) string {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.Symlink(filepath.Dir(sharder), filepath.Join(dir, "bin")))
-	require.NoError(t, os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy")))
+	require.NoError(t, os.Symlink(filepath.Join(root, "sharding"), filepath.Join(dir, "sharding")))
 	return dir
 }
 
