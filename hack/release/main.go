@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&r.repository, "repository", "", "`URL` of the sources; the files of a release are below it")
 	flags.StringVar(&r.registry, "registry", "", "registry and path of the images")
 	architectures := flags.String("architectures", "amd64,arm64", "what to build images for")
-	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64", "what to build the plugin for")
+	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64", "what to build the plugins for")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func indexOf(t *testing.T, file string) v1.ImageIndex {
 	return index
 }
 
-// contents returns the files of each image of the release, and of each archive of the plugin, by the name of its bill of materials.
+// contents returns the files of each image of the release, and of each archive of a plugin, by the name of its bill of materials.
 func contents(t *testing.T, dir string) map[string]map[string][]byte {
 	t.Helper()
 	all := map[string]map[string][]byte{}
@@ -82,7 +82,7 @@ func contents(t *testing.T, dir string) map[string]map[string][]byte {
 			require.NoError(t, files.Close())
 		}
 	}
-	archives, err := filepath.Glob(filepath.Join(dir, plugin+"_*.tar.gz"))
+	archives, err := filepath.Glob(filepath.Join(dir, "kubectl-*.tar.gz"))
 	require.NoError(t, err)
 	require.NotEmpty(t, archives)
 	for _, archive := range archives {
@@ -175,6 +175,13 @@ func TestManifestsNameTheImages(t *testing.T) {
 
 func TestKrewFindsTheArchives(t *testing.T) {
 	dir := built(t)
+	for plugin, file := range plugins {
+		checkKrew(t, dir, plugin, file)
+	}
+}
+
+func checkKrew(t *testing.T, dir, plugin, file string) {
+	t.Helper()
 	var manifest struct {
 		Metadata struct{ Name string }
 		Spec     struct {
@@ -182,8 +189,8 @@ func TestKrewFindsTheArchives(t *testing.T) {
 			Platforms         []struct{ URI, SHA256, Bin string }
 		}
 	}
-	require.NoError(t, yaml.Unmarshal(read(t, dir, "krew.yaml"), &manifest))
-	assert.Equal(t, "nodekeeper", manifest.Metadata.Name)
+	require.NoError(t, yaml.Unmarshal(read(t, dir, file), &manifest))
+	assert.Equal(t, strings.TrimPrefix(plugin, "kubectl-"), manifest.Metadata.Name)
 	assert.Equal(t, version, manifest.Spec.Version)
 	assert.Equal(t, "https://example.com", manifest.Spec.Homepage)
 	require.NotEmpty(t, manifest.Spec.Platforms)

@@ -2,22 +2,34 @@ package main
 
 import (
 	"bytes"
-	_ "embed"
+	"embed"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"text/template"
 )
 
-//go:embed krew.yaml
-var krewManifest string
+//go:embed krew*.yaml
+var krewManifests embed.FS
 
-// completion is what is in an archive of the plugin besides it and the licences, by its path in the sources.
-const completion = "cmd/kubectl-nodekeeper/kubectl_complete-nodekeeper"
+// completion returns the path of the script by which kubectl completes the arguments of a plugin.
+func completion(plugin string) string {
+	return path.Join(packageOf(plugin), "kubectl_complete-"+strings.TrimPrefix(plugin, "kubectl-"))
+}
 
-// archives packs the plugin for each platform, and writes the manifest by which Krew installs it.
+// archives packs each plugin for each platform, and writes the manifests by which Krew installs them.
 func (r *release) archives(programs []*program) error {
+	for name, manifest := range plugins {
+		if err := r.archivesOf(name, manifest, programs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *release) archivesOf(plugin, krewFile string, programs []*program) error {
 	type platform struct{ OS, Arch, Bin, Archive, SHA256 string }
 	manifest := struct {
 		Version, URL, Homepage string
@@ -43,7 +55,7 @@ func (r *release) archives(programs []*program) error {
 		}
 		manifest.Platforms = append(manifest.Platforms, platform{p.target.os, p.target.arch, p.file(), name, sumOf(content)})
 	}
-	text, err := template.New("manifest").Parse(krewManifest)
+	text, err := template.ParseFS(krewManifests, krewFile)
 	if err != nil {
 		return err
 	}
@@ -51,7 +63,7 @@ func (r *release) archives(programs []*program) error {
 	if err := text.Execute(&filled, manifest); err != nil {
 		return err
 	}
-	return r.write("krew.yaml", filled.Bytes())
+	return r.write(krewFile, filled.Bytes())
 }
 
 // archive returns the archive of a plugin: with the program, its completion, our licence beside them, and the others below.
@@ -60,14 +72,14 @@ func (r *release) archive(p *program) (name string, content []byte, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	script, err := os.ReadFile(filepath.Join(r.root, completion))
+	script, err := os.ReadFile(filepath.Join(r.root, completion(p.name)))
 	if err != nil {
 		return "", nil, err
 	}
 	files := map[string]archived{
-		p.file():              {p.content, true},
-		path.Base(completion): {script, true},
-		"LICENSE":             {texts["licenses/LICENSE"], false},
+		p.file():                      {p.content, true},
+		path.Base(completion(p.name)): {script, true},
+		"LICENSE":                     {texts["licenses/LICENSE"], false},
 	}
 	delete(texts, "licenses/LICENSE")
 	for name, text := range texts {

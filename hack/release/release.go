@@ -21,7 +21,7 @@ type release struct {
 	version, commit, ldflags       string
 	homepage, repository, registry string
 	created                        time.Time
-	architectures, platforms       []target // of the images, and of the plugin
+	architectures, platforms       []target // of the images, and of the plugins
 
 	work     string // a temporary directory for programs
 	licences *licences
@@ -37,12 +37,12 @@ func (t target) String() string { return t.os + "_" + t.arch }
 // services are the programs that run in a cluster: each has an image.
 var services = []string{"watcher", "processor", "webhook", "ui", "sharder"}
 
-// plugin is the program that people run.
-const plugin = "kubectl-nodekeeper"
+// plugins are the plugins of kubectl, with the names of their Krew manifests.
+var plugins = map[string]string{"kubectl-nodekeeper": "krew.yaml", "kubectl-rings": "krew-rings.yaml"}
 
 // packageOf returns the package of a program, from the root of the sources.
 func packageOf(program string) string {
-	if program == "sharder" {
+	if program == "sharder" || program == "kubectl-rings" {
 		return "sharding/cmd/" + program
 	}
 	return "cmd/" + program
@@ -93,7 +93,9 @@ func (r *release) programs(ctx context.Context) ([]*program, error) {
 			}
 		}
 		if slices.Contains(r.platforms, t) {
-			ofTarget = append(ofTarget, &program{name: plugin, target: t})
+			for name := range plugins {
+				ofTarget = append(ofTarget, &program{name: name, target: t})
+			}
 		}
 		if err := r.compile(ctx, t, ofTarget); err != nil {
 			return nil, fmt.Errorf("building for %s: %w", t, err)

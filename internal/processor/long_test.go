@@ -17,7 +17,7 @@ import (
 // B5: the work for a long queue of one node is linear in its length, not quadratic. The test
 // measures bytes, since time depends on the load of the machine. It is not parallel because the
 // bytes are those of the whole process.
-func TestLongQueueOfOneNodeCostsLinearWork(t *testing.T) {
+func TestLongQueueTakesLinearWork(t *testing.T) {
 	short, long := drained(t, 250), drained(t, 1000)
 	t.Logf("bytes allocated: %d for 250 transactions, %d for 1000", short, long)
 	assert.Less(t, long, 6*short)

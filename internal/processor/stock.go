@@ -134,7 +134,7 @@ func contentOf(cm *corev1.ConfigMap) content {
 	case r.Floor:
 		return floor // no labels are saved for the node
 	}
-	if _, isWaiting := preserve.Look(*r); isWaiting {
+	if _, isWaiting := preserve.Recheck(*r); isWaiting {
 		return waitingLabels
 	}
 	return nodeLabels

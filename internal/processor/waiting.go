@@ -23,7 +23,7 @@ func hasWaitingLabels(cm *corev1.ConfigMap) bool {
 	if err != nil {
 		return false
 	}
-	_, isWaiting := preserve.Look(*r)
+	_, isWaiting := preserve.Recheck(*r)
 	return isWaiting
 }
 
@@ -35,7 +35,7 @@ func (p *Processor) recheck(ctx context.Context, node string) (reconcile.Result,
 	if err != nil || stored.Record == nil {
 		return reconcile.Result{}, err
 	}
-	t, isWaiting := preserve.Look(*stored.Record)
+	t, isWaiting := preserve.Recheck(*stored.Record)
 	if !isWaiting {
 		return reconcile.Result{}, nil
 	}

@@ -188,7 +188,7 @@ func TestExclusiveHandOver(t *testing.T) {
 
 	w.decide(both(schedule.Set{0}, schedule.Set{1, 2})...)
 	assert.Equal(t, map[int32]int64{2: 1}, w.build("B"), "A has not released it")
-	assert.False(t, w.release(), "A has not even been told")
+	assert.False(t, w.release(), "A has not read its contract yet")
 	assert.Equal(t, map[int32]int64{0: 1}, w.build("A"), "the epoch of a kept index stays the same")
 	assert.False(t, w.release(), "A has not acknowledged")
 	w.acknowledge("A", contract.Unit{UID: "u", Index: 1})

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/sharding/ringview"
+	"nodekeeper.dev/sharding/internal/ringview"
 	"nodekeeper.dev/sharding/test/rings"
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/story"

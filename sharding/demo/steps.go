@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/sharding/ringview"
+	"nodekeeper.dev/sharding/internal/ringview"
 	"nodekeeper.dev/test/story"
 )
 

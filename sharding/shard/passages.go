@@ -11,277 +11,284 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// gate is between the controllers of one kind and the objects of that kind: either some of them work on
-// an object, or one of them gives it away. It is safe for concurrent use.
-type gate struct {
+// passages coordinates the controllers of one kind: at any time, either controllers reconcile an
+// object or one of them releases it to another shard, never both. The zero value is ready to use.
+// It is safe for concurrent use.
+type passages struct {
 	mu      sync.Mutex
 	objects map[client.ObjectKey]*passage
-	// views are the types by which controllers see the kind. Each has a cache of its own, so that with
-	// more than one a cache can be behind another.
+	// views holds the Go types under which controllers watch the kind. Each type has a cache of its
+	// own, so that with several types one cache can be behind another.
 	views map[reflect.Type]bool
-	// joined is how many controllers there are.
+	// joined is the number of controllers.
 	joined int
 }
 
-// passage is what the gate knows of an object.
+// passage is the state of one object. The zero value is that of an object that this shard has never
+// reconciled; such a passage is not stored.
 type passage struct {
-	// uid is that of the object that was last worked on, "" if this shard has none. by are the controllers
-	// that have, and have not heard that it is gone.
-	uid types.UID
-	by  controllers
-	// inside is the work of controllers on the object.
-	inside map[*work]bool
-	// isClosed says that one of them gives it away.
-	isClosed bool
-	// given is the resourceVersion at which the object was given away, "" if it was not.
-	given string
-	// isOut says that it was given away: the answer of the API server has come.
-	isOut bool
-	// children is the note of the sharder on which children to wait for, and since when that was waited for:
-	// zero if they are there.
+	// uid is that of the last reconciled object, or "" if this shard does not have the object.
+	// workers are the controllers that have reconciled it and have not yet handled its deletion.
+	uid     types.UID
+	workers controllers
+	by      controllers
+	// active holds the reconciles in progress.
+	active map[*work]bool
+	// closed is set while a controller releases the object.
+	closed bool
+	// releasedVersion is the resourceVersion at which the shard has tried to release the object, or
+	// "".
+	releasedVersion string
+	// released is set once the API server has confirmed the release.
+	released bool
+	// children is the children annotation that this shard waits for or has waited for. since is the
+	// start of the wait, or zero if the children have arrived.
 	children string
 	since    time.Time
 }
 
-// work is one reconcile of an object that is in progress.
+// work is a reconcile in progress.
 type work struct {
-	// end ends the context of it.
+	// end cancels its context.
 	end context.CancelCauseFunc
 }
 
-// controllers are some of the controllers of a kind, a bit for each.
+// controllers is a set of the controllers of a kind, one bit each.
 type controllers uint64
 
-// join returns another controller. From the 65th on, it is one that there is.
-func (g *gate) join() controllers {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.joined++
-	return 1 << ((g.joined - 1) % 64)
+// join registers a controller and returns its bit. From the 65th controller on, bits are shared.
+func (ps *passages) join() controllers {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.joined++
+	return 1 << ((ps.joined - 1) % 64)
 }
 
-// see notes a type by which a controller sees the kind, and reports whether it is the first to do so.
-func (g *gate) see(view reflect.Type) (isNew bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.views == nil {
-		g.views = map[reflect.Type]bool{}
+// addView records a type under which a controller watches the kind, and reports whether it is new.
+func (ps *passages) addView(view reflect.Type) (isNew bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.views == nil {
+		ps.views = map[reflect.Type]bool{}
 	}
-	isNew = !g.views[view]
-	g.views[view] = true
+	isNew = !ps.views[view]
+	ps.views[view] = true
 	return isNew
 }
 
-// enter begins work on an object. It reports false while the object is given away. Only after it has
-// entered can a controller rely on what a cache says about the object: see [gate.isGiven].
-func (g *gate) enter(key client.ObjectKey, w *work) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.atLocked(key)
-	if p.isClosed {
+// enter begins a reconcile of an object. It returns false while the object is being released. A
+// controller must enter before it relies on a cached version of the object: see
+// [passages.mayBeReleased].
+func (ps *passages) enter(key client.ObjectKey, w *work) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.atLocked(key)
+	if p.closed {
 		return false
 	}
-	if p.inside == nil {
-		p.inside = map[*work]bool{}
+	if p.active == nil {
+		p.active = map[*work]bool{}
 	}
-	p.inside[w] = true
+	p.active[w] = true
 	return true
 }
 
-// leave notes that work on an object has ended.
-func (g *gate) leave(key client.ObjectKey, w *work) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.objects[key].inside, w)
-	g.tidyLocked(key)
+// leave ends a reconcile of an object.
+func (ps *passages) leave(key client.ObjectKey, w *work) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.objects[key].active, w)
+	ps.pruneLocked(key)
 }
 
-// end ends the contexts of all work on an object.
-func (g *gate) end(key client.ObjectKey, cause error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.objects[key]; p != nil {
-		for w := range p.inside {
+// end cancels the contexts of all reconciles of an object.
+func (ps *passages) end(key client.ObjectKey, cause error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.objects[key]; p != nil {
+		for w := range p.active {
 			w.end(cause)
 		}
 	}
 }
 
-// isBusy reports whether a controller works on an object.
-func (g *gate) isBusy(key client.ObjectKey) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.objects[key]
-	return p != nil && len(p.inside) > 0
+// isBusy reports whether a controller is reconciling an object.
+func (ps *passages) isBusy(key client.ObjectKey) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.objects[key]
+	return p != nil && len(p.active) > 0
 }
 
-// close keeps controllers from beginning work on an object. It reports false, and closes nothing, while
-// one is at work on it or gives it away: this does not wait, as a reconciler that never returns would
-// stop its controller, too. Call open afterwards if it reports true.
-func (g *gate) close(key client.ObjectKey) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.atLocked(key)
-	if p.isClosed || len(p.inside) > 0 {
+// close keeps controllers from starting a reconcile of an object. It returns false, and closes
+// nothing, while a controller is reconciling or releasing the object. It does not wait, because a
+// reconciler that never returns would then block its controller. If close returns true, the caller
+// must call open afterwards.
+func (ps *passages) close(key client.ObjectKey) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.atLocked(key)
+	if p.closed || len(p.active) > 0 {
 		return false
 	}
-	p.isClosed = true
+	p.closed = true
 	return true
 }
 
-// open lets controllers work on an object again.
-func (g *gate) open(key client.ObjectKey) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.atLocked(key).isClosed = false
-	g.tidyLocked(key)
+// open lets controllers reconcile an object again.
+func (ps *passages) open(key client.ObjectKey) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.atLocked(key).closed = false
+	ps.pruneLocked(key)
 }
 
-// know notes that a controller works on an object.
-func (g *gate) know(key client.ObjectKey, uid types.UID, by controllers) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.atLocked(key)
+// addWorker records that a controller reconciles an object.
+func (ps *passages) addWorker(key client.ObjectKey, uid types.UID, worker controllers) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.atLocked(key)
 	if p.uid == uid {
-		by |= p.by
+		worker |= p.workers
 	}
-	p.uid, p.by, p.given, p.isOut = uid, by, "", false
+	p.uid, p.workers, p.releasedVersion, p.released = uid, worker, "", false
 }
 
-// knows reports whether a controller has worked on an object, and has not forgotten it.
-func (g *gate) knows(key client.ObjectKey, by controllers) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.objects[key]
-	return p != nil && p.by&by != 0
+// isWorker reports whether a controller has reconciled an object and has not forgotten it.
+func (ps *passages) isWorker(key client.ObjectKey, worker controllers) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.objects[key]
+	return p != nil && p.workers&worker != 0
 }
 
-// known returns the uid of the object that was worked on, and was not given away or forgotten since, ""
-// if there is none.
-func (g *gate) known(key client.ObjectKey) types.UID {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p := g.objects[key]; p != nil {
+// uid returns the UID of the object that was last reconciled, or "" if it was released or forgotten
+// since.
+func (ps *passages) uid(key client.ObjectKey) types.UID {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.objects[key]; p != nil {
 		return p.uid
 	}
 	return ""
 }
 
-// forget notes that a controller has heard that an object is gone, as its cache does not show it any more.
-// If that is the only cache, what was given away cannot appear again as it was.
-func (g *gate) forget(key client.ObjectKey, by controllers) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.objects[key]
+// forget records that a controller has handled the disappearance of an object from its cache. If
+// there is only one cache, the released version cannot reappear there.
+func (ps *passages) forget(key client.ObjectKey, worker controllers) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.objects[key]
 	if p == nil {
 		return
 	}
-	if p.by &^= by; p.by == 0 {
+	if p.workers &^= worker; p.workers == 0 {
 		p.uid, p.children, p.since = "", "", time.Time{}
 	}
-	if len(g.views) < 2 {
-		p.given, p.isOut = "", false
+	if len(ps.views) < 2 {
+		p.releasedVersion, p.released = "", false
 	}
-	g.tidyLocked(key)
+	ps.pruneLocked(key)
 }
 
-// give notes that the object as of a resourceVersion may have been given away: no controller may work on
-// it until it sees a newer version.
-func (g *gate) give(key client.ObjectKey, version string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.atLocked(key)
-	p.given, p.isOut = version, false
+// releasing records that the given version of an object may be released from now on: no controller
+// may reconcile the object until its cache holds a newer version.
+func (ps *passages) releasing(key client.ObjectKey, version string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.atLocked(key)
+	p.releasedVersion, p.released = version, false
 }
 
-// gave notes that the object was given away.
-func (g *gate) gave(key client.ObjectKey) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.atLocked(key)
-	p.uid, p.by, p.isOut, p.children, p.since = "", 0, true, "", time.Time{}
+// confirmRelease records that the API server has stored the release of an object.
+func (ps *passages) confirmRelease(key client.ObjectKey) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.atLocked(key)
+	p.uid, p.workers, p.released, p.children, p.since = "", 0, true, "", time.Time{}
 }
 
-// keep notes that the object was not given away after all.
-func (g *gate) keep(key client.ObjectKey) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.atLocked(key)
-	p.given, p.isOut = "", false
+// cancelRelease records that an object was not released.
+func (ps *passages) cancelRelease(key client.ObjectKey) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.atLocked(key)
+	p.releasedVersion, p.released = "", false
 }
 
-// isOut reports whether the object as of a version was given away for certain.
-func (g *gate) isOut(key client.ObjectKey, version string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.objects[key]
-	return p != nil && p.isOut && !isLater(version, p.given)
+// isReleased reports whether the given version of an object is known to be released.
+func (ps *passages) isReleased(key client.ObjectKey, version string) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.objects[key]
+	return p != nil && p.released && !isLater(version, p.releasedVersion)
 }
 
-// isGiven reports whether the object may have been given away after the version that a controller sees.
-func (g *gate) isGiven(key client.ObjectKey, version string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.objects[key]
-	return p != nil && p.given != "" && !isLater(version, p.given)
+// mayBeReleased reports whether an object may have been released at the given version or a later
+// one.
+func (ps *passages) mayBeReleased(key client.ObjectKey, version string) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.objects[key]
+	return p != nil && p.releasedVersion != "" && !isLater(version, p.releasedVersion)
 }
 
-// waited returns since when the children that a note names have been waited for, and zero if they are
-// there.
-func (g *gate) waited(key client.ObjectKey, note string, now time.Time) time.Time {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.atLocked(key)
-	if p.children != note {
-		p.children, p.since = note, now
+// waitingSince returns the time since which controllers have been waiting for the children named in
+// an annotation, or zero if the children have arrived.
+func (ps *passages) waitingSince(key client.ObjectKey, annotation string, now time.Time) time.Time {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.atLocked(key)
+	if p.children != annotation {
+		p.children, p.since = annotation, now
 	}
 	return p.since
 }
 
-// arrived notes that the children that a note names are there.
-func (g *gate) arrived(key client.ObjectKey, note string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.atLocked(key)
-	p.children, p.since = note, time.Time{}
+// childrenArrived records that the caches hold the children named in an annotation.
+func (ps *passages) childrenArrived(key client.ObjectKey, annotation string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.atLocked(key)
+	p.children, p.since = annotation, time.Time{}
 }
 
-// isAtWork reports whether a controller works on an object, or gives one away.
-func (g *gate) isAtWork() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, p := range g.objects {
-		if len(p.inside) > 0 || p.isClosed {
+// isAtWork reports whether a controller is reconciling or releasing any object.
+func (ps *passages) isAtWork() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.objects {
+		if len(p.active) > 0 || p.closed {
 			return true
 		}
 	}
 	return false
 }
 
-func (g *gate) atLocked(key client.ObjectKey) *passage {
-	p := g.objects[key]
+func (ps *passages) atLocked(key client.ObjectKey) *passage {
+	p := ps.objects[key]
 	if p == nil {
-		if g.objects == nil {
-			g.objects = map[client.ObjectKey]*passage{}
+		if ps.objects == nil {
+			ps.objects = map[client.ObjectKey]*passage{}
 		}
 		p = &passage{}
-		g.objects[key] = p
+		ps.objects[key] = p
 	}
 	return p
 }
 
-// tidyLocked removes what says nothing.
-func (g *gate) tidyLocked(key client.ObjectKey) {
-	if p := g.objects[key]; p != nil && p.saysNothing() {
-		delete(g.objects, key)
+// pruneLocked removes a passage that holds no information.
+func (ps *passages) pruneLocked(key client.ObjectKey) {
+	if p := ps.objects[key]; p != nil && p.isZero() {
+		delete(ps.objects, key)
 	}
 }
 
-func (p *passage) saysNothing() bool {
-	return p.uid == "" && p.by == 0 && len(p.inside) == 0 && !p.isClosed && p.given == "" && !p.isOut && p.children == "" && p.since.IsZero()
+func (p *passage) isZero() bool {
+	return p.uid == "" && p.workers == 0 && len(p.active) == 0 && !p.closed && p.releasedVersion == "" && !p.released && p.children == "" && p.since.IsZero()
 }
 
-// isLater reports whether a resourceVersion is a later one than another.
+// isLater reports whether a resourceVersion is later than another one.
 func isLater(version, other string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, other)
 	return err == nil && order > 0

@@ -14,69 +14,69 @@ import (
 
 var key = client.ObjectKey{Namespace: "default", Name: "s1"}
 
-// TestGateIsClosedOnlyWhenNobodyIsInside: controllers of one kind share it.
-func TestGateIsClosedOnlyWhenNobodyIsInside(t *testing.T) {
+// A passage closes only when no controller of the kind is reconciling the object.
+func TestPassageClosesOnlyWithoutReconciles(t *testing.T) {
 	t.Parallel()
-	g, one, two := &gate{}, &work{}, &work{}
+	g, one, two := &passages{}, &work{}, &work{}
 	require.True(t, g.enter(key, one))
 	require.True(t, g.enter(key, two), "another controller")
 	assert.False(t, g.close(key))
 	g.leave(key, one)
-	assert.False(t, g.close(key), "one is still at work")
+	assert.False(t, g.close(key), "one reconcile is still in progress")
 	assert.True(t, g.isAtWork())
 	assert.True(t, g.isBusy(key))
 	g.leave(key, two)
 	require.True(t, g.close(key))
 	assert.False(t, g.enter(key, one))
-	assert.False(t, g.close(key), "another controller gives it away")
+	assert.False(t, g.close(key), "another controller is releasing it")
 	assert.True(t, g.enter(client.ObjectKey{Name: "other"}, one))
 	g.open(key)
 	assert.True(t, g.enter(key, one))
 }
 
-// TestGateKeepsWhatWasGivenAwayFromStaleCaches: what a cache shows may be older than the acknowledgement.
-func TestGateKeepsWhatWasGivenAwayFromStaleCaches(t *testing.T) {
+// A cached version may be older than the acknowledgement.
+func TestReleasedObjectStaysReleasedInStaleCaches(t *testing.T) {
 	t.Parallel()
-	g := &gate{}
-	g.know(key, "uid", 1)
-	g.give(key, "10")
-	assert.True(t, g.isGiven(key, "10"), "the answer may be lost")
-	assert.False(t, g.isOut(key, "10"), "so it is given again")
-	assert.EqualValues(t, "uid", g.known(key))
-	g.gave(key)
-	assert.True(t, g.isGiven(key, "9"))
-	assert.True(t, g.isGiven(key, "10"))
-	assert.True(t, g.isOut(key, "10"))
-	assert.False(t, g.isGiven(key, "11"), "it has come back")
-	assert.Empty(t, g.known(key))
-	g.know(key, "uid", 1)
-	assert.False(t, g.isGiven(key, "10"))
+	g := &passages{}
+	g.addWorker(key, "uid", 1)
+	g.releasing(key, "10")
+	assert.True(t, g.mayBeReleased(key, "10"), "the response may have been lost")
+	assert.False(t, g.isReleased(key, "10"), "so it is released again")
+	assert.EqualValues(t, "uid", g.uid(key))
+	g.confirmRelease(key)
+	assert.True(t, g.mayBeReleased(key, "9"))
+	assert.True(t, g.mayBeReleased(key, "10"))
+	assert.True(t, g.isReleased(key, "10"))
+	assert.False(t, g.mayBeReleased(key, "11"), "the object has returned")
+	assert.Empty(t, g.uid(key))
+	g.addWorker(key, "uid", 1)
+	assert.False(t, g.mayBeReleased(key, "10"))
 }
 
-// TestGateForgetsWhatTheCacheDoesNotShow, so that it does not grow. With two caches, the other one may still show it.
-func TestGateForgetsWhatTheCacheDoesNotShow(t *testing.T) {
+// Forgetting bounds the memory. With two caches, the other one may still hold the released version.
+func TestPassagesForgetObjectsMissingFromTheCache(t *testing.T) {
 	t.Parallel()
-	one := &gate{}
-	one.see(reflect.TypeFor[*corev1.Secret]())
-	one.give(key, "10")
-	one.gave(key)
+	one := &passages{}
+	one.addView(reflect.TypeFor[*corev1.Secret]())
+	one.releasing(key, "10")
+	one.confirmRelease(key)
 	one.forget(key, 1)
-	assert.False(t, one.isGiven(key, "10"))
+	assert.False(t, one.mayBeReleased(key, "10"))
 	assert.Empty(t, one.objects)
 
-	two := &gate{}
-	two.see(reflect.TypeFor[*corev1.Secret]())
-	two.see(reflect.TypeFor[*metav1.PartialObjectMetadata]())
-	two.give(key, "10")
-	two.gave(key)
+	two := &passages{}
+	two.addView(reflect.TypeFor[*corev1.Secret]())
+	two.addView(reflect.TypeFor[*metav1.PartialObjectMetadata]())
+	two.releasing(key, "10")
+	two.confirmRelease(key)
 	two.forget(key, 1)
-	assert.True(t, two.isGiven(key, "10"))
+	assert.True(t, two.mayBeReleased(key, "10"))
 }
 
-// TestGateIsEmptyAgain: entering and leaving leaves nothing behind.
-func TestGateIsEmptyAgain(t *testing.T) {
+// Entering and leaving leaves nothing behind.
+func TestPassagesBecomeEmptyAgain(t *testing.T) {
 	t.Parallel()
-	g := &gate{}
+	g := &passages{}
 	for range 3 {
 		w := &work{}
 		require.True(t, g.enter(key, w))
@@ -88,13 +88,13 @@ func TestGateIsEmptyAgain(t *testing.T) {
 	assert.False(t, g.isAtWork())
 }
 
-// TestGateWaitsForChildrenOncePerNote: each move has its own.
-func TestGateWaitsForChildrenOncePerNote(t *testing.T) {
+// Each move has its own annotation.
+func TestPassageWaitsForChildrenOncePerAnnotation(t *testing.T) {
 	t.Parallel()
-	g, now := &gate{}, time.Now()
-	assert.Equal(t, now, g.waited(key, "a", now))
-	assert.Equal(t, now, g.waited(key, "a", now.Add(time.Second)), "since then")
-	g.arrived(key, "a")
-	assert.Zero(t, g.waited(key, "a", now.Add(time.Minute)))
-	assert.Equal(t, now.Add(time.Hour), g.waited(key, "b", now.Add(time.Hour)))
+	g, now := &passages{}, time.Now()
+	assert.Equal(t, now, g.waitingSince(key, "a", now))
+	assert.Equal(t, now, g.waitingSince(key, "a", now.Add(time.Second)), "the start of the wait is kept")
+	g.childrenArrived(key, "a")
+	assert.Zero(t, g.waitingSince(key, "a", now.Add(time.Minute)))
+	assert.Equal(t, now.Add(time.Hour), g.waitingSince(key, "b", now.Add(time.Hour)))
 }

@@ -24,12 +24,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/internal/ring"
-	"nodekeeper.dev/sharding/slots"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
-	"nodekeeper.dev/sharding/test/rings"
 )
 
 const (
@@ -53,7 +50,6 @@ func newCluster(t *testing.T) *cluster {
 	plane, err := controlplane.Start(controlplane.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	require.NoError(t, rings.Install(t.Context(), plane.Config))
 	c, err := client.New(plane.Config, client.Options{})
 	require.NoError(t, err)
 	for _, name := range []string{transactions, metadata, ring.DefaultNamespace} {
@@ -146,32 +142,6 @@ func (c *cluster) label(name, key, value string) {
 	require.NoError(c.t, c.client.Patch(c.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, patch))
 }
 
-// ring creates a ring with three shards, as a sharder would report it.
-func (c *cluster) ring() {
-	c.t.Helper()
-	r := &v1alpha1.ClusterRing{ObjectMeta: metav1.ObjectMeta{Name: "website"}, Spec: v1alpha1.ClusterRingSpec{
-		Shards:    v1alpha1.Shards{Namespace: "web-system"},
-		Resources: []v1alpha1.Resource{{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}}},
-	}}
-	require.NoError(c.t, c.client.Create(c.t.Context(), r))
-	shards := []string{"web-0", "web-1", "web-2"}
-	table := slots.Table{}.With(shards)
-	has := make([]int32, len(shards))
-	r.Status = v1alpha1.ClusterRingStatus{Shards: 3, AvailableShards: 3, Table: &v1alpha1.Table{Generation: 4, Shards: table.Shards}, BalancedGeneration: 4}
-	for _, shard := range table.Slots {
-		r.Status.Table.Slots = append(r.Status.Table.Slots, int32(shard))
-		has[shard]++
-	}
-	for i, name := range table.Shards {
-		r.Status.Members = append(r.Status.Members, v1alpha1.Member{Name: name, State: "ready", Slots: has[i]})
-	}
-	now := metav1.Now()
-	for _, condition := range []string{"Ready", "Balanced"} {
-		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: condition, Status: "True", Reason: "AsExpected", LastTransitionTime: now})
-	}
-	require.NoError(c.t, c.client.Status().Update(c.t.Context(), r))
-}
-
 // populate creates nodes as a small cluster has them.
 func (c *cluster) populate() {
 	for i := range 48 {
@@ -192,7 +162,6 @@ func TestPageShowsTheCluster(t *testing.T) {
 		c.start("processor", "processor-5d8b6-hk4wn", "--save-delay=0"), c.start("processor", "processor-5d8b6-r7jzc", "--save-delay=0"),
 	}
 	c.populate()
-	c.ring()
 	links := c.serve()
 	link := c.next(links)
 	b := newTab(t)
@@ -205,7 +174,7 @@ func TestPageShowsTheCluster(t *testing.T) {
 	assert.Equal(t, contextName, eval[string](b, `document.querySelector('#cluster').textContent`))
 	c.checkSession(b, link, c.next(links))
 	c.checkUpdates(b)
-	c.checkRings(b)
+	c.checkReplicas(b)
 	c.checkText(b)
 	last := c.checkDiff(b, processors)
 	if *update {
@@ -307,14 +276,14 @@ func (c *cluster) settled() {
 	}, patience, 50*time.Millisecond)
 }
 
-// checkRings: every replica and every shard is there, and the shares are those of the ring.
-func (c *cluster) checkRings(b *tab) {
-	text := `document.querySelector('#rings').textContent`
-	for _, want := range []string{"watcher-7c9f4-x2vlp", "watcher-7c9f4-m8qtz", "processor-5d8b6-hk4wn", "processor-5d8b6-r7jzc", "sharder ring website", "web-2"} {
+// checkReplicas checks that the page shows every replica, and the share of each processor.
+func (c *cluster) checkReplicas(b *tab) {
+	text := `document.querySelector('#replicas').textContent`
+	for _, want := range []string{"watcher-7c9f4-x2vlp", "watcher-7c9f4-m8qtz", "processor-5d8b6-hk4wn", "processor-5d8b6-r7jzc"} {
 		b.until(`%s.includes(%q)`, text, want)
 	}
 	b.until(`document.querySelector('#health').textContent === 'well'`)
-	sum := eval[float64](b, `[...document.querySelectorAll('.ring')].find((r) => r.textContent.startsWith('processors')).querySelectorAll('.member').values()
+	sum := eval[float64](b, `[...document.querySelectorAll('.service')].find((r) => r.textContent.startsWith('processors')).querySelectorAll('.member').values()
 		.map((m) => parseFloat(m.lastChild.textContent)).reduce((a, b) => a + b, 0)`)
 	assert.InDelta(c.t, 100, sum, 0.2, "the processors share all nodes")
 }

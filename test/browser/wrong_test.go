@@ -18,10 +18,10 @@ func TestPageSaysThatReplicasAreUnknown(t *testing.T) {
 	b := newTab(t)
 	b.visit(board.url)
 	b.until(live)
-	rings := `document.querySelector('#rings').textContent`
-	b.until(`%s === 'No replica has a place on a ring.'`, rings)
+	replicas := `document.querySelector('#replicas').textContent`
+	b.until(`%s === 'No replica has a place on a ring.'`, replicas)
 	board.feed.Problem("replicas", errors.New("you may not list leases"))
-	b.until(`%s === 'The replicas are not shown: you may not list leases'`, rings)
+	b.until(`%s === 'The replicas are not shown: you may not list leases'`, replicas)
 }
 
 // TestPageSaysNothingOfWhatIsNotReadYet: a node whose record may come is not called never seen, and
@@ -35,11 +35,11 @@ func TestPageSaysNothingOfWhatIsNotReadYet(t *testing.T) {
 	b := newTab(t)
 	b.visit(server.Link(serve(t, server).Listener.Addr().String()))
 	b.until(`document.querySelector('#empty').textContent === 'Reading the cluster …'`)
-	assert.Equal(t, []string{"", "", ""}, eval[[]string](b, `['#queue-count', '#rings', '#health'].map((e) => document.querySelector(e).textContent)`))
+	assert.Equal(t, []string{"", "", ""}, eval[[]string](b, `['#queue-count', '#replicas', '#health'].map((e) => document.querySelector(e).textContent)`))
 	feed.Record(nil, r, true)
 	feed.Synced(time.Now())
 	b.until(`document.querySelector('#queue-count').textContent === 'nothing is pending'`)
-	b.until(`document.querySelector('#rings').textContent === 'No replica has a place on a ring.'`)
+	b.until(`document.querySelector('#replicas').textContent === 'No replica has a place on a ring.'`)
 	b.until(`document.querySelector('#rows .row:not([hidden]) .state').textContent === 'live'`)
 }
 

@@ -205,7 +205,7 @@ func (w *walk) returnGuarded(name string, want map[string]string) (first *corev1
 		if first == nil {
 			first = n
 		}
-		if !slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate) {
+		if !slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint) {
 			assert.Equal(w.t, want, withoutMarker(n.Labels), "version %s has no startup taint", n.ResourceVersion)
 		}
 	}
@@ -245,7 +245,7 @@ func (w *walk) joinUntouched() {
 		if n.UID != old {
 			assert.NotContains(w.t, n.Labels, labels.Marker)
 			assert.NotContains(w.t, n.Labels, "rack")
-			assert.False(w.t, slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate))
+			assert.False(w.t, slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint))
 		}
 	}
 	for key, value := range before { // as it was, for the steps that follow

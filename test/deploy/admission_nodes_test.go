@@ -47,7 +47,7 @@ func fullNode() *corev1.Node {
 func gatedNode() *corev1.Node {
 	node := fullNode()
 	node.GenerateName = "gated-"
-	node.Spec.Taints = append(node.Spec.Taints, nodeview.Gate(), corev1.Taint{Key: "example.com/late", Effect: corev1.TaintEffectNoExecute, Value: "v"})
+	node.Spec.Taints = append(node.Spec.Taints, nodeview.StartupTaint(), corev1.Taint{Key: "example.com/late", Effect: corev1.TaintEffectNoExecute, Value: "v"})
 	return node
 }
 
@@ -58,7 +58,7 @@ func changing(c client.Client, node *corev1.Node, change func(spec *corev1.NodeS
 	return c.Patch(context.Background(), changed, client.MergeFrom(node), client.DryRunAll)
 }
 
-func opens(spec *corev1.NodeSpec) { spec.Taints = slices.DeleteFunc(spec.Taints, nodeview.IsGate) }
+func opens(spec *corev1.NodeSpec) { spec.Taints = slices.DeleteFunc(spec.Taints, nodeview.IsStartupTaint) }
 
 // opensAnd opens the gate and makes another change.
 func opensAnd(change func(spec *corev1.NodeSpec)) func(spec *corev1.NodeSpec) {
@@ -70,7 +70,7 @@ func opensAnd(change func(spec *corev1.NodeSpec)) func(spec *corev1.NodeSpec) {
 
 // gateOf returns the startup taint of a Node.
 func gateOf(spec *corev1.NodeSpec) *corev1.Taint {
-	return &spec.Taints[slices.IndexFunc(spec.Taints, nodeview.IsGate)]
+	return &spec.Taints[slices.IndexFunc(spec.Taints, nodeview.IsStartupTaint)]
 }
 
 // TestProcessorRemovesTheStartupTaintAndNoOther, nor does it give one.
@@ -79,14 +79,14 @@ func TestProcessorRemovesTheStartupTaintAndNoOther(t *testing.T) {
 	install(t, c)
 	processor := accountOf(t, c, "processor")
 	another := corev1.Taint{Key: "a", Effect: corev1.TaintEffectNoExecute}
-	otherwise := corev1.Taint{Key: nodeview.GateTaint, Effect: corev1.TaintEffectNoExecute}
+	otherwise := corev1.Taint{Key: nodeview.StartupTaintKey, Effect: corev1.TaintEffectNoExecute}
 	ungated, gated := addNode(t, c, fullNode()), addNode(t, c, gatedNode())
 	for name, tc := range map[string]struct {
 		node   *corev1.Node
 		change func(spec *corev1.NodeSpec)
 	}{
-		"adds it":               {ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, nodeview.Gate()) }},
-		"adds it as the only":   {ungated, func(spec *corev1.NodeSpec) { spec.Taints = []corev1.Taint{nodeview.Gate()} }},
+		"adds it":               {ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, nodeview.StartupTaint()) }},
+		"adds it as the only":   {ungated, func(spec *corev1.NodeSpec) { spec.Taints = []corev1.Taint{nodeview.StartupTaint()} }},
 		"with another effect":   {ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, otherwise) }},
 		"removes all":           {gated, func(spec *corev1.NodeSpec) { spec.Taints = nil }},
 		"removes another":       {gated, func(spec *corev1.NodeSpec) { spec.Taints = spec.Taints[1:] }},

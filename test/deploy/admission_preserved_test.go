@@ -92,7 +92,7 @@ func checkGate(t *testing.T, c, processor client.Client, taintsMayChange bool) {
 	ungated, gated := addNode(t, c, fullNode()), addNode(t, c, gatedNode())
 	assert.NoError(t, changing(processor, gated, opens))
 	isForbidden := func(err error) { assert.True(t, apierrors.IsForbidden(err), "%v", err) }
-	isForbidden(changing(processor, ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, nodeview.Gate()) }))
+	isForbidden(changing(processor, ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, nodeview.StartupTaint()) }))
 	isForbidden(changing(processor, gated, func(spec *corev1.NodeSpec) { gateOf(spec).Effect = corev1.TaintEffectNoExecute }))
 	isForbidden(changing(processor, gated, opensAnd(func(spec *corev1.NodeSpec) {
 		spec.Taints = append(spec.Taints, corev1.Taint{Key: "node.kubernetes.io/unschedulable", Effect: corev1.TaintEffectNoSchedule})

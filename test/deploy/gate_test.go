@@ -38,7 +38,7 @@ func TestProcessorOpensTheGateUnderThePolicies(t *testing.T) {
 			for _, each := range []string{name, unknown} {
 				node := nodeNamed(each)
 				node.Labels = set{"own": "1", "labels_restored": "pending"}
-				node.Spec.Taints = []corev1.Taint{nodeview.Gate(), late}
+				node.Spec.Taints = []corev1.Taint{nodeview.StartupTaint(), late}
 				require.NoError(t, s.client.Create(t.Context(), node))
 				s.opened(each)
 				require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(node), node))
@@ -61,13 +61,13 @@ func TestPolicyGatesEveryNodeThatIsCreated(t *testing.T) {
 		for key, value := range asked.Labels {
 			assert.Equal(t, value, got.Labels[key], name)
 		}
-		assert.Subset(t, got.Spec.Taints, append(asked.Spec.Taints, nodeview.Gate()), name)
-		gates := slices.DeleteFunc(slices.Clone(got.Spec.Taints), func(one corev1.Taint) bool { return !nodeview.IsGate(one) })
+		assert.Subset(t, got.Spec.Taints, append(asked.Spec.Taints, nodeview.StartupTaint()), name)
+		gates := slices.DeleteFunc(slices.Clone(got.Spec.Taints), func(one corev1.Taint) bool { return !nodeview.IsStartupTaint(one) })
 		assert.Len(t, gates, 1, name)
 	}
 	never := nodeNamed(record.RootCAName)
 	require.NoError(t, s.client.Create(t.Context(), never, client.DryRunAll))
-	assert.False(t, slices.ContainsFunc(never.Spec.Taints, nodeview.IsGate), "nobody would ever remove it")
+	assert.False(t, slices.ContainsFunc(never.Spec.Taints, nodeview.IsStartupTaint), "nobody would ever remove it")
 
 	s.start("watcher")
 	s.start("processor", "--save-delay=0")
@@ -79,7 +79,7 @@ func TestPolicyGatesEveryNodeThatIsCreated(t *testing.T) {
 	node := nodeNamed(name)
 	node.Spec.Taints = []corev1.Taint{late}
 	require.NoError(t, s.client.Create(t.Context(), node))
-	assert.Contains(t, node.Spec.Taints, nodeview.Gate())
+	assert.Contains(t, node.Spec.Taints, nodeview.StartupTaint())
 	s.restored(name, labels)
 	s.opened(name)
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(node), node))
@@ -92,7 +92,7 @@ func (s *story) gateByPolicy() {
 	gates := func(ctx context.Context, c *assert.CollectT) bool {
 		node := bareNode()
 		require.NoError(c, s.client.Create(ctx, node, client.DryRunAll))
-		return slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate)
+		return slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint)
 	}
 	for _, obj := range parse(s.t, gatePolicy) {
 		require.NoError(s.t, apply(s.t, s.client, obj))

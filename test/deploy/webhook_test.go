@@ -71,7 +71,7 @@ func (s *story) webhook() {
 	s.eventually(func(c *assert.CollectT) {
 		node := nodeNamed(probe.Name)
 		require.NoError(c, s.client.Create(s.t.Context(), node, client.DryRunAll))
-		assert.True(c, node.Labels["rack"] == "r7" || slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate))
+		assert.True(c, node.Labels["rack"] == "r7" || slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint))
 	}, "the API server asks the webhook")
 }
 
@@ -104,7 +104,7 @@ func TestWebhookRestoresInTheRequest(t *testing.T) {
 			s.delete(name)
 			node := nodeNamed(name)
 			require.NoError(t, s.client.Create(t.Context(), node))
-			gated := slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate)
+			gated := slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint)
 			assert.True(t, gated || node.Labels["rack"] == "r7", "no scheduler sees it without its labels")
 			if s.with(withGate) {
 				assert.True(t, gated)
@@ -121,7 +121,7 @@ func (s *story) opened(name string) {
 	s.eventually(func(c *assert.CollectT) {
 		node := nodeNamed(name)
 		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(node), node))
-		assert.False(c, slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate))
+		assert.False(c, slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint))
 		assert.NotEqual(c, "pending", node.Labels["labels_restored"])
 	}, "the startup taint of "+name+" is removed")
 }

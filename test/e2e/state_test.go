@@ -139,9 +139,12 @@ func (e *env) applied(n *corev1.Node) {
 	e.drained(n.Name)
 }
 
-// ended waits until the record shows the end of an incarnation and nothing is pending of the node.
+// ended waits until a watcher has stored the end of an incarnation, the record shows it, and nothing is
+// pending of the node. The record alone proves too little: that of a protected Node shows its end before
+// the Node is gone.
 func (e *env) ended(n *corev1.Node) {
 	e.t.Helper()
+	e.recorded(n.UID, txn.Deleted)
 	e.noted(n)
 	e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, n.Name).Ended) }, "the end of node %s is saved", n.Name)
 	e.drained(n.Name)

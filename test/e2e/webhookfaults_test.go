@@ -56,7 +56,7 @@ func TestGateThatIsClosedLaterIsOpened(t *testing.T) {
 		n := e.node(t, name)
 		before := n.DeepCopy()
 		n.Labels[labels.Marker], n.Labels["registered"] = labels.Pending, "yes"
-		n.Spec.Taints = append(n.Spec.Taints, nodeview.Gate())
+		n.Spec.Taints = append(n.Spec.Taints, nodeview.StartupTaint())
 		require.NoError(t, e.client.Patch(t.Context(), n, client.MergeFrom(before), client.FieldOwner("karpenter")))
 		e.eventually(func(c *assert.CollectT) { assert.False(c, isGated(e.node(c, name))) }, "the gate of %s is opened", name)
 		e.saved(name, want)

@@ -198,7 +198,7 @@ func TestGateThatNobodyOpens(t *testing.T) {
 	e := newEnv(t)
 	e.start("watcher")
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{labels.Marker: labels.Pending}}}
-	n.Spec.Taints = []corev1.Taint{nodeview.Gate()}
+	n.Spec.Taints = []corev1.Taint{nodeview.StartupTaint()}
 	require.NoError(t, e.client.Create(t.Context(), n))
 	e.eventually(func(c *assert.CollectT) {
 		r := e.run("status", "--stuck-after=1s")
@@ -212,7 +212,7 @@ func TestGateThatNobodyOpens(t *testing.T) {
 		assert.NotContains(c, e.run("status", "--stuck-after=1s").stdout, "restoring")
 		opened := &corev1.Node{}
 		assert.NoError(c, e.client.Get(t.Context(), types.NamespacedName{Name: "node-1"}, opened))
-		assert.False(c, slices.ContainsFunc(opened.Spec.Taints, nodeview.IsGate))
+		assert.False(c, slices.ContainsFunc(opened.Spec.Taints, nodeview.IsStartupTaint))
 	}, "it is opened")
 }
 
@@ -261,11 +261,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	assert.Regexp(t, `(?s)^Status: +unwell: it is unknown how nodekeeper is: .*check that it runs`, r.stdout)
 	assert.Contains(t, e.run("status", "--server=https://127.0.0.1:1", "-o", "json").stdout, "it is unknown how nodekeeper is")
 	assert.Equal(t, 2, e.run("status", "--what").code)
-	e.flags = append(e.flags, "--metadata-namespace=not-there")
+	e.Flags = append(e.Flags, "--metadata-namespace=not-there")
 	r = e.run("status")
 	assert.Equal(t, 1, r.code)
 	assert.Contains(t, r.stdout, "unwell: namespace not-there is missing, no ready watcher")
 	assert.Contains(t, e.run("export").stderr, "No records found in namespace not-there.", "it is no backup")
-	e.kubeconfig = "/none"
+	e.Kubeconfig = "/none"
 	assert.Contains(t, e.fails("list"), "check that it runs, and that --kubeconfig or --context names it", "as for kubectl, that is localhost:8080")
 }

@@ -22,7 +22,7 @@ type asking struct {
 // ask starts a command, whose input stays open.
 func (e *env) ask(args ...string) *asking {
 	e.t.Helper()
-	a := &asking{cmd: e.command(e.t.Context(), "kubectl", append(append([]string{"nodekeeper"}, args...), e.flags...)...), out: &lineBuffer{}}
+	a := &asking{cmd: e.Command(e.t.Context(), "kubectl", append(append([]string{"nodekeeper"}, args...), e.Flags...)...), out: &lineBuffer{}}
 	a.cmd.Stdout, a.cmd.Stderr = a.out, a.out
 	var err error
 	a.in, err = a.cmd.StdinPipe()

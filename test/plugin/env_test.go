@@ -1,13 +1,9 @@
 package plugin_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +21,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/kubectl"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -39,13 +36,12 @@ const (
 
 // env is what one test has: an API server, two namespaces and the programs that it starts.
 type env struct {
-	t          *testing.T
-	plane      *controlplane.ControlPlane
-	client     client.Client
-	kubeconfig string
-	path       string // $PATH, with the plugin
-	// flags are what the plugin is given besides the arguments.
-	flags                           []string
+	*kubectl.User
+
+	t      *testing.T
+	plane  *controlplane.ControlPlane
+	client client.Client
+
 	transactions, metadata, members string
 	programs                        []*programs.Program
 }
@@ -73,19 +69,14 @@ func newEnvOf(t *testing.T, c *controlplane.ControlPlane) *env {
 	t.Helper()
 	id := "test-" + rand.String(6)
 	e := newEnvIn(t, c, id+"-transactions", id+"-metadata", id+"-members")
-	e.flags = []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata, "--membership-namespace=" + e.members}
+	e.Flags = []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata, "--membership-namespace=" + e.members}
 	return e
 }
 
 func newEnvIn(t *testing.T, c *controlplane.ControlPlane, transactions, metadata, members string) *env {
 	t.Helper()
-	controlplane.NeedKubectl(t)
-	plugin, err := programs.Path("kubectl-nodekeeper")
-	require.NoError(t, err)
-	e := &env{
-		t: t, plane: c, kubeconfig: c.Kubeconfig, transactions: transactions, metadata: metadata, members: members,
-		path: filepath.Dir(plugin) + string(os.PathListSeparator) + os.Getenv("PATH"),
-	}
+	e := &env{User: kubectl.NewUser(t, "nodekeeper", c.Kubeconfig), t: t, plane: c, transactions: transactions, metadata: metadata, members: members}
+	var err error
 	e.client, err = client.New(c.Config, client.Options{})
 	require.NoError(t, err)
 	for _, name := range []string{transactions, metadata, members} {
@@ -115,10 +106,10 @@ func (e *env) become(user string, groups ...string) {
 	e.t.Helper()
 	kubeconfig, err := e.plane.KubeconfigFor(user, groups...)
 	require.NoError(e.t, err)
-	e.kubeconfig = kubeconfig
+	e.Kubeconfig = kubeconfig
 }
 
-// result is what a command said.
+// result is the result of a command.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -133,57 +124,26 @@ func (e *env) run(args ...string) result {
 // runWith runs kubectl nodekeeper with this standard input.
 func (e *env) runWith(stdin string, args ...string) result {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
-	defer cancel()
-	cmd := e.command(ctx, "kubectl", append(append([]string{"nodekeeper"}, args...), e.flags...)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
-	err := cmd.Run()
-	if _, isExit := errors.AsType[*exec.ExitError](err); !isExit {
-		require.NoError(e.t, err)
-	}
-	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	r := e.Run(stdin, args...)
+	return result{r.Stdout, r.Stderr, r.Code}
 }
 
-// must runs kubectl nodekeeper, which is to succeed, and returns what it printed.
+// must runs kubectl nodekeeper, which must succeed, and returns its output.
 func (e *env) must(args ...string) string {
 	e.t.Helper()
-	r := e.run(args...)
-	require.Zero(e.t, r.code, "kubectl nodekeeper %s: %s%s", strings.Join(args, " "), r.stdout, r.stderr)
-	return r.stdout
+	return e.Must(args...)
 }
 
-// fails runs kubectl nodekeeper, which is to fail, and returns what it said of that.
+// fails runs kubectl nodekeeper, which must fail, and returns its message.
 func (e *env) fails(args ...string) string {
 	e.t.Helper()
-	return e.endsWith(1, args...)
+	return e.Fails(1, args...)
 }
 
-// refuses is fails for a command line that is wrong.
+// refuses is fails for an invalid command line.
 func (e *env) refuses(args ...string) string {
 	e.t.Helper()
-	return e.endsWith(2, args...)
-}
-
-func (e *env) endsWith(code int, args ...string) string {
-	e.t.Helper()
-	r := e.run(args...)
-	require.Equal(e.t, code, r.code, "kubectl nodekeeper %s: %s%s", strings.Join(args, " "), r.stdout, r.stderr)
-	require.Contains(e.t, r.stderr, "error: ")
-	return r.stderr
-}
-
-// command is a command in the environment of a person at a shell.
-func (e *env) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	path := name
-	if name == "kubectl" {
-		var err error
-		path, err = exec.LookPath(name)
-		require.NoError(e.t, err)
-	}
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = append(os.Environ(), "PATH="+e.path, "KUBECONFIG="+e.kubeconfig, "HOME="+e.t.TempDir(), "TZ=UTC")
-	return cmd
+	return e.Fails(2, args...)
 }
 
 // shortNameOfOldest returns the name of the oldest transaction of a node, as people write it.
@@ -201,7 +161,7 @@ func (e *env) start(program string, args ...string) *programs.Program {
 	} else {
 		common = append(common, "--save-delay=0")
 	}
-	p, err := programs.Start(program, fmt.Sprintf("%s-%d", program, len(e.programs)+1), e.kubeconfig, append(common, args...)...)
+	p, err := programs.Start(program, fmt.Sprintf("%s-%d", program, len(e.programs)+1), e.Kubeconfig, append(common, args...)...)
 	require.NoError(e.t, err)
 	e.programs = append(e.programs, p)
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)

@@ -33,7 +33,7 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	assert.Contains(t, e.refuses("list", "-A"), "nodes are in no namespace")
 	assert.Contains(t, e.fails("pending", "nobody"), "there is no node")
 	for _, namespace := range []string{"", "Bad_Name"} { // an empty variable of a script would name all namespaces
-		r := e.command(t.Context(), "kubectl", "nodekeeper", "export", "--metadata-namespace="+namespace)
+		r := e.Command(t.Context(), "kubectl", "nodekeeper", "export", "--metadata-namespace="+namespace)
 		out, err := r.CombinedOutput()
 		require.Error(t, err)
 		assert.Equal(t, 2, r.ProcessState.ExitCode(), "%s", out)
@@ -80,7 +80,7 @@ func TestListGoesOnWithWatch(t *testing.T) {
 	}
 	e.settled()
 	out := &lineBuffer{}
-	cmd := e.command(t.Context(), "kubectl", append([]string{"nodekeeper", "list", "--watch", "--no-headers"}, e.flags...)...)
+	cmd := e.Command(t.Context(), "kubectl", append([]string{"nodekeeper", "list", "--watch", "--no-headers"}, e.Flags...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(t, cmd.Start())
 	e.eventually(func(c *assert.CollectT) { assert.Contains(c, out.String(), "Watching") }, "it watches")

@@ -72,7 +72,7 @@ type relay struct {
 // relay has the commands that follow go to the API server through a relay.
 func (e *env) relay() *relay {
 	e.t.Helper()
-	config, err := clientcmd.LoadFromFile(e.kubeconfig)
+	config, err := clientcmd.LoadFromFile(e.Kubeconfig)
 	require.NoError(e.t, err)
 	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
 	server, err := url.Parse(cluster.Server)
@@ -81,8 +81,8 @@ func (e *env) relay() *relay {
 	r.open()
 	e.t.Cleanup(r.close)
 	cluster.Server = "https://" + r.address
-	e.kubeconfig = filepath.Join(e.t.TempDir(), "kubeconfig")
-	require.NoError(e.t, clientcmd.WriteToFile(*config, e.kubeconfig))
+	e.Kubeconfig = filepath.Join(e.t.TempDir(), "kubeconfig")
+	require.NoError(e.t, clientcmd.WriteToFile(*config, e.Kubeconfig))
 	return r
 }
 

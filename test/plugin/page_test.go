@@ -25,7 +25,7 @@ func TestPageSaysWhichRightItLacks(t *testing.T) {
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.saved("node-1", of("node-1", "r1"))
-	admin := e.kubeconfig
+	admin := e.Kubeconfig
 	for user, of := range map[string]struct {
 		verbs []string
 		lacks string
@@ -35,7 +35,7 @@ func TestPageSaysWhichRightItLacks(t *testing.T) {
 			e.grant(user, namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}})
 		}
 		e.grant(user, "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch"}})
-		e.kubeconfig = admin
+		e.Kubeconfig = admin
 		e.become(user)
 		p := e.openPage()
 		shown := p.until(func(kind, key string, value map[string]any) bool {
@@ -110,7 +110,7 @@ type page struct {
 func (e *env) openPage() *page {
 	e.t.Helper()
 	out := &lineBuffer{}
-	cmd := e.command(e.t.Context(), "kubectl", append([]string{"nodekeeper", "ui"}, e.flags...)...)
+	cmd := e.Command(e.t.Context(), "kubectl", append([]string{"nodekeeper", "ui"}, e.Flags...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(e.t, cmd.Start())
 	e.eventually(func(c *assert.CollectT) { assert.Contains(c, out.String(), "Watching") }, "%s", out)

@@ -70,7 +70,7 @@ func TestRolesAreEnough(t *testing.T) {
 	}
 
 	e.become("editor", "nodekeeper:editors")
-	editor := e.kubeconfig
+	editor := e.Kubeconfig
 	for _, args := range [][]string{
 		{"save", "node-1"},
 		{"save", "--all", "--dry-run=server"},
@@ -83,9 +83,9 @@ func TestRolesAreEnough(t *testing.T) {
 		e.must(args...)
 	}
 	e.stop(p)
-	e.kubeconfig = e.plane.Kubeconfig
+	e.Kubeconfig = e.plane.Kubeconfig
 	e.start("watcher")
-	e.kubeconfig = editor
+	e.Kubeconfig = editor
 	e.label("node-1", "r2")
 	e.eventually(func(c *assert.CollectT) { assert.Len(c, e.queued(c), 1) }, "the change is recorded")
 	e.must("retry", "node-1")
@@ -99,7 +99,7 @@ func (e *env) watchOnce() {
 	e.t.Helper()
 	for _, args := range [][]string{{"watch"}, {"pending", "--watch"}} {
 		out := &lineBuffer{}
-		cmd := e.command(e.t.Context(), "kubectl", append([]string{"nodekeeper"}, args...)...)
+		cmd := e.Command(e.t.Context(), "kubectl", append([]string{"nodekeeper"}, args...)...)
 		cmd.Stdout, cmd.Stderr = out, out
 		require.NoError(e.t, cmd.Start())
 		e.eventually(func(c *assert.CollectT) { assert.Contains(c, out.String(), "Watching") }, "%v: %s", args, out)

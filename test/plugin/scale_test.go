@@ -76,7 +76,7 @@ type cost struct {
 // measure runs kubectl nodekeeper and returns what it takes.
 func (e *env) measure(args ...string) cost {
 	e.t.Helper()
-	cmd := e.command(e.t.Context(), "kubectl", append(append([]string{"nodekeeper"}, args...), e.flags...)...)
+	cmd := e.Command(e.t.Context(), "kubectl", append(append([]string{"nodekeeper"}, args...), e.Flags...)...)
 	start := time.Now()
 	out, err := cmd.Output()
 	took := time.Since(start)

@@ -129,8 +129,8 @@ func TestSetDoesNotGuessWhetherAnyoneWatches(t *testing.T) {
 	e.delete("node-1")
 	released := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "watcher-0", Labels: set{ring.Label: "watcher"}}}
 	require.NoError(t, e.client.Create(t.Context(), released), "what a watcher of a former release has left")
-	right := e.flags[2]
-	e.flags[2] = "--membership-namespace=elsewhere"
+	right := e.Flags[2]
+	e.Flags[2] = "--membership-namespace=elsewhere"
 	says := e.fails("set", "node-1", "note=x")
 	assert.Contains(t, says, `no replica has a Lease in namespace "elsewhere"`)
 	assert.Contains(t, says, "--ignore-missing-end")
@@ -139,7 +139,7 @@ func TestSetDoesNotGuessWhetherAnyoneWatches(t *testing.T) {
 	assert.Contains(t, e.fails("restore", "node-1"), `no replica has a Lease in namespace "elsewhere"`)
 	e.delete("node-1")
 	e.must("set", "node-1", "note=x", "--ignore-missing-end")
-	e.flags[2] = right
+	e.Flags[2] = right
 	e.must("set", "node-1", "note=y", "--overwrite") // there is a processor and no watcher
 	assert.Equal(t, "y", e.record(t, "node-1").Labels["note"])
 }

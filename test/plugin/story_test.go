@@ -1,8 +1,6 @@
 package plugin_test
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,6 +16,7 @@ import (
 
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/test/kubectl"
 )
 
 // sessionDir is where the sessions stand from which the docs are made.
@@ -27,38 +26,38 @@ var sessionDir = filepath.Join("..", "..", "docs", "cli", "sessions")
 type story struct {
 	*env
 
-	same     *normalizer
-	sessions map[string]*strings.Builder // by command
+	sessions *kubectl.Sessions // by command
 }
 
 // TestStory tells what every command shows and does. It has an API server of its own, so that names and versions are alike each time.
 func TestStory(t *testing.T) {
 	t.Parallel()
-	s := &story{env: newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace), sessions: map[string]*strings.Builder{}}
-	s.same = newNormalizer(strings.Fields(s.must("--version"))[1])
+	s := &story{env: newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)}
+	s.sessions = kubectl.NewSessions(strings.Fields(s.must("--version"))[1])
 	s.fourDigits()
 	s.lookWhileAllIsWell()
 	s.actWhileAllIsWell()
 	s.actWhileNoWatcherRuns()
 	s.lookWhileNoProcessorRuns()
 	s.removeAndMove()
-	for name, session := range s.sessions {
+	recorded := s.sessions.All()
+	for name, session := range recorded {
 		if (name == "watch" || name == "explain") && !*update {
 			// Events of nodes, records and transactions come by three ways: what happens within milliseconds, or has the times of one second, can
 			// be told in any order.
 			want, err := os.ReadFile(filepath.Join(sessionDir, name+".txt"))
 			require.NoError(t, err)
-			assert.ElementsMatch(t, strings.Split(string(want), "\n"), strings.Split(session.String(), "\n"))
+			assert.ElementsMatch(t, strings.Split(string(want), "\n"), strings.Split(session, "\n"))
 			continue
 		}
-		s.golden(filepath.Join(sessionDir, name+".txt"), session.String())
+		s.golden(filepath.Join(sessionDir, name+".txt"), session)
 	}
 	if *update {
 		return
 	}
 	kept, err := os.ReadDir(sessionDir)
 	require.NoError(t, err)
-	assert.Len(t, s.sessions, len(kept)-len(ringSessions), "sessions that nobody has told")
+	assert.Len(t, recorded, len(kept), "sessions that no test records")
 }
 
 // fourDigits makes all resourceVersions that come have four digits, so that columns are as wide each time.
@@ -215,25 +214,16 @@ func (s *story) answer(answer, session, line string) { s.typed(answer+"\n", sess
 
 func (s *story) typed(stdin, session, line string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	cmd := s.command(ctx, "/bin/sh", "-c", line)
-	cmd.Dir = s.workDir()
-	cmd.Stdin = strings.NewReader(stdin)
-	printed, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
-		require.NoError(s.t, err)
-	}
-	text := string(printed)
+	text, code := s.Shell(s.workDir(), stdin, line)
 	if stdin != "" { // a terminal shows what is typed
 		text = strings.Replace(text, "[y/N] ", "[y/N] "+stdin, 1)
 	}
-	s.keep(session, line, text, cmd.ProcessState.ExitCode())
+	s.sessions.Add(session, line, text, code)
 }
 
 // workDir is where the files of the story are.
 func (s *story) workDir() string {
-	dir := filepath.Join(filepath.Dir(s.kubeconfig), "work")
+	dir := filepath.Join(filepath.Dir(s.Kubeconfig), "work")
 	require.NoError(s.t, os.MkdirAll(dir, 0o700))
 	return dir
 }
@@ -242,7 +232,7 @@ func (s *story) workDir() string {
 func (s *story) live(session, line string, atLeast int, happen func()) {
 	s.t.Helper()
 	out := &lineBuffer{}
-	cmd := s.command(s.t.Context(), "kubectl", strings.Fields(strings.TrimPrefix(line, "kubectl "))...)
+	cmd := s.Command(s.t.Context(), "kubectl", strings.Fields(strings.TrimPrefix(line, "kubectl "))...)
 	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(s.t, cmd.Start())
 	s.eventually(func(c *assert.CollectT) { assert.Contains(c, out.String(), "Watching") }, "it watches")
@@ -252,30 +242,7 @@ func (s *story) live(session, line string, atLeast int, happen func()) {
 	}, "it shows what happens")
 	require.NoError(s.t, cmd.Process.Signal(os.Interrupt))
 	assert.NoError(s.t, cmd.Wait(), "an interrupted watch is no error: %s", out)
-	s.keep(session, line, out.String()+"^C\n", 0)
-}
-
-// keep keeps a command and what it printed.
-func (s *story) keep(session, line, printed string, code int) {
-	s.t.Helper()
-	if s.sessions[session] == nil {
-		s.sessions[session] = &strings.Builder{}
-	}
-	text := "$ " + line + "\n" + printed
-	if code != 0 {
-		text += fmt.Sprintf("$ echo $?\n%d\n", code)
-	}
-	s.sessions[session].WriteString(trimmed(s.same.normalize(text)))
-}
-
-// trimmed is the text without spaces at the ends of its lines. Lines are as long as the commands print them: a terminal would cut them in
-// the middle of a word.
-func trimmed(text string) string {
-	var shown strings.Builder
-	for line := range strings.Lines(text) {
-		shown.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-	return shown.String()
+	s.sessions.Add(session, line, out.String()+"^C\n", 0)
 }
 
 // output keeps what a command prints for programs. It says nothing to people.
@@ -289,20 +256,13 @@ func (s *story) outputSaying(says, file string, args ...string) {
 	s.t.Helper()
 	r := s.run(args...)
 	require.Equal(s.t, says, r.stderr)
-	s.golden(filepath.Join("testdata", file), s.same.normalize(r.stdout))
+	s.golden(filepath.Join("testdata", file), s.sessions.Normalize(r.stdout))
 }
 
-// golden compares with what is known to be right.
+// golden compares with a recorded file.
 func (s *story) golden(path, got string) {
 	s.t.Helper()
-	if *update {
-		require.NoError(s.t, os.MkdirAll(filepath.Dir(path), 0o750))
-		require.NoError(s.t, os.WriteFile(path, []byte(got), 0o600))
-		return
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(s.t, err, "write it by: go test ./test/plugin -update")
-	assert.Equal(s.t, string(want), got, "%s; if that is right, take it by: go test ./test/plugin -update, and make docs", path)
+	kubectl.Golden(s.t, path, got, *update)
 }
 
 // machine returns the label that a kubelet gives a node.

@@ -21,7 +21,7 @@ func TestColorsAreForTerminals(t *testing.T) {
 	e.label("node-1", "r2")
 	line := "kubectl nodekeeper diff node-1 --transaction-namespace=" + e.transactions + " --metadata-namespace=" + e.metadata
 	inTerminal := func(env ...string) string {
-		cmd := e.command(t.Context(), "/usr/bin/env", "script", "-qec", line, "/dev/null")
+		cmd := e.Command(t.Context(), "/usr/bin/env", "script", "-qec", line, "/dev/null")
 		cmd.Env = append(append(cmd.Env, "TERM=xterm"), env...)
 		out, err := cmd.Output()
 		exit := &exec.ExitError{}

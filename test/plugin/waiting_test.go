@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
 )

@@ -19,7 +19,7 @@ func (e *env) startWebhook(args ...string) *programs.Program {
 	e.t.Helper()
 	address, err := ports.Address()
 	require.NoError(e.t, err)
-	p, err := programs.Start("webhook", "webhook-1", e.kubeconfig, append([]string{
+	p, err := programs.Start("webhook", "webhook-1", e.Kubeconfig, append([]string{
 		"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata, "--membership-namespace=" + e.members,
 		"--service-namespace=" + e.members, "--webhook-bind-address=" + address,
 	}, args...)...)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,7 +24,7 @@ import (
 
 // unchecked are pages that name what there is not: in the past, in a plan, or because that is what
 // they show.
-var unchecked = []string{"CHANGELOG.md", "placement/docs/design.md", "docs/cli/", "tools/"}
+var unchecked = []string{"CHANGELOG.md", "placement/docs/design.md", "docs/cli/", "sharding/docs/cli.md", "tools/"}
 
 // TestCommandsOnThePagesExist: what the pages tell people to type, and what they name in their
 // text, fits this repository: targets and variables of make, commands and flags of the plugin,
@@ -83,7 +84,7 @@ func (o *ours) exists(path string) bool {
 }
 
 var (
-	programName = regexp.MustCompile(`^(?:bin/)?(watcher|processor|webhook|ui|sharder|example-checksum|kubectl-nodekeeper)$`)
+	programName = regexp.MustCompile(`^(?:bin/)?(watcher|processor|webhook|ui|sharder|example-checksum|kubectl-nodekeeper|kubectl-rings)$`)
 	// ourPath is a path that stands for itself in a text, without what a path of packages ends
 	// with. That of a value of the chart has dots.
 	ourPath  = regexp.MustCompile(`^((?:cmd|deploy|docs|hack|internal|placement|sharding|test|tools)/[\w./-]*?)(?:/?[.]{3}|[.]Test\w+)?$`)
@@ -99,6 +100,8 @@ func (o *ours) check(c pages.Command) (kind, problem string) {
 		return "make", o.checkMake(rest)
 	case first == "kubectl" && len(rest) > 0 && rest[0] == "nodekeeper":
 		return "plugin", checkPlugin(rest[1:], c.Named)
+	case first == "kubectl" && len(rest) > 0 && rest[0] == "rings":
+		return "plugin", o.checkRings(rest[1:])
 	case first == "kubectl" && slices.ContainsFunc(rest, ofManifests.MatchString):
 		return "manifests", o.checkManifests(rest)
 	case first == "helm":
@@ -142,6 +145,23 @@ func checkPlugin(words []string, isNamed bool) string {
 	}
 	if err != nil {
 		return err.Error()
+	}
+	return ""
+}
+
+// checkRings has the built plugin kubectl rings parse the command and the flags of a command line, and
+// not its arguments.
+func (o *ours) checkRings(words []string) string {
+	path, err := programs.Path("kubectl-rings")
+	require.NoError(o.t, err)
+	command, rest := []string{"help"}, slices.Clone(words)
+	if len(words) > 0 && !strings.HasPrefix(words[0], "-") {
+		command = append(command, words[0])
+	}
+	for _, args := range [][]string{command, append(rest, "--help")} {
+		if out, err := exec.CommandContext(o.t.Context(), path, args...).CombinedOutput(); err != nil {
+			return string(out)
+		}
 	}
 	return ""
 }
@@ -232,6 +252,8 @@ func (o *ours) checkProgram(program string, words []string) string {
 		return checkPlugin(append([]string{"ui"}, words...), true)
 	case "kubectl-nodekeeper":
 		return checkPlugin(words, true)
+	case "kubectl-rings":
+		return o.checkRings(words)
 	}
 	if o.flags[program] == nil {
 		flags, err := programs.Flags(o.t.Context(), program)
@@ -256,6 +278,8 @@ func TestWrongCommandsAreFound(t *testing.T) {
 		"make demo KEPT=1":                                   "no variable KEPT",
 		"kubectl nodekeeper show node-1 -o yaml":             "",
 		"kubectl nodekeeper shew node-1":                     "no command \"shew\"",
+		"kubectl rings show website":                         "",
+		"kubectl rings shew website":                         "no command \"shew\"",
 		"kubectl nodekeeper show node-1 --outptu=yaml":       "unknown flag",
 		"kubectl nodekeeper status node-1":                   "node-1",
 		"kubectl nodekeeper status --stuck-after=soon":       "invalid",

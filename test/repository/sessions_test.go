@@ -1,8 +1,10 @@
 package repository_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,11 +15,14 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// prompt is what begins a command of the plugin in a session.
-const prompt = "$ kubectl nodekeeper "
+// prompts begin the commands of the plugins in a session.
+var prompts = []string{"$ kubectl nodekeeper ", "$ kubectl rings "}
 
-// TestPagesShowRecordedSessions: what pages show of the plugin is in docs/cli/sessions, which the tests of the plugin record. TestTutorial
-// compares the tutorial with a real cluster.
+// ringsPage is the page of kubectl rings, which sharding/test/plugin writes.
+const ringsPage = "sharding/docs/cli.md"
+
+// TestPagesShowRecordedSessions checks that the sessions of the plugins on all pages are recorded: in docs/cli/sessions by
+// test/plugin, or on ringsPage. TestTutorial compares the tutorial with a real cluster.
 func TestPagesShowRecordedSessions(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
@@ -31,29 +36,42 @@ func TestPagesShowRecordedSessions(t *testing.T) {
 			recorded[session] = true
 		}
 	}
+	for _, session := range sessionsOn(t, root, ringsPage) {
+		recorded[session] = true
+	}
 	shown := 0
 	for _, page := range markdown(t, root) {
-		if page == "docs/tutorials/getting-started.md" {
+		if page == "docs/tutorials/getting-started.md" || page == ringsPage {
 			continue
 		}
-		content, err := os.ReadFile(filepath.Join(root, page))
-		require.NoError(t, err)
-		blocks, _ := pages.Parse(string(content))
-		for _, block := range blocks {
-			for _, session := range sessionsIn(strings.Join(block.Lines, "\n")) {
-				shown++
-				assert.True(t, recorded[session], "%s:%d: this was not recorded:\n%s", page, block.Line, session)
-			}
+		for line, session := range sessionsOn(t, root, page) {
+			shown++
+			assert.True(t, recorded[session], "%s: this was not recorded:\n%s", line, session)
 		}
 	}
 	assert.Positive(t, shown)
 }
 
-// sessionsIn returns the commands of the plugin in a text, each with what it prints.
+// sessionsOn returns the sessions on a page, by their lines.
+func sessionsOn(t *testing.T, root, page string) map[string]string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, page))
+	require.NoError(t, err)
+	sessions := map[string]string{}
+	blocks, _ := pages.Parse(string(content))
+	for _, block := range blocks {
+		for i, session := range sessionsIn(strings.Join(block.Lines, "\n")) {
+			sessions[fmt.Sprintf("%s:%d, command %d", page, block.Line, i+1)] = session
+		}
+	}
+	return sessions
+}
+
+// sessionsIn returns the commands of the plugins in a text, each with its output.
 func sessionsIn(text string) []string {
 	var sessions []string
 	for _, part := range strings.Split("\n"+text, "\n$ ")[1:] {
-		if session := "$ " + strings.TrimSpace(part); strings.HasPrefix(session, prompt) {
+		if session := "$ " + strings.TrimSpace(part); slices.ContainsFunc(prompts, func(prompt string) bool { return strings.HasPrefix(session, prompt) }) {
 			sessions = append(sessions, session)
 		}
 	}

@@ -74,7 +74,7 @@ func (a *processorActor) recheck() bool {
 	if r == nil {
 		return false
 	}
-	t, isWaiting := preserve.Look(*r)
+	t, isWaiting := preserve.Recheck(*r)
 	if !isWaiting || a.mutant.neverRechecks {
 		return false
 	}

@@ -48,9 +48,9 @@ var (
 
 // The interfaces that the outbox uses.
 var (
-	_ watcher.Known = (*watcherActor)(nil)
-	_ watcher.Store = (*watcherActor)(nil)
-	_ watcher.Gate  = (*watcherActor)(nil)
+	_ watcher.StoredEvents = (*watcherActor)(nil)
+	_ watcher.Store        = (*watcherActor)(nil)
+	_ watcher.Turn         = (*watcherActor)(nil)
 )
 
 // reset prepares the watcher for another run.
@@ -62,7 +62,7 @@ func (a *watcherActor) reset() {
 // down clears the memory of the process.
 func (a *watcherActor) down() {
 	if a.outbox == nil || a.outbox.Len(nodeName) > 0 {
-		a.outbox = &watcher.Outbox{Known: a, Store: a, Gate: a}
+		a.outbox = &watcher.Outbox{Stored: a, Store: a, Turn: a}
 	}
 	a.doubtful = nil
 	a.last, a.started, a.busy, a.cutOff, a.inFlight = nil, false, false, false, nil
@@ -228,7 +228,7 @@ func (a *watcherActor) observe(before, after *metav1.PartialObjectMetadata, reli
 		a.outbox.Add(watcher.Event{Transaction: t, List: len(a.lists) - 1, Observed: !relisted})
 		a.doubtful = nil // the event has the same effect
 	}
-	if relisted && (a.doubtful != nil || a.observer.Doubtful(before, after)) && !a.mutant.trustsLabels {
+	if relisted && (a.doubtful != nil || a.observer.NeedsCheck(before, after)) && !a.mutant.trustsLabels {
 		a.doubtful = after
 	}
 	if a.last != nil {

@@ -136,7 +136,7 @@ func (w *world) change(c *creation, own map[string]string, marker string) {
 // gateAnnotation represents the startup taint in a Node that is read with its spec.
 const gateAnnotation = "nodekeeper.dev/taints"
 
-const gateTaints = `[{"key":"` + nodeview.GateTaint + `","effect":"NoSchedule"}]`
+const gateTaints = `[{"key":"` + nodeview.StartupTaintKey + `","effect":"NoSchedule"}]`
 
 // withGate returns a Node with the startup taint if it has one. It may change the annotations of n.
 func withGate(n *metav1.PartialObjectMetadata, isGated bool) *metav1.PartialObjectMetadata {
@@ -175,7 +175,7 @@ func (a *processorActor) open(read *metav1.PartialObjectMetadata, wanted map[str
 	if !a.isOvertaken() {
 		w.ghost.opens(w, read, wanted, a.read)
 	}
-	w.gated = w.gated && !nodeview.HasGate(read)
+	w.gated = w.gated && !nodeview.HasStartupTaint(read)
 	w.relabel(func(own map[string]string) {
 		clear(own)
 		maps.Copy(own, wanted)

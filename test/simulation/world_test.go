@@ -299,7 +299,7 @@ func (w *world) restore(read *metav1.PartialObjectMetadata, wanted map[string]st
 		w.ghost.restores(w, read, wanted)
 		w.ghost.opens(w, read, wanted, since)
 	}
-	w.gated = w.gated && !nodeview.HasGate(read)
+	w.gated = w.gated && !nodeview.HasStartupTaint(read)
 	w.relabel(func(own map[string]string) {
 		clear(own)
 		maps.Copy(own, wanted)

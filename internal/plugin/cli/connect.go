@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/plugin/inspect"
-	"nodekeeper.dev/internal/daemon/version"
 )
 
 // cluster is what a command works on.
@@ -32,13 +32,13 @@ func (p *plugin) connect() (*cluster, error) {
 	} {
 		// Without a name, lists are of all namespaces.
 		if problems := apivalidation.ValidateNamespaceName(one.namespace, false); len(problems) > 0 {
-			return nil, misused(fmt.Errorf("--%s: %q is not the name of a namespace", one.flag, one.namespace))
+			return nil, command.UsageError(fmt.Errorf("--%s: %q is not the name of a namespace", one.flag, one.namespace))
 		}
 	}
 	if p.transactionNamespace == p.metadataNamespace {
-		return nil, misused(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
+		return nil, command.UsageError(fmt.Errorf("--transaction-namespace and --metadata-namespace are both %q: give two different ones", p.metadataNamespace))
 	}
-	config, err := p.restConfig()
+	config, err := p.RESTConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -51,17 +51,6 @@ func (p *plugin) connect() (*cluster, error) {
 		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, MembershipNamespace: p.membershipNamespace,
 	}
 	return c, nil
-}
-
-// restConfig returns how to reach the cluster.
-func (p *plugin) restConfig() (*rest.Config, error) {
-	config, err := p.config.ToRESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	config.UserAgent = "kubectl-nodekeeper/" + version.Version
-	config.QPS = -1 // the API server's priority and fairness shares its capacity out
-	return config, nil
 }
 
 // connectFor is connect for a command on nodes, whose names are in its arguments: see nodeNames.

@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/daemon/command"
+	"nodekeeper.dev/internal/plugin/cli/changes"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 )
@@ -27,7 +28,7 @@ cannot be found out.`,
 		Example: `  kubectl nodekeeper diff node-1`,
 		Args:    oneNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return telling(p.diff(cmd.Context(), args))
+			return comparing(p.diff(cmd.Context(), args))
 		},
 		ValidArgsFunction: p.names(1, liveNames),
 	}
@@ -51,12 +52,12 @@ func (p *plugin) diff(ctx context.Context, args []string) error {
 		return nil
 	}
 	writeDiff(p.Out, n, live.Labels)
-	return errTold
+	return command.ErrReported
 }
 
 func writeDiff(w io.Writer, n *inspect.Node, live map[string]string) {
-	d := output.NewDiff(w)
+	d := changes.NewWriter(w)
 	d.Minus("-- saved of " + n.Name + ", version " + n.Saved.Record.Revision.String())
 	d.Plus("++ on " + n.Name + ", resourceVersion " + n.Live.ResourceVersion)
-	d.Changes(n.Saved.Record.Labels, live)
+	d.Write(n.Saved.Record.Labels, live)
 }

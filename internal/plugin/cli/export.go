@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/amount"
 	"nodekeeper.dev/internal/plugin/byhand"
-	"nodekeeper.dev/internal/plugin/cli/output"
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 

@@ -160,7 +160,7 @@ func (p *plugin) warnOnce() toolscache.WatchErrorHandlerWithContext {
 		defer mu.Unlock()
 		if text := err.Error(); text != last {
 			last = text
-			_, _ = fmt.Fprintf(p.ErrOut, "The watch broke, and is tried again: %v\n", withAdvice(err))
+			_, _ = fmt.Fprintf(p.ErrOut, "The watch broke, and is tried again: %v\n", p.Explain(err))
 		}
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"nodekeeper.dev/internal/daemon/command"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/byhand"
-	"nodekeeper.dev/internal/plugin/cli/output"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -49,7 +50,7 @@ get them at once, as if they had just appeared.`,
   kubectl nodekeeper import -f records.yaml --overwrite`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if files := o.files(args); len(files) != 1 {
-				return fmt.Errorf("give one file, or - to read standard input: %s", usage(cmd))
+				return fmt.Errorf("give one file, or - to read standard input: %s", command.Synopsis(cmd))
 			}
 			return nil
 		},

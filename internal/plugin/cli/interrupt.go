@@ -1,21 +1,30 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// errInterrupted says that the command was interrupted while it waited for input.
+// errInterrupted is the error of input that was interrupted while a command waited for it.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible is input that is no longer waited for once done is closed: a terminal or a pipe may
-// never say anything.
+// interruptible is an input whose reads return once done is closed: a terminal or a pipe may never
+// deliver anything.
 type interruptible struct {
 	in   io.Reader
 	done <-chan struct{}
 }
 
-// Read implements [io.Reader]. The read that is not waited for ends with the process.
+// interruptibleBy returns streams whose input is interrupted when ctx ends.
+func interruptibleBy(ctx context.Context, streams genericiooptions.IOStreams) genericiooptions.IOStreams {
+	streams.In = &interruptible{in: streams.In, done: ctx.Done()}
+	return streams
+}
+
+// Read implements [io.Reader]. A read that was interrupted goes on until the process ends.
 func (i *interruptible) Read(p []byte) (int, error) {
 	type result struct {
 		n   int

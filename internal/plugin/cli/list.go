@@ -15,7 +15,8 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
-	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/daemon/command"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
@@ -72,7 +73,7 @@ is how many restricted labels were not put back: kubectl nodekeeper show says wh
 
   # follow what becomes of them
   kubectl nodekeeper list --watch`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) },
 	}
 	o.AddFlags(cmd)
@@ -81,15 +82,15 @@ is how many restricted labels were not put back: kubectl nodekeeper show says wh
 	flags.StringSliceVar(&o.states, "state", nil, "Show only nodes in these states.")
 	flags.StringVar(&o.sortBy, "sort-by", "name", "Sort by one of: ("+strings.Join(slices.Sorted(maps.Keys(orders)), ", ")+").")
 	flags.BoolVarP(&o.watching, "watch", "w", false, "After the list, go on and show each node whose line changes.")
-	completeFlag(cmd, "state", stateNames()...)
-	completeFlag(cmd, "sort-by", slices.Sorted(maps.Keys(orders))...)
+	command.CompleteFlag(cmd, "state", stateNames()...)
+	command.CompleteFlag(cmd, "sort-by", slices.Sorted(maps.Keys(orders))...)
 	return cmd
 }
 
 func (o *listOptions) run(ctx context.Context, p *plugin) error {
 	selector, err := apilabels.Parse(o.selector)
 	if err != nil {
-		return misused(fmt.Errorf("--selector: %w", err))
+		return command.UsageError(fmt.Errorf("--selector: %w", err))
 	}
 	if err := oneOf("--sort-by", o.sortBy, slices.Sorted(maps.Keys(orders))...); err != nil {
 		return err
@@ -125,7 +126,7 @@ func (o *listOptions) shows(s inspect.Summary) bool {
 }
 
 func listView(nodes []inspect.Summary, now time.Time) output.View {
-	v := output.View{Kind: "NodeList", Data: &nodeList{Items: output.Listed(nodes)}}
+	v := output.View{Kind: "NodeList", NamePrefix: nodePrefix, Data: &nodeList{Items: output.Listed(nodes)}}
 	v.Table = &metav1.Table{ColumnDefinitions: output.Columns(
 		"Name", "State", "Labels", "Version", "Saved", "Away", "Pending", "+Restored", "+Withheld", "+UID", "+Source")}
 	for _, s := range nodes {

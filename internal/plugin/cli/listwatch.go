@@ -12,6 +12,7 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/queue"
 )
@@ -31,7 +32,7 @@ type liveList struct {
 // watch lists the nodes, and then each one whose line changes. It reads by watches alone.
 func (o *listOptions) watch(ctx context.Context, p *plugin, selector apilabels.Selector) error {
 	if !o.ForPeople() {
-		return misused(fmt.Errorf("--watch shows a table: give it without -o %s", o.Format()))
+		return command.UsageError(fmt.Errorf("--watch shows a table: give it without -o %s", o.Format()))
 	}
 	c, err := p.connect()
 	if err != nil {

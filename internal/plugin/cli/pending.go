@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/daemon/command"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/labels"
 )
 
@@ -37,7 +38,7 @@ is applied.`,
   kubectl nodekeeper pending --watch`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fmt.Errorf("give the name of one node, or none: %s", usage(cmd))
+				return fmt.Errorf("give the name of one node, or none: %s", command.Synopsis(cmd))
 			}
 			return nil
 		},
@@ -123,7 +124,7 @@ func nodesOf(shown []shownPending) []string {
 }
 
 func pendingView(shown []shownPending, now time.Time) output.View {
-	v := output.View{Kind: "PendingList", Data: &pendingList{Items: output.Listed(shown)}, Names: nodesOf(shown)}
+	v := output.View{Kind: "PendingList", NamePrefix: nodePrefix, Data: &pendingList{Items: output.Listed(shown)}, Names: nodesOf(shown)}
 	v.Table = &metav1.Table{ColumnDefinitions: output.Columns("Node", "Type", "Version", "Age", "Labels", "Will", "+Reason", "+UID")}
 	for _, t := range shown {
 		v.Table.Rows = append(v.Table.Rows, metav1.TableRow{Cells: []any{

@@ -12,9 +12,10 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"nodekeeper.dev/internal/daemon/command"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/amount"
 	"nodekeeper.dev/internal/plugin/byhand"
-	"nodekeeper.dev/internal/plugin/cli/output"
 )
 
 type pruneOptions struct {
@@ -40,7 +41,7 @@ record back. Processors do the same by themselves with --retention.`,
 
   # remove them
   kubectl nodekeeper prune --older-than=30d`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.prune(cmd.Context(), &o) },
 	}
 	cmd.Flags().Var(&o.olderThan, "older-than", "How long a node must have been away: 30d, 12h, 90m for instance.")

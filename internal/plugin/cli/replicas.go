@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 

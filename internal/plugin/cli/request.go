@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"nodekeeper.dev/internal/daemon/command/output"
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/plugin/amount"
 	"nodekeeper.dev/internal/plugin/byhand"
-	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/plugin/cli/changes"
 	"nodekeeper.dev/internal/plugin/inspect"
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/txn"
@@ -123,7 +124,7 @@ func (h *requesting) preview(p *plugin, r *byhand.Request) {
 	} else {
 		before, _ = labels.Split(r.Before.Live.Labels)
 	}
-	output.WriteChanges(p.Out, before, after)
+	changes.Write(p.Out, before, after)
 }
 
 // isQueued reports whether a watcher has recorded the very event: the request makes it go at once.

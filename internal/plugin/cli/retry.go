@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/plugin/byhand"
 )
 
@@ -39,7 +40,7 @@ you have corrected it, and marked again otherwise.`,
 // someTransactions is for commands that are about one transaction or more.
 func someTransactions(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("give the names of transactions, as kubectl nodekeeper status shows them: %s", usage(cmd))
+		return fmt.Errorf("give the names of transactions, as kubectl nodekeeper status shows them: %s", command.Synopsis(cmd))
 	}
 	return nil
 }

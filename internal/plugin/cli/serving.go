@@ -13,10 +13,11 @@ import (
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"nodekeeper.dev/internal/nodeview/agents"
-	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/service/settings"
 )
 
@@ -49,8 +50,8 @@ func addPolicyFlags(cmd *cobra.Command) {
 	for _, name := range []string{settings.RestoreMode, settings.LiveLabels, settings.Restricted} {
 		flags.Lookup(name).DefValue = theirs
 	}
-	completeFlag(cmd, settings.Restricted, string(labels.SameMachine), string(labels.Keep), string(labels.Drop))
-	completeFlag(cmd, settings.RestoreMode, string(labels.Replace), string(labels.Merge))
+	command.CompleteFlag(cmd, settings.Restricted, string(labels.SameMachine), string(labels.Keep), string(labels.Drop))
+	command.CompleteFlag(cmd, settings.RestoreMode, string(labels.Replace), string(labels.Merge))
 }
 
 // theirs is what help says of the value that such a flag has if it is not given.

@@ -6,8 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"nodekeeper.dev/internal/daemon/command"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/byhand"
-	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/plugin/cli/changes"
 	"nodekeeper.dev/internal/service/settings"
 )
 
@@ -34,7 +36,7 @@ before the edit that are recorded later have no effect.`,
   kubectl nodekeeper set node-1 rack=r9 example.com/team- --overwrite`,
 		Args: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) == 0 {
-				return fmt.Errorf("give the name of a node, and what to change: %s", usage(cmd))
+				return fmt.Errorf("give the name of a node, and what to change: %s", command.Synopsis(cmd))
 			}
 			o.edit.Labels, err = byhand.ParseLabelEdit(args[1:])
 			return err
@@ -74,6 +76,6 @@ func (p *plugin) set(ctx context.Context, o *setOptions, args []string) error {
 		return nil
 	}
 	_, _ = fmt.Fprintf(p.Out, "node/%s changed, version %s%s\n", names[0], after.Revision, o.dryRun.suffix())
-	output.WriteChanges(p.Out, before.All(), after.All())
+	changes.Write(p.Out, before.All(), after.All())
 	return nil
 }

@@ -12,11 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/plugin/amount"
-	"nodekeeper.dev/internal/plugin/cli/output"
-	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/plugin/amount"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 )
 
@@ -118,7 +118,7 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, args []string) err
 		return err
 	}
 	shown.Events, shown.Unknown = output.Listed(events.Moments), events.Unknown
-	return out.Print(p.Out, output.View{Kind: "NodeDetail", Data: shown, Names: []string{n.Name}, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
+	return out.Print(p.Out, output.View{Kind: "NodeDetail", NamePrefix: nodePrefix, Data: shown, Names: []string{n.Name}, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
 }
 
 // saved sorts what is saved of a node by what it is.
@@ -192,7 +192,7 @@ func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
 	if n.Live != nil {
 		live := preserve.NodeOf(n.Live)
 		s.Node = &shownLive{UID: string(live.UID), ResourceVersion: live.Revision.String(), Marker: live.Marker, RestoredAt: inspect.RestoredAt(n.Live)}
-		if closed := nodeview.GateClosedAt(n.Live); !closed.IsZero() {
+		if closed := nodeview.GatedSince(n.Live); !closed.IsZero() {
 			s.Node.GatedSince = &metav1.Time{Time: closed}
 		}
 		s.Node.IsSame = n.Saved.Record != nil && maps.Equal(live.Labels, n.Saved.Record.Labels)
@@ -317,7 +317,7 @@ func (s *shownNode) describeGate(now time.Time) string {
 	if s.Record == nil && s.Problem == "" {
 		awaited = "save its labels" // there is nothing to restore
 	}
-	text := fmt.Sprintf("not yet: for %s it has been waiting behind the taint %s for a processor to %s", output.AgeOf(s.Node.GatedSince, now), nodeview.GateTaint, awaited)
+	text := fmt.Sprintf("not yet: for %s it has been waiting behind the taint %s for a processor to %s", output.AgeOf(s.Node.GatedSince, now), nodeview.StartupTaintKey, awaited)
 	if len(s.Pending) == 0 {
 		text += "; nothing is pending: kubectl nodekeeper restore " + s.Name
 	}

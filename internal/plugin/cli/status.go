@@ -13,12 +13,13 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"nodekeeper.dev/internal/plugin/amount"
-	"nodekeeper.dev/internal/plugin/byhand"
-	"nodekeeper.dev/internal/plugin/cli/output"
-	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/daemon/command"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/plugin/amount"
+	"nodekeeper.dev/internal/plugin/byhand"
+	"nodekeeper.dev/internal/plugin/inspect"
 )
 
 const (
@@ -101,8 +102,10 @@ be found out. Stuck is
 
   # as data
   kubectl nodekeeper status -o jsonpath='{.pending.transactions}'`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return telling(p.status(cmd.Context(), &out, stuckAfter)) },
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return comparing(p.status(cmd.Context(), &out, stuckAfter))
+		},
 	}
 	out.AddFlags(cmd)
 	cmd.Flags().DurationVar(&stuckAfter, "stuck-after", stuckAfter, "For how long a transaction may be pending, a deletion wait for the finalizer, or a node have the startup taint.")
@@ -120,14 +123,14 @@ func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.
 	if err == nil {
 		s = newStatus(survey, now, stuckAfter)
 	} else {
-		survey, s = &inspect.Survey{}, unknownStatus(withAdvice(err))
+		survey, s = &inspect.Survey{}, unknownStatus(p.Explain(err))
 	}
 	text := func(w io.Writer) { s.write(w, now, out.Wide()) }
-	if err := out.Print(p.Out, output.View{Kind: "Status", Data: s, Names: namesOf(survey.Nodes), Text: text}); err != nil {
+	if err := out.Print(p.Out, output.View{Kind: "Status", NamePrefix: nodePrefix, Data: s, Names: namesOf(survey.Nodes), Text: text}); err != nil {
 		return err
 	}
 	if len(s.Unwell) > 0 {
-		return errTold
+		return command.ErrReported
 	}
 	return nil
 }
@@ -241,8 +244,8 @@ func (s *status) addGated(all []inspect.Summary, now time.Time, stuckAfter time.
 	for _, n := range all {
 		if since := n.GatedSince; since != nil && now.Sub(since.Time) > stuckAfter {
 			s.Stuck = append(s.Stuck, problem{
-				n.Name, "it has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for its labels behind the taint " + nodeview.GateTaint,
-				"a processor removes it with the restore; without one: " + nodeview.OpenByHand(n.Name),
+				n.Name, "it has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for its labels behind the taint " + nodeview.StartupTaintKey,
+				"a processor removes it with the restore; without one: " + nodeview.OpenCommands(n.Name),
 			})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
+	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/plugin/ui"
 	"nodekeeper.dev/sharding/shardlease"
@@ -39,7 +40,7 @@ func newUICommand(p *plugin) *cobra.Command {
 		Short: "Show in a browser what happens as it happens",
 		Long: `Serve a page that shows the nodes and their states, the queue, what is saved and
 restored as it happens, what is saved of a node against what it has, and the
-rings. The page is served until the command is interrupted. It changes nothing.
+replicas. The page is served until the command is interrupted. It changes nothing.
 
 The page is on a loopback address, and opens by the link that the command prints.
 The link works once, for one browser, which can then have up to five tabs of the
@@ -50,7 +51,7 @@ kubeconfig, to look only. See docs/how-to/use-the-live-page.md.`,
 
   # on a machine that you are logged in to by ssh -L 8080:127.0.0.1:8080
   kubectl nodekeeper ui --port=8080`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.ui(cmd.Context(), port) },
 	}
 	cmd.Flags().Uint16Var(&port, "port", 0, "Port of the page on "+loopback+"; 0 picks a free one (default 0)")
@@ -132,11 +133,11 @@ func clusterClock(config *rest.Config) func(time.Time) time.Time {
 
 // clusterName returns what people call the cluster: the context of the kubeconfig, or the address.
 func (p *plugin) clusterName(c *cluster) string {
-	if *p.config.Context != "" {
-		return *p.config.Context
+	if *p.Connection.Context != "" {
+		return *p.Connection.Context
 	}
-	raw, err := p.config.ToRawKubeConfigLoader().RawConfig()
-	if err != nil || raw.CurrentContext == "" || *p.config.APIServer != "" {
+	raw, err := p.Connection.ToRawKubeConfigLoader().RawConfig()
+	if err != nil || raw.CurrentContext == "" || *p.Connection.APIServer != "" {
 		return c.config.Host
 	}
 	return raw.CurrentContext

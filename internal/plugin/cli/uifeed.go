@@ -9,33 +9,29 @@ import (
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/internal/plugin/ui"
 )
 
-// feed feeds the page by watches until ctx ends. Users may lack the rights for the replicas or the
-// rings: then the page says so, and shows the rest.
+// feed feeds the page by watches until ctx ends. A user may lack the rights to watch the
+// replicas: then the page reports that, and shows the rest.
 func (p *plugin) feed(ctx context.Context, c *cluster, feed *ui.Feed) error {
 	replicasKnown := make(chan struct{}) // or known to stay unknown
 	known := sync.OnceFunc(func() { close(replicasKnown) })
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return feedReplicas(ctx, c, feed, known) })
-	group.Go(func() error { return feedRings(ctx, c, feed) })
+	group.Go(func() error { return p.feedReplicas(ctx, c, feed, known) })
 	group.Go(func() error {
 		return p.follow(ctx, c, followed{
 			node:        func(ch change[*metav1.PartialObjectMetadata]) { feed.Node(ch.before, ch.after, ch.isInitial) },
 			record:      func(ch change[*corev1.ConfigMap]) { feed.Record(ch.before, ch.after, ch.isInitial) },
 			transaction: func(ch change[*corev1.ConfigMap]) { feed.Transaction(ch.before, ch.after, ch.isInitial) },
 			health: &watchHealth{
-				failed: func(err error) { feed.Problem(ui.WatchedNodes, withAdvice(err)) },
+				failed: func(err error) { feed.Problem(ui.WatchedNodes, p.Explain(err)) },
 				works:  func() { feed.Solved(ui.WatchedNodes, time.Now()) },
 			},
 			synced: func() {
@@ -51,7 +47,7 @@ func (p *plugin) feed(ctx context.Context, c *cluster, feed *ui.Feed) error {
 }
 
 // feedReplicas calls known when the replicas are known, or known to stay unknown for now.
-func feedReplicas(ctx context.Context, c *cluster, feed *ui.Feed, known func()) error {
+func (p *plugin) feedReplicas(ctx context.Context, c *cluster, feed *ui.Feed, known func()) error {
 	return followKind(ctx, c, followedKind[*coordinationv1.Lease]{
 		kind: &coordinationv1.Lease{},
 		options: cache.Options{
@@ -60,28 +56,8 @@ func feedReplicas(ctx context.Context, c *cluster, feed *ui.Feed, known func()) 
 		do:     func(ch change[*coordinationv1.Lease]) { feed.Lease(ch.before, ch.after) },
 		synced: known,
 		health: &watchHealth{
-			failed: func(err error) { feed.Problem(ui.WatchedReplicas, withAdvice(err)); known() },
+			failed: func(err error) { feed.Problem(ui.WatchedReplicas, p.Explain(err)); known() },
 			works:  func() { feed.Solved(ui.WatchedReplicas, time.Now()) },
-		},
-	})
-}
-
-func feedRings(ctx context.Context, c *cluster, feed *ui.Feed) error {
-	rings := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(rings); err != nil {
-		return fmt.Errorf("registering types: %w", err)
-	}
-	return followKind(ctx, c, followedKind[*v1alpha1.ClusterRing]{
-		kind:    &v1alpha1.ClusterRing{},
-		options: cache.Options{Scheme: rings, Mapper: newRingMapper()},
-		do:      func(ch change[*v1alpha1.ClusterRing]) { feed.Ring(ch.before, ch.after) },
-		health: &watchHealth{
-			failed: func(err error) {
-				if !apierrors.IsNotFound(err) { // else there is no sharder
-					feed.Problem(ui.WatchedRings, err)
-				}
-			},
-			works: func() { feed.Solved(ui.WatchedRings, time.Now()) },
 		},
 	})
 }

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/plugin/ui"
+	"nodekeeper.dev/internal/preserve"
 )
 
 // uiSource answers what the page asks about one node, by live reads: somebody has selected it, or it has

@@ -26,12 +26,13 @@ It has the flags, too, that kubectl nodekeeper options lists.
 // UIMain runs the program that serves the page of kubectl nodekeeper ui in a cluster, and returns its
 // exit code. It has the flags of that command.
 func UIMain(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	return execute(ctx, newUIProgram, args, streams)
+	p := newPlugin(streams)
+	return p.Execute(ctx, p.newUIProgram(), args)
 }
 
 // newUIProgram returns that program as a command.
-func newUIProgram(streams genericiooptions.IOStreams) *cobra.Command {
-	root := NewCommand(streams)
+func (p *plugin) newUIProgram() *cobra.Command {
+	root := p.newCommand()
 	cmd, _, _ := root.Find([]string{"ui"}) // it is there
 	root.RemoveCommand(cmd)
 	cmd.PersistentFlags().AddFlagSet(root.PersistentFlags())
@@ -40,14 +41,14 @@ func newUIProgram(streams genericiooptions.IOStreams) *cobra.Command {
 	cmd.Version = version.Line("ui")
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetIn(streams.In)
-	cmd.SetOut(streams.Out)
-	cmd.SetErr(streams.ErrOut)
+	cmd.SetIn(p.In)
+	cmd.SetOut(p.Out)
+	cmd.SetErr(p.ErrOut)
 	cmd.SetFlagErrorFunc(root.FlagErrorFunc())
 	cmd.SetUsageTemplate(uiUsage)
 	cmd.Long = `Serve a page that shows the nodes and their states, the queue, what is saved and
 restored as it happens, what is saved of a node against what it has, and the
-rings. It changes nothing.
+replicas. It changes nothing.
 
 The page is on a loopback address, which kubectl port-forward reaches in a pod,
 and opens by the link in the log. The link works once, for one browser, which can

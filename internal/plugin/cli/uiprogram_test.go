@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/daemon/version"
 )
 
@@ -29,11 +30,11 @@ func TestProgramOfThePageIsCalledByItsOwnName(t *testing.T) {
 	assert.Equal(t, version.Line("ui")+"\n", told)
 
 	code, _, problem := run("--prot=8080")
-	assert.Equal(t, codeTrouble, code)
+	assert.Equal(t, command.CodeUsage, code)
 	assert.Contains(t, problem, "did you mean --port?")
 	code, _, problem = run("extra")
-	assert.Equal(t, codeTrouble, code)
+	assert.Equal(t, command.CodeUsage, code)
 	assert.Contains(t, problem, "see ui --help")
 	code, _, problem = run("--kubeconfig=/none", "--context=none")
-	assert.Equal(t, codeError, code, "the flags of the plugin are known: %s", problem)
+	assert.Equal(t, command.CodeError, code, "the flags of the plugin are known: %s", problem)
 }

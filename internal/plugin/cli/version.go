@@ -11,9 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"nodekeeper.dev/internal/plugin/cli/output"
-	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/daemon/command"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/daemon/version"
+	"nodekeeper.dev/internal/plugin/inspect"
 )
 
 // versions is what version prints as data.
@@ -44,7 +45,7 @@ func newVersionCommand(p *plugin) *cobra.Command {
 the webhooks if there are any, as they publish them. A replica of a release that
 does not publish its version is of an unknown one.`,
 		Example: `  kubectl nodekeeper version`,
-		Args:    noArgs,
+		Args:    command.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.version(cmd.Context(), &out) },
 	}
 	out.AddFlags(cmd)

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 

@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"nodekeeper.dev/internal/plugin/cli/output"
+	"nodekeeper.dev/internal/daemon/command"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/queue"
 )
@@ -28,7 +29,7 @@ func newWatchCommand(p *plugin) *cobra.Command {
   restored   a node got its labels back
   forgotten  the record of a node is removed`,
 		Example: `  kubectl nodekeeper watch`,
-		Args:    noArgs,
+		Args:    command.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.watch(cmd.Context()) },
 	}
 }
@@ -77,7 +78,7 @@ func (p *plugin) watchPending(ctx context.Context, out *output.Flags, args []str
 		return err
 	}
 	if !out.ForPeople() {
-		return misused(fmt.Errorf("--watch shows a table: give it without -o %s", out.Format()))
+		return command.UsageError(fmt.Errorf("--watch shows a table: give it without -o %s", out.Format()))
 	}
 	c, err := p.connect()
 	if err != nil {

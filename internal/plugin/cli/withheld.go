@@ -6,11 +6,11 @@ import (
 	"maps"
 	"slices"
 
-	"nodekeeper.dev/internal/plugin/amount"
-	"nodekeeper.dev/internal/plugin/cli/output"
-	"nodekeeper.dev/internal/nodeview/identity"
-	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
+	"nodekeeper.dev/internal/plugin/amount"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 )
@@ -57,7 +57,7 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 		live = preserve.NodeOf(n.Live)
 	}
 	switch {
-	case !w.PutBack.IsZero():
+	case !w.RestoredAt.IsZero():
 		return "put back, and not saved yet"
 	case policy.Restricted == labels.Drop:
 		return "--restricted-labels=drop: removed when the node returns next"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/plugin/byhand"
 )
 
@@ -20,7 +21,7 @@ func addDryRunFlag(cmd *cobra.Command, value *dryRun) {
 	cmd.Flags().StringVar((*string)(&value.DryRun), "dry-run", string(byhand.DryRunNone),
 		"none: do it. client: only say what would be done. server: have the API server check the writes too, and store nothing.")
 	cmd.Flag("dry-run").NoOptDefVal = string(byhand.DryRunClient)
-	completeFlag(cmd, "dry-run", string(byhand.DryRunNone), string(byhand.DryRunClient), string(byhand.DryRunServer))
+	command.CompleteFlag(cmd, "dry-run", string(byhand.DryRunNone), string(byhand.DryRunClient), string(byhand.DryRunServer))
 }
 
 func (d dryRun) validate() error {
@@ -69,4 +70,13 @@ func addYesFlag(cmd *cobra.Command, yes *bool) {
 // addTimeoutFlag adds --timeout.
 func addTimeoutFlag(cmd *cobra.Command, timeout *time.Duration) {
 	cmd.Flags().DurationVar(timeout, "timeout", time.Minute, "How long to wait until the processors have applied the change.")
+}
+
+// comparing gives the errors of a command that reports its result by the exit code 1 the exit code 2, like
+// kubectl diff.
+func comparing(err error) error {
+	if err == nil || errors.Is(err, command.ErrReported) {
+		return err
+	}
+	return command.UsageError(err)
 }

@@ -62,7 +62,7 @@ type Summary struct {
 	// keeps it.
 	DeletionWaitsSince *metav1.Time `json:"deletionWaitsSince,omitempty"`
 	// GatedSince is when the live Node got the marker [labels.Pending], nil if it does not have it. See
-	// [nodeview.GateClosedAt].
+	// [nodeview.GatedSince].
 	GatedSince *metav1.Time `json:"gatedSince,omitempty"`
 	// Pending is how many transactions the node has.
 	Pending int `json:"pending"`
@@ -171,7 +171,7 @@ func summarizeNode(n *metav1.PartialObjectMetadata, selector apilabels.Selector)
 	if nodes.WaitsForFinalizer(n) {
 		summary.waitingSince = n.DeletionTimestamp
 	}
-	summary.gatedSince = timeOf(nodeview.GateClosedAt(n))
+	summary.gatedSince = timeOf(nodeview.GatedSince(n))
 	return summary
 }
 

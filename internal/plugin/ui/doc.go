@@ -1,5 +1,5 @@
 // Package ui serves a page that shows what nodekeeper does, live: the nodes and their states, the queue,
-// what is saved and restored, and the rings.
+// what is saved and restored, and the replicas.
 //
 // A [Feed] turns what watches show into entries, and a [Journal] keeps the last state of each entry. The
 // page reads the journal as server-sent events: everything there is, then every change. All tabs share one

@@ -13,10 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
 
-	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/queue"
-	"nodekeeper.dev/sharding/ringview"
 )
 
 // The kinds of entries.
@@ -25,7 +23,6 @@ const (
 	kindTransaction = "transaction" // transactionRow, by the name of the ConfigMap
 	kindHappening   = "happening"   // happeningRow, by a number that grows
 	kindReplica     = "replica"     // replicaRow, by service and name
-	kindRing        = "ring"        // ringview.Ring, by name
 	kindProblem     = "problem"     // problemRow, by what cannot be watched
 	kindMeta        = "meta"        // clusterRow, Health and flowRow, by the keys below
 )
@@ -34,7 +31,6 @@ const (
 const (
 	WatchedNodes    = "nodes" // with their records and transactions
 	WatchedReplicas = "replicas"
-	WatchedRings    = "rings"
 )
 
 // The keys of kindMeta.
@@ -269,15 +265,6 @@ func (f *Feed) Lease(before, after *coordinationv1.Lease) {
 		f.leases[after.Name] = after
 	}
 	f.stale = true
-}
-
-// Ring notes the change of a ring of the sharder: nil stands for one that is not there.
-func (f *Feed) Ring(before, after *v1alpha1.ClusterRing) {
-	if after == nil {
-		f.journal.Remove(kindRing, before.Name)
-		return
-	}
-	f.put(kindRing, after.Name, ringview.Describe(after))
 }
 
 // Problem notes that a watch broke, and what it watches: one of the constants. While the watch of the

@@ -22,11 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/plugin/ui"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
-	"nodekeeper.dev/internal/plugin/ui"
 )
 
 // fed is a feed, and what its journal says.
@@ -142,8 +142,8 @@ func TestFeedBoundsWhatOthersWrite(t *testing.T) {
 	all := f.entries("happening")
 	assert.Len(t, all, 200)
 	assert.Contains(t, all, "999")
-	f.Problem("rings", errors.New(strings.Repeat("é", 5000)))
-	assert.Less(t, len(f.entries("problem")["rings"]["text"].(string)), 400)
+	f.Problem("others", errors.New(strings.Repeat("é", 5000)))
+	assert.Less(t, len(f.entries("problem")["others"]["text"].(string)), 400)
 	malformed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m", Labels: map[string]string{txn.TypeLabel: strings.Repeat("x", 5000)}}}
 	f.Transaction(nil, malformed, false)
 	assert.NotEmpty(t, f.entries("transaction")["m"]["problem"])
@@ -327,14 +327,14 @@ func TestFlowCountsWhatComesAndGoes(t *testing.T) {
 func TestProblemEndsWhenTheWatchWorks(t *testing.T) {
 	t.Parallel()
 	f, now := newFed(t), time.Now()
-	f.Problem("rings", errors.New("forbidden"))
+	f.Problem("others", errors.New("forbidden"))
 	f.Tick(now.Add(time.Hour))
-	assert.Equal(t, "forbidden", f.entries("problem")["rings"]["text"])
-	f.Solved("rings", now)
-	f.Problem("rings", errors.New("cut"))
+	assert.Equal(t, "forbidden", f.entries("problem")["others"]["text"])
+	f.Solved("others", now)
+	f.Problem("others", errors.New("cut"))
 	f.Tick(now.Add(3 * time.Second))
-	assert.Equal(t, "cut", f.entries("problem")["rings"]["text"], "it broke again")
-	f.Solved("rings", now)
+	assert.Equal(t, "cut", f.entries("problem")["others"]["text"], "it broke again")
+	f.Solved("others", now)
 	f.Tick(now.Add(3 * time.Second))
 	assert.Empty(t, f.entries("problem"))
 }

@@ -36,7 +36,7 @@ func trusted(says identity.Identity) *cluster {
 // recheck applies the transaction that represents the waiting labels of a Node, if there are any.
 func (c *cluster) recheck(t *testing.T) error {
 	t.Helper()
-	tx, waits := preserve.Look(*c.stored.Record)
+	tx, waits := preserve.Recheck(*c.stored.Record)
 	if !waits {
 		return nil
 	}
@@ -116,7 +116,7 @@ func TestRestrictedLabelsSurviveEveryFault(t *testing.T) {
 			_, has := c.node.Labels[role]
 			assert.Equal(t, name == "same", has, "%s, fault %d: %v", name, fault, c.calls)
 			assert.Contains(t, c.stored.Record.All(), role, "%s, fault %d", name, fault)
-			_, waits := preserve.Look(*c.stored.Record)
+			_, waits := preserve.Recheck(*c.stored.Record)
 			assert.False(t, waits, "%s, fault %d", name, fault)
 			if !done {
 				break

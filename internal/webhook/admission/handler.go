@@ -66,7 +66,7 @@ type Handler struct {
 	// HeldBack selects keys of labels and annotations that the webhook leaves to the processors. The
 	// zero value selects none.
 	HeldBack labels.Patterns
-	// Gate adds the startup taint to every Node that has a record, see [nodeview.GateTaint].
+	// Gate adds the startup taint to every Node that has a record, see [nodeview.StartupTaintKey].
 	Gate bool
 	// Behind returns the maximum staleness of the cache. It must be safe for concurrent use.
 	Behind  func() time.Duration

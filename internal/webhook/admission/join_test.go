@@ -68,7 +68,7 @@ func TestOddNodesJoin(t *testing.T) {
 		"many labels": func(n *corev1.Node) { n.Labels = many },
 		"tildes":      func(n *corev1.Node) { n.Annotations = set{"example.com/a": "~0~1/", "a": "~"} },
 		"taints": func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: "NoExecute"}, {Key: "a", Value: "b", Effect: "NoSchedule"}, {Key: nodeview.GateTaint, Effect: "NoExecute"}}
+			n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: "NoExecute"}, {Key: "a", Value: "b", Effect: "NoSchedule"}, {Key: nodeview.StartupTaintKey, Effect: "NoExecute"}}
 		},
 		"many managers": func(n *corev1.Node) { n.ManagedFields = managers },
 		"no managers":   func(n *corev1.Node) { n.ManagedFields = []metav1.ManagedFieldsEntry{{}} },

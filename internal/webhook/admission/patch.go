@@ -37,8 +37,8 @@ func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, 
 	d.Labels[labels.Marker] = &marker
 	p.labels = p.entries("/metadata/labels", node.Labels, d.Labels, p.ownLabels)
 	p.annotations = p.entries("/metadata/annotations", node.Annotations, d.Annotations, p.ownAnnotations)
-	if marker == labels.Pending && !slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate) {
-		p.add("add", "/spec/taints", append(slices.Clone(node.Spec.Taints), nodeview.Gate()))
+	if marker == labels.Pending && !slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint) {
+		p.add("add", "/spec/taints", append(slices.Clone(node.Spec.Taints), nodeview.StartupTaint()))
 		p.ownsTaints = true
 	}
 	p.own(node, former)

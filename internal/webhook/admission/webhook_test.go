@@ -153,7 +153,7 @@ func node(name string, own set) *corev1.Node {
 }
 
 func hasGate(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate)
+	return slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint)
 }
 
 // TestFirstVersionHasTheLabels also checks the revision in the marker, and that no agent owns the
@@ -367,5 +367,5 @@ func TestAnnotationsComeWithTheLabels(t *testing.T) {
 			own = append(own, taint)
 		}
 	}
-	assert.Equal(t, []corev1.Taint{nodeview.Gate()}, own)
+	assert.Equal(t, []corev1.Taint{nodeview.StartupTaint()}, own)
 }

@@ -7,21 +7,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// given is an object whose shard has given it away.
-type given struct {
+// release records that a shard has released an object.
+type release struct {
 	uid types.UID
-	// by is the shard that had it.
-	by string
+	// shard is the shard that had the object.
+	shard string
 }
 
-// followUp moves the children of an object after it, if its shard has given it away by removing both of its
-// labels. The next shard can see the object without its children until then: protocol 1 has no step between
-// the two.
+// followUp moves the children of an object after the object itself, if the shard has released it by
+// removing both labels. Until then the next shard can see the object without its children: protocol
+// 1 has no step between release and assignment.
 func (t *tracker) followUp(ctx context.Context, key types.NamespacedName) error {
 	t.mu.Lock()
-	g, isGiven := t.given[key]
+	g, ok := t.released[key]
 	t.mu.Unlock()
-	if !isGiven {
+	if !ok {
 		return nil
 	}
 	m, err := t.get(ctx, key)
@@ -29,28 +29,29 @@ func (t *tracker) followUp(ctx context.Context, key types.NamespacedName) error 
 		return err
 	}
 	switch {
-	case err != nil || m.UID != g.uid || m.Labels[t.keys.shard] == g.by:
-		t.forgetGiven(key, g.by) // it is gone, or the drain was withdrawn
+	case err != nil || m.UID != g.uid || m.Labels[t.keys.shard] == g.shard:
+		t.forgetRelease(key, g.shard) // the object is gone, or the drain was canceled
 	case m.Labels[t.keys.shard] == "":
 		t.queue.AddAfter(key, retryPeriod)
 	default:
-		t.of.children.add(move{of: t, main: m, from: g.by, to: m.Labels[t.keys.shard], isAfter: true})
+		t.of.children.add(move{of: t, main: m, from: g.shard, to: m.Labels[t.keys.shard], mainMoved: true})
 	}
 	return nil
 }
 
-func (t *tracker) isGiven(key types.NamespacedName) bool {
+func (t *tracker) isReleased(key types.NamespacedName) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, isGiven := t.given[key]
-	return isGiven
+	_, ok := t.released[key]
+	return ok
 }
 
-// forgetGiven forgets that a shard has given an object away. Another one may have done so since.
-func (t *tracker) forgetGiven(key types.NamespacedName, by string) {
+// forgetRelease discards the release of an object by a shard. A later release by another shard is
+// kept.
+func (t *tracker) forgetRelease(key types.NamespacedName, shard string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.given[key].by == by {
-		delete(t.given, key)
+	if t.released[key].shard == shard {
+		delete(t.released, key)
 	}
 }

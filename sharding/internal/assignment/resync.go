@@ -17,12 +17,12 @@ import (
 	"nodekeeper.dev/sharding/internal/place"
 )
 
-// pass reads all objects of the ring whenever that is due, until the assigner ends.
-func (a *assigner) pass() {
+// runResyncs resyncs the ring whenever a resync is due, until the assigner stops.
+func (a *assigner) runResyncs() {
 	for {
-		wait := a.passes.next(time.Now(), a.SyncPeriod)
+		wait := a.resyncs.next(time.Now(), a.SyncPeriod)
 		if wait == 0 {
-			a.passOnce()
+			a.resync()
 			continue
 		}
 		timer := time.NewTimer(wait)
@@ -30,21 +30,21 @@ func (a *assigner) pass() {
 		case <-a.ctx.Done():
 			timer.Stop()
 			return
-		case <-a.passes.wake:
+		case <-a.resyncs.wake:
 			timer.Stop()
 		case <-timer.C:
 		}
 	}
 }
 
-// passOnce reads all objects of the ring, and notes those that must move.
-func (a *assigner) passOnce() {
-	v, begin := a.passes.begin(), time.Now()
-	noted := 0
+// resync reads all objects of the ring and records the objects that must move.
+func (a *assigner) resync() {
+	v, begin := a.resyncs.begin(), time.Now()
+	found := 0
 	var failed []error
 	for _, t := range a.tracked() {
 		n, err := t.readAll(a.ctx, v)
-		noted += n
+		found += n
 		failed = append(failed, err)
 	}
 	err := errors.Join(failed...)
@@ -54,41 +54,43 @@ func (a *assigner) passOnce() {
 	if err != nil {
 		logf.FromContext(a.ctx).Error(err, "Reading the objects of a ring failed")
 	}
-	a.metrics.passes.WithLabelValues(a.name).Observe(time.Since(begin).Seconds())
-	a.passes.end(v, noted, err, time.Now())
-	a.touch()
+	a.metrics.resyncs.WithLabelValues(a.name).Observe(time.Since(begin).Seconds())
+	a.resyncs.end(v, found, err, time.Now())
+	a.requestReport()
 }
 
-// readAll reads all objects of a resource, and notes those that must move. It keeps nothing else of them.
-func (t *tracker) readAll(ctx context.Context, v *view) (noted int, err error) {
+// readAll reads all objects of a resource and records the objects that must move. It returns their
+// number and keeps no other objects.
+func (t *tracker) readAll(ctx context.Context, v *view) (found int, err error) {
 	if !v.isLabelled(t.resource) {
 		return 0, nil
 	}
-	see := func(m *metav1.PartialObjectMetadata) {
+	check := func(m *metav1.PartialObjectMetadata) {
 		if t.isMisplaced(v, m) {
-			noted++
-			t.note(strip(t.keys, t.keyLabel, m))
+			found++
+			t.addFound(strip(t.keys, t.keyLabel, m))
 		}
 	}
-	err = t.stream(ctx, see)
+	err = t.stream(ctx, check)
 	if errors.Is(err, errStreamEnded) {
-		// The API server ends a watch that falls behind, and what was found so far moves already.
-		// Another attempt would meet the same, and wait longer each time.
-		logf.FromContext(ctx).V(1).Info("Reading pages, as the stream of objects ended early", "resource", t.mapping.Resource.String())
-		err = t.page(ctx, see)
+		// The API server ends a watch that falls behind, for example because the objects found so
+		// far are already moving. A retry would probably fail in the same way, after a longer wait
+		// each time.
+		logf.FromContext(ctx).V(1).Info("The stream of objects ended early, reading pages", "resource", t.mapping.Resource.String())
+		err = t.page(ctx, check)
 	}
 	if err != nil {
-		return noted, fmt.Errorf("reading all %s: %w", t.mapping.Resource.GroupResource(), err)
+		return found, fmt.Errorf("reading all %s: %w", t.mapping.Resource.GroupResource(), err)
 	}
-	return noted, nil
+	return found, nil
 }
 
-// isMisplaced reports whether an object must move that no watch shows. The watches show those that no live
-// shard has, and those in a hand-over.
+// isMisplaced reports whether an object must move but is not covered by a watch. The watches cover
+// objects without a live shard and objects in a hand-over.
 func (t *tracker) isMisplaced(v *view, m *metav1.PartialObjectMetadata) bool {
 	shard := m.Labels[t.keys.shard]
 	if !v.selects(t.mapping, m) {
-		return shard != "" // it has left
+		return shard != "" // its namespace has left the ring
 	}
 	if t.main != nil {
 		return v.live[shard] && m.Labels[t.keys.drain] == "" && t.decide(v, m).Action != handover.Keep
@@ -100,14 +102,14 @@ func (t *tracker) isMisplaced(v *view, m *metav1.PartialObjectMetadata) bool {
 	}
 	owner := place.Controller(main.mapping.GroupVersionKind.GroupKind(), main.isClusterScoped(), m.Namespace, ref)
 	belongs := v.table.Of(place.Key(*main.main, m.Labels, owner))
-	return shard != belongs.Now && shard != belongs.Next // then its owner is read, too
+	return shard != belongs.Now && shard != belongs.Next // if so, process reads its controller as well
 }
 
-// errStreamEnded means that a watch ended before it had sent what there is.
+// errStreamEnded means that a watch ended before it had sent all objects.
 var errStreamEnded = errors.New("the watch ended before the list was complete")
 
-// stream calls each with every object of the resource. The API server sends them from its cache, one after
-// the other; one that cannot do that is asked for pages.
+// stream calls each for every object of the resource. The API server streams the objects from its
+// cache; if it does not support that, stream reads pages.
 func (t *tracker) stream(ctx context.Context, each func(*metav1.PartialObjectMetadata)) error {
 	w, err := t.client.Watch(ctx, metav1.ListOptions{
 		SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
@@ -121,11 +123,11 @@ func (t *tracker) stream(ctx context.Context, each func(*metav1.PartialObjectMet
 		var isOpen bool
 		select {
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // the assigner ends
+			return ctx.Err() //nolint:wrapcheck // the assigner stops
 		case e, isOpen = <-w.ResultChan():
 		}
 		if e.Type == watch.Error {
-			return apierrors.FromObject(e.Object) //nolint:wrapcheck // readAll says what failed
+			return apierrors.FromObject(e.Object) //nolint:wrapcheck // readAll adds the context
 		}
 		m, isMetadata := e.Object.(*metav1.PartialObjectMetadata)
 		switch {
@@ -139,10 +141,10 @@ func (t *tracker) stream(ctx context.Context, each func(*metav1.PartialObjectMet
 	}
 }
 
-// page calls each with every object of the resource.
+// page calls each for every object of the resource.
 func (t *tracker) page(ctx context.Context, each func(*metav1.PartialObjectMetadata)) error {
 	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return t.client.List(ctx, o) })
-	return list.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error { //nolint:wrapcheck // readAll says what failed
+	return list.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error { //nolint:wrapcheck // readAll adds the context
 		if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 			each(m)
 		}

@@ -14,7 +14,7 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// cut is a resource of the API server that ends each watch after the first object, as one that falls behind does.
+// cut is a resource whose watches end after the first object, as watches that fall behind do.
 type cut struct {
 	metadata.ResourceInterface
 
@@ -34,8 +34,8 @@ func (c *cut) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMe
 	return &metav1.PartialObjectMetadataList{Items: c.all}, nil
 }
 
-// TestPassGoesOnInPagesIfItsStreamIsCut: objects move while a pass reads them, and the API server ends a watch that falls behind.
-func TestPassGoesOnInPagesIfItsStreamIsCut(t *testing.T) {
+// Objects move while a resync reads them, and the API server ends a watch that falls behind.
+func TestResyncContinuesInPagesIfItsStreamIsCut(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	v := viewOf(nil, []string{"web-0", "web-1"})
@@ -44,7 +44,7 @@ func TestPassGoesOnInPagesIfItsStreamIsCut(t *testing.T) {
 	v.ring.Spec.Handover.MaxConcurrentMoves = n
 	objects := &cut{}
 	c := &Controller{metrics: newMetrics()}
-	of := &assigner{Controller: c, name: "website", keys: keysOf(v1alpha1.DefaultPrefix, "website"), view: v, passes: newPasses(), dirty: make(chan struct{}, 1)}
+	of := &assigner{Controller: c, name: "website", keys: keysOf(v1alpha1.DefaultPrefix, "website"), view: v, resyncs: newResyncs(), dirty: make(chan struct{}, 1)}
 	tr := newTrackerWith(of, secrets, objects)
 	defer tr.queue.ShutDown()
 	misplaced := 0

@@ -39,7 +39,7 @@ function setText(e, text) {
 
 // --- what there is ---
 
-const kinds = ['node', 'transaction', 'happening', 'replica', 'ring', 'problem', 'meta'];
+const kinds = ['node', 'transaction', 'happening', 'replica', 'problem', 'meta'];
 const nothing = () => Object.fromEntries(kinds.map((k) => [k, new Map()]));
 let world = nothing();
 let incoming = null; // what a new stream has sent so far, until it is all there
@@ -341,7 +341,7 @@ function matchStale(wait = 1_000) {
   }, wait);
 }
 
-// --- the queue, what happens, rings ---
+// --- the queue, activity, replicas ---
 
 // keyed shows items as children of an element, and keeps the child of each key.
 function keyed(parent, items, keyOf, make, update) {
@@ -429,14 +429,14 @@ function shares(title, note, members) {
     part.style.width = m.share + '%';
     if (m.share > 0) bar.append(part);
   });
-  return h('div', { class: 'ring' },
-    h('div', { class: 'ring-head' }, h('b', {}, title), h('span', { class: 'dim' }, note)), hasShares ? bar : null,
+  return h('div', { class: 'service' },
+    h('div', { class: 'service-head' }, h('b', {}, title), h('span', { class: 'dim' }, note)), hasShares ? bar : null,
     h('div', { role: 'list', 'aria-label': title }, ...members.map((m, i) => h('div', { class: 'member', role: 'listitem' },
       h('span', { class: 'swatch' + (m.share > 0 ? ' m' + i % 8 : ''), 'aria-hidden': 'true' }), h('span', { title: m.title || m.name }, m.name),
       h('span', { class: m.isBad ? 'bad' : 'dim' }, m.state), h('span', { class: 'number dim' }, m.amount || ''), h('span', { class: 'number' }, m.share > 0 ? m.share.toFixed(1) + '%' : '')))));
 }
 
-function showRings() {
+function showReplicas() {
   const services = new Map();
   for (const r of [...world.replica.values()].sort((a, b) => names.compare(a.name, b.name))) {
     if (!services.has(r.service)) services.set(r.service, []);
@@ -445,17 +445,10 @@ function showRings() {
       amount: r.service === 'processor' ? count(r.nodes, 'node') : '', title: [r.name, r.version, r.problem].filter(Boolean).join(', '),
     });
   }
-  const replicas = world.problem.get('replicas'), rings = world.problem.get('rings');
+  const replicas = world.problem.get('replicas');
   const parts = [...services].sort().map(([service, members]) => shares(service + 's', `${members.filter((m) => m.state === 'ready').length} of ${members.length} ready`, members));
-  for (const [, r] of [...world.ring].sort((a, b) => names.compare(a[0], b[0]))) {
-    const note = [r.ready === 'True' ? 'ready' : 'not ready', r.balanced === 'True' ? 'balanced' : '', r.moving ? count(r.moving, 'object') + ' moving' : '',
-      r.unassigned ? count(r.unassigned, 'object') + ' unassigned' : '', (r.resources || []).join(', ')].filter(Boolean).join(' · ');
-    parts.push(shares('sharder ring ' + r.name, note, (r.members || []).map((m) => ({
-      name: m.name, share: m.sharePercent, state: m.state, isBad: m.state === 'dead' || m.state === 'orphaned', amount: count(m.slots, 'slot'),
-    }))));
-  }
   const none = replicas || parts.length || !isSynced() ? [] : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')];
-  $('rings').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, 'The replicas are not shown: ' + replicas.text)] : []), ...none, ...parts, ...(rings ? [h('p', { class: 'note' }, 'The rings of the sharder are not shown: ' + rings.text)] : []));
+  $('replicas').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, 'The replicas are not shown: ' + replicas.text)] : []), ...none, ...parts);
 }
 
 function showMeta() {
@@ -601,7 +594,7 @@ function render() {
   if (dirty.has('node')) { showList(); showStates(); } else showRows();
   if (dirty.has('transaction')) showQueue();
   if (dirty.has('happening')) showHappenings();
-  if (dirty.has('replica') || dirty.has('ring') || dirty.has('problem')) showRings();
+  if (dirty.has('replica') || dirty.has('problem')) showReplicas();
   if (dirty.has('problem')) $('problems').replaceChildren(...(world.problem.has('nodes') ? [h('p', {}, 'What is shown may be old or not all: ' + world.problem.get('nodes').text)] : []));
   if (dirty.has('meta')) { showMeta(); showList(); }
   dirty.clear();
