@@ -260,7 +260,7 @@ workflows-check: ## check the workflows of GitHub
 VALE = CGO_ENABLED=1 CGO_CFLAGS=-O0 go tool -modfile=$(CURDIR)/tools/prose/go.mod vale --no-wrap
 # Of each rule the examples show that it finds something. CGO_CFLAGS: Vale brings 60 MB of parsers in C, which optimized take minutes.
 # Where comments are read, too.
-COMMENTS := "internal/processor/*.go" "internal/webhook/*.go" "placement/*.go"
+COMMENTS := "cmd/*.go" "internal/*.go" ":!internal/plugin" "sharding/*.go" ":!sharding/internal/ringview" "placement/*.go" "test/simulation/*.go" "test/robustness/*.go"
 .PHONY: prose
 prose: ## check the spelling and the prose of all Markdown, and the comments of the code (builds Vale: a minute, once; needs a C compiler); LEVEL=suggestion: warnings too
 prose: LEVEL ?= error

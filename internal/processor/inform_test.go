@@ -40,7 +40,7 @@ func TestEveryActionHasItsEvent(t *testing.T) {
 	want := []string{
 		fmt.Sprintf("Normal LabelsSaved %s Saved 1 labels, version %s.", first.UID, first.ResourceVersion),
 		fmt.Sprintf("Normal LabelsSaved %s Saved 2 labels, version %s.", first.UID, edited.ResourceVersion),
-		fmt.Sprintf("Normal LabelsRestored %s Put 2 labels back, version %s.", again.UID, edited.ResourceVersion),
+		fmt.Sprintf("Normal LabelsRestored %s Restored 2 labels, version %s.", again.UID, edited.ResourceVersion),
 	}
 	require.EventuallyWithT(t, func(ct *assert.CollectT) { assert.ElementsMatch(ct, want, c.eventsOf(t.Context(), ct, n.Name)) }, patience, tick)
 }

@@ -17,7 +17,7 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// Runnables in the manager can tell from the cause why their context ended, whichever context ends
+// Runnables in the manager can determine from the cause why their context ended, whichever context ends
 // first.
 func TestEverythingEndsWithTheCauseThatTheLeaseWasLost(t *testing.T) {
 	t.Parallel()

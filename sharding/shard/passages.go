@@ -31,7 +31,6 @@ type passage struct {
 	// workers are the controllers that have reconciled it and have not yet handled its deletion.
 	uid     types.UID
 	workers controllers
-	by      controllers
 	// active holds the reconciles in progress.
 	active map[*work]bool
 	// closed is set while a controller releases the object.

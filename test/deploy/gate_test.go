@@ -16,12 +16,12 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-// gatePolicy is the path of what has the API server itself gate every node.
+// gatePolicy is the path of the policy with which the API server itself gates every node.
 var gatePolicy = filepath.Join(root, "gate", "policy.yaml")
 
 var late = corev1.Taint{Key: "example.com/late", Value: "v", Effect: corev1.TaintEffectNoExecute}
 
-// TestProcessorOpensTheGateUnderThePolicies: of a node that returns, with the restore, and of one that has no record.
+// The node either returns and is restored, or it has no record.
 func TestProcessorOpensTheGateUnderThePolicies(t *testing.T) {
 	t.Parallel()
 	for _, components := range [][]string{nil, {withTaints, withAnnotations}} {
@@ -49,7 +49,7 @@ func TestProcessorOpensTheGateUnderThePolicies(t *testing.T) {
 	}
 }
 
-// TestPolicyGatesEveryNodeThatIsCreated, whatever it has, and a processor opens the gate.
+// Every Node is gated, whatever its contents, and a processor opens the gate.
 func TestPolicyGatesEveryNodeThatIsCreated(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, variant{base, nil})
@@ -86,7 +86,7 @@ func TestPolicyGatesEveryNodeThatIsCreated(t *testing.T) {
 	assert.Contains(t, node.Spec.Taints, late)
 }
 
-// gateByPolicy applies the policy for the time of a test.
+// gateByPolicy applies the policy for the duration of a test.
 func (s *story) gateByPolicy() {
 	s.t.Helper()
 	gates := func(ctx context.Context, c *assert.CollectT) bool {

@@ -37,10 +37,10 @@ func (e *env) set(name, key, value string) *corev1.Node {
 	return e.edit(name, map[string]*string{key: &value})
 }
 
-// remove takes a label off a node as kubectl label does, and returns the Node after that.
-func (e *env) remove(name, key string) *corev1.Node {
+// remove removes a label of a node as kubectl label does.
+func (e *env) remove(name, key string) {
 	e.t.Helper()
-	return e.edit(name, map[string]*string{key: nil})
+	e.edit(name, map[string]*string{key: nil})
 }
 
 // edit changes labels of a node in one write, and returns the Node after that; nil removes a label.

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/processor/retention"
+	"nodekeeper.dev/internal/record"
 )
 
 func TestOnlyTheRecordOfANodeThatStaysAwayIsRemoved(t *testing.T) {

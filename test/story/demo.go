@@ -20,8 +20,9 @@ import (
 const (
 	// limit ends a demo that hangs. Every wait of a step has its own deadline.
 	limit = 8 * time.Minute
-	// KeepHeading stands above the guide, and EventsHeading below it.
-	KeepHeading   = "Everything keeps running until Ctrl-C. In another terminal:"
+	// KeepHeading stands above the guide.
+	KeepHeading = "Everything keeps running until Ctrl-C. In another terminal:"
+	// EventsHeading stands below the guide.
 	EventsHeading = "Events from now on"
 )
 
@@ -72,7 +73,7 @@ func Main(d Demo) {
 	klog.SetLogger(logr.Discard())
 	if err := d.run(ctx, newScreen(os.Stdout), *keep); err != nil {
 		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", d.Name, err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is the main of the demos
 	}
 }
 

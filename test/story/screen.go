@@ -48,11 +48,12 @@ func (s *Screen) Heading(text string) { s.print("\n" + s.paint(bold, text) + "\n
 // Say prints an action of an actor at a time, with details.
 func (s *Screen) Say(at time.Time, who, text string, details ...string) {
 	// Pad before painting: the codes of a colour have no width.
-	line := fmt.Sprintf("%s  %s  %s\n", s.paint(dim, fmt.Sprintf("%7.3fs", at.Sub(s.start).Seconds())), s.paint(cyan, fmt.Sprintf("%-12s", who)), text)
+	var lines strings.Builder
+	_, _ = fmt.Fprintf(&lines, "%s  %s  %s\n", s.paint(dim, fmt.Sprintf("%7.3fs", at.Sub(s.start).Seconds())), s.paint(cyan, fmt.Sprintf("%-12s", who)), text)
 	for _, detail := range details {
-		line += strings.Repeat(" ", textColumn) + detail + "\n"
+		lines.WriteString(strings.Repeat(" ", textColumn) + detail + "\n")
 	}
-	s.print(line)
+	s.print(lines.String())
 }
 
 // Note prints a line about the demo itself.

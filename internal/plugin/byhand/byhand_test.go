@@ -12,13 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/plugin/byhand"
-	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/plugin/byhand"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
-	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/processor/retention/removal"
+	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )

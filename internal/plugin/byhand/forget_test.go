@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/plugin/byhand"
 	"nodekeeper.dev/internal/plugin/inspect"
-	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"

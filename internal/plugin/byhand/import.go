@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"

@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"nodekeeper.dev/internal/plugin/byhand"
-	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/plugin/byhand"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/processor/retention/removal"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/plugin/amount"
 	"nodekeeper.dev/internal/plugin/inspect"
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/queue"
 )

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/plugin/amount"
 	"nodekeeper.dev/internal/plugin/inspect"
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/txn"

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 )
 

@@ -12,9 +12,9 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/daemon/pages"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/daemon/pages"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/txn"

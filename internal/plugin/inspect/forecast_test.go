@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"

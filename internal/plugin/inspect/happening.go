@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/plugin/amount"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/plugin/amount"
 	"nodekeeper.dev/internal/queue"
 )
 

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/daemon/pages"
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"

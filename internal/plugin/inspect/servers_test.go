@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"nodekeeper.dev/internal/ring/hashring"
 	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/ring/hashring"
 	"nodekeeper.dev/internal/service/settings"
 )
 

@@ -11,11 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/ring/hashring"
 	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/processor/schedule"
 	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/ring"
-	"nodekeeper.dev/internal/processor/schedule"
+	"nodekeeper.dev/internal/ring/hashring"
 	"nodekeeper.dev/internal/service/settings"
 	"nodekeeper.dev/sharding/shardlease"
 )

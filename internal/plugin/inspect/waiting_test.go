@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"nodekeeper.dev/internal/ring/hashring"
-	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/ring/hashring"
 	"nodekeeper.dev/internal/txn"
 )
 

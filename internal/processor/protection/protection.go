@@ -187,7 +187,7 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 		c.Observer.Failed(err)
 		if nodes.WaitsForFinalizer(n) {
 			c.Observer.Warn(nodes.Reference(n.Name, n.UID), reasons.DeletionWaits, "Save",
-				"This node is not deleted before its labels are saved, retrying: %v", err)
+				"The deletion of this node waits until its labels are saved, retrying: %v", err)
 		}
 	}
 	return result, err

@@ -66,7 +66,7 @@ func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.De
 	case preserve.Restore:
 		o.metrics.restore.Observe(max(0, time.Since(returnedAt(node.CreationTimestamp.Time, t.ObservedAt)).Seconds()))
 		log.Info("Restored labels", "count", len(d.Labels), "version", d.Marker)
-		o.inform(nodes.Reference(t.Node, t.UID), reasons.LabelsRestored, "Restore", "Put %d labels back, version %s.", len(d.Labels), d.Marker)
+		o.inform(nodes.Reference(t.Node, t.UID), reasons.LabelsRestored, "Restore", "Restored %d labels, version %s.", len(d.Labels), d.Marker)
 	}
 }
 
@@ -83,7 +83,7 @@ func (o *Observer) Conflicted(err error) {
 func (o *Observer) TooLarge(ctx context.Context, t txn.Transaction, err error) {
 	logf.FromContext(ctx).Error(err, "Dropped a transaction: its labels do not fit in a record", "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
 	o.Warn(nodes.Reference(t.Node, t.UID), reasons.LabelsTooLarge, "Save",
-		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
+		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that are not needed.", txn.MaxDataBytes)
 }
 
 // Failed emits a Warning event for an error of [apply.Applier.Apply] that users must know about.

@@ -16,9 +16,8 @@ const DefaultPrefix Prefix = GroupName
 // TimeberttPrefix is the prefix that the shards of timebertt/kubernetes-controller-sharding use.
 const TimeberttPrefix Prefix = "alpha.sharding.timebertt.dev"
 
-// AnyNamespace, as the namespace of a ring's shards, means that their Leases can be in any
-// namespace, as in timebertt/kubernetes-controller-sharding. The keys of such a ring have
-// [TimeberttPrefix].
+// AnyNamespace is the namespace of a ring whose shards can have their Leases in any namespace, as
+// in timebertt/kubernetes-controller-sharding. The keys of such a ring have [TimeberttPrefix].
 const AnyNamespace = "*"
 
 // longestSubdomain is the longest label that this package puts before a prefix.

@@ -81,8 +81,8 @@ func newBench(ctx context.Context, plane *controlplane.ControlPlane, s settings)
 	}, nil
 }
 
-// say prints a result.
-func (*bench) say(what, format string, args ...any) {
+// printResult prints a result.
+func (*bench) printResult(what, format string, args ...any) {
 	fmt.Printf("| %s | %s |\n", what, fmt.Sprintf(format, args...)) //nolint:forbidigo // printing is the purpose of this program
 }
 
@@ -113,7 +113,7 @@ func (b *bench) time(ctx context.Context, all ...timed) error {
 	}
 	for k, one := range all {
 		slices.Sort(took[k])
-		b.say("create of a Secret, "+one.what+", p50, p90 and p99, ms", "%.2f, %.2f, %.2f", ms(took[k][len(took[k])/2]), ms(took[k][len(took[k])*9/10]), ms(took[k][len(took[k])*99/100]))
+		b.printResult("create of a Secret, "+one.what+", p50, p90 and p99, ms", "%.2f, %.2f, %.2f", ms(took[k][len(took[k])/2]), ms(took[k][len(took[k])*9/10]), ms(took[k][len(took[k])*99/100]))
 		if err := b.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(one.namespace)); err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func (b *bench) fill(ctx context.Context) error {
 			n++
 		}
 	}
-	b.say("Secrets created, of these with their shard in their first version", "%d, %d", len(assigned), n)
+	b.printResult("Secrets created, of these with their shard in their first version", "%d, %d", len(assigned), n)
 	if err := b.until(ctx, isBalanced); err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (b *bench) rest(ctx context.Context) error {
 	}
 	for _, kind := range kinds(after) {
 		if n := after[kind] - before[kind]; n > 0 {
-			b.say("a ring at rest for "+b.idle.String()+": "+kind, "%.0f", n)
+			b.printResult("a ring at rest for "+b.idle.String()+": "+kind, "%.0f", n)
 		}
 	}
 	return nil

@@ -56,18 +56,18 @@ func (b *bench) moves(ctx context.Context) error {
 		bare = append(bare, f)
 	}
 	for i, f := range joined {
-		b.say(fmt.Sprintf("round %d, s: join, release, bare client", i+1), "%.1f, %.1f, %.1f", f.took.Seconds(), released[i].took.Seconds(), bare[i].took.Seconds())
+		b.printResult(fmt.Sprintf("round %d, s: join, release, bare client", i+1), "%.1f, %.1f, %.1f", f.took.Seconds(), released[i].took.Seconds(), bare[i].took.Seconds())
 	}
 	b.sayMoves("a second shard joins", median(joined))
 	b.sayMoves("a shard releases its Lease", median(released))
 	b.sayMoves("as many writes by a bare client as for the join", median(bare))
-	b.say("join to bare client, ratio of the times", "%.2f", median(joined).took.Seconds()/median(bare).took.Seconds())
+	b.printResult("join to bare client, ratio of the times", "%.2f", median(joined).took.Seconds()/median(bare).took.Seconds())
 	return b.used("after the moves")
 }
 
 func (b *bench) sayMoves(what string, f figure) {
-	b.say(what+": objects, s, writes for each", "%d, %.1f, %.2f", f.objects, f.took.Seconds(), f.writesEach())
-	b.say(what+": CPU for each object, ms: API server, etcd, sharder, shards and clients", "%s", f.cpu.per(f.objects))
+	b.printResult(what+": objects, s, writes for each", "%d, %.1f, %.2f", f.objects, f.took.Seconds(), f.writesEach())
+	b.printResult(what+": CPU for each object, ms: API server, etcd, sharder, shards and clients", "%s", f.cpu.per(f.objects))
 }
 
 // measure returns the cost of moving objects.
@@ -168,7 +168,7 @@ func (b *bench) death(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.say("a shard is killed: objects, s until it is found dead, s from then until the last object is assigned, writes for each", "%d, %.1f, %.1f, %.2f",
+	b.printResult("a shard is killed: objects, s until it is found dead, s from then until the last object is assigned, writes for each", "%d, %.1f, %.1f, %.2f",
 		n, taken.Sub(begin).Seconds(), time.Since(taken).Seconds(), f.writesEach())
 	return nil
 }

@@ -22,7 +22,7 @@ func (b *bench) used(when string) error {
 	if err != nil {
 		return err
 	}
-	b.say("sharder "+when+": peak memory, MiB; CPU, s", "%.0f; %.1f", usage.PeakMiB(), usage.CPU.Seconds())
+	b.printResult("sharder "+when+": peak memory, MiB; CPU, s", "%.0f; %.1f", usage.PeakMiB(), usage.CPU.Seconds())
 	return nil
 }
 

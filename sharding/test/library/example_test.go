@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"path/filepath"

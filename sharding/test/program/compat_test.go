@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"testing"

@@ -1,2 +1,2 @@
 // Package program contains the end-to-end tests of the sharder program against a real API server.
-package sharder
+package program
