@@ -236,11 +236,11 @@ fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times
 
 .PHONY: demo
 demo: build controlplane ## show nodekeeper at work against a real API server; KEEP=1 leaves it running
-	$(call hack,demo) $(if $(filter 1,$(KEEP)),-keep)
+	go run ./test/demo $(if $(filter 1,$(KEEP)),-keep)
 
 .PHONY: walk
 walk: ## type the commands of README.md that need Go alone, make demo and make test, with few other programs; tells most in a fresh clone
-	$(call hack,walk)
+	go run ./test/walk
 
 .PHONY: shard-demo
 shard-demo: build controlplane ## show the sharder at work against a real API server: shards that join, die and leave

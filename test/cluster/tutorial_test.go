@@ -18,7 +18,6 @@ import (
 
 	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/repository"
-	"nodekeeper.dev/test/typist"
 )
 
 const (
@@ -30,22 +29,22 @@ const (
 // treatments have what the tutorial says to replace, and what is typed as it is there. A command
 // that is in none is a failure. A kubelet goes on after the walk, so it must not have descriptor 4 of
 // the shell.
-var treatments = typist.Treatments{
+var treatments = pages.Treatments{
 	{Prefix: "minikube start --nodes=2", Instead: "kubectl wait --for=condition=Ready node/minikube node/minikube-m02", Why: "the cluster is up"},
 	{Prefix: "minikube image load ", Instead: `"$CLUSTER_SCRIPTS/load-image.sh" `, Why: "the page: by what brings an image onto its nodes"},
 	{Prefix: "minikube ssh --node=minikube-m02 -- sudo systemctl restart kubelet", Instead: `"$CLUSTER_SCRIPTS/node.sh" kubelet-restart minikube-m02 4>&-`, Why: "the page: by a way to restart a kubelet"},
-	{Prefix: "make images", Kind: typist.Build},
-	{Prefix: "make build", Kind: typist.Build},
+	{Prefix: "make images", Kind: pages.Build},
+	{Prefix: "make build", Kind: pages.Build},
 	{Prefix: "PATH=$PWD/bin:$PATH"},
 	{Prefix: "kubectl apply "},
 	{Prefix: "kubectl wait "},
 	{Prefix: "kubectl label "},
 	{Prefix: "kubectl delete "},
-	{Prefix: "kubectl get ", Kind: typist.Look},
-	{Prefix: "kubectl describe ", Kind: typist.Look},
-	{Prefix: "kubectl logs ", Kind: typist.Look},
-	{Prefix: "kubectl nodekeeper list", Kind: typist.Look},
-	{Prefix: "kubectl nodekeeper explain ", Kind: typist.Look},
+	{Prefix: "kubectl get ", Kind: pages.Look},
+	{Prefix: "kubectl describe ", Kind: pages.Look},
+	{Prefix: "kubectl logs ", Kind: pages.Look},
+	{Prefix: "kubectl nodekeeper list", Kind: pages.Look},
+	{Prefix: "kubectl nodekeeper explain ", Kind: pages.Look},
 }
 
 // notTyped are commands in the text of the tutorial that are suggestions, with the reason why they
@@ -102,8 +101,8 @@ func TestTutorial(t *testing.T) {
 	require.NoError(t, err)
 	scripts, err := filepath.Abs(r.scripts)
 	require.NoError(t, err)
-	walk := &typist.Walk{
-		Page: p, Treatments: treatments, Shell: typist.NewShell(t, root, scriptsEnv+"="+scripts), LookFor: lookAgainFor,
+	walk := &pages.Walk{
+		Page: p, Treatments: treatments, Shell: pages.NewShell(t, root, scriptsEnv+"="+scripts), LookFor: lookAgainFor,
 		Names: namesOf(r), Adapt: withoutFields(t, p),
 	}
 	took, err := walk.Type(t.Context(), t.Logf)

@@ -16,7 +16,6 @@ import (
 	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/ports"
 	"nodekeeper.dev/test/programs"
-	"nodekeeper.dev/test/typist"
 )
 
 const (
@@ -132,7 +131,7 @@ func typeCommands(t *testing.T, script, kubeconfig string) {
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(filepath.Dir(watcher), filepath.Join(dir, "bin")))
 
-	shell := typist.NewShell(t, dir, "HOME="+home)
+	shell := pages.NewShell(t, dir, "HOME="+home)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), stopTimeout)
 		defer cancel()

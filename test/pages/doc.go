@@ -1,5 +1,9 @@
-// Package pages reads what the pages of this repository tell people to type: the commands, and what
-// the pages show that they print. Tests compare it with what there is, or run it.
+// Package pages reads what the pages of this repository tell people to type, types it, and compares
+// what comes with what the pages show.
+//
+// [Commands] and [Parse] read a page. A [Shell] takes commands one after the other, as a terminal
+// does, and nothing that it starts outlives the process that opened it. [Treatments] say how each
+// command of a page is typed, so that a new command of the page is a failure. A [Walk] types them all.
 //
 // It knows just enough of Markdown and of shells for that. A block of code is between two lines of
 // ```. If it has prompts ($), the other lines are what the commands print; else each line is a

@@ -57,7 +57,7 @@ func TestCIRunsWhatPeopleAreToldToMake(t *testing.T) {
 	assert.Greater(t, targets, 5)
 }
 
-// walked returns the targets that the README has a newcomer make who has Go alone: hack/walk makes
+// walked returns the targets that the README has a newcomer make who has Go alone: test/walk makes
 // them, and CI begins with it.
 func (o *ours) walked(runs []string) []string {
 	o.t.Helper()

@@ -15,23 +15,22 @@ import (
 	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/repository"
-	"nodekeeper.dev/test/typist"
 )
 
 const tutorialPage = "sharding/docs/tutorial.md"
 
 // treatments specify how the commands of the tutorial are typed: as on the page, with exceptions
 // that state a reason.
-var treatments = typist.Treatments{
-	{Prefix: "make demo KEEP=1", Kind: typist.Skip, Why: "hack/demo has a test of it; the test has an API server of its own"},
-	{Prefix: "make build", Kind: typist.Skip, Why: "the programs of all tests are in bin/"},
+var treatments = pages.Treatments{
+	{Prefix: "make demo KEEP=1", Kind: pages.Skip, Why: "test/demo has a test of it; the test has an API server of its own"},
+	{Prefix: "make build", Kind: pages.Skip, Why: "the programs of all tests are in bin/"},
 	{Prefix: "export KUBECONFIG="},
 	{Prefix: "kubectl create "},
 	{Prefix: "kubectl config set-context --current "},
 	{Prefix: "kubectl apply "},
 	{Prefix: "kubectl wait "},
 	{Prefix: "kubectl delete "},
-	{Prefix: "kubectl get ", Kind: typist.Look},
+	{Prefix: "kubectl get ", Kind: pages.Look},
 	{Prefix: "bin/sharder "},
 	{
 		Prefix: "for i in 0 1 2; do\n  bin/example-checksum ", Instead: "for i in 0 1 2; do\n  bin/example-checksum --lease-duration=30s ",
@@ -39,10 +38,10 @@ var treatments = typist.Treatments{
 	},
 	{Prefix: "for i in $(seq 30); do kubectl create "},
 	{Prefix: "count() {"},
-	{Prefix: "count", Kind: typist.Look},
-	{Prefix: "sleep 5; count", Kind: typist.Look},
-	{Prefix: "sleep 34; count", Kind: typist.Look},
-	{Prefix: "sleep 2; tail ", Kind: typist.Look},
+	{Prefix: "count", Kind: pages.Look},
+	{Prefix: "sleep 5; count", Kind: pages.Look},
+	{Prefix: "sleep 34; count", Kind: pages.Look},
+	{Prefix: "sleep 2; tail ", Kind: pages.Look},
 	{Prefix: "pkill "},
 }
 
@@ -81,8 +80,8 @@ func TestTutorial(t *testing.T) {
 		}
 	})
 	shown, came := placement{}, placement{}
-	walk := &typist.Walk{
-		Page: p, Treatments: treatments, Shell: typist.NewShell(t, dir), LookFor: patience, Names: ownKubeconfig(t, p, plane.Kubeconfig),
+	walk := &pages.Walk{
+		Page: p, Treatments: treatments, Shell: pages.NewShell(t, dir), LookFor: patience, Names: ownKubeconfig(t, p, plane.Kubeconfig),
 		Adapt: func(step pages.Step, ofPage, ofRun []string) ([]string, []string) {
 			return shown.withoutShards(step, ofPage), came.withoutShards(step, ofRun)
 		},

@@ -1,11 +1,9 @@
-package typist
+package pages
 
 import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"nodekeeper.dev/test/pages"
 )
 
 // Kind is how a command is typed.
@@ -48,7 +46,7 @@ func (all Treatments) Of(script string) (Treatment, bool) {
 // Check returns what is wrong with the treatments: every command in a block of the page has one, and
 // every command in its text is typed in a block, or has a reason in notTyped. A command in the text
 // is code of two words or more, the first of which begins a command in a block.
-func (all Treatments) Check(p *pages.Page, notTyped map[string]string) []string {
+func (all Treatments) Check(p *Page, notTyped map[string]string) []string {
 	var problems []string
 	problem := func(format string, args ...any) {
 		problems = append(problems, p.Name+fmt.Sprintf(format, args...))
@@ -74,11 +72,11 @@ func (all Treatments) Check(p *pages.Page, notTyped map[string]string) []string 
 	}
 	named := map[string]bool{}
 	for _, line := range p.Text {
-		for _, code := range pages.Spans(line.Text) {
+		for _, code := range Spans(line.Text) {
 			if words := strings.Fields(code); len(words) < 2 || !programs[words[0]] {
 				continue
 			}
-			isTyped := slices.ContainsFunc(p.Steps, func(s pages.Step) bool { return strings.HasPrefix(s.Script, code) })
+			isTyped := slices.ContainsFunc(p.Steps, func(s Step) bool { return strings.HasPrefix(s.Script, code) })
 			if !isTyped && notTyped[code] == "" {
 				problem(":%d: this is neither typed nor has a reason why not: %s", line.Number, code)
 			}

@@ -1,4 +1,4 @@
-package typist_test
+package pages_test
 
 import (
 	"strings"
@@ -9,22 +9,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/test/pages"
-	"nodekeeper.dev/test/typist"
 )
 
 // pageOf makes a page that has these steps.
 func pageOf(steps ...pages.Step) *pages.Page { return &pages.Page{Name: "page.md", Steps: steps} }
 
-var treatments = typist.Treatments{
-	{Prefix: "make", Kind: typist.Skip, Why: "it is not there"},
+var treatments = pages.Treatments{
+	{Prefix: "make", Kind: pages.Skip, Why: "it is not there"},
 	{Prefix: "one", Instead: "echo", Why: "it is not there"},
 	{Prefix: "echo"},
-	{Prefix: "cat", Kind: typist.Look},
-	{Prefix: "sleep", Kind: typist.Build},
+	{Prefix: "cat", Kind: pages.Look},
+	{Prefix: "sleep", Kind: pages.Build},
 }
 
 func TestWalkTypesAllCommands(t *testing.T) {
-	w := &typist.Walk{
+	w := &pages.Walk{
 		Page: pageOf(
 			pages.Step{Script: "make"},
 			pages.Step{Script: "one a; (cat gate; echo 12 lines >file) >/dev/null &", Shown: []string{"a"}},
@@ -34,7 +33,7 @@ func TestWalkTypesAllCommands(t *testing.T) {
 			pages.Step{Script: "echo anything"},
 			pages.Step{Script: "echo older", Shown: []string{"newer"}},
 		),
-		Treatments: treatments, Shell: typist.NewShell(t, t.TempDir()), LookFor: patience, Names: strings.NewReplacer("older", "newer"),
+		Treatments: treatments, Shell: pages.NewShell(t, t.TempDir()), LookFor: patience, Names: strings.NewReplacer("older", "newer"),
 		Adapt: func(step pages.Step, shown, came []string) ([]string, []string) {
 			if step.Script == "cat file" {
 				return []string{"lines"}, []string{strings.TrimPrefix(came[0], "12 ")}
@@ -64,7 +63,7 @@ func TestWalkEndsWhereSomethingIsWrong(t *testing.T) {
 		"a look never does": {pages.Step{Script: "cat /dev/null", Shown: []string{"a"}}, "came not this line: a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &typist.Walk{Page: pageOf(tc.step), Treatments: treatments, Shell: typist.NewShell(t, t.TempDir())}
+			w := &pages.Walk{Page: pageOf(tc.step), Treatments: treatments, Shell: pages.NewShell(t, t.TempDir())}
 			_, err := w.Type(t.Context(), t.Logf)
 			require.ErrorContains(t, err, tc.want)
 		})
@@ -87,7 +86,7 @@ func TestTreatmentsFitThePage(t *testing.T) {
 		"page.md:0: the page does not show what this prints: cat d", "page.md:9: nothing says how to type this: rm x",
 		"page.md has no such command: sleep",
 	}, treatments.Check(p, notTyped))
-	unexplained := typist.Treatments{{Prefix: "echo c", Kind: typist.Skip}, {Prefix: "", Why: "none"}}
+	unexplained := pages.Treatments{{Prefix: "echo c", Kind: pages.Skip}, {Prefix: "", Why: "none"}}
 	assert.Equal(t, []string{
 		"page.md: a reason is missing, or too many: echo c", "page.md: a reason is missing, or too many: ",
 	}, unexplained.Check(p, notTyped))

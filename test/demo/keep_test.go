@@ -18,7 +18,6 @@ import (
 	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/repository"
 	"nodekeeper.dev/test/story"
-	"nodekeeper.dev/test/typist"
 )
 
 const (
@@ -63,11 +62,11 @@ func TestKeepShowsHowToLookAround(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
 	printed := filepath.Join(t.TempDir(), "printed")
-	first := &terminal{t, typist.NewShell(t, root, demoEnv+"=1", "DEMO="+demo, "PRINTED="+printed)}
+	first := &terminal{t, pages.NewShell(t, root, demoEnv+"=1", "DEMO="+demo, "PRINTED="+printed)}
 	first.types(`"$DEMO" -keep >"$PRINTED" 2>&1 &`)
 	first.types(untilItWaits)
 	commands := readGuide(t, printed)
-	second := &terminal{t, typist.NewShell(t, t.TempDir())}
+	second := &terminal{t, pages.NewShell(t, t.TempDir())}
 	for _, command := range commands {
 		second.follows(command)
 	}
@@ -90,15 +89,15 @@ func TestKeepShowsHowToLookAround(t *testing.T) {
 func TestMakeKeepsTheDemoRunning(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
-	planned, err := typist.NewShell(t, root).Run(t.Context(), "make -n demo KEEP=1")
+	planned, err := pages.NewShell(t, root).Run(t.Context(), "make -n demo KEEP=1")
 	require.NoError(t, err)
-	assert.Regexp(t, `bin/hack/demo\b.* -keep\n$`, planned)
+	assert.Regexp(t, `go run ./test/demo -keep\n$`, planned)
 }
 
 // terminal is where somebody types commands. None may fail.
 type terminal struct {
 	t     *testing.T
-	shell *typist.Shell
+	shell *pages.Shell
 }
 
 func (s *terminal) types(command string) {

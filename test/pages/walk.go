@@ -1,12 +1,10 @@
-package typist
+package pages
 
 import (
 	"context"
 	"fmt"
 	"strings"
 	"time"
-
-	"nodekeeper.dev/test/pages"
 )
 
 const (
@@ -18,7 +16,7 @@ const (
 
 // Walk types the commands of a page. All fields but Names and Adapt are required.
 type Walk struct {
-	Page       *pages.Page
+	Page       *Page
 	Treatments Treatments
 	Shell      *Shell
 	// LookFor is how long a look is repeated until it prints what the page shows.
@@ -27,16 +25,16 @@ type Walk struct {
 	Names *strings.Replacer
 	// Adapt changes what the page shows and what came before they are compared, where the page says
 	// how they differ.
-	Adapt func(step pages.Step, shown, came []string) (adaptedShown, adaptedCame []string)
+	Adapt func(step Step, shown, came []string) (adaptedShown, adaptedCame []string)
 
-	meanings pages.Meanings
+	meanings Meanings
 }
 
 // Type types all commands, and compares what comes with what the page shows, until something is
 // wrong. Where the page shows nothing, anything may come. It returns how long that took, without
 // builds.
 func (w *Walk) Type(ctx context.Context, logf func(format string, args ...any)) (time.Duration, error) {
-	w.meanings = pages.Meanings{}
+	w.meanings = Meanings{}
 	var all time.Duration
 	for _, step := range w.Page.Steps {
 		one, isKnown := w.Treatments.Of(step.Script)
@@ -61,7 +59,7 @@ func (w *Walk) Type(ctx context.Context, logf func(format string, args ...any)) 
 }
 
 // typeStep types a command. One that only looks is repeated until it prints what the page shows.
-func (w *Walk) typeStep(ctx context.Context, step pages.Step, one Treatment) error {
+func (w *Walk) typeStep(ctx context.Context, step Step, one Treatment) error {
 	script := step.Script
 	if one.Instead != "" {
 		script = one.Instead + strings.TrimPrefix(script, one.Prefix)
@@ -106,7 +104,7 @@ func pause(ctx context.Context) {
 }
 
 // compare returns an error if a command did not print what the page shows.
-func (w *Walk) compare(step pages.Step, shown []string, came string) error {
+func (w *Walk) compare(step Step, shown []string, came string) error {
 	if step.Shown == nil {
 		return nil
 	}

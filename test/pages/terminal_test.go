@@ -1,4 +1,4 @@
-package typist_test
+package pages_test
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"nodekeeper.dev/test/typist"
+	"nodekeeper.dev/test/pages"
 )
 
 const (
 	// ownerEnv makes the test binary a process that opens a shell, and never ends it.
-	ownerEnv = "TYPIST_TEST_OWNER"
+	ownerEnv = "PAGES_TEST_OWNER"
 	// patience is for a machine that is busy.
 	patience = 3 * time.Minute
 	// lasting starts a program in the background, which has a pipe in the directory of the shell open
@@ -28,7 +28,7 @@ const (
 
 func TestShellKeepsWhatWasTypedBefore(t *testing.T) {
 	dir := t.TempDir()
-	s := typist.NewShell(t, dir, "SETTING=given")
+	s := pages.NewShell(t, dir, "SETTING=given")
 	for _, tc := range []struct {
 		script, want string
 		isWrong      bool
@@ -59,7 +59,7 @@ func TestShellKeepsWhatWasTypedBefore(t *testing.T) {
 }
 
 func TestShellDoesNotWaitLongerThanItsContext(t *testing.T) {
-	s := typist.NewShell(t, t.TempDir())
+	s := pages.NewShell(t, t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.Run(ctx, "sleep 1000")
@@ -72,7 +72,7 @@ func TestNothingOutlivesTheTestOfAShell(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	var opened *os.File
 	t.Run("the test", func(t *testing.T) {
-		_, err := typist.NewShell(t, dir).Run(t.Context(), lasting)
+		_, err := pages.NewShell(t, dir).Run(t.Context(), lasting)
 		require.NoError(t, err)
 		opened, err = os.Open(pipe) // the program waits for that
 		require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestNothingOutlivesTheTestOfAShell(t *testing.T) {
 
 func TestNothingOutlivesAnOwnerThatIsKilled(t *testing.T) {
 	if os.Getenv(ownerEnv) != "" {
-		s := typist.NewShell(t, os.Getenv(ownerEnv))
+		s := pages.NewShell(t, os.Getenv(ownerEnv))
 		_, err := s.Run(t.Context(), lasting+" sleep 1000")
 		require.NoError(t, err)
 	}

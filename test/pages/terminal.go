@@ -1,4 +1,4 @@
-package typist
+package pages
 
 import (
 	"bufio"

@@ -60,8 +60,7 @@ func arrive(ctx context.Context, root, dir string) (*newcomer, error) {
 	return n, nil
 }
 
-// isFresh reports whether a checkout has nothing that its commit does not have, but for the walk,
-// which is in bin/hack.
+// isFresh reports whether a checkout has nothing that its commit does not have.
 func isFresh(ctx context.Context, root string) (bool, error) {
 	changes, err := exec.CommandContext(ctx, "git", "-C", root, "status", "--porcelain").Output()
 	if err != nil {
@@ -71,8 +70,7 @@ func isFresh(ctx context.Context, root string) (bool, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, err
 	}
-	isOther := func(e os.DirEntry) bool { return e.Name() != "hack" }
-	return len(changes) == 0 && !slices.ContainsFunc(built, isOther), nil
+	return len(changes) == 0 && len(built) == 0, nil
 }
 
 // linkTools makes a directory that has Go and the tools, and nothing else.
