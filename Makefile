@@ -159,13 +159,9 @@ race-programs:
 	CGO_ENABLED=1 go build -race -ldflags "$(STAMP)" -o bin/race/ $(PROGRAMS)
 
 .PHONY: monitoring
-monitoring: ## test the alerts and the dashboard with Prometheus' own parser and rule engine (builds it: a minute, once)
+monitoring: $(if $(DRAW),build controlplane) ## test the alerts and the dashboard with Prometheus' own parser and rule engine; DRAW=1: draw the dashboard over a run of the programs first, DRAW=again: over the last run
+	$(if $(DRAW),go -C test/monitoring build -o $(CURDIR)/bin/monitoring/ ./picture && bin/monitoring/picture $(if $(filter again,$(DRAW)),-draw))
 	cd test/monitoring && go vet ./... && $(GO_TEST) ./...
-
-.PHONY: dashboard-picture
-dashboard-picture: build controlplane ## draw the dashboard over a run of the programs (three minutes); DRAW=1: over the last run again
-	go -C test/monitoring build -o $(CURDIR)/bin/monitoring/ ./picture
-	bin/monitoring/picture $(if $(filter 1,$(DRAW)),-draw)
 
 .PHONY: browser-test
 browser-test: build controlplane bin/site/index.html ## test the live page and the documentation site in Chromium, which is $CHROMIUM, or in $PATH, or installed if this runs as root; UPDATE=1 takes the pictures of docs
@@ -180,11 +176,6 @@ REALCLUSTER ?= ../shared/realcluster
 .PHONY: cluster-test
 cluster-test: ## deploy to a real small cluster, walk through what people do there, and run the end-to-end tests (E2E=no: not these); needs root and REALCLUSTER=DIRECTORY
 	E2E=$(E2E) hack/cluster-test $(REALCLUSTER)
-
-.PHONY: sizing
-sizing: NODES ?= 5000
-sizing: build controlplane ## measure the memory of the services with NODES (5000) nodes, against what deploy/base requests
-	go test -count=1 -v -timeout=$(TIMEOUT) -run=TestRequestsHoldTheProgramsMemory ./test/deploy -args -deploy.nodes=$(NODES)
 
 SEED ?= 0
 SEEDS ?= 3
@@ -220,10 +211,6 @@ bench: build controlplane ## measure NODES (1000) that go and come back with REP
 	go run ./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -half=$(HALF) -churn=$(CHURN) -quiet=$(QUIET) -kill=$(KILL) \
 		-cut=$(CUT) -replace=$(REPLACE) -startup=$(STARTUP) -profiles=$(PROFILES) -csv=$(FIGURES)
 
-.PHONY: microbench
-microbench: controlplane ## measure the encoding, the decision and the look-up of a node on the ring, and placement, with their allocations
-	go test -run='^$$' -bench=. ./internal/txn ./internal/preserve ./internal/ring/hashring ./placement/test/bench
-
 .PHONY: fuzz
 fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times
 	@grep -rn --include='*_test.go' '^func Fuzz' . | \
@@ -249,15 +236,12 @@ shard-demo: build controlplane ## show the sharder at work against a real API se
 ##### Check
 
 .PHONY: lint
-lint: ## check code, formatting and import direction; PRODUCT=keeper, sharding or placement: of one product
+lint: ## check code, formatting, import direction, and the workflows of GitHub; PRODUCT=keeper, sharding or placement: of one product
 	$(TOOL) golangci-lint run $(packages)
 	@$(call each,$(modules) $(foreach product,$(PRODUCT),$(LINT_MODULES_$(product))),$(TOOL) golangci-lint run)
+	$(if $(filter repository,$(PRODUCT)),go tool -modfile=$(CURDIR)/tools/workflows/go.mod actionlint -shellcheck= -pyflakes=)
 
-.PHONY: workflows-check
-workflows-check: ## check the workflows of GitHub
-	go tool -modfile=$(CURDIR)/tools/workflows/go.mod actionlint -shellcheck= -pyflakes=
-
-VALE = CGO_ENABLED=1 CGO_CFLAGS=-O0 go tool -modfile=$(CURDIR)/tools/prose/go.mod vale --no-wrap
+VALE = CGO_ENABLED=1 CGO_CFLAGS=-O0 $(TOOL) vale --no-wrap
 # Of each rule the examples show that it finds something. CGO_CFLAGS: Vale brings 60 MB of parsers in C, which optimized take minutes.
 # Where comments are read, too.
 COMMENTS := "cmd/*.go" "internal/*.go" ":!internal/plugin" "sharding/*.go" ":!sharding/internal/ringview" "placement/*.go" "test/simulation/*.go" "test/robustness/*.go"
@@ -269,43 +253,14 @@ prose:
 		{ echo "the rules do not find what they should in tools/prose/examples.md and examples.go" >&2; exit 1; }
 	@$(VALE) --minAlertLevel=$(LEVEL) $$(git ls-files --cached --others --exclude-standard "*.md" $(COMMENTS) ":!tools/prose/examples.*")
 
-.PHONY: vulncheck
-vulncheck: ## look for known vulnerabilities in the code that the programs run; says SKIPPED where the database cannot be reached (VULNCHECK=-required: fails there)
-	$(call hack,vulncheck) $(VULNCHECK)
-
 .PHONY: fmt
-fmt: ## format the code of every module
+fmt: ## format the code of every module, and make its go.mod and go.sum tidy
 	$(TOOL) golangci-lint fmt
-
-.PHONY: tidy
-tidy: ## make go.mod and go.sum of every module tidy
 	@$(call each,$(MODULES),go mod tidy)
 
-.PHONY: addresses
-addresses: ## make the alerts name the site of project.mk, and everything that names the Go module its path; then run make chart
-	hack/module $(MODULE)
-	sed -E -i 's|(runbook_url: ).*(/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' deploy/monitoring/rules.yaml
-
 .PHONY: project
-project: ## print project.mk as variables of a shell
+project: # prints project.mk as variables of a shell, for scripts
 	@printf '%s\n' HOMEPAGE=$(HOMEPAGE) REPOSITORY=$(REPOSITORY) REGISTRY=$(REGISTRY) MODULE=$(MODULE)
-
-.PHONY: chart
-chart: ## make the templates of the Helm chart from the manifests under deploy; the tests of hack/chart check that they are fresh
-	$(call hack,chart)
-
-.PHONY: docs
-docs: ## make docs/cli from the commands of the plugin and their recorded sessions
-	$(call hack,clidocs)
-
-.PHONY: reference
-reference: build controlplane ## write what the pages of reference have from the code: flags, metrics, events, rights, alerts, the sharder (make test checks it)
-	go test -count=1 ./internal/reasons ./sharding/internal/ring ./sharding/internal/assignment ./test/reference ./test/programs ./test/deploy \
-		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
-
-.PHONY: docs-check
-docs-check: ## check that docs/cli is fresh
-	$(call hack,clidocs) -check
 
 VITEPRESS = HOMEPAGE=$(HOMEPAGE) REPOSITORY=$(REPOSITORY) hack/site/node_modules/.bin/vitepress
 SITE_PACKAGES := hack/site/node_modules/.package-lock.json
@@ -318,6 +273,9 @@ site: $(SITE_PACKAGES) ## make the documentation site from the Markdown at the r
 	$(VITEPRESS) build hack/site
 	$(if $(filter 1,$(SERVE)),$(VITEPRESS) preview hack/site --host 127.0.0.1)
 
+# Where the site is on its host: empty, or a path that begins with a slash.
+SITE_PATH := $(shell echo $(HOMEPAGE) | sed -E 's|^https?://[^/]*||; s|/$$||')
+
 # The site that was made last.
 bin/site/index.html:
 	@$(MAKE) site
@@ -325,28 +283,34 @@ bin/site/index.html:
 .PHONY: site-check
 site-check: site ## make the site, and check its links, anchors and pictures
 	node --test hack/site/site.test.js
-	$(call hack,sitecheck) -site bin/site -homepage $(HOMEPAGE)
+	@rm -rf bin/site-host && mkdir -p $(dir bin/site-host$(SITE_PATH)) && cp -r bin/site bin/site-host$(SITE_PATH)
+	$(TOOL) htmltest -c hack/site/htmltest.yaml
 
 API := sharding/api/v1alpha1
 CRDS := sharding/deploy/crd
 # $(1) and $(2): where the deep copies and the CRDs go.
-generate = go tool -modfile=$(CURDIR)/tools/generate/go.mod controller-gen paths=./$(API) object output:object:dir=$(1) crd output:crd:dir=$(2)
+generate = $(TOOL) controller-gen paths=./$(API) object output:object:dir=$(1) crd output:crd:dir=$(2)
 .PHONY: generate
-generate: ## make the CRD and the deep copies from the types of api
+generate: ## make what is generated: deep copies and CRDs, the runbook_urls of the alerts, the chart's templates, docs/cli, and what the pages of reference have from the code
 	$(call generate,$(API),$(CRDS))
+	sed -E -i 's|(runbook_url: ).*(/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' deploy/monitoring/rules.yaml
+	$(call hack,chart)
+	@$(MAKE) --no-print-directory build controlplane
+	$(call hack,clidocs)
+	go test -count=1 ./internal/reasons ./sharding/internal/ring ./sharding/internal/assignment ./test/reference ./test/programs ./test/deploy \
+		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
 
+# make test checks the rest of what make generate makes.
 .PHONY: generate-check
-generate-check: ## check that the CRD and the deep copies are fresh
+generate-check: ## check that deep copies, CRDs, docs/cli, and each go.mod and go.sum are fresh
 	@new=$$(mktemp -d) && trap 'rm -r "$$new"' EXIT && $(call generate,$$new,$$new/crd) && \
 		diff $(API)/zz_generated.deepcopy.go $$new/zz_generated.deepcopy.go && diff -r $(CRDS) $$new/crd
-
-.PHONY: tidy-check
-tidy-check: ## check that go.mod and go.sum of every module are tidy
+	$(call hack,clidocs) -check
 	@$(call each,$(MODULES),go mod tidy -diff)
 
-CHECKS := lint prose site-check tidy-check generate-check docs-check workflows-check monitoring browser-test
+CHECKS := lint prose site-check generate-check monitoring browser-test
 .PHONY: checks
-checks: ## print the checks that make verify and CI run besides the tests
+checks: # prints the checks that make verify and CI run besides the tests
 	@printf '%s\n' $(CHECKS)
 
 .PHONY: verify

@@ -1,4 +1,4 @@
-# The addresses of the project, and the path of its Go module. After a change, run make addresses and make chart; RELEASE.md lists what must
+# The addresses of the project, and the path of its Go module. After a change, run make generate; RELEASE.md lists what must
 # exist there. Tests of test/repository check that the addresses appear nowhere else, and that everything that names the module agrees. Label
 # keys and API groups also contain nodekeeper.dev: clusters store them, so they never change.
 

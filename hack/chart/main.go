@@ -1,4 +1,4 @@
-// Command chart makes the templates of the Helm chart from the manifests under deploy: make chart. So there is one copy of the truth, and a
+// Command chart makes the templates of the Helm chart from the manifests under deploy: make generate. So there is one copy of the truth, and a
 // setting of the chart does what the component of its name does.
 //
 // features.go says which settings switch which components on, values.go which values a template takes, merge.go how the texts of an
@@ -53,7 +53,7 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	if *check {
-		return fmt.Errorf("%v are stale: run make chart", stale)
+		return fmt.Errorf("%v are stale: run make generate", stale)
 	}
 	_, _ = fmt.Fprintln(out, "changed:", stale)
 	return write(*dir, stale, files)

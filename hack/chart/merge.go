@@ -40,7 +40,7 @@ func templates(tree *manifests.Tree) (map[string][]byte, error) {
 		}
 		name := fileOf(sources[key])
 		if texts[name] == nil {
-			texts[name] = []string{raw + "{{- /* Made by make chart from deploy/" + sources[key] + ": edit that. */}}"}
+			texts[name] = []string{raw + "{{- /* Made by make generate from deploy/" + sources[key] + ": edit that. */}}"}
 		}
 		texts[name] = join(texts[name], lines)
 	}

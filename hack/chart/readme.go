@@ -13,7 +13,7 @@ import (
 
 // Between these lines of the README is the table of values.
 const (
-	tableBegin = "<!-- make chart makes this table from values.yaml -->\n"
+	tableBegin = "<!-- make generate makes this table from values.yaml -->\n"
 	tableEnd   = "<!-- end of the table -->\n"
 )
 

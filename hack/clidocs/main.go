@@ -1,5 +1,5 @@
 // Command clidocs makes docs/cli from the commands of the plugin, and from the sessions that
-// test/plugin has recorded of them: make docs. With -check it writes nothing and fails if there is
+// test/plugin has recorded of them: make generate. With -check it writes nothing and fails if there is
 // anything to write.
 package main
 
@@ -55,7 +55,7 @@ func run(dir string, isChecking bool) error {
 		case err == nil && bytes.Equal(has, pages[name]):
 			continue
 		case isChecking:
-			stale = append(stale, path+" is not fresh: run make docs")
+			stale = append(stale, path+" is not fresh: run make generate")
 			continue
 		}
 		if err := os.WriteFile(path, pages[name], 0o600); err != nil {

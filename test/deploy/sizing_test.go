@@ -21,7 +21,7 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// sizingNodes is 5000 in make sizing, the number that deploy/base is for.
+// sizingNodes is 5000 in docs/how-to/size.md, the number that deploy/base is for.
 var sizingNodes = flag.Int("deploy.nodes", 300, "how many nodes the memory of the programs is measured with")
 
 // TestRequestsHoldTheProgramsMemory runs a watcher and a processor with that many nodes, deletes

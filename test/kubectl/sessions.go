@@ -105,5 +105,5 @@ func Golden(t *testing.T, path, got string, update bool) {
 	}
 	want, err := os.ReadFile(path)
 	require.NoError(t, err, "write it by the flag -update of this test")
-	assert.Equal(t, string(want), got, "%s; if that is right, run this test with -update, and make docs", path)
+	assert.Equal(t, string(want), got, "%s; if that is right, run this test with -update, and make generate", path)
 }

@@ -123,7 +123,7 @@ func TestEveryValueHasItsColour(t *testing.T) {
 	}
 }
 
-// TestPictureKnowsTheUnits: make dashboard-picture would leave out another one.
+// TestPictureKnowsTheUnits: make monitoring DRAW=1 would leave out another one.
 func TestPictureKnowsTheUnits(t *testing.T) {
 	for _, p := range panels(t) {
 		if p.Type != grafana.Row {

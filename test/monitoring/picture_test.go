@@ -22,7 +22,7 @@ type drawn struct {
 	Texts []string `xml:"text"`
 }
 
-// TestPictureShowsTheDashboard: after a change of the dashboard, make dashboard-picture draws it again.
+// TestPictureShowsTheDashboard: after a change of the dashboard, make monitoring DRAW=1 draws it again.
 func TestPictureShowsTheDashboard(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "pictures", "dashboard.svg"))
 	require.NoError(t, err)
@@ -31,11 +31,11 @@ func TestPictureShowsTheDashboard(t *testing.T) {
 	}
 	require.NoError(t, xml.Unmarshal(content, &picture))
 	all := panels(t)
-	require.Len(t, picture.Groups, len(all), "run make dashboard-picture")
+	require.Len(t, picture.Groups, len(all), "run make monitoring DRAW=1")
 	for i, p := range all {
 		group := picture.Groups[i]
 		require.NotEmpty(t, group.Texts, p.Title)
-		assert.Equal(t, p.Title, group.Texts[0], "run make dashboard-picture")
+		assert.Equal(t, p.Title, group.Texts[0], "run make monitoring DRAW=1")
 		if p.Type == grafana.Row {
 			assert.Equal(t, "row", group.Class)
 			continue
@@ -44,7 +44,7 @@ func TestPictureShowsTheDashboard(t *testing.T) {
 		for _, target := range p.Targets {
 			about = append(about, target.Expr)
 		}
-		assert.Equal(t, about, strings.Split(group.About, "\n"), "of %s: run make dashboard-picture", p.Title)
+		assert.Equal(t, about, strings.Split(group.About, "\n"), "of %s: run make monitoring DRAW=1", p.Title)
 		assert.Greater(t, len(group.Texts), 1, "%s shows something", p.Title)
 	}
 }

@@ -29,8 +29,8 @@ var (
 	example = regexp.MustCompile(`^(https?://)?([\w-]+\.)*example\.com[/:]`)
 )
 
-// runbooks are the files that spell the site, because they are applied as they are: make addresses
-// writes it into the first, and make chart makes the second from it.
+// runbooks are the files that spell the site, because they are applied as they are: make generate
+// writes it into the first, and makes the second from that.
 var runbooks = []string{"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper/templates/monitoring-rules.yaml"}
 
 // TestAddressesAreInOnePlace: the site, the sources and the registry are spelled in project.mk
@@ -51,7 +51,7 @@ func TestAddressesAreInOnePlace(t *testing.T) {
 		for line := range strings.Lines(string(content)) {
 			if _, url, found := strings.Cut(strings.TrimSpace(line), "runbook_url: "); found {
 				urls++
-				assert.True(t, strings.HasPrefix(url, settings["HOMEPAGE"]+"/docs/"), "%s: %s: run make addresses", name, url)
+				assert.True(t, strings.HasPrefix(url, settings["HOMEPAGE"]+"/docs/"), "%s: %s: run make generate", name, url)
 			} else {
 				assert.Empty(t, strays([]byte(line), settings), name)
 			}

@@ -68,7 +68,7 @@ func TestAmbiguousKeysAreFound(t *testing.T) {
 	}
 }
 
-// TestRepositoryFollowsTheModulePath: after a change of MODULE, make addresses changes every place
+// TestRepositoryFollowsTheModulePath: after a change of MODULE, hack/module changes every place
 // that names the path, and nothing else.
 func TestRepositoryFollowsTheModulePath(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestRepositoryFollowsTheModulePath(t *testing.T) {
 	dir, first := copyOf(t, root), settingsOf(t, root)["MODULE"]
 	run(t, dir, "git", "init", "--quiet")
 	run(t, dir, "git", "add", "--all")
-	run(t, dir, "make", "addresses")
+	run(t, dir, "hack/module", first)
 	require.Empty(t, run(t, dir, "git", "diff", "--name-only"), "without a change of project.mk")
 	for _, bad := range []string{"keeper", "example.org/", "example.org/a b", "https://example.org", ""} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "hack", "module"), bad)
@@ -92,7 +92,7 @@ func TestRepositoryFollowsTheModulePath(t *testing.T) {
 		before := filesOf(t, dir)
 		project := strings.Replace(string(before["project.mk"]), "\nMODULE := "+previous+"\n", "\nMODULE := "+next+"\n", 1)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "project.mk"), []byte(project), 0o600))
-		run(t, dir, "make", "addresses")
+		run(t, dir, "hack/module", next)
 		checkFollowed(t, before, filesOf(t, dir), previous, next)
 		if path.Base(next) == "v2" { // once: it takes seconds
 			assert.Empty(t, run(t, dir, "git", "diff", "--name-only", "--", "deploy"))
@@ -133,7 +133,7 @@ func checkModules(t *testing.T, files map[string][]byte, module string) {
 	for name, content := range files {
 		if path.Base(name) == "go.mod" {
 			want := "module " + path.Join(module, path.Dir(name))
-			assert.Equal(t, want, strings.SplitN(string(content), "\n", 2)[0], "%s: run make addresses", name)
+			assert.Equal(t, want, strings.SplitN(string(content), "\n", 2)[0], "%s: run hack/module", name)
 		}
 	}
 }

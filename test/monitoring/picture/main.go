@@ -1,4 +1,4 @@
-// Command picture draws the dashboard of deploy/monitoring (make dashboard-picture). It lets nodes
+// Command picture draws the dashboard of deploy/monitoring (make monitoring DRAW=1). It lets nodes
 // go and come back in a cluster with nodekeeper's built programs, scrapes these as Prometheus does,
 // evaluates the queries of all panels over what was scraped by Prometheus' own engine, and draws
 // the panels where the dashboard has them. With -draw it draws the run of last time.
