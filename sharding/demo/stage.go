@@ -16,11 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/test/story"
 	"nodekeeper.dev/sharding/internal/ringview"
+	"nodekeeper.dev/sharding/test/rings"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/test/story"
 )
 
 const (

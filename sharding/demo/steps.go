@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/test/story"
 	"nodekeeper.dev/sharding/internal/ringview"
+	"nodekeeper.dev/test/story"
 )
 
 // steps returns all steps, in order. Each starts from the state that the previous ones left.
