@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/plugin/ui"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
-	"nodekeeper.dev/internal/plugin/ui"
 )
 
 // many is how many nodes the page must show without lag.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"nodekeeper.dev/internal/plugin/inspect"
-	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/plugin/ui"
+	"nodekeeper.dev/internal/txn"
 )
 
 // TestPageSaysThatReplicasAreUnknown: it does not say that there are none.

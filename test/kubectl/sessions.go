@@ -54,12 +54,14 @@ func trimmed(text string) string {
 	return shown.String()
 }
 
+// LinkPattern matches a link to the live page.
+var LinkPattern = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=\w{52}\b`)
+
 var (
 	uidPattern     = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
 	timePattern    = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	clockPattern   = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d{3}\b`)
 	agePattern     = regexp.MustCompile(`\b\d{1,3}s( *)`)
-	linkPattern    = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=\w{52}\b`)
 	versionPattern = regexp.MustCompile(`\b[1-9]\d{3}\b`)
 )
 
@@ -68,7 +70,7 @@ var (
 func (s *Sessions) Normalize(text string) string {
 	text = strings.ReplaceAll(text, s.build, "v1.2.3")
 	text = strings.ReplaceAll(text, `version: "v1.2.3"`, "version: v1.2.3") // YAML quotes versions that look like numbers
-	text = linkPattern.ReplaceAllString(text, "http://127.0.0.1:41871/?token="+strings.Repeat("K7Q2MX5VJA4TN", 4))
+	text = LinkPattern.ReplaceAllString(text, "http://127.0.0.1:41871/?token="+strings.Repeat("K7Q2MX5VJA4TN", 4))
 	text = uidPattern.ReplaceAllStringFunc(text, func(uid string) string {
 		return standIn(s.uids, uid, "%08x-0b1c-4bb5-8a43-6a1f2ac1d7a1")
 	})

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/test/kubectl"
 )
 
 // TestPageSaysWhichRightItLacks: without the rights to list and watch Leases, the page knows
@@ -117,7 +119,7 @@ func (e *env) openPage() *page {
 	jar, err := cookiejar.New(nil)
 	require.NoError(e.t, err)
 	browser := &http.Client{Jar: jar}
-	link := linkPattern.FindString(out.String())
+	link := kubectl.LinkPattern.FindString(out.String())
 	origin, query, _ := strings.Cut(link, "?")
 	p := &page{t: e.t, get: func(path string) io.ReadCloser {
 		e.t.Helper()
