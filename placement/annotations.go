@@ -11,15 +11,16 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// DefaultPrefix is that of the keys of annotations.
+// DefaultPrefix is the default prefix of annotation keys.
 const DefaultPrefix = "placement.nodekeeper.dev"
 
-// ErrMalformedAnnotation is returned for an annotation that cannot be read. The error names its key.
+// ErrMalformedAnnotation is returned for an annotation that cannot be parsed. The error contains
+// its key.
 var ErrMalformedAnnotation = errors.New("malformed annotation")
 
-// Annotations keeps a status in flat annotations, for kinds that cannot embed [Status]. The zero
-// value has [DefaultPrefix]. ObservedGeneration, ReadyVReplicas and Conditions are not part of them, since
-// every status has these in its own way.
+// Annotations encodes a status as flat annotations, for kinds that cannot embed [Status]. The zero
+// value uses [DefaultPrefix]. The encoding omits ObservedGeneration, ReadyVReplicas and Conditions,
+// for which every status has fields of its own.
 //
 //	status:
 //	  annotations:
@@ -28,7 +29,7 @@ var ErrMalformedAnnotation = errors.New("malformed annotation")
 //	    placement.nodekeeper.dev/scheduler.placeable.Placements.0.VReplicas: "2"
 //	    placement.nodekeeper.dev/scheduler.placeable.Placements.0.Indexes: 0-1
 type Annotations struct {
-	// Prefix stands before the slash of each key; empty: DefaultPrefix.
+	// Prefix precedes the slash in each key. If empty, it is DefaultPrefix.
 	Prefix string
 }
 
@@ -48,8 +49,9 @@ const (
 	decision   = placeable + "Decision"
 )
 
-// Replicas returns the desired number of virtual replicas, which the author of a resource sets in
-// metadata.annotations. It is [DefaultReplicas] if there is none.
+// Replicas returns the desired number of virtual replicas, which users set in metadata.annotations.
+// It returns [DefaultReplicas] if the annotation is missing, and [ErrInvalidReplicas] if it is
+// malformed.
 func (a Annotations) Replicas(annotations map[string]string) (int32, error) {
 	key := a.key("replicas")
 	text, isSet := annotations[key]
@@ -63,8 +65,8 @@ func (a Annotations) Replicas(annotations map[string]string) (int32, error) {
 	return int32(n), nil //nolint:gosec // parse bounds it
 }
 
-// Encode returns the annotations with those of a status in place of the ones that were there. No other
-// key changes.
+// Encode returns a copy of annotations in which the keys of the status are replaced by the encoding
+// of s. Other keys are unchanged.
 func (a Annotations) Encode(s *Status, annotations map[string]string) map[string]string {
 	next := maps.Clone(annotations)
 	if next == nil {
@@ -103,8 +105,9 @@ func encodeShares(prefix string, shares []Placement, into map[string]string) {
 	}
 }
 
-// Decode returns the status that is in annotations. It guesses nothing: a malformed number, a share without
-// the name of its pod or its number of virtual replicas, and a gap between the numbers of shares are errors.
+// Decode returns the status encoded in annotations. It returns [ErrMalformedAnnotation] for a
+// malformed number, a share without a pod name or a number of virtual replicas, or a gap in the
+// numbering of shares.
 func (a Annotations) Decode(annotations map[string]string) (Status, error) {
 	var s Status
 	for key, set := range map[string]func(int64){
@@ -132,8 +135,8 @@ func (a Annotations) Decode(annotations map[string]string) (Status, error) {
 func decodeShares(annotations map[string]string, prefix string) ([]Placement, error) {
 	count := 0
 	for key := range annotations {
-		rest, isShare := strings.CutPrefix(key, prefix)
-		if !isShare {
+		rest, ok := strings.CutPrefix(key, prefix)
+		if !ok {
 			continue
 		}
 		place, _, isField := strings.Cut(rest, ".")
@@ -143,7 +146,7 @@ func decodeShares(annotations map[string]string, prefix string) ([]Placement, er
 		}
 		count = max(count, int(i)+1)
 	}
-	if count > len(annotations) { // so that one key does not fill the memory
+	if count > len(annotations) { // one key must not cause a large allocation
 		return nil, malformed(prefix+strconv.Itoa(count-1), errors.New("shares before it are missing"))
 	}
 	var shares []Placement
@@ -195,7 +198,7 @@ func malformed(key string, err error) error {
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// parse parses a number from 0 to most, without a sign and without leading zeros.
+// parse parses a number from 0 to most without a sign or leading zeros.
 func parse(text string, most int64) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > most || number(n) != text {

@@ -49,7 +49,7 @@ func TestAnnotationsAreStoredLikeThis(t *testing.T) {
 	assert.Equal(t, string(want), string(got)+"\n")
 }
 
-// TestStatusOfKnativeIsRead and written as it was.
+// Status written by Knative is decoded, and encoded without changes.
 func TestStatusOfKnativeIsRead(t *testing.T) {
 	t.Parallel()
 	const text = `{"maxAllowedVReplicas":3,"placements":[{"podName":"a","vreplicas":2}]}`
@@ -121,7 +121,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestF21TheMaximumHoldsForEveryKind: it is part of the type, and what is above it is not pending.
+// TestF21TheMaximumHoldsForEveryKind covers F21: the maximum is part of the type, and the excess is
+// not pending.
 func TestF21TheMaximumHoldsForEveryKind(t *testing.T) {
 	t.Parallel()
 	n, limited, err := placement.Wanted(new(int32(12)), new(int32(3)))
@@ -139,10 +140,10 @@ func TestWanted(t *testing.T) {
 		want          int32
 		limited       bool
 	}{
-		"nothing is said":  {want: 1},
+		"unset":            {want: 1},
 		"no limit":         {desired: new(int32(9)), want: 9},
 		"at the limit":     {desired: new(int32(9)), most: new(int32(9)), want: 9},
-		"the default, too": {most: new(int32(0)), limited: true},
+		"default at limit": {most: new(int32(0)), limited: true},
 		"a negative limit": {desired: new(int32(2)), most: new(int32(-1)), limited: true},
 	} {
 		n, limited, err := placement.Wanted(tc.desired, tc.most)

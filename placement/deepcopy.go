@@ -15,7 +15,7 @@ func (p *Placeable) DeepCopyInto(out *Placeable) {
 	out.Placement = slices.Clone(p.Placement)
 }
 
-// DeepCopy returns a copy that shares nothing with p; nil for nil.
+// DeepCopy returns a copy that shares no memory with p. It returns nil if p is nil.
 func (p *Placeable) DeepCopy() *Placeable {
 	if p == nil {
 		return nil
@@ -28,7 +28,7 @@ func (p *Placeable) DeepCopy() *Placeable {
 // DeepCopyInto copies p into out.
 func (p *Placement) DeepCopyInto(out *Placement) { *out = *p }
 
-// DeepCopy returns a copy of p; nil for nil.
+// DeepCopy returns a copy of p. It returns nil if p is nil.
 func (p *Placement) DeepCopy() *Placement {
 	if p == nil {
 		return nil
@@ -49,7 +49,7 @@ func (s *Status) DeepCopyInto(out *Status) {
 	}
 }
 
-// DeepCopy returns a copy that shares nothing with s; nil for nil.
+// DeepCopy returns a copy that shares no memory with s. It returns nil if s is nil.
 func (s *Status) DeepCopy() *Status {
 	if s == nil {
 		return nil

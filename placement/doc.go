@@ -1,8 +1,9 @@
-// Package placement has what a resource says about where its virtual replicas are: the types for its
-// status, and the same as flat annotations for kinds that cannot embed them.
+// Package placement defines the types with which a resource records where its virtual replicas are
+// placed, and an equivalent encoding as flat annotations for kinds that cannot embed these types.
 //
-// A placeable is an object with N virtual replicas, known by their indexes 0 to N-1. Its status says which pod
-// has which of them, and who may still work on those that were taken away:
+// A placeable is an object with N virtual replicas, identified by the indexes 0 to N-1. Its status
+// lists the pod of each index, and the pods that may still be working on indexes that were taken
+// away:
 //
 //	status:
 //	  placements:
@@ -12,5 +13,5 @@
 //	  - {podName: worker-1, vreplicas: 1, incarnation: 77d1…/5e20c6b0, indexes: "2", since: 18}
 //	  decision: 18
 //
-// Everything here is pure and safe for concurrent use.
+// The package is pure, and its functions are safe for concurrent use.
 package placement

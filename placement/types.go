@@ -9,13 +9,13 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// Placeable is embedded in the status of a resource whose virtual replicas are placed. Its names, and
-// those of the first two fields of Placement, are the same as in Knative.
+// Placeable is embedded in the status of a resource whose virtual replicas are placed. Its JSON
+// names, and the names of the first two fields of Placement, are the same as in Knative.
 type Placeable struct {
-	// MaxAllowedVReplicas limits how many virtual replicas are placed, for example the number of
-	// partitions; nil: no limit.
+	// MaxAllowedVReplicas limits the number of virtual replicas that are placed, for example to the
+	// number of partitions. If nil, there is no limit.
 	MaxAllowedVReplicas *int32 `json:"maxAllowedVReplicas,omitempty"`
-	// Placement has the shares: what each pod has.
+	// Placement lists the shares of the pods.
 	Placement []Placement `json:"placements,omitempty"`
 }
 
@@ -23,40 +23,42 @@ type Placeable struct {
 type Placement struct {
 	PodName   string `json:"podName,omitempty"`
 	VReplicas int32  `json:"vreplicas,omitempty"`
-	// Incarnation is one holder of the pod's Lease. It is compared as an opaque string.
+	// Incarnation identifies one holder of the pod's Lease. It is an opaque string.
 	Incarnation string `json:"incarnation,omitempty"`
-	// Indexes are those of the virtual replicas, like "0-2,7".
+	// Indexes are the indexes of the virtual replicas, in the form "0-2,7".
 	Indexes string `json:"indexes,omitempty"`
 	// Since is the number of the decision that last changed this share.
 	Since int64 `json:"since,omitempty"`
 }
 
-// Status is what placement writes into the status of a resource.
+// Status is the part of a resource's status that placement writes.
 type Status struct {
 	Placeable `json:",inline"`
-	// Releasing has the shares that were taken from incarnations which may still work on them.
+	// Releasing lists the shares that were taken from incarnations which may still be working on
+	// them.
 	Releasing []Placement `json:"releasing,omitempty"`
-	// Decision is the number of the decision: who owns which index, and who releases which. Each change
-	// has a greater number.
+	// Decision is the number of the decision, which determines the owners of the indexes and the
+	// incarnations that release some. It increases with every change.
 	Decision int64 `json:"decision,omitempty"`
-	// ObservedGeneration is the generation of the resource that the decision takes account of.
+	// ObservedGeneration is the generation of the resource on which the decision is based.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// ReadyVReplicas counts the virtual replicas that are worked on.
+	// ReadyVReplicas is the number of virtual replicas that are being worked on.
 	ReadyVReplicas int32 `json:"readyVReplicas,omitempty"`
 	// Conditions are Scheduled, Acknowledged and Ready.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// DefaultReplicas is how many virtual replicas a resource wants that does not say how many.
+// DefaultReplicas is the number of virtual replicas of a resource that does not specify one.
 const DefaultReplicas = 1
 
-// ErrInvalidReplicas is returned for a number of virtual replicas that is negative or malformed. The last
-// decision stays as it is then.
+// ErrInvalidReplicas is returned for a number of virtual replicas that is negative or malformed. In
+// that case, keep the last decision.
 var ErrInvalidReplicas = errors.New("invalid number of virtual replicas")
 
-// Wanted returns how many virtual replicas to place: the desired number, at most the limit. It reports
-// whether the limit is lower; virtual replicas above it are not pending. If desired is nil, it counts as
-// [DefaultReplicas].
+// Wanted returns the number of virtual replicas to place: the desired number, but not more than
+// most. It also reports whether most is the lower of the two; the excess is not pending. If desired
+// is nil, it is [DefaultReplicas]. If most is nil, there is no limit. Wanted returns
+// [ErrInvalidReplicas] if desired is negative.
 func Wanted(desired, most *int32) (n int32, limited bool, err error) {
 	n = DefaultReplicas
 	if desired != nil {
@@ -71,12 +73,12 @@ func Wanted(desired, most *int32) (n int32, limited bool, err error) {
 	return n, false, nil
 }
 
-// Set returns the indexes of a share. A share that only has a number, as Knative writes it, has
-// none.
+// Set returns the indexes of a share. It is empty for a share that has only a number of virtual
+// replicas, as written by Knative.
 func (p *Placement) Set() (schedule.Set, error) {
 	set, err := schedule.ParseSet(p.Indexes)
 	if err != nil {
-		return nil, fmt.Errorf("reading the indexes of pod %q: %w", p.PodName, err)
+		return nil, fmt.Errorf("parsing the indexes of pod %q: %w", p.PodName, err)
 	}
 	return set, nil
 }

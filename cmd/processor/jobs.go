@@ -7,22 +7,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"nodekeeper.dev/internal/processor/apply"
-	"nodekeeper.dev/internal/processor/job"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/processor/protection"
 	"nodekeeper.dev/internal/processor/quarantine"
-	"nodekeeper.dev/internal/queue"
-	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/processor/retention"
 	"nodekeeper.dev/internal/processor/retention/removal"
-	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/processor/telemetry"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/records"
 )
 
-// jobs holds what the jobs of a processor share.
+// jobs holds the dependencies that the jobs of a processor share.
 type jobs struct {
 	client   client.Client
 	cache    client.Reader
@@ -55,7 +55,7 @@ func newJobs(mgr manager.Manager, o *options, policy labels.Policy) (*jobs, erro
 	return j, nil
 }
 
-// watch makes the manager keep the index up to date.
+// watch returns a function that keeps the index up to date.
 func (j *jobs) watch(detector *rewind.Detector) func(manager.Manager) error {
 	return func(mgr manager.Manager) error { return job.RunIndex(mgr, j.index, j.queue.Namespace, detector) }
 }
@@ -64,8 +64,8 @@ func (j *jobs) quarantine(mgr manager.Manager) error {
 	return (&quarantine.Controller{Queue: j.queue, Index: j.index, Observer: j.observer}).Register(mgr)
 }
 
-// protection returns the registration of the protection of Nodes, or of the look for protected ones
-// if it is off.
+// protection returns a function that registers the protection of Nodes, or a check for protected
+// Nodes if protection is off.
 func (j *jobs) protection(o *options, detector *rewind.Detector) func(manager.Manager) error {
 	return func(mgr manager.Manager) error {
 		if !o.protecting() {
@@ -79,8 +79,8 @@ func (j *jobs) protection(o *options, detector *rewind.Detector) func(manager.Ma
 	}
 }
 
-// retention returns the registration of the removal of records, which does nothing if they are kept
-// for ever.
+// retention returns a function that registers the removal of records. It does nothing if records
+// are kept forever.
 func (j *jobs) retention(o *options) func(manager.Manager) error {
 	return func(mgr manager.Manager) error {
 		if o.retention == 0 {

@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"nodekeeper.dev/internal/daemon"
-	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/internal/daemon/version"
+	"nodekeeper.dev/internal/processor"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/service/settings"
-	"nodekeeper.dev/internal/daemon/version"
 	"nodekeeper.dev/sharding/shardlease"
 )
 

@@ -35,10 +35,10 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.protect, "protect", settings.ProtectNone, "`mode` of protection: \"none\" or \"finalizer\" (a Node that is deleted stays until its last labels are saved)")
 }
 
-// protecting reports whether Nodes get the finalizer.
+// protecting reports whether the processor adds the finalizer to Nodes.
 func (o *options) protecting() bool { return o.protect == settings.ProtectFinalizer }
 
-// policy checks the processor's own settings and returns those of restores.
+// policy validates the processor's own settings and returns the policy of restores.
 func (o *options) policy() (labels.Policy, error) {
 	if o.protect != settings.ProtectNone && o.protect != settings.ProtectFinalizer {
 		return labels.Policy{}, fmt.Errorf("--protect: unknown value %q: use %q or %q", o.protect, settings.ProtectNone, settings.ProtectFinalizer)
@@ -47,7 +47,7 @@ func (o *options) policy() (labels.Policy, error) {
 		return labels.Policy{}, fmt.Errorf("--workers %d: give 1 or more", o.workers)
 	}
 	if o.retention < 0 {
-		return labels.Policy{}, fmt.Errorf("--retention %s: give a positive duration, or 0 for ever", o.retention)
+		return labels.Policy{}, fmt.Errorf("--retention %s: give a positive duration, or 0 to keep records forever", o.retention)
 	}
 	if o.saveDelay < 0 {
 		return labels.Policy{}, fmt.Errorf("--save-delay %s: give a positive duration, or 0 for none", o.saveDelay)
@@ -55,7 +55,7 @@ func (o *options) policy() (labels.Policy, error) {
 	return o.restores.Policy(&o.Options)
 }
 
-// cache configures the cache: records, and the Nodes if they are protected.
+// cache configures the cache, which holds the records and the Nodes if they are protected.
 func (o *options) cache() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
@@ -65,7 +65,7 @@ func (o *options) cache() cache.Options {
 	}
 }
 
-// The kustomize components that set a flag and grant what only that flag needs.
+// The kustomize components that set a flag and grant the permissions that only this flag needs.
 const (
 	protectionComponent = "deploy/components/protection"
 	retentionComponent  = "deploy/components/retention"

@@ -17,13 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"nodekeeper.dev/internal/daemon"
-	"nodekeeper.dev/internal/watcher/stuck"
-	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/internal/daemon/version"
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/service/settings"
-	"nodekeeper.dev/internal/daemon/version"
 	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/stuck"
 )
 
 const program = "watcher"
@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	var opts service.Options
 	fs := flag.NewFlagSet(program, flag.ContinueOnError)
 	opts.AddFlags(fs)
-	silence := fs.Duration("silence", watcher.DefaultSilence, "the `duration` for which a watcher that has listed the nodes waits for another one that neither renews its Lease nor answers whether it has stored everything it saw")
+	silence := fs.Duration("silence", watcher.DefaultSilence, "the `duration` to wait, after listing the nodes, for another watcher that neither renews its Lease nor reports whether it has stored everything it saw")
 	headStart := fs.Duration("head-start", 0, "deprecated and ignored: a watcher waits for what the others have seen, not for a fixed time (default 0s)")
 	recordUpdates := fs.Bool("record-updates", true, "record changes of labels, not only additions and deletions of nodes, so that they survive even if no watcher sees the node's end")
 	if err := opts.Parse(fs, args, stderr); err != nil {
@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	ctx = daemon.Begin(ctx, fs, stderr, &opts.Options)
 	if *headStart != 0 {
-		logf.FromContext(ctx).Info("Ignored a flag that is deprecated", "flag", "head-start", "value", *headStart)
+		logf.FromContext(ctx).Info("Ignored a deprecated flag", "flag", "head-start", "value", *headStart)
 	}
 	metrics.Registry.MustRegister(version.Metric(program),
 		// controller-runtime registers these only for programs with controllers.
@@ -103,8 +103,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := mgr.AddReadyzCheck("recording", w.Ready); err != nil {
 		return fmt.Errorf("adding the readiness probe: %w", err)
 	}
-	if err := mgr.Add(early{mgr.GetCache(), w.Converse}); err != nil {
-		return fmt.Errorf("adding the talks with other watchers: %w", err)
+	if err := mgr.Add(early{mgr.GetCache(), w.RunBarrier}); err != nil {
+		return fmt.Errorf("adding the barrier: %w", err)
 	}
 	if err := mgr.Add(manager.RunnableFunc(w.Run)); err != nil {
 		return fmt.Errorf("adding the watcher: %w", err)
@@ -125,7 +125,7 @@ func report(mgr manager.Manager, m members) error {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
 	if err := mgr.Add(manager.RunnableFunc(r.Run)); err != nil {
-		return fmt.Errorf("adding the report of closed gates: %w", err)
+		return fmt.Errorf("adding the report of gated nodes: %w", err)
 	}
 	d := &stuck.Deletions{Cache: mgr.GetCache(), Events: recorder, Owner: owner}
 	if err := mgr.Add(manager.RunnableFunc(d.Run)); err != nil {
@@ -134,8 +134,8 @@ func report(mgr manager.Manager, m members) error {
 	return nil
 }
 
-// cacheOptions keeps of every Node what a transaction is made from: no status, no annotations. Of
-// transactions and records it keeps what tells that they are stored.
+// cacheOptions keeps the parts of Nodes that transactions are made from, without status and
+// annotations, and the parts of transactions and records that identify them.
 func cacheOptions(o *service.Options, stream *watcher.Stream) cache.Options {
 	return cache.Options{
 		NewInformer: stream.NewInformer,

@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// members are the watchers, as the watcher sees them.
+// members adapts the ring's members to the watcher.
 type members struct{ *ring.Member }
 
 var (
@@ -31,7 +31,7 @@ func (m members) Peers() []watcher.Peer {
 	return peers
 }
 
-// waitToJoin returns when others know this watcher, or ctx is done.
+// waitToJoin returns when the others can see this watcher, or ctx is done.
 func (m members) waitToJoin(ctx context.Context) {
 	if m.Joined() {
 		return
@@ -46,14 +46,13 @@ func (m members) waitToJoin(ctx context.Context) {
 	}
 }
 
-// Rank returns how many watchers that are ready come before this one, and whether others do that
-// are not.
+// Rank returns how many ready watchers precede this one, and whether any unready ones do.
 func (m members) Rank(node string) (ready int, unready bool) {
 	p := m.Place(node)
 	return p.Rank, p.Unready
 }
 
-// join makes the manager a member of the watchers, which says that of itself. It does not serve yet.
+// join makes the manager a member of the watchers, with these annotations. It does not serve yet.
 func join(mgr manager.Manager, o *service.Options, about map[string]string) (members, error) {
 	m, err := service.JoinAs(mgr, ring.Config{Config: shardlease.Config{Annotations: about}, Group: program, Standby: true}, o, func(run manager.RunnableFunc) manager.Runnable {
 		return early{mgr.GetCache(), run}
@@ -61,8 +60,8 @@ func join(mgr manager.Manager, o *service.Options, about map[string]string) (mem
 	return members{m}, err
 }
 
-// early is what a manager runs together with its caches: it begins before these are filled, and
-// ends after everything else.
+// early is a runnable that a manager runs together with its caches: it starts before these are
+// filled, and ends after everything else.
 type early struct {
 	cache cache.Cache
 	run   func(context.Context) error
@@ -71,5 +70,5 @@ type early struct {
 // Start runs it.
 func (e early) Start(ctx context.Context) error { return e.run(ctx) }
 
-// GetCache makes the manager take it for a cache.
+// GetCache makes the manager treat it as a cache.
 func (e early) GetCache() cache.Cache { return e.cache }

@@ -1,5 +1,5 @@
-// Command webhook restores labels inside the request that creates a Node. It is optional: what it
-// does not do, the processors do. See docs/explanation/admission.md.
+// Command webhook restores labels inside the request that creates a Node. It is optional, since the
+// processors restore the labels that it does not. See docs/explanation/admission.md.
 package main
 
 import (
@@ -23,21 +23,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	admissionserver "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"nodekeeper.dev/internal/webhook/admission"
 	"nodekeeper.dev/internal/daemon"
-	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/internal/daemon/version"
+	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
-	"nodekeeper.dev/internal/webhook/servingcert"
 	"nodekeeper.dev/internal/service/settings"
-	"nodekeeper.dev/internal/daemon/version"
+	"nodekeeper.dev/internal/webhook/admission"
+	"nodekeeper.dev/internal/webhook/servingcert"
 	"nodekeeper.dev/sharding/shardlease"
 )
 
 const (
 	program = "webhook"
-	// path is where the API server asks.
+	// path is the path at which the API server calls the webhook.
 	path = "/nodes"
 )
 
@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	behind := func() time.Duration { return detector.Behind(&corev1.ConfigMap{}) } // the records: the other watches are for the certificate
+	behind := func() time.Duration { return detector.Behind(&corev1.ConfigMap{}) } // the watches for the certificate do not matter
 	counts, err := admission.NewMetrics(metrics.Registry, behind)
 	if err != nil {
 		return err
@@ -92,29 +92,30 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return daemon.Run(ctx, mgr)
 }
 
-// watchAtOnce makes the cache watch what answers are made of from the start, and not from the first
-// request on, which would not be answered in time. Readiness waits for it.
+// watchAtOnce makes the cache watch the objects that answers depend on from the start. Otherwise
+// the watches would start with the first request, which would then time out. Readiness waits for
+// them.
 func watchAtOnce(ctx context.Context, watched cache.Cache) error {
-	for what, obj := range map[string]client.Object{"records": &corev1.ConfigMap{}, "the Leases of processors": &coordinationv1.Lease{}} {
+	for name, obj := range map[string]client.Object{"records": &corev1.ConfigMap{}, "the Leases of processors": &coordinationv1.Lease{}} {
 		if _, err := watched.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
-			return fmt.Errorf("watching %s: %w", what, err)
+			return fmt.Errorf("watching %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// serve makes the manager answer the API server, with the certificate of the Secret. The member's
-// Lease says whether it can.
+// serve makes the manager serve the webhook with the certificate of the Secret. The member's Lease
+// shows whether it can serve.
 func serve(mgr manager.Manager, o *options, handler *admission.Handler, member *ring.Member) error {
 	certificate, err := servingcert.New(o.certificate())
 	if err != nil {
-		return err //nolint:wrapcheck // it says what is missing
+		return err //nolint:wrapcheck // the error already names the missing part
 	}
 	if err := metrics.Registry.Register(certificate); err != nil {
-		return err //nolint:wrapcheck // it names the metric
+		return err //nolint:wrapcheck // the error already names the metric
 	}
 	if err := certificate.Register(mgr); err != nil {
-		return err //nolint:wrapcheck // it says what it was doing
+		return err //nolint:wrapcheck // the error already names the operation
 	}
 	server := webhook.NewServer(webhook.Options{Host: o.host, Port: o.port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 		c.MinVersion, c.GetCertificate = tls.VersionTLS13, certificate.GetCertificate
@@ -123,11 +124,11 @@ func serve(mgr manager.Manager, o *options, handler *admission.Handler, member *
 	checks := map[string]healthz.Checker{"certificate": certificate.Ready, "records": handler.Ready}
 	for name, check := range checks {
 		if err := mgr.AddReadyzCheck(name, check); err != nil {
-			return err //nolint:wrapcheck // it names the check
+			return err //nolint:wrapcheck // the error already names the check
 		}
 	}
 	if err := mgr.Add(service.ServeWhile(member, slices.Collect(maps.Values(checks))...)); err != nil {
-		return err //nolint:wrapcheck // it says what is missing
+		return err //nolint:wrapcheck // the error already names the missing part
 	}
 	return mgr.Add(server)
 }

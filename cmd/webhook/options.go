@@ -12,10 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
-	"nodekeeper.dev/internal/webhook/admission"
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/internal/webhook/admission"
 	"nodekeeper.dev/internal/webhook/servingcert"
 )
 
@@ -52,7 +52,7 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.rotate, "rotate-certificate", true, "issue and renew the certificate; false if something else does, such as cert-manager")
 }
 
-// policy checks the webhook's own settings and returns those of restores.
+// policy validates the webhook's own settings and returns the policy of restores.
 func (o *options) policy() (labels.Policy, error) {
 	host, port, err := net.SplitHostPort(o.bindAddress)
 	if err == nil {
@@ -81,8 +81,8 @@ func (o *options) policy() (labels.Policy, error) {
 	return o.restores.Policy(&o.Options)
 }
 
-// cache configures the cache: the records, the settings of the processors, and what the certificate
-// needs.
+// cache configures the cache, which holds the records, the settings of the processors, and the
+// objects that the certificate needs.
 func (o *options) cache() cache.Options {
 	watched := o.certificate().ByObject()
 	maps.Copy(watched, admission.LeasesOfProcessors(o.MembershipNamespace))
@@ -90,7 +90,7 @@ func (o *options) cache() cache.Options {
 	return cache.Options{ByObject: watched}
 }
 
-// certificate says where the certificate is kept.
+// certificate returns the configuration of the serving certificate.
 func (o *options) certificate() servingcert.Config {
 	return servingcert.Config{
 		Namespace: o.namespace, Secret: o.secret, WebhookConfiguration: o.configuration, Service: o.service, Rotate: o.rotate,

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -15,8 +14,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/repository"
+	"nodekeeper.dev/test/story"
 	"nodekeeper.dev/test/typist"
 )
 
@@ -24,7 +25,7 @@ const (
 	// demoEnv makes the test binary the demo.
 	demoEnv = "NODEKEEPER_DEMO_TEST"
 	// demoPatience is more than a demo may take with its start, on a machine that is busy.
-	demoPatience = storyLimit + 5*time.Minute
+	demoPatience = 13 * time.Minute
 	lookPeriod   = 100 * time.Millisecond
 	// watched is the file for what a watch prints.
 	watched = "watched"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 }
 
 // untilItWaits fails, with the output of the demo, if that ends by itself.
-const untilItWaits = `waits() { grep -q "^` + eventsHeading + `" "$PRINTED"; }
+const untilItWaits = `waits() { grep -q "^` + story.EventsHeading + `" "$PRINTED"; }
 until waits; do kill -0 $! || break; sleep 0.1; done
 waits || { cat "$PRINTED"; false; }`
 
@@ -56,9 +57,7 @@ var lookAround = map[string]string{
 // TestKeepShowsHowToLookAround types the commands that the demo prints at its end, while everything
 // keeps running.
 func TestKeepShowsHowToLookAround(t *testing.T) {
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("there is no kubectl on this machine")
-	}
+	controlplane.NeedKubectl(t)
 	demo, err := os.Executable()
 	require.NoError(t, err)
 	root, err := repository.Root()
@@ -78,7 +77,7 @@ func TestKeepShowsHowToLookAround(t *testing.T) {
 	first.types("kill -INT $!; wait $!") // as Ctrl-C does; it fails if the demo does
 	content, err := os.ReadFile(printed)
 	require.NoError(t, err)
-	_, events, _ := strings.Cut(string(content), keepHeading)
+	_, events, _ := strings.Cut(string(content), story.KeepHeading)
 	assert.Contains(t, events, worker1, "the demo shows what the commands change")
 	assert.Contains(t, events, "Shutting down ...")
 	assert.NoDirExists(t, servers)
@@ -135,8 +134,8 @@ func readGuide(t *testing.T, file string) []string {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
-	_, after, _ := strings.Cut(string(content), keepHeading)
-	guide, _, _ := strings.Cut(after, eventsHeading)
+	_, after, _ := strings.Cut(string(content), story.KeepHeading)
+	guide, _, _ := strings.Cut(after, story.EventsHeading)
 	var commands []string
 	for line := range strings.Lines(guide) {
 		if command, indented := strings.CutPrefix(line, "  "); indented {

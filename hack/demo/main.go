@@ -1,69 +1,74 @@
-// Command demo shows on a terminal what nodekeeper does (make demo). It starts
-// etcd and kube-apiserver, two watchers and two processors, plays a user who
-// labels, deletes and re-creates nodes, and prints the events that it sees in the
-// API. It exits with 0 only if every step had the expected result.
+// Command demo shows on a terminal what nodekeeper does (make demo). It starts etcd and
+// kube-apiserver, two watchers and two processors, plays a user who labels, deletes and re-creates
+// nodes, and prints the events that it sees in the API. It exits with 0 only if every step had the
+// expected result.
 //
-// stage.go holds everything that runs: crew.go starts and kills nodekeeper's
-// processes, user.go acts as the user of the cluster. observer.go watches the API,
-// and history.go evaluates the events. steps.go lists the steps, which are in
-// remember.go, comeback.go, crash.go and audit.go. summary.go and keep.go end the
-// demo, and describe.go formats its output. Package story has what it shares with
-// the demo of the sharder.
+// steps.go has the steps, user.go acts as the user of the cluster and compares it with what the
+// user has done, and witness.go prints the events. Package story has the rest of the program.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"os"
-	"time"
+	"fmt"
 
+	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/story"
 )
 
-// storyLimit ends a demo that hangs. It normally takes about 20 seconds, and every wait has its own deadline.
-const storyLimit = 5 * time.Minute
+func main() {
+	story.Main(story.Demo{Name: "demo", Title: "nodekeeper, on a cluster of its own", Open: open})
+}
 
-func main() { story.Main("demo", run) }
+// guide lists commands to try while everything keeps running. %[1]s is the path of the kubeconfig, %[2]s a node.
+const guide = `
+  export KUBECONFIG=%[1]s
+  kubectl get nodes --show-labels
+  kubectl get cm -n node-metadata-transactions -L nodekeeper.dev/type --watch
+  kubectl get cm -n node-metadata
+  kubectl get cm -n node-metadata %[2]s -o yaml
+  kubectl get lease -n node-metadata-transactions --watch
 
-func run(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	keep := flags.Bool("keep", false, "keep everything running after the last step, until Ctrl-C")
-	file := flags.String("o", "", "the `file` to which the output goes too, without colours; none if empty")
-	if err := flags.Parse(args); err != nil {
-		return err
+To lose a node and bring it back:
+
+  kubectl label node %[2]s colour=blue
+  kubectl delete node %[2]s
+  echo '{"apiVersion":"v1","kind":"Node","metadata":{"name":"%[2]s"}}' | kubectl create -f -
+  kubectl get node %[2]s --show-labels
+
+To lose a process:
+`
+
+// demo is the cluster with nodekeeper in it, and its user.
+type demo struct {
+	*story.Stage
+
+	*user
+	see *witness
+}
+
+func open(ctx context.Context, s *story.Stage) (*story.Story, error) {
+	d := &demo{Stage: s, user: &user{api: s.API, want: map[string]map[string]string{}}, see: newWitness(s.Screen)}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the events are shown until the end
+	t := &story.Story{Steps: d.steps(), Figures: d.see.figures, Guide: fmt.Sprintf(guide, s.Plane.Kubeconfig, worker1), Close: stop}
+	if err := d.see.start(ctx, s.Config); err != nil {
+		return t, err
 	}
-	out := story.NewScreen(os.Stdout)
-	if *file != "" {
-		f, err := os.Create(*file)
+	return t, d.hire(ctx, "watcher-1", "watcher-2", "processor-1", "processor-2")
+}
+
+// hire starts programs, side by side, and returns when all are ready.
+func (d *demo) hire(ctx context.Context, identities ...string) error {
+	var all []*programs.Program
+	for _, identity := range identities {
+		name, args := "watcher", []string(nil)
+		if identity[0] == 'p' {
+			name, args = "processor", []string{"--save-delay=0"} // each step shows what is saved of the one before
+		}
+		p, err := programs.Start(name, identity, d.Plane.Kubeconfig, args...)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = f.Close() }() // whoever reads it sees what is missing
-		out.AlsoTo(f)
+		all = append(all, p)
 	}
-	context.AfterFunc(ctx, func() { out.Note("Shutting down ...") })
-	s, err := openStage(ctx, out)
-	if err != nil {
-		return story.OrInterrupted(ctx, err)
-	}
-	err = perform(ctx, s, *keep)
-	return errors.Join(err, s.close())
-}
-
-// perform runs the steps, and then keeps everything running if keep is set.
-func perform(ctx context.Context, s *stage, keep bool) error {
-	results := story.Play(ctx, storyLimit, s.out, s.steps(), s.crew.Check)
-	if err := story.OrInterrupted(ctx, nil); err != nil {
-		return err
-	}
-	s.printSummary(results)
-	err := story.Failure(results)
-	if err != nil {
-		s.crew.SaveLogs()
-	}
-	if keep {
-		s.keepOpen(ctx) // until Ctrl-C, which is no error
-	}
-	return err
+	return d.Add(ctx, all...)
 }

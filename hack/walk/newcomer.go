@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -23,16 +25,16 @@ var tools = strings.Fields(`make git bash sh
 	awk basename cat chmod cmp cp cut date diff dirname env expr find grep head id ln ls mkdir mktemp mv od
 	printf pwd rm rmdir sed sleep sort tail tee test touch tr true uname uniq wc xargs`)
 
-// kept are the settings of the user that a newcomer has, too: home, language, and those of Go and
-// of the network. Others could stand in for a program that is not in $PATH.
-var kept = regexp.MustCompile(`^(HOME|TMPDIR|LANG|LC_ALL|XDG_\w+|GO[A-Z]+|SSL_CERT_\w+|\w+_(proxy|PROXY))$`)
+// kept are the settings of the user that a newcomer has, too: home, language, those of Go and of the
+// network, and the control plane. Others could stand in for a program that is not in $PATH.
+var kept = regexp.MustCompile(`^(HOME|TMPDIR|LANG|LC_ALL|XDG_\w+|GO[A-Z]+|SSL_CERT_\w+|\w+_(proxy|PROXY)|KUBEBUILDER_ASSETS)$`)
 
-// newcomer is a user who has just cloned this repository, on a machine whose Go caches keep what
-// was downloaded and built before.
+// newcomer is a user who has this repository, on a machine whose Go caches keep what was downloaded
+// and built before.
 type newcomer struct {
-	clone string
-	env   []string
-	out   io.Writer
+	root string
+	env  []string
+	out  io.Writer
 }
 
 // say writes a line of the walk's own.
@@ -40,26 +42,36 @@ func say(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, "--- "+format+"\n", args...)
 }
 
-// arrive links the tools into a directory in dir, and clones the repository there.
+// arrive links the tools into a directory in dir.
 func arrive(ctx context.Context, root, dir string) (*newcomer, error) {
 	bin := filepath.Join(dir, "bin")
 	if err := linkTools(ctx, bin); err != nil {
 		return nil, err
 	}
-	n := &newcomer{clone: filepath.Join(dir, "nodekeeper"), env: environment(os.Environ(), bin), out: os.Stdout}
-	uncommitted, err := exec.CommandContext(ctx, "git", "status", "--porcelain").Output()
+	n := &newcomer{root: root, env: environment(os.Environ(), root, bin), out: os.Stdout}
+	fresh, err := isFresh(ctx, root)
 	if err != nil {
-		return nil, fmt.Errorf("looking for changes: %w", err)
+		return nil, err
 	}
-	if len(uncommitted) > 0 {
-		say(n.out, "there are changes that are not committed: the clone does not have them")
-	}
-	cmd := exec.CommandContext(ctx, "git", "clone", "--quiet", root, n.clone)
-	cmd.Env, cmd.Stderr = n.env, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("cloning the repository: %w", err)
+	if !fresh {
+		say(n.out, "this is no fresh clone: what was changed or built here before may hide that something is missing")
 	}
 	return n, nil
+}
+
+// isFresh reports whether a checkout has nothing that its commit does not have, but for the walk,
+// which is in bin/hack.
+func isFresh(ctx context.Context, root string) (bool, error) {
+	changes, err := exec.CommandContext(ctx, "git", "-C", root, "status", "--porcelain").Output()
+	if err != nil {
+		return false, fmt.Errorf("looking for changes: %w", err)
+	}
+	built, err := os.ReadDir(filepath.Join(root, "bin"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	isOther := func(e os.DirEntry) bool { return e.Name() != "hack" }
+	return len(changes) == 0 && !slices.ContainsFunc(built, isOther), nil
 }
 
 // linkTools makes a directory that has Go and the tools, and nothing else.
@@ -88,11 +100,12 @@ func linkTools(ctx context.Context, bin string) error {
 }
 
 // environment returns the settings that a newcomer keeps, with this directory as $PATH.
-func environment(settings []string, path string) []string {
+func environment(settings []string, root, path string) []string {
+	// The Makefile that runs the walk sets these two.
+	set := []string{"GOWORK=off", "KUBEBUILDER_ASSETS=" + filepath.Join(root, "bin", "controlplane")}
 	env := []string{"PATH=" + path}
 	for _, setting := range settings {
-		// GOWORK comes from the Makefile that runs the walk.
-		if name, _, _ := strings.Cut(setting, "="); kept.MatchString(name) && name != "GOWORK" {
+		if name, _, _ := strings.Cut(setting, "="); kept.MatchString(name) && !slices.Contains(set, setting) {
 			env = append(env, setting)
 		}
 	}
@@ -106,14 +119,14 @@ type effort struct {
 	busy time.Duration
 }
 
-// run types a script in the clone. It shows what the script prints, and returns what of that goes
+// run types a script. It shows what the script prints, and returns what of that goes
 // to the standard output.
 func (n *newcomer) run(ctx context.Context, script string) (printed string, took effort, err error) {
 	say(n.out, "%s", script)
 	var output bytes.Buffer
 	bash := filepath.Join(strings.TrimPrefix(n.env[0], "PATH="), "bash")
 	cmd := exec.CommandContext(ctx, bash, "-c", script)
-	cmd.Dir, cmd.Env = n.clone, n.env
+	cmd.Dir, cmd.Env = n.root, n.env
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&output, n.out), os.Stderr
 	// In a group of its own, so that all of it ends when the walk is interrupted.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -23,6 +23,8 @@ const (
 // page is what README.md tells a newcomer who has Go alone.
 type page struct {
 	steps []pages.Step
+	// demo is the step that shows nodekeeper at work.
+	demo pages.Step
 	// summary is what the page shows of the end of the demo.
 	summary []string
 	// first and later are how long the demo takes according to the page: the first time, and then.
@@ -48,9 +50,11 @@ func parse(content string) (*page, error) {
 		return nil, errors.New("there is no such section with a block of commands and a block with the end of the demo")
 	}
 	p := &page{steps: blocks[0].Steps(), summary: blocks[1].Lines}
-	if !slices.ContainsFunc(p.steps, func(s pages.Step) bool { return s.Command() == demoCommand }) {
+	demo := slices.IndexFunc(p.steps, func(s pages.Step) bool { return s.Command() == demoCommand })
+	if demo < 0 {
 		return nil, fmt.Errorf("the block of commands does not have %q", demoCommand)
 	}
+	p.demo = p.steps[demo]
 	var err, laterErr error
 	p.first, err = pages.Promised(section, firstPattern)
 	p.later, laterErr = pages.Promised(section, laterPattern)

@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-const output = `bin/hack/demo -o bin/demo.txt
+const output = `bin/hack/demo
 
 7/7  At the end
   ✓ every node and its record agree
@@ -64,7 +64,7 @@ func TestPageSaysHowLongTheDemoTakes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, p.steps, 2)
 	assert.Equal(t, demoCommand, p.steps[0].Command())
-	assert.Equal(t, pages.TestCommand, p.steps[1].Command())
+	assert.Equal(t, "make test", p.steps[1].Command())
 	assert.Greater(t, p.first, p.later)
 	for without, want := range map[string]string{
 		"## " + pages.GoAlone: "no such section",
@@ -82,80 +82,41 @@ func TestPageSaysHowLongTheDemoTakes(t *testing.T) {
 func TestNewcomerHasGoAndLittleElse(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "bin")
 	require.NoError(t, linkTools(t.Context(), bin))
-	n := &newcomer{out: t.Output(), clone: t.TempDir(), env: environment([]string{
-		"HOME=/home/one", "GOPROXY=direct", "https_proxy=http://proxy", "PATH=/usr/bin", "GOWORK=off", "KUBEBUILDER_ASSETS=/assets", "CC=/usr/bin/gcc", "MAKEFLAGS=n",
-	}, bin)}
+	root := t.TempDir()
+	n := &newcomer{out: t.Output(), root: root, env: environment([]string{
+		"HOME=/home/one", "GOPROXY=direct", "https_proxy=http://proxy", "PATH=/usr/bin", "GOWORK=off", "KUBEBUILDER_ASSETS=" + root + "/bin/controlplane",
+		"CC=/usr/bin/gcc", "MAKEFLAGS=n",
+	}, root, bin)}
 	assert.Equal(t, []string{"PATH=" + bin, "HOME=/home/one", "GOPROXY=direct", "https_proxy=http://proxy"}, n.env)
+	assert.Contains(t, environment([]string{"KUBEBUILDER_ASSETS=/assets"}, root, bin), "KUBEBUILDER_ASSETS=/assets", "the user has set it")
 	for _, name := range []string{"kubectl", "gcc", "cc", "node", "docker"} {
 		_, _, err := n.run(t.Context(), "command -v "+name)
 		require.Error(t, err, name)
 	}
 	printed, _, err := n.run(t.Context(), "command -v go git make && pwd && echo none >&2")
 	require.NoError(t, err)
-	assert.Equal(t, []string{bin + "/go", bin + "/git", bin + "/make", n.clone, ""}, strings.Split(printed, "\n"))
+	assert.Equal(t, []string{bin + "/go", bin + "/git", bin + "/make", n.root, ""}, strings.Split(printed, "\n"))
 }
 
-func TestControlPlaneIsFreshInTheClone(t *testing.T) {
-	assets, clone := t.TempDir(), t.TempDir()
-	t.Setenv(assetsEnv, assets)
-	for _, file := range controlPlane {
-		old := filepath.Join(assets, filepath.Base(file))
-		require.NoError(t, os.WriteFile(old, []byte(file), 0o600))
-		require.NoError(t, os.Chtimes(old, time.Time{}, time.Now().Add(-time.Hour)))
-	}
-	before := filepath.Join(clone, "go.mod")
-	require.NoError(t, os.WriteFile(before, nil, 0o600))
-	built, err := takeControlPlane(t.Context(), t.Output(), t.TempDir(), clone)
-	require.NoError(t, err)
-	assert.False(t, built)
-	for _, file := range controlPlane {
-		copied := filepath.Join(clone, file)
-		content, err := os.ReadFile(copied)
-		require.NoError(t, err)
-		assert.Equal(t, file, string(content))
-		assert.Error(t, exec.CommandContext(t.Context(), "test", before, "-nt", copied).Run(), "make would build it")
-	}
-
-	t.Setenv(assetsEnv, "")
-	built, err = takeControlPlane(t.Context(), t.Output(), t.TempDir(), t.TempDir())
-	require.NoError(t, err)
-	assert.True(t, built, "none is there")
-}
-
-// TestControlPlaneIsTakenIfMakeFindsItFresh: else the clone builds it.
-func TestControlPlaneIsTakenIfMakeFindsItFresh(t *testing.T) {
-	t.Setenv(assetsEnv, "")
+func TestCheckoutIsFreshUntilSomethingIsBuiltOrChanged(t *testing.T) {
 	root := t.TempDir()
-	version := filepath.Join(root, "go.mod")
-	require.NoError(t, os.WriteFile(filepath.Join(root, "Makefile"), []byte("bin/controlplane/%: go.mod\n\ttouch $@\n"), 0o600))
-	require.NoError(t, os.WriteFile(version, nil, 0o600))
-	require.NoError(t, os.Chtimes(version, time.Time{}, time.Now().Add(-time.Hour)))
-	for _, file := range controlPlane {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(root, file), nil, 0o600))
-	}
-	builds, err := takeControlPlane(t.Context(), t.Output(), root, t.TempDir())
-	require.NoError(t, err)
-	assert.False(t, builds)
-
-	require.NoError(t, os.Chtimes(version, time.Time{}, time.Now().Add(time.Hour)))
-	builds, err = takeControlPlane(t.Context(), t.Output(), root, t.TempDir())
-	require.NoError(t, err)
-	assert.True(t, builds, "the version is newer")
-}
-
-func TestHandOverLeavesWhatWasTaken(t *testing.T) {
-	clone := t.TempDir()
-	for _, file := range controlPlane {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(clone, file)), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(clone, file), []byte(file), 0o600))
-	}
-	for _, built := range []bool{false, true} {
-		root := t.TempDir()
-		require.NoError(t, handOver(clone, root, built))
-		for _, file := range controlPlane {
-			_, err := os.Stat(filepath.Join(root, file))
-			assert.Equal(t, built, err == nil, file)
+	isFreshWith := func(name string) bool {
+		t.Helper()
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte("/bin/\n"), 0o600))
+		if name == ".gitignore" {
+			for _, args := range [][]string{{"init", "--quiet"}, {"add", "."}, {"-c", "user.name=x", "-c", "user.email=x", "commit", "--quiet", "--message=x"}} {
+				require.NoError(t, exec.CommandContext(t.Context(), "git", append([]string{"-C", root}, args...)...).Run())
+			}
 		}
+		fresh, err := isFresh(t.Context(), root)
+		require.NoError(t, err)
+		return fresh
 	}
+	assert.True(t, isFreshWith(".gitignore"))
+	assert.True(t, isFreshWith("bin/hack/walk"))
+	assert.False(t, isFreshWith("bin/watcher"))
+	require.NoError(t, os.Remove(filepath.Join(root, "bin", "watcher")))
+	assert.False(t, isFreshWith("new.go"))
 }

@@ -13,25 +13,25 @@ import (
 	"nodekeeper.dev/internal/daemon/version"
 )
 
-// restConfig returns the connection to the cluster: by --kubeconfig, else by $KUBECONFIG, else as a
-// pod in it.
+// restConfig returns the connection to the cluster: from --kubeconfig, $KUBECONFIG or the pod's
+// service account, in this order.
 func restConfig(program string, o *Options) (*rest.Config, error) {
 	cfg, err := loadConfig(o.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	cfg.UserAgent = "nodekeeper-" + program + "/" + version.Version
-	// No rate limit on this side: the API server's priority and fairness shares its
-	// capacity out, and a limit here would only make restores late.
+	// No client-side rate limit: the API server's priority and fairness distributes its capacity,
+	// and a limit here would only delay restores.
 	cfg.QPS = -1
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return sendOnce{next} })
 	return cfg, nil
 }
 
-// sendOnce keeps client-go from repeating a write, which it does up to ten times, after a delay
-// that an API server requests which shuts down or is overloaded. By then etcd can have been
-// restored from a backup, and what the write was decided from never happened. The caller decides
-// again from a live read, with a backoff of its own.
+// sendOnce keeps client-go from repeating a write, which it does up to ten times after a delay that
+// an API server requests when it shuts down or is overloaded. In the meantime, etcd may have been
+// restored from a backup, so that the state on which the write was based never existed. The caller
+// decides again from a live read, with its own backoff.
 type sendOnce struct{ next http.RoundTripper }
 
 // RoundTrip is safe for concurrent use.
@@ -60,7 +60,7 @@ func loadConfig(kubeconfig string) (*rest.Config, error) {
 	}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, fmt.Errorf("KUBECONFIG=%s names no kubeconfig that says anything: check the path, or set --kubeconfig", os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
+		return nil, fmt.Errorf("KUBECONFIG=%s names no usable kubeconfig: check the path, or set --kubeconfig", os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w: check --kubeconfig and KUBECONFIG", err)

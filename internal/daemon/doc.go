@@ -1,3 +1,3 @@
-// Package daemon holds what all programs share that run in a cluster: the flags that each has, the
-// connection to the cluster, the checks at the start, probes, logs, and a controller-runtime manager.
+// Package daemon contains the common parts of all programs that run in a cluster: common flags, the
+// connection to the cluster, startup checks, probes, logs, and a controller-runtime manager.
 package daemon

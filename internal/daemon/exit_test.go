@@ -40,7 +40,7 @@ func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {
 	}
 }
 
-func TestWhyAProgramEndedIsItsLastLine(t *testing.T) {
+func TestReasonOfExitIsLastLine(t *testing.T) {
 	var stderr bytes.Buffer
 	var log io.Writer
 	daemon.Main("watcher", nil, &stderr, func(_ context.Context, _ []string, w io.Writer) error {
@@ -48,7 +48,7 @@ func TestWhyAProgramEndedIsItsLastLine(t *testing.T) {
 		_, err := io.WriteString(log, "a log line\n")
 		return errors.Join(err, errors.New("no cluster"))
 	})
-	_, err := io.WriteString(log, "a goroutine that nobody waited for\n")
+	_, err := io.WriteString(log, "an abandoned goroutine\n")
 	require.NoError(t, err)
 	assert.Equal(t, "a log line\nwatcher: no cluster\n", stderr.String())
 }

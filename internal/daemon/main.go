@@ -14,20 +14,20 @@ import (
 	"nodekeeper.dev/internal/daemon/version"
 )
 
-// gcPercent makes the garbage collector run when the heap has grown by half and not when it has
-// doubled: the services hold their caches, and everything else is garbage after milliseconds. It
-// costs a tenth to a seventh more CPU time.
+// gcPercent makes the garbage collector run when the heap has grown by half instead of doubled: the
+// services hold their caches, and everything else is garbage within milliseconds. It costs a tenth
+// to a seventh more CPU time.
 const gcPercent = 50
 
-// saveMemory sets the garbage collector, unless GOGC says otherwise.
+// saveMemory configures the garbage collector, unless GOGC is set.
 func saveMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 }
 
-// Main calls run with a context that SIGTERM and SIGINT cancel, and returns the
-// exit code of the program: 0, or 1 after an error, which it prints in one line.
+// Main calls run with a context that SIGTERM and SIGINT cancel, and returns the exit code of the
+// program: 0, or 1 after an error, which it prints in one line.
 func Main(program string, args []string, stderr io.Writer, run func(ctx context.Context, args []string, stderr io.Writer) error) int {
 	saveMemory()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -35,7 +35,7 @@ func Main(program string, args []string, stderr io.Writer, run func(ctx context.
 	out := &output{w: stderr}
 	err := run(ctx, args, out)
 	if errors.Is(err, ErrVersion) {
-		_, err = fmt.Fprintln(os.Stdout, version.Line(program)) // asked for, so it is not for the standard error
+		_, err = fmt.Fprintln(os.Stdout, version.Line(program)) // requested, so it does not go to the standard error
 	}
 	if err == nil || errors.Is(err, ErrHelp) || errors.Is(err, errStopped) {
 		return 0
@@ -44,8 +44,8 @@ func Main(program string, args []string, stderr io.Writer, run func(ctx context.
 	return 1
 }
 
-// output is a writer that can be closed: a manager that fails leaves goroutines that log for a
-// moment, and the last line of a program must say why it ended.
+// output is a writer that can be closed: a failed manager leaves goroutines that log for a moment,
+// but the last line of a program must be the reason why it ended.
 type output struct {
 	mu    sync.Mutex
 	w     io.Writer

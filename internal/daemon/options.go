@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// Options are the settings that every program has. They come from flags alone.
+// Options are the settings of every program. They come only from flags.
 type Options struct {
 	Kubeconfig             string
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
 	PprofBindAddress       string
 	Identity               string
-	// WaitForCluster makes the program wait, not ready, until the cluster can be worked with,
-	// instead of ending.
+	// WaitForCluster makes the program wait, unready, until the cluster passes the startup checks,
+	// instead of exiting.
 	WaitForCluster bool
 	Verbosity      int
 
@@ -40,14 +40,14 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.printVersion, "version", false, "print the version and exit")
 }
 
-// ErrHelp means that the arguments asked for help, which has been printed.
+// ErrHelp means that the arguments request help, which has been printed.
 var ErrHelp = flag.ErrHelp
 
-// ErrVersion means that the arguments ask for the version, which [Main] prints.
-var ErrVersion = errors.New("asked for the version")
+// ErrVersion means that the arguments request the version, which [Main] prints.
+var ErrVersion = errors.New("version requested")
 
-// Parse reads the arguments into fs, prints help to stderr if that is asked for, and completes and
-// checks the options. Any error but [ErrHelp] and [ErrVersion] is one line that says what to do.
+// Parse parses the arguments into fs, prints help to stderr on request, and completes and validates
+// the options. Any error except [ErrHelp] and [ErrVersion] is one line with advice.
 func (o *Options) Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
 	fs.SetOutput(io.Discard) // the flag package would print every flag on every error
 	if err := fs.Parse(args); err != nil {
@@ -83,7 +83,7 @@ func (o *Options) complete() error {
 	if err != nil {
 		return fmt.Errorf("finding a name for this process: %w: set --identity", err)
 	}
-	// A host name may have capitals; the identity must be a valid name of an object.
+	// A host name may contain capitals, but the identity must be a valid object name.
 	o.Identity = strings.ToLower(host) + "-" + rand.String(6)
 	return nil
 }

@@ -25,31 +25,30 @@ import (
 )
 
 const (
-	// connectTimeout is how long a service waits at the start for the API server to answer at all.
+	// connectTimeout is how long a service waits at the start for a response of the API server.
 	connectTimeout = 10 * time.Second
 
-	// waitPeriod is the time between two checks of a cluster that cannot be worked with.
+	// waitPeriod is the time between two checks of a cluster that has not passed.
 	waitPeriod = 5 * time.Second
 )
 
-// oldest is the oldest Kubernetes that the services work with: there immutable ConfigMaps are
-// stable. A server before 1.19 would silently drop the field immutable of a transaction, and has no
-// events.k8s.io/v1.
+// oldest is the oldest supported Kubernetes, where immutable ConfigMaps are stable. A server before
+// 1.19 would silently drop the field immutable of a transaction, and has no events.k8s.io/v1.
 var oldest = utilversion.MustParseGeneric("1.21")
 
-// errStopped means that the service was shut down before it began.
+// errStopped means that the service was shut down before it started.
 var errStopped = errors.New("shut down while waiting for the cluster")
 
-// checkCluster returns when the service can work with the cluster. If it cannot, it returns the
+// checkCluster returns nil once the cluster passes all checks. If a check fails, it returns the
 // reason, or, with [Options.WaitForCluster], logs it once, reports it in the readiness probe, and
-// retries until it can or ctx is done.
+// retries until the checks pass or ctx is done.
 func checkCluster(ctx context.Context, rc *rest.Config, cfg Config, p *probes) error {
 	var state clusterState
-	state.set(errors.New("the cluster is not checked yet"))
+	state.set(errors.New("the cluster has not been checked yet"))
 	p.add(&p.ready, "cluster", state.check)
-	log, told := logf.FromContext(ctx), ""
+	log, lastReason := logf.FromContext(ctx), ""
 	for {
-		err := lookAtCluster(ctx, rc, cfg)
+		err := verifyCluster(ctx, rc, cfg)
 		state.set(err)
 		switch {
 		case err == nil:
@@ -58,9 +57,9 @@ func checkCluster(ctx context.Context, rc *rest.Config, cfg Config, p *probes) e
 			return errStopped
 		case !cfg.Options.WaitForCluster:
 			return err
-		case err.Error() != told:
-			told = err.Error()
-			log.Error(err, "The cluster cannot be worked with, retrying", "period", waitPeriod.String())
+		case err.Error() != lastReason:
+			lastReason = err.Error()
+			log.Error(err, "Preflight checks failed, retrying", "period", waitPeriod.String())
 		}
 		timer := time.NewTimer(waitPeriod)
 		select {
@@ -72,7 +71,7 @@ func checkCluster(ctx context.Context, rc *rest.Config, cfg Config, p *probes) e
 	}
 }
 
-// clusterState is why the cluster cannot be worked with. It is safe for concurrent use.
+// clusterState is the reason why the cluster has not passed. It is safe for concurrent use.
 type clusterState struct {
 	mu  sync.Mutex
 	err error
@@ -91,8 +90,8 @@ func (s *clusterState) check(*http.Request) error {
 	return s.err
 }
 
-// lookAtCluster returns an error unless the service can work with the cluster.
-func lookAtCluster(ctx context.Context, rc *rest.Config, cfg Config) error {
+// verifyCluster returns an error unless the cluster passes all checks.
+func verifyCluster(ctx context.Context, rc *rest.Config, cfg Config) error {
 	short := rest.CopyConfig(rc)
 	short.Timeout = connectTimeout
 	if err := checkServer(ctx, short); err != nil {
@@ -112,12 +111,12 @@ func lookAtCluster(ctx context.Context, rc *rest.Config, cfg Config) error {
 	return cfg.Check(ctx, c)
 }
 
-// Permission is one thing that a service must be allowed to do.
+// Permission is an action that a service must be allowed to perform.
 type Permission struct {
 	Verb, Group string
 	// Resource is a resource, or resource/subresource.
 	Resource string
-	// Name is that of the only object that it is about, or "" for all.
+	// Name is the name of the only object that it concerns, or "" for all.
 	Name string
 	// Namespace is "" for the whole cluster.
 	Namespace string
@@ -125,7 +124,7 @@ type Permission struct {
 	GrantedBy string
 }
 
-// String describes the permission as in "may not ...".
+// String describes the permission, as in "may not ...".
 func (p Permission) String() string {
 	text := p.Verb + " " + p.Resource
 	if p.Group != "" {
@@ -143,7 +142,7 @@ func (p Permission) String() string {
 	return text
 }
 
-// Permissions are the verbs on one resource in one namespace.
+// Permissions returns the permissions for some verbs on one resource in one namespace.
 func Permissions(group, resource, namespace string, verbs ...string) []Permission {
 	permissions := make([]Permission, 0, len(verbs))
 	for _, verb := range verbs {
@@ -152,7 +151,7 @@ func Permissions(group, resource, namespace string, verbs ...string) []Permissio
 	return permissions
 }
 
-// Named returns the permissions for the object of that name only.
+// Named returns the permissions restricted to the object with that name.
 func Named(name string, permissions []Permission) []Permission {
 	named := slices.Clone(permissions)
 	for i := range named {
@@ -170,29 +169,29 @@ func GrantedBy(component string, permissions []Permission) []Permission {
 	return granted
 }
 
-// checkServer returns an error if the API server does not answer, or not to these credentials, or
-// is too old.
+// checkServer returns an error if the API server does not respond, rejects the credentials, or is
+// too old.
 func checkServer(ctx context.Context, cfg *rest.Config) error {
 	d, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 	}
-	answer, err := d.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	response, err := d.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the API server at %s refuses these credentials: check the kubeconfig or the service account", cfg.Host)
 	case apierrors.IsForbidden(err):
-		return nil // it answers: checkPermissions reports what is forbidden
+		return nil // it responds: checkPermissions reports missing permissions
 	case err != nil:
 		return fmt.Errorf("cannot reach the API server at %s: check that it runs and that --kubeconfig or KUBECONFIG names it: %w", cfg.Host, err)
 	}
 	var info apiversion.Info
-	if err := json.Unmarshal(answer, &info); err != nil {
+	if err := json.Unmarshal(response, &info); err != nil {
 		return fmt.Errorf("reading the version of the API server at %s: %w", cfg.Host, err)
 	}
 	server, err := utilversion.ParseGeneric(info.GitVersion)
 	if err != nil {
-		return nil //nolint:nilerr // somebody's own build: not ours to judge
+		return nil //nolint:nilerr // a custom build
 	}
 	if server.LessThan(oldest) {
 		return fmt.Errorf("the API server at %s is Kubernetes %s: nodekeeper needs %s or newer", cfg.Host, info.GitVersion, oldest)
@@ -200,8 +199,8 @@ func checkServer(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// ensureNamespaces creates the namespaces that are missing. It returns the permissions that it
-// lacks to see whether they are.
+// ensureNamespaces creates missing namespaces. It returns the permissions that it lacks to check
+// whether they exist.
 func ensureNamespaces(ctx context.Context, c client.Client, names ...string) (lacking []Permission, err error) {
 	for _, name := range names {
 		err := c.Get(ctx, types.NamespacedName{Name: name}, &corev1.Namespace{})
@@ -221,8 +220,8 @@ func ensureNamespaces(ctx context.Context, c client.Client, names ...string) (la
 	return nil, nil
 }
 
-// checkPermissions returns an error that names every permission that is missing: those that are
-// known to be, and those that are needed and not granted.
+// checkPermissions returns an error that names every missing permission: the known ones, and those
+// that are needed but not granted.
 func checkPermissions(ctx context.Context, c client.Client, known, needed []Permission) error {
 	var missing []string
 	for _, permission := range known {
@@ -236,7 +235,7 @@ func checkPermissions(ctx context.Context, c client.Client, known, needed []Perm
 			},
 		}}
 		if err := c.Create(ctx, review); err != nil {
-			return fmt.Errorf("asking whether this identity may %s: %w", permission, err)
+			return fmt.Errorf("checking whether this identity may %s: %w", permission, err)
 		}
 		if !review.Status.Allowed {
 			missing = append(missing, permission.String())

@@ -15,16 +15,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// probes answers /healthz and /readyz from the moment a program starts. Those of controller-runtime
-// are there only when the manager runs, and withhold the reasons, which show users why a pod is not
+// probes serves /healthz and /readyz from the start of a program. Those of controller-runtime are
+// available only when the manager runs, and withhold the reasons, which show users why a pod is not
 // ready. It is safe for concurrent use.
 type probes struct {
 	mu          sync.Mutex
 	live, ready []check
-	sealed      bool // no check is added any more
+	sealed      bool // all checks have been added
 }
 
-// newProbes returns probes that are not ready until they are complete: checks are added one by one.
+// newProbes returns probes that are not ready until complete is called, because checks are added
+// one by one.
 func newProbes() *probes {
 	p := &probes{live: []check{{"ping", healthz.Ping}}}
 	p.ready = []check{{"start", p.started}}
@@ -49,10 +50,10 @@ func (p *probes) started(*http.Request) error {
 // check is one check of a probe.
 type check struct {
 	name string
-	ask  healthz.Checker
+	run  healthz.Checker
 }
 
-// withProbes is a manager whose checks are those of the probes.
+// withProbes is a manager that adds its checks to the probes.
 type withProbes struct {
 	manager.Manager
 
@@ -60,30 +61,31 @@ type withProbes struct {
 }
 
 // AddHealthzCheck adds a check to /healthz.
-func (m withProbes) AddHealthzCheck(name string, ask healthz.Checker) error {
-	m.probes.add(&m.probes.live, name, ask)
+func (m withProbes) AddHealthzCheck(name string, check healthz.Checker) error {
+	m.probes.add(&m.probes.live, name, check)
 	return nil
 }
 
 // AddReadyzCheck adds a check to /readyz.
-func (m withProbes) AddReadyzCheck(name string, ask healthz.Checker) error {
-	m.probes.add(&m.probes.ready, name, ask)
+func (m withProbes) AddReadyzCheck(name string, check healthz.Checker) error {
+	m.probes.add(&m.probes.ready, name, check)
 	return nil
 }
 
-// Start starts the manager, which has all of its checks then.
+// Start starts the manager. All of its checks have been added by then.
 func (m withProbes) Start(ctx context.Context) error {
 	m.probes.complete()
 	return m.Manager.Start(ctx)
 }
 
-func (p *probes) add(to *[]check, name string, ask healthz.Checker) {
+func (p *probes) add(to *[]check, name string, run healthz.Checker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	*to = append(*to, check{name, ask})
+	*to = append(*to, check{name, run})
 }
 
-// serve answers at the address until ctx is done. It does nothing if the address is "0" or empty.
+// serve serves the probes at the address until ctx is done. It does nothing if the address is "0"
+// or empty.
 func (p *probes) serve(ctx context.Context, address string) error {
 	if address == "" || address == "0" {
 		return nil
@@ -93,8 +95,8 @@ func (p *probes) serve(ctx context.Context, address string) error {
 		return fmt.Errorf("listening for probes: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", p.answer(&p.live))
-	mux.HandleFunc("/readyz", p.answer(&p.ready))
+	mux.HandleFunc("/healthz", p.handler(&p.live))
+	mux.HandleFunc("/readyz", p.handler(&p.ready))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	context.AfterFunc(ctx, func() { _ = server.Close() }) // the process ends
 	log := logf.FromContext(ctx)
@@ -107,9 +109,9 @@ func (p *probes) serve(ctx context.Context, address string) error {
 	return nil
 }
 
-// answer runs every check and returns all results: with 200 if all succeed, else with 500, of which
-// kubectl get --raw shows the body (of 503 it does not).
-func (p *probes) answer(checks *[]check) http.HandlerFunc {
+// handler runs every check and returns all results, with 200 if all succeed, otherwise with 500:
+// kubectl get --raw shows its body, unlike that of 503.
+func (p *probes) handler(checks *[]check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
 		all := *checks // only ever appended to
@@ -117,7 +119,7 @@ func (p *probes) answer(checks *[]check) http.HandlerFunc {
 		status := http.StatusOK
 		var body strings.Builder
 		for _, c := range all {
-			if err := c.ask(r); err != nil {
+			if err := c.run(r); err != nil {
 				status = http.StatusInternalServerError
 				fmt.Fprintf(&body, "[-]%s: %v\n", c.name, err)
 				continue

@@ -29,11 +29,11 @@ const (
 	// abandonTimeout is when to abandon a manager that should have ended by shutdownTimeout, see
 	// [Run].
 	abandonTimeout = shutdownTimeout + 500*time.Millisecond
-	// readyTimeout is shorter than the second that a probe waits by default.
+	// readyTimeout is shorter than a probe's default timeout of one second.
 	readyTimeout = 500 * time.Millisecond
 )
 
-// Config configures a program. All fields are required but Namespaces, Permissions, Check and
+// Config configures a program. All fields are required except Namespaces, Permissions, Check and
 // Manager.
 type Config struct {
 	// Program is the name of the program.
@@ -42,18 +42,17 @@ type Config struct {
 	Options *Options
 	// Namespaces are created if they are missing.
 	Namespaces []string
-	// Permissions are what the program must be allowed to do.
+	// Permissions are required by the program.
 	Permissions []Permission
-	// Check returns an error, of one line that says what to do, unless the program can work with the
-	// cluster.
+	// Check returns an error, one line with advice, unless the program can work with the cluster.
 	Check func(ctx context.Context, c client.Client) error
 	// Manager completes the options of the manager, and may change how it connects.
 	Manager func(*rest.Config, *manager.Options) error
 }
 
-// Begin makes the logger of the program, which writes JSON lines to w, and returns ctx with it. It
-// logs the start with all settings, and gives the logger to the libraries that log without a context.
-// It is not safe for concurrent use with anything that logs: call it when a program starts.
+// Begin creates the logger of the program, which writes JSON lines to w, and returns ctx with it.
+// It logs the start with all settings, and sets the logger of libraries that log without a context.
+// It must not run concurrently with anything that logs: call it when a program starts.
 func Begin(ctx context.Context, fs *flag.FlagSet, w io.Writer, o *Options) context.Context {
 	ctx = WithLogger(ctx, w, o)
 	log := logf.FromContext(ctx)
@@ -78,9 +77,9 @@ func LogStart(ctx context.Context, fs *flag.FlagSet) {
 	logf.FromContext(ctx).Info("Started", "program", fs.Name(), "version", version.Version, "commit", version.Commit(), "flags", settings)
 }
 
-// New connects to the cluster, checks that the program can work there, and returns a manager. With
-// [Options.WaitForCluster] it returns when the program can work there. An error is one line that says
-// what to do. The probes answer from then on, until ctx is done.
+// New connects to the cluster, checks it, and returns a manager. With [Options.WaitForCluster], it
+// waits until the checks pass. An error is one line with advice. The probes are served from then
+// on, until ctx is done.
 func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	rc, err := restConfig(cfg.Program, cfg.Options)
 	if err != nil {
@@ -100,9 +99,9 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 		HealthProbeBindAddress:  "0", // see probes
 		PprofBindAddress:        cfg.Options.PprofBindAddress,
 		GracefulShutdownTimeout: new(shutdownTimeout),
-		// Without the cancellation: runnables that end before the manager ends them never get
-		// ready, and then its Start never returns. The manager ends them, in the right order, when
-		// it is stopped.
+		// The context is not cancelled: runnables that end before the manager stops them never
+		// become ready, and then its Start never returns. When the manager is stopped, it stops
+		// them in the right order.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	}
 	if cfg.Manager != nil {
@@ -121,7 +120,7 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	return mgr, nil
 }
 
-// addProbes adds to /readyz that the cache is synced.
+// addProbes adds a readiness check that the cache is synced.
 func addProbes(mgr manager.Manager) error {
 	err := mgr.AddReadyzCheck("cache", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
@@ -137,7 +136,7 @@ func addProbes(mgr manager.Manager) error {
 	return nil
 }
 
-// Run runs the manager until ctx is cancelled. It may return before the manager has ended: the
+// Run runs the manager until ctx is cancelled. It may return before the manager has ended, so the
 // caller must exit.
 func Run(ctx context.Context, mgr manager.Manager) error {
 	log := logf.FromContext(ctx)
@@ -155,15 +154,15 @@ func Run(ctx context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-// errAbandoned means that the manager did not end. controller-runtime v0.25.2 still has this fault:
-// if the manager is cancelled before its caches are synced, for instance because the API server is
-// away, Start spins forever in runnableGroup.Start
+// errAbandoned means that the manager did not end. This works around a bug in controller-runtime
+// v0.25.2: if the manager is cancelled before its caches are synced, for example because the API
+// server is unavailable, Start spins forever in runnableGroup.Start
 // (https://github.com/kubernetes-sigs/controller-runtime/pull/3440). It is safe to exit then:
 // nothing that writes to the cluster has started, and every write may be interrupted at any point
 // anyway.
 var errAbandoned = errors.New("the manager did not end")
 
-// endOf waits for the manager's end, for ever while ctx lasts and then for abandonTimeout.
+// endOf waits for the manager to end, without limit while ctx lasts and then for abandonTimeout.
 func endOf(ctx context.Context, ended <-chan error) error {
 	select {
 	case err := <-ended:

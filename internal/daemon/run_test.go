@@ -50,12 +50,12 @@ func TestRunWaitsForTheManagerToDrain(t *testing.T) {
 	})
 }
 
-// controller-runtime v0.25.2 does this if it is cancelled and its caches never sync.
-func TestRunEndsThoughTheManagerDoesNot(t *testing.T) {
+// controller-runtime v0.25.2 does not end if it is cancelled and its caches never sync.
+func TestRunEndsEvenIfManagerDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		never := make(chan struct{})
-		defer close(never) // every goroutine of a bubble is to end
+		defer close(never) // every goroutine of a bubble must end
 		mgr := fakeManager{start: func(context.Context) error { <-never; return nil }}
 		cancel()
 		start := time.Now()

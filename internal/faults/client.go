@@ -30,8 +30,8 @@ type Call struct {
 	Verb Verb
 	// Kind is the kind of the object; for a list, the kind of its items.
 	Kind string
-	// Namespace and Name identify the object. A list has the name that its field selector asks for, or
-	// none.
+	// Namespace and Name identify the object. A list has the name that its field selector requires,
+	// or none.
 	Namespace, Name string
 }
 
@@ -41,8 +41,8 @@ type Fault interface {
 	Do(ctx context.Context, call Call, next func(context.Context) error) error
 }
 
-// Client returns a client whose calls meet the faults, the first of them first. It refuses a call
-// whose ctx has ended, as a real client does and the fake one does not.
+// Client returns a client whose calls pass through the faults, in order. It rejects calls whose ctx
+// has ended, like a real client and unlike the fake one.
 func Client(c client.WithWatch, faults ...Fault) client.WithWatch {
 	i := injector{client: c, faults: faults}
 	return interceptor.NewClient(c, interceptor.Funcs{
@@ -103,15 +103,15 @@ func (i injector) call(verb Verb, obj runtime.Object, key client.ObjectKey) Call
 	return call
 }
 
-// Calls selects the calls that a fault hits: those that match every field that is set. The zero
+// Calls selects the calls that a fault hits: calls that match all fields that are set. The zero
 // value selects every call.
 type Calls struct {
 	Verb            Verb
 	Kind            string
 	Namespace, Name string
-	// Skip is the number of matching calls that pass first.
+	// Skip is the number of matching calls to let pass first.
 	Skip int
-	// Times is the number of calls that are hit then. Zero: all, until [Calls.End].
+	// Times is the number of calls to hit after that. Zero means all, until [Calls.End].
 	Times int
 
 	mu    sync.Mutex
@@ -137,7 +137,7 @@ func (c *Calls) End() {
 	c.ended = true
 }
 
-// hit reports whether the fault hits a call, and counts the calls that match.
+// hit reports whether the fault hits a call, and counts the matching calls.
 func (c *Calls) hit(call Call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

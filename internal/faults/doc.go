@@ -5,5 +5,5 @@
 //	queue := &queue.Queue{Client: faults.Client(c, lost), Namespace: ns}
 //
 // There is one type per fault, and all are safe for concurrent use. [Calls] selects the calls that
-// a fault hits, and counts them: a test whose fault never happened has shown nothing.
+// a fault hits, and counts them: a test whose fault never happened proves nothing.
 package faults

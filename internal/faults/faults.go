@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Outage simulates an API server that cannot be reached.
+// Outage simulates an unreachable API server.
 type Outage struct{ Calls }
 
 // Do refuses the connection.
@@ -35,7 +35,7 @@ func (l *LostAnswer) Do(ctx context.Context, call Call, next func(context.Contex
 	if err := next(ctx); err != nil {
 		return err
 	}
-	return fmt.Errorf("injected loss of an answer: %w", io.ErrUnexpectedEOF)
+	return fmt.Errorf("injected loss of a response: %w", io.ErrUnexpectedEOF)
 }
 
 // Conflict simulates another writer that always writes first.
@@ -55,7 +55,7 @@ type Slow struct {
 	Delay time.Duration
 }
 
-// Do makes the call after the delay. It returns the error of ctx if that is done before.
+// Do makes the call after the delay. It returns the error of ctx if that is done first.
 func (s *Slow) Do(ctx context.Context, call Call, next func(context.Context) error) error {
 	if !s.hit(call) {
 		return next(ctx)
@@ -85,7 +85,7 @@ func (r *Race) Do(ctx context.Context, call Call, next func(context.Context) err
 	return next(ctx)
 }
 
-// Log injects no fault: it records calls and their answers.
+// Log injects no fault: it records calls and their results.
 type Log struct {
 	Calls
 
@@ -93,13 +93,13 @@ type Log struct {
 	entries []Entry
 }
 
-// Entry is one call and its answer.
+// Entry is one call and its result.
 type Entry struct {
 	Call
 	Err error
 }
 
-// Do makes the call and records its answer.
+// Do makes the call and records its result.
 func (l *Log) Do(ctx context.Context, call Call, next func(context.Context) error) error {
 	err := next(ctx)
 	if l.hit(call) {
@@ -110,7 +110,7 @@ func (l *Log) Do(ctx context.Context, call Call, next func(context.Context) erro
 	return err
 }
 
-// Entries returns the calls so far, in the order of their answers.
+// Entries returns the calls so far, in the order of their results.
 func (l *Log) Entries() []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,10 +18,11 @@ const (
 	dataKeyChars   = alphanumerics + "-._"
 )
 
-// There are more legal label keys than legal ConfigMap keys, so any code that puts each label key into a ConfigMap
-// key, and nothing of it into the value, gives two labels the same entry. This is why the hashed form exists.
-func TestNoCodeFitsEveryLabelKeyIntoAConfigMapKey(t *testing.T) {
-	// Fewer label keys than there are: only those of 317 characters, with neither dash, dot nor underscore.
+// There are more valid label keys than valid ConfigMap keys, so any encoding that stores a label
+// key only in the ConfigMap key, and nothing of it in the value, gives two labels the same entry.
+// This is why the hashed form exists.
+func TestNoEncodingFitsEveryLabelKeyIntoConfigMapKey(t *testing.T) {
+	// A lower bound: only the label keys of 317 characters without dash, dot or underscore.
 	for _, c := range lowerAndDigits {
 		require.Empty(t, validation.IsQualifiedName(strings.Repeat(string(c), 253)+"/"+longestName))
 	}
@@ -30,7 +31,7 @@ func TestNoCodeFitsEveryLabelKeyIntoAConfigMapKey(t *testing.T) {
 	}
 	labelKeys := new(big.Int).Mul(power(len(lowerAndDigits), 253), power(len(alphanumerics), 63))
 
-	// More ConfigMap keys than there are: "." and ".." are not legal, for instance.
+	// An upper bound: "." and "..", for example, are not valid.
 	for c := range rune(0x100) {
 		legal := len(validation.IsConfigMapKey("x"+string(c))) == 0
 		require.Equal(t, strings.ContainsRune(dataKeyChars, c), legal, "%q", c)

@@ -10,7 +10,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-func TestDecodeEntryRefusesWhatEncodeEntryCannotMake(t *testing.T) {
+func TestDecodeEntryRejectsOtherEntries(t *testing.T) {
 	long := keyOfLength(300)
 	for name, tc := range map[string]struct{ dataKey, dataValue string }{
 		"the type":                                 {"type", "added"},
@@ -55,13 +55,13 @@ func TestDecodeEntryRefusesWhatEncodeEntryCannotMake(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesAllForOneUndecodableEntry(t *testing.T) {
+func TestDecodeRejectsAllForOneUndecodableEntry(t *testing.T) {
 	decoded, err := labels.Decode(map[string]string{"rack": "r7", "---ESCAPED---rack": "r8"})
 	require.ErrorIs(t, err, labels.ErrUndecodable)
 	assert.Nil(t, decoded)
 }
 
-func TestSplitTakesTheMarkerOut(t *testing.T) {
+func TestSplitRemovesTheMarker(t *testing.T) {
 	for name, tc := range map[string]struct {
 		nodeLabels, own map[string]string
 		marker          string

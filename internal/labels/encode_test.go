@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// longestPrefix and longestName make the longest legal label key: 317 characters.
+// longestPrefix and longestName form the longest valid label key: 317 characters.
 var (
 	longestPrefix = strings.Repeat("p", 253)
 	longestName   = strings.Repeat("N", 63)
@@ -31,7 +31,7 @@ func hashed(key string) string {
 	return "---LONG---" + hex.EncodeToString(sum[:])
 }
 
-func TestEncodeEntryMakesEveryFormAndDecodeEntryReadsIt(t *testing.T) {
+func TestEncodeEntryAndDecodeEntryOfEveryForm(t *testing.T) {
 	escapedTooLong := strings.Repeat("p", 200) + "/x---SLASH---y" + strings.Repeat("_", 49) + "z"
 	for name, tc := range map[string]struct{ key, value, wantKey, wantValue string }{
 		"an ordinary key":               {"rack", "r7", "rack", "r7"},
@@ -71,7 +71,7 @@ func TestEncodeEntryMakesEveryFormAndDecodeEntryReadsIt(t *testing.T) {
 	}
 }
 
-func TestEncodeKeepsKeysApartThatLookAlike(t *testing.T) {
+func TestEncodeDistinguishesSimilarKeys(t *testing.T) {
 	own := map[string]string{
 		"a/b":                                  "slash",
 		"a---SLASH---b":                        "token",
@@ -92,14 +92,14 @@ func TestEncodeKeepsKeysApartThatLookAlike(t *testing.T) {
 	assert.Equal(t, own, decoded)
 }
 
-func TestEncodeAndDecodeOfNothingAreEmptyButNotNil(t *testing.T) {
+func TestEncodeAndDecodeOfNothingAreNotNil(t *testing.T) {
 	assert.Equal(t, map[string]string{}, labels.Encode(nil))
 	decoded, err := labels.Decode(nil)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{}, decoded)
 }
 
-func TestMaxKeyLengthIsWhatAConfigMapAllows(t *testing.T) {
+func TestMaxKeyLengthIsConfigMapLimit(t *testing.T) {
 	assert.Empty(t, validation.IsConfigMapKey(strings.Repeat("k", labels.MaxKeyLength)))
 	assert.NotEmpty(t, validation.IsConfigMapKey(strings.Repeat("k", labels.MaxKeyLength+1)))
 }

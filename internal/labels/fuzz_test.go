@@ -11,7 +11,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// interestingKeys are legal label keys near every boundary between two forms.
+// interestingKeys are valid label keys near every boundary between two forms.
 var interestingKeys = []string{
 	"rack", "example.com/team", "node_name", "type", "x/type", "labels_restored", "x/labels_restored",
 	"a/b", "a---SLASH---b", "a/SLASH---b", "a/b---SLASH---c", "a/SLASH---SLASH---b", "a---SLASH---SLASH---b",
@@ -21,15 +21,16 @@ var interestingKeys = []string{
 	strings.Repeat("p", 200) + "/x---SLASH---" + strings.Repeat("_", 50) + "y",
 }
 
-// kept are the keys under which something of that name is kept: a label, an annotation, or a taint.
+// kept are the stored keys of a label, an annotation and taints with that name.
 func kept(name string) []string {
 	return []string{name, labels.AnnotationKey(name), labels.TaintKey(name, "NoSchedule"), labels.TaintKey(name, "NoExecute")}
 }
 
-// isKey reports whether a key can be that of a Node.
+// isKey reports whether a key can be one of a Node's.
 func isKey(key string) bool {
 	if name, ok := labels.AsAnnotation(key); ok {
-		// An annotation may have upper case in its prefix: ValidateAnnotations in k8s.io/apimachinery/pkg/api/validation.
+		// The prefix of an annotation may have upper case: ValidateAnnotations in
+		// k8s.io/apimachinery/pkg/api/validation.
 		return len(validation.IsQualifiedName(strings.ToLower(name))) == 0
 	}
 	name := key
@@ -51,7 +52,7 @@ func FuzzEncodeEntry(f *testing.F) {
 	}
 	f.Add(labels.AnnotationKey("SLASH/SLASH---b"), "value")
 	f.Add(labels.AnnotationKey("a---SLASH/b"), "value")
-	f.Add(longestPrefix+"/"+longestName, "=a=b") // no legal value, but no worse for it
+	f.Add(longestPrefix+"/"+longestName, "=a=b") // not a valid value, but that does not matter here
 	f.Fuzz(func(t *testing.T, key, value string) {
 		if !isKey(key) {
 			t.Skip("no key")

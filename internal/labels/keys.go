@@ -8,24 +8,24 @@ import (
 	"unique"
 )
 
-// MaxKeysBytes is the size in bytes that a set of keys may have as text. The annotations of an
-// object may have 256 KiB together (TotalAnnotationSizeLimitB in
+// MaxKeysBytes is the maximum size in bytes of a set of keys as text. The annotations of an object
+// are limited to 256 KiB in total (TotalAnnotationSizeLimitB in
 // k8s.io/apimachinery/pkg/api/validation).
 const MaxKeysBytes = 64 << 10
 
-// isNoKeyCharacter reports whether a character is legal neither in a label key nor in the key of a
+// isNoKeyCharacter reports whether a character is valid neither in a label key nor in the key of a
 // taint or an annotation, see [TaintKey].
 func isNoKeyCharacter(c rune) bool {
 	isAlphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	return !isAlphanumeric && !strings.ContainsRune("-_./:", c)
 }
 
-// Keys is a set of label keys: sorted, and separated by commas, which no label key has. The zero
-// value is the empty set. Sets with the same keys are equal.
+// Keys is a set of label keys, sorted and separated by commas, which label keys never contain. The
+// zero value is the empty set. Sets with the same keys are equal.
 type Keys string
 
-// KeysOf returns the set of these keys, in whatever order and however often they come. A set whose
-// text would be larger than [MaxKeysBytes] is returned as the empty set.
+// KeysOf returns the set of these keys, in any order and with duplicates. A set whose text would be
+// larger than [MaxKeysBytes] is returned as the empty set.
 func KeysOf(keys iter.Seq[string]) Keys {
 	text := strings.Join(slices.Compact(slices.Sorted(keys)), ",")
 	if len(text) > MaxKeysBytes {
@@ -34,13 +34,14 @@ func KeysOf(keys iter.Seq[string]) Keys {
 	return Keys(unique.Make(text).Value()) // most Nodes have the same
 }
 
-// ParseKeys reads a set of label keys. Space around a key is ignored. It finds what cannot be meant
-// as a label key, and not everything that Kubernetes refuses: no label has such a key.
+// ParseKeys parses a set of label keys. Spaces around keys are ignored. It rejects text that cannot
+// be a list of label keys, but not every key that Kubernetes rejects, because no label has such a
+// key.
 func ParseKeys(text string) (Keys, error) {
 	if text == "" {
 		return "", nil
 	}
-	last, inOrder := "", len(text) <= MaxKeysBytes // as Keys has them, so as they are mostly read
+	last, inOrder := "", len(text) <= MaxKeysBytes // in canonical form, which is the common case
 	for item := range strings.SplitSeq(text, ",") {
 		key := strings.TrimSpace(item)
 		if prefix, name, ok := strings.Cut(key, "/"); key == "" || strings.ContainsFunc(key, isNoKeyCharacter) || ok && (prefix == "" || name == "") {
@@ -61,7 +62,7 @@ func ParseKeys(text string) (Keys, error) {
 	}), nil
 }
 
-// All returns the keys in their order.
+// All returns the keys in order.
 func (k Keys) All() iter.Seq[string] {
 	if k == "" {
 		return func(func(string) bool) {}
@@ -69,7 +70,7 @@ func (k Keys) All() iter.Seq[string] {
 	return strings.SplitSeq(string(k), ",")
 }
 
-// Set returns the keys for many look-ups. The result may be nil.
+// Set returns the keys as a map. The result may be nil.
 func (k Keys) Set() map[string]bool {
 	var set map[string]bool
 	for key := range k.All() {
@@ -81,7 +82,8 @@ func (k Keys) Set() map[string]bool {
 	return set
 }
 
-// Union returns the keys that are in either set; those of k only if all would be too large.
+// Union returns the keys that are in either set, or only those of k if the union would be too
+// large.
 func (k Keys) Union(other Keys) Keys {
 	if other == "" || k == other {
 		return k
@@ -121,7 +123,7 @@ func (k Keys) Where(isKept func(key string) bool) Keys {
 	})
 }
 
-// Missing returns the keys that some labels do not have.
+// Missing returns the keys that are not in from.
 func (k Keys) Missing(from map[string]string) Keys {
 	return k.Where(func(key string) bool {
 		_, isThere := from[key]
@@ -129,7 +131,7 @@ func (k Keys) Missing(from map[string]string) Keys {
 	})
 }
 
-// Same returns the keys that both labels have, with the same value.
+// Same returns the keys that have the same value in a and b.
 func (k Keys) Same(a, b map[string]string) Keys {
 	return k.Where(func(key string) bool {
 		one, isInA := a[key]

@@ -23,7 +23,7 @@ func TestKeysAreASet(t *testing.T) {
 	assert.Empty(t, labels.Keys("").Set())
 }
 
-func TestParseKeysReadsWhatPeopleWrite(t *testing.T) {
+func TestParseKeysAcceptsManualInput(t *testing.T) {
 	for text, want := range map[string]labels.Keys{"": "", "rack": "rack", "\tb , a,b\n": "a,b"} {
 		got, err := labels.ParseKeys(text)
 		require.NoError(t, err)
@@ -35,8 +35,8 @@ func TestParseKeysReadsWhatPeopleWrite(t *testing.T) {
 	}
 }
 
-// TestKeysThatNoAnnotationCanHaveAreNone: what they are about is kept then as if people had set it.
-func TestKeysThatNoAnnotationCanHaveAreNone(t *testing.T) {
+// Too large a set is treated as empty, as if users had set the labels.
+func TestTooManyKeysAreNone(t *testing.T) {
 	key := func(i int) string { return fmt.Sprintf("%s/%05d", strings.Repeat("p", 253), i) }
 	many := func(count int) labels.Keys {
 		var all []string

@@ -2,8 +2,8 @@ package labels
 
 import "strings"
 
-// Annotations and taints are kept in the same map as labels, under keys with a colon. No key of a
-// label, an annotation or a taint on a Node has one, so these keys never collide.
+// Annotations and taints are stored in the same map as labels, under keys with a colon. Keys of
+// labels, annotations and taints on a Node never contain one, so these keys never collide.
 const (
 	annotationKind = "annotation:"
 	taintKind      = "taint:"
@@ -13,10 +13,10 @@ const (
 	tokenDashes      = "---"
 )
 
-// AnnotationKey returns the key under which an annotation is kept.
+// AnnotationKey returns the key under which an annotation is stored.
 func AnnotationKey(key string) string { return annotationKind + key }
 
-// TaintKey returns the key under which a taint with this key and effect is kept.
+// TaintKey returns the key under which a taint with this key and effect is stored.
 func TaintKey(key, effect string) string { return taintKind + key + ":" + effect }
 
 // AsAnnotation is the inverse of [AnnotationKey]. It reports false for any other key.
@@ -33,13 +33,13 @@ func AsTaint(key string) (taint, effect string, ok bool) {
 	return strings.Cut(rest, ":")
 }
 
-// IsLabel reports whether a key is that of a label, and not of an annotation or a taint.
+// IsLabel reports whether a key belongs to a label, and not to an annotation or a taint.
 func IsLabel(key string) bool { return !strings.Contains(key, ":") }
 
-// IsTaint reports whether a key is that of a taint, see [TaintKey].
+// IsTaint reports whether a key belongs to a taint, see [TaintKey].
 func IsTaint(key string) bool { return strings.HasPrefix(key, taintKind) }
 
-// Taints returns those keys that are of taints.
+// Taints returns the keys that belong to taints.
 func (k Keys) Taints() Keys { return k.Where(IsTaint) }
 
 // readable returns the data key of a key before its slash is replaced.
@@ -53,8 +53,9 @@ func readable(key string) string {
 	return key
 }
 
-// unreadable is the inverse of readable for annotations and taints. It reports false for other text.
-func unreadable(text string) (key string, ok bool) {
+// keyFromReadable is the inverse of readable for annotations and taints. It reports false for other
+// text.
+func keyFromReadable(text string) (key string, ok bool) {
 	if annotation, ok := strings.CutPrefix(text, annotationPrefix); ok {
 		return AnnotationKey(annotation), true
 	}
@@ -62,19 +63,19 @@ func unreadable(text string) (key string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	effect, taint, ok := strings.Cut(rest, tokenDashes) // an effect has no dash
+	effect, taint, ok := strings.Cut(rest, tokenDashes) // an effect contains no dash
 	return TaintKey(taint, effect), ok
 }
 
-// Changes are what turns one set of labels, annotations and taints into another. A nil value removes
-// a key.
+// Changes turn one set of labels, annotations and taints into another. A nil value removes a key.
 type Changes struct {
 	Labels, Annotations map[string]*string
 	// Taints reports whether any taint changes.
 	Taints bool
 }
 
-// ChangesBetween returns what turns before into after. The keys of annotations are those on a Node.
+// ChangesBetween returns the changes that turn before into after. Annotations have the keys that
+// they have on a Node.
 func ChangesBetween(before, after map[string]string) Changes {
 	c := Changes{Labels: map[string]*string{}, Annotations: map[string]*string{}}
 	for key := range before {

@@ -38,7 +38,7 @@ func TestEveryKindOfKeyKeepsItsOwnDataKey(t *testing.T) {
 			assert.NotContains(t, seen, dataKey, key)
 			seen[dataKey] = key
 			again, value, err := labels.DecodeEntry(dataKey, dataValue)
-			if !strings.HasPrefix(name, "A") || key != name { // no label has such a prefix
+			if !strings.HasPrefix(name, "A") || key != name { // labels never have such a prefix
 				require.NoError(t, err, key)
 				assert.Equal(t, key, again)
 				assert.Equal(t, "a=b", value)

@@ -2,7 +2,7 @@ package labels
 
 import "strings"
 
-// kubeletLabels are those of [DefaultLive].
+// kubeletLabels are the patterns of [DefaultLive].
 var kubeletLabels = mustParsePatterns(DefaultLive)
 
 func mustParsePatterns(list string) Patterns {
@@ -13,8 +13,8 @@ func mustParsePatterns(list string) Patterns {
 	return patterns
 }
 
-// KubeletMaySet reports whether a kubelet may create its own Node with a label. The admission plugin
-// NodeRestriction of the API server refuses the whole request otherwise (getForbiddenLabels in
+// KubeletMaySet reports whether a kubelet may create its own Node with a label. Otherwise the API
+// server's admission plugin NodeRestriction rejects the whole request (getForbiddenLabels in
 // k8s.io/kubernetes/plugin/pkg/admission/noderestriction). It reports true for the keys of
 // annotations and taints.
 func KubeletMaySet(key string) bool {

@@ -43,7 +43,7 @@ func TestZeroPatternsMatchNothing(t *testing.T) {
 	assert.False(t, labels.Patterns{}.Match(""))
 }
 
-func TestParsePatternsRefusesWhatItCannotRead(t *testing.T) {
+func TestParsePatternsRejectsInvalidPatterns(t *testing.T) {
 	for name, list := range map[string]string{
 		"a star in the middle":                 "a*b",
 		"a star at the front":                  "*b",
@@ -68,7 +68,7 @@ func TestParsePatternsRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-func TestDefaultLiveIsWhatAKubeletMaySet(t *testing.T) {
+func TestDefaultLiveMatchesKubeletLabels(t *testing.T) {
 	patterns := parse(t, labels.DefaultLive)
 	for _, key := range []string{
 		// kubeletLabels in k8s.io/kubelet/pkg/apis/well_known_labels.go:

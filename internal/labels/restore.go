@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Mode is what happens to the labels that only the live node has.
+// Mode determines what a restore does with labels that only the live node has.
 type Mode string
 
 const (
-	// Replace makes the node's labels exactly the saved ones, live labels aside.
+	// Replace makes the node's labels equal to the saved ones, except for live labels.
 	Replace Mode = "replace"
-	// Merge adds the saved labels; keys that only the live node has stay.
+	// Merge adds the saved labels and keeps labels that only the node has.
 	Merge Mode = "merge"
 )
 
-// ParseMode returns the mode of that name, or an error that lists the names.
+// ParseMode returns the mode with that name, or an error that lists the valid names.
 func ParseMode(name string) (Mode, error) {
 	switch mode := Mode(name); mode {
 	case Replace, Merge:
@@ -27,41 +27,41 @@ func ParseMode(name string) (Mode, error) {
 // Policy determines which labels a restore writes. The zero value is not valid: Mode must be set.
 type Policy struct {
 	Mode Mode
-	// Live selects the live labels: those that describe the machine itself. Where the
-	// new incarnation carries one, its value wins. Empty selects none.
+	// Live selects labels that describe the machine itself. If the new incarnation has such a
+	// label, its value wins. Empty selects none.
 	Live Patterns
-	// Ignored selects labels that are not restored, whoever has saved them.
+	// Ignored selects labels that are never restored.
 	Ignored Patterns
-	// Preserves reports whether the annotation or taint of a key is restored. Nil restores none.
+	// Preserves reports whether the annotation or taint with this key is restored. Nil restores
+	// none.
 	Preserves func(key string) bool
-	// Restricted is what happens to restricted labels.
+	// Restricted determines what happens to restricted labels.
 	Restricted RestrictedMode
 }
 
-// Side is what a restore knows of the labels on one of its sides: the returned node, or what is
-// saved of it. No map has the marker.
+// Side is one side of a restore: the labels of the returned node, or the saved ones, and their
+// ownership. The maps never contain the marker.
 type Side struct {
 	Labels map[string]string
-	// Machine are the keys that the machine's agents set, and nobody else.
+	// Machine are the keys that only the machine's agents set.
 	Machine Keys
-	// Unclear are the keys of labels of which nobody knows who had set them. No key of Machine is
-	// among them.
+	// Unclear are the keys whose setter is unknown. They are disjoint from Machine.
 	Unclear Keys
-	// Overruled are keys that agents had set and that a person has changed or removed. Only what is
-	// saved has them.
+	// Overruled are keys that agents had set and that a user has changed or removed. Only the saved
+	// side has them.
 	Overruled Keys
-	// Withheld are keys that are saved apart from Labels, as they are not put back onto this machine.
-	// Only what is saved has them.
+	// Withheld are keys that are saved separately from Labels, because they are not restored onto
+	// this machine. Only the saved side has them.
 	Withheld Keys
 }
 
-// Restored returns the labels that a node gets by a restore, from those that it carries and those
-// that were saved of it. The table in docs/design.md ("What a restore writes") has the rules for each
-// key, in order. In short: a live label stays as the node has it, what people had set is put back, and
-// what agents say of the returned machine stays, unless a person had overruled it. What only the
-// agents of the former machine had said is not put back. A restricted label that is not put back
-// stays as the node has it: somebody else has set that. An annotation or a taint of the node stays,
-// unless a person had overruled it.
+// Restored returns the labels of a node after a restore, given its live and its saved labels. The
+// table in docs/design.md ("What a restore writes") has the rules for each key, in order. In short:
+// live labels stay as the node has them, labels that users had set are restored, and labels that
+// agents of the returned machine have set stay, unless a user had overruled them. Labels that only
+// agents of the former machine had set are not restored. A restricted label that is not restored
+// stays as the node has it, because it was set by others. Annotations and taints of the node stay,
+// unless a user had overruled them.
 func (p Policy) Restored(live, saved Side) map[string]string {
 	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
 	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()
@@ -87,13 +87,13 @@ func (p Policy) Restored(live, saved Side) map[string]string {
 	return result
 }
 
-// Has reports whether a key is that of a label, or of an annotation or a taint that is restored.
+// Has reports whether a key belongs to a label, or to an annotation or a taint that is restored.
 func (p Policy) Has(key string) bool { return IsLabel(key) || p.Preserves != nil && p.Preserves(key) }
 
 // drops reports whether a label is restricted and never restored.
 func (p Policy) drops(key string) bool { return p.Restricted == Drop && Restricted(key) }
 
-// Patterns is a set of label keys. The zero value is the empty set.
+// Patterns is a set of patterns for label keys. The zero value matches nothing.
 type Patterns struct {
 	exact      map[string]struct{}
 	prefixes   []string
@@ -101,7 +101,7 @@ type Patterns struct {
 }
 
 // DefaultLive are the keys that a kubelet may set on its own Node: k8s.io/kubelet/pkg/apis
-// (well_known_labels.go), the list behind the admission plugin NodeRestriction.
+// (well_known_labels.go), the list used by the admission plugin NodeRestriction.
 var DefaultLive = strings.Join([]string{
 	"kubernetes.io/hostname",
 	"kubernetes.io/os",
@@ -120,8 +120,9 @@ var DefaultLive = strings.Join([]string{
 	"*.node.kubernetes.io/*",
 }, ",")
 
-// DefaultIgnored are labels that say how far something has got with a machine, and not what anybody
-// wants: on another machine they are wrong, whoever sets them. docs/explanation/labels.md has the reasons.
+// DefaultIgnored are labels that record the progress of a process on a machine, not a user's
+// intent. On another machine they are wrong, whoever sets them. docs/explanation/labels.md has the
+// reasons.
 var DefaultIgnored = strings.Join([]string{
 	"karpenter.sh/registered",
 	"karpenter.sh/initialized",
@@ -133,10 +134,9 @@ var DefaultIgnored = strings.Join([]string{
 	"kubevirt.io/schedulable",
 }, ",")
 
-// ParsePatterns reads a comma-separated list of label keys. "key" is that key,
-// "prefix*" every key that begins so, and "*.example.com/*" every key in a
-// namespace below example.com. Space around an item is ignored, and so is an
-// empty item: "" is the empty set.
+// ParsePatterns parses a comma-separated list of label keys. "key" matches that key, "prefix*"
+// every key with that prefix, and "*.example.com/*" every key in a namespace below example.com.
+// Spaces around items and empty items are ignored.
 func ParsePatterns(list string) (Patterns, error) {
 	patterns := Patterns{exact: map[string]struct{}{}}
 	for item := range strings.SplitSeq(list, ",") {
@@ -167,7 +167,7 @@ func (p *Patterns) add(item string) error {
 	return nil
 }
 
-// Match reports whether key is in the set. It is false for the keys of [AnnotationKey] and
+// Match reports whether a pattern matches the key. It is false for the keys of [AnnotationKey] and
 // [TaintKey].
 func (p Patterns) Match(key string) bool {
 	if !IsLabel(key) {

@@ -56,7 +56,7 @@ func TestPolicyWithoutLivePatternsReplacesEverything(t *testing.T) {
 	assert.Equal(t, map[string]string{"kubernetes.io/hostname": "old"}, got)
 }
 
-func TestParseModeKnowsItsNamesOnly(t *testing.T) {
+func TestParseModeAcceptsOnlyItsNames(t *testing.T) {
 	for _, want := range []labels.Mode{labels.Replace, labels.Merge} {
 		got, err := labels.ParseMode(string(want))
 		require.NoError(t, err)

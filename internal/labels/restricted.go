@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// RestrictedMode is what a restore does with the restricted labels, see [Restricted].
+// RestrictedMode determines what a restore does with restricted labels, see [Restricted].
 type RestrictedMode string
 
 const (
-	// SameMachine puts them back onto the machine that they were saved from, and withholds them from
+	// SameMachine restores them onto the machine that they were saved from, and withholds them from
 	// any other. It is also the meaning of the zero value.
 	SameMachine RestrictedMode = "same-machine"
-	// Keep puts them back as any other label.
+	// Keep restores them like any other label.
 	Keep RestrictedMode = "keep"
-	// Drop leaves them out of every restore, and forgets them.
+	// Drop never restores them, and drops them from the record.
 	Drop RestrictedMode = "drop"
 )
 
-// ParseRestrictedMode returns the mode of that name, or an error that lists the names.
+// ParseRestrictedMode returns the mode with that name, or an error that lists the valid names.
 func ParseRestrictedMode(name string) (RestrictedMode, error) {
 	switch mode := RestrictedMode(name); mode {
 	case SameMachine, Keep, Drop:
@@ -32,15 +32,15 @@ const (
 	nodeRole        = "node-role.kubernetes.io"
 )
 
-// NodeRestriction reports whether no kubelet may set a label on its own Node: the admission plugin
-// NodeRestriction keeps this namespace and its subdomains for others.
+// NodeRestriction reports whether kubelets may not set a label on their own Nodes, because the
+// admission plugin NodeRestriction reserves its namespace.
 func NodeRestriction(key string) bool {
 	namespace, _, found := strings.Cut(key, "/")
 	return found && IsLabel(key) && (namespace == nodeRestriction || strings.HasSuffix(namespace, "."+nodeRestriction))
 }
 
-// Restricted reports whether others trust a label, so that a machine must not get it by taking the
-// name of another one: no kubelet may set it on its own Node.
+// Restricted reports whether other programs trust a label because kubelets may not set it on their
+// own Nodes. A machine must not get such a label by taking the name of another one.
 func Restricted(key string) bool {
 	return NodeRestriction(key) || strings.HasPrefix(key, nodeRole+"/")
 }

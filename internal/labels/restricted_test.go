@@ -9,7 +9,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-func TestRestrictedAreTheLabelsThatNoKubeletMaySet(t *testing.T) {
+func TestRestrictedLabelsAreForbiddenToKubelets(t *testing.T) {
 	for key, want := range map[string]bool{
 		"node-restriction.kubernetes.io/tenant":       true,
 		"team.node-restriction.kubernetes.io/tenant":  true,
@@ -40,8 +40,8 @@ func TestRestrictedModes(t *testing.T) {
 	require.ErrorContains(t, err, `"same-machine"`)
 }
 
-// TestWhatIsNotPutBackStaysAsTheNodeHasIt: somebody else has set it.
-func TestWhatIsNotPutBackStaysAsTheNodeHasIt(t *testing.T) {
+// It was set by others.
+func TestUnrestoredLabelsStay(t *testing.T) {
 	const role, tenant = "node-role.kubernetes.io/worker", "node-restriction.kubernetes.io/tenant"
 	live := labels.Side{Labels: map[string]string{role: "new", "extra": "1"}}
 	withheld := labels.Side{Labels: map[string]string{"rack": "r1"}, Withheld: role + ""}

@@ -2,8 +2,8 @@ package labels
 
 import "unique"
 
-// WithSharedKeys returns a map with the same entries, whose keys share memory with those of all
-// other maps that it has returned: most Nodes have the same keys. The values stay their own. It
+// WithSharedKeys returns a map with the same entries, whose keys share memory with all other maps
+// that it has returned, because most Nodes have the same keys. The values are not shared. It
 // returns nil for an empty map.
 func WithSharedKeys(m map[string]string) map[string]string {
 	if len(m) == 0 {

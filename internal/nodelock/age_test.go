@@ -17,8 +17,8 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// stamped is a cluster in memory that stores when a Lease was last written, by a clock that is that
-// far ahead.
+// stamped is a cluster in memory that stores when a Lease was last written, by a clock that is
+// ahead by the given time.
 func stamped(ahead time.Duration) client.WithWatch {
 	return interceptor.NewClient(fake.NewClientBuilder().WithReturnManagedFields().Build(), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
@@ -31,9 +31,8 @@ func stamped(ahead time.Duration) client.WithWatch {
 	})
 }
 
-// TestLockOfADeadHolderIsTakenOverByAProcessThatHasJustStarted: the wait counts from the last write
-// that is stored, whoever sees it.
-func TestLockOfADeadHolderIsTakenOverByAProcessThatHasJustStarted(t *testing.T) {
+// The wait counts from the last stored write, for every process.
+func TestNewProcessTakesOverLockOfDeadHolder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		dead, ahead time.Duration
 		holder      time.Duration // how far ahead the holder's clock is
@@ -51,7 +50,7 @@ func TestLockOfADeadHolderIsTakenOverByAProcessThatHasJustStarted(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := stamped(tc.ahead)
-				time.Sleep(600 * time.Millisecond) // the time that is stored has whole seconds
+				time.Sleep(600 * time.Millisecond) // stored times have whole seconds
 				require.NoError(t, c.Create(t.Context(), lease(namespace, "dead", time.Now().Add(tc.holder))))
 				time.Sleep(tc.dead)
 				started := time.Now()
@@ -68,8 +67,8 @@ func TestLockOfADeadHolderIsTakenOverByAProcessThatHasJustStarted(t *testing.T) 
 	}
 }
 
-// TestEveryNewProcessOfManyInheritsTheAge: none of them lives as long as a lock lasts.
-func TestEveryNewProcessOfManyInheritsTheAge(t *testing.T) {
+// None of them lives as long as a lock lasts.
+func TestNewProcessesInheritTheAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stamped(0)
 		require.NoError(t, c.Create(t.Context(), lease(namespace, "dead", time.Now())))
@@ -82,7 +81,7 @@ func TestEveryNewProcessOfManyInheritsTheAge(t *testing.T) {
 	})
 }
 
-func TestLiveHolderIsNotOvertakenByAProcessWhoseClockIsOff(t *testing.T) {
+func TestLiveHolderSurvivesWrongClocks(t *testing.T) {
 	for _, ahead := range []time.Duration{-3 * time.Second, -1500 * time.Millisecond, 0, 1500 * time.Millisecond, time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -100,8 +99,7 @@ func TestLiveHolderIsNotOvertakenByAProcessWhoseClockIsOff(t *testing.T) {
 	}
 }
 
-// TestAPIServerStoresWhenALockWasRenewed: a renewal changes nothing but the time, and that is
-// stored.
+// A renewal changes only the time, and that is stored.
 func TestAPIServerStoresWhenALockWasRenewed(t *testing.T) {
 	c := newClient(t)
 	ns := controlplane.Namespace(t, c)
@@ -113,7 +111,7 @@ func TestAPIServerStoresWhenALockWasRenewed(t *testing.T) {
 		return ctx.Err()
 	}
 	var err error
-	for range 5 { // a machine that stands still loses the lock
+	for range 5 { // a stalled machine loses the lock
 		if err = nodelock.New(c, ns, "me").Do(t.Context(), node, renewed); err == nil {
 			break
 		}

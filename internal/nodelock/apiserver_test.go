@@ -28,13 +28,13 @@ func newClient(t *testing.T) client.WithWatch {
 	return c
 }
 
-func TestOnlyOneOfManyContendersWorksAtATime(t *testing.T) {
+func TestOneContenderWorksAtATime(t *testing.T) {
 	const lockers, goroutines, nodes, locksEach = 3, 6, 4, 8
 	c := newClient(t)
 	ns := controlplane.Namespace(t, c)
 	var atWork [nodes]atomic.Int32
 	var worked atomic.Int32
-	// contend takes locks of random nodes until it had as many as it is to.
+	// contend takes locks of random nodes until it has reached its number.
 	contend := func(l *nodelock.Locker, identity string) {
 		for had := 0; had < locksEach && !t.Failed(); {
 			i := rand.IntN(nodes)
@@ -50,7 +50,7 @@ func TestOnlyOneOfManyContendersWorksAtATime(t *testing.T) {
 				return nil
 			})
 			if errors.Is(err, nodelock.ErrHeld) {
-				<-time.After(time.Millisecond) // to leave the processor to others
+				<-time.After(time.Millisecond) // to yield the CPU
 				continue
 			}
 			if !assert.NoError(t, err) {
@@ -74,8 +74,8 @@ func TestOnlyOneOfManyContendersWorksAtATime(t *testing.T) {
 	assert.Empty(t, left.Items)
 }
 
-// takenBy replaces the node's Lease by one that another holds: as if this process had been
-// stopped for long, and another had come, gone and come again.
+// takenBy replaces the node's Lease by one with another holder, as if this process had been
+// suspended for long.
 func takenBy(ctx context.Context, t *testing.T, c client.Client, ns, holder string) {
 	t.Helper()
 	assert.NoError(t, c.Delete(ctx, stored(t, c, ns)))
@@ -84,7 +84,7 @@ func takenBy(ctx context.Context, t *testing.T, c client.Client, ns, holder stri
 	assert.NoError(t, c.Create(ctx, other))
 }
 
-func TestReleaseDoesNotDeleteALeaseThatAnotherMadeSince(t *testing.T) {
+func TestReleaseKeepsLeaseRecreatedByAnother(t *testing.T) {
 	c := newClient(t)
 	ns := controlplane.Namespace(t, c)
 	require.NoError(t, nodelock.New(c, ns, "me").Do(t.Context(), node, func(ctx context.Context) error {
@@ -96,7 +96,7 @@ func TestReleaseDoesNotDeleteALeaseThatAnotherMadeSince(t *testing.T) {
 	}
 }
 
-func TestReleaseDoesNotDeleteALeaseThatAnotherTookSince(t *testing.T) {
+func TestReleaseKeepsLeaseTakenByAnother(t *testing.T) {
 	c := newClient(t)
 	ns := controlplane.Namespace(t, c)
 	require.NoError(t, nodelock.New(c, ns, "me").Do(t.Context(), node, func(ctx context.Context) error {
@@ -109,10 +109,11 @@ func TestReleaseDoesNotDeleteALeaseThatAnotherTookSince(t *testing.T) {
 	}
 }
 
-func TestReleaseDoesNotDeleteALeaseThatAnotherMadeAtTheLastMoment(t *testing.T) {
+func TestReleaseKeepsLeaseRecreatedAtTheLastMoment(t *testing.T) {
 	c := newClient(t)
 	ns := controlplane.Namespace(t, c)
-	// Another renews our Lease first, so that the release reads it again; and then it is another's.
+	// Another process renews our Lease first, so that the release reads it again; by then it has
+	// another holder.
 	renewed := &faults.Race{Calls: faults.Calls{Verb: faults.Delete, Times: 1}, First: func(ctx context.Context) {
 		l := stored(t, c, ns)
 		l.Annotations = map[string]string{"touched": "yes"}
@@ -129,14 +130,14 @@ func TestReleaseDoesNotDeleteALeaseThatAnotherMadeAtTheLastMoment(t *testing.T) 
 	}
 }
 
-func TestLostAnswersOfARealAPIServerLeaveNoLockBehind(t *testing.T) {
+func TestLostResponsesOfRealAPIServerLeaveNoLock(t *testing.T) {
 	c := newClient(t)
 	for _, verb := range []faults.Verb{faults.Create, faults.Delete} {
 		t.Run(string(verb), func(t *testing.T) {
 			ns := controlplane.Namespace(t, c)
 			lost := &faults.LostAnswer{Calls: faults.Calls{Verb: verb, Times: 1}}
 			l := nodelock.New(faults.Client(c, lost), ns, "me")
-			require.ErrorContains(t, l.Do(t.Context(), node, idle), "loss of an answer")
+			require.ErrorContains(t, l.Do(t.Context(), node, idle), "loss of a response")
 			require.NoError(t, l.Do(t.Context(), node, idle), "the next attempt gets it")
 			assert.Nil(t, stored(t, c, ns))
 		})

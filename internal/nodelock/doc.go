@@ -1,4 +1,5 @@
-// Package nodelock is the per-node lock that a processor takes before it works on a node's queue.
+// Package nodelock implements the per-node lock that a processor takes before it works on a node's
+// queue.
 //
 // The lock is a Lease in the transaction namespace. It is named like the node and exists only while
 // it is held:
@@ -16,32 +17,33 @@
 //	  acquireTime: "2026-11-21T03:14:15.000000Z"
 //	  renewTime: "2026-11-21T03:14:16.000000Z"
 //
-// The lock saves wasted work and keeps order cheap. It does not protect data: a Lease is no fence,
-// and a holder that was suspended for longer than a lease duration may go on beside the next one.
-// Every write under the lock has its own precondition.
+// The lock saves wasted work and makes ordering cheap. It does not protect data: a Lease is not a
+// fence, and a holder that was suspended for longer than a lease duration may run in parallel with
+// the next one. Every write under the lock has its own precondition.
 //
 // # When a lock is free
 //
-// A holder renews its lock every second. If it dies, the lock is free once nobody has renewed it
-// for its duration. A process knows that in two ways, and either is enough:
+// A holder renews its lock every second. If it crashes, the lock is free once it has not been
+// renewed for its duration. A process can establish that in two ways:
 //
 //   - It has seen the Lease unchanged for the duration, by its own clock.
-//   - The cluster says so: the last write of the Lease was more than the duration ago. The newest
-//     time in its managedFields, which the API server sets, has whole seconds; the renew time, which
-//     the holder sets, says when in that second.
 //
-// The second way lets a process that has just started inherit the age of what it finds. Without it,
-// processors that are replaced faster than the duration would all wait from the start, and nobody
-// would ever take a dead one's lock. A holder is not overtaken while the clocks of API server and
-// processor agree within two seconds and its renewals are answered within one. If they are not, two
-// processors may work on one node for a moment, which wastes work and loses nothing. A holder whose
-// renewals fail stops up to four seconds after its last one.
+// - The cluster's times: the last write of the Lease was more than the duration ago. The newest
+// time in its managedFields, which the API server sets, has whole seconds; the renew time, which
+// the holder sets, provides the fraction.
 //
-// # Other people's Leases
+// The second way lets a process that has just started inherit the age of a lock. Without it,
+// processors that are replaced faster than the duration would all start the wait again, and none
+// would ever take the lock of a crashed one. A live holder keeps its lock as long as the clocks of
+// API server and processor agree within two seconds and its renewals are answered within one.
+// Otherwise two processors may briefly work on one node, which wastes work but loses nothing. A
+// holder whose renewals fail stops up to four seconds after its last one.
 //
-// Only a Lease with the label is a lock. Locks of versions before the label are known by their
-// form, see [IsLock]; one gets the label when it is taken over. Any other Lease in the namespace
-// belongs to somebody else and is never written, deleted or counted. If one has the name of a node,
-// that node has no lock: [Locker.Do] works on it without one, since a node that waits forever is
-// worse than one that two processors work on.
+// # Foreign Leases
+//
+// Only a Lease with the label is a lock. Locks of versions before the label are recognized by their
+// form, see [IsLock], and get the label when they are taken over. All other Leases in the namespace
+// are foreign and are never written, deleted or counted. If one has the name of a node, that node
+// has no lock: [Locker.Do] works on it without one, because a node that waits forever is worse than
+// two processors working on it.
 package nodelock

@@ -15,14 +15,14 @@ import (
 	"nodekeeper.dev/internal/nodelock"
 )
 
-// legacy is a lock as versions before the label created it.
+// legacy is a lock as created by versions before the label.
 func legacy(holder string) *coordinationv1.Lease {
 	l := lease(namespace, holder, time.Now())
 	l.Labels = nil
 	return l
 }
 
-// foreign are Leases that are no locks, by what shows it.
+// foreign are Leases that are not locks, by the reason.
 func foreign() map[string]*coordinationv1.Lease {
 	all := map[string]*coordinationv1.Lease{}
 	for name, change := range map[string]func(l *coordinationv1.Lease){
@@ -52,7 +52,7 @@ func TestLockHasTheLabel(t *testing.T) {
 	})
 }
 
-func TestLockOfAnOlderVersionIsRespectedAndTakenOverWhenItsHolderIsGone(t *testing.T) {
+func TestLockOfOlderVersionIsRespected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		require.NoError(t, c.Create(t.Context(), legacy("old")))
@@ -70,8 +70,7 @@ func TestLockOfAnOlderVersionIsRespectedAndTakenOverWhenItsHolderIsGone(t *testi
 	})
 }
 
-// TestForeignLeaseIsNeverTouched: it neither holds up its node nor is it written, deleted or
-// counted.
+// Foreign Leases neither block their nodes nor are they written, deleted or counted.
 func TestForeignLeaseIsNeverTouched(t *testing.T) {
 	for name, theirs := range foreign() {
 		t.Run(name, func(t *testing.T) {
@@ -105,9 +104,8 @@ func TestForeignLeaseIsNeverTouched(t *testing.T) {
 	}
 }
 
-// TestFormerHolderDoesNotTakeTheLockOfTheNext: its Lease is gone when it reads it, and another
-// one's when it creates it.
-func TestFormerHolderDoesNotTakeTheLockOfTheNext(t *testing.T) {
+// Its Lease is missing when it reads it, and has another holder when it creates it.
+func TestFormerHolderDoesNotTakeNextLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		next := &faults.Race{Calls: faults.Calls{Verb: faults.Create, Skip: 1, Times: 1}, First: func(ctx context.Context) {

@@ -29,7 +29,7 @@ func newFake() client.WithWatch { return fake.NewClientBuilder().Build() }
 // idle is work that does nothing.
 func idle(context.Context) error { return nil }
 
-// work is work that takes its time, if it is let.
+// work is work that takes the given time, unless it is cancelled.
 func work(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
@@ -41,7 +41,7 @@ func work(d time.Duration) func(context.Context) error {
 	}
 }
 
-// lease is the lock of the node, which holder renewed at that time.
+// lease is the lock of the node, renewed by holder at that time.
 func lease(ns, holder string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: node, UID: uuid.NewUUID(), Labels: map[string]string{nodelock.Label: nodelock.LabelValue}},
@@ -54,7 +54,7 @@ func lease(ns, holder string, renewed time.Time) *coordinationv1.Lease {
 	}
 }
 
-// stored returns the node's Lease, nil if there is none.
+// stored returns the node's Lease, or nil if it does not exist.
 func stored(t *testing.T, c client.Reader, ns string) *coordinationv1.Lease {
 	t.Helper()
 	l := &coordinationv1.Lease{}
@@ -66,7 +66,7 @@ func stored(t *testing.T, c client.Reader, ns string) *coordinationv1.Lease {
 	return l
 }
 
-// writes returns the calls in the log that are no reads.
+// writes returns the calls in the log that are not reads.
 func writes(log *faults.Log) []faults.Verb {
 	var verbs []faults.Verb
 	for _, entry := range log.Entries() {

@@ -16,9 +16,9 @@ const (
 // locks selects the locks of nodes.
 var locks = client.MatchingLabels{Label: LabelValue}
 
-// IsLock reports whether a Lease of the transaction namespace is the lock of a node. One without
-// the label is, if it looks like what versions before the label created: no labels, annotations,
-// owners or finalizers, and exactly [LeaseDuration].
+// IsLock reports whether a Lease of the transaction namespace is the lock of a node. A Lease
+// without the label is a lock if it has the form that versions before the label created: no labels,
+// annotations, owners or finalizers, and exactly [LeaseDuration].
 func IsLock(l *coordinationv1.Lease) bool {
 	if value, ok := l.Labels[Label]; ok {
 		return value == LabelValue

@@ -18,14 +18,14 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// errForeign means that the Lease with the name of the node is no lock.
-var errForeign = errors.New("the Lease belongs to somebody else")
+// errForeign means that the Lease with the name of the node is not a lock.
+var errForeign = errors.New("the Lease is foreign")
 
-// lease is the Lease of one node as client-go's leader election sees it. It differs from
-// resourcelock.LeaseLock in what a lock that is held for milliseconds needs: it ends the election
-// after one attempt, it creates a lock that is most likely free without a read before, it skips the
-// renewal that would follow at once on the last write, and it keeps the stored object, so that it
-// can be deleted with preconditions. Its fields belong to the goroutine that runs the election.
+// lease adapts the Lease of one node to client-go's leader election. Unlike resourcelock.LeaseLock
+// it is made for locks that are held for milliseconds: it ends the election after one attempt,
+// creates a lock that is most likely free without reading it first, skips the renewal immediately
+// after the last write, and keeps the stored object so that it can be deleted with preconditions.
+// Its fields belong to the goroutine that runs the election.
 type lease struct {
 	client    client.Client
 	namespace string
@@ -33,7 +33,7 @@ type lease struct {
 	identity  string
 	others    *shardlease.Sightings
 
-	stored    *coordinationv1.Lease // as last written, or last read when it was nobody else's
+	stored    *coordinationv1.Lease // as last written, or last read when free or ours
 	writtenAt time.Time
 
 	held    bool   // whether the election took the lock
@@ -43,9 +43,9 @@ type lease struct {
 
 var _ resourcelock.Interface = (*lease)(nil)
 
-// Get reads the Lease, unless this process knows of none that another one holds: then
-// [lease.Create] finds out. If another one holds it, the election ends: the elector would come to
-// the same conclusion, and then wait.
+// Get reads the Lease. If this process knows of no other holder, Get skips the read, and
+// [lease.Create] finds out. If another process holds the lock, the election ends: the elector would
+// come to the same conclusion, and then wait.
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	if !l.held && !l.others.Has(l.node) {
 		return nil, nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), l.node)
@@ -58,8 +58,8 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	return record, raw, err
 }
 
-// read reads the Lease. One that its holder did not renew in time is returned without a holder: the
-// elector has not seen since when.
+// read reads the Lease. If its holder has not renewed it in time, it is returned without a holder,
+// because the elector does not know the age of the lock.
 func (l *lease) read(ctx context.Context) (*resourcelock.LeaderElectionRecord, error) {
 	var stored coordinationv1.Lease
 	err := l.client.Get(ctx, types.NamespacedName{Namespace: l.namespace, Name: l.node}, &stored)
@@ -68,7 +68,7 @@ func (l *lease) read(ctx context.Context) (*resourcelock.LeaderElectionRecord, e
 	}
 	if err != nil {
 		switch {
-		case apierrors.IsNotFound(err): // which is how a free lock looks
+		case apierrors.IsNotFound(err): // a free lock
 			l.others.Forget(l.node)
 		case errors.Is(err, errForeign):
 			l.others.Forget(l.node)
@@ -81,9 +81,9 @@ func (l *lease) read(ctx context.Context) (*resourcelock.LeaderElectionRecord, e
 	record := resourcelock.LeaseSpecToLeaderElectionRecord(&stored.Spec)
 	if holder := record.HolderIdentity; holder != "" && holder != l.identity {
 		now := time.Now()
-		if see(l.others, &stored, now); l.others.Left(l.node, now) > 0 {
+		if recordSighting(l.others, &stored, now); l.others.Left(l.node, now) > 0 {
 			l.fail(ErrHeld)
-			return record, nil // stored stays: a former holder must not update the Lease of the next one
+			return record, nil // stored stays: a former holder must not update the next one's Lease
 		}
 		record.HolderIdentity = ""
 	}
@@ -91,13 +91,13 @@ func (l *lease) read(ctx context.Context) (*resourcelock.LeaderElectionRecord, e
 	return record, nil
 }
 
-// see notes the lock of another process, with the age that the cluster knows of.
-func see(others *shardlease.Sightings, l *coordinationv1.Lease, now time.Time) {
+// recordSighting records the lock of another process, with its age according to the cluster.
+func recordSighting(others *shardlease.Sightings, l *coordinationv1.Lease, now time.Time) {
 	others.See(l, shardlease.StoredSince(l, now))
 }
 
-// Create creates the Lease, or takes it over if it is nobody's. It is idempotent by its name: if
-// the answer is lost, the next attempt finds that this process holds it.
+// Create creates the Lease, or takes it over if it is free. It is idempotent by its name: if the
+// response is lost, the next attempt finds that this process holds it.
 func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	created := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: l.node, Labels: map[string]string{Label: LabelValue}},
@@ -113,7 +113,8 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 	if apierrors.IsNotFound(readErr) {
 		l.fail(ErrHeld) // it was held a moment ago
 	}
-	// Also for a former holder: its Lease was deleted, and this one belongs to the next.
+	// This also applies to a former holder: its Lease was deleted, and this one is the next
+	// holder's.
 	if readErr != nil || existing.HolderIdentity != "" && existing.HolderIdentity != l.identity {
 		return err
 	}
@@ -122,15 +123,15 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 
 // Update renews the Lease or takes it over, conditional on its resourceVersion.
 func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	// The elector renews at once after it has acquired. Half a retry period is far enough from the
-	// renew deadline and the lease duration to skip that write.
+	// The elector renews immediately after it has acquired. Half a retry period is far enough from
+	// the renew deadline and the lease duration to skip that write.
 	if l.held && time.Since(l.writtenAt) < retryPeriod/2 {
 		return nil
 	}
 	ctx, cancel := l.answered(ctx)
 	defer cancel()
 	updated := l.stored.DeepCopy()
-	if updated.Labels == nil { // that of a version before the label
+	if updated.Labels == nil { // of a version before the label
 		updated.Labels = map[string]string{}
 	}
 	updated.Labels[Label] = LabelValue
@@ -139,8 +140,8 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 }
 
 // answered returns the context of a write. The write that takes the lock outlives ctx by
-// answerTimeout: a lock that is taken without this process knowing it would not be released at
-// shutdown.
+// answerTimeout, because a lock that is taken without this process learning of it would not be
+// released at shutdown.
 func (l *lease) answered(ctx context.Context) (context.Context, context.CancelFunc) {
 	if l.held || ctx.Err() != nil {
 		return context.WithCancel(ctx)
@@ -148,7 +149,7 @@ func (l *lease) answered(ctx context.Context) (context.Context, context.CancelFu
 	return grace.Context(ctx, answerTimeout)
 }
 
-// wrote notes the result of a write.
+// wrote records the result of a write.
 func (l *lease) wrote(written *coordinationv1.Lease, err error) error {
 	switch {
 	case err == nil:
@@ -162,10 +163,10 @@ func (l *lease) wrote(written *coordinationv1.Lease, err error) error {
 	return err
 }
 
-// fail ends an election that has not taken the lock. One that has goes on: the elector retries
-// until the renew deadline.
+// fail ends an election that has not taken the lock. An election that has continues: the elector
+// retries until the renew deadline.
 func (l *lease) fail(err error) {
-	if !l.held && l.failure == nil { // what the elector still tries after the first failure is cancelled
+	if !l.held && l.failure == nil { // later attempts of the elector only report the cancellation
 		l.failure = err
 		l.stop()
 	}
@@ -174,13 +175,13 @@ func (l *lease) fail(err error) {
 // release deletes the Lease if this process still holds it.
 func (l *lease) release(ctx context.Context) error {
 	if !l.isOurs() {
-		return nil // taken over, as the last attempt to renew it found
+		return nil // taken over, as the last renewal found
 	}
 	err := l.delete(ctx)
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	// Conflict: taken over, or the answer to a renewal was lost.
+	// Conflict: taken over, or the response to a renewal was lost.
 	var stored coordinationv1.Lease
 	err = l.client.Get(ctx, client.ObjectKeyFromObject(l.stored), &stored)
 	if apierrors.IsNotFound(err) {
@@ -200,13 +201,13 @@ func (l *lease) isOurs() bool { return shardlease.Holder(l.stored) == l.identity
 
 func (l *lease) delete(ctx context.Context) error {
 	err := l.client.Delete(ctx, l.stored, client.Preconditions{UID: &l.stored.UID, ResourceVersion: &l.stored.ResourceVersion})
-	if err != nil && !apierrors.IsNotFound(err) { // NotFound: the answer to a delete was lost
+	if err != nil && !apierrors.IsNotFound(err) { // NotFound: the response to a delete was lost
 		return fmt.Errorf("releasing the lock of node %q: %w", l.node, err)
 	}
 	return nil
 }
 
-// RecordEvent does nothing: a lock that lives for milliseconds deserves no events.
+// RecordEvent does nothing, because a lock that lives for milliseconds needs no events.
 func (l *lease) RecordEvent(string) {}
 
 // Identity returns the identity of this process.

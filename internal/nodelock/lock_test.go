@@ -17,7 +17,7 @@ import (
 	"nodekeeper.dev/internal/nodelock"
 )
 
-func TestDoWorksUnderALeaseThatIsGoneAfterwards(t *testing.T) {
+func TestDoWorksUnderLeaseAndDeletesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		start := time.Now()
@@ -121,7 +121,7 @@ func tryEverySecond(t *testing.T, l *nodelock.Locker) time.Duration {
 	return 0
 }
 
-func TestLockOfADeadHolderIsTakenOverALeaseDurationAfterTheFirstLook(t *testing.T) {
+func TestLockOfDeadHolderIsTakenOverAfterLeaseDuration(t *testing.T) {
 	for name, renewed := range map[string]time.Duration{
 		"renewed just now":                           0,
 		"by a clock that is an hour behind":          -time.Hour,
@@ -153,7 +153,7 @@ func TestLiveHolderIsNeverTakenOver(t *testing.T) {
 	})
 }
 
-func TestOnlyOneGoroutineOfAProcessHasTheLock(t *testing.T) {
+func TestOneGoroutineOfProcessHasTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		l := nodelock.New(c, namespace, "me")
@@ -169,7 +169,7 @@ func TestOnlyOneGoroutineOfAProcessHasTheLock(t *testing.T) {
 	})
 }
 
-func TestLockThatIsRenewedIsNotTakenOver(t *testing.T) {
+func TestRenewedLockIsNotTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		l := nodelock.New(c, namespace, "me")
@@ -178,7 +178,7 @@ func TestLockThatIsRenewedIsNotTakenOver(t *testing.T) {
 		time.Sleep(nodelock.LeaseDuration - time.Millisecond)
 		renewed := stored(t, c, namespace)
 		renewed.Spec.RenewTime = new(metav1.NewMicroTime(time.Now()))
-		require.NoError(t, c.Update(t.Context(), renewed)) // what the last attempt did not see
+		require.NoError(t, c.Update(t.Context(), renewed)) // missed by the last attempt
 		time.Sleep(time.Millisecond)
 		require.ErrorIs(t, l.Do(t.Context(), node, idle), nodelock.ErrHeld)
 		assert.Equal(t, nodelock.LeaseDuration, l.HeldFor(node))
@@ -210,14 +210,14 @@ func TestCancelledDoTakesNoLock(t *testing.T) {
 	})
 }
 
-// told is a process that is told to end while a call is on its way: the call has its effect, but
-// its answer comes after the end of its context, if that ends with the process.
-type told struct {
+// stopping is a process that is stopped during a call: the call takes effect, but its response
+// arrives after the end of its context, if that ends with the process.
+type stopping struct {
 	verb faults.Verb
 	end  func()
 }
 
-func (f *told) Do(ctx context.Context, call faults.Call, next func(context.Context) error) error {
+func (f *stopping) Do(ctx context.Context, call faults.Call, next func(context.Context) error) error {
 	if call.Verb != f.verb {
 		return next(ctx)
 	}
@@ -229,7 +229,7 @@ func (f *told) Do(ctx context.Context, call faults.Call, next func(context.Conte
 	return err
 }
 
-func TestLockThatWasBeingTakenWhenDoWasCancelledIsReleased(t *testing.T) {
+func TestLockTakenDuringCancellationIsReleased(t *testing.T) {
 	for name, tc := range map[string]struct {
 		verb   faults.Verb
 		before []client.Object
@@ -240,7 +240,7 @@ func TestLockThatWasBeingTakenWhenDoWasCancelledIsReleased(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithObjects(tc.before...).Build()
 			ctx, cancel := context.WithCancel(t.Context())
-			end := &told{verb: tc.verb, end: cancel}
+			end := &stopping{verb: tc.verb, end: cancel}
 			err := nodelock.New(faults.Client(c, end), namespace, "me").Do(ctx, node, work(time.Minute))
 			require.ErrorIs(t, err, context.Canceled)
 			assert.Nil(t, stored(t, c, namespace))

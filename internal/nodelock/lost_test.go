@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/internal/nodelock"
 )
 
-func TestWorkIsCancelledWhenAnotherTookTheLock(t *testing.T) {
+func TestWorkIsCancelledOnTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		const taken = 10500 * time.Millisecond
@@ -32,7 +32,7 @@ func TestWorkIsCancelledWhenAnotherTookTheLock(t *testing.T) {
 	})
 }
 
-func TestWorkIsCancelledBeforeAnotherMayTakeTheLockInAnOutage(t *testing.T) {
+func TestWorkIsCancelledBeforeTakeoverInOutage(t *testing.T) {
 	for name, fault := range map[string]faults.Fault{
 		"refused":    &faults.Outage{Calls: faults.Calls{Verb: faults.Update, Skip: 3}},
 		"unanswered": &faults.Slow{Calls: faults.Calls{Verb: faults.Update, Skip: 3}, Delay: time.Hour},
@@ -44,7 +44,7 @@ func TestWorkIsCancelledBeforeAnotherMayTakeTheLockInAnOutage(t *testing.T) {
 				start := time.Now()
 				err := nodelock.New(faults.Client(c, log, fault), namespace, "me").Do(t.Context(), node, work(time.Minute))
 				require.ErrorIs(t, err, context.Canceled)
-				lastRenewal := start.Add(3 * time.Second) // the three that were let pass
+				lastRenewal := start.Add(3 * time.Second) // the three successful ones
 				assert.Less(t, time.Since(lastRenewal), nodelock.LeaseDuration)
 				assert.Nil(t, stored(t, c, namespace), "deletes are answered: it is released")
 			})
@@ -55,14 +55,14 @@ func TestWorkIsCancelledBeforeAnotherMayTakeTheLockInAnOutage(t *testing.T) {
 func TestShortOutageDoesNotDisturbWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
-		down := &faults.Outage{Calls: faults.Calls{Skip: 5, Times: 4}} // a renewal that fails asks twice
+		down := &faults.Outage{Calls: faults.Calls{Skip: 5, Times: 4}} // a failing renewal sends two requests
 		require.NoError(t, nodelock.New(faults.Client(c, down), namespace, "me").Do(t.Context(), node, work(30*time.Second)))
 		assert.Equal(t, 4, down.Hits())
 		assert.Nil(t, stored(t, c, namespace))
 	})
 }
 
-func TestLeaseThatSomebodyDeletedIsTakenAgain(t *testing.T) {
+func TestDeletedLeaseIsTakenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		time.AfterFunc(10500*time.Millisecond, func() { assert.NoError(t, c.Delete(t.Context(), stored(t, c, namespace))) })
@@ -72,10 +72,10 @@ func TestLeaseThatSomebodyDeletedIsTakenAgain(t *testing.T) {
 	})
 }
 
-func TestLostAnswersLeaveNoLockBehind(t *testing.T) {
+func TestLostResponsesLeaveNoLock(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lost faults.Fault
-		dead bool // another held the lock and died
+		dead bool // another process held the lock and crashed
 	}{
 		"of a create":            {lost: &faults.LostAnswer{Calls: faults.Calls{Verb: faults.Create, Times: 1}}},
 		"of a delete":            {lost: &faults.LostAnswer{Calls: faults.Calls{Verb: faults.Delete, Times: 1}}},
@@ -110,13 +110,13 @@ func TestLostAnswersLeaveNoLockBehind(t *testing.T) {
 	}
 }
 
-func TestConflictAfterALostAnswerIsErrHeld(t *testing.T) {
+func TestConflictAfterLostResponseIsErrHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		lost := &faults.LostAnswer{Calls: faults.Calls{Verb: faults.Create, Times: 1}}
 		down := &faults.Outage{Calls: faults.Calls{Verb: faults.Update, Times: 1}}
 		l := nodelock.New(faults.Client(c, lost, down), namespace, "me")
-		require.ErrorContains(t, l.Do(t.Context(), node, idle), "loss of an answer")
+		require.ErrorContains(t, l.Do(t.Context(), node, idle), "loss of a response")
 		require.ErrorContains(t, l.Do(t.Context(), node, idle), "outage")
 		taken := stored(t, c, namespace)
 		taken.Spec.HolderIdentity = new("other")
@@ -127,15 +127,15 @@ func TestConflictAfterALostAnswerIsErrHeld(t *testing.T) {
 	})
 }
 
-func TestReleaseThatIsNotAnsweredEndsDoInTime(t *testing.T) {
+func TestUnansweredReleaseEndsDoInTime(t *testing.T) {
 	for name, tc := range map[string]struct {
-		told  time.Duration // when Do is told to end
-		limit time.Duration
+		cancel time.Duration // when Do is cancelled
+		limit  time.Duration
 	}{
-		"while it may work":   {time.Hour, 10 * time.Second},
-		"when it is to end":   {0, 2 * time.Second},
-		"told while it waits": {3 * time.Second, 5 * time.Second},
-		"told too late":       {9 * time.Second, 10 * time.Second},
+		"while it may work":        {time.Hour, 10 * time.Second},
+		"when it is to end":        {0, 2 * time.Second},
+		"cancelled while it waits": {3 * time.Second, 5 * time.Second},
+		"cancelled too late":       {9 * time.Second, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -145,10 +145,10 @@ func TestReleaseThatIsNotAnsweredEndsDoInTime(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				start := time.Now()
 				err := l.Do(ctx, node, func(context.Context) error {
-					if tc.told == 0 {
+					if tc.cancel == 0 {
 						cancel()
 					}
-					time.AfterFunc(tc.told, cancel)
+					time.AfterFunc(tc.cancel, cancel)
 					return nil
 				})
 				require.ErrorContains(t, err, `releasing the lock of node "node-1"`)
@@ -160,7 +160,7 @@ func TestReleaseThatIsNotAnsweredEndsDoInTime(t *testing.T) {
 	}
 }
 
-func TestReleaseThatIsAnsweredLateLeavesNoLockBehind(t *testing.T) {
+func TestLateReleaseLeavesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		slow := &faults.Slow{Calls: faults.Calls{Verb: faults.Delete}, Delay: 4 * time.Second}

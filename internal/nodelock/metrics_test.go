@@ -14,7 +14,7 @@ import (
 	"nodekeeper.dev/test/metrics"
 )
 
-func TestMetricsTellHowLongALockWasWaitedFor(t *testing.T) {
+func TestMetricsMeasureLockWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		l, registry := nodelock.New(c, namespace, "me"), prometheus.NewRegistry()

@@ -17,31 +17,31 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// LeaseDuration is how long a lock lasts after its last renewal: what a processor that dies costs
-// the nodes that it was working on.
+// LeaseDuration is how long a lock lasts after its last renewal, and so the delay of the nodes that
+// a crashed processor was working on.
 const LeaseDuration = 5 * time.Second
 
 const (
 	// renewDeadline is shorter than LeaseDuration, so that a holder that cannot renew stops before
-	// another takes over, unless its last renewal was answered late.
+	// another takes over, unless the response to its last renewal was late.
 	renewDeadline = 3 * time.Second
 	retryPeriod   = time.Second
 
-	// releaseTimeout bounds the release of a lock at shutdown: short enough to release every lock
-	// within the five seconds that the service has. A lock that is not released expires.
+	// releaseTimeout bounds the release of a lock at shutdown. It is short enough to release every
+	// lock within the service's five seconds. A lock that is not released expires.
 	releaseTimeout = 2 * time.Second
 
-	// maxRelease bounds it otherwise. A busy API server may take its time: a lock that is left
-	// behind costs the next processor a LeaseDuration. An API server that never answers must not
-	// keep a worker.
+	// maxRelease bounds the release otherwise. It is generous to a busy API server, because a lock
+	// that is left behind costs the next processor a LeaseDuration, but an API server that never
+	// responds must not block a worker.
 	maxRelease = 10 * time.Second
 
-	// answerTimeout bounds the write that takes a lock at shutdown. With releaseTimeout it stays
-	// within those five seconds.
+	// answerTimeout bounds the write that takes a lock at shutdown. Together with releaseTimeout it
+	// stays within the service's five seconds.
 	answerTimeout = time.Second
 )
 
-// ErrHeld means that another process holds the lock, or other work of this one.
+// ErrHeld means that another process, or another goroutine of this one, holds the lock.
 var ErrHeld = errors.New("another process holds the lock of this node")
 
 // Locker takes the locks of nodes for one process. It is safe for concurrent use.
@@ -52,11 +52,11 @@ type Locker struct {
 	metrics   metrics
 
 	mu sync.Mutex
-	// busy holds the nodes whose lock this process holds or asks for. The Lease cannot keep two
-	// goroutines of one process apart: it holds the identity of the process.
+	// busy holds the nodes whose lock this process holds or requests. The Lease cannot distinguish
+	// two goroutines of one process, because it holds the identity of the process.
 	busy map[string]bool
-	// asked is since when this process wants a lock that another one has, by node.
-	asked map[string]time.Time
+	// wantedSince is since when this process has waited for another's lock, by node.
+	wantedSince map[string]time.Time
 
 	// others are the locks of other processes. They may be stale: a lock is taken over only after a
 	// live read that finds it unchanged.
@@ -65,32 +65,32 @@ type Locker struct {
 
 // New returns a Locker. The client must read the API server itself, not a cache. The identity names
 // the process in the Leases and must be unique: two processes with the same identity do not exclude
-// each other (no data is at risk, only work is wasted).
+// each other, which wastes work but does not endanger data.
 func New(c client.Client, namespace, identity string) *Locker {
 	return &Locker{
 		client: c, namespace: namespace, identity: identity, metrics: newMetrics(),
-		busy: map[string]bool{}, asked: map[string]time.Time{},
+		busy: map[string]bool{}, wantedSince: map[string]time.Time{},
 	}
 }
 
-// Do takes the lock of a node, calls work and releases the lock; it returns what work returned. The
+// Do takes the lock of a node, calls work and releases the lock; it returns the error of work. The
 // context of work is cancelled when the lock is lost. Do tries once. If another process holds the
-// lock, it returns [ErrHeld] at once: call it again after [Locker.HeldFor], or a moment later if
-// that is zero, while there is work for the node, and call [Locker.Forget] when there is none any
-// more.
+// lock, it returns [ErrHeld] at once: while there is work for the node, call it again after
+// [Locker.HeldFor], or a moment later if that is zero; when there is no more work, call
+// [Locker.Forget].
 func (l *Locker) Do(ctx context.Context, node string, work func(context.Context) error) error {
-	asked, err := l.begin(node)
+	wanted, err := l.begin(node)
 	if err != nil {
 		l.metrics.notTaken(err)
 		return err
 	}
 	defer l.done(node)
 	lock := &lease{client: l.client, namespace: l.namespace, node: node, identity: l.identity, others: &l.others}
-	work = l.started(node, asked, work)
+	work = l.started(node, wanted, work)
 	workErr, err := l.underLock(ctx, lock, work)
 	switch {
 	case errors.Is(err, errForeign):
-		logf.FromContext(ctx).Info("Working without a lock: a Lease of this name belongs to somebody else", "node", node)
+		logf.FromContext(ctx).Info("Working without a lock: a foreign Lease has its name", "node", node)
 		return work(ctx)
 	case err != nil:
 		l.metrics.notTaken(err)
@@ -105,17 +105,17 @@ func (l *Locker) Do(ctx context.Context, node string, work func(context.Context)
 	return errors.Join(workErr, lock.release(releaseCtx))
 }
 
-// started returns work that notes when it starts.
-func (l *Locker) started(node string, asked time.Time, work func(context.Context) error) func(context.Context) error {
+// started wraps work to record when it starts.
+func (l *Locker) started(node string, wanted time.Time, work func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		l.metrics.wait.Observe(time.Since(asked).Seconds())
+		l.metrics.wait.Observe(time.Since(wanted).Seconds())
 		l.Forget(node)
 		return work(ctx)
 	}
 }
 
-// underLock calls work while the lock is held and returns its error, or why the lock was not taken.
-// If lock.held is false and there is no error, ctx was cancelled first.
+// underLock calls work while the lock is held and returns its error, or the reason why the lock was
+// not taken. If lock.held is false and there is no error, ctx was cancelled first.
 func (l *Locker) underLock(ctx context.Context, lock *lease, work func(context.Context) error) (workErr, err error) {
 	runCtx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -128,40 +128,40 @@ func (l *Locker) underLock(ctx context.Context, lock *lease, work func(context.C
 	if err != nil {
 		return nil, fmt.Errorf("preparing the lock of node %q: %w", lock.node, err)
 	}
-	// The elector logs every attempt; the errors here say all that matters.
+	// The elector logs every attempt; the errors here are sufficient.
 	elector.Run(klog.NewContext(runCtx, logr.Discard()))
 	if !lock.held {
 		return nil, lock.failure
 	}
-	return <-done, nil // the elector returns before work does if the lock was lost
+	return <-done, nil // if the lock was lost, the elector returns before work does
 }
 
-// HeldFor returns how much longer another process holds the lock of a node if it does not renew it,
-// as far as this one knows.
+// HeldFor returns how much longer another process is known to hold the lock of a node if it does
+// not renew it.
 func (l *Locker) HeldFor(node string) time.Duration { return l.others.Left(node, time.Now()) }
 
 // Forget ends the wait for the lock of a node.
 func (l *Locker) Forget(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.asked, node)
+	delete(l.wantedSince, node)
 }
 
-// begin makes a node busy and returns since when its lock is wanted.
-func (l *Locker) begin(node string) (asked time.Time, err error) {
+// begin marks a node as busy and returns since when its lock is wanted.
+func (l *Locker) begin(node string) (wanted time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy[node] {
 		return time.Time{}, ErrHeld
 	}
 	l.busy[node] = true
-	if _, known := l.asked[node]; !known {
-		l.asked[node] = time.Now()
+	if _, known := l.wantedSince[node]; !known {
+		l.wantedSince[node] = time.Now()
 	}
-	return l.asked[node], nil
+	return l.wantedSince[node], nil
 }
 
-// done makes the node free for this process again.
+// done marks the node as no longer busy.
 func (l *Locker) done(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

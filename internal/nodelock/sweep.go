@@ -15,18 +15,18 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// sweepPeriod is far longer than LeaseDuration: a Lease that did not change for so long has no
-// holder.
+// sweepPeriod is far longer than LeaseDuration, so a Lease that has not changed for that long has
+// no holder.
 const sweepPeriod = time.Minute
 
-// Sweep deletes, until ctx is cancelled, the locks that processors left behind when they died with
-// nothing more to do for the node; wanted reports whether there is more to do. A lock that is
-// wanted is taken over by [Locker.Do] instead.
+// Sweep deletes, until ctx is cancelled, the locks that crashed processors left behind if there is
+// no more work for the node, as reported by wanted. A lock that is wanted is taken over by
+// [Locker.Do] instead.
 func (l *Locker) Sweep(ctx context.Context, wanted func(ctx context.Context, node string) bool) {
 	var seen shardlease.Sightings
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := l.sweepOnce(ctx, &seen, wanted); err != nil && ctx.Err() == nil {
-			logf.FromContext(ctx).Error(err, "Sweeping the locks of nodes failed, retrying in the next round")
+			logf.FromContext(ctx).Error(err, "Failed to sweep the locks of nodes, retrying in the next round")
 		}
 	}, sweepPeriod)
 }
@@ -49,11 +49,11 @@ func (l *Locker) sweepOnce(ctx context.Context, seen *shardlease.Sightings, want
 		left := &lease{client: l.client, namespace: l.namespace, node: stored.Name, identity: l.identity, stored: stored}
 		switch err := left.delete(ctx); {
 		case apierrors.IsConflict(err):
-			// It was taken just now.
+			// It was just taken.
 		case err != nil:
 			errs = append(errs, err)
 		default:
-			logf.FromContext(ctx).Info("Deleted a lock that was left behind", "node", stored.Name)
+			logf.FromContext(ctx).Info("Deleted an orphaned lock", "node", stored.Name)
 		}
 	}
 	seen.Keep(listed)

@@ -14,7 +14,7 @@ import (
 	"nodekeeper.dev/internal/nodelock"
 )
 
-// sweep runs a sweeper for as long as it needs for a few rounds.
+// sweep runs a sweeper for a few rounds.
 func sweep(t *testing.T, c client.Client, isWanted func(context.Context, string) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -25,7 +25,7 @@ func sweep(t *testing.T, c client.Client, isWanted func(context.Context, string)
 func never(context.Context, string) bool  { return false }
 func always(context.Context, string) bool { return true }
 
-func TestSweepRemovesALockThatWasLeftBehind(t *testing.T) {
+func TestSweepRemovesOrphanedLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		require.NoError(t, c.Create(t.Context(), lease(namespace, "dead", time.Now())))
@@ -37,7 +37,7 @@ func TestSweepRemovesALockThatWasLeftBehind(t *testing.T) {
 	})
 }
 
-func TestSweepLeavesALockThatIsWanted(t *testing.T) {
+func TestSweepKeepsWantedLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		require.NoError(t, c.Create(t.Context(), lease(namespace, "dead", time.Now())))
@@ -46,7 +46,7 @@ func TestSweepLeavesALockThatIsWanted(t *testing.T) {
 	})
 }
 
-func TestSweepLeavesALockThatIsHeld(t *testing.T) {
+func TestSweepKeepsHeldLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -63,7 +63,7 @@ func TestSweepLeavesALockThatIsHeld(t *testing.T) {
 	})
 }
 
-func TestSweepLeavesALockThatWasTakenJustNow(t *testing.T) {
+func TestSweepKeepsLockTakenConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		require.NoError(t, c.Create(t.Context(), lease(namespace, "dead", time.Now())))
@@ -80,7 +80,7 @@ func TestSweepLeavesALockThatWasTakenJustNow(t *testing.T) {
 	})
 }
 
-func TestSweepGoesOnAfterAnOutageAndALostAnswer(t *testing.T) {
+func TestSweepContinuesAfterOutageAndLostResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFake()
 		for _, name := range []string{"node-1", "node-2", "node-3"} {

@@ -12,23 +12,23 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 )
 
-// changes is what a merge patch changes of a Node.
+// changes are the changes that a merge patch makes to a Node.
 type changes struct {
 	metadata map[string]any
-	// taints replace all taints of the Node; nil leaves them as they are.
+	// taints replaces all taints of the Node; nil leaves them unchanged.
 	taints []corev1.Taint
 }
 
-// changesFor returns the changes that turn what was seen of a Node into wanted: its labels, and the
-// annotations and taints that are kept, see [nodeview.Preserved]. The startup taint goes. What else
-// was not seen stays.
+// changesFor returns the changes that turn the viewed part of a Node into wanted: its labels, and
+// the preserved annotations and taints, see [nodeview.Preserved]. They remove the startup taint.
+// Everything else stays.
 func changesFor(read *metav1.PartialObjectMetadata, wanted map[string]string) (changes, error) {
 	d := labels.ChangesBetween(read.Labels, wanted)
 	c := changes{metadata: map[string]any{"labels": d.Labels}}
 	if len(d.Annotations) > 0 {
 		c.metadata["annotations"] = d.Annotations
 	}
-	if !d.Taints && !nodeview.HasGate(read) {
+	if !d.Taints && !nodeview.HasStartupTaint(read) {
 		return c, nil
 	}
 	before, ok := nodeview.Taints(read)
@@ -39,14 +39,14 @@ func changesFor(read *metav1.PartialObjectMetadata, wanted map[string]string) (c
 	return c, nil
 }
 
-// taintsWith replaces the taints that were seen by those that are wanted, without the startup taint.
-// Taints that were not seen, and those that do not change, stay at their place in the list.
+// taintsWith replaces the viewed taints by the wanted ones, and removes the startup taint. Taints
+// outside the view and unchanged ones keep their position in the list.
 func taintsWith(before []corev1.Taint, seen, wanted map[string]string) []corev1.Taint {
 	after := make([]corev1.Taint, 0, len(before))
 	left := map[string]string{}
 	maps.Copy(left, wanted)
 	for _, taint := range before {
-		if nodeview.IsGate(taint) {
+		if nodeview.IsStartupTaint(taint) {
 			continue
 		}
 		key := labels.TaintKey(taint.Key, string(taint.Effect))

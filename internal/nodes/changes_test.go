@@ -17,7 +17,7 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 )
 
-// keeping is the door with flags for annotations and taints.
+// keeping returns Nodes with flags for annotations and taints.
 func keeping(t *testing.T, annotations, taints string) *nodes.Nodes {
 	t.Helper()
 	n := newNodes(t)
@@ -34,8 +34,8 @@ func whole(t *testing.T, n *nodes.Nodes, name string) *corev1.Node {
 	return found
 }
 
-// TestRelabelChangesWhatIsSeenAndNothingElse, by one write.
-func TestRelabelChangesWhatIsSeenAndNothingElse(t *testing.T) {
+// TestRelabelChangesOnlyTheView checks a single write.
+func TestRelabelChangesOnlyTheView(t *testing.T) {
 	t.Parallel()
 	n := keeping(t, "example.com/*", "dedicated,changes,goes,evict:NoExecute")
 	since := metav1.NewTime(time.Now().Truncate(time.Second))
@@ -73,7 +73,7 @@ func TestRelabelChangesWhatIsSeenAndNothingElse(t *testing.T) {
 	assert.Equal(t, set{"example.com/changes": "2", "example.com/new": "multi\nline", "example.net/other": "1"}, after.Annotations)
 	taints := append(append([]corev1.Taint{{Key: "changes", Value: "2", Effect: corev1.TaintEffectPreferNoSchedule}}, others...),
 		corev1.Taint{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}, corev1.Taint{Key: "evict", Effect: corev1.TaintEffectNoExecute})
-	for i := range after.Spec.Taints { // the admission plugin of the API server may add its own, in front or behind
+	for i := range after.Spec.Taints { // the API server's admission plugin may add its own taints at either end
 		after.Spec.Taints[i].TimeAdded = taintTime(after.Spec.Taints[i], taints)
 	}
 	assert.Subset(t, after.Spec.Taints, taints)
@@ -88,7 +88,7 @@ func TestRelabelChangesWhatIsSeenAndNothingElse(t *testing.T) {
 	require.ErrorIs(t, err, nodes.ErrStale, "the taints are a list, which must be the one that was read")
 }
 
-// taintTime is that of the taint with the same key and effect: the time zone is not part of it.
+// taintTime returns the time of the taint with the same key and effect, in any time zone.
 func taintTime(taint corev1.Taint, among []corev1.Taint) *metav1.Time {
 	for _, other := range among {
 		if other.MatchTaint(&taint) && other.TimeAdded.Equal(taint.TimeAdded) {
@@ -98,8 +98,8 @@ func taintTime(taint corev1.Taint, among []corev1.Taint) *metav1.Time {
 	return taint.TimeAdded
 }
 
-// TestEveryDoorSeesTheSame: whichever way a Node is read, but by a list of all.
-func TestEveryDoorSeesTheSame(t *testing.T) {
+// All reads of a Node agree, except a list of all.
+func TestAllReadsAgree(t *testing.T) {
 	t.Parallel()
 	n := keeping(t, "example.com/*", "dedicated")
 	node := &corev1.Node{
@@ -139,8 +139,8 @@ func TestEveryDoorSeesTheSame(t *testing.T) {
 	require.NoError(t, n.Client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}})) // for the cleanup
 }
 
-// TestTaintsThatWereNotReadAreNotWritten: the list would lose those of others.
-func TestTaintsThatWereNotReadAreNotWritten(t *testing.T) {
+// Writing the list would drop the taints of others.
+func TestUnreadTaintsAreNotWritten(t *testing.T) {
 	t.Parallel()
 	n := newNodes(t)
 	read := create(t, n, set{"rack": "r1"})

@@ -10,8 +10,8 @@ import (
 // stored its last labels and removed the finalizer.
 const Finalizer = "nodekeeper.dev/save-labels"
 
-// WaitsForFinalizer reports whether [Finalizer] is all that keeps a Node that is being deleted. As
-// long as there are other finalizers, its labels may change after they are stored.
+// WaitsForFinalizer reports whether [Finalizer] is the only finalizer of a Node that is being
+// deleted. While there are others, its labels may still change after they are stored.
 func WaitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
 	return n.DeletionTimestamp != nil && slices.Equal(n.Finalizers, []string{Finalizer})
 }

@@ -1,6 +1,6 @@
-// Package nodes is the door to the Nodes. Reads always come from the API server, and every write is
-// conditional on the Node that was read. It returns each Node as the view shows it, see
-// [nodeview.View], and where that matters with the identity of its machine.
+// Package nodes is the only package that reads and writes Nodes. Reads always come from the API
+// server, and every write is conditional on the Node that was read. It returns each Node reduced to
+// the view, see [nodeview.View], and, where it matters, with the identity of its machine.
 package nodes
 
 import (
@@ -16,26 +16,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/nodeview/identity"
-	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/daemon/pages"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
-// ErrStale means that a write was refused because the Node has changed since it was read, or is
-// gone.
+// ErrStale means that a write was rejected because the Node has changed or was deleted since it was
+// read.
 var ErrStale = errors.New("the node has changed since it was read")
 
 // Nodes reads and writes the metadata of Nodes. It is safe for concurrent use.
 type Nodes struct {
-	// Client reads and writes the API server itself.
+	// Client reads and writes the API server directly, without a cache.
 	Client client.Client
-	// View is applied to every Node that is read, but by Each.
+	// View is applied to every Node that is read, except by Each.
 	View nodeview.View
 }
 
-// Metadata returns empty metadata of a Node of that name, to read into or to watch.
+// Metadata returns empty metadata of a Node with that name, to read into or to watch.
 func Metadata(name string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
@@ -43,12 +43,12 @@ func Metadata(name string) *metav1.PartialObjectMetadata {
 	}
 }
 
-// Reference returns one incarnation of a node as the object of an event.
+// Reference returns a reference to an incarnation of a node, for events.
 func Reference(node string, uid types.UID) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}
 }
 
-// Get returns the metadata of a Node, nil if there is none.
+// Get returns the metadata of a Node, or nil if it does not exist.
 func (n *Nodes) Get(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
 	if n.View.Preserved.NeedsSpec() {
 		return n.GetIdentified(ctx, name)
@@ -65,8 +65,8 @@ func (n *Nodes) Get(ctx context.Context, name string) (*metav1.PartialObjectMeta
 	return node, nil
 }
 
-// GetIdentified returns the metadata of a Node and which machine it is, see [identity.Noted], nil if
-// there is none. It reads the whole Node, which is larger by far.
+// GetIdentified returns the metadata of a Node with its identity, see [identity.Noted], or nil if
+// it does not exist. It reads the whole Node, which is far larger.
 func (n *Nodes) GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
 	whole := &corev1.Node{}
 	err := n.Client.Get(ctx, types.NamespacedName{Name: name}, whole)
@@ -79,18 +79,19 @@ func (n *Nodes) GetIdentified(ctx context.Context, name string) (*metav1.Partial
 	return n.viewed(whole)
 }
 
-// viewed returns the metadata of a whole Node as the view shows it, with the identity of its machine.
+// viewed returns the metadata of a whole Node, reduced to the view, with the identity of its
+// machine.
 func (n *Nodes) viewed(whole *corev1.Node) (*metav1.PartialObjectMetadata, error) {
 	node, err := n.View.Whole(whole)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it was doing
+		return nil, err //nolint:wrapcheck // it has the context already
 	}
 	identity.Note(node, identity.Of(whole))
 	return node, nil
 }
 
-// Identify notes in the metadata of a Node that was read which machine it is, see [identity.Noted], if
-// it is the same incarnation still. It needs no more rights than a list.
+// Identify adds the identity to the metadata of a Node that was read, see [identity.Noted], if it
+// is still the same incarnation. It needs no permissions except list.
 func (n *Nodes) Identify(ctx context.Context, node *metav1.PartialObjectMetadata) error {
 	list := &corev1.NodeList{}
 	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: node.Name}); err != nil {
@@ -104,9 +105,10 @@ func (n *Nodes) Identify(ctx context.Context, node *metav1.PartialObjectMetadata
 	return nil
 }
 
-// At returns the metadata of a Node, nil if there is none, and the revision of all Nodes then.
+// At returns the metadata of a Node, nil if it does not exist, and the revision of all Nodes at
+// that time.
 func (n *Nodes) At(ctx context.Context, name string) (node *metav1.PartialObjectMetadata, now revision.Revision, err error) {
-	// A list and not a get: it returns the revision even if the Node is gone.
+	// Use a list instead of a get, because it returns the revision even if the Node is gone.
 	if n.View.Preserved.NeedsSpec() {
 		return n.wholeAt(ctx, name)
 	}
@@ -133,7 +135,7 @@ func (n *Nodes) wholeAt(ctx context.Context, name string) (node *metav1.PartialO
 	return node, revision.Of(list.ResourceVersion), err
 }
 
-// Now returns the revision of all Nodes.
+// Now returns the current revision of all Nodes.
 func (n *Nodes) Now(ctx context.Context) (revision.Revision, error) {
 	list := newList()
 	if err := n.Client.List(ctx, list, client.Limit(1)); err != nil {
@@ -142,13 +144,13 @@ func (n *Nodes) Now(ctx context.Context) (revision.Revision, error) {
 	return revision.Of(list.ResourceVersion), nil
 }
 
-// ConfirmEvent returns an error unless a live read of the node shows that the cluster can have had
-// the event that t records, see [txn.Happened]. If it cannot, lost gets the proof that the cluster
-// was rewound, and returns the error.
+// ConfirmEvent returns an error unless a live read of the node is consistent with the event that t
+// records, see [txn.Happened]. If it is not, lost receives the proof that the cluster was rewound,
+// and returns the error.
 //
-// A Node that is there carries all the evidence: its own revision is not after that of all Nodes,
-// and the successor of an incarnation comes after everything of it. Only if the node is gone is a
-// list needed, which tells the revision of all Nodes also then.
+// An existing Node is sufficient evidence: its revision is not after the revision of all Nodes, and
+// the successor of an incarnation is newer than every state of it. Only if the node is gone, a list
+// is needed, which always returns the revision of all Nodes.
 func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(proof string) error) error {
 	var now revision.Revision
 	live, err := n.Get(ctx, t.Node)
@@ -163,11 +165,11 @@ func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(p
 	if txn.Happened(t, live, now) {
 		return nil
 	}
-	return lost(fmt.Sprintf("node %q was seen %s at resourceVersion %s and was not", t.Node, t.Type, t.Revision))
+	return lost(fmt.Sprintf("node %q was seen %s at resourceVersion %s, which never happened", t.Node, t.Type, t.Revision))
 }
 
-// Each calls do with the metadata of every Node as it is, without the view, in pages, and stops at the
-// first error.
+// Each calls do with the metadata of every Node, without applying the view, in pages, and stops at
+// the first error.
 func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata) error) error {
 	if err := pages.Each(ctx, n.Client, pages.Metadata("Node"), "", do); err != nil {
 		return fmt.Errorf("listing the nodes: %w", err)
@@ -175,8 +177,8 @@ func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata)
 	return nil
 }
 
-// Patch changes the metadata of a Node by one merge patch (RFC 7396), conditional on the uid and
-// the revision that were read. It returns the Node that results, or [ErrStale].
+// Patch changes the metadata of a Node by one merge patch (RFC 7396), conditional on the UID and
+// the revision that were read. It returns the resulting Node, or [ErrStale].
 func (n *Nodes) Patch(ctx context.Context, name string, uid types.UID, read revision.Revision, metadata map[string]any) (*metav1.PartialObjectMetadata, error) {
 	return n.patch(ctx, name, uid, read, changes{metadata: metadata})
 }
@@ -197,8 +199,8 @@ func (n *Nodes) patch(ctx context.Context, name string, uid types.UID, read revi
 	} else {
 		err = n.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, body))
 	}
-	// Conflict: the Node has changed, or the answer to an earlier patch of this process was lost.
-	// NotFound: it is gone.
+	// Conflict: the Node has changed, or the response to an earlier patch of this process was lost.
+	// NotFound: it was deleted.
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil, ErrStale
 	}
@@ -212,10 +214,9 @@ func (n *Nodes) patch(ctx context.Context, name string, uid types.UID, read revi
 	return node, nil
 }
 
-// Relabel replaces what the view saw of a Node by these labels, and the annotations and taints
-// among them, in one patch, conditional on the uid and the revision that were read. It returns the
-// Node that results, with the identity that was read, or [ErrStale]. What the view did not see
-// stays.
+// Relabel replaces the viewed labels of a Node, including the annotations and taints among them, in
+// one patch, conditional on the UID and the revision that were read. It returns the resulting Node,
+// with the identity that was read, or [ErrStale]. Everything outside the view stays.
 func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, labels map[string]string) (*metav1.PartialObjectMetadata, error) {
 	c, err := changesFor(read, labels)
 	if err != nil {
@@ -225,16 +226,16 @@ func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata,
 	if err != nil {
 		return nil, err
 	}
-	if machine, isRead := identity.Noted(read); isRead { // nothing was written in between
+	if machine, isRead := identity.Noted(read); isRead { // the patch is conditional, so nothing was written in between
 		identity.Note(node, machine)
 	}
 	return node, nil
 }
 
-// Refused reports whether the API server or an admission plugin refused the content of a request: a
-// retry alone does not help.
+// Refused reports whether the API server or an admission plugin rejected the content of a request,
+// so that a retry alone does not help.
 func Refused(err error) bool {
-	var status apierrors.APIStatus // an interface without Error, so errors.AsType does not take it
+	var status apierrors.APIStatus // an interface without Error, so errors.AsType does not accept it
 	if !errors.As(err, &status) {
 		return false
 	}

@@ -27,7 +27,7 @@ func newNodes(t *testing.T) *nodes.Nodes {
 	return &nodes.Nodes{Client: c}
 }
 
-// create creates a Node, which is gone when the test is over, and returns what is read of it.
+// create creates a Node, which is deleted at the end of the test, and returns it as read.
 func create(t *testing.T, n *nodes.Nodes, own set) *metav1.PartialObjectMetadata {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + rand.String(8), Labels: own}}
@@ -40,7 +40,7 @@ func create(t *testing.T, n *nodes.Nodes, own set) *metav1.PartialObjectMetadata
 	return read
 }
 
-func TestRelabelGivesExactlyTheseLabels(t *testing.T) {
+func TestRelabelSetsExactlyTheseLabels(t *testing.T) {
 	n := newNodes(t)
 	read := create(t, n, set{"stays": "1", "changes": "1", "goes": "1", "empty": ""})
 	wanted := set{"stays": "1", "changes": "2", "comes": "", "empty": ""}
@@ -55,7 +55,7 @@ func TestRelabelGivesExactlyTheseLabels(t *testing.T) {
 	assert.Equal(t, wanted, now.Labels)
 }
 
-func TestWritesAreConditionalOnTheNodeThatWasRead(t *testing.T) {
+func TestWritesAreConditionalOnTheNodeRead(t *testing.T) {
 	n := newNodes(t)
 	for name, change := range map[string]func(t *testing.T, read *metav1.PartialObjectMetadata){
 		"it has changed": func(t *testing.T, read *metav1.PartialObjectMetadata) {
@@ -87,7 +87,7 @@ func TestWritesAreConditionalOnTheNodeThatWasRead(t *testing.T) {
 	}
 }
 
-func TestAbsentNodeIsNoError(t *testing.T) {
+func TestMissingNodeIsNotAnError(t *testing.T) {
 	n := newNodes(t)
 	live := create(t, n, nil)
 	absent, err := n.Get(t.Context(), "absent-"+rand.String(8))
@@ -107,7 +107,7 @@ func TestAbsentNodeIsNoError(t *testing.T) {
 	assert.False(t, now.After(all))
 }
 
-func TestOnlyTheContentOfARequestIsRefused(t *testing.T) {
+func TestRefusedMeansRejectedContent(t *testing.T) {
 	resource := schema.GroupResource{Resource: "nodes"}
 	for _, tc := range []struct {
 		err  error

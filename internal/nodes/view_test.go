@@ -13,8 +13,8 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 )
 
-// TestIgnoredLabelsAreNotSeenAndNotTouched, by any door.
-func TestIgnoredLabelsAreNotSeenAndNotTouched(t *testing.T) {
+// TestIgnoredLabelsAreNotTouched by any method.
+func TestIgnoredLabelsAreNotTouched(t *testing.T) {
 	t.Parallel()
 	n := newNodes(t)
 	var err error

@@ -1,5 +1,5 @@
-// Package nodeview says what nodekeeper sees of a Node: which of its labels count, and whose they
-// are, and whether the Node is looked after. Whatever reads a Node applies it. The package is pure.
+// Package nodeview defines nodekeeper's view of a Node: which of its labels count, who owns them,
+// and whether the Node is selected. Every reader of Nodes applies it. The package is pure.
 package nodeview
 
 import (
@@ -11,30 +11,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/nodeview/identity"
-	"nodekeeper.dev/internal/labels"
 )
 
-// View is what nodekeeper sees of a Node. The zero value sees every label, and takes all for labels
-// that people set. It is safe for concurrent use.
+// View is nodekeeper's view of Nodes. The zero value includes every label and treats all as set by
+// users. It is safe for concurrent use.
 type View struct {
-	// Agents are the managers of the labels that are the machine's.
+	// Agents are the field managers whose labels belong to the machine.
 	Agents agents.Managers
-	// Ignored are the labels that are not seen: they are neither saved nor restored nor removed.
+	// Ignored are labels outside the view: they are never saved, restored or removed.
 	Ignored labels.Patterns
-	// Preserved selects the annotations and taints that are seen among the labels, see
+	// Preserved selects the annotations and taints that are included among the labels, see
 	// [labels.TaintKey].
 	Preserved Preserved
-	// Selector selects the nodes that are looked after, by all of their labels; nil selects all.
+	// Selector selects nodes by all of their labels; nil selects all nodes.
 	Selector apilabels.Selector
 }
 
-// unselected is the annotation, in memory only, of a Node that the selector does not match.
+// unselected is an in-memory annotation on Nodes that the selector does not match.
 const unselected = "nodekeeper.dev/not-selected"
 
-// Parse returns the view of the flags --machine-managers, --ignore-labels and --node-selector. An
-// error names the flag.
+// Parse returns the view for the flags --machine-managers, --ignore-labels and --node-selector.
+// Errors name the flag.
 func Parse(managers, ignored, selector string) (View, error) {
 	m, err := agents.Parse(managers)
 	if err != nil {
@@ -45,7 +45,7 @@ func Parse(managers, ignored, selector string) (View, error) {
 		return View{}, fmt.Errorf("--ignore-labels: %w", err)
 	}
 	if i.Match(labels.Marker) {
-		return View{}, fmt.Errorf("--ignore-labels: %q matches %s, by which nodekeeper knows that a node has its labels", ignored, labels.Marker)
+		return View{}, fmt.Errorf("--ignore-labels: %q matches %s, which nodekeeper uses to mark nodes that have their labels", ignored, labels.Marker)
 	}
 	if selector == "" {
 		return View{Agents: m, Ignored: i}, nil
@@ -55,29 +55,29 @@ func Parse(managers, ignored, selector string) (View, error) {
 		return View{}, fmt.Errorf("--node-selector %q: %w: write it as for kubectl get -l", selector, err)
 	}
 	if requirements, _ := s.Requirements(); slices.ContainsFunc(requirements, func(r apilabels.Requirement) bool { return r.Key() == labels.Marker }) {
-		return View{}, fmt.Errorf("--node-selector %q: nodekeeper itself sets %s, so every node would begin or cease to match by its restore", selector, labels.Marker)
+		return View{}, fmt.Errorf("--node-selector %q: nodekeeper itself sets %s, so every restore would change whether the node matches", selector, labels.Marker)
 	}
 	return View{Agents: m, Ignored: i, Selector: s}, nil
 }
 
-// Selected reports whether a Node to which a view was applied is looked after.
+// Selected reports whether a Node, after [View.Apply], matches the selector.
 func Selected(n *metav1.PartialObjectMetadata) bool {
 	_, isNot := n.Annotations[unselected]
 	return !isNot
 }
 
-// Apply changes a Node in memory: it notes whether the Node is looked after, takes the ignored labels
-// off, and notes whose the others are, see [agents.Managers.Stamp]. What the Node is noted to say of
-// its machine is forgotten, see [identity.Note]. No write to a Node touches a label that was not seen.
-// It adds the annotations that are kept to the labels, under the keys of [labels.AnnotationKey].
+// Apply reduces a Node, in memory, to the view. It records whether the Node is selected, removes
+// ignored labels, records who owns the others, see [agents.Managers.Stamp], and adds the preserved
+// annotations to the labels, with the keys of [labels.AnnotationKey]. It clears the identity, see
+// [identity.Note]. Writes to a Node never touch labels outside the view.
 func (v View) Apply(n *metav1.PartialObjectMetadata) {
-	delete(n.Annotations, taintsAnnotation) // whoever may patch the Node can write it
+	delete(n.Annotations, taintsAnnotation) // anyone who may patch the Node can set it
 	v.apply(n)
 }
 
-// Whole applies the view to a whole Node, as [View.Apply] does, and returns its metadata. The labels
-// include the taints that are kept, and [Taints] returns all of them. The result shares the maps of
-// the Node, which it changes.
+// Whole applies the view to a whole Node, as [View.Apply] does, and returns its metadata. The
+// labels include the preserved taints, and [Taints] returns all taints. The result shares the maps
+// of the Node, which it changes.
 func (v View) Whole(whole *corev1.Node) (*metav1.PartialObjectMetadata, error) {
 	n := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: whole.ObjectMeta}
 	if err := noteTaints(n, whole.Spec.Taints); err != nil {
@@ -87,11 +87,11 @@ func (v View) Whole(whole *corev1.Node) (*metav1.PartialObjectMetadata, error) {
 	return n, nil
 }
 
-// notePrefix begins the keys of the annotations, in memory only, in which a view notes what it saw.
+// notePrefix is the prefix of the in-memory annotations that a view adds.
 const notePrefix = "nodekeeper.dev/"
 
-// StripAnnotations removes from a viewed Node all annotations but the notes of the view, to save
-// memory. It drops the taints too: [Taints] is not ok afterwards.
+// StripAnnotations removes all annotations except the view's own from a Node, to save memory. It
+// also drops the taints, so [Taints] reports false afterwards.
 func StripAnnotations(n *metav1.PartialObjectMetadata) {
 	for key := range n.Annotations {
 		if key == taintsAnnotation || !strings.HasPrefix(key, notePrefix) {
@@ -104,7 +104,7 @@ func StripAnnotations(n *metav1.PartialObjectMetadata) {
 }
 
 func (v View) apply(n *metav1.PartialObjectMetadata) {
-	delete(n.Annotations, unselected) // whoever may patch the Node can write it
+	delete(n.Annotations, unselected) // anyone who may patch the Node can set it
 	if v.Selector != nil && !v.Selector.Matches(apilabels.Set(n.Labels)) {
 		metav1.SetMetaDataAnnotation(&n.ObjectMeta, unselected, "")
 	}

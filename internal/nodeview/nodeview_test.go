@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 )
 
 type set = map[string]string
@@ -20,7 +20,7 @@ func node(own set) *metav1.PartialObjectMetadata {
 	}}
 }
 
-// TestSelected: the selector sees the labels that are ignored, and what a Node's annotations say does not count.
+// The selector matches ignored labels, too, and ignores a Node's annotations.
 func TestSelected(t *testing.T) {
 	for selector, want := range map[string]bool{
 		"":                     true,
@@ -47,7 +47,7 @@ func TestBadViews(t *testing.T) {
 	for _, tc := range []struct{ managers, ignored, selector, want string }{
 		{managers: "*", want: "--machine-managers: "},
 		{ignored: "a*b", want: "--ignore-labels: "},
-		{ignored: labels.Marker, want: "by which nodekeeper knows that a node has its labels"},
+		{ignored: labels.Marker, want: "which nodekeeper uses to mark nodes that have their labels"},
 		{selector: "pool=a b", want: `--node-selector "pool=a b": `},
 		{selector: "a=b,!" + labels.Marker, want: "nodekeeper itself sets"},
 		{selector: "==", want: "write it as for kubectl get -l"},

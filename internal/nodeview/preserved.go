@@ -13,8 +13,8 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// Preserved says which annotations and taints of a Node are kept besides its labels. The zero value
-// keeps none. It is immutable and safe for concurrent use.
+// Preserved selects the annotations and taints of a Node that are preserved besides its labels. The
+// zero value selects none. It is immutable and safe for concurrent use.
 type Preserved struct {
 	annotations labels.Patterns
 	taints      []taintPattern
@@ -27,7 +27,7 @@ type taintPattern struct {
 	effect corev1.TaintEffect // "": NoSchedule and PreferNoSchedule
 }
 
-// NeverAnnotations record what a program did or found out, not what a person wants.
+// NeverAnnotations are set by programs to record their state, not by users.
 var NeverAnnotations = []string{
 	"nodekeeper.dev/*",
 	corev1.LastAppliedConfigAnnotation,
@@ -41,8 +41,9 @@ var NeverAnnotations = []string{
 	"*.karpenter.sh/*",
 }
 
-// NeverTaints are conditions of the machine, mark it for removal, or are nodekeeper's own. The taint of
-// a cordon is in node.kubernetes.io. Keep the expression in deploy/components/preserve-taints in step with this list.
+// NeverTaints describe conditions of the machine, mark it for removal, or are nodekeeper's own.
+// node.kubernetes.io includes the taint of a cordon. Keep the expression in
+// deploy/components/preserve-taints in step with this list.
 var NeverTaints = []string{
 	"node.kubernetes.io/*",
 	"node.cloudprovider.kubernetes.io/*",
@@ -67,10 +68,11 @@ func mustParse(list []string) labels.Patterns {
 	return patterns
 }
 
-// effects are those of taints.
+// effects are the valid effects of taints.
 var effects = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
 
-// ParsePreserved parses the flags --preserve-annotations and --preserve-taints. An error names the flag.
+// ParsePreserved parses the flags --preserve-annotations and --preserve-taints. Errors name the
+// flag.
 func ParsePreserved(annotations, taints string) (Preserved, error) {
 	var b Preserved
 	if annotations == "" && taints == "" {
@@ -96,7 +98,7 @@ func ParsePreserved(annotations, taints string) (Preserved, error) {
 	return b, nil
 }
 
-// items returns the trimmed items of a list that is separated by commas, without empty ones.
+// items returns the trimmed, non-empty items of a comma-separated list.
 func items(list string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for item := range strings.SplitSeq(list, ",") {
@@ -122,11 +124,11 @@ func parseTaint(item string) (taintPattern, error) {
 	return taintPattern{keys, corev1.TaintEffect(effect)}, err
 }
 
-// NeedsSpec reports whether any taints are kept, which the metadata of a Node does not show.
+// NeedsSpec reports whether any taints are preserved. The metadata of a Node does not contain them.
 func (b Preserved) NeedsSpec() bool { return len(b.taints) > 0 }
 
-// Has reports whether the annotation or taint of a key is kept, see [labels.AnnotationKey] and
-// [labels.TaintKey]. It is false for labels.
+// Has reports whether the annotation or taint with this key is preserved, see
+// [labels.AnnotationKey] and [labels.TaintKey]. It is false for labels.
 func (b Preserved) Has(key string) bool {
 	if annotation, ok := labels.AsAnnotation(key); ok {
 		return b.annotations.Match(annotation) && !neverAnnotations.Match(annotation)
@@ -141,10 +143,10 @@ func (b Preserved) hasTaint(key string, effect corev1.TaintEffect) bool {
 	})
 }
 
-// taintsAnnotation holds all taints of a Node in memory, where its spec was read.
+// taintsAnnotation holds all taints of a Node, in memory, if its spec was read.
 const taintsAnnotation = "nodekeeper.dev/taints"
 
-// noteTaints notes the taints of a Node in its metadata, in memory only.
+// noteTaints stores the taints of a Node in its metadata, in memory only.
 func noteTaints(n *metav1.PartialObjectMetadata, taints []corev1.Taint) error {
 	text, err := json.Marshal(taints)
 	if err != nil {
@@ -154,8 +156,8 @@ func noteTaints(n *metav1.PartialObjectMetadata, taints []corev1.Taint) error {
 	return nil
 }
 
-// Taints returns all taints of a Node that [View.Whole] returned, kept or not. For any other Node, ok
-// is false: its taints were not read.
+// Taints returns all taints of a Node returned by [View.Whole], whether they are preserved or not.
+// For any other Node, ok is false, because its taints were not read.
 func Taints(n *metav1.PartialObjectMetadata) (taints []corev1.Taint, ok bool) {
 	text, ok := n.Annotations[taintsAnnotation]
 	if !ok || json.Unmarshal([]byte(text), &taints) != nil {
@@ -164,7 +166,7 @@ func Taints(n *metav1.PartialObjectMetadata) (taints []corev1.Taint, ok bool) {
 	return taints, true
 }
 
-// add copies the annotations and taints that are kept into the labels of a Node, in memory.
+// add copies the preserved annotations and taints into the labels of a Node, in memory.
 func (b Preserved) add(n *metav1.PartialObjectMetadata) {
 	if !b.hasAny {
 		return

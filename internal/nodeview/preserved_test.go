@@ -20,7 +20,7 @@ func parsePreserved(t *testing.T, annotations, taints string) nodeview.Preserved
 	return b
 }
 
-func TestTaintsAreKeptByKeyAndEffect(t *testing.T) {
+func TestTaintsArePreservedByKeyAndEffect(t *testing.T) {
 	b := parsePreserved(t, "", "dedicated, example.com/*:NoExecute,*.example.com/*,both,both:NoExecute,soft:PreferNoSchedule")
 	for taint, want := range map[string]bool{
 		"dedicated:NoSchedule":          true,
@@ -45,8 +45,8 @@ func TestTaintsAreKeptByKeyAndEffect(t *testing.T) {
 	assert.True(t, b.NeedsSpec())
 }
 
-// TestStateIsNeverKept, whatever the patterns say.
-func TestStateIsNeverKept(t *testing.T) {
+// TestStateIsNeverPreserved, whatever the patterns are.
+func TestStateIsNeverPreserved(t *testing.T) {
 	all := parsePreserved(t, "*", "*,*:NoExecute")
 	for _, key := range []string{
 		corev1.TaintNodeNotReady, corev1.TaintNodeUnschedulable, corev1.TaintNodeOutOfService, "node.cloudprovider.kubernetes.io/uninitialized",
@@ -83,7 +83,7 @@ func TestBadPatterns(t *testing.T) {
 	}
 }
 
-func TestNothingIsKeptBesidesLabels(t *testing.T) {
+func TestZeroPreservedKeepsOnlyLabels(t *testing.T) {
 	for _, none := range []nodeview.Preserved{{}, parsePreserved(t, "", ""), parsePreserved(t, " , ", " , ")} {
 		view := nodeview.View{Preserved: none}
 		n, err := view.Whole(&corev1.Node{
@@ -96,8 +96,8 @@ func TestNothingIsKeptBesidesLabels(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotedOfTaintsIsNotTakenFromANode: whoever may patch a Node can write its annotations.
-func TestWhatIsNotedOfTaintsIsNotTakenFromANode(t *testing.T) {
+// Anyone who may patch a Node can set its annotations.
+func TestTaintsAnnotationOfNodeIsIgnored(t *testing.T) {
 	view := nodeview.View{Preserved: parsePreserved(t, "example.com/*", "dedicated")}
 	forged := metav1.ObjectMeta{Name: "node-1", Annotations: set{"nodekeeper.dev/taints": `[{"key":"dedicated","effect":"NoSchedule"}]`, "example.com/owner": "a"}}
 	n := &metav1.PartialObjectMetadata{ObjectMeta: *forged.DeepCopy()}

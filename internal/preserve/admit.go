@@ -15,8 +15,8 @@ type Admission struct {
 	// everything that a restore would give it, [labels.Pending] if it must wait behind the startup
 	// taint, and empty if the request stays as it is.
 	Marker string
-	// Held are the keys that the request does not set as a restore would: the processors decide about
-	// them later.
+	// Held are the keys that the request does not set as a restore would. The processors decide
+	// about them later.
 	Held labels.Keys
 	// Reason is a constant text for logs and users.
 	Reason string
@@ -28,32 +28,31 @@ func (a Admission) Gated() bool { return a.Marker == labels.Pending }
 // Restores reports whether the Node gets a marker. If not, the request stays as it is.
 func (a Admission) Restores() bool { return a.Marker != "" }
 
-// Request is a request that creates a Node.
+// Request is a request to create a Node.
 type Request struct {
-	// Node is the Node as it is requested. It has no uid and no revision.
+	// Node is the Node as requested. It has no UID and no revision.
 	Node Node
-	// Kubelet reports whether a kubelet creates the Node. The API server then refuses the labels
-	// that no kubelet may set, see [labels.KubeletMaySet].
+	// Kubelet reports whether a kubelet creates the Node. The API server then rejects labels that a
+	// kubelet may not set, see [labels.KubeletMaySet].
 	Kubelet bool
-	// HeldBack are the keys of labels and annotations that the processors must add, whoever creates
-	// the Node, because an admission policy of the cluster would refuse the request with them.
+	// HeldBack are the keys of labels and annotations that the processors must add later, whoever
+	// creates the Node, because an admission policy of the cluster would reject the request.
 	HeldBack labels.Patterns
 	// Gate reports whether every Node that has a record gets the startup taint.
 	Gate bool
 }
 
-// Admit decides about a request that creates a Node, given its record, nil if there is none. The
-// record may be behind: the marker names its revision, and [Decide] compares that with the current
-// record when the Added transaction of the Node is applied. Admit holds back restricted labels
-// unless the Node reports that it is their machine, because a restore must store that decision
-// first.
+// Admit decides about a request to create a Node, given its record, nil if none exists. The record
+// may be stale: the marker names its revision, and [Decide] compares that with the current record
+// when the Added transaction of the Node is applied. Admit holds back restricted labels unless the
+// Node reports that it is their machine, because a restore must store that decision first.
 func Admit(r *record.Record, req Request, policy labels.Policy) Admission {
 	n := req.Node
 	switch {
 	case r == nil || r.Floor:
 		return Admission{Labels: n.Labels, Reason: "no labels are saved for this node"}
 	case n.Unselected:
-		return Admission{Labels: n.Labels, Reason: "this node is not looked after"}
+		return Admission{Labels: n.Labels, Reason: "this node is not selected"}
 	}
 	own, held := admitted(*r, req, policy)
 	a := Admission{Labels: own, Marker: r.Revision.String(), Held: held, Reason: "the node returned"}
@@ -63,26 +62,25 @@ func Admit(r *record.Record, req Request, policy labels.Policy) Admission {
 	return a
 }
 
-// admitted returns the labels that a Node gets when it is created, and the keys of those that it
-// must get later.
+// admitted returns the labels that a Node gets at creation, and the keys that it must get later.
 func admitted(r record.Record, req Request, policy labels.Policy) (own map[string]string, held labels.Keys) {
 	saved := Saved(r)
 	for _, w := range r.Withheld {
-		switch judgeWithheld(w, &req.Node, policy) {
-		case OtherMachine, UnknownMachine: // it gets none of them
-		case putBack, Waiting, Dropped, NoRoom:
+		switch checkWithheld(w, &req.Node, policy) {
+		case OtherMachine, UnknownMachine: // the Node gets none of these
+		case granted, Waiting, Dropped, NoRoom:
 			held = held.Union(labels.KeysOf(maps.Keys(w.Labels)))
 		}
 	}
-	if judgeLabels(r, &req.Node, policy) != putBack {
+	if checkLabels(r, &req.Node, policy) != granted {
 		waiting := restrictedOf(r.Labels, r.Machine)
 		held = held.Union(labels.KeysOf(maps.Keys(waiting)))
 		saved.Labels = maps.Clone(saved.Labels)
 		maps.DeleteFunc(saved.Labels, func(key, _ string) bool { _, isHeld := waiting[key]; return isHeld })
-		saved.Withheld = saved.Withheld.Union(labels.KeysOf(maps.Keys(waiting))) // as requested
+		saved.Withheld = saved.Withheld.Union(labels.KeysOf(maps.Keys(waiting))) // keep the requested values
 	}
-	// Processors with other flags may restore what this policy leaves out. With the marker of the
-	// record they would take its absence for a removal, and forget it.
+	// Processors with other flags may restore keys that this policy omits. If the Node had the
+	// record's marker, they would take the missing keys for removed.
 	unknown := func(yield func(string) bool) {
 		for key := range saved.Labels {
 			if (!policy.Has(key) || policy.Ignored.Match(key)) && !yield(key) {
@@ -105,10 +103,10 @@ func admitted(r record.Record, req Request, policy labels.Policy) (own map[strin
 	return own, held.Union(later)
 }
 
-// mayStay reports whether a Node came with a key that a restore of another record may leave as it is.
-// If the webhook replaced it by the answer of a record that was behind, what the Node had would be
-// gone. One case is left out, since it would gate most Nodes that people create: in mode replace, a
-// person's label that the other record has as the former machine's.
+// mayStay reports whether a Node was created with a key that a restore from another record may
+// leave alone. If the webhook replaced its value using a stale record, the Node's own value would
+// be lost. In mode replace, this excludes users' labels that the other record attributes to the
+// former machine, because including them would gate most Nodes that users create.
 func mayStay(came labels.Side, key string, policy labels.Policy) bool {
 	if _, isThere := came.Labels[key]; !isThere {
 		return false
@@ -116,7 +114,7 @@ func mayStay(came labels.Side, key string, policy labels.Policy) bool {
 	return policy.Mode == labels.Merge || !labels.IsLabel(key) || came.Machine.Set()[key] || came.Unclear.Set()[key]
 }
 
-// refuses reports whether the API server would refuse the request with a label or an annotation.
+// refuses reports whether the API server would reject the request with this label or annotation.
 func (r *Request) refuses(key string) bool {
 	annotation, isAnnotation := labels.AsAnnotation(key)
 	if isAnnotation {
@@ -125,9 +123,9 @@ func (r *Request) refuses(key string) bool {
 	return r.Kubelet && !labels.KubeletMaySet(key) || r.HeldBack.Match(key)
 }
 
-// changed returns the keys that differ between what is requested and what is wanted, where they
-// must not: what the request may not set, what may stay as it came, and taints. Nothing says later
-// which taints the webhook has set.
+// changed returns the keys that differ between the requested and the wanted labels although they
+// must not: keys that the request may not set, keys that may stay as they are, and taints. Nothing
+// records later which taints the webhook has set.
 func changed(requested, wanted map[string]string, mustNot func(key string, isWanted bool) bool) labels.Keys {
 	return labels.KeysOf(func(yield func(string) bool) {
 		for key, value := range wanted {

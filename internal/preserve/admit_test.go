@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -52,21 +52,21 @@ func TestAdmit(t *testing.T) {
 		held     labels.Keys
 		wantMark string
 	}{
-		"no record":        {nil, came, "", machine, "", false, true, true, came, "", ""},
-		"floor":            {&record.Record{Revision: revision.MustParse("70"), Floor: true}, came, "", machine, "", false, true, true, came, "", ""},
-		"returned":         {saved(map[string]string{"rack": "r1"}), came, "", machine, "", false, false, false, map[string]string{"rack": "r1"}, "", "70"},
-		"the machine's":    {saved(map[string]string{"rack": "r1"}), came, "own", machine, "", false, true, false, map[string]string{"rack": "r1", "own": "1"}, "", "70"},
-		"empty record":     {saved(nil), came, "own", machine, "", false, true, false, came, "", "70"},
-		"says it is back":  {saved(map[string]string{"rack": "r1"}), came, "", machine, "70", false, false, false, map[string]string{"rack": "r1"}, "", "70"},
-		"earlier marker":   {saved(map[string]string{"rack": "r1"}), came, "", machine, "60", false, false, false, map[string]string{"rack": "r1"}, "", "70"},
-		"gate":             {saved(map[string]string{"rack": "r1"}), came, "", machine, "", false, false, true, map[string]string{"rack": "r1"}, "", labels.Pending},
-		"comes gated":      {saved(map[string]string{"rack": "r1"}), came, "", machine, labels.Pending, true, true, false, map[string]string{"rack": "r1"}, "", labels.Pending},
-		"kubelet, held":    {trusted(map[string]string{"rack": "r1", role: ""}), came, "", machine, "", false, true, false, map[string]string{"rack": "r1"}, role, labels.Pending},
-		"kubelet, its own": {saved(map[string]string{"k8s.io/a": "2"}), map[string]string{"k8s.io/a": "1"}, "", machine, "", false, true, false, map[string]string{"k8s.io/a": "1"}, "k8s.io/a", labels.Pending},
-		"kubelet, same":    {saved(map[string]string{"k8s.io/a": "1"}), map[string]string{"k8s.io/a": "1"}, "", machine, "", false, true, false, map[string]string{"k8s.io/a": "1"}, "", "70"},
-		"same machine":     {trusted(map[string]string{"rack": "r1", tenant: "x"}), nil, "", machine, "", false, false, false, map[string]string{"rack": "r1", tenant: "x"}, "", "70"},
-		"other machine":    {trusted(map[string]string{"rack": "r1", tenant: "x"}), nil, "", other, "", false, false, false, map[string]string{"rack": "r1"}, tenant, labels.Pending},
-		"unknown machine":  {trusted(map[string]string{"rack": "r1", tenant: "x"}), nil, "", identity.Identity{}, "", false, false, false, map[string]string{"rack": "r1"}, tenant, labels.Pending},
+		"no record":           {nil, came, "", machine, "", false, true, true, came, "", ""},
+		"floor":               {&record.Record{Revision: revision.MustParse("70"), Floor: true}, came, "", machine, "", false, true, true, came, "", ""},
+		"returned":            {saved(map[string]string{"rack": "r1"}), came, "", machine, "", false, false, false, map[string]string{"rack": "r1"}, "", "70"},
+		"the machine's":       {saved(map[string]string{"rack": "r1"}), came, "own", machine, "", false, true, false, map[string]string{"rack": "r1", "own": "1"}, "", "70"},
+		"empty record":        {saved(nil), came, "own", machine, "", false, true, false, came, "", "70"},
+		"reports its machine": {saved(map[string]string{"rack": "r1"}), came, "", machine, "70", false, false, false, map[string]string{"rack": "r1"}, "", "70"},
+		"earlier marker":      {saved(map[string]string{"rack": "r1"}), came, "", machine, "60", false, false, false, map[string]string{"rack": "r1"}, "", "70"},
+		"gate":                {saved(map[string]string{"rack": "r1"}), came, "", machine, "", false, false, true, map[string]string{"rack": "r1"}, "", labels.Pending},
+		"comes gated":         {saved(map[string]string{"rack": "r1"}), came, "", machine, labels.Pending, true, true, false, map[string]string{"rack": "r1"}, "", labels.Pending},
+		"kubelet, held":       {trusted(map[string]string{"rack": "r1", role: ""}), came, "", machine, "", false, true, false, map[string]string{"rack": "r1"}, role, labels.Pending},
+		"kubelet, its own":    {saved(map[string]string{"k8s.io/a": "2"}), map[string]string{"k8s.io/a": "1"}, "", machine, "", false, true, false, map[string]string{"k8s.io/a": "1"}, "k8s.io/a", labels.Pending},
+		"kubelet, same":       {saved(map[string]string{"k8s.io/a": "1"}), map[string]string{"k8s.io/a": "1"}, "", machine, "", false, true, false, map[string]string{"k8s.io/a": "1"}, "", "70"},
+		"same machine":        {trusted(map[string]string{"rack": "r1", tenant: "x"}), nil, "", machine, "", false, false, false, map[string]string{"rack": "r1", tenant: "x"}, "", "70"},
+		"other machine":       {trusted(map[string]string{"rack": "r1", tenant: "x"}), nil, "", other, "", false, false, false, map[string]string{"rack": "r1"}, tenant, labels.Pending},
+		"unknown machine":     {trusted(map[string]string{"rack": "r1", tenant: "x"}), nil, "", identity.Identity{}, "", false, false, false, map[string]string{"rack": "r1"}, tenant, labels.Pending},
 		"set by the creator, other machine": {
 			trusted(map[string]string{"rack": "r1", tenant: "x"}),
 			map[string]string{tenant: "y"},
@@ -74,10 +74,10 @@ func TestAdmit(t *testing.T) {
 			map[string]string{"rack": "r1", tenant: "y"},
 			tenant, labels.Pending,
 		},
-		"what a person had said over the machine's word": {
+		"a label for which a user had overruled the machine": {
 			saved(map[string]string{"own": "mine"}), came, "own", machine, "", false, true, false, came, "own", labels.Pending,
 		},
-		"says it is back, gate": {saved(map[string]string{"rack": "r1"}), came, "", machine, "70", false, false, true, map[string]string{"rack": "r1"}, "", labels.Pending},
+		"reports its machine, gate": {saved(map[string]string{"rack": "r1"}), came, "", machine, "70", false, false, true, map[string]string{"rack": "r1"}, "", labels.Pending},
 		"an annotation that only the processors restore": {
 			saved(map[string]string{"rack": "r1", labels.AnnotationKey("a"): "1"}), nil, "", machine, "", false, false, false,
 			map[string]string{"rack": "r1"},
@@ -126,9 +126,9 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestStaleAnswerMakesNoDifference compares what a Node has in the end with a webhook that answers
-// from an older record, and without a webhook, but for [isFormersWord].
-func TestStaleAnswerMakesNoDifference(t *testing.T) {
+// TestStaleResponseMakesNoDifference compares a Node's final labels with a webhook that used an
+// older record and without a webhook, except for [isUserLabelOfFormerMachine].
+func TestStaleResponseMakesNoDifference(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(t)
 	live, err := labels.ParsePatterns("live")
@@ -146,7 +146,7 @@ func TestStaleAnswerMakesNoDifference(t *testing.T) {
 	}
 	saved := func(rv string) record.Record {
 		r := record.Record{Node: "n", Labels: some(), Revision: revision.MustParse(rv), Source: "a"}
-		r.Machine, r.Unclear = g.whose(r.Labels)
+		r.Machine, r.Unclear = g.ownership(r.Labels)
 		r.Overruled = g.keys(some()).Without(r.Machine)
 		return r
 	}
@@ -157,23 +157,24 @@ func TestStaleAnswerMakesNoDifference(t *testing.T) {
 			before = now
 		}
 		n := preserve.Node{Labels: some(), IdentityRead: true}
-		n.Machine, n.Unclear = g.whose(n.Labels)
+		n.Machine, n.Unclear = g.ownership(n.Labels)
 		answer := preserve.Admit(&before, preserve.Request{Node: n, Kubelet: g.IntN(2) == 0, HeldBack: heldBack, Gate: g.IntN(4) == 0}, policy)
 		with, without := restoredAfter(now, n, answer, policy), restoredAfter(now, n, preserve.Admission{Labels: n.Labels}, policy)
-		maps.DeleteFunc(with, func(key, _ string) bool { return isFormersWord(now, n, policy, key) })
-		maps.DeleteFunc(without, func(key, _ string) bool { return isFormersWord(now, n, policy, key) })
+		maps.DeleteFunc(with, func(key, _ string) bool { return isUserLabelOfFormerMachine(now, n, policy, key) })
+		maps.DeleteFunc(without, func(key, _ string) bool { return isUserLabelOfFormerMachine(now, n, policy, key) })
 		require.Equal(t, without, with, "came as %v (machine %q, unclear %q), answered %v from %v, restored from %v", n.Labels, n.Machine, n.Unclear, answer, before.Labels, now.Labels)
 	}
 }
 
-// isFormersWord reports whether a person creates a Node with a label that the record has as the
-// former machine's. The label stays then, but not if an older record has replaced it.
-func isFormersWord(r record.Record, n preserve.Node, policy labels.Policy, key string) bool {
+// isUserLabelOfFormerMachine reports whether a user creates a Node with a label that the record
+// attributes to the former machine. The label then stays, but not if an older record has replaced
+// it.
+func isUserLabelOfFormerMachine(r record.Record, n preserve.Node, policy labels.Policy, key string) bool {
 	_, isRequested := n.Labels[key]
 	return policy.Mode == labels.Replace && labels.IsLabel(key) && isRequested && !n.Machine.Set()[key] && !n.Unclear.Set()[key] && r.Machine.Set()[key]
 }
 
-// restoredAfter returns what a Node has after its Added transaction is applied.
+// restoredAfter returns a Node's labels after its Added transaction is applied.
 func restoredAfter(r record.Record, came preserve.Node, answer preserve.Admission, policy labels.Policy) set {
 	n := came
 	n.UID, n.Revision = "b", revision.MustParse("90")
@@ -193,14 +194,14 @@ func restoredAfter(r record.Record, came preserve.Node, answer preserve.Admissio
 	return maps.Clone(n.Labels)
 }
 
-func TestUnselectedNodeIsAdmittedAsItCame(t *testing.T) {
+func TestUnselectedNodeIsAdmittedUnchanged(t *testing.T) {
 	t.Parallel()
 	r := &record.Record{Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("70")}
 	got := preserve.Admit(r, preserve.Request{Node: preserve.Node{Unselected: true}, Gate: true}, labels.Policy{Mode: labels.Replace})
 	assert.False(t, got.Restores())
 }
 
-// returning is what a restore sees of a Node that the webhook has admitted.
+// returning is a Node that the webhook has admitted, as a restore reads it.
 func returning(uid types.UID, rv, marker string, own map[string]string, admitted labels.Keys) *preserve.Node {
 	return &preserve.Node{UID: uid, Revision: revision.MustParse(rv), Labels: own, Marker: marker, Gated: marker == labels.Pending, Admitted: admitted}
 }
@@ -211,9 +212,9 @@ func addedAs(n *preserve.Node) txn.Transaction {
 
 var replacing = labels.Policy{Mode: labels.Replace}
 
-// TestReturnOfAnAdmittedNodeIsOnlyNoted, and the record follows it: what the webhook answers next, before the end of this incarnation is
-// saved, has the revision that the record keeps.
-func TestReturnOfAnAdmittedNodeIsOnlyNoted(t *testing.T) {
+// The record follows an admitted Node, so the webhook's next response, before the end of this
+// incarnation is saved, has the revision that the record keeps.
+func TestReturnOfAdmittedNodeIsOnlyNoted(t *testing.T) {
 	t.Parallel()
 	own := map[string]string{"rack": "r1"}
 	r := &record.Record{Node: "n", Labels: own, Revision: revision.MustParse("70"), Source: "a"}
@@ -234,8 +235,8 @@ func TestReturnOfAnAdmittedNodeIsOnlyNoted(t *testing.T) {
 	assert.Equal(t, preserve.Save, steps[0].Action)
 }
 
-// TestStaleAnswerIsReplaced: what a person removed at last is not put back by it, in either mode.
-func TestStaleAnswerIsReplaced(t *testing.T) {
+// A label that a user removed last is not restored by a stale response, in either mode.
+func TestStaleResponseIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []labels.Mode{labels.Replace, labels.Merge} {
 		r := &record.Record{Node: "n", Labels: map[string]string{"rack": "r2"}, Revision: revision.MustParse("75"), Source: "a", Ended: true}
@@ -246,8 +247,8 @@ func TestStaleAnswerIsReplaced(t *testing.T) {
 	}
 }
 
-// TestRestoreAfterAStaleAnswerMakesTheNextOneRight: the record follows the incarnation, as after a right answer.
-func TestRestoreAfterAStaleAnswerMakesTheNextOneRight(t *testing.T) {
+// The record follows the incarnation, as after a current response.
+func TestRestoreAfterStaleResponseCorrectsTheNext(t *testing.T) {
 	t.Parallel()
 	own := map[string]string{"rack": "r1"}
 	r := record.Record{Node: "n", Labels: own, Revision: revision.MustParse("75"), Source: "a"}
@@ -259,7 +260,7 @@ func TestRestoreAfterAStaleAnswerMakesTheNextOneRight(t *testing.T) {
 	assert.Equal(t, own, next.Labels)
 }
 
-func TestGateIsOpened(t *testing.T) {
+func TestStartupTaintIsRemoved(t *testing.T) {
 	t.Parallel()
 	own := map[string]string{"rack": "r1"}
 	n := returning("b", "80", labels.Pending, own, "")
@@ -303,9 +304,9 @@ func TestGateIsOpened(t *testing.T) {
 	}
 }
 
-// TestRecordedRemovalOfTheMachinesLabelMovesTheRevision: the labels are the same, and what a restore gives is not. A node that was
-// admitted by the record of before must not count as restored.
-func TestRecordedRemovalOfTheMachinesLabelMovesTheRevision(t *testing.T) {
+// The labels are the same, but a restore sets others. A node that was admitted with the previous
+// record must not count as restored.
+func TestRecordedRemovalOfMachineLabelAdvancesRevision(t *testing.T) {
 	t.Parallel()
 	own := map[string]string{"rack": "r1"}
 	r := &record.Record{Node: "n", Labels: own, Revision: revision.MustParse("70"), Source: "a"}
@@ -324,8 +325,8 @@ func TestRecordedRemovalOfTheMachinesLabelMovesTheRevision(t *testing.T) {
 	assert.Equal(t, own, d.Labels)
 }
 
-// TestAddedOfAGatedNodeIsNeverLeftOut: the record may follow the incarnation because it was forgotten meanwhile.
-func TestAddedOfAGatedNodeIsNeverLeftOut(t *testing.T) {
+// The record may follow the incarnation because it was forgotten in the meantime.
+func TestAddedOfGatedNodeIsNeverSkipped(t *testing.T) {
 	t.Parallel()
 	n := returning("b", "80", labels.Pending, nil, "")
 	r := preserve.Forgotten("n", n, revision.MustParse("85"))

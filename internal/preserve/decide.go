@@ -6,28 +6,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/nodeview/agents"
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
-// Action is what a decision writes.
+// Action is the kind of write that a decision requires.
 type Action int
 
 const (
-	// Nothing means: write nothing. The transaction has had its effect, or never has one.
+	// Nothing writes nothing: the transaction has had its effect, or never has one.
 	Nothing Action = iota
-	// Save means: store Decision.Record. It is a new one, newer labels, or only a note.
+	// Save stores Decision.Record: a new record, newer labels, or only a note.
 	Save
-	// Restore means: set the Node's labels to Decision.Labels and its marker to Decision.Marker
-	// in one write, with the Node that was read as precondition; then store [Noted].
+	// Restore sets the Node's labels to Decision.Labels and its marker to Decision.Marker in one
+	// write, conditional on the Node that was read, and then stores [Noted].
 	Restore
-	// Open means: remove the startup taint and the marker from the Node, which has its labels or
-	// gets none, with the Node that was read as precondition.
+	// Open removes the startup taint and the marker from the Node, conditional on the Node that was
+	// read. The Node has its labels already, or there are none to restore.
 	Open
 )
 
@@ -46,33 +46,32 @@ func (a Action) String() string {
 	return "unknown"
 }
 
-// Superseded is the reason of a save that is not written because a later save of the plan replaces
-// it.
+// Superseded is the reason of a save that is skipped because a later save of the plan replaces it.
 const Superseded = "superseded by a later save"
 
-// Node is the live Node as the decision sees it.
+// Node is the live Node, reduced to the fields that decisions use.
 type Node struct {
 	UID      types.UID
 	Revision revision.Revision
 	// Labels are the node's labels without the marker.
 	Labels map[string]string
-	// Machine are the keys of those that only the machine's agents have set, Unclear of those of
-	// which nobody knows any more who did.
+	// Machine are the keys of labels set only by the machine's agents. Unclear are the keys whose
+	// setter is unknown.
 	Machine, Unclear labels.Keys
 	Marker           string
-	// Identity is which machine it is, if IdentityRead.
+	// Identity identifies the machine. It is valid only if IdentityRead.
 	Identity     identity.Identity
 	IdentityRead bool
-	// Unselected reports whether the Node is not looked after, see [nodeview.Selected].
+	// Unselected reports whether the Node is not selected, see [nodeview.Selected].
 	Unselected bool
-	// Gated reports whether the Node waits behind the startup taint, see [nodeview.Gated].
+	// Gated reports whether the Node has the startup taint, see [nodeview.Gated].
 	Gated bool
-	// Admitted are the keys of the labels that the webhook has set when the Node was created, and
-	// nobody since, the marker among them.
+	// Admitted are the keys of the labels, the marker among them, that the webhook set when the
+	// Node was created and that have not been set again since.
 	Admitted labels.Keys
 }
 
-// NodeOf returns a Node, which was stamped, as the decision sees it.
+// NodeOf converts a stamped Node.
 func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	own, marker := labels.Split(n.Labels)
 	id, isRead := identity.Noted(n)
@@ -82,7 +81,7 @@ func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	}
 }
 
-// Decision is what to write, and why.
+// Decision is a write and its reason.
 type Decision struct {
 	Action Action
 	// Record is what to store if the action is Save.
@@ -92,41 +91,42 @@ type Decision struct {
 	Marker string
 	// Reason is a constant text for logs and users.
 	Reason string
-	// Again reports that the transaction must be decided about once more after this is done: it has
-	// not had all of its effect.
+	// Again reports that the transaction must be decided again once this decision is executed: it
+	// has not had its full effect.
 	Again bool
 	// Held are the restricted labels that the Node does not get.
 	Held []Held
 }
 
-// IsNote reports whether d saves labels that are saved already, to note of which incarnation they
-// are, or that they were seen later.
+// IsNote reports whether d stores labels that are saved already, only to record which incarnation
+// has them or that they were seen later.
 func (d Decision) IsNote() bool { return d.Action == Save && d.Record.Restored.UID != "" }
 
-// Owned reports whether an incarnation has its saved labels: they came from it or
-// were restored onto it, so its labels now are the ones to save.
-// A floor has no labels, so no incarnation owns them.
+// Owned reports whether an incarnation has its saved labels: they came from it or were restored
+// onto it, so its current labels are the ones to save. A floor has no labels, so no incarnation
+// owns it.
 func Owned(r record.Record, uid types.UID, marker string) bool {
 	return !r.Floor && (isSourceOrRestored(r, uid) || marker == r.Revision.String())
 }
 
-// Applied reports whether a record shows that a transaction has had its effect: the state of the
-// incarnation at that revision, or a later one, was saved, restored or noted. Then the decision is
-// [Nothing] for every Node, and stays so whatever is written to the record afterwards, so a record
-// that is behind can show it, too. If the result is false, the transaction may have had its effect
-// all the same. It is false for what notes which machine an incarnation is, and for what opens the
-// gate of one that came with the startup taint. Withheld labels may still come back by a
-// transaction that has had its effect: what waits does so in the record.
+// Applied reports whether a record proves that a transaction has had its effect: the state of the
+// incarnation at that revision, or a later one, was saved, restored or noted. The decision is then
+// [Nothing] for every Node and every later record, so a stale record proves it, too.
+//
+// False proves nothing: the transaction may have had its effect anyway. Applied is always false for
+// a transaction that has yet to identify its incarnation's machine or to remove the startup taint.
+// Withheld labels may still be restored after a transaction is applied, because the record keeps
+// them waiting.
 func Applied(t txn.Transaction, r record.Record) bool {
 	if t.Type == txn.Added && (ComesGated(t) || r.Identity.UID != t.UID && HasRestricted(t.Labels, t.Machine)) {
 		return false
 	}
-	return shows(r, t)
+	return covers(r, t)
 }
 
-// shows reports whether a record shows the state of the incarnation at the revision of a
+// covers reports whether a record includes the state of the incarnation at the revision of a
 // transaction, or a later one.
-func shows(r record.Record, t txn.Transaction) bool {
+func covers(r record.Record, t txn.Transaction) bool {
 	switch t.UID {
 	case r.Restored.UID:
 		return !t.Revision.After(r.Restored.Revision)
@@ -136,20 +136,20 @@ func shows(r record.Record, t txn.Transaction) bool {
 	return false
 }
 
-// RestoredUnnoted reports whether a transaction shows an incarnation with the labels of a record
-// which does not note it yet. It may be a later revision of the record than this one, if this one
-// was read from a cache that is behind.
+// RestoredUnnoted reports whether a transaction contains an incarnation that has the labels of a
+// record which does not note it yet. If the record was read from a stale cache, the labels may be
+// those of a later revision of it.
 func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 	return (t.Marker == r.Revision.String() || revision.Of(t.Marker).After(r.Revision)) && !isSourceOrRestored(r, t.UID)
 }
 
-// Decide returns the effect of transaction t, given the node's record, nil if
-// there is none, and the live Node, nil if there is none. Only an Added
-// transaction of a node with a record, or with the startup taint, looks at the Node, and restricted
-// labels make every save look at which machine it is. After a floor a node is new.
+// Decide returns the effect of transaction t, given the node's record and the live Node, each nil
+// if it does not exist. Only an Added transaction uses the Node, if the node has a record or the
+// startup taint; in addition, every save of restricted labels uses the Node's identity. A node
+// whose record is a floor is treated as new.
 //
-// The startup taint goes by the restore. If there is nothing to restore, it goes after all that is
-// to be saved is.
+// A restore removes the startup taint as well. If there is nothing to restore, the taint is removed
+// after everything is saved.
 func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
 	d := decide(t, r, n, policy)
 	if t.Type != txn.Added || n == nil || n.UID != t.UID || !n.Gated {
@@ -180,11 +180,11 @@ func decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) 
 		return nothing("no labels are saved for this node")
 	case r == nil:
 		return save(captured(t, nil, n, policy), "first labels of this node")
-	case t.Type == txn.Added && !showsLater(t, *r):
+	case t.Type == txn.Added && !isLaterAdded(t, *r):
 		return decideRestore(t, *r, n, policy)
 	}
 	d := decideSave(t, *r, n, policy)
-	d.Again = t.Type == txn.Added && len(r.Withheld) > 0 // they may be put back now
+	d.Again = t.Type == txn.Added && len(r.Withheld) > 0 // these may be restored now
 	return d
 }
 
@@ -195,34 +195,34 @@ func decideSave(t txn.Transaction, r record.Record, n *Node, policy labels.Polic
 	case !maps.Equal(t.Labels, r.Labels):
 		return save(captured(t, &r, n, policy), "the labels changed")
 	case t.UID == r.Source:
-		// An event from between the two, recorded late, is older now. But the revision stays: a
-		// restore from it may be under way, if another watcher has recorded the next incarnation
-		// before this event.
+		// An event from between the two that is recorded late counts as older now. The revision
+		// stays, because a restore from it may be under way: another watcher may have recorded the
+		// next incarnation before this event.
 		later := noted(r, t.UID, t.Revision)
-		heed(&later, whose(seen(r, policy), sideOf(t), t.Withdrawn))
+		setOwnership(&later, mergeOwnership(unignored(r, policy), sideOf(t), t.Withdrawn))
 		later.Ended, later.Withheld = t.Type == txn.Deleted, withheldAfter(t, r)
 		identify(&later, t.UID, &r, n)
-		if SaysTheSame(later, r) {
+		if Equivalent(later, r) {
 			return save(later, "the same labels, seen later")
 		}
-		// What a restore gives differs: a Node that was admitted by the record of before does not
-		// have it.
+		// The next restore differs, so a Node admitted with the previous record must not count as
+		// restored.
 	}
-	// The revision moves on, so that an earlier marker, copied with this node's labels onto the
-	// next incarnation, means nothing.
+	// Advance the revision, so that an earlier marker, copied onto the next incarnation with this
+	// node's labels, does not match.
 	return save(captured(t, &r, n, policy), "the same labels, seen later")
 }
 
-// showsLater reports whether an Added transaction shows an incarnation that has its labels, in a
-// later state than the record does: a watcher that starts cannot know what others have recorded of
-// a node that has no record yet.
-func showsLater(t txn.Transaction, r record.Record) bool {
+// isLaterAdded reports whether an Added transaction contains a later state, of an incarnation that
+// has its labels, than the record does. This happens when a watcher starts before a node has a
+// record: another watcher may have recorded an earlier state in the meantime.
+func isLaterAdded(t txn.Transaction, r record.Record) bool {
 	return t.FoundsRecord && isSourceOrRestored(r, t.UID) && isLater(t, r)
 }
 
-// isLater reports whether t shows a later state of the incarnation that the record follows than the
-// record does. No event from before a restore onto the next incarnation is later: that one has the
-// labels of the record, and may have been edited since.
+// isLater reports whether t contains a later state than the record of the incarnation that the
+// record follows. An event from before a restore onto the next incarnation is never later: the next
+// incarnation has the labels of the record, which may have been edited since.
 func isLater(t txn.Transaction, r record.Record) bool {
 	if !t.Revision.After(r.Restored.Revision) {
 		return false
@@ -233,7 +233,7 @@ func isLater(t txn.Transaction, r record.Record) bool {
 	case r.Restored.UID:
 		return true
 	}
-	return t.Marker == r.Revision.String() // the restore onto this incarnation is done, and not noted yet
+	return t.Marker == r.Revision.String() // restored onto this incarnation, but not noted yet
 }
 
 func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
@@ -248,7 +248,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 		return decideNote(t, r, n, policy)
 	}
 	if next, held, changed := resolve(r, n, policy); changed {
-		d := save(next, "which restricted labels the returned machine gets")
+		d := save(next, "decided which restricted labels the returned machine gets")
 		d.Again, d.Held = true, held
 		return d
 	}
@@ -263,48 +263,48 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 	}
 }
 
-// decideNote decides about a restore that was done and not noted.
+// decideNote decides about a restore that was done but not noted.
 func decideNote(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
 	if !n.Revision.After(r.Restored.Revision) {
 		return nothing("an incarnation after this one has its labels already")
 	}
 	next := notedLate(t, r, *n)
 	if policy.Preserves != nil {
-		// The processor has read the Node itself, and what is recorded of it since is older now.
+		// The processor has read the Node itself, which is newer than anything recorded.
 		removed := t.Machine.Union(t.Unclear.Taints()).Where(policy.Preserves).Missing(n.Labels)
 		next.Overruled = next.Overruled.Union(removed)
 	}
 	d := save(next, "the restore was done but not noted")
-	d.Again = len(d.Record.Withheld) > 0 // some of them may wait
+	d.Again = len(d.Record.Withheld) > 0 // some of these may wait
 	return d
 }
 
-// Saved returns what a restore takes from a record.
+// Saved returns the part of a record that a restore uses.
 func Saved(r record.Record) labels.Side {
 	return labels.Side{Labels: r.Labels, Machine: r.Machine, Unclear: r.Unclear, Overruled: r.Overruled, Withheld: r.WithheldKeys()}
 }
 
-// seen returns what a record says, without whose the labels are that are ignored by now: no watcher
-// sees these any more, so that they are gone does not mean that a person has removed them. A
-// processor that did not ignore them yet may have noted that they were overruled.
-func seen(r record.Record, policy labels.Policy) labels.Side {
+// unignored returns the saved labels of a record, without ownership of keys that are now ignored.
+// Watchers no longer report these keys, so their absence does not prove that a user removed them,
+// and a processor that did not ignore them yet may have noted them as overruled.
+func unignored(r record.Record, policy labels.Policy) labels.Side {
 	side := Saved(r)
 	isSeen := func(key string) bool { return !policy.Ignored.Match(key) }
 	side.Machine, side.Overruled = side.Machine.Where(isSeen), side.Overruled.Where(isSeen)
 	return side
 }
 
-// heed gives a record what is known of whose its labels are.
-func heed(r *record.Record, known labels.Side) {
-	r.Machine, r.Unclear, r.Overruled = known.Machine, known.Unclear, known.Overruled
+// setOwnership copies the ownership of the labels from a side into a record.
+func setOwnership(r *record.Record, side labels.Side) {
+	r.Machine, r.Unclear, r.Overruled = side.Machine, side.Unclear, side.Overruled
 }
 
 func sideOf(t txn.Transaction) labels.Side {
 	return labels.Side{Labels: t.Labels, Machine: t.Machine, Unclear: t.Unclear, Overruled: t.Overruled}
 }
 
-// side returns what a restore knows of a returned Node. What the webhook has put onto it, from a
-// record that has changed since, is not what it came with.
+// side returns a returned Node's own labels, for a restore. It leaves out labels that the webhook
+// added, because their record may have changed since.
 func (n *Node) side() labels.Side {
 	own := n.Labels
 	if n.Admitted != "" {
@@ -316,29 +316,29 @@ func (n *Node) side() labels.Side {
 	return labels.Side{Labels: own, Machine: n.Machine, Unclear: n.Unclear}
 }
 
-// Noted returns the record after a restore: the Node was read before it, and left by it. If it has
-// the saved labels then, the record gets a note. If it has others, by live labels for instance,
-// these are saved. If it had its labels before and got withheld ones, that is noted.
+// Noted returns the record after a restore, given the Node before and after it. If the Node has the
+// saved labels, the record gets a note. If it has others, for example because live labels were
+// merged, these are saved. If it had its labels before and only got withheld ones, that is noted.
 func Noted(r record.Record, read, left Node) record.Record {
 	if isSourceOrRestored(r, left.UID) {
-		return putBackOn(r, left)
+		return notedWithheld(r, left)
 	}
 	return notedSince(read.side(), r, left, read.Machine.Missing(left.Labels))
 }
 
-// notedLate returns the record after a restore onto the incarnation whose start t records; n is any
-// later state of it. What was edited since is saved. The Node's revision counts and not the
-// transaction's: edits between the add and the restore do not.
+// notedLate returns the record after an unnoted restore onto the incarnation whose start t records;
+// n is any later state of it. Edits since the restore are saved. The Node's revision is used, not
+// the transaction's: edits between the add and the restore do not count.
 func notedLate(t txn.Transaction, r record.Record, n Node) record.Record {
 	return notedSince(sideOf(t), r, n, "")
 }
 
-// notedSince returns the record after a restore onto n, which had some labels before. Agents have
-// withdrawn some of these since. What was unclear and was put back stays unclear.
+// notedSince returns the record after a restore onto n, given the labels that n had before and the
+// keys that agents have withdrawn since. Restored keys whose setter was unknown stay unclear.
 //
-// Where the webhook has put labels back, the record follows that incarnation, although its labels
-// are the same: as long as they stay so, the end of the incarnation does not change the revision.
-// So what the webhook answers before that end is saved is right, too.
+// If the webhook restored labels, the record follows that incarnation even if its labels are the
+// same. While they stay the same, the end of the incarnation does not change the revision, so a
+// response of the webhook before that end is saved carries the right revision.
 func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Keys) record.Record {
 	next := noted(r, n.UID, n.Revision)
 	withheld := withheldOn(r.Withheld, n)
@@ -346,43 +346,43 @@ func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Ke
 		next = record.Record{Node: r.Node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
 	}
 	next.Withheld = withheld
-	known := whose(before, n.side(), withdrawn)
-	known.Overruled = known.Overruled.Union(r.Overruled).Without(known.Machine)
-	known.Unclear = known.Unclear.Union(r.Unclear.Same(r.Labels, n.Labels)).Without(known.Machine)
-	heed(&next, known)
+	merged := mergeOwnership(before, n.side(), withdrawn)
+	merged.Overruled = merged.Overruled.Union(r.Overruled).Without(merged.Machine)
+	merged.Unclear = merged.Unclear.Union(r.Unclear.Same(r.Labels, n.Labels)).Without(merged.Machine)
+	setOwnership(&next, merged)
 	identify(&next, n.UID, &r, &n)
 	return next
 }
 
-// Given returns the record of a node whose labels come from a user and not from an incarnation. now
-// is the revision of all Nodes at a moment when there was none of that name, or none that should
-// keep its own labels: no earlier event is later than the record, and no earlier marker agrees with
-// it. So the next incarnation that is seen to be added gets these labels, and late transactions of
-// former ones have no effect. What agents of a former machine had set is not given.
-func Given(node string, given labels.Side, now revision.Revision) record.Record {
-	r := record.Record{Node: node, Labels: given.Labels, Revision: now}
-	heed(&r, given)
+// UserRecord returns a record whose labels come from a user instead of an incarnation. now is the
+// revision of the Node list at a moment when no Node of that name existed, or none that should keep
+// its own labels. No earlier event is later than the record, and no earlier marker matches it, so
+// the next incarnation to be added gets these labels, and late transactions of former ones have no
+// effect. Labels that agents of a former machine had set are not restored.
+func UserRecord(node string, side labels.Side, now revision.Revision) record.Record {
+	r := record.Record{Node: node, Labels: side.Labels, Revision: now}
+	setOwnership(&r, side)
 	return r
 }
 
-// Edited returns what is saved after a person has given it these labels. The person has named some
-// keys: what agents had said on these is overruled, and what agents say on those that were removed.
+// Edited returns the saved labels after a user has replaced them by edited. Keys named by the user
+// override the agents, whether set or removed.
 func Edited(saved labels.Side, edited map[string]string, named labels.Keys) labels.Side {
 	after := labels.Side{Labels: edited, Machine: saved.Machine.Without(named), Unclear: saved.Unclear.Without(named)}
 	after.Overruled = saved.Overruled.Union(saved.Machine.Without(after.Machine)).Union(named.Missing(edited))
 	return after
 }
 
-// Forgotten returns what takes the place of a record that is removed, so that no event from before
-// has any effect, however late it is recorded. n is the live Node, nil if there was none at now,
-// the resourceVersion of all Nodes then. Of a live Node it is a record of what the Node has; of an
-// absent one it is a floor.
+// Forgotten returns the replacement of a removed record, which keeps earlier events from having any
+// effect, however late they are recorded. n is the live Node, nil if none existed at now, the
+// resourceVersion of the Node list. The replacement is a record of the live Node's labels, or a
+// floor if there is no Node.
 func Forgotten(node string, n *Node, now revision.Revision) record.Record {
 	if n == nil {
 		return record.Record{Node: node, Revision: now, Floor: true}
 	}
 	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
-	heed(&r, n.side())
+	setOwnership(&r, n.side())
 	identify(&r, n.UID, nil, n)
 	return r
 }
@@ -393,19 +393,19 @@ func noted(r record.Record, uid types.UID, rv revision.Revision) record.Record {
 	return r
 }
 
-// captured returns the record of the labels in t, which replaces r, nil if there is none. It notes
-// no restore: the last one was of other labels.
+// captured returns the record of the labels in t, which replaces r, nil if none exists. It has no
+// note of a restore, because the last restore was of other labels.
 func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) record.Record {
 	next := record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID, Ended: t.Type == txn.Deleted}
 	var before labels.Side
 	switch {
 	case r == nil:
 	case isSourceOrRestored(*r, t.UID):
-		before = seen(*r, policy)
-	default: // a former machine's labels say nothing about this one
+		before = unignored(*r, policy)
+	default: // ownership by a former machine does not apply to this one
 		before.Overruled = r.Overruled
 	}
-	heed(&next, whose(before, sideOf(t), t.Withdrawn))
+	setOwnership(&next, mergeOwnership(before, sideOf(t), t.Withdrawn))
 	if r != nil {
 		next.Withheld = withheldAfter(t, *r)
 	}

@@ -7,26 +7,27 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// NotesEnding reports whether a record, nil if there is none, follows the incarnation that ends. If
-// it does not, [Ending] needs all transactions of the node that wait.
+// NotesEnding reports whether a record, nil if none exists, follows the incarnation that ends. If
+// it does not, [Ending] needs all pending transactions of the node.
 func NotesEnding(end txn.Transaction, r *record.Record) bool {
 	return r != nil && !r.Floor && isSourceOrRestored(*r, end.UID)
 }
 
-// Ending returns what is applied to save the end of an incarnation that a processor itself read,
-// given the record and the transactions of its node that wait, oldest first.
+// Ending returns the transactions that save the end of an incarnation which a processor read
+// itself, given the record and the node's pending transactions, oldest first.
 //
-// Unless the incarnation is known to have its labels, the transactions of earlier ones are applied
-// first: if there is no record, the first of them makes it. Its own are never applied before its
-// end: a restore, which may be refused, must not hold that up. But only they say what its agents
-// have set and withdrawn since the state that the record notes, and so what a person has removed.
+// Unless the incarnation is known to have its labels, the transactions of earlier incarnations are
+// applied first; if there is no record, the first of them creates it. The incarnation's own
+// transactions are never applied before its end, because a restore may be rejected and must not
+// delay it. They are merged into it instead: only they record which labels agents have set and
+// withdrawn since the state that the record notes, and therefore which ones a user has removed.
 func Ending(end txn.Transaction, r *record.Record, waiting []txn.Transaction) []txn.Transaction {
 	var first, own []txn.Transaction
 	for _, t := range waiting {
 		switch {
 		case t.UID != end.UID && end.Revision.After(t.Revision):
 			first = append(first, t)
-		case t.UID == end.UID && !t.Revision.After(end.Revision) && (r == nil || r.Floor || !shows(*r, t)):
+		case t.UID == end.UID && !t.Revision.After(end.Revision) && (r == nil || r.Floor || !covers(*r, t)):
 			own = append(own, t)
 		}
 	}
@@ -41,11 +42,11 @@ func Ending(end txn.Transaction, r *record.Record, waiting []txn.Transaction) []
 	return append(first, end)
 }
 
-// restoredSince reports whether a processor has put labels back onto an incarnation whose restore is
-// not noted, by which it has a marker. What waits of the incarnation shows that: the Added
-// transaction of a restore stays in the queue until the note is stored. If none is of a time before
-// the marker, the Node came with it: the webhook answered from a record that may lack what waits of
-// earlier incarnations, or the marker was in the request.
+// restoredSince reports whether an incarnation has its marker from a processor whose restore is not
+// noted yet. The Added transaction of a restore stays in the queue until the note is stored. If no
+// pending transaction predates the marker, the Node was created with it: either the webhook used a
+// record that may lack pending transactions of earlier incarnations, or the request contained the
+// marker.
 func restoredSince(own []txn.Transaction, marker string) bool {
 	return slices.ContainsFunc(own, func(t txn.Transaction) bool { return t.Type == txn.Added && t.Marker != marker })
 }

@@ -18,8 +18,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestEnding: node u1 has rack and pool, which its agents set. Node u2 has registered with pool,
-// too, and a person has removed it since.
+// Node u1 has rack and pool, which its agents set. Node u2 has registered with pool, too, and a
+// user has removed it since.
 func TestEnding(t *testing.T) {
 	of := func(typ txn.Type, uid, rv, marker string, own set, machine labels.Keys) txn.Transaction {
 		return txn.Transaction{Type: typ, Node: "node-1", UID: types.UID(uid), Revision: revision.MustParse(rv), Marker: marker, Labels: own, Machine: machine}
@@ -29,7 +29,7 @@ func TestEnding(t *testing.T) {
 	added := of(txn.Added, "u2", "10", "", with, "pool")
 	withdrawn := of(txn.Updated, "u2", "12", "5", without, "")
 	withdrawn.Withdrawn = "pool"
-	// The webhook has answered for u2 from the record, or from one before it.
+	// The webhook has admitted u2 with the record, or with the one before it.
 	admitted, admittedBefore := added, added
 	admitted.Marker, admittedBefore.Marker = "5", "3"
 	next := of(txn.Added, "u3", "30", "", with, "pool")
@@ -46,7 +46,7 @@ func TestEnding(t *testing.T) {
 		end       txn.Transaction
 		record    *record.Record
 		waiting   []txn.Transaction
-		first     []txn.Transaction // what comes before the end
+		first     []txn.Transaction // transactions before the end
 		overruled labels.Keys       // in the end
 		withdrawn labels.Keys
 	}{
@@ -79,9 +79,9 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// TestEndingIsAsGoodAsTheQueue: the end of a noted incarnation leaves the record that its waiting transactions would leave in their
-// order, whatever people and agents have done.
-func TestEndingIsAsGoodAsTheQueue(t *testing.T) {
+// TestEndingEqualsTheQueue: the end of a noted incarnation leaves the record that its pending
+// transactions would leave in order, whatever users and agents have done.
+func TestEndingEqualsTheQueue(t *testing.T) {
 	for seed := range uint64(2000) {
 		choices := rand.New(rand.NewPCG(seed, 0))
 		state := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "u1", Revision: revision.MustParse("10"), Labels: set{"a": "1", "b": "1"}, Machine: "a,b"}
@@ -100,7 +100,8 @@ func TestEndingIsAsGoodAsTheQueue(t *testing.T) {
 	}
 }
 
-// edited returns the next state of a node, in which a person or an agent has set or removed a label, as a watcher records it.
+// edited returns the next state of a node, in which a user or an agent has set or removed a
+// label, as a watcher records it.
 func edited(choices *rand.Rand, before txn.Transaction, at revision.Revision) txn.Transaction {
 	next := before
 	next.Revision, next.Labels, next.Withdrawn, next.Overruled = at, maps.Clone(before.Labels), "", ""
@@ -125,7 +126,7 @@ func edited(choices *rand.Rand, before txn.Transaction, at revision.Revision) tx
 	return next
 }
 
-// after returns what a record says of labels after some transactions.
+// after returns the labels of a record after some transactions.
 func after(r record.Record, all []txn.Transaction) labels.Side {
 	for _, t := range all {
 		if d := preserve.Decide(t, &r, nil, labels.Policy{}); d.Action == preserve.Save {

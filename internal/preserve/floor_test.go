@@ -41,7 +41,8 @@ func TestDecideAfterTheNodeWasForgotten(t *testing.T) {
 	}
 }
 
-// No event from before has an effect, in whatever order, and those after it have the effect that they have on a node without a record.
+// Earlier events have no effect, in any order, and later ones have the effect that they have on a
+// node without a record.
 func TestFloorHidesAllThatWasBefore(t *testing.T) {
 	g := newGenerator(t)
 	before, after := 0, 0
@@ -63,7 +64,8 @@ func TestFloorHidesAllThatWasBefore(t *testing.T) {
 	require.Positive(t, after)
 }
 
-// A live Node that is forgotten keeps what it has: nothing from before changes the record that is left, or the Node.
+// A live Node that is forgotten keeps its labels: no earlier event changes the remaining record or
+// the Node.
 func TestForgottenNodeThatIsLiveKeepsItsLabels(t *testing.T) {
 	g := newGenerator(t)
 	for range rounds {

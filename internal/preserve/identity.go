@@ -6,15 +6,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
-// NeedsIdentity reports whether a plan for these transactions may depend on which machine the Node
-// is.
+// NeedsIdentity reports whether a plan for these transactions may depend on the machine's identity.
 func NeedsIdentity(queue []txn.Transaction, r *record.Record) bool {
 	if r != nil && r.Floor {
 		r = nil
@@ -27,7 +26,7 @@ func NeedsIdentity(queue []txn.Transaction, r *record.Record) bool {
 			continue
 		}
 		known := identityOf(t.UID, r, nil)
-		// What is gone does not say more.
+		// A deleted Node reveals nothing more.
 		isGone := slices.ContainsFunc(queue, func(other txn.Transaction) bool { return other.UID == t.UID && other.Type == txn.Deleted })
 		if known.UID == "" || !known.IsComplete() && !isGone {
 			return true
@@ -36,16 +35,15 @@ func NeedsIdentity(queue []txn.Transaction, r *record.Record) bool {
 	return false
 }
 
-// IdentityOwed reports whether a record does not say which machine its restricted labels came from,
-// while an incarnation that has them is there and can be asked. A record of a former release, and one
-// of a Node that was gone before it was read, does not.
+// IdentityOwed reports whether a record lacks the machine of its restricted labels while an
+// incarnation that has them exists and can be read. This applies to records of former releases, and
+// to those of Nodes that were deleted before they were read.
 func IdentityOwed(r record.Record, uid types.UID) bool {
 	return isSourceOrRestored(r, uid) && r.Identity.UID != uid && HasRestricted(r.Labels, r.Machine)
 }
 
-// identityOf returns which machine an incarnation is: as the Node says if it is that one and was
-// read, or else as the record does. A Node that says less than before is the same machine all the
-// same.
+// identityOf returns an incarnation's identity: from the Node if it is that incarnation and was
+// read, otherwise from the record. A Node that reports less than before is still the same machine.
 func identityOf(uid types.UID, r *record.Record, n *Node) record.Identity {
 	var known record.Identity
 	if r != nil {
@@ -67,9 +65,9 @@ func identityOf(uid types.UID, r *record.Record, n *Node) record.Identity {
 	return record.Identity{UID: uid, Identity: n.Identity.Filled(known.Identity)}
 }
 
-// identify notes in a record which machine an incarnation is, if the record has anything that depends
-// on it. r is the record before, nil if there was none. That a Node had said nothing holds for the
-// restricted labels that it had then: a kubelet may have joined it since, and been trusted.
+// identify sets the identity of an incarnation in a record that depends on it. r is the previous
+// record, nil if there was none. An empty identity applies only to the restricted labels that the
+// Node had when it was read: a kubelet may have joined and been trusted since.
 func identify(next *record.Record, uid types.UID, r *record.Record, n *Node) {
 	next.Identity = record.Identity{}
 	trusted := restrictedOf(next.Labels, next.Machine)
@@ -86,8 +84,9 @@ func identify(next *record.Record, uid types.UID, r *record.Record, n *Node) {
 	}
 }
 
-// filledByDecided returns which machine an incarnation is that got withheld labels with the others: it
-// is the one that these were saved from, and may not have said all of that yet.
+// filledByDecided completes the identity of an incarnation that gets withheld labels together with
+// the others. It is the machine that these were saved from, and may not have reported its full
+// identity yet.
 func filledByDecided(known record.Identity, uid types.UID, r record.Record) record.Identity {
 	for _, w := range r.Withheld {
 		if isDecidedFor(w, uid) && identity.Compare(w.Identity, known.Identity) == identity.Same {
@@ -97,23 +96,24 @@ func filledByDecided(known record.Identity, uid types.UID, r record.Record) reco
 	return known
 }
 
-// judgeLabels returns why a returned Node does not get the restricted labels of a record, or putBack.
-func judgeLabels(r record.Record, n *Node, p labels.Policy) Why {
+// checkLabels returns why a returned Node does not get the restricted labels of a record, or
+// granted.
+func checkLabels(r record.Record, n *Node, p labels.Policy) Why {
 	switch {
 	case p.Restricted == labels.Drop:
 		return Dropped
 	case p.Restricted == labels.Keep:
-		return putBack
+		return granted
 	case !isBound(r):
-		return putBack
+		return granted
 	case r.Identity.UID == "":
 		return UnknownMachine
 	}
-	return judge(r.Identity.Identity, n)
+	return checkMachine(r.Identity.Identity, n)
 }
 
-// isBound reports whether the restricted labels among those of a record belong to one machine. They
-// do not if people have given them to the name, or if the name is all that the former Node had.
+// isBound reports whether the restricted labels of a record belong to one machine. They do not if
+// users have assigned them to the name, or if the former Node had no identity but its name.
 func isBound(r record.Record) bool {
 	if r.Identity.UID == "" {
 		return r.Source != "" || r.Restored.UID != ""
@@ -121,26 +121,26 @@ func isBound(r record.Record) bool {
 	return !r.Identity.IsZero()
 }
 
-// judgeWithheld returns why a Node does not get withheld labels, or putBack.
-func judgeWithheld(w record.Withheld, n *Node, p labels.Policy) Why {
+// checkWithheld returns why a Node does not get withheld labels, or granted.
+func checkWithheld(w record.Withheld, n *Node, p labels.Policy) Why {
 	switch {
 	case p.Restricted == labels.Drop:
 		return Dropped
 	case p.Restricted == labels.Keep:
-		return putBack
+		return granted
 	case w.Identity.IsZero():
 		return UnknownMachine
 	}
-	return judge(w.Identity, n)
+	return checkMachine(w.Identity, n)
 }
 
-func judge(saved identity.Identity, n *Node) Why {
+func checkMachine(saved identity.Identity, n *Node) Why {
 	if !n.IdentityRead {
 		return Waiting
 	}
 	switch identity.Compare(saved, n.Identity) {
 	case identity.Same:
-		return putBack
+		return granted
 	case identity.Other:
 		return OtherMachine
 	case identity.Undecided:
@@ -148,31 +148,31 @@ func judge(saved identity.Identity, n *Node) Why {
 	return Waiting
 }
 
-// resolve returns the record that a restore onto a Node begins with: among the labels are none that
-// this machine does not get, and the withheld ones that it gets are decided for it. It is stored before
-// the restore, so that a restore which was done and not noted shows what it has put back. What is
-// decided stays apart until then: a late state of a former incarnation replaces only its own labels. It
-// returns the same record if nothing changes.
+// resolve returns the record from which a restore onto a Node starts: it moves the labels that this
+// machine does not get to the withheld ones, and marks the withheld labels that it does get. The
+// record is stored before the restore, so that after an unnoted restore it is known which labels
+// were restored. Marked labels stay separate until then, because a late state of a former
+// incarnation replaces only its own labels. If nothing changes, resolve returns the same record.
 //
-// A record that shows another incarnation in a later state than the Node is not changed: the Node was
-// read before that one came, and the restore fails.
+// If the record contains a later state of another incarnation than the Node's, it is not changed:
+// the Node was read before that incarnation appeared, and the restore fails.
 func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, held []Held, changed bool) {
 	if r.Source != "" && r.Revision.After(n.Revision) || r.Restored.Revision.After(n.Revision) {
 		return r, nil, false
 	}
 	next = r
 	next.Withheld = nil
-	if judgeLabels(r, n, p) != putBack {
+	if checkLabels(r, n, p) != granted {
 		moved := restrictedOf(r.Labels, r.Machine)
 		maps.DeleteFunc(moved, func(key, _ string) bool { return p.Ignored.Match(key) })
 		changed = withhold(&next, r, moved)
 	}
 	for _, w := range r.Withheld {
-		isDecided := judgeWithheld(w, n, p) == putBack
+		isDecided := checkWithheld(w, n, p) == granted
 		switch {
 		case isDecided && !isDecidedFor(w, n.UID):
-			w.Marker, w.WaitingFor, w.PutBack, changed = n.Revision.String(), n.UID, revision.Revision{}, true
-		case !isDecided && w.Marker != "" && w.PutBack.IsZero():
+			w.Marker, w.WaitingFor, w.RestoredAt, changed = n.Revision.String(), n.UID, revision.Revision{}, true
+		case !isDecided && w.Marker != "" && w.RestoredAt.IsZero():
 			w.Marker, w.WaitingFor, changed = "", "", true
 		}
 		next.Withheld = append(next.Withheld, w)
@@ -188,13 +188,13 @@ func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, hel
 	return next, held, changed
 }
 
-// isDecidedFor reports whether a restore onto an incarnation puts withheld labels back, too.
+// isDecidedFor reports whether withheld labels are marked for a restore onto an incarnation.
 func isDecidedFor(w record.Withheld, uid types.UID) bool {
-	return w.Marker != "" && w.WaitingFor == uid && w.PutBack.IsZero()
+	return w.Marker != "" && w.WaitingFor == uid && w.RestoredAt.IsZero()
 }
 
-// withDecided returns what a restore onto an incarnation takes from a record: also the withheld labels
-// that are decided for it.
+// withDecided returns the part of a record that a restore onto an incarnation uses, including the
+// withheld labels that are marked for it.
 func withDecided(r record.Record, uid types.UID) labels.Side {
 	var kept []record.Withheld
 	for _, w := range r.Withheld {

@@ -14,8 +14,8 @@ import (
 
 const zone = "node-restriction.kubernetes.io/zone"
 
-// followingB is a record that follows the incarnation b of machine B, which is trusted with a zone, and that withholds what was saved
-// from machine A.
+// followingB is a record that follows the incarnation b of machine B, which is trusted with a zone,
+// and that withholds labels saved from machine A.
 func followingB() record.Record {
 	return record.Record{
 		Node: "node-1", Labels: set{zone: "b", "rack": "r1"}, Revision: revision.MustParse("100"), Source: "b",
@@ -29,14 +29,15 @@ var endOfB = txn.Transaction{
 	Type: txn.Deleted, Node: "node-1", UID: "b", Revision: revision.MustParse("150"), Labels: set{zone: "b", "rack": "r2"},
 }
 
-// TestLateStateKeepsWhatWasAboutToBePutBack: machine A returns, and its labels are moved among those to restore. The restore is refused,
-// or its processor dies. Then the end of the incarnation before is recorded late. It knows nothing of the labels of machine A.
-func TestLateStateKeepsWhatWasAboutToBePutBack(t *testing.T) {
+// Machine A returns, and its labels are marked for the restore. The restore is rejected, or its
+// processor crashes. Then the end of the previous incarnation, which has none of machine A's
+// labels, is recorded late.
+func TestLateStateKeepsMarkedLabels(t *testing.T) {
 	node := back(machineA)
 	node.UID = "c"
 	d := preserve.Decide(returned("c"), new(followingB()), node, replaceAll)
 	require.Equal(t, preserve.Save, d.Action)
-	require.True(t, d.Record.WaitsFor("c"), "it is decided that they are put back")
+	require.True(t, d.Record.WaitsFor("c"), "they are marked for the restore")
 
 	late := preserve.Decide(endOfB, &d.Record, node, replaceAll)
 	require.Equal(t, preserve.Save, late.Action, late.Reason)
@@ -45,9 +46,9 @@ func TestLateStateKeepsWhatWasAboutToBePutBack(t *testing.T) {
 	assert.Contains(t, left.Labels, role, "machine A gets it back")
 }
 
-// TestLateStateDoesNotGiveLabelsToAnotherMachine: after the same, machine A is gone again without a restore, and machine B returns. Then the
-// end of its former incarnation is recorded late.
-func TestLateStateDoesNotGiveLabelsToAnotherMachine(t *testing.T) {
+// As before, but machine A is gone again without a restore, and machine B returns. Then the end of
+// B's former incarnation is recorded late.
+func TestLateStateRestoresNothingOntoAnotherMachine(t *testing.T) {
 	first := back(machineA)
 	first.UID = "c"
 	d := preserve.Decide(returned("c"), new(followingB()), first, replaceAll)
@@ -68,9 +69,9 @@ func TestLateStateDoesNotGiveLabelsToAnotherMachine(t *testing.T) {
 	assert.Contains(t, left.Labels, role)
 }
 
-// TestLateStateTakesNothingOffTheMachineThatGotItBack: the restore was done, and its processor died before it noted that. Then the end of the
-// incarnation before is recorded late, and the restore is repeated with its labels.
-func TestLateStateTakesNothingOffTheMachineThatGotItBack(t *testing.T) {
+// The restore was done, and its processor crashed before noting it. Then the end of the previous
+// incarnation is recorded late, and the restore is repeated with its labels.
+func TestLateStateRemovesNoRestoredLabels(t *testing.T) {
 	node := back(machineA)
 	node.UID = "c"
 	d := preserve.Decide(returned("c"), new(followingB()), node, replaceAll)

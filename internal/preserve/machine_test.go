@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// life is a node and its record, whose transactions are applied as they come.
+// life is a node and its record, whose transactions are applied in order.
 type life struct {
 	t      *testing.T
 	rv     int
@@ -23,10 +23,11 @@ type life struct {
 	node   *preserve.Node
 	policy labels.Policy // the zero value: as replaceAll
 
-	overruled labels.Keys // what a watcher saw people overrule before the next event
+	overruled labels.Keys // keys that a watcher saw users override before the next event
 }
 
-// has is the state of a Node: agents have set some labels, others the rest, and agents have just taken some back.
+// has is the state of a Node: some labels are set by agents, the rest by others, and agents have
+// just withdrawn some.
 type has struct {
 	labels             set
 	machine, withdrawn labels.Keys
@@ -57,7 +58,7 @@ func (l *life) event(typ txn.Type, uid types.UID, now has) preserve.Decision {
 	case preserve.Restore:
 		l.rv++
 		after := &preserve.Node{UID: uid, Revision: revision.MustParse(strconv.Itoa(l.rv)), Labels: d.Labels, Machine: left(l.node, d, l.node.Machine), Unclear: left(l.node, d, l.node.Unclear), Marker: d.Marker}
-		again := preserve.Decide(tx, l.record, after, policy) // if the answer is lost
+		again := preserve.Decide(tx, l.record, after, policy) // if the response is lost
 		noted := preserve.Noted(*l.record, *l.node, *after)
 		require.Equal(l.t, noted, again.Record)
 		l.node, l.record = after, &noted
@@ -67,7 +68,7 @@ func (l *life) event(typ txn.Type, uid types.UID, now has) preserve.Decision {
 	return d
 }
 
-func TestWhatAPersonDidToAnAgentsLabelIsKept(t *testing.T) {
+func TestUserEditOfAgentLabelIsKept(t *testing.T) {
 	registered := has{set{"pool": "default", "zone": "a"}, "pool,zone", "", ""}
 	for name, tc := range map[string]struct {
 		story []has
@@ -78,7 +79,7 @@ func TestWhatAPersonDidToAnAgentsLabelIsKept(t *testing.T) {
 		"removed":                      {[]has{{set{"zone": "a"}, "zone", "", ""}}, set{"zone": "b"}},
 		"changed, then removed":        {[]has{{set{"pool": "mine", "zone": "a"}, "zone", "", ""}, {set{"zone": "a"}, "zone", "", ""}}, set{"zone": "b"}},
 		"removed, and set by an agent": {[]has{{set{"zone": "a"}, "zone", "", ""}, registered}, set{"pool": "default", "zone": "b"}},
-		"removed, and set by a person": {[]has{{set{"zone": "a"}, "zone", "", ""}, {set{"pool": "mine", "zone": "a"}, "zone", "", ""}}, set{"pool": "mine", "zone": "b"}},
+		"removed, and set by a user":   {[]has{{set{"zone": "a"}, "zone", "", ""}, {set{"pool": "mine", "zone": "a"}, "zone", "", ""}}, set{"pool": "mine", "zone": "b"}},
 		"taken back by an agent":       {[]has{{set{"zone": "a"}, "zone", "pool", ""}}, set{"pool": "default", "zone": "b"}},
 		"changed by an agent":          {[]has{{set{"pool": "other", "zone": "a"}, "pool,zone", "", ""}}, set{"pool": "default", "zone": "b"}},
 		"its manager is forgotten": {
@@ -93,7 +94,7 @@ func TestWhatAPersonDidToAnAgentsLabelIsKept(t *testing.T) {
 			[]has{{labels: set{"pool": "mine", "zone": "a"}, machine: "zone", unclear: "pool"}},
 			set{"pool": "mine", "zone": "b"},
 		},
-		"a person applies it, too": {
+		"a user applies it, too": {
 			[]has{{labels: set{"pool": "default", "zone": "a", "rack": "r1"}, machine: "pool"}},
 			set{"pool": "default", "zone": "a", "rack": "r1"},
 		},
@@ -108,7 +109,7 @@ func TestWhatAPersonDidToAnAgentsLabelIsKept(t *testing.T) {
 			}
 			back := has{set{"pool": "default", "zone": "b"}, "pool,zone", "", ""}
 			incarnations := []types.UID{"first", "second", "third", "fourth"}
-			for i, next := range incarnations[1:] { // after the first return there is nothing but restores
+			for i, next := range incarnations[1:] { // after the first return there are only restores
 				l.event(txn.Deleted, incarnations[i], last)
 				d := l.event(txn.Added, next, back)
 				require.Equal(t, preserve.Restore, d.Action)
@@ -119,8 +120,8 @@ func TestWhatAPersonDidToAnAgentsLabelIsKept(t *testing.T) {
 	}
 }
 
-// TestPersonWhoRemovesWhatARestoreHadSetAgainstAnAgent: only the restore shows that the machine brings it.
-func TestPersonWhoRemovesWhatARestoreHadSetAgainstAnAgent(t *testing.T) {
+// Only the restore shows that the machine registers with the label.
+func TestUserRemovesRestoredLabelOfAgent(t *testing.T) {
 	l := &life{t: t}
 	l.event(txn.Added, "first", has{labels: set{"pool": "mine"}})
 	l.event(txn.Deleted, "first", has{labels: set{"pool": "mine"}})
@@ -132,8 +133,9 @@ func TestPersonWhoRemovesWhatARestoreHadSetAgainstAnAgent(t *testing.T) {
 	assert.Empty(t, l.event(txn.Added, "third", back).Labels)
 }
 
-// TestFormerDamage: what the restore did to the nodes of clouds before it knew whose a label is.
-func TestFormerDamage(t *testing.T) {
+// TestRepairAfterOldReleases: the effect of restores on the nodes of clouds by releases without
+// label ownership.
+func TestRepairAfterOldReleases(t *testing.T) {
 	l := &life{t: t}
 	first := has{
 		set{"eks.amazonaws.com/nodegroup": "blue", "karpenter.sh/initialized": "true", "node-image-version": "v1", "rack": "r7"},
@@ -148,23 +150,23 @@ func TestFormerDamage(t *testing.T) {
 	assert.Equal(t, set{"eks.amazonaws.com/nodegroup": "green", "karpenter.sh/nodepool": "p", "node-image-version": "v2", "rack": "r7"}, d.Labels)
 }
 
-func TestRecordOfTheSameLabelsSaysWhoseTheyAreNow(t *testing.T) {
+func TestRecordOfSameLabelsUpdatesOwnership(t *testing.T) {
 	l := &life{t: t}
-	l.event(txn.Added, "first", has{labels: set{"pool": "a"}}) // by a release that did not know whose a label is
+	l.event(txn.Added, "first", has{labels: set{"pool": "a"}}) // by a release without label ownership
 	l.event(txn.Deleted, "first", has{set{"pool": "a"}, "pool", "", ""})
 	assert.Equal(t, labels.Keys("pool"), l.record.Machine)
 }
 
-func TestWhatAPersonNamesInARecordIsThePersons(t *testing.T) {
+func TestKeysNamedByUserBelongToUser(t *testing.T) {
 	saved := labels.Side{Labels: set{"pool": "a", "zone": "a", "tier": "x", "same": "s", "rack": "r1"}, Machine: "pool,same,tier,zone", Overruled: "other"}
 	edited := preserve.Edited(saved, set{"pool": "mine", "zone": "a", "same": "s", "rack": "r2"}, "pool,rack,same,tier")
 	assert.Equal(t, labels.Side{Labels: set{"pool": "mine", "zone": "a", "same": "s", "rack": "r2"}, Machine: "zone", Overruled: "other,pool,same,tier"}, edited)
-	given := preserve.Given("node-1", edited, revision.MustParse("7"))
+	given := preserve.UserRecord("node-1", edited, revision.MustParse("7"))
 	live := labels.Side{Labels: set{"pool": "b", "zone": "b", "tier": "y", "same": "t"}, Machine: "pool,same,tier,zone"}
 	assert.Equal(t, set{"pool": "mine", "zone": "b", "same": "s", "rack": "r2"}, replaceAll.Restored(live, preserve.Saved(given)))
 }
 
-// TestRemovalBeforeALateNote: the restore is noted when a person has removed a label since, so the update is older than the note.
+// The restore is noted after a user has removed a label, so the update is older than the note.
 func TestRemovalBeforeALateNote(t *testing.T) {
 	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("5"), Source: "u1"}
 	queue := []txn.Transaction{
@@ -180,8 +182,9 @@ func TestRemovalBeforeALateNote(t *testing.T) {
 	assert.Equal(t, labels.Keys("pool"), r.Overruled)
 }
 
-// TestLabelsThatAreUnclear: a release that stored nothing of managers saved them, or the API server had forgotten these before a
-// watcher saw the node. No label is lost for that, and none that agents set again is overwritten.
+// The labels were saved by a release that stored no field managers, or the API server had dropped
+// these before a watcher saw the node. No label is lost for that, and none that agents set again is
+// overwritten.
 func TestLabelsThatAreUnclear(t *testing.T) {
 	unclear := has{labels: set{"pool": "old", "rack": "r1", "zone": "a"}, unclear: "pool,rack,zone"}
 	back := has{set{"pool": "new", "zone": "b"}, "pool,zone", "", ""}
@@ -193,13 +196,13 @@ func TestLabelsThatAreUnclear(t *testing.T) {
 	assert.Equal(t, want, l.event(txn.Added, "second", back).Labels)
 	assert.Empty(t, l.record.Overruled)
 	l.event(txn.Deleted, "second", has{want, "pool,zone", "", ""})
-	assert.Equal(t, labels.Keys("rack"), l.record.Unclear, "still nobody knows")
+	assert.Equal(t, labels.Keys("rack"), l.record.Unclear, "the setter is still unknown")
 	back.labels = set{"pool": "newer", "zone": "c"}
 	assert.Equal(t, set{"pool": "newer", "rack": "r1", "zone": "c"}, l.event(txn.Added, "third", back).Labels)
 }
 
-// TestWatcherThatKnowsNothingOfManagers records between others that do, while they are rolled.
-func TestWatcherThatKnowsNothingOfManagers(t *testing.T) {
+// TestWatcherWithoutManagers records transactions between other watchers' during a rollout.
+func TestWatcherWithoutManagers(t *testing.T) {
 	l := &life{t: t}
 	l.event(txn.Added, "first", has{set{"pool": "a", "zone": "a", "rack": "r1"}, "pool,zone", "", ""})
 	l.event(txn.Updated, "first", has{labels: set{"pool": "mine", "zone": "a", "rack": "r1", "new": "n"}, unclear: "new,pool,rack,zone"})
@@ -210,8 +213,8 @@ func TestWatcherThatKnowsNothingOfManagers(t *testing.T) {
 	assert.Equal(t, set{"pool": "mine", "zone": "b", "rack": "r1", "new": "m"}, d.Labels)
 }
 
-// TestUnclearLabelThatIsRestoredIsNotThePersons: the agents find their own value, and write nothing.
-func TestUnclearLabelThatIsRestoredIsNotThePersons(t *testing.T) {
+// The agents find their own value, and write nothing.
+func TestRestoredUnclearLabelIsNotTheUsers(t *testing.T) {
 	saved := record.Record{
 		Node: "node-1", Labels: set{"gpu": "A100", "rack": "r1"}, Unclear: "gpu,rack", Revision: revision.MustParse("5"), Source: "first", Ended: true,
 	}
@@ -224,8 +227,8 @@ func TestUnclearLabelThatIsRestoredIsNotThePersons(t *testing.T) {
 	assert.Equal(t, set{"gpu": "H100", "rack": "r1", "tier": "x"}, d.Labels)
 }
 
-// TestRestoreByHandKnowsWhatItOverrules: the request does not say whose the labels are, and the processor has read the Node.
-func TestRestoreByHandKnowsWhatItOverrules(t *testing.T) {
+// The request has no ownership, but the processor has read the Node.
+func TestManualRestoreFindsOverruledKeys(t *testing.T) {
 	r := record.Record{Node: "node-1", Labels: set{"pool": "mine"}, Revision: revision.MustParse("5"), Source: "u1", Ended: true}
 	n := &preserve.Node{UID: "u2", Revision: revision.MustParse("10"), Labels: set{"pool": "default"}, Machine: "pool"}
 	request := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u2", Revision: n.Revision, Labels: n.Labels, Unclear: "pool"}
@@ -235,8 +238,7 @@ func TestRestoreByHandKnowsWhatItOverrules(t *testing.T) {
 	assert.Equal(t, labels.Keys("pool"), after.Overruled)
 }
 
-// TestIgnoredLabelsAreNotOverruled: agents set a label that is ignored from some time on, so that nobody sees it any more, and
-// later no longer.
+// Agents set a label that is ignored for some time, so that no watcher sees it.
 func TestIgnoredLabelsAreNotOverruled(t *testing.T) {
 	ignored, err := labels.ParsePatterns("pool")
 	require.NoError(t, err)
@@ -260,20 +262,19 @@ func TestIgnoredLabelsAreNotOverruled(t *testing.T) {
 	}
 }
 
-// TestIgnoredByTheWatchersFirst: the watchers restart with --ignore-labels before the
-// processors do, as in a rollout of both.
+// The watchers restart with --ignore-labels before the processors do, as in a rollout of both.
 func TestIgnoredByTheWatchersFirst(t *testing.T) {
 	ignored, err := labels.ParsePatterns("pool")
 	require.NoError(t, err)
 	ignoring := labels.Policy{Mode: labels.Replace, Ignored: ignored}
 	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1", "pool": "x"}, Machine: labels.Keys("pool"), Revision: revision.MustParse("100"), Source: "a"}
-	// A watcher that ignores it starts and finds the live node other than the record.
+	// A watcher that ignores the label starts, and the live node differs from the record.
 	unseen := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "a", Revision: revision.MustParse("110"), Labels: set{"rack": "r1"}}
 	r, _, _ = carriedOut(t, unseen, r, nil, replaceAll) // the processor has not restarted yet
-	// All ignore it. The node ends. Then nobody ignores it, and the node returns.
+	// All programs ignore it. The node ends. Then none ignores it, and the node returns.
 	gone := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "a", Revision: revision.MustParse("120"), Labels: set{"rack": "r1"}}
 	r, _, _ = carriedOut(t, gone, r, nil, ignoring)
 	n := &preserve.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{"pool": "x"}, Machine: labels.Keys("pool")}
 	_, n, _ = carriedOut(t, txn.Transaction{Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("200"), Labels: n.Labels, Machine: n.Machine}, r, n, replaceAll)
-	assert.Contains(t, n.Labels, "pool", "the restore removes a label that an agent has set and no person has removed")
+	assert.Contains(t, n.Labels, "pool", "the restore removes a label that an agent has set and no user has removed")
 }

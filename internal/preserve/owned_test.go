@@ -36,7 +36,7 @@ func TestOwned(t *testing.T) {
 	}
 }
 
-func TestNotedChangesTheRestoreAloneIfTheLabelsAreTheSaved(t *testing.T) {
+func TestNotedChangesOnlyTheRestoreIfLabelsAreEqual(t *testing.T) {
 	r := saved()
 	got := preserve.Noted(*r, preserve.Node{}, preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: same, Marker: "100"})
 	want := saved()
@@ -45,7 +45,7 @@ func TestNotedChangesTheRestoreAloneIfTheLabelsAreTheSaved(t *testing.T) {
 	assert.Equal(t, saved(), r, "the argument stays as it is")
 }
 
-func TestNotedTakesTheLabelsOfTheNodeIfTheyDiffer(t *testing.T) {
+func TestNotedSavesDifferentLabelsOfTheNode(t *testing.T) {
 	got := preserve.Noted(*saved(), preserve.Node{}, preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: changed, Marker: "100"})
 	assert.Equal(t, record.Record{Node: "node-1", Labels: changed, Revision: revision.MustParse("300"), Source: "stranger"}, got)
 }

@@ -16,7 +16,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestExecutingAPlanEqualsApplyingDecideOneByOne, and a crash after any step leaves what the next attempt completes.
+// A crash after any step leaves a state that the next attempt completes.
 func TestExecutingAPlanEqualsApplyingDecideOneByOne(t *testing.T) {
 	g := newGenerator(t)
 	collapsed, restores := 0, 0
@@ -31,7 +31,7 @@ func TestExecutingAPlanEqualsApplyingDecideOneByOne(t *testing.T) {
 		crashAfter := g.IntN(len(steps) + 1)
 		gotRecord, gotNode, settled := r, n, 0
 		for i, step := range steps {
-			if i == crashAfter { // the next attempt takes the transactions that are left, from what there is
+			if i == crashAfter { // the next attempt takes the remaining transactions, from the current state
 				break
 			}
 			gotRecord, gotNode = apply(step.Decision, gotRecord, gotNode)
@@ -53,14 +53,14 @@ func TestExecutingAPlanEqualsApplyingDecideOneByOne(t *testing.T) {
 	assert.Greater(t, restores, rounds/10)
 }
 
-func TestPlanWritesWhatIsSavedBeforeARestoreOnce(t *testing.T) {
+func TestPlanCollapsesSavesBeforeRestore(t *testing.T) {
 	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("10"), Source: "first"}
 	event := func(typ txn.Type, uid types.UID, rv, rack string) txn.Transaction {
 		return txn.Transaction{Type: typ, Node: "node-1", UID: uid, Revision: revision.MustParse(rv), Labels: set{"rack": rack}}
 	}
 	live := &preserve.Node{UID: "second", Revision: revision.MustParse("22"), Labels: set{"rack": "own"}}
 	steps := preserve.Plan([]txn.Transaction{
-		event(txn.Updated, "first", "9", "r0"), // old: it is confirmed by the write of the next two
+		event(txn.Updated, "first", "9", "r0"), // old: confirmed by the write of the next two
 		event(txn.Updated, "first", "11", "r2"),
 		event(txn.Deleted, "first", "12", "r3"),
 		event(txn.Added, "second", "21", "own"),
@@ -77,11 +77,11 @@ func TestPlanWritesWhatIsSavedBeforeARestoreOnce(t *testing.T) {
 	assert.Equal(t, "10", r.Revision.String(), "the argument stays as it is")
 }
 
-func TestPlanOfNothingIsEmpty(t *testing.T) {
+func TestPlanOfEmptyQueueIsEmpty(t *testing.T) {
 	assert.Empty(t, preserve.Plan(nil, nil, nil, replaceAll))
 }
 
-func TestPlanDoesNotLookAtANodeThatItDoesNotNeed(t *testing.T) {
+func TestPlanIgnoresUnneededNode(t *testing.T) {
 	g := newGenerator(t)
 	needed := 0
 	for range 5 * rounds {
@@ -119,7 +119,7 @@ func actions(s preserve.Step) []preserve.Action {
 	return all
 }
 
-// TestPlanEnds: a decision that comes again and again is cut off, and its transaction is not settled.
+// TestPlanEnds: a decision that repeats for ever is cut off, and its transaction is not settled.
 func TestPlanEnds(t *testing.T) {
 	r := &record.Record{Node: "node-1", Labels: set{}, Revision: revision.MustParse("1"), Source: "a"}
 	tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: revision.MustParse("2")}

@@ -21,7 +21,7 @@ const (
 
 var withPreserved = labels.Policy{Mode: labels.Replace, Preserves: func(string) bool { return true }}
 
-// nextLife is what a node has after an event of its life and its return with something on it.
+// nextLife returns a node's labels after an event and its return with some labels.
 func nextLife(t *testing.T, seen, brings has, overruled labels.Keys) set {
 	t.Helper()
 	r := &record.Record{Node: "node-1", Labels: seen.labels, Machine: seen.machine, Unclear: seen.unclear, Revision: revision.MustParse("1"), Source: "a"}
@@ -37,21 +37,21 @@ func nextLife(t *testing.T, seen, brings has, overruled labels.Keys) set {
 	return n.Labels
 }
 
-// TestOnlyWhoSawItGoSaysThatItWasRemoved: a watcher without the flag, as during a rollout, does not see
-// what is kept besides labels.
-func TestOnlyWhoSawItGoSaysThatItWasRemoved(t *testing.T) {
+// A watcher without the flag, as during a rollout, sees only labels.
+func TestOnlyWatcherThatSawRemovalReportsIt(t *testing.T) {
 	for _, key := range []labels.Keys{taint, annotation} {
 		own := set{"rack": "r1", string(key): "gpu"}
 		for name, had := range map[string]has{"the machine's": {labels: own, machine: key}, "unclear": {labels: own, unclear: key}} {
 			brings := has{labels: set{string(key): "gpu"}, machine: key}
-			assert.Equal(t, own, nextLife(t, had, brings, ""), "%s %s, and nobody saw it go", name, key)
-			assert.Equal(t, set{"rack": "r1"}, nextLife(t, had, brings, key), "%s %s, and a watcher saw a person remove it", name, key)
+			assert.Equal(t, own, nextLife(t, had, brings, ""), "%s %s, and no watcher saw the removal", name, key)
+			assert.Equal(t, set{"rack": "r1"}, nextLife(t, had, brings, key), "%s %s, and a watcher saw a user remove it", name, key)
 		}
 	}
 }
 
-// TestTaintThatIsChanged: its value is the person's if a watcher saw that no agent wrote meanwhile.
-func TestTaintThatIsChanged(t *testing.T) {
+// TestChangedTaint: its value is the user's if a watcher saw that no agent wrote it in the
+// meantime.
+func TestChangedTaint(t *testing.T) {
 	for saw, want := range map[labels.Keys]string{taint: "mine", "": "gpu"} {
 		l := life{t: t, policy: withPreserved}
 		l.event(txn.Added, "a", has{labels: set{string(taint): "gpu"}, machine: taint})
@@ -65,9 +65,9 @@ func TestTaintThatIsChanged(t *testing.T) {
 	}
 }
 
-// TestTaintThatTheKubeletRegisters is the machine's still after kube-controller-manager has written the
-// list: the next machine need not bring it, and says itself which value it has.
-func TestTaintThatTheKubeletRegisters(t *testing.T) {
+// The taint is still the machine's after kube-controller-manager has written the list: the next
+// machine need not register with it, and if it does, its own value applies.
+func TestTaintRegisteredByKubelet(t *testing.T) {
 	for name, tc := range map[string]struct{ brings, want set }{
 		"another value": {set{string(taint): "cpu"}, set{string(taint): "cpu"}},
 		"none":          {set{}, set{}},
@@ -84,16 +84,17 @@ func TestTaintThatTheKubeletRegisters(t *testing.T) {
 	}
 }
 
-// TestWithoutTheFlagNothingBesidesLabelsIsTouched, though the record has it.
-func TestWithoutTheFlagNothingBesidesLabelsIsTouched(t *testing.T) {
+// The keys stay as they are, although the record has them.
+func TestWithoutTheFlagOnlyLabelsAreTouched(t *testing.T) {
 	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1", string(taint): "gpu", string(annotation): "a"}, Revision: revision.MustParse("1"), Source: "a", Ended: true}
 	n := &preserve.Node{UID: "b", Revision: revision.MustParse("2"), Labels: set{}}
 	d := preserve.Decide(txn.Transaction{Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("2")}, r, n, replaceAll)
 	assert.Equal(t, set{"rack": "r1"}, d.Labels)
 }
 
-// TestTaintThatIsChangedOnAProtectedNode: the processor sees that when the node ends, but not who did it. The machine's own word stays.
-func TestTaintThatIsChangedOnAProtectedNode(t *testing.T) {
+// The processor sees the change when the node ends, but not who made it. The machine's own value
+// stays.
+func TestChangedTaintOfProtectedNode(t *testing.T) {
 	r := &record.Record{Node: "node-1", Labels: set{string(taint): "gpu"}, Machine: taint, Revision: revision.MustParse("1"), Source: "a"}
 	end := txn.Transaction{
 		Type: txn.Deleted, Node: "node-1", UID: "a", Revision: revision.MustParse("2"), Labels: set{string(taint): "mine"}, Unclear: taint, ByProcessor: true,
@@ -104,10 +105,10 @@ func TestTaintThatIsChangedOnAProtectedNode(t *testing.T) {
 	assert.Equal(t, set{string(taint): "cpu"}, d.Labels)
 }
 
-// TestTaintThatIsGoneFromAProtectedNode was removed by a person, unless a watcher has recorded that agents may have done it.
-func TestTaintThatIsGoneFromAProtectedNode(t *testing.T) {
+// The taint was removed by a user, unless a watcher has recorded that agents may have removed it.
+func TestRemovedTaintOfProtectedNode(t *testing.T) {
 	for name, tc := range map[string]struct{ withdrawn, overruled labels.Keys }{
-		"nobody saw it":              {"", taint},
+		"no watcher saw it":          {"", taint},
 		"a watcher saw agents write": {taint, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,10 +18,10 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// rounds is enough to come by every row of the decision table hundreds of times.
+// rounds is enough to reach every row of the decision table hundreds of times.
 const rounds = 20_000
 
-// generator makes small worlds, so that uids, versions and labels often meet.
+// generator makes small worlds, so that UIDs, revisions and labels often coincide.
 type generator struct{ *rand.Rand }
 
 func newGenerator(t *testing.T) generator {
@@ -47,7 +47,7 @@ func (g generator) labels() set {
 	return l
 }
 
-// keys are any of some labels.
+// keys returns a random subset of some labels' keys.
 func (g generator) keys(of set) labels.Keys {
 	if g.IntN(3) == 0 {
 		return ""
@@ -55,13 +55,14 @@ func (g generator) keys(of set) labels.Keys {
 	return labels.KeysOf(maps.Keys(of)).Where(func(string) bool { return g.IntN(2) == 0 })
 }
 
-// whose are the keys of some labels that agents have set, and others of which nobody knows.
-func (g generator) whose(own set) (machine, unclear labels.Keys) {
+// ownership returns the keys of some labels that agents have set, and of some whose setter is
+// unknown.
+func (g generator) ownership(own set) (machine, unclear labels.Keys) {
 	machine = g.keys(own)
 	return machine, g.keys(own).Without(machine)
 }
 
-// overruled are keys that are no labels.
+// overruled returns keys that are not among the labels.
 func (g generator) overruled(own set) labels.Keys {
 	return g.keys(set{"zone": "", "gone": "", string(taint): "", string(annotation): ""}).Without(labels.KeysOf(maps.Keys(own)))
 }
@@ -70,7 +71,7 @@ func (g generator) marker() string { return []string{"", g.rv()}[g.IntN(2)] }
 
 func (g generator) transaction() txn.Transaction {
 	own := g.labels()
-	machine, unclear := g.whose(own)
+	machine, unclear := g.ownership(own)
 	return txn.Transaction{
 		Type: []txn.Type{txn.Added, txn.Updated, txn.Deleted}[g.IntN(3)], Node: "node-1", UID: g.uid(),
 		Revision: revision.Of(g.rv()), Labels: own, Machine: machine, Unclear: unclear, Withdrawn: g.overruled(own), Overruled: g.overruled(own), Marker: g.marker(), FoundsRecord: g.IntN(2) == 0,
@@ -79,7 +80,7 @@ func (g generator) transaction() txn.Transaction {
 
 func (g generator) record() *record.Record {
 	own := g.labels()
-	machine, unclear := g.whose(own)
+	machine, unclear := g.ownership(own)
 	r := &record.Record{
 		Node: "node-1", Labels: own, Machine: machine, Unclear: unclear, Overruled: g.keys(set{"zone": "", "gone": "", string(taint): ""}).Without(machine),
 		Revision: revision.Of(g.rv()), Source: g.uid(),
@@ -90,17 +91,17 @@ func (g generator) record() *record.Record {
 	return []*record.Record{nil, r, &restored, &floor}[g.IntN(4)]
 }
 
-// node is as it is read after a transaction of one of its states was recorded.
+// node returns a Node that was read after a transaction of one of its states was recorded.
 func (g generator) node() *preserve.Node {
 	own := g.labels()
-	machine, unclear := g.whose(own)
+	machine, unclear := g.ownership(own)
 	n := &preserve.Node{
 		UID: g.uid(), Revision: revision.Of(strconv.Itoa(g.IntN(12) + 12)), Labels: own, Machine: machine, Unclear: unclear, Marker: g.marker(),
 	}
 	return []*preserve.Node{nil, n, n}[g.IntN(3)]
 }
 
-// returned is a Node that is there.
+// returned returns a Node that exists.
 func (g generator) returned() *preserve.Node {
 	for {
 		if n := g.node(); n != nil {
@@ -114,7 +115,7 @@ func (g generator) policy() labels.Policy {
 	return labels.Policy{Mode: []labels.Mode{labels.Replace, labels.Merge}[g.IntN(2)], Preserves: []func(string) bool{nil, keepsAll}[g.IntN(2)]}
 }
 
-func TestDecideAgainAfterItsEffectIsStoredWritesNothing(t *testing.T) {
+func TestDecideIsIdempotent(t *testing.T) {
 	g := newGenerator(t)
 	seen := map[preserve.Action]int{}
 	for range rounds {
@@ -128,7 +129,7 @@ func TestDecideAgainAfterItsEffectIsStoredWritesNothing(t *testing.T) {
 	require.Len(t, seen, 3, "every action was met: %v", seen)
 }
 
-// What a record shows to have had its effect has none any more: not on that record, and not on what is made of it later.
+// An applied transaction never has an effect again: neither on that record nor on a later one.
 func TestAppliedStaysApplied(t *testing.T) {
 	g := newGenerator(t)
 	seen := 0
@@ -141,7 +142,8 @@ func TestAppliedStaysApplied(t *testing.T) {
 		d := preserve.Decide(tx, r, n, g.policy())
 		require.Equal(t, preserve.Nothing, d.Action, "%+v on %+v and %+v: %+v", tx, r, n, d)
 
-		// Later events have later resourceVersions, a marker is of before, and a node of another incarnation is of a later one.
+		// Later events have later resourceVersions, a marker is older, and another incarnation's
+		// node is newer.
 		tx.Marker = ""
 		later := g.transaction()
 		later.Revision, later.Marker = revision.MustParse("20"), ""
@@ -153,7 +155,8 @@ func TestAppliedStaysApplied(t *testing.T) {
 	require.Greater(t, seen, rounds/100)
 }
 
-// state is what a record says of a node: whose labels, and the latest state of that incarnation that had them.
+// state describes the node in a record: its labels, and the latest state of the incarnation that
+// had them.
 func state(r *record.Record) string {
 	if r == nil {
 		return ""
@@ -174,14 +177,14 @@ func TestRestoreIsUnnotedUntilItIsNoted(t *testing.T) {
 	}
 }
 
-// A crash between the write to the Node and the note in the record: the restore is not done twice.
-// What the restore left on the Node besides the saved labels is saved then.
-func TestDecideAgainAfterARestoreThatWasNotNotedDoesNotRestore(t *testing.T) {
+// After a crash between the write to the Node and the note in the record, the restore is not
+// repeated. Labels on the Node besides the saved ones are saved then.
+func TestDecideAfterUnnotedRestoreDoesNotRestore(t *testing.T) {
 	g := newGenerator(t)
 	noted, replaced := 0, 0
 	for range rounds {
 		tx, r, n, policy := g.transaction(), g.record(), g.node(), g.policy()
-		if n != nil { // as it registered: what was edited before the restore is not told from what was edited since
+		if n != nil { // as it registered: edits before the restore look like edits since
 			tx.Labels, tx.Machine, tx.Unclear, tx.Overruled = n.Labels, n.Machine, n.Unclear, ""
 		}
 		first := preserve.Decide(tx, r, n, policy)
@@ -206,7 +209,7 @@ func TestDecideAgainAfterARestoreThatWasNotNotedDoesNotRestore(t *testing.T) {
 	require.Positive(t, replaced)
 }
 
-func TestDecideLeavesItsArgumentsAlone(t *testing.T) {
+func TestDecideDoesNotModifyArguments(t *testing.T) {
 	g := newGenerator(t)
 	for range rounds {
 		tx, r, n := g.transaction(), g.record(), g.node()
@@ -218,9 +221,9 @@ func TestDecideLeavesItsArgumentsAlone(t *testing.T) {
 	}
 }
 
-// The events of one incarnation, applied in any order and any number of times, save the newest labels,
-// also if they are the same as earlier ones.
-func TestDecideSavesTheNewestLabelsInWhateverOrder(t *testing.T) {
+// The events of one incarnation, applied in any order and any number of times, save the newest
+// labels, even if they equal earlier ones.
+func TestDecideSavesNewestLabelsInAnyOrder(t *testing.T) {
 	g := newGenerator(t)
 	for range rounds / 20 {
 		follows := []*record.Record{
@@ -245,7 +248,8 @@ func TestDecideSavesTheNewestLabelsInWhateverOrder(t *testing.T) {
 	}
 }
 
-// events are those of incarnation "a", whose labels were put back after its sixth: it has the marker from then on.
+// events are those of incarnation "a", whose labels were restored after its sixth: it has the
+// marker from then on.
 func (g generator) events() []txn.Transaction {
 	var events []txn.Transaction
 	for rv := 1; rv <= 12; rv++ {
@@ -261,7 +265,7 @@ func (g generator) events() []txn.Transaction {
 	return events
 }
 
-// apply is what a processor does with a decision.
+// apply executes a decision as a processor does.
 func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record, *preserve.Node) {
 	switch d.Action {
 	case preserve.Nothing, preserve.Open:
@@ -277,7 +281,7 @@ func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Rec
 	panic("unknown action " + d.Action.String())
 }
 
-// left returns those of some keys whose labels a restore leaves as they are.
+// left returns the keys whose labels a restore leaves unchanged.
 func left(n *preserve.Node, d preserve.Decision, keys labels.Keys) labels.Keys {
 	return keys.Where(func(key string) bool { value, ok := d.Labels[key]; return ok && value == n.Labels[key] })
 }

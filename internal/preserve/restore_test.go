@@ -25,7 +25,7 @@ func marked(rv string, nodeLabels set) *preserve.Node {
 	return &preserve.Node{UID: "stranger", Revision: revision.Of(rv), Labels: nodeLabels, Marker: "100"}
 }
 
-// noted is a Save of the record with nothing changed but the restore, which is the stranger's now.
+// noted is a Save of the unchanged record with a note that it was restored onto the stranger.
 func noted(r *record.Record, rv string) preserve.Decision {
 	r.Restored = record.Restoration{UID: "stranger", Revision: revision.Of(rv)}
 	return preserve.Decision{Action: preserve.Save, Record: *r}
@@ -75,7 +75,8 @@ func TestDecideRestore(t *testing.T) {
 		"same, marker, at the restore, added after it":         {event("stranger", "250", "", changed), saved(), marked("200", same), nothing()},
 		"same, marker, a resourceVersion that is no number":    {event("stranger", "90", "", changed), saved(), marked("x", same), nothing()},
 
-		// N.marker = R.version, labels differ: replaced by N's; the transaction's labels, marker and resourceVersion do not count
+		// N.marker = R.version, labels differ: replaced by N's; the transaction's labels, marker
+		// and resourceVersion do not count
 		"changed, marker, just after the restore":             {event("stranger", "90", "", changed), saved(), marked("201", changed), replaced("stranger", "201", changed)},
 		"changed, marker, after the restore":                  {event("stranger", "90", "", changed), saved(), marked("300", changed), replaced("stranger", "300", changed)},
 		"changed, marker, before the version, never restored": {event("stranger", "90", "", changed), neverRestored(), marked("99", changed), replaced("stranger", "99", changed)},
@@ -87,7 +88,8 @@ func TestDecideRestore(t *testing.T) {
 		"changed, marker, added before the save":              {event("stranger", "50", "", changed), saved(), marked("300", changed), replaced("stranger", "300", changed)},
 		"changed, marker, added with the labels":              {event("stranger", "250", "", same), saved(), marked("300", changed), replaced("stranger", "300", changed)},
 
-		// N.marker = R.version, labels are equal: noted; the transaction's labels, marker and resourceVersion do not count
+		// N.marker = R.version, labels are equal: noted; the transaction's labels, marker and
+		// resourceVersion do not count
 		"same, marker, just after the restore":             {event("stranger", "90", "", changed), saved(), marked("201", same), noted(saved(), "201")},
 		"same, marker, after the restore":                  {event("stranger", "90", "", changed), saved(), marked("300", same), noted(saved(), "300")},
 		"same, marker, before the version, never restored": {event("stranger", "90", "", changed), neverRestored(), marked("99", same), noted(saved(), "99")},
@@ -145,9 +147,9 @@ func TestDecideAddedWithoutARecord(t *testing.T) {
 	}
 }
 
-// A watcher that starts before a node has a record gives an add, however long the node has been there. Another one may have
-// recorded an earlier state meanwhile: then the add is what an update is.
-func TestDecideAddedOfALaterStateOfAnIncarnationThatHasItsLabels(t *testing.T) {
+// A watcher that starts before a node has a record reports an add, however old the node is. Another
+// watcher may have recorded an earlier state in the meantime; the add then counts as an update.
+func TestDecideLaterAdded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		t    txn.Transaction
 		r    *record.Record
@@ -167,13 +169,13 @@ func TestDecideAddedOfALaterStateOfAnIncarnationThatHasItsLabels(t *testing.T) {
 			for _, n := range []*preserve.Node{nil, live(tc.t.UID, "100"), live("other", "")} {
 				assertDecision(t, tc.want, preserve.Decide(tc.t, tc.r, n, replaceAll))
 			}
-			tc.t.FoundsRecord = false // no updates are recorded
+			tc.t.FoundsRecord = false // updates are not recorded
 			assertDecision(t, nothing(), preserve.Decide(tc.t, tc.r, live(tc.t.UID, "100"), replaceAll))
 		})
 	}
 }
 
-// The labels on the Node now count, not those in the transaction.
+// The Node's current labels count, not the transaction's.
 func TestDecideRestoreFollowsThePolicy(t *testing.T) {
 	zone, err := labels.ParsePatterns("zone")
 	require.NoError(t, err)

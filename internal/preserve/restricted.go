@@ -7,34 +7,34 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-// Why is the reason that restricted labels are not put back.
+// Why is the reason why restricted labels are not restored.
 type Why string
 
 const (
-	// Waiting means that the Node has not said which machine it is.
+	// Waiting means that the Node has not reported its identity.
 	Waiting Why = "waiting"
-	// OtherMachine means that it is not the machine that they were saved from.
+	// OtherMachine means that the Node is not the machine that the labels were saved from.
 	OtherMachine Why = "other-machine"
-	// UnknownMachine means that nobody knows which machine they were saved from.
+	// UnknownMachine means that the machine that the labels were saved from is unknown.
 	UnknownMachine Why = "unknown-machine"
-	// Dropped means that restricted labels are never put back.
+	// Dropped means that the policy never restores restricted labels.
 	Dropped Why = "dropped"
 
-	// NoRoom means that a record has no room for so many withheld labels: they are forgotten.
+	// NoRoom means that a record has no room for so many withheld labels, so they are dropped.
 	NoRoom Why = "no-room"
 
-	// putBack means that they are put back.
-	putBack Why = ""
+	// granted means that the labels are restored.
+	granted Why = ""
 )
 
-// Held is restricted labels that a decision does not put back, and why.
+// Held are restricted labels that a decision does not restore, and the reason.
 type Held struct {
 	Keys labels.Keys
 	Why  Why
 }
 
-// restrictedOf returns the restricted labels that are not the machine's own: its agents set those
-// again by themselves.
+// restrictedOf returns the restricted labels that are not the machine's own. The machine's agents
+// set their labels themselves.
 func restrictedOf(own map[string]string, machine labels.Keys) map[string]string {
 	var found map[string]string
 	for key, value := range own {
@@ -53,8 +53,8 @@ func HasRestricted(own map[string]string, machine labels.Keys) bool {
 	return len(restrictedOf(own, machine)) > 0
 }
 
-// GainsRestricted reports whether labels have restricted ones, which are not the machine's own, that
-// they did not have before, or with another value.
+// GainsRestricted reports whether a restricted label that is not the machine's own was added or
+// changed.
 func GainsRestricted(before, after map[string]string, machine labels.Keys) bool {
 	for key, value := range restrictedOf(after, machine) {
 		if former, isThere := before[key]; !isThere || former != value {
@@ -64,7 +64,8 @@ func GainsRestricted(before, after map[string]string, machine labels.Keys) bool 
 	return false
 }
 
-// concernsMachines reports whether a restore of a record depends on which machine has returned.
+// concernsMachines reports whether a restore of a record depends on the identity of the returned
+// machine.
 func concernsMachines(r *record.Record) bool {
 	return r != nil && (len(r.Withheld) > 0 || HasRestricted(r.Labels, r.Machine))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -23,17 +23,17 @@ var (
 	silent   = identity.Identity{}
 )
 
-// trusted is a record of a trusted machine, which is away.
+// trusted is the record of a trusted machine that is away.
 func trusted(known record.Identity) *record.Record {
 	return &record.Record{
 		Node: "node-1", Labels: set{role: "", "rack": "r1"}, Revision: revision.MustParse("100"), Source: "a", Identity: known, Ended: true,
 	}
 }
 
-// ofA is what the record notes of machine A.
+// ofA is the identity of machine A in a record.
 var ofA = record.Identity{UID: "a", Identity: machineA}
 
-// back is a Node that has returned and says who it is.
+// back is a Node that has returned and reports an identity.
 func back(said identity.Identity) *preserve.Node {
 	return &preserve.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{}, Identity: said, IdentityRead: true}
 }
@@ -42,7 +42,7 @@ func returned(uid types.UID) txn.Transaction {
 	return txn.Transaction{Type: txn.Added, Node: "node-1", UID: uid, Revision: revision.MustParse("200"), Labels: set{}, FoundsRecord: true}
 }
 
-// do applies a decision as an API server does that adds nothing of its own.
+// do executes a decision like an API server without admission plugins.
 func do(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record, *preserve.Node) {
 	switch d.Action {
 	case preserve.Nothing, preserve.Open:
@@ -56,7 +56,7 @@ func do(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record
 	return r, n
 }
 
-// carriedOut applies decisions about a transaction until it is settled. A restore is done as it is demanded.
+// carriedOut decides and executes until a transaction is settled. Restores are done as requested.
 func carriedOut(t *testing.T, tx txn.Transaction, r *record.Record, n *preserve.Node, p labels.Policy) (*record.Record, *preserve.Node, []preserve.Held) {
 	t.Helper()
 	var held []preserve.Held
@@ -82,18 +82,18 @@ func TestRestrictedLabelsReturnToTheirMachine(t *testing.T) {
 		gets bool
 		why  preserve.Why // of the event
 	}{
-		"same machine":                     {r: trusted(ofA), said: machineA, gets: true},
-		"same provider ID, other firmware": {r: trusted(ofA), said: identity.Identity{ProviderID: "cloud:///a", SystemUUID: "c"}, gets: true},
-		"same firmware, no provider ID":    {r: trusted(ofA), said: identity.Identity{SystemUUID: "a"}, gets: true},
-		"another machine":                  {r: trusted(ofA), said: machineB, why: preserve.OtherMachine},
-		"says nothing yet":                 {r: trusted(ofA), said: silent, why: preserve.Waiting},
-		"was a Node by hand":               {r: trusted(record.Identity{UID: "a"}), said: machineB, gets: true},
-		"was a Node by hand, says nothing": {r: trusted(record.Identity{UID: "a"}), said: silent, gets: true},
-		"was gone before it was read":      {r: trusted(record.Identity{}), said: machineA, why: preserve.UnknownMachine},
-		"a person's word":                  {r: byHand, said: machineB, gets: true},
-		"keep":                             {r: trusted(ofA), said: machineB, mode: labels.Keep, gets: true},
-		"keep, unknown":                    {r: trusted(record.Identity{}), said: machineB, mode: labels.Keep, gets: true},
-		"drop":                             {r: trusted(ofA), said: machineA, mode: labels.Drop, why: preserve.Dropped},
+		"same machine":                          {r: trusted(ofA), said: machineA, gets: true},
+		"same provider ID, other firmware":      {r: trusted(ofA), said: identity.Identity{ProviderID: "cloud:///a", SystemUUID: "c"}, gets: true},
+		"same firmware, no provider ID":         {r: trusted(ofA), said: identity.Identity{SystemUUID: "a"}, gets: true},
+		"another machine":                       {r: trusted(ofA), said: machineB, why: preserve.OtherMachine},
+		"reports nothing yet":                   {r: trusted(ofA), said: silent, why: preserve.Waiting},
+		"was a Node by hand":                    {r: trusted(record.Identity{UID: "a"}), said: machineB, gets: true},
+		"was created manually, reports nothing": {r: trusted(record.Identity{UID: "a"}), said: silent, gets: true},
+		"was gone before it was read":           {r: trusted(record.Identity{}), said: machineA, why: preserve.UnknownMachine},
+		"a user's label":                        {r: byHand, said: machineB, gets: true},
+		"keep":                                  {r: trusted(ofA), said: machineB, mode: labels.Keep, gets: true},
+		"keep, unknown":                         {r: trusted(record.Identity{}), said: machineB, mode: labels.Keep, gets: true},
+		"drop":                                  {r: trusted(ofA), said: machineA, mode: labels.Drop, why: preserve.Dropped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := labels.Policy{Mode: labels.Replace, Restricted: tc.mode}
@@ -102,7 +102,7 @@ func TestRestrictedLabelsReturnToTheirMachine(t *testing.T) {
 			_, gets := n.Labels[role]
 			assert.Equal(t, tc.gets, gets)
 			_, isSaved := r.All()[role]
-			assert.Equal(t, tc.why != preserve.Dropped, isSaved, "what is not put back is not lost")
+			assert.Equal(t, tc.why != preserve.Dropped, isSaved, "labels that are not restored are kept")
 			assert.Equal(t, tc.why == preserve.Waiting, r.WaitsFor("b"))
 			if tc.why == "" {
 				assert.Empty(t, held)
@@ -115,11 +115,11 @@ func TestRestrictedLabelsReturnToTheirMachine(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsIsDecidedWhenTheNodeSaysWhoItIs: by the record alone, without the transaction.
-func TestWhatWaitsIsDecidedWhenTheNodeSaysWhoItIs(t *testing.T) {
+// The record is enough, without the transaction.
+func TestWaitingLabelsAreDecidedOnceIdentityIsKnown(t *testing.T) {
 	waiting, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
-	n.Labels["rack"], n.Labels["new"] = "r2", "1" // people go on
-	look, isWaiting := preserve.Look(*waiting)
+	n.Labels["rack"], n.Labels["new"] = "r2", "1" // users edit the node in the meantime
+	look, isWaiting := preserve.Recheck(*waiting)
 	require.True(t, isWaiting)
 	require.Equal(t, preserve.Nothing, preserve.Decide(look, waiting, n, replaceAll).Action)
 
@@ -128,7 +128,7 @@ func TestWhatWaitsIsDecidedWhenTheNodeSaysWhoItIs(t *testing.T) {
 	assert.Equal(t, []preserve.Held{{Keys: role, Why: preserve.OtherMachine}}, held)
 	assert.NotContains(t, left.Labels, role)
 	assert.Contains(t, other.All(), role)
-	_, isWaiting = preserve.Look(*other)
+	_, isWaiting = preserve.Recheck(*other)
 	assert.False(t, isWaiting)
 
 	n.Identity = machineA
@@ -136,19 +136,19 @@ func TestWhatWaitsIsDecidedWhenTheNodeSaysWhoItIs(t *testing.T) {
 	assert.Empty(t, held)
 	assert.Equal(t, set{role: "", "rack": "r2", "new": "1"}, left.Labels)
 	assert.Contains(t, same.All(), role)
-	_, isWaiting = preserve.Look(*same)
+	_, isWaiting = preserve.Recheck(*same)
 	assert.False(t, isWaiting)
 
 	gone, _, _ := carriedOut(t, look, waiting, nil, replaceAll)
-	_, isWaiting = preserve.Look(*gone)
+	_, isWaiting = preserve.Recheck(*gone)
 	assert.False(t, isWaiting)
 	assert.Contains(t, gone.All(), role)
 }
 
-// TestAPersonsEditAfterTheLabelsCameBackCounts: the write that put them back was done and not noted.
-func TestAPersonsEditAfterTheLabelsCameBackCounts(t *testing.T) {
+// The write that restored the labels was done and not noted.
+func TestUserEditAfterRestoreOfWithheldLabelsCounts(t *testing.T) {
 	waiting, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
-	look, _ := preserve.Look(*waiting)
+	look, _ := preserve.Recheck(*waiting)
 	n.Identity = machineA
 	d := preserve.Decide(look, waiting, n, replaceAll)
 	decided, _ := do(d, waiting, n)
@@ -156,7 +156,7 @@ func TestAPersonsEditAfterTheLabelsCameBackCounts(t *testing.T) {
 	require.Equal(t, preserve.Restore, d.Action)
 
 	lost := *n
-	lost.Marker, lost.Labels, lost.Revision = d.Marker, set{"rack": "r1"}, revision.MustParse("400000") // and somebody has removed it since
+	lost.Marker, lost.Labels, lost.Revision = d.Marker, set{"rack": "r1"}, revision.MustParse("400000") // a user has removed it since
 	noted, left, _ := carriedOut(t, look, decided, &lost, replaceAll)
 	assert.NotContains(t, left.Labels, role)
 	update := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", Revision: lost.Revision, Labels: lost.Labels, Marker: lost.Marker}
@@ -167,11 +167,11 @@ func TestAPersonsEditAfterTheLabelsCameBackCounts(t *testing.T) {
 	}
 }
 
-// TestAPersonsEditBeforeTheLabelsComeBackKeepsThem: they are decided for a Node that has its other labels, and an edit of one of these
-// is recorded first.
-func TestAPersonsEditBeforeTheLabelsComeBackKeepsThem(t *testing.T) {
+// The labels are marked for a Node that has its other labels, and an edit of one of these is
+// recorded first.
+func TestUserEditBeforeRestoreKeepsWithheldLabels(t *testing.T) {
 	waiting, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
-	look, _ := preserve.Look(*waiting)
+	look, _ := preserve.Recheck(*waiting)
 	n.Identity = machineA
 	decided, _ := do(preserve.Decide(look, waiting, n, replaceAll), waiting, n)
 	n.Revision, n.Labels = revision.MustParse("400000"), set{"rack": "r2"}
@@ -183,8 +183,9 @@ func TestAPersonsEditBeforeTheLabelsComeBackKeepsThem(t *testing.T) {
 	assert.Equal(t, set{role: "", "rack": "r2"}, left.Labels)
 }
 
-// TestWithheldLabelsThatWereRestoredWithTheOthers: what the Node has of them when that is noted late is what a person has left.
-func TestWithheldLabelsThatWereRestoredWithTheOthers(t *testing.T) {
+// When the restore is noted late, the Node has the labels that users have
+// left.
+func TestWithheldLabelsRestoredWithTheOthers(t *testing.T) {
 	r, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
 	require.Contains(t, r.WithheldKeys(), role)
 	n := back(machineA)
@@ -208,7 +209,7 @@ func TestWithheldLabelsThatWereRestoredWithTheOthers(t *testing.T) {
 	}
 }
 
-func TestWithheldLabelsLeaveWhenSomebodySetsThem(t *testing.T) {
+func TestWithheldLabelsAreDroppedWhenSet(t *testing.T) {
 	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
 	update := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", Revision: revision.MustParse("400000"), Labels: set{role: "mine"}}
 	d := preserve.Decide(update, r, n, replaceAll)
@@ -216,10 +217,10 @@ func TestWithheldLabelsLeaveWhenSomebodySetsThem(t *testing.T) {
 	assert.Equal(t, record.Identity{UID: "b", Identity: machineB}, d.Record.Identity)
 }
 
-// TestNothingIsPutBackOntoANodeThatIsNotLookedAfter: it waits until the selector matches again.
-func TestNothingIsPutBackOntoANodeThatIsNotLookedAfter(t *testing.T) {
+// The labels wait until the selector matches again.
+func TestNothingIsRestoredOntoUnselectedNode(t *testing.T) {
 	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
-	look, waits := preserve.Look(*r)
+	look, waits := preserve.Recheck(*r)
 	require.True(t, waits)
 	says := *n
 	says.Identity, says.Unselected = machineA, true
@@ -229,24 +230,24 @@ func TestNothingIsPutBackOntoANodeThatIsNotLookedAfter(t *testing.T) {
 	assert.Contains(t, n.Labels, role)
 }
 
-// TestWhatIsDecidedAndNotDoneStillWaits: the answer to the write of the decision may be lost.
-func TestWhatIsDecidedAndNotDoneStillWaits(t *testing.T) {
+// The response to the write of the decision may be lost.
+func TestMarkedLabelsWaitUntilRestored(t *testing.T) {
 	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
-	look, _ := preserve.Look(*r)
+	look, _ := preserve.Recheck(*r)
 	says := *n
 	says.Identity = machineA
 	d := preserve.Decide(look, r, &says, replaceAll)
 	require.Equal(t, preserve.Save, d.Action)
-	again, waits := preserve.Look(d.Record)
+	again, waits := preserve.Recheck(d.Record)
 	require.True(t, waits)
 	r, n, _ = carriedOut(t, again, &d.Record, &says, replaceAll)
 	assert.Contains(t, n.Labels, role)
-	_, waits = preserve.Look(*r)
+	_, waits = preserve.Recheck(*r)
 	assert.False(t, waits, "it is done")
 }
 
-// TestNodeOfBeforeDecidesNothing: it was read before the record, which another incarnation has now.
-func TestNodeOfBeforeDecidesNothing(t *testing.T) {
+// TestOldNodeDecidesNothing: it was read before the record, which another incarnation has now.
+func TestOldNodeDecidesNothing(t *testing.T) {
 	r, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
 	former := back(machineA)
 	former.UID, former.Revision = "a", revision.MustParse("90")
@@ -257,15 +258,15 @@ func TestNodeOfBeforeDecidesNothing(t *testing.T) {
 
 	now := back(machineA)
 	now.Revision, now.Marker = revision.MustParse("3000"), "100"
-	look, _ := preserve.Look(*r)
+	look, _ := preserve.Recheck(*r)
 	decided, _ := do(preserve.Decide(look, r, now, replaceAll), r, now)
 	now.Identity = silent // as another processor has read it before
 	d = preserve.Decide(look, decided, now, replaceAll)
 	assert.Equal(t, preserve.Restore, d.Action, "what is decided stays decided")
 }
 
-// TestNothingSaidDoesNotHoldForWhatIsTrustedLater: a kubelet may have joined the Node since.
-func TestNothingSaidDoesNotHoldForWhatIsTrustedLater(t *testing.T) {
+// A kubelet may have joined the Node since.
+func TestEmptyIdentityDoesNotCoverLaterTrust(t *testing.T) {
 	r := trusted(record.Identity{UID: "a"})
 	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "a", Revision: revision.MustParse("150"), Labels: set{role: "", "rack": "r2"}}
 	d := preserve.Decide(end, r, nil, replaceAll)
@@ -289,8 +290,8 @@ func TestWithheldLabelsOutliveOtherMachines(t *testing.T) {
 	assert.Contains(t, n.Labels, role)
 }
 
-// TestMachinesAreAskedOnlyWhereItMatters: that takes a read of the whole Node.
-func TestMachinesAreAskedOnlyWhereItMatters(t *testing.T) {
+// Reading an identity requires the whole Node.
+func TestIdentityIsReadOnlyIfNeeded(t *testing.T) {
 	plain := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("100"), Source: "a"}
 	agents := trusted(record.Identity{})
 	agents.Machine = role
@@ -322,8 +323,8 @@ func TestMachinesAreAskedOnlyWhereItMatters(t *testing.T) {
 	}
 }
 
-// TestIdentityThatIsOwedIsNotedOnce: a record of a former release does not say which machine it was.
-func TestIdentityThatIsOwedIsNotedOnce(t *testing.T) {
+// A record of a former release lacks the machine.
+func TestOwedIdentityIsNotedOnce(t *testing.T) {
 	for name, said := range map[string]identity.Identity{"a machine": machineA, "by hand": silent} {
 		r := trusted(record.Identity{})
 		require.True(t, preserve.IdentityOwed(*r, "a"), name)
@@ -339,35 +340,35 @@ func TestIdentityThatIsOwedIsNotedOnce(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatAPersonNamesIsTheNames(t *testing.T) {
+func TestOnlyNamedKeysBelongToTheName(t *testing.T) {
 	const tenant = "node-restriction.kubernetes.io/tenant"
 	r := trusted(ofA)
 	r.Labels[tenant] = "x"
-	after := preserve.GivenAfter(*r, set{role: "", tenant: "x", "rack": "r2"}, "rack,"+role, revision.MustParse("300"))
+	after := preserve.UserRecordAfter(*r, set{role: "", tenant: "x", "rack": "r2"}, "rack,"+role, revision.MustParse("300"))
 	assert.Equal(t, set{role: "", "rack": "r2"}, after.Labels)
 	assert.Equal(t, []record.Withheld{{Labels: set{tenant: "x"}, Source: "a", Identity: machineA}}, after.Withheld)
-	assert.False(t, preserve.SaysTheSame(*r, after))
+	assert.False(t, preserve.Equivalent(*r, after))
 
 	_, n, _ := carriedOut(t, returned("b"), &after, back(machineB), replaceAll)
 	assert.Equal(t, set{role: "", "rack": "r2"}, n.Labels)
 	_, n, _ = carriedOut(t, returned("b"), &after, back(machineA), replaceAll)
 	assert.Equal(t, set{role: "", tenant: "x", "rack": "r2"}, n.Labels)
 
-	removed := preserve.GivenAfter(after, after.Labels, tenant, revision.MustParse("301"))
+	removed := preserve.UserRecordAfter(after, after.Labels, tenant, revision.MustParse("301"))
 	assert.Empty(t, removed.Withheld)
-	assert.True(t, preserve.SaysTheSame(after, preserve.GivenAfter(after, after.Labels, "", revision.MustParse("301"))))
+	assert.True(t, preserve.Equivalent(after, preserve.UserRecordAfter(after, after.Labels, "", revision.MustParse("301"))))
 }
 
-// TestDecidedIsJudgedAgain: labels are about to be put back onto a Node that has said that it is their machine, and says now that it
-// is another one.
-func TestDecidedIsJudgedAgain(t *testing.T) {
+// Labels are about to be restored onto a Node that reported to be their machine, and now reports to
+// be another one.
+func TestMarkedLabelsAreRechecked(t *testing.T) {
 	r := &record.Record{
 		Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("100"), Source: "b",
 		Withheld: []record.Withheld{{Labels: set{role: ""}, Source: "a", Identity: machineA, WaitingFor: "b"}},
 	}
 	n := back(machineA)
 	n.Labels, n.Marker = set{"rack": "r1"}, "100"
-	look, _ := preserve.Look(*r)
+	look, _ := preserve.Recheck(*r)
 	decided := preserve.Decide(look, r, n, replaceAll)
 	require.Equal(t, preserve.Save, decided.Action)
 	again := preserve.Decide(look, &decided.Record, n, replaceAll)

@@ -16,8 +16,8 @@ import (
 
 type set = map[string]string
 
-// The record that most rows start from: labels saved from incarnation "source" at 100, and last put onto incarnation
-// "restored" at 200. "stranger" is any other incarnation.
+// saved is the record that most rows start from: labels saved from incarnation "source" at 100, and
+// last restored onto incarnation "restored" at 200. "stranger" is any other incarnation.
 func saved() *record.Record {
 	return &record.Record{
 		Node: "node-1", Labels: set{"rack": "r7", "team": "blue"}, Revision: revision.MustParse("100"), Source: "source",
@@ -38,7 +38,7 @@ func with(r *record.Record, change func(r *record.Record)) *record.Record {
 	return r
 }
 
-// event is a transaction of node-1, of a type that is set later.
+// event is a transaction of node-1 without a type.
 func event(uid types.UID, rv, marker string, nodeLabels set) txn.Transaction {
 	return txn.Transaction{Node: "node-1", UID: uid, Revision: revision.Of(rv), Marker: marker, Labels: nodeLabels}
 }
@@ -57,7 +57,7 @@ func replaced(uid types.UID, rv string, nodeLabels set) preserve.Decision {
 	}}
 }
 
-// seenLater is a Save of the record with nothing changed but that its source was seen to have its labels still.
+// seenLater is a Save of the record with a note that its source still had its labels.
 func seenLater(r *record.Record, rv string) preserve.Decision {
 	r.Restored = record.Restoration{UID: r.Source, Revision: revision.Of(rv)}
 	return preserve.Decision{Action: preserve.Save, Record: *r}
@@ -243,7 +243,7 @@ func TestDecideSave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, tc.t.Type = range []txn.Type{txn.Updated, txn.Deleted} {
-				tc.t.FoundsRecord = !tc.t.FoundsRecord // says nothing here
+				tc.t.FoundsRecord = !tc.t.FoundsRecord // has no effect here
 				tc.want.Record.Ended = tc.want.Action == preserve.Save && tc.t.Type == txn.Deleted
 				got := preserve.Decide(tc.t, tc.r, liveStranger(), replaceAll)
 				assertDecision(t, tc.want, got)
@@ -252,7 +252,7 @@ func TestDecideSave(t *testing.T) {
 	}
 }
 
-func TestDecideSaveSaysWhetherTheLabelsChanged(t *testing.T) {
+func TestDecideSaveReportsWhetherLabelsChanged(t *testing.T) {
 	for want, nodeLabels := range map[string]set{"the same labels, seen later": same, "the labels changed": changed} {
 		tx := event("source", "101", "", nodeLabels)
 		tx.Type = txn.Updated
@@ -260,7 +260,7 @@ func TestDecideSaveSaysWhetherTheLabelsChanged(t *testing.T) {
 	}
 }
 
-func TestDecideSaveDoesNotLookAtTheNode(t *testing.T) {
+func TestDecideSaveIgnoresTheNode(t *testing.T) {
 	for name, node := range map[string]*preserve.Node{
 		"gone": nil, "itself": {UID: "stranger", Marker: "100"}, "the source": {UID: "source"}, "the restored": {UID: "restored"},
 	} {
@@ -281,7 +281,7 @@ func liveStranger() *preserve.Node {
 	return &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"rack": "r1", "zone": "b"}}
 }
 
-// assertDecision compares decisions but for their reason, which is for people.
+// assertDecision compares decisions except for the reason, which is for users.
 func assertDecision(t *testing.T, want, got preserve.Decision) {
 	t.Helper()
 	assert.NotEmpty(t, got.Reason)

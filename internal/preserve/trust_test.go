@@ -6,27 +6,27 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestProviderIDThatComesLater: a machine whose firmware has another UUID by now, and whose
-// providerID a cloud controller manager sets after the restore.
-func TestProviderIDThatComesLater(t *testing.T) {
+// The machine's firmware has another UUID by now, and a cloud controller manager sets its
+// providerID after the restore.
+func TestProviderIDSetLater(t *testing.T) {
 	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(identity.Identity{SystemUUID: "new"}), replaceAll)
 	n.Identity.ProviderID = machineA.ProviderID // by the cloud controller manager, seconds later
-	look, waits := preserve.Look(*r)
-	require.True(t, waits, "nobody looks again, though the node has not said all that can be compared")
+	look, waits := preserve.Recheck(*r)
+	require.True(t, waits, "the node must be rechecked, because its identity is incomplete")
 	_, n, _ = carriedOut(t, look, r, n, replaceAll)
 	assert.Contains(t, n.Labels, role)
 }
 
-// TestDecidedByKeepAndDoneBySameMachine: a processor with keep has stored the marker of a put
-// back and did not do it (crash, or the API server refused it); then processors run with same-machine.
+// A processor with keep has stored the marker of a restore but did not execute it (crash, or the
+// API server rejected it). Then processors run with same-machine.
 func TestDecidedByKeepAndDoneBySameMachine(t *testing.T) {
 	same := labels.Policy{Mode: labels.Replace, Restricted: labels.SameMachine}
 	keep := labels.Policy{Mode: labels.Replace, Restricted: labels.Keep}
@@ -38,13 +38,12 @@ func TestDecidedByKeepAndDoneBySameMachine(t *testing.T) {
 	assert.NotContains(t, n.Labels, role, "same-machine puts them back only onto the machine that they were saved from")
 }
 
-// TestMarkerOfAnotherIncarnation: it is decided that machine A gets its label back, and not
-// done. A processor of a former release, which leaves withheld labels as they are, handles the end of A
-// and gives machine B the other labels.
+// Machine A's label is marked for it, but not restored. A processor of a former release, which
+// leaves withheld labels alone, handles the end of A and restores the other labels onto machine B.
 func TestMarkerOfAnotherIncarnation(t *testing.T) {
 	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
 	n.Identity = machineA
-	look, _ := preserve.Look(*r)
+	look, _ := preserve.Recheck(*r)
 	d := preserve.Decide(look, r, n, replaceAll)
 	require.Equal(t, preserve.Save, d.Action)
 	byFormer := d.Record // labels and notes are replaced, the annotation stays
@@ -52,7 +51,7 @@ func TestMarkerOfAnotherIncarnation(t *testing.T) {
 	byFormer.Revision = revision.MustParse("3000")
 	c := &preserve.Node{UID: "c", Revision: revision.MustParse("3000"), Labels: set{"rack": "r1"}, Identity: machineB, IdentityRead: true}
 	next := &byFormer
-	if look, waits := preserve.Look(byFormer); waits {
+	if look, waits := preserve.Recheck(byFormer); waits {
 		next, c, _ = carriedOut(t, look, next, c, replaceAll)
 	}
 	started := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "c", Revision: revision.MustParse("3000"), Labels: c.Labels}
@@ -60,8 +59,8 @@ func TestMarkerOfAnotherIncarnation(t *testing.T) {
 	assert.NotContains(t, c.Labels, role, "machine B gets the label of machine A")
 }
 
-// TestMarkerThatAdmissionRemoves: to put withheld labels back ends, whatever admission makes of
-// the marker, as every other restore does.
+// The restore of withheld labels ends, even if admission changes the marker, like any other
+// restore.
 func TestMarkerThatAdmissionRemoves(t *testing.T) {
 	strip := func(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record, *preserve.Node) {
 		before := *r
@@ -93,9 +92,8 @@ func TestMarkerThatAdmissionRemoves(t *testing.T) {
 	assert.Less(t, writes, 3, "it puts them back for ever")
 }
 
-// TestProviderIDForgottenBeforeTheRestore: the record says both names of machine A. It returns
-// and has said its UUID only, the record is stored for the restore, and that Node vanishes. The machine
-// comes back with its providerID alone.
+// The record has both names of machine A. It returns and has reported only its UUID, the record is
+// stored for the restore, and that Node disappears. The machine returns with its providerID alone.
 func TestProviderIDForgottenBeforeTheRestore(t *testing.T) {
 	away, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
 	second := &preserve.Node{UID: "c", Revision: revision.MustParse("3000"), Labels: set{}, Identity: identity.Identity{SystemUUID: "a"}, IdentityRead: true}

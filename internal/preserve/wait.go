@@ -12,36 +12,36 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// decideOwner decides about an Added transaction of an incarnation that already has its labels: it may
-// still get withheld labels. A Node that is no longer looked after gets none, and its withheld labels
-// keep waiting.
+// decideOwner decides about an Added transaction of an incarnation that already has its labels: it
+// may still get withheld labels. A Node that is no longer selected gets none, and its withheld
+// labels keep waiting.
 func decideOwner(r record.Record, n *Node, p labels.Policy) Decision {
 	if n.Unselected {
-		return nothing("this incarnation has its labels, and is not looked after")
+		return nothing("this incarnation has its labels and is not selected")
 	}
 	next := r
 	if n.IdentityRead && r.Identity.UID != n.UID {
 		identify(&next, n.UID, &r, n)
 	}
 	var held []Held
-	next.Withheld, held = judged(r.Withheld, n, p)
+	next.Withheld, held = recheckWithheld(r.Withheld, n, p)
 	if !next.Equal(r) {
-		d := save(next, "which machine the node is")
+		d := save(next, "identified the machine of the node")
 		d.Again, d.Held = true, held
 		return d
 	}
 	if marker := decidedMarker(r); marker != "" {
-		return putBackOnto(n, r, marker, p)
+		return restoreWithheld(n, r, marker, p)
 	}
 	if r.WaitsFor(n.UID) {
-		return nothing("restricted labels wait until the node says which machine it is")
+		return nothing("restricted labels wait until the node reports its identity")
 	}
 	return nothing("this incarnation has its labels")
 }
 
-// Look returns the transaction that stands for the wait of an incarnation, if a record has labels that
-// wait: to decide about it is to look whether the Node says by now which machine it is.
-func Look(r record.Record) (t txn.Transaction, waits bool) {
+// Recheck returns a transaction that stands for a waiting incarnation, if a record has labels that
+// wait. Deciding it checks whether the Node has reported its identity by now.
+func Recheck(r record.Record) (t txn.Transaction, waits bool) {
 	for _, w := range r.Withheld {
 		if w.WaitingFor != "" {
 			return txn.Transaction{Type: txn.Added, Node: r.Node, UID: w.WaitingFor, Revision: r.Revision}, true
@@ -50,7 +50,7 @@ func Look(r record.Record) (t txn.Transaction, waits bool) {
 	return txn.Transaction{}, false
 }
 
-// waitedFor returns a record in which nothing waits for an incarnation.
+// waitedFor returns a record in which no labels wait for an incarnation.
 func waitedFor(r record.Record, uid types.UID) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
 	for i := range r.Withheld {
@@ -61,32 +61,33 @@ func waitedFor(r record.Record, uid types.UID) record.Record {
 	return r
 }
 
-// judged returns the withheld labels with what becomes of them on a Node, and which have ceased to
-// wait without being put back.
-func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Withheld, held []Held) {
+// recheckWithheld updates the withheld labels for a Node. It also returns the labels that have
+// stopped waiting without being restored.
+func recheckWithheld(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Withheld, held []Held) {
 	for _, w := range sets {
 		switch {
-		case !w.PutBack.IsZero() && p.Restricted != labels.Drop:
+		case !w.RestoredAt.IsZero() && p.Restricted != labels.Drop:
 			next = append(next, w)
 			continue
 		case w.Marker != "" && n.Marker == w.Marker:
-			w.PutBack, w.WaitingFor = n.Revision, ""
+			w.RestoredAt, w.WaitingFor = n.Revision, ""
 			next = append(next, w)
 			continue
 		case w.Marker != "" && w.WaitingFor == n.UID && p.Restricted != labels.Drop && !isAnother(w, n, p):
-			next = append(next, w) // decided: another processor may be about to do it
+			next = append(next, w) // another processor may be about to restore it
 			continue
 		}
 		w.Marker = ""
 		wasWaiting := w.WaitingFor == n.UID
-		why := judgeWithheld(w, n, p)
+		why := checkWithheld(w, n, p)
 		w.WaitingFor = ""
 		switch why {
-		case putBack:
-			// It waits until it is done: if this is stored and nothing else, somebody must look again.
+		case granted:
+			// Keep waiting until the restore is done: if only this record is stored, the labels
+			// must be rechecked.
 			w.Marker, w.WaitingFor = n.Revision.String(), n.UID
 			if labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels) == "" {
-				w.PutBack, w.WaitingFor = n.Revision, "" // somebody has set them all
+				w.RestoredAt, w.WaitingFor = n.Revision, "" // all are set already
 			}
 		case Waiting:
 			w.WaitingFor = n.UID
@@ -102,19 +103,19 @@ func judged(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Wit
 	return next, held
 }
 
-// isAnother reports whether a Node, onto which it was decided to put labels back, is another machine:
-// it has said so since, and then the write that was decided about fails; or who decided put them back
-// onto any machine. A Node that was read before the decision says nothing about it.
+// isAnother reports whether a Node marked for a restore turned out to be another machine. Either it
+// has reported its identity since, and then the pending write fails, or the marking processor
+// restores onto any machine. A Node that was read before the decision proves nothing.
 func isAnother(w record.Withheld, n *Node, p labels.Policy) bool {
-	return n.IdentityRead && !revision.Of(w.Marker).After(n.Revision) && judgeWithheld(w, n, p) == OtherMachine
+	return n.IdentityRead && !revision.Of(w.Marker).After(n.Revision) && checkWithheld(w, n, p) == OtherMachine
 }
 
-// putBackOnto returns the decision to give a Node that has its other labels the withheld ones that
-// are decided with a marker. What somebody else has set meanwhile stays.
-func putBackOnto(n *Node, r record.Record, marker string, p labels.Policy) Decision {
+// restoreWithheld returns the decision to add the withheld labels with a marker to a Node that has
+// its other labels. Keys that have been set in the meantime stay.
+func restoreWithheld(n *Node, r record.Record, marker string, p labels.Policy) Decision {
 	own := maps.Clone(n.Labels)
 	for _, w := range r.Withheld {
-		if w.Marker != marker || !w.PutBack.IsZero() {
+		if w.Marker != marker || !w.RestoredAt.IsZero() {
 			continue
 		}
 		for key, value := range w.Labels {
@@ -126,24 +127,25 @@ func putBackOnto(n *Node, r record.Record, marker string, p labels.Policy) Decis
 	return Decision{Action: Restore, Labels: own, Marker: marker, Reason: "the node is the machine that its restricted labels were saved from", Again: true}
 }
 
-// putBackOn returns the record after withheld labels were put back onto a Node, whatever admission
-// plugins have made of the labels and the marker. They are saved with its next state, as any change of
-// it.
-func putBackOn(r record.Record, left Node) record.Record {
+// notedWithheld returns the record after withheld labels were restored onto a Node, even if
+// admission plugins changed the labels or the marker. Such changes are saved with the Node's next
+// state, like any other change.
+func notedWithheld(r record.Record, left Node) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
 	marker := decidedMarker(r)
 	for i, w := range r.Withheld {
-		if marker != "" && w.Marker == marker && w.PutBack.IsZero() {
-			r.Withheld[i].PutBack, r.Withheld[i].WaitingFor = left.Revision, ""
+		if marker != "" && w.Marker == marker && w.RestoredAt.IsZero() {
+			r.Withheld[i].RestoredAt, r.Withheld[i].WaitingFor = left.Revision, ""
 		}
 	}
 	return r
 }
 
-// decidedMarker returns the marker of the first labels that are to be put back, "" if there are none.
+// decidedMarker returns the marker of the first labels that are marked for a restore, or "" if
+// there are none.
 func decidedMarker(r record.Record) string {
 	for _, w := range r.Withheld {
-		if w.Marker != "" && w.PutBack.IsZero() {
+		if w.Marker != "" && w.RestoredAt.IsZero() {
 			return w.Marker
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// withhold moves labels of a record into a set of their own, if there are any.
+// withhold moves labels of a record into a set of withheld labels and reports whether there were
+// any.
 func withhold(next *record.Record, r record.Record, moved map[string]string) bool {
 	if len(moved) == 0 {
 		return false
@@ -31,25 +32,25 @@ func withhold(next *record.Record, r record.Record, moved map[string]string) boo
 	return true
 }
 
-// heldFrom returns which withheld labels a Node does not get, and why.
+// heldFrom returns the withheld labels that a Node does not get, and the reasons.
 func heldFrom(r record.Record, n *Node, p labels.Policy) []Held {
 	var held []Held
 	for _, w := range r.Withheld {
 		keys := labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels)
-		if why := judgeWithheld(w, n, p); why != putBack && keys != "" {
+		if why := checkWithheld(w, n, p); why != granted && keys != "" {
 			held = append(held, Held{Keys: keys, Why: why})
 		}
 	}
 	return held
 }
 
-// waits reports whether labels that are held wait for the Node.
+// waits reports whether any held labels wait for the Node.
 func waits(held []Held) bool {
 	return slices.ContainsFunc(held, func(h Held) bool { return h.Why == Waiting })
 }
 
-// withheldOn returns the withheld labels of a record after a restore onto a Node: those that it did not
-// get and has not, and whether they wait for it.
+// withheldOn returns the withheld labels of a record after a restore onto a Node: those that it did
+// not get and does not have, and whether they wait for it.
 func withheldOn(sets []record.Withheld, n Node) []record.Withheld {
 	var next []record.Withheld
 	for _, w := range sets {
@@ -57,8 +58,8 @@ func withheldOn(sets []record.Withheld, n Node) []record.Withheld {
 		if w = without(w, n.Labels); len(w.Labels) == 0 || isPutBack {
 			continue
 		}
-		w.WaitingFor, w.Marker, w.PutBack = "", "", revision.Revision{}
-		if !w.Identity.IsZero() && judge(w.Identity, &n) == Waiting {
+		w.WaitingFor, w.Marker, w.RestoredAt = "", "", revision.Revision{}
+		if !w.Identity.IsZero() && checkMachine(w.Identity, &n) == Waiting {
 			w.WaitingFor = n.UID
 		}
 		next = append(next, w)
@@ -67,26 +68,26 @@ func withheldOn(sets []record.Withheld, n Node) []record.Withheld {
 }
 
 // withheldAfter returns the withheld labels of a record after a state of an incarnation was saved.
-// Those of which the state has the key are gone: it is newer. So are those that the incarnation had
-// by then, and those that were saved from it.
+// It drops labels whose keys are in that state, which is newer, labels that the incarnation had got
+// back by then, and labels that were saved from it.
 func withheldAfter(t txn.Transaction, r record.Record) []record.Withheld {
 	follows := isSourceOrRestored(r, t.UID)
 	var next []record.Withheld
 	for _, w := range r.Withheld {
-		hadBack := follows && w.Marker != "" && (t.Marker == w.Marker || !w.PutBack.IsZero() && !w.PutBack.After(t.Revision)) ||
+		hadBack := follows && w.Marker != "" && (t.Marker == w.Marker || !w.RestoredAt.IsZero() && !w.RestoredAt.After(t.Revision)) ||
 			!follows && isDecidedFor(w, t.UID) && t.Marker == r.Revision.String()
 		if w = without(w, t.Labels); len(w.Labels) == 0 || hadBack || w.Source == t.UID {
 			continue
 		}
 		if !follows || t.Type == txn.Deleted {
-			w.WaitingFor, w.Marker, w.PutBack = "", "", revision.Revision{}
+			w.WaitingFor, w.Marker, w.RestoredAt = "", "", revision.Revision{}
 		}
 		next = append(next, w)
 	}
 	return next
 }
 
-// without returns a set without the labels of which somebody else has set the key.
+// without drops labels whose keys are set elsewhere.
 func without(w record.Withheld, set map[string]string) record.Withheld {
 	left := map[string]string{}
 	for key, value := range w.Labels {

@@ -19,15 +19,15 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// outcome is what a history leaves, told without uids and resourceVersions.
+// outcome is the result of a history, without UIDs and resourceVersions.
 type outcome struct {
 	Live, Saved set
-	Marker      int  // which event's labels the node was given, by its version; -1 for none
-	IsOwned     bool // the record says that the node has its labels,
-	IsCurrent   bool // and since its last write
+	Marker      int  // index of the event whose labels were restored; -1 for none
+	IsOwned     bool // the record belongs to the node,
+	IsCurrent   bool // and has its latest revision
 }
 
-// outcomeOf returns what the history of a node, whose events are all, has led to.
+// outcomeOf returns the outcome of the history of a node, which consists of the given events.
 func (c *cluster) outcomeOf(t *testing.T, n *corev1.Node, all []txn.Transaction) outcome {
 	t.Helper()
 	after, saved := c.node(t, n.Name), c.record(t, n.Name)
@@ -39,8 +39,8 @@ func (c *cluster) outcomeOf(t *testing.T, n *corev1.Node, all []txn.Transaction)
 	}
 }
 
-// rendezvous holds the creation of each record until a number of processors want to create it. It does
-// not hold later attempts.
+// rendezvous blocks the creation of each record until a given number of processors want to create
+// it. It does not block later attempts.
 type rendezvous struct {
 	namespace string
 	size      int
@@ -49,10 +49,10 @@ type rendezvous struct {
 	here map[string]*meeting // by node
 }
 
-// meeting is where the processors wait for each other.
+// meeting is the point at which the processors wait for each other.
 type meeting struct {
 	missing  int
-	complete chan struct{} // closed when nobody is missing
+	complete chan struct{} // closed when all have arrived
 }
 
 // Do makes the call.
@@ -84,8 +84,8 @@ func (r *rendezvous) at(node string) <-chan struct{} {
 	return m.complete
 }
 
-// outcomes plays histories to processors that do not keep each other out, and returns what they
-// lead to, and how many writes came too late.
+// outcomes plays histories to processors that do not use each other's locks. It returns the
+// outcomes and the number of late writes.
 func (c *cluster) outcomes(t *testing.T, processors int) (all []outcome, late int) {
 	t.Helper()
 	const count = 6
@@ -96,7 +96,7 @@ func (c *cluster) outcomes(t *testing.T, processors int) (all []outcome, late in
 		names[i] = nodes[i].Name
 	}
 	log := &faults.Log{}
-	// Between reading and writing, all of them wait: so they do write at once.
+	// All processors wait between reading and writing, so that they write at the same time.
 	slow := &faults.Slow{Calls: faults.Calls{Verb: faults.Get}, Delay: 10 * time.Millisecond}
 	together := &rendezvous{namespace: c.records, size: processors}
 	stops := []func(){}
@@ -107,7 +107,7 @@ func (c *cluster) outcomes(t *testing.T, processors int) (all []outcome, late in
 		c.put(t, history...)
 	}
 	c.waitApplied(t, names...)
-	for _, stop := range stops { // what one of them still does is done then
+	for _, stop := range stops { // wait for work in progress
 		stop()
 	}
 	for _, entry := range log.Entries() {
@@ -121,8 +121,8 @@ func (c *cluster) outcomes(t *testing.T, processors int) (all []outcome, late in
 	return all, late
 }
 
-// TestManyProcessorsWithoutLocksLeaveWhatOneLeaves: the lock saves work, and protects no data.
-func TestManyProcessorsWithoutLocksLeaveWhatOneLeaves(t *testing.T) {
+// The lock only saves work. It does not protect data.
+func TestManyProcessorsWithoutLocksHaveTheResultOfOne(t *testing.T) {
 	t.Parallel()
 	one, _ := newCluster(t).outcomes(t, 1)
 	many, late := newCluster(t).outcomes(t, 3)

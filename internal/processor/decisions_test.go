@@ -18,7 +18,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// event is the transaction of an incarnation that is not there any more, so its resourceVersion can be any.
+// event returns a transaction of an incarnation that is gone, so its resourceVersion is arbitrary.
 func event(typ txn.Type, node string, uid types.UID, resourceVersion string, own set) txn.Transaction {
 	return txn.Transaction{
 		Type: typ, Node: node, UID: uid, Revision: revision.Of(resourceVersion), Labels: own,
@@ -76,7 +76,8 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// returned is a node that came back without its labels, and its add.
+// returned creates a node that has come back without its labels, and returns it and its Added
+// transaction.
 func (c *cluster) returned(t *testing.T, own set, saved record.Record) (*corev1.Node, txn.Transaction) {
 	t.Helper()
 	n := c.addNode(t, c.name("node"), own)
@@ -114,7 +115,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// noted is the record after its labels were put onto the node, which is now like this.
+// noted returns the record after its labels were restored onto the node, whose state is now n.
 func noted(r record.Record, n *corev1.Node) *record.Record {
 	own, _ := labels.Split(n.Labels)
 	r.Node = n.Name

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/txn"
 )
@@ -18,11 +18,11 @@ import (
 // cannot monopolize a worker.
 const maxBatch = 20
 
-// errNotQueued means that a transaction is in the cache and not in the queue.
-var errNotQueued = errors.New("a transaction is not in the queue any more")
+// errNotQueued means that a cached transaction is no longer in the queue.
+var errNotQueued = errors.New("a transaction is no longer in the queue")
 
-// drain applies the transactions of a node until there are none or its turn is over. It stops at
-// the first that cannot be applied.
+// drain applies the transactions of a node until none is left or its turn is over. It stops at the
+// first transaction that cannot be applied.
 func (p *Processor) drain(ctx context.Context, node string) error {
 	done := map[types.UID]bool{} // removed from the queue; the cache may be behind
 	for {
@@ -56,7 +56,7 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 	}
 }
 
-// next returns transactions that are not done, at most those of one turn.
+// next returns the pending transactions that are not done, at most maxBatch of them.
 func next(pending []queue.Queued, done map[types.UID]bool) []queue.Queued {
 	batch := make([]queue.Queued, 0, min(len(pending), maxBatch))
 	for _, t := range pending {
@@ -70,9 +70,9 @@ func next(pending []queue.Queued, done map[types.UID]bool) []queue.Queued {
 	return batch
 }
 
-// confirm is the check on a plan: it reads the transactions of a batch that are saved and may be of
-// a lost future. One that is not in the queue is left out, and errNotQueued makes the others be
-// planned again.
+// confirm is the check before a plan is executed. It reads each transaction of the batch that the
+// plan saves and that an etcd restore may have undone. If one of them is not in the queue, confirm
+// drops it and returns errNotQueued, so that the others are planned again.
 func (p *Processor) confirm(ctx context.Context, batch []queue.Queued, saved []txn.Transaction, done map[types.UID]bool) error {
 	gone := false
 	for _, t := range batch {
@@ -85,7 +85,7 @@ func (p *Processor) confirm(ctx context.Context, batch []queue.Queued, saved []t
 			return err
 		}
 		if !queued {
-			logf.FromContext(ctx).Info("Skipped a transaction that is not in the queue any more",
+			logf.FromContext(ctx).Info("Skipped a transaction that is no longer in the queue",
 				"type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
 			p.Index.Drop(t)
 			done[t.ObjectUID], gone = true, true
@@ -97,8 +97,8 @@ func (p *Processor) confirm(ctx context.Context, batch []queue.Queued, saved []t
 	return nil
 }
 
-// applied reports whether the cache shows that all of a node's transactions have had their effect:
-// then nothing is left to coalesce.
+// applied reports whether all of a node's transactions have had their effect according to the
+// cache, so that waiting for more would coalesce no further saves.
 func (p *Processor) applied(ctx context.Context, node string, pending []queue.Queued) bool {
 	stored, err := p.Records.Cached(ctx, node)
 	return err == nil && stored.Record != nil &&

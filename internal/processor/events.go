@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nodekeeper.dev/internal/processor/job"
+	"nodekeeper.dev/internal/processor/schedule"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
-	"nodekeeper.dev/internal/processor/schedule"
 )
 
 // enqueue enqueues the node of a transaction. It runs with the index locked.
@@ -25,11 +25,11 @@ func (p *Processor) enqueue(e *queue.Entry, work job.Requests) {
 	}
 }
 
-// recordHandler enqueues the node of a record if it has transactions: they may wait until the
-// record is corrected. And it does if labels in the record wait for the Node.
+// recordHandler enqueues the node of a record if the node has transactions, which may wait until
+// the record is corrected, or if labels in the record wait for the Node.
 func (p *Processor) recordHandler() handler.TypedEventHandler[*corev1.ConfigMap, reconcile.Request] {
 	enqueue := func(cm *corev1.ConfigMap, work job.Requests) {
-		if cm.Namespace == p.Records.Namespace && cm.Name != record.RootCAName && (len(p.Index.Pending(cm.Name)) > 0 || waits(cm)) {
+		if cm.Namespace == p.Records.Namespace && cm.Name != record.RootCAName && (len(p.Index.Pending(cm.Name)) > 0 || hasWaitingLabels(cm)) {
 			add(work, cm.Name, schedule.NormalPriority)
 		}
 	}
@@ -54,12 +54,13 @@ func add(work job.Requests, node string, priority int) {
 	work.Add(job.Request(node))
 }
 
-// age gives nodes that have waited for long the highest priority, so that no preference starves
-// them.
+// age gives nodes that have waited for longer than oldAge the highest priority, so that they do not
+// starve.
 func (p *Processor) age(ctx context.Context, work job.Requests) error {
 	go wait.UntilWithContext(ctx, func(context.Context) {
 		old := time.Now().Add(-oldAge)
-		// If the API server's clock is ahead, only the time of the first sight shows the age.
+		// If the clock of the API server is ahead, only the time at which this process first saw the
+		// transactions shows their age.
 		for _, node := range append(p.Index.OlderThan(old), p.schedule.SeenBefore(old)...) {
 			raise(work, node)
 		}
@@ -67,16 +68,16 @@ func (p *Processor) age(ctx context.Context, work job.Requests) error {
 	return nil
 }
 
-// raise gives a node the highest priority. When it is due stays as it is, since that is sooner than
-// oldAge: a node whose Node or record is refused keeps its backoff.
+// raise gives a node the highest priority. It does not make the node due any earlier, as every
+// delay is shorter than oldAge: a node whose Node or record is refused keeps its backoff.
 func raise(work job.Requests, node string) {
 	if ordered, ok := work.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		ordered.AddWithOpts(priorityqueue.AddOpts{Priority: new(schedule.OwnedPriority), After: oldAge}, job.Request(node))
 	}
 }
 
-// followRing looks again at the nodes that wait whenever the ring changes: a node that is left to a
-// processor which has gone waits for nobody.
+// followRing reschedules the waiting nodes whenever the ring changes, so that no node keeps waiting
+// for a processor that is gone.
 func (p *Processor) followRing(ctx context.Context, work job.Requests) error {
 	changes := p.Ring.RingChanges()
 	go func() {
@@ -87,8 +88,8 @@ func (p *Processor) followRing(ctx context.Context, work job.Requests) error {
 			case <-changes:
 			}
 			for _, node := range p.schedule.SeenBefore(time.Now()) {
-				what := schedule.Of(p.Index.Pending(node))
-				add(work, node, schedule.Priority(what.Urgent, p.Ring.Place(node)))
+				summary := schedule.Of(p.Index.Pending(node))
+				add(work, node, schedule.Priority(summary.Urgent, p.Ring.Place(node)))
 			}
 		}
 	}()

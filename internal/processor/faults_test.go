@@ -20,7 +20,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// frozen is a cache that has missed every change of the records since it was made.
+// frozen is a cache without the changes of the records since its creation.
 type frozen struct {
 	client.Reader
 	namespace string
@@ -41,7 +41,7 @@ func (f *frozen) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	return nil
 }
 
-// freeze makes frozen caches of the records as they are now.
+// freeze returns frozen caches of the current records.
 func (c *cluster) freeze(t *testing.T) *frozen {
 	t.Helper()
 	f := &frozen{namespace: c.records, records: map[string]*corev1.ConfigMap{}}
@@ -53,7 +53,7 @@ func (c *cluster) freeze(t *testing.T) *frozen {
 	return f
 }
 
-// processBehind runs a processor whose cache is behind.
+// processBehind runs a processor with a stale cache.
 func (c *cluster) processBehind(t *testing.T, f *frozen) {
 	t.Helper()
 	c.process(t, setup{cache: func(r client.Reader) client.Reader {
@@ -134,7 +134,7 @@ func TestAddIsNotDroppedBecauseTheCacheSaysThatTheNodeHasItsLabels(t *testing.T)
 	assert.Equal(t, "r7", c.node(t, n.Name).Labels["rack"])
 }
 
-// TestRestoreIsOfTheNewestLabels: the patch of a Node is conditional on that Node only, so a stale record would go unnoticed.
+// The patch of a Node is conditional on that Node only, so a stale record would go unnoticed.
 func TestRestoreIsOfTheNewestLabels(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -149,20 +149,21 @@ func TestRestoreIsOfTheNewestLabels(t *testing.T) {
 	assert.Equal(t, set{"rack": "r8", labels.Marker: "10"}, c.node(t, n.Name).Labels)
 }
 
-// fault is one that can tell whether it happened.
+// fault is a fault that reports whether it happened.
 type fault interface {
 	faults.Fault
 	Hits() int
 }
 
-// history is the life of a node and its return with labels of its own, and the transactions of all that.
+// history creates and deletes a node, recreates it with other labels, and returns the new Node and
+// all transactions.
 func (c *cluster) history(t *testing.T, name string, own set) (*corev1.Node, []txn.Transaction) {
 	t.Helper()
 	first := c.addNode(t, name, set{"rack": "r1"})
 	all := []txn.Transaction{seen(txn.Added, first)}
 	c.edit(t.Context(), t, first, func(n *corev1.Node) { n.Labels["rack"] = "r2" })
 	all = append(all, seen(txn.Updated, first))
-	c.edit(t.Context(), t, first, func(n *corev1.Node) { n.Labels["rack"] = "r3" }) // that no watcher saw
+	c.edit(t.Context(), t, first, func(n *corev1.Node) { n.Labels["rack"] = "r3" }) // no watcher recorded this edit
 	c.deleteNode(t.Context(), t, first)
 	all = append(all, seen(txn.Deleted, first))
 	second := c.addNode(t, name, own)
@@ -237,7 +238,7 @@ func TestConflictStormIsBackedOffFrom(t *testing.T) {
 	assert.Equal(t, "10", c.record(t, node).Revision.String())
 }
 
-// race is what happens between the decision to restore and its patch.
+// race runs do between the decision to restore and the patch.
 func race(do func(ctx context.Context)) *faults.Race {
 	return &faults.Race{Calls: faults.Calls{Verb: faults.Patch, Kind: "Node", Times: 1}, First: do}
 }
@@ -254,7 +255,8 @@ func TestEditBetweenTheDecisionAndTheRestoreIsNotOverwritten(t *testing.T) {
 	assert.Equal(t, set{"rack": "r7", "example.com/team": "blue", zone: "b", labels.Marker: "9"}, c.node(t, n.Name).Labels)
 }
 
-// anotherRestores lets another processor restore the rack of a node from its record, and a user edit that, before this one does it.
+// anotherRestores makes another processor restore the rack of a node from its record, and a user
+// edit the rack, before this processor restores it.
 func (c *cluster) anotherRestores(t *testing.T, n *corev1.Node, saved record.Record, isNoted bool) *faults.Race {
 	t.Helper()
 	return race(func(ctx context.Context) {
@@ -340,7 +342,7 @@ func TestTransactionThatTookTheNameSinceIsNotRemoved(t *testing.T) {
 	c := newCluster(t)
 	node := c.name("node")
 	first := event(txn.Added, node, "a", "9", set{"rack": "r1"})
-	second := event(txn.Deleted, node, "a", "9", set{"rack": "r1"}) // a missed delete has the name of the last event
+	second := event(txn.Deleted, node, "a", "9", set{"rack": "r1"}) // a missed delete is named after the last event
 	c.put(t, first)
 	f := &faults.Race{Calls: faults.Calls{Verb: faults.Delete, Kind: "ConfigMap", Namespace: c.transactions, Times: 1}, First: func(ctx context.Context) {
 		assert.NoError(t, c.Delete(ctx, first.ConfigMap(c.transactions)))

@@ -21,7 +21,7 @@ import (
 	"nodekeeper.dev/test/metrics"
 )
 
-// foreign creates what other products put into a namespace.
+// foreign creates objects of other products in a namespace.
 func (c *cluster) foreign(t *testing.T, namespace string) []client.Object {
 	t.Helper()
 	var all []client.Object
@@ -43,7 +43,8 @@ func (c *cluster) foreign(t *testing.T, namespace string) []client.Object {
 	return all
 }
 
-// B6: an object in the two namespaces is ours only if its name or its metadata says so.
+// B6: an object in one of the two namespaces belongs to nodekeeper only if its name or its metadata
+// shows it.
 func TestObjectsOfOtherProductsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -58,12 +59,12 @@ func TestObjectsOfOtherProductsAreLeftAlone(t *testing.T) {
 	c.put(t, event(txn.Updated, node, "a", "8", set{"rack": "r8"}))
 	c.waitApplied(t, node)
 
-	told(t, registry, metrics.Samples{
+	waitForMetrics(t, registry, metrics.Samples{
 		"nodekeeper_records":                1,
 		"nodekeeper_unreadable_records":     0,
 		"nodekeeper_malformed_transactions": 0,
 	})
-	// A transaction that is malformed is found after all that was there before it.
+	// A malformed transaction is found after everything that existed before it.
 	malformed := event(txn.Updated, node, "a", "9", set{}).ConfigMap(c.transactions)
 	delete(malformed.Data, "type")
 	require.NoError(t, c.Create(t.Context(), malformed))
@@ -81,7 +82,8 @@ func TestObjectsOfOtherProductsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A node may have the name of a ConfigMap that is in every namespace. It cannot have a record, and people get to know.
+// A node may have the name of a ConfigMap that exists in every namespace. It cannot have a record,
+// and users are informed.
 func TestNodeWithTheNameOfAForeignConfigMapWaitsAndBacksOff(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -100,7 +102,8 @@ func TestNodeWithTheNameOfAForeignConfigMapWaitsAndBacksOff(t *testing.T) {
 	c.put(t, event(txn.Updated, other, "a", "9", set{"rack": "r9"}))
 	c.waitApplied(t, other)
 	require.Eventually(t, func() bool { return reads.Hits() >= 4 }, patience, tick)
-	// The backoff doubles from 50 ms: n attempts take 50 ms times 2 to the power of n-1, about.
+	// The backoff starts at 50 ms and doubles: n attempts take about 50 ms times 2 to the power of
+	// n-1.
 	attempts, elapsed := reads.Hits(), time.Since(began)
 	assert.LessOrEqual(t, 25*time.Millisecond<<(attempts-2), elapsed, "%d attempts in %s", attempts, elapsed)
 	left, err := c.queued(t.Context(), node)
@@ -115,7 +118,8 @@ func TestNodeWithTheNameOfAForeignConfigMapWaitsAndBacksOff(t *testing.T) {
 	assert.Equal(t, set{"rack": "r8"}, c.record(t, node).Labels)
 }
 
-// B7: the labels fit a transaction by a byte. They do not fit a record, in which a longer resourceVersion stands in place of the type.
+// B7: the labels fit in a transaction with a byte to spare, but not in a record, in which a longer
+// resourceVersion replaces the type.
 func TestTransactionThatFitsAndItsRecordDoesNot(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -25,25 +25,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/daemon"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/processor"
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/processor/protection"
 	"nodekeeper.dev/internal/processor/quarantine"
+	"nodekeeper.dev/internal/processor/telemetry"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
-	"nodekeeper.dev/internal/processor/telemetry"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/controlplane"
 )
@@ -51,14 +51,16 @@ import (
 type set = map[string]string
 
 const (
-	// patience is how long a test waits for what has to come. A machine that is busy with other things is no reason to fail.
+	// patience bounds the wait for an expected state. It is long, so that tests pass on a busy
+	// machine.
 	patience = 3 * time.Minute
 	tick     = 10 * time.Millisecond
 
 	zone = "topology.kubernetes.io/zone" // a live label
 )
 
-// cluster is a test's part of the API server: its namespaces, and nodes with a name of its own. Its client meets no faults.
+// cluster is a test's part of the API server: its namespaces, and nodes with unique names. Its
+// client is not subject to faults.
 type cluster struct {
 	client.WithWatch
 	transactions, records string
@@ -71,31 +73,32 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{WithWatch: c, transactions: controlplane.Namespace(t, c), records: controlplane.Namespace(t, c)}
 }
 
-// setup is how a test's processor differs from the one of the program. The zero value: not at all.
+// setup describes how a test's processor differs from a real one. The zero value means that it does
+// not.
 type setup struct {
 	faults []faults.Fault
-	cache  func(client.Reader) client.Reader // what it takes for its cache
-	locks  client.Client                     // where its locks are
+	cache  func(client.Reader) client.Reader // replaces its cache
+	locks  client.Client                     // the client of its locks
 	mode   labels.Mode
-	// history is what its informers would tell.
+	// history is the detector that its informers report to.
 	history *rewind.Detector
-	// metrics are where its metrics go.
+	// metrics registers its metrics.
 	metrics prometheus.Registerer
 	// rank is its rank on the ring for every node.
 	rank int
 	// ring replaces that ring.
 	ring processor.Ring
-	// ghosts are in its index, and not in the queue.
+	// ghosts are transactions in its index that are not in the queue.
 	ghosts []*corev1.ConfigMap
-	// saveDelay is how long saves wait.
+	// saveDelay is the batch period of saves.
 	saveDelay time.Duration
-	// workers are how many nodes it works on at a time; 0: sixteen.
+	// workers is the number of nodes that it processes concurrently; 0 means sixteen.
 	workers int
-	// protects says whether it protects nodes.
+	// protects reports whether it protects nodes.
 	protects bool
 }
 
-// process runs a processor as the program does, until stop is called or the test is over.
+// process runs a processor like the real program, until stop is called or the test ends.
 func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -126,7 +129,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 	return stop
 }
 
-// register makes a manager run what a processor consists of, and returns its index.
+// register adds the parts of a processor to a manager, and returns the index.
 func (c *cluster) register(t *testing.T, mgr manager.Manager, s setup) *queue.Index {
 	t.Helper()
 	api := faults.Client(c.WithWatch, s.faults...)
@@ -175,7 +178,7 @@ func (c *cluster) register(t *testing.T, mgr manager.Manager, s setup) *queue.In
 // spot is a ring on which a processor has the same rank for every node.
 type spot struct {
 	rank    atomic.Int64
-	asked   atomic.Int64 // how often Place was called
+	asked   atomic.Int64 // the number of calls of Place
 	changes chan struct{}
 }
 
@@ -192,12 +195,12 @@ func (s *spot) Place(string) ring.Place {
 
 func (s *spot) RingChanges() <-chan struct{} { return s.changes }
 
-// move gives the processor another rank.
+// move changes the rank of the processor.
 func (s *spot) move(rank int) {
 	s.rank.Store(int64(rank))
 	select {
 	case s.changes <- struct{}{}:
-	default: // told already
+	default: // a change is already pending
 	}
 }
 
@@ -208,26 +211,26 @@ func policy(t *testing.T, mode labels.Mode) labels.Policy {
 	return labels.Policy{Mode: cmp.Or(mode, labels.Replace), Live: live}
 }
 
-// name returns a node name that no other test has.
+// name returns a node name that no other test uses.
 func (c *cluster) name(name string) string { return name + "-" + c.transactions }
 
-// addNode creates a node, which is gone when the test is over.
+// addNode creates a node, which is deleted when the test ends.
 func (c *cluster) addNode(t *testing.T, name string, own set) *corev1.Node {
 	t.Helper()
-	// The API server keeps no managedFields of an object that is made without any field.
+	// The API server omits managedFields of an object that is created without any field.
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: own, Annotations: set{"example.com/made-by": "a test"}}}
 	require.NoError(t, c.Create(t.Context(), n))
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, n)))
-		// It may have a finalizer, and nobody is left to take it away.
+		// The finalizer would block the deletion, as no processor runs any more.
 		assert.NoError(t, client.IgnoreNotFound(c.Patch(ctx, n, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
 	})
 	return n
 }
 
-// edit changes a node as a user does. It is safe in any goroutine.
+// edit changes a node like a user. It is safe for concurrent use.
 func (c *cluster) edit(ctx context.Context, t *testing.T, n *corev1.Node, change func(*corev1.Node)) {
 	t.Helper()
 	before := n.DeepCopy()
@@ -235,7 +238,8 @@ func (c *cluster) edit(ctx context.Context, t *testing.T, n *corev1.Node, change
 	assert.NoError(t, c.Patch(ctx, n, client.MergeFrom(before)))
 }
 
-// deleteNode deletes a node and gives n a resourceVersion after that of the delete. It is safe in any goroutine.
+// deleteNode deletes a node and sets the resourceVersion of n to a revision after the delete. It is
+// safe for concurrent use.
 func (c *cluster) deleteNode(ctx context.Context, t *testing.T, n *corev1.Node) {
 	t.Helper()
 	assert.NoError(t, c.Delete(ctx, n.DeepCopy()))
@@ -244,7 +248,7 @@ func (c *cluster) deleteNode(ctx context.Context, t *testing.T, n *corev1.Node) 
 	n.ResourceVersion = later.ResourceVersion
 }
 
-// node returns a node as it is now.
+// node returns the current Node.
 func (c *cluster) node(t *testing.T, name string) *corev1.Node {
 	t.Helper()
 	n := &corev1.Node{}
@@ -252,7 +256,7 @@ func (c *cluster) node(t *testing.T, name string) *corev1.Node {
 	return n
 }
 
-// seen is the transaction of an event as a watcher records it.
+// seen returns the transaction that a watcher records for an event.
 func seen(typ txn.Type, n *corev1.Node) txn.Transaction {
 	own, marker := labels.Split(n.Labels)
 	return txn.Transaction{
@@ -261,7 +265,7 @@ func seen(typ txn.Type, n *corev1.Node) txn.Transaction {
 	}
 }
 
-// put records transactions.
+// put stores transactions in the queue.
 func (c *cluster) put(t *testing.T, all ...txn.Transaction) {
 	t.Helper()
 	q := &queue.Queue{Client: c, Namespace: c.transactions}
@@ -276,7 +280,7 @@ func (c *cluster) save(t *testing.T, r record.Record) {
 	require.NoError(t, c.Create(t.Context(), r.ConfigMap(c.records)))
 }
 
-// record returns the record of a node, nil if there is none.
+// record returns the record of a node, or nil if there is none.
 func (c *cluster) record(t *testing.T, node string) *record.Record {
 	t.Helper()
 	var cm corev1.ConfigMap
@@ -287,11 +291,11 @@ func (c *cluster) record(t *testing.T, node string) *record.Record {
 	require.NoError(t, err)
 	r, err := record.Parse(&cm)
 	require.NoError(t, err)
-	r.SavedAt = time.Time{} // decides nothing
+	r.SavedAt = time.Time{} // not relevant for decisions
 	return r
 }
 
-// queued returns the names of the transactions of a node, those of other nodes left out.
+// queued returns the names of the transactions of a node.
 func (c *cluster) queued(ctx context.Context, node string) ([]string, error) {
 	var list corev1.ConfigMapList
 	if err := c.List(ctx, &list, client.InNamespace(c.transactions), client.MatchingLabels(txn.NodeLabels(node))); err != nil {
@@ -305,7 +309,7 @@ func (c *cluster) queued(ctx context.Context, node string) ([]string, error) {
 	return names, nil
 }
 
-// waitApplied returns when the queues of the nodes are empty and their locks released.
+// waitApplied waits until the queues of the nodes are empty and their locks are released.
 func (c *cluster) waitApplied(t *testing.T, names ...string) {
 	t.Helper()
 	for _, node := range names {
@@ -319,7 +323,7 @@ func (c *cluster) waitApplied(t *testing.T, names ...string) {
 	}
 }
 
-// waitEvent waits for an event about an object of that name, and returns its note.
+// waitEvent waits for an event about an object, and returns its note.
 func (c *cluster) waitEvent(t *testing.T, namespace, name, reason string) (note string) {
 	t.Helper()
 	require.EventuallyWithT(t, func(ct *assert.CollectT) {

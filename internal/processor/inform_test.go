@@ -29,9 +29,9 @@ func TestEveryActionHasItsEvent(t *testing.T) {
 	c.edit(t.Context(), t, n, func(n *corev1.Node) { n.Labels["team"] = "blue" })
 	edited := *n
 	c.put(t, seen(txn.Updated, n))
-	c.waitApplied(t, n.Name) // or the next transaction saves for this one too
+	c.waitApplied(t, n.Name) // otherwise the next transaction would save for this one, too
 	c.deleteNode(t.Context(), t, n)
-	c.put(t, seen(txn.Deleted, n)) // the same labels, seen later: a note, and no event
+	c.put(t, seen(txn.Deleted, n)) // the same labels, seen later: a note, but no event
 	c.waitApplied(t, n.Name)
 	again := c.addNode(t, n.Name, nil)
 	c.put(t, seen(txn.Added, again))
@@ -40,12 +40,12 @@ func TestEveryActionHasItsEvent(t *testing.T) {
 	want := []string{
 		fmt.Sprintf("Normal LabelsSaved %s Saved 1 labels, version %s.", first.UID, first.ResourceVersion),
 		fmt.Sprintf("Normal LabelsSaved %s Saved 2 labels, version %s.", first.UID, edited.ResourceVersion),
-		fmt.Sprintf("Normal LabelsRestored %s Put 2 labels back, version %s.", again.UID, edited.ResourceVersion),
+		fmt.Sprintf("Normal LabelsRestored %s Restored 2 labels, version %s.", again.UID, edited.ResourceVersion),
 	}
 	require.EventuallyWithT(t, func(ct *assert.CollectT) { assert.ElementsMatch(ct, want, c.eventsOf(t.Context(), ct, n.Name)) }, patience, tick)
 }
 
-// eventsOf returns what the events on nodes of that name say.
+// eventsOf returns the notes of the events on a node.
 func (c *cluster) eventsOf(ctx context.Context, t require.TestingT, node string) []string {
 	var list eventsv1.EventList
 	require.NoError(t, c.List(ctx, &list, client.InNamespace(metav1.NamespaceDefault)))
@@ -58,7 +58,8 @@ func (c *cluster) eventsOf(ctx context.Context, t require.TestingT, node string)
 	return said
 }
 
-// TestFleetDoesNotFloodTheAPIServerWithEvents: more nodes have an event at once than the burst. Warnings come all the same.
+// More nodes have an event at the same time than the burst allows. Warnings are emitted
+// nevertheless.
 func TestFleetDoesNotFloodTheAPIServerWithEvents(t *testing.T) {
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	const fleet = 250

@@ -18,28 +18,29 @@ import (
 	"nodekeeper.dev/internal/faults"
 )
 
-// TestEditWhileANodeIsLetGoIsSaved: the API server deletes a Node in a step of its own after it has checked what the write that takes
-// its last finalizer away is conditional on. Two users who edit at that time get in between soon.
+// The API server first checks the precondition of the write that removes the last finalizer, and
+// deletes the Node in a separate step. If two users keep editing at that time, an edit soon comes
+// between the two.
 func TestEditWhileANodeIsLetGoIsSaved(t *testing.T) {
 	c := newCluster(t)
 	const most = 100 // nodes
 	for i := range most {
 		name := c.name(fmt.Sprintf("node-%d", i))
 		edits := &editors{cluster: c, name: name}
-		release := &faults.Race{Calls: faults.Calls{Verb: faults.Patch, Kind: "Node", Name: name, Skip: 1}, First: edits.begin} // the first gives the finalizer
+		release := &faults.Race{Calls: faults.Calls{Verb: faults.Patch, Kind: "Node", Name: name, Skip: 1}, First: edits.begin} // skip the patch that adds the finalizer
 		stop := c.process(t, setup{protects: true, faults: []faults.Fault{release}})
 		last := c.lastOf(t, c.protected(t, name, set{"rack": "r0"}))
 		require.EventuallyWithT(t, func(ct *assert.CollectT) { assert.Equal(ct, last.Labels, c.savedLabels(t, name)) }, patience, tick)
 		stop()
 		edits.Wait()
 		if c.record(t, name).Revision.String() == last.ResourceVersion {
-			return // that edit came between
+			return // an edit came between the two steps
 		}
 	}
 	require.FailNow(t, "no edit came between")
 }
 
-// lastOf deletes a protected node and returns what a watch shows of its end.
+// lastOf deletes a protected node and returns its last state according to a watch.
 func (c *cluster) lastOf(t *testing.T, n *corev1.Node) *corev1.Node {
 	t.Helper()
 	only := &metav1.ListOptions{FieldSelector: "metadata.name=" + n.Name, ResourceVersion: n.ResourceVersion}
@@ -64,7 +65,7 @@ type editors struct {
 	name string
 }
 
-// begin lets each of them make a few edits, as fast as can be.
+// begin makes each of them edit the node a few times, as fast as possible.
 func (e *editors) begin(ctx context.Context) {
 	for user := range 2 {
 		e.Go(func() {

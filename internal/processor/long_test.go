@@ -14,15 +14,17 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// B5: the work for a queue of one node grows with its length, and not with the square of it. Bytes count, and not time, which
-// depends on what else the machine does. Not in parallel: the bytes are those of the whole process.
-func TestLongQueueOfOneNodeCostsLinearWork(t *testing.T) {
+// B5: the work for a long queue of one node is linear in its length, not quadratic. The test
+// measures bytes, since time depends on the load of the machine. It is not parallel because the
+// bytes are those of the whole process.
+func TestLongQueueTakesLinearWork(t *testing.T) {
 	short, long := drained(t, 250), drained(t, 1000)
 	t.Logf("bytes allocated: %d for 250 transactions, %d for 1000", short, long)
 	assert.Less(t, long, 6*short)
 }
 
-// drained returns how many bytes are allocated while a processor drains the queue of one node.
+// drained returns the number of bytes that are allocated while a processor drains the queue of one
+// node.
 func drained(t *testing.T, count int) uint64 {
 	t.Helper()
 	c := newCluster(t)
@@ -32,7 +34,7 @@ func drained(t *testing.T, count int) uint64 {
 	}
 	before := allocated()
 	stop := c.process(t, setup{})
-	// The list of the queue is cut short: a look must not cost much itself.
+	// Limit the list of the queue, so that this check costs little itself.
 	require.Eventually(t, func() bool {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))

@@ -18,7 +18,7 @@ import (
 	"nodekeeper.dev/test/metrics"
 )
 
-// malformedOnes are ConfigMaps that are no readable transactions, by what is wrong with them.
+// malformedOnes returns ConfigMaps that cannot be read as transactions, by the defect of each.
 func (c *cluster) malformedOnes(node string) map[string]*corev1.ConfigMap {
 	broken := func(version string, breakIt func(*corev1.ConfigMap)) *corev1.ConfigMap {
 		cm := event(txn.Updated, node, "a", version, set{"rack": "r9"}).ConfigMap(c.transactions)
@@ -63,7 +63,7 @@ func TestMalformedTransactionsAreMarkedAndKeptAndBlockNobody(t *testing.T) {
 	after := &corev1.ConfigMap{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(rootCA), after))
 	assert.Equal(t, rootCA.ResourceVersion, after.ResourceVersion, "what is not ours is left alone")
-	told(t, registry, metrics.Samples{"nodekeeper_malformed_transactions": float64(len(malformed))})
+	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_malformed_transactions": float64(len(malformed))})
 }
 
 func TestMalformedTransactionThatIsMendedIsApplied(t *testing.T) {

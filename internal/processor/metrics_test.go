@@ -23,8 +23,8 @@ import (
 	"nodekeeper.dev/test/metrics"
 )
 
-// told waits until the metrics have these values.
-func told(t *testing.T, from prometheus.Gatherer, want metrics.Samples) {
+// waitForMetrics waits until the metrics have these values.
+func waitForMetrics(t *testing.T, from prometheus.Gatherer, want metrics.Samples) {
 	t.Helper()
 	require.EventuallyWithT(t, func(ct *assert.CollectT) {
 		got, err := metrics.Gather(from)
@@ -38,7 +38,7 @@ func told(t *testing.T, from prometheus.Gatherer, want metrics.Samples) {
 	}, patience, tick)
 }
 
-// value returns one of the metrics as it is now.
+// value returns the current value of a metric.
 func value(t *testing.T, from prometheus.Gatherer, name string) float64 {
 	t.Helper()
 	got, err := metrics.Gather(from)
@@ -51,13 +51,13 @@ func TestMetricsTellTheLifeOfANode(t *testing.T) {
 	t.Parallel()
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	c.process(t, setup{metrics: registry})
-	told(t, registry, metrics.Samples{"nodekeeper_records": 0, "nodekeeper_restore_duration_seconds_count": 0})
+	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_records": 0, "nodekeeper_restore_duration_seconds_count": 0})
 	n := c.addNode(t, c.name("node"), set{"rack": "r1"})
 	added := seen(txn.Added, n)
 	c.put(t, added)
 	c.waitApplied(t, n.Name)
-	told(t, registry, metrics.Samples{"nodekeeper_records": 1})
-	c.put(t, added) // by another watcher, late
+	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_records": 1})
+	c.put(t, added) // late, by another watcher
 	c.waitApplied(t, n.Name)
 	c.edit(t.Context(), t, n, func(n *corev1.Node) { n.Labels["rack"] = "r2" })
 	c.put(t, seen(txn.Updated, n))
@@ -67,7 +67,7 @@ func TestMetricsTellTheLifeOfANode(t *testing.T) {
 	c.put(t, seen(txn.Added, c.addNode(t, n.Name, nil)))
 	c.waitApplied(t, n.Name)
 
-	told(t, registry, metrics.Samples{
+	waitForMetrics(t, registry, metrics.Samples{
 		`nodekeeper_transactions_applied_total{action="saved",type="added"}`:    1,
 		`nodekeeper_transactions_applied_total{action="dropped",type="added"}`:  1,
 		`nodekeeper_transactions_applied_total{action="restored",type="added"}`: 1,
@@ -92,7 +92,7 @@ func TestMetricsTellWhatIsStuck(t *testing.T) {
 	require.NoError(t, c.Create(t.Context(), nonsense))
 	c.put(t, event(txn.Updated, node, "a", "8", set{"rack": "r1"}), event(txn.Deleted, node, "a", "9", set{"rack": "r1"}))
 	c.process(t, setup{metrics: registry})
-	told(t, registry, metrics.Samples{
+	waitForMetrics(t, registry, metrics.Samples{
 		"nodekeeper_unreadable_records":                   1,
 		"nodekeeper_records":                              0,
 		`nodekeeper_transactions_pending{type="added"}`:   0,
@@ -105,7 +105,7 @@ func TestMetricsTellWhatIsStuck(t *testing.T) {
 
 	require.NoError(t, c.Delete(t.Context(), nonsense))
 	c.waitApplied(t, node)
-	told(t, registry, metrics.Samples{
+	waitForMetrics(t, registry, metrics.Samples{
 		"nodekeeper_unreadable_records": 0, "nodekeeper_records": 1, `nodekeeper_transactions_pending{type="deleted"}`: 0, age: 0,
 	})
 }
@@ -120,7 +120,7 @@ func TestMetricsCountConflicts(t *testing.T) {
 	}})
 	c.put(t, added)
 	c.waitApplied(t, n.Name)
-	told(t, registry, metrics.Samples{
+	waitForMetrics(t, registry, metrics.Samples{
 		`nodekeeper_write_conflicts_total{object="node"}`:   2,
 		`nodekeeper_write_conflicts_total{object="record"}`: 1,
 	})
@@ -137,7 +137,7 @@ func TestMetricsTellOfRefusedRestores(t *testing.T) {
 	assert.Zero(t, value(t, registry, "nodekeeper_restore_duration_seconds_count"))
 	stop()
 	c.waitApplied(t, n.Name)
-	told(t, registry, metrics.Samples{"nodekeeper_restore_duration_seconds_count": 1})
+	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_restore_duration_seconds_count": 1})
 }
 
 func TestMetricsTellOfHeldLocks(t *testing.T) {
@@ -161,12 +161,12 @@ func TestMetricsTellOfWaitingDeletions(t *testing.T) {
 	n := c.protected(t, c.name("node"), set{"rack": "r1"})
 	nonsense := record.Record{Node: n.Name, Revision: revision.Of("nonsense")}.ConfigMap(c.records)
 	require.NoError(t, c.Create(t.Context(), nonsense))
-	told(t, registry, metrics.Samples{"nodekeeper_deletions_waiting": 0})
+	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_deletions_waiting": 0})
 	c.delete(t, n.Name)
-	told(t, registry, metrics.Samples{"nodekeeper_deletions_waiting": 1})
+	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_deletions_waiting": 1})
 	require.NoError(t, c.Delete(t.Context(), nonsense))
 	c.waitGone(t, n.Name)
-	told(t, registry, metrics.Samples{"nodekeeper_deletions_waiting": 0})
+	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_deletions_waiting": 0})
 }
 
 func TestMetricsDoNotCountFloors(t *testing.T) {
@@ -178,7 +178,7 @@ func TestMetricsDoNotCountFloors(t *testing.T) {
 		require.NoError(t, c.Create(t.Context(), r.ConfigMap(c.records)))
 	}
 	c.process(t, setup{metrics: registry})
-	told(t, registry, metrics.Samples{"nodekeeper_records": 1, "nodekeeper_unreadable_records": 0})
+	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_records": 1, "nodekeeper_unreadable_records": 0})
 }
 
 func TestMetricsOfNoNodeAreLeft(t *testing.T) {
@@ -186,7 +186,7 @@ func TestMetricsOfNoNodeAreLeft(t *testing.T) {
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	c.process(t, setup{metrics: registry})
 	name := c.name("node")
-	told(t, registry, metrics.Samples{"nodekeeper_records": 0})
+	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_records": 0})
 	series := func() []string {
 		all, err := metrics.Gather(registry)
 		require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestMetricsOfNoNodeAreLeft(t *testing.T) {
 	assert.NotContains(t, strings.Join(before, " "), name)
 }
 
-// unsynced is a cache that waits for what never comes.
+// unsynced is a cache that never syncs.
 type unsynced struct{ client.Reader }
 
 func (unsynced) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {

@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/internal/processor/telemetry"
 )
 
-// maxNote is the length in bytes that the API server takes.
+// maxNote is the maximum length in bytes that the API server accepts.
 const maxNote = 1024
 
 func TestNoteIsCutToWhatTheAPIServerTakes(t *testing.T) {

@@ -14,11 +14,12 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// A3: no processor runs, and a watcher does. New nodes join, are labelled, go, since they have no finalizer yet, come back, get one, and
-// are deleted, which waits; nobody has recorded that they came. Then a processor starts. What it must save are the labels of their first life: the second one
-// never got them.
+// A3: a watcher runs, but no processor. New nodes join and are labelled. They are deleted at once,
+// as they do not have the finalizer yet; they return, get the finalizer, and are deleted again,
+// which now waits. Their return has not been recorded. When a processor starts, it must save the
+// labels of the first incarnation, which the second never got.
 func TestProtectionDoesNotOvertakeTheQueue(t *testing.T) {
-	// Not in parallel: a processor that protects nodes does so for those of every test.
+	// Not in parallel: a processor that protects nodes protects those of every test.
 	for name, known := range map[string]func(node string) *record.Record{
 		"unknown": func(string) *record.Record { return nil },
 		"forgotten": func(node string) *record.Record {
@@ -36,7 +37,7 @@ func TestProtectionDoesNotOvertakeTheQueue(t *testing.T) {
 				}
 				c.twoLives(t, name)
 			}
-			c.process(t, setup{protects: true, saveDelay: time.Hour}) // the queue does not come first by chance
+			c.process(t, setup{protects: true, saveDelay: time.Hour}) // so that the queue is not drained first by chance
 			for _, name := range names {
 				c.waitGone(t, name)
 				assert.Equal(t, "blue", c.record(t, name).Labels["team"], name)
@@ -45,7 +46,8 @@ func TestProtectionDoesNotOvertakeTheQueue(t *testing.T) {
 	}
 }
 
-// twoLives is a node that lived with labels, and that is being deleted before it got them again.
+// twoLives creates a node that was deleted with labels, and whose second incarnation is being
+// deleted before they are restored.
 func (c *cluster) twoLives(t *testing.T, name string) {
 	t.Helper()
 	first := c.addNode(t, name, set{"team": "none"})

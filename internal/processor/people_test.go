@@ -18,7 +18,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// refuseRestores makes the API server refuse every update of the node that gives it the marker, until stop is called.
+// refuseRestores makes the API server reject every update that sets the marker of the node, until
+// stop is called.
 func (c *cluster) refuseRestores(t *testing.T, node string) (stop func()) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: node}

@@ -37,7 +37,7 @@ func TestSavesOfOneIncarnationAreDoneTogether(t *testing.T) {
 	assert.Equal(t, 1, writes, "writes of the record: %v", written.Entries())
 }
 
-// deletedAndBack puts the end of a node whose labels were edited last, and its return.
+// deletedAndBack records the end of a node, whose last event was an edit, and its return.
 func (c *cluster) deletedAndBack(t *testing.T) (back *corev1.Node, deleted txn.Transaction) {
 	t.Helper()
 	n := c.addNode(t, c.name("node"), set{"rack": "r2"})
@@ -71,7 +71,7 @@ func TestEditAfterTheRestoreOfAnotherAmidDeleteAndReturnIsNotOverwritten(t *test
 			t.Parallel()
 			c := newCluster(t)
 			back, deleted := c.deletedAndBack(t)
-			// This one has read the Node and saved what it had, and so knows the record.
+			// This processor has read the Node and saved its labels, and so knows the record.
 			saved := record.Record{Labels: deleted.Labels, Revision: deleted.Revision, Source: deleted.UID}
 			f := c.anotherRestores(t, back, saved, isNoted)
 			c.process(t, setup{faults: []faults.Fault{f}})
@@ -91,7 +91,7 @@ func TestSavesWaitAndRestoresDoNot(t *testing.T) {
 	c.process(t, setup{saveDelay: time.Hour})
 	save := seen(txn.Updated, n)
 	c.put(t, save)
-	c.put(t, seen(txn.Added, other)) // seen after the other one
+	c.put(t, seen(txn.Added, other)) // seen after the transaction of the other node
 	c.waitApplied(t, other.Name)
 	queue, err := c.queued(t.Context(), n.Name)
 	require.NoError(t, err)

@@ -11,63 +11,62 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/processor/job"
-	"nodekeeper.dev/internal/nodelock"
-	"nodekeeper.dev/internal/queue"
-	"nodekeeper.dev/internal/records"
-	"nodekeeper.dev/internal/daemon/rewind"
-	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/processor/schedule"
 	"nodekeeper.dev/internal/processor/telemetry"
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/ring"
 )
 
 const (
-	// agePeriod is the time between two looks for nodes that restores have kept waiting, and oldAge
-	// is when a node is one of them.
+	// agePeriod is the interval between two searches for nodes that have waited for oldAge because
+	// restores of other nodes came first.
 	agePeriod = 10 * time.Second
 	oldAge    = time.Minute
 )
 
-// Config is what a Processor is made from. All fields are required but Ring, SaveDelay and Rewind.
+// Config configures a Processor. All fields except Ring, SaveDelay and Rewind are required.
 type Config struct {
 	// Applier applies transactions.
 	Applier *apply.Applier
-	// Records are those of the Applier.
+	// Records must be the Records of the Applier.
 	Records *records.Records
-	// Queue removes transactions, and Index holds those of all nodes.
+	// Queue removes transactions. Index holds the transactions of all nodes.
 	Queue *queue.Queue
 	Index *queue.Index
-	// Locks are the locks of the nodes.
+	// Locks holds the locks of nodes.
 	Locks *nodelock.Locker
-	// Observer says what was done. It is that of the Applier.
+	// Observer reports errors. It must be the Observer of the Applier.
 	Observer *telemetry.Observer
-	// Ring knows where this process stands for each node; nil: it is the owner of all.
+	// Ring returns the rank of this process for each node. If it is nil, this process owns all nodes.
 	Ring Ring
-	// SaveDelay is the batch period of saves, see [schedule.Due]. Zero means that they wait for
-	// nothing.
+	// SaveDelay is the batch period of saves, see [schedule.Due]. Zero means that saves do not wait.
 	SaveDelay time.Duration
-	// Rewind reports which of the cached transactions are unconfirmed; nil: none.
+	// Rewind reports which cached transactions are unconfirmed. If it is nil, none is.
 	Rewind *rewind.Detector
-	// Workers is how many nodes are worked on at a time.
+	// Workers is the number of nodes that are processed concurrently.
 	Workers int
 }
 
-// Ring is that of the processors.
+// Ring is the ring of the processors.
 type Ring interface {
-	// Place returns where this process stands for a node.
+	// Place returns the place of this process for a node.
 	Place(node string) ring.Place
-	// RingChanges returns a channel that receives after Place may have changed.
+	// RingChanges returns a channel that receives a value after Place may have changed.
 	RingChanges() <-chan struct{}
 }
 
-// alone is the Ring of a process that is the owner of all nodes.
+// alone is the Ring of a process that owns all nodes.
 type alone struct{}
 
-// Place returns that of the owner.
+// Place returns the place of the owner.
 func (alone) Place(string) ring.Place { return ring.Place{} }
 
-// RingChanges returns a channel that never receives.
+// RingChanges returns a channel that never receives a value.
 func (alone) RingChanges() <-chan struct{} { return nil }
 
 // Processor applies the transactions of every node.
@@ -77,8 +76,7 @@ type Processor struct {
 	schedule schedule.Schedule
 }
 
-// New returns a Processor whose metrics are registered: its own, those of its locks and of its
-// detector.
+// New returns a Processor and registers its metrics, including those of its locks and its detector.
 func New(cfg Config, metrics prometheus.Registerer) (*Processor, error) {
 	if cfg.Ring == nil {
 		cfg.Ring = alone{}
@@ -94,8 +92,8 @@ func New(cfg Config, metrics prometheus.Registerer) (*Processor, error) {
 	return p, nil
 }
 
-// Register makes the manager run the processor. Its cache must hold the ConfigMaps of the metadata
-// namespace, and the Index must run.
+// Register adds the processor to the manager, whose cache must hold the ConfigMaps of the metadata
+// namespace. The Index must run.
 func (p *Processor) Register(mgr manager.Manager) error {
 	c, err := job.NewController(mgr, "node", p.Workers, p.reconcile)
 	if err != nil {
@@ -108,7 +106,7 @@ func (p *Processor) Register(mgr manager.Manager) error {
 		return fmt.Errorf("watching records: %w", err)
 	}
 	if err := c.Watch(source.Func(p.age)); err != nil {
-		return fmt.Errorf("looking for nodes that wait: %w", err)
+		return fmt.Errorf("starting the aging of nodes: %w", err)
 	}
 	if err := c.Watch(source.Func(p.followRing)); err != nil {
 		return fmt.Errorf("following the ring: %w", err)
@@ -130,26 +128,28 @@ func (p *Processor) reconcile(ctx context.Context, req reconcile.Request) (recon
 	if len(pending) == 0 {
 		p.Locks.Forget(node)
 		p.schedule.Forget(node)
-		return p.look(ctx, node)
+		return p.recheck(ctx, node)
 	}
-	what, place, now := schedule.Of(pending), p.Ring.Place(node), time.Now()
-	wait := p.schedule.Wait(node, what, place, now)
+	summary, place, now := schedule.Of(pending), p.Ring.Place(node), time.Now()
+	wait := p.schedule.Wait(node, summary, place, now)
 	if wait > 0 {
-		// followRing did not know of this node before: the ring may have changed just now.
+		// Read the ring again: Wait has made the node known to followRing only now, so an earlier change
+		// of the ring did not reschedule it.
 		place = p.Ring.Place(node)
-		wait = p.schedule.Wait(node, what, place, now)
+		wait = p.schedule.Wait(node, summary, place, now)
 	}
-	if wait > 0 && !what.Urgent && p.applied(ctx, node, pending) {
-		wait = p.schedule.Wait(node, what.AtOnce(), place, now) // nothing is left to coalesce
+	if wait > 0 && !summary.Urgent && p.applied(ctx, node, pending) {
+		wait = p.schedule.Wait(node, summary.AtOnce(), place, now) // there are no saves left to coalesce
 	}
 	if wait > 0 {
-		return reconcile.Result{RequeueAfter: wait, Priority: new(schedule.Priority(what.Urgent, place))}, nil
+		return reconcile.Result{RequeueAfter: wait, Priority: new(schedule.Priority(summary.Urgent, place))}, nil
 	}
 	return job.UnderLock(ctx, p.Locks, node, func(ctx context.Context) error {
 		p.schedule.Begin(node)
 		err := p.drain(ctx, node)
 		if err == nil {
-			// Nothing is pending, and nobody may tell: a watch that was cut need not show deletes.
+			// Nothing is pending, and no event may follow: an interrupted watch does not necessarily deliver
+			// deletes.
 			p.schedule.Forget(node)
 		}
 		return err

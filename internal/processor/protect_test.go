@@ -20,11 +20,11 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// A processor that protects nodes protects all of them, so none of these tests is parallel: then no other test runs meanwhile.
+// A processor with protection protects the Nodes of all tests, so none of these tests is parallel.
 
 var protecting = setup{protects: true}
 
-// protected creates a node and returns it when it has the finalizer.
+// protected creates a node and returns it once it has the finalizer.
 func (c *cluster) protected(t *testing.T, name string, own set) *corev1.Node {
 	t.Helper()
 	c.addNode(t, name, own)
@@ -37,13 +37,13 @@ func (c *cluster) waitProtected(t *testing.T, name string) *corev1.Node {
 	return c.node(t, name)
 }
 
-// delete asks for the deletion of a node, which may wait.
+// delete requests the deletion of a node, which may wait.
 func (c *cluster) delete(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(t, c.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 }
 
-// waitGone returns when there is no such node.
+// waitGone waits until the node is gone.
 func (c *cluster) waitGone(t *testing.T, name string) {
 	t.Helper()
 	require.EventuallyWithT(t, func(ct *assert.CollectT) {
@@ -60,7 +60,7 @@ func (c *cluster) savedLabels(t *testing.T, name string) set {
 	return r.Labels
 }
 
-// hold gives a node a finalizer of somebody else; letGo takes it away.
+// hold adds a foreign finalizer to a node; letGo removes it.
 func (c *cluster) hold(t *testing.T, n *corev1.Node) (letGo func()) {
 	t.Helper()
 	const theirs = "example.com/theirs"
@@ -115,7 +115,7 @@ func TestOtherFinalizersComeFirst(t *testing.T) {
 	n := c.protected(t, c.name("node"), set{"rack": "r1"})
 	letGo := c.hold(t, n)
 	c.delete(t, n.Name)
-	// Another node goes its way meanwhile, so the processor had its time.
+	// The processor has had enough time once another node is deleted.
 	other := c.protected(t, c.name("other"), nil)
 	c.delete(t, other.Name)
 	c.waitGone(t, other.Name)
@@ -147,7 +147,7 @@ func TestProtectedNodeWaitsForTheFirstProcessor(t *testing.T) {
 	c := newCluster(t)
 	name := c.name("node")
 	n := c.addNode(t, name, set{"rack": "r1"})
-	c.edit(t.Context(), t, n, func(n *corev1.Node) { n.Finalizers = []string{protection.Finalizer} }) // a policy of the cluster, for instance
+	c.edit(t.Context(), t, n, func(n *corev1.Node) { n.Finalizers = []string{protection.Finalizer} }) // for example by a policy of the cluster
 	c.delete(t, name)
 	c.process(t, protecting)
 	c.waitGone(t, name)
@@ -210,7 +210,7 @@ func TestFaultsWhileAProtectedNodeIsLetGo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stop := c.process(t, setup{protects: true, faults: []faults.Fault{f}})
 			defer stop()
-			// The later ones meet what the earlier ones of a fault's nodes have left of it.
+			// The later nodes start from the state that the fault left behind.
 			for _, suffix := range []string{"a", "b", "c"} {
 				n := c.protected(t, c.name("node-"+suffix), set{"rack": name[:1]})
 				c.delete(t, n.Name)
@@ -223,12 +223,12 @@ func TestFaultsWhileAProtectedNodeIsLetGo(t *testing.T) {
 	}
 }
 
-// The labels change between the save and the write that lets the node go.
+// The labels change between the save and the removal of the finalizer.
 func TestEditBetweenTheSaveAndTheEndIsSaved(t *testing.T) {
 	c := newCluster(t)
 	name := c.name("node")
 	change := &faults.Race{
-		Calls: faults.Calls{Verb: faults.Patch, Kind: "Node", Name: name, Skip: 1, Times: 1}, // the first gives the finalizer
+		Calls: faults.Calls{Verb: faults.Patch, Kind: "Node", Name: name, Skip: 1, Times: 1}, // skip the patch that adds the finalizer
 		First: func(ctx context.Context) {
 			body := []byte(`{"metadata":{"labels":{"rack":"r2"}}}`)
 			assert.NoError(t, c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, body)))

@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// turnStep is how long a processor leaves a node to each of those before it.
+// turnStep is the failover delay per rank.
 const turnStep = 3 * time.Second
 
 func TestNodeOfADeadOwnerIsTakenByTheNext(t *testing.T) {
@@ -30,9 +30,8 @@ func TestNodeOfADeadOwnerIsTakenByTheNext(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(began), turnStep-time.Second, "it leaves it to the owner at first")
 }
 
-// TestNodeOfAnOwnerThatLeavesWaitsForNobody: a rank of two is a wait of five seconds. The first
-// rounds may be late on a busy machine.
-func TestNodeOfAnOwnerThatLeavesWaitsForNobody(t *testing.T) {
+// A rank of two means a delay of five seconds. The first rounds may be late on a busy machine.
+func TestNodeOfALeavingOwnerIsTakenAtOnce(t *testing.T) {
 	t.Parallel()
 	const rounds, limit = 5, 5 * time.Second
 	c := newCluster(t)
@@ -43,7 +42,7 @@ func TestNodeOfAnOwnerThatLeavesWaitsForNobody(t *testing.T) {
 		asked := here.asked.Load()
 		began := time.Now()
 		c.put(t, seen(txn.Updated, n))
-		// Once when it is delivered, and once more when it has to wait.
+		// Place is called once on delivery, and once more when the node must wait.
 		require.Eventually(t, func() bool { return here.asked.Load() >= asked+2 }, patience, tick)
 		here.move(0)
 		c.waitApplied(t, n.Name)
@@ -56,11 +55,11 @@ func TestNodeOfAnOwnerThatLeavesWaitsForNobody(t *testing.T) {
 	t.Errorf("the node has waited for %s in each of %d rounds, although this processor is its owner", limit, rounds)
 }
 
-// TestLongQueueOfADeadOwnerIsTakenAsAWhole: the owner is waited for once, and not again after each turn.
+// The failover delay applies once, not after each turn.
 func TestLongQueueOfADeadOwnerIsTakenAsAWhole(t *testing.T) {
 	t.Parallel()
 	const turns, turn, rounds = 5, 20, 5
-	for range rounds { // the first ones may be late on a busy machine
+	for range rounds { // the first rounds may be late on a busy machine
 		c := newCluster(t)
 		name := c.name("node")
 		for i := range turns * turn {
@@ -92,13 +91,13 @@ func TestNodesAreWorkedOnByTheirOwners(t *testing.T) {
 		c.waitApplied(t, n.Name)
 		require.NoError(t, c.Delete(t.Context(), n))
 	}
-	if time.Since(began) < turnStep { // a machine that is slower gives the other one its turn
+	if time.Since(began) < turnStep { // a slower machine may give the other node its turn
 		asked := slices.DeleteFunc(log.Entries(), func(e faults.Entry) bool { return e.Verb == faults.List }) // as at every start
 		assert.Empty(t, asked, "the other one leaves them alone")
 	}
 }
 
-// turning is a ring that changes just after a node's place was asked for the first time to see whether it must wait.
+// turning is a ring that changes just after the first call of Place for a node that must wait.
 type turning struct {
 	*spot
 	calls atomic.Int64
@@ -108,12 +107,12 @@ func (r *turning) Place(node string) ring.Place {
 	p := r.spot.Place(node)
 	if r.calls.Add(1) == 2 { // the first call is when the transaction is delivered
 		r.move(0)
-		<-time.After(300 * time.Millisecond) // in which the processor sees the change, and does not know the node yet
+		<-time.After(300 * time.Millisecond) // the processor receives the change before it knows the node
 	}
 	return p
 }
 
-// TestRingChangeJustBeforeANodeWaitsIsNotMissed: a rank of two is a wait of five seconds. The first rounds may be late on a busy machine.
+// A rank of two means a delay of five seconds. The first rounds may be late on a busy machine.
 func TestRingChangeJustBeforeANodeWaitsIsNotMissed(t *testing.T) {
 	t.Parallel()
 	const rounds, limit = 5, 5 * time.Second

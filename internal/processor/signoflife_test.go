@@ -13,7 +13,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// The event of a node that never got its labels has no effect on the saved ones, but the node was not away all the time.
+// The event of a node that never got its labels does not change the saved ones, but it ends the
+// absence.
 func TestEventOfANodeThatWasNeverRestoredIsASignOfLife(t *testing.T) {
 	t.Parallel()
 	for name, typ := range map[string]txn.Type{"added": txn.Added, "updated": txn.Updated, "deleted": txn.Deleted} {

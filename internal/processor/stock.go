@@ -14,32 +14,32 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// stockTimeout bounds the wait for a cache that is not synced. Unknown values are left out.
+// stockTimeout bounds the wait for the cache to sync. Metrics with unknown values are omitted.
 const stockTimeout = time.Second
 
-// stock computes metrics from the cache when they are collected. It copies nothing, and parses a
-// record once.
+// stock computes metrics from the cache when they are collected. It copies no objects, and parses
+// each version of a record once.
 type stock struct {
 	processor *Processor
 
 	pending, oldest, malformed, records, unreadable, waiting *prometheus.Desc
 
 	mu sync.Mutex
-	// contents are those of the ConfigMaps at the last count.
+	// contents maps the ConfigMaps of the last collection to their content.
 	contents map[version]content
 }
 
-// content is what a ConfigMap of the metadata namespace holds.
+// content classifies the ConfigMaps of the metadata namespace.
 type content int
 
 const (
 	unreadable content = iota
 	floor
-	labelsOfNode
-	labelsThatWait // some of them, for the Node to say which machine it is
+	nodeLabels
+	waitingLabels // some labels wait until the Node reports its machine
 )
 
-// version is one state of one object.
+// version identifies one version of an object.
 type version struct {
 	uid             types.UID
 	resourceVersion string
@@ -71,7 +71,7 @@ func (s *stock) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect counts.
+// Collect computes the metrics.
 func (s *stock) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), stockTimeout)
 	defer cancel()
@@ -101,13 +101,13 @@ func (s *stock) collectRecords(ctx context.Context, ch chan<- prometheus.Metric)
 		return
 	}
 	counts := s.countRecords(all)
-	ch <- gauge(s.records, float64(counts[labelsOfNode]+counts[labelsThatWait]))
+	ch <- gauge(s.records, float64(counts[nodeLabels]+counts[waitingLabels]))
 	ch <- gauge(s.unreadable, float64(counts[unreadable]))
-	ch <- gauge(s.waiting, float64(counts[labelsThatWait]))
+	ch <- gauge(s.waiting, float64(counts[waitingLabels]))
 }
 
-// countRecords parses only records that have changed since the last count: parsing thousands of
-// them takes most of a second.
+// countRecords counts records by content. It parses only records that have changed since the last
+// collection: parsing thousands of them takes most of a second.
 func (s *stock) countRecords(all []*corev1.ConfigMap) map[content]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,12 +132,12 @@ func contentOf(cm *corev1.ConfigMap) content {
 	case err != nil:
 		return unreadable
 	case r.Floor:
-		return floor // nothing is saved of the node
+		return floor // no labels are saved for the node
 	}
-	if _, isWaiting := preserve.Look(*r); isWaiting {
-		return labelsThatWait
+	if _, isWaiting := preserve.Recheck(*r); isWaiting {
+		return waitingLabels
 	}
-	return labelsOfNode
+	return nodeLabels
 }
 
 func gauge(desc *prometheus.Desc, value float64, labelValues ...string) prometheus.Metric {

@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestLongQueueLetsOtherNodesHaveTheirTurn: with one worker, which has a long queue before it when another node comes.
+// One worker has a long queue to drain when another node arrives.
 func TestLongQueueLetsOtherNodesHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

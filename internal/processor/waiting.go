@@ -7,36 +7,35 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/preserve"
-	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/processor/job"
 	"nodekeeper.dev/internal/processor/schedule"
+	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
-// waits reports whether a record has restricted labels that wait until a Node says which machine it
-// is.
-func waits(cm *corev1.ConfigMap) bool {
+// hasWaitingLabels reports whether a record has restricted labels that wait until a Node reports its machine.
+func hasWaitingLabels(cm *corev1.ConfigMap) bool {
 	if cm.Annotations[record.WithheldAnnotation] == "" {
-		return false // most have none, and need not be read
+		return false // most records have none, and need not be parsed
 	}
 	r, err := record.Parse(cm)
 	if err != nil {
 		return false
 	}
-	_, isWaiting := preserve.Look(*r)
+	_, isWaiting := preserve.Recheck(*r)
 	return isWaiting
 }
 
-// look looks whether a Node without transactions says by now which machine it is, if labels wait for
-// that. The first look is without the node's lock, and nothing is concluded from it but when to look
-// again.
-func (p *Processor) look(ctx context.Context, node string) (reconcile.Result, error) {
+// recheck checks whether a Node without transactions has reported its machine, if labels wait for
+// that. The first check does not take the node's lock; its result is used only to decide when to
+// check again.
+func (p *Processor) recheck(ctx context.Context, node string) (reconcile.Result, error) {
 	stored, err := p.Records.Cached(ctx, node)
 	if err != nil || stored.Record == nil {
 		return reconcile.Result{}, err
 	}
-	t, isWaiting := preserve.Look(*stored.Record)
+	t, isWaiting := preserve.Recheck(*stored.Record)
 	if !isWaiting {
 		return reconcile.Result{}, nil
 	}
@@ -46,7 +45,7 @@ func (p *Processor) look(ctx context.Context, node string) (reconcile.Result, er
 	}
 	if n != nil && preserve.Decide(t, stored.Record, preserve.NodeOf(n), p.Applier.Policy).Action == preserve.Nothing {
 		return reconcile.Result{
-			RequeueAfter: schedule.LookAgain(time.Since(n.CreationTimestamp.Time), p.Ring.Place(node)),
+			RequeueAfter: schedule.Recheck(time.Since(n.CreationTimestamp.Time), p.Ring.Place(node)),
 			Priority:     new(schedule.NormalPriority),
 		}, nil
 	}

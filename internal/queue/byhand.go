@@ -15,14 +15,14 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// ErrStale means that a write was refused because the transaction has changed since it was read.
+// ErrStale means that a write was rejected because the transaction has changed since it was read.
 var ErrStale = errors.New("the transaction has changed since it was read")
 
-// retriedAtAnnotation is when a user requested another attempt. The change itself causes it.
+// retriedAtAnnotation is when a user requested another attempt. Setting it triggers the attempt.
 const retriedAtAnnotation = "nodekeeper.dev/retried-at"
 
 // Read returns a ConfigMap of the transaction namespace that is ours, readable or not, by a live
-// read; nil if there is none.
+// read, or nil if it does not exist.
 func (q *Queue) Read(ctx context.Context, name string) (*corev1.ConfigMap, error) {
 	cm, err := q.read(ctx, name)
 	if apierrors.IsNotFound(err) || err == nil && !txn.Ours(cm) {
@@ -32,8 +32,8 @@ func (q *Queue) Read(ctx context.Context, name string) (*corev1.ConfigMap, error
 }
 
 // Touch changes a ConfigMap so that the processors retry it, and releases it from quarantine,
-// conditional on the one that was read: see [ErrStale]. One that is gone has been applied, which is
-// no error.
+// conditional on its read version, see [ErrStale]. If it does not exist, it has been applied,
+// and Touch returns nil.
 func (q *Queue) Touch(ctx context.Context, read *corev1.ConfigMap, now time.Time) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             read.UID,
@@ -47,9 +47,9 @@ func (q *Queue) Touch(ctx context.Context, read *corev1.ConfigMap, now time.Time
 	return answer(q.Client.Patch(ctx, read.DeepCopy(), client.RawPatch(types.MergePatchType, body)))
 }
 
-// Discard deletes a ConfigMap without applying it, conditional on the one that was read: see
-// [ErrStale]. One that is gone is no error: it was applied, or the answer to an earlier attempt was
-// lost.
+// Discard deletes a ConfigMap without applying it, conditional on the one that was read, see
+// [ErrStale]. If it does not exist, it was applied, or the response to an earlier attempt was lost,
+// and Discard returns nil.
 func (q *Queue) Discard(ctx context.Context, read *corev1.ConfigMap) error {
 	return answer(q.Client.Delete(ctx, read, client.Preconditions{UID: &read.UID, ResourceVersion: &read.ResourceVersion}))
 }

@@ -1,6 +1,5 @@
-// Package queue is the door to the transactions of all nodes: the only package that reads and
-// writes their ConfigMaps.
+// Package queue is the only package that reads and writes the ConfigMaps of transactions.
 //
-// [Queue] goes to the API server itself. [Index] follows the namespace by a list and a watch:
-// each transaction is parsed once, and those of a node are kept in their order.
+// [Queue] accesses the API server directly. [Index] follows the namespace by a list and a watch:
+// each transaction is parsed once, and the transactions of a node are kept in order.
 package queue

@@ -8,20 +8,20 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// Entry is what an [Index] takes from a ConfigMap in the transaction namespace.
+// Entry is the part of a ConfigMap in the transaction namespace that an [Index] keeps.
 type Entry struct {
 	metav1.ObjectMeta // name, namespace, uid, resourceVersion and creation only
 
 	// Transaction is nil if the ConfigMap is not a readable transaction.
 	Transaction *txn.Transaction
-	// Malformed is why the ConfigMap is not a readable transaction. It is nil if it is one, or
-	// foreign.
+	// Malformed is the reason why the ConfigMap is not a readable transaction. It is nil if it is
+	// one, or if the ConfigMap is foreign.
 	Malformed error
 	// Quarantined reports whether the ConfigMap has the label [txn.MalformedLabel].
 	Quarantined bool
 }
 
-// entryOf returns the entry of an object that a list or a watch delivers: a ConfigMap, or the entry
+// entryOf returns the entry of an object delivered by a list or a watch: a ConfigMap, or the entry
 // that [Index.Transformer] has made of it.
 func entryOf(obj any) *Entry {
 	cm, ok := obj.(*corev1.ConfigMap)
@@ -48,7 +48,7 @@ func entryOf(obj any) *Entry {
 	return e
 }
 
-// queued returns the transaction as it stands in the queue.
+// queued returns the transaction as stored in the queue.
 func (e *Entry) queued() Queued {
 	return Queued{Transaction: *e.Transaction, ObjectUID: e.UID, Created: e.CreationTimestamp.Time}
 }

@@ -15,15 +15,15 @@ import (
 // Index holds the transactions of the transaction namespace, by node and in order. [Index.Run]
 // keeps it up to date by a list and a watch; it may be behind the API server.
 //
-// It always holds what the API server held at one moment: a list takes effect all at once. The
-// handlers of an informer get the objects of a list one by one and in any order, and a restore that
-// is planned from a part of a queue would miss the labels in the other part.
+// It always holds a consistent state of the API server, because a list takes effect atomically. The
+// handlers of an informer get the objects of a list one by one and in any order, and a restore
+// planned from a part of a queue would miss the labels in the other part.
 //
 // It is safe for concurrent use, and must not be copied.
 type Index struct {
 	mu        sync.Mutex
 	byNode    map[string]*nodeQueue
-	malformed map[string]*Entry // by name: ConfigMaps that are ours and cannot be read
+	malformed map[string]*Entry // by name: ConfigMaps that are ours but unreadable
 	followers []func(*Entry)
 	synced    chan struct{} // closed by the first list
 }
@@ -35,13 +35,13 @@ func NewIndex() *Index {
 
 var _ toolscache.TransformingStore = (*Index)(nil)
 
-// Run lists and watches until ctx is done. The requests must be for the ConfigMaps of the
-// transaction namespace and for no others.
+// Run lists and watches until ctx is done. The requests must return exactly the ConfigMaps of the
+// transaction namespace.
 func (x *Index) Run(ctx context.Context, requests toolscache.ListerWatcher) {
 	toolscache.NewReflectorWithOptions(requests, &corev1.ConfigMap{}, x, toolscache.ReflectorOptions{Name: "transactions"}).RunWithContext(ctx)
 }
 
-// Synced reports whether the first list has taken effect. Before, the Index is empty.
+// Synced reports whether the first list has taken effect. Until then, the Index is empty.
 func (x *Index) Synced() bool {
 	select {
 	case <-x.synced:
@@ -52,7 +52,7 @@ func (x *Index) Synced() bool {
 }
 
 // WaitForSync waits until the first list has taken effect. It returns the error of ctx if that is
-// done before.
+// done first.
 func (x *Index) WaitForSync(ctx context.Context) error {
 	select {
 	case <-x.synced:
@@ -62,9 +62,9 @@ func (x *Index) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// Follow calls do with every entry that the Index holds and with each that is added, changed or
-// removed from then on, one at a time. The Index is locked meanwhile: do must be quick, and must
-// not call the Index.
+// Follow calls do with every entry in the Index and with each that is added, changed or removed
+// from then on, one at a time. The Index is locked during the call: do must return quickly, and
+// must not call the Index.
 func (x *Index) Follow(do func(*Entry)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -80,35 +80,35 @@ func (x *Index) Follow(do func(*Entry)) {
 	}
 }
 
-// Transformer returns the transform of objects that are on their way into the Index: it parses each
+// Transformer returns the transform of objects that are added to the Index: it parses each
 // transaction once and keeps nothing else of its ConfigMap.
 func (x *Index) Transformer() toolscache.TransformFunc {
 	return func(obj any) (any, error) { return entryOf(obj), nil }
 }
 
-// Add takes up a ConfigMap.
+// Add adds a ConfigMap.
 func (x *Index) Add(obj any) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := entryOf(obj)
 	x.putLocked(e)
-	x.tellLocked(e)
+	x.notifyLocked(e)
 	return nil
 }
 
-// Update takes up a ConfigMap that has changed.
+// Update replaces a ConfigMap.
 func (x *Index) Update(obj any) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := entryOf(obj)
 	delete(x.malformed, e.Name)
-	if e.Transaction == nil { // somebody may have broken a transaction
+	if e.Transaction == nil { // a user may have broken a transaction
 		for _, p := range x.byNode {
 			p.dropUID(e.UID)
 		}
 	}
 	x.putLocked(e)
-	x.tellLocked(e)
+	x.notifyLocked(e)
 	return nil
 }
 
@@ -121,11 +121,11 @@ func (x *Index) Delete(obj any) error {
 	if e.Transaction != nil {
 		x.dropLocked(e.queued())
 	}
-	x.tellLocked(e)
+	x.notifyLocked(e)
 	return nil
 }
 
-// Replace drops all that there is and takes up the ConfigMaps of a list, at once.
+// Replace replaces everything by the ConfigMaps of a list, atomically.
 func (x *Index) Replace(list []any, _ string) error {
 	entries := make([]*Entry, len(list))
 	for i, obj := range list {
@@ -142,37 +142,37 @@ func (x *Index) Replace(list []any, _ string) error {
 		close(x.synced)
 	}
 	for _, e := range entries {
-		x.tellLocked(e)
+		x.notifyLocked(e)
 	}
-	x.tellOfGoneLocked(before, malformed)
+	x.notifyRemovedLocked(before, malformed)
 	return nil
 }
 
 // Resync does nothing: the reflector never resyncs.
 func (x *Index) Resync() error { return nil }
 
-// Drop drops a transaction that this process has removed from the queue, or has found to be gone.
-// The watch may deliver its removal much later, if it is interrupted.
+// Drop drops a transaction that this process has removed from the queue, or has found missing. If
+// the watch is interrupted, it may deliver the removal much later.
 func (x *Index) Drop(t Queued) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.dropLocked(t)
 }
 
-// Pending returns the transactions of one node, oldest first. The caller must not change them. They
-// stay as they are: the Index replaces what it changes, except for the ends of the slice.
+// Pending returns the transactions of one node, oldest first. The caller must not change them.
+// Later changes of the Index do not affect the result.
 func (x *Index) Pending(node string) []Queued {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clip(x.pendingLocked(node))
 }
 
-// Stock is the content of all queues together.
+// Stock is the content of all queues.
 type Stock struct {
 	Pending   map[txn.Type]int
 	Malformed int
-	// Oldest is when the oldest transaction was stored, by the API server's clock; zero if there is
-	// none.
+	// Oldest is when the oldest transaction was stored, by the API server's clock, or zero if there
+	// is none.
 	Oldest time.Time
 }
 
@@ -193,7 +193,7 @@ func (x *Index) Stock() Stock {
 	return s
 }
 
-// OlderThan returns the nodes whose first transaction was stored before a time.
+// OlderThan returns the nodes whose first transaction was stored before the given time.
 func (x *Index) OlderThan(before time.Time) []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -240,8 +240,8 @@ func (x *Index) dropLocked(t Queued) {
 	}
 }
 
-// tellLocked passes an entry to the followers. Foreign entries are left out.
-func (x *Index) tellLocked(e *Entry) {
+// notifyLocked passes an entry to the followers, unless it is foreign.
+func (x *Index) notifyLocked(e *Entry) {
 	if e.Transaction == nil && e.Malformed == nil {
 		return
 	}
@@ -250,16 +250,16 @@ func (x *Index) tellLocked(e *Entry) {
 	}
 }
 
-// tellOfGoneLocked passes to the followers what was there before a list and is not in it.
-func (x *Index) tellOfGoneLocked(byNode map[string]*nodeQueue, malformed map[string]*Entry) {
+// notifyRemovedLocked passes the entries that a list has removed to the followers.
+func (x *Index) notifyRemovedLocked(byNode map[string]*nodeQueue, malformed map[string]*Entry) {
 	for node, p := range byNode {
 		if p.settle(); x.byNode[node] == nil && len(p.sorted) > 0 {
-			x.tellLocked(&Entry{Transaction: &p.sorted[0].Transaction})
+			x.notifyLocked(&Entry{Transaction: &p.sorted[0].Transaction})
 		}
 	}
 	for name, e := range malformed {
 		if x.malformed[name] == nil {
-			x.tellLocked(e)
+			x.notifyLocked(e)
 		}
 	}
 }

@@ -22,8 +22,8 @@ import (
 
 const namespace = "transactions"
 
-// stored returns the ConfigMap of an update of node-1 as the API server holds it. Its uid is that
-// of its revision.
+// stored returns the ConfigMap of an update of node-1 as stored by the API server. Its UID is its
+// revision.
 func stored(rev string) *corev1.ConfigMap {
 	t := txn.Transaction{
 		Type: txn.Updated, Node: "node-1", UID: "incarnation", Revision: revision.MustParse(rev),
@@ -34,7 +34,7 @@ func stored(rev string) *corev1.ConfigMap {
 	return cm
 }
 
-// entry returns a ConfigMap as a list that is streamed brings it.
+// entry returns a ConfigMap as delivered by a streamed list.
 func entry(t *testing.T, cm *corev1.ConfigMap) any {
 	t.Helper()
 	obj, err := queue.NewIndex().Transformer()(cm)
@@ -50,7 +50,7 @@ func revisions(pending []queue.Queued) []string {
 	return all
 }
 
-func TestIndexHandsOutTransactionsInTheOrderOfNumbers(t *testing.T) {
+func TestIndexReturnsTransactionsInNumericOrder(t *testing.T) {
 	x := queue.NewIndex()
 	for _, rev := range []string{"100", "9", "1000", "10"} {
 		require.NoError(t, x.Add(entry(t, stored(rev))))
@@ -76,7 +76,7 @@ func TestIndexIsTheSameWithAndWithoutTheTransform(t *testing.T) {
 	})
 }
 
-func TestIndexIgnoresWhatIsNotOurs(t *testing.T) {
+func TestIndexIgnoresForeignConfigMaps(t *testing.T) {
 	x := queue.NewIndex()
 	for _, cm := range []*corev1.ConfigMap{
 		{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "istio-ca-root-cert"}, Data: map[string]string{"root-cert.pem": "-----"}},
@@ -90,7 +90,7 @@ func TestIndexIgnoresWhatIsNotOurs(t *testing.T) {
 	}
 }
 
-func TestIndexCountsTheMalformedAndHandsOutNone(t *testing.T) {
+func TestIndexCountsMalformedTransactions(t *testing.T) {
 	x := queue.NewIndex()
 	malformed := stored("7")
 	malformed.Data["type"] = "moved"
@@ -113,7 +113,7 @@ func TestIndexCountsTheMalformedAndHandsOutNone(t *testing.T) {
 	assert.Zero(t, x.Stock().Malformed)
 }
 
-func TestIndexTakesUpChangedMetadata(t *testing.T) {
+func TestIndexAppliesChangedMetadata(t *testing.T) {
 	x := queue.NewIndex()
 	for _, rev := range []string{"7", "8", "9"} {
 		require.NoError(t, x.Add(entry(t, stored(rev))))
@@ -129,7 +129,7 @@ func TestIndexTakesUpChangedMetadata(t *testing.T) {
 	assert.Equal(t, 3, x.Stock().Pending[txn.Updated])
 }
 
-func TestIndexTakesUpATransactionOnce(t *testing.T) {
+func TestIndexAddsTransactionOnce(t *testing.T) {
 	x := queue.NewIndex()
 	require.NoError(t, x.Add(entry(t, stored("8"))))
 	require.NoError(t, x.Add(entry(t, stored("8"))))
@@ -137,7 +137,7 @@ func TestIndexTakesUpATransactionOnce(t *testing.T) {
 	assert.Equal(t, 1, x.Stock().Pending[txn.Updated])
 }
 
-func TestIndexDropsATransactionByItsUID(t *testing.T) {
+func TestIndexDropsTransactionByUID(t *testing.T) {
 	x := queue.NewIndex()
 	require.NoError(t, x.Add(entry(t, stored("8"))))
 	another := stored("8")
@@ -151,7 +151,7 @@ func TestIndexDropsATransactionByItsUID(t *testing.T) {
 	assert.Empty(t, x.Pending("node-1"))
 }
 
-func TestIndexNeverChangesWhatItHandedOut(t *testing.T) {
+func TestIndexNeverChangesResults(t *testing.T) {
 	x := queue.NewIndex()
 	var held [][]queue.Queued
 	var want [][]string
@@ -159,11 +159,11 @@ func TestIndexNeverChangesWhatItHandedOut(t *testing.T) {
 		held = append(held, x.Pending("node-1"))
 		want = append(want, revisions(held[len(held)-1]))
 	}
-	for _, rev := range []string{"50", "60", "70", "55", "40"} { // at the end, in the middle, in front
+	for _, rev := range []string{"50", "60", "70", "55", "40"} { // at the end, in the middle, at the front
 		require.NoError(t, x.Add(entry(t, stored(rev))))
 		hold()
 	}
-	for _, rev := range []string{"40", "60", "70", "50"} { // in front, in the middle, at the end
+	for _, rev := range []string{"40", "60", "70", "50"} { // at the front, in the middle, at the end
 		require.NoError(t, x.Delete(entry(t, stored(rev))))
 		hold()
 		require.NoError(t, x.Add(entry(t, stored(rev+"0"))))
@@ -175,7 +175,7 @@ func TestIndexNeverChangesWhatItHandedOut(t *testing.T) {
 	}
 }
 
-func TestStockIsThatOfAllNodes(t *testing.T) {
+func TestStockIncludesAllNodes(t *testing.T) {
 	x := queue.NewIndex()
 	add := func(node string, typ txn.Type, rev string, created int64) {
 		cm := txn.Transaction{Type: typ, Node: node, UID: "u", Revision: revision.MustParse(rev)}.ConfigMap(namespace)
@@ -192,10 +192,10 @@ func TestStockIsThatOfAllNodes(t *testing.T) {
 	assert.Empty(t, x.OlderThan(time.Unix(300, 0)))
 }
 
-// A long queue of one node costs linear work, in whatever order a list names it, and whether
-// it is dropped from the front or in any order. Bytes count, and not time, which depends on what
-// else the machine does.
-func TestLongQueueOfOneNodeCostsLinearWork(t *testing.T) {
+// A long queue of one node takes linear work, in any order of the list, and whether it is dropped
+// from the front or in any order. The test counts bytes, because time depends on the load of the
+// machine.
+func TestLongQueueTakesLinearWork(t *testing.T) {
 	for name, shuffle := range map[string]func([]any){
 		"in order": func([]any) {},
 		"in no order": func(entries []any) {
@@ -209,7 +209,7 @@ func TestLongQueueOfOneNodeCostsLinearWork(t *testing.T) {
 }
 
 // costOf returns how many bytes are allocated for transactions of one node that are put and dropped
-// in an order, and, put once more in that order, are handed out and dropped from the front.
+// in an order, and then put again in that order, returned and dropped from the front.
 func costOf(t *testing.T, count int, shuffle func([]any)) uint64 {
 	t.Helper()
 	inOrder := make([]any, count)
@@ -247,7 +247,7 @@ func allocated() uint64 {
 	return stats.TotalAlloc
 }
 
-// TestDroppedTransactionStaysAway is about a watch that is interrupted: it tells of the removal much later.
+// TestDroppedTransactionStaysAway: an interrupted watch delivers the removal much later.
 func TestDroppedTransactionStaysAway(t *testing.T) {
 	x := queue.NewIndex()
 	first, second := entry(t, stored("1")), entry(t, stored("2"))
@@ -269,9 +269,8 @@ func TestDroppedTransactionStaysAway(t *testing.T) {
 	assert.Equal(t, []string{"1", "2"}, revisions(x.Pending("node-1")), "another object has taken the name")
 }
 
-// TestRemovalsOfALongQueueCostLinearWork is about what a processor does: it removes a transaction
-// and drops it, and then the watch tells of the removal.
-func TestRemovalsOfALongQueueCostLinearWork(t *testing.T) {
+// A processor removes a transaction and drops it, and then the watch delivers the removal.
+func TestRemovalsOfLongQueueTakeLinearWork(t *testing.T) {
 	cost := func(count int) uint64 {
 		x := queue.NewIndex()
 		entries := make([]any, count)
@@ -292,7 +291,7 @@ func TestRemovalsOfALongQueueCostLinearWork(t *testing.T) {
 	assert.Less(t, cost(4000), 6*cost(1000)+1<<16)
 }
 
-func TestListReplacesWhatThereIs(t *testing.T) {
+func TestListReplacesEverything(t *testing.T) {
 	x := queue.NewIndex()
 	malformed := stored("7")
 	malformed.Data["type"] = "moved"
@@ -311,10 +310,10 @@ func TestListReplacesWhatThereIs(t *testing.T) {
 	assert.Empty(t, x.OlderThan(time.Now()))
 }
 
-// told follows an index and notes what it is told.
-type told []string
+// notified follows an index and records its notifications.
+type notified []string
 
-func (f *told) see(e *queue.Entry) {
+func (f *notified) see(e *queue.Entry) {
 	if e.Malformed != nil {
 		*f = append(*f, "malformed "+e.Name)
 		return
@@ -322,11 +321,11 @@ func (f *told) see(e *queue.Entry) {
 	*f = append(*f, e.Transaction.Node+" "+e.Transaction.Revision.String())
 }
 
-func TestFollowersAreToldOfEveryNodeThatChanges(t *testing.T) {
+func TestFollowersAreNotifiedOfChangedNodes(t *testing.T) {
 	x := queue.NewIndex()
-	var first, second told
+	var first, second notified
 	x.Follow(first.see)
-	take := func() told {
+	take := func() notified {
 		all := first
 		first = nil
 		slices.Sort(all)
@@ -336,7 +335,7 @@ func TestFollowersAreToldOfEveryNodeThatChanges(t *testing.T) {
 	malformed.Data["type"] = "moved"
 	foreign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "istio-ca-root-cert"}}
 	require.NoError(t, x.Replace([]any{stored("8"), malformed, foreign}, "9"))
-	all := told{"malformed " + malformed.Name, "node-1 8"}
+	all := notified{"malformed " + malformed.Name, "node-1 8"}
 	assert.Equal(t, all, take())
 	x.Follow(second.see)
 	slices.Sort(second)
@@ -345,7 +344,7 @@ func TestFollowersAreToldOfEveryNodeThatChanges(t *testing.T) {
 	require.NoError(t, x.Add(stored("10")))
 	require.NoError(t, x.Update(stored("10")))
 	require.NoError(t, x.Delete(stored("10")))
-	assert.Equal(t, told{"node-1 10", "node-1 10", "node-1 10"}, take())
+	assert.Equal(t, notified{"node-1 10", "node-1 10", "node-1 10"}, take())
 	require.NoError(t, x.Replace(nil, "11"))
 	assert.Equal(t, all, take(), "what is gone")
 	require.NoError(t, x.Replace(nil, "12"))

@@ -8,12 +8,12 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// nodeQueue holds the transactions of one node. To add one in order and to remove the first, as
-// most often, costs constant time. A list comes in any order: it is sorted once.
+// nodeQueue holds the transactions of one node. Appending in order and removing the first, the most
+// frequent operations, take constant time. A list, which comes in any order, is sorted once.
 type nodeQueue struct {
-	// sorted is handed out, so its elements never change.
+	// sorted is returned to callers, so its elements never change.
 	sorted []Queued
-	// late came out of order since sorted was made, and gone were dropped from somewhere else than
+	// late arrived out of order since sorted was built, and gone were dropped from elsewhere than
 	// the front.
 	late []Queued
 	gone map[types.UID]bool
@@ -27,7 +27,7 @@ func (q *nodeQueue) put(t Queued) {
 		q.late = append(q.late, t)
 		return
 	}
-	// Readers hold slices that are shorter, so an append in place changes none of them.
+	// Readers hold shorter slices, so appending in place does not affect them.
 	q.sorted = append(q.sorted, t)
 }
 
@@ -49,7 +49,7 @@ func (q *nodeQueue) drop(t Queued) {
 	q.gone[t.ObjectUID] = true
 }
 
-// dropUID drops the transaction of a ConfigMap if it is there.
+// dropUID drops the transaction of a ConfigMap, if present.
 func (q *nodeQueue) dropUID(uid types.UID) {
 	q.settle()
 	for _, t := range q.sorted {
@@ -65,7 +65,7 @@ func (q *nodeQueue) settle() {
 	if len(q.late) == 0 && len(q.gone) == 0 {
 		return
 	}
-	// The newest first: of several with the same name the newest stays.
+	// Newest first, so that the newest of several with the same name is kept.
 	slices.Reverse(q.late)
 	all := slices.Concat(q.late, q.sorted)
 	all = slices.DeleteFunc(all, func(t Queued) bool { return q.gone[t.ObjectUID] })

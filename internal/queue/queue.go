@@ -18,33 +18,34 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// ErrNameTaken means that another transaction, or a foreign object, has the name of the one to
-// store. Retry until that name is free.
+// ErrNameTaken means that another transaction or a foreign object has the name of the one to store.
+// Retry until the name is free.
 var ErrNameTaken = errors.New("another transaction has this name")
 
-// ErrTooLarge means that the labels do not fit a ConfigMap: the transaction can never be stored.
-var ErrTooLarge = fmt.Errorf("the labels do not fit a ConfigMap: their values may have %d bytes, and the whole object about 1.5 MiB", txn.MaxDataBytes)
+// ErrTooLarge means that the labels do not fit into a ConfigMap, so the transaction can never be
+// stored.
+var ErrTooLarge = fmt.Errorf("the labels do not fit into a ConfigMap: their values are limited to %d bytes, and the whole object to about 1.5 MiB", txn.MaxDataBytes)
 
-// Queue reads and writes transactions by the API server itself. It is safe for concurrent use.
+// Queue reads and writes transactions in the API server. It is safe for concurrent use.
 type Queue struct {
 	Client client.Client
 	// Namespace is the transaction namespace.
 	Namespace string
 }
 
-// Queued is a transaction as it stands in the queue.
+// Queued is a transaction as stored in the queue.
 type Queued struct {
 	txn.Transaction
 	// ObjectUID is the metadata.uid of its ConfigMap.
 	ObjectUID types.UID
-	// Created is when it was stored, by the clock of the API server, which cuts it to the second.
+	// Created is when it was stored, by the clock of the API server, truncated to seconds.
 	Created time.Time
 	// Seen is when a list or a watch delivered it to this process. It is zero for a live read.
 	Seen time.Time
 }
 
-// Parse returns the transaction that a ConfigMap of the transaction namespace holds, or an error
-// that wraps [txn.ErrMalformed].
+// Parse returns the transaction in a ConfigMap of the transaction namespace, or an error that wraps
+// [txn.ErrMalformed].
 func Parse(cm *corev1.ConfigMap) (Queued, error) {
 	t, err := txn.Parse(cm)
 	if err != nil {
@@ -53,8 +54,8 @@ func Parse(cm *corev1.ConfigMap) (Queued, error) {
 	return Queued{Transaction: t, ObjectUID: cm.UID, Created: cm.CreationTimestamp.Time}, nil
 }
 
-// Of returns the transactions of one node, oldest first, by a live read. Malformed
-// transactions are left out: they block nobody.
+// Of returns the transactions of one node, oldest first, by a live read. It skips malformed
+// transactions, because they do not block others.
 func (q *Queue) Of(ctx context.Context, node string) ([]Queued, error) {
 	var list corev1.ConfigMapList
 	err := q.Client.List(ctx, &list, client.InNamespace(q.Namespace), client.MatchingLabels(txn.NodeLabels(node)))
@@ -71,8 +72,8 @@ func (q *Queue) Of(ctx context.Context, node string) ([]Queued, error) {
 	return all, nil
 }
 
-// Empty reports whether a live read finds nothing in the queue of a node, neither transactions nor
-// what is malformed.
+// Empty reports, by a live read, whether the queue of a node is empty. Malformed transactions count
+// as well.
 func (q *Queue) Empty(ctx context.Context, node string) (bool, error) {
 	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
 	err := q.Client.List(ctx, list, client.InNamespace(q.Namespace), client.MatchingLabels(txn.NodeLabels(node)))
@@ -82,9 +83,9 @@ func (q *Queue) Empty(ctx context.Context, node string) (bool, error) {
 	return len(list.Items) == 0, nil
 }
 
-// Hurry marks a transaction in the queue as one that somebody waits for, so that it is applied
-// without delay. One that is gone has been applied, and is no error.
-func (q *Queue) Hurry(ctx context.Context, t Queued) error {
+// Expedite marks a transaction in the queue as urgent, so that it is applied without delay. If it
+// does not exist, it has been applied, and Expedite returns nil.
+func (q *Queue) Expedite(ctx context.Context, t Queued) error {
 	if t.AtOnce {
 		return nil
 	}
@@ -104,8 +105,8 @@ func (q *Queue) Hurry(ctx context.Context, t Queued) error {
 	return nil
 }
 
-// Each calls do with every ConfigMap of the transaction namespace that is ours, readable or not,
-// by a live read in pages, and stops at the first error.
+// Each calls do with every ConfigMap of the transaction namespace that is ours, readable or not, by
+// a live read in pages, and stops at the first error.
 func (q *Queue) Each(ctx context.Context, do func(*corev1.ConfigMap) error) error {
 	newList := func() client.ObjectList { return &corev1.ConfigMapList{} }
 	err := pages.Each(ctx, q.Client, newList, q.Namespace, func(cm *corev1.ConfigMap) error {
@@ -129,10 +130,10 @@ func (q *Queue) EachName(ctx context.Context, do func(*metav1.PartialObjectMetad
 	return nil
 }
 
-// Put stores a transaction. It is idempotent by its name: nil means that this event is in the queue
-// or has been, whoever put it there. [ErrNameTaken] and any error other than [ErrTooLarge] must be
-// retried. The transaction that has the name is marked as urgent if it is another one, which this
-// one waits for, or if somebody waits for this one: see [Queue.Hurry].
+// Put stores a transaction. It is idempotent by its name: nil means that this event is or was in
+// the queue, whoever stored it. [ErrNameTaken] and all errors except [ErrTooLarge] must be retried.
+// If another transaction has the name, it is marked as urgent, because this one waits for it, see
+// [Queue.Expedite]. The same happens if this one is urgent and already stored.
 func (q *Queue) Put(ctx context.Context, t txn.Transaction) error {
 	cm := t.ConfigMap(q.Namespace)
 	if txn.DataBytes(cm.Data) > txn.MaxDataBytes {
@@ -150,7 +151,7 @@ func (q *Queue) Put(ctx context.Context, t txn.Transaction) error {
 	return nil
 }
 
-// HasEvent reports whether the queue holds the event that t records, by a live read. Unlike
+// HasEvent reports, by a live read, whether the queue holds the event that t records. Unlike
 // [Queue.Put], it marks no transaction as urgent.
 func (q *Queue) HasEvent(ctx context.Context, t txn.Transaction) (bool, error) {
 	cm, err := q.read(ctx, t.Name())
@@ -164,18 +165,18 @@ func (q *Queue) HasEvent(ctx context.Context, t txn.Transaction) (bool, error) {
 	return err == nil && existing.IsSameEvent(t), nil
 }
 
-// confirm returns nil if the ConfigMap that has the name of t records the same event.
+// confirm returns nil if the ConfigMap with the name of t records the same event.
 func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
 	cm, err := q.read(ctx, t.Name())
 	if err != nil {
-		// NotFound too: what had the name has just been applied, and whether that was t is
-		// unknown. Storing it again is right in either case.
+		// This includes NotFound: the object with that name has just been applied, and it is
+		// unknown whether it was t. Storing it again is right in either case.
 		return err
 	}
 	existing, err := Parse(cm)
 	taken := err != nil || !existing.IsSameEvent(t)
 	if err == nil && (t.AtOnce || taken) {
-		if err := q.Hurry(ctx, existing); err != nil {
+		if err := q.Expedite(ctx, existing); err != nil {
 			return err
 		}
 	}
@@ -185,7 +186,7 @@ func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
 	return nil
 }
 
-// Holds reports whether a transaction is in the queue, by a live read.
+// Holds reports, by a live read, whether a transaction is in the queue.
 func (q *Queue) Holds(ctx context.Context, t Queued) (bool, error) {
 	cm, err := q.read(ctx, t.Name())
 	if apierrors.IsNotFound(err) {
@@ -197,8 +198,8 @@ func (q *Queue) Holds(ctx context.Context, t Queued) (bool, error) {
 	return cm.UID == t.ObjectUID, nil
 }
 
-// read returns a ConfigMap of the transaction namespace, by a live read. If there is none, the error
-// is of the kind that apierrors.IsNotFound reports.
+// read returns a ConfigMap of the transaction namespace, by a live read. If it does not exist,
+// apierrors.IsNotFound reports true for the error.
 func (q *Queue) read(ctx context.Context, name string) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	if err := q.Client.Get(ctx, types.NamespacedName{Namespace: q.Namespace, Name: name}, cm); err != nil {
@@ -207,21 +208,21 @@ func (q *Queue) read(ctx context.Context, name string) (*corev1.ConfigMap, error
 	return cm, nil
 }
 
-// Remove takes a transaction out of the queue. It is deleted by its uid, so that another
-// one that has taken its name since stays. One that is gone already is no error.
+// Remove removes a transaction from the queue. It is deleted by its UID, so another one that has
+// taken its name since is kept. If it does not exist, Remove returns nil.
 func (q *Queue) Remove(ctx context.Context, t Queued) error {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: q.Namespace, Name: t.Name()}}
 	err := q.Client.Delete(ctx, cm, client.Preconditions{UID: &t.ObjectUID})
-	// NotFound: another processor has removed it, or the answer to our own delete was lost.
-	// Conflict: the name belongs to another object now, so this one is gone too.
+	// NotFound: another processor has removed it, or the response to our own delete was lost.
+	// Conflict: the name belongs to another object now, so this one is gone, too.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("removing transaction %s of node %q: %w", t.Name(), t.Node, err)
 	}
 	return nil
 }
 
-// Quarantine puts the label [txn.MalformedLabel] on a ConfigMap, conditional on the one that was
-// seen. It returns false if that has changed since, or is gone.
+// Quarantine sets the label [txn.MalformedLabel] on a ConfigMap, conditional on the one that was
+// seen. It returns false if that has changed or was deleted.
 func (q *Queue) Quarantine(ctx context.Context, seen *Entry) (marked bool, err error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": seen.UID, "resourceVersion": seen.ResourceVersion, "labels": map[string]string{txn.MalformedLabel: "true"},
@@ -233,7 +234,7 @@ func (q *Queue) Quarantine(ctx context.Context, seen *Entry) (marked bool, err e
 	err = q.Client.Patch(ctx, cm, client.RawPatch(types.MergePatchType, body))
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-		return false, nil // the watch brings the change
+		return false, nil // the watch delivers the change
 	case err != nil:
 		return false, fmt.Errorf("marking %q as malformed: %w", seen.Name, err)
 	}

@@ -70,7 +70,7 @@ func TestPutByTwoWatchersStoresOne(t *testing.T) {
 	onlyConfigMap(t, one)
 }
 
-func TestPutKeepsNodesApart(t *testing.T) {
+func TestPutSeparatesNodes(t *testing.T) {
 	q := newQueue(t)
 	other := deleted()
 	other.Node = "node-2"
@@ -79,7 +79,7 @@ func TestPutKeepsNodesApart(t *testing.T) {
 	assert.Len(t, configMaps(t, q), 2)
 }
 
-func TestPutWaitsForATakenNameToBeFree(t *testing.T) {
+func TestPutOfTakenNameFails(t *testing.T) {
 	for name, change := range map[string]func(*txn.Transaction){
 		"by another type":        func(tx *txn.Transaction) { tx.Type = txn.Updated },
 		"by another incarnation": func(tx *txn.Transaction) { tx.UID = "another" },
@@ -99,8 +99,8 @@ func TestPutWaitsForATakenNameToBeFree(t *testing.T) {
 }
 
 // Otherwise a tombstone, and the return of the node behind it, would wait for the batch period of a
-// save that has its name.
-func TestPutHurriesWhatHasItsName(t *testing.T) {
+// save with its name.
+func TestPutExpeditesTransactionWithItsName(t *testing.T) {
 	q := newQueue(t)
 	other := deleted()
 	other.Type = txn.Updated
@@ -116,7 +116,7 @@ func TestPutHurriesWhatHasItsName(t *testing.T) {
 	assert.Equal(t, version, onlyConfigMap(t, q).ResourceVersion, "once is enough")
 }
 
-func TestPutHurriesTheSameEventOnlyIfSomebodyWaitsForIt(t *testing.T) {
+func TestPutExpeditesSameEventOnlyIfUrgent(t *testing.T) {
 	q := newQueue(t)
 	require.NoError(t, q.Put(t.Context(), deleted()))
 	require.NoError(t, q.Put(t.Context(), deleted()))
@@ -127,7 +127,7 @@ func TestPutHurriesTheSameEventOnlyIfSomebodyWaitsForIt(t *testing.T) {
 	assert.Equal(t, asked, queued(t, onlyConfigMap(t, q)).Transaction)
 }
 
-func TestHasEventFindsTheEventAndNoOther(t *testing.T) {
+func TestHasEventFindsOnlyTheEvent(t *testing.T) {
 	q := newQueue(t)
 	has := func() bool {
 		found, err := q.HasEvent(t.Context(), deleted())
@@ -155,7 +155,7 @@ func TestHasEventFindsTheEventAndNoOther(t *testing.T) {
 	require.ErrorIs(t, err, errAnswerLost)
 }
 
-func TestPutDoesNotTakeASquatterForTheTransaction(t *testing.T) {
+func TestPutRecognizesSquatter(t *testing.T) {
 	q := newQueue(t)
 	squatter := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: q.Namespace, Name: deleted().Name()},
@@ -169,7 +169,7 @@ func TestPutDoesNotTakeASquatterForTheTransaction(t *testing.T) {
 	require.NoError(t, q.Put(t.Context(), deleted()))
 }
 
-func TestPutAgainAfterItsAnswerWasLostStoresOne(t *testing.T) {
+func TestPutAfterLostResponseStoresOne(t *testing.T) {
 	q := newQueue(t)
 	lossy := &queue.Queue{Namespace: q.Namespace, Client: intercept(t, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
@@ -184,10 +184,10 @@ func TestPutAgainAfterItsAnswerWasLostStoresOne(t *testing.T) {
 	onlyConfigMap(t, q)
 }
 
-func TestPutThatCannotConfirmTheExistingOneMustBeRetried(t *testing.T) {
+func TestPutThatCannotConfirmMustBeRetried(t *testing.T) {
 	q := newQueue(t)
 	require.NoError(t, q.Put(t.Context(), deleted()))
-	// A processor applies the transaction between the refused create and the read.
+	// A processor applies the transaction between the rejected create and the read.
 	racing := &queue.Queue{Namespace: q.Namespace, Client: intercept(t, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			if err := q.Remove(ctx, queued(t, onlyConfigMap(t, q))); err != nil {
@@ -204,14 +204,14 @@ func TestPutThatCannotConfirmTheExistingOneMustBeRetried(t *testing.T) {
 	onlyConfigMap(t, q)
 }
 
-func TestRemoveTakesTheTransactionOut(t *testing.T) {
+func TestRemoveDeletesTheTransaction(t *testing.T) {
 	q := newQueue(t)
 	require.NoError(t, q.Put(t.Context(), deleted()))
 	require.NoError(t, q.Remove(t.Context(), queued(t, onlyConfigMap(t, q))))
 	assert.Empty(t, configMaps(t, q))
 }
 
-func TestRemoveOfOneThatIsGoneIsNoError(t *testing.T) {
+func TestRemoveOfMissingTransactionIsNotAnError(t *testing.T) {
 	q := newQueue(t)
 	require.NoError(t, q.Put(t.Context(), deleted()))
 	old := queued(t, onlyConfigMap(t, q))
@@ -219,7 +219,7 @@ func TestRemoveOfOneThatIsGoneIsNoError(t *testing.T) {
 	require.NoError(t, q.Remove(t.Context(), old))
 }
 
-func TestRemoveLeavesAnotherOneOfTheSameName(t *testing.T) {
+func TestRemoveKeepsAnotherOfTheSameName(t *testing.T) {
 	q := newQueue(t)
 	require.NoError(t, q.Put(t.Context(), deleted()))
 	old := queued(t, onlyConfigMap(t, q))
@@ -232,7 +232,7 @@ func TestRemoveLeavesAnotherOneOfTheSameName(t *testing.T) {
 	assert.Equal(t, newer, onlyConfigMap(t, q))
 }
 
-func TestRemoveAgainAfterItsAnswerWasLost(t *testing.T) {
+func TestRemoveAfterLostResponse(t *testing.T) {
 	q := newQueue(t)
 	require.NoError(t, q.Put(t.Context(), deleted()))
 	lossy := &queue.Queue{Namespace: q.Namespace, Client: intercept(t, interceptor.Funcs{
@@ -265,7 +265,7 @@ func TestPutAndRemoveErrorsNameTheTransaction(t *testing.T) {
 	}
 }
 
-func TestHoldsKnowsATransactionByItsUID(t *testing.T) {
+func TestHoldsIdentifiesTransactionByUID(t *testing.T) {
 	q := newQueue(t)
 	require.NoError(t, q.Put(t.Context(), deleted()))
 	first := queued(t, onlyConfigMap(t, q))
@@ -304,7 +304,7 @@ func intercept(t *testing.T, funcs interceptor.Funcs) client.Client {
 	return interceptor.NewClient(newClient(t), funcs)
 }
 
-// configMaps returns all that is in the queue's namespace.
+// configMaps returns all ConfigMaps in the queue's namespace.
 func configMaps(t *testing.T, q *queue.Queue) []corev1.ConfigMap {
 	t.Helper()
 	var list corev1.ConfigMapList
@@ -312,7 +312,7 @@ func configMaps(t *testing.T, q *queue.Queue) []corev1.ConfigMap {
 	return list.Items
 }
 
-// onlyConfigMap returns the one ConfigMap in the queue's namespace.
+// onlyConfigMap returns the only ConfigMap in the queue's namespace.
 func onlyConfigMap(t *testing.T, q *queue.Queue) *corev1.ConfigMap {
 	t.Helper()
 	items := configMaps(t, q)

@@ -21,14 +21,14 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// What is said is what kube-apiserver 1.36 and etcd 3.6 really answer. Nothing of it but the 413 is
-// an agreed interface, so a new version has to pass this.
-func TestPutOfLabelsThatNeverFitIsTooLarge(t *testing.T) {
+// These are the actual responses of kube-apiserver 1.36 and etcd 3.6. Only the 413 is a stable
+// interface, so new versions must pass this test.
+func TestPutOfOversizedLabelsIsTooLarge(t *testing.T) {
 	for name, tc := range map[string]struct {
 		count, keyLength int
 		says             string
 	}{
-		"values over 1 MiB":                     {17000, 6, "the labels do not fit a ConfigMap"},
+		"values over 1 MiB":                     {17000, 6, "the labels do not fit into a ConfigMap"},
 		"over the limit of etcd":                {5000, 243, "etcdserver: request is too large"},
 		"over what is sent to etcd":             {9500, 243, "trying to send message larger than max"},
 		"over the API server's limit of a body": {12000, 243, "Request entity too large: limit is 3145728"},
@@ -57,7 +57,7 @@ func TestPutRecognizesTheLimitOfAConfigMapsValues(t *testing.T) {
 	q := newQueue(t)
 	q.Client = intercept(t, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			obj.(*corev1.ConfigMap).Data["more"] = strings.Repeat("v", txn.MaxDataBytes) // Put itself lets none through
+			obj.(*corev1.ConfigMap).Data["more"] = strings.Repeat("v", txn.MaxDataBytes) // Put itself rejects it
 			return c.Create(ctx, obj, opts...)
 		},
 	})
@@ -69,7 +69,7 @@ func TestPutRecognizesTheLimitOfAConfigMapsValues(t *testing.T) {
 	assert.EqualValues(t, http.StatusUnprocessableEntity, status.ErrStatus.Code)
 }
 
-// What the API server takes is never refused: it can be the only copy.
+// Labels that the API server accepts are never rejected: they may be the only copy.
 func TestPutStoresLabelsThatJustFit(t *testing.T) {
 	for name, tc := range map[string]struct{ count, keyLength int }{
 		"keys and values over 1 MiB":           {16000, 6},
@@ -86,7 +86,7 @@ func TestPutStoresLabelsThatJustFit(t *testing.T) {
 	}
 }
 
-func TestPutTakesNoOtherRefusalForTooLarge(t *testing.T) {
+func TestPutDistinguishesOtherRejections(t *testing.T) {
 	configMap := corev1.SchemeGroupVersion.WithKind("ConfigMap").GroupKind()
 	resource := corev1.Resource("configmaps")
 	for name, answer := range map[string]error{
@@ -108,14 +108,14 @@ func TestPutTakesNoOtherRefusalForTooLarge(t *testing.T) {
 	}
 }
 
-func TestPutToNowhereIsNotTooLarge(t *testing.T) {
+func TestPutToMissingNamespaceIsNotTooLarge(t *testing.T) {
 	q := &queue.Queue{Client: newClient(t), Namespace: "no-such-namespace"}
 	err := q.Put(t.Context(), deleted())
 	require.True(t, apierrors.IsNotFound(err), "got %v", err)
 	assert.NotErrorIs(t, err, queue.ErrTooLarge)
 }
 
-func TestPutOfATooLongNameIsNotTooLarge(t *testing.T) {
+func TestPutOfTooLongNameIsNotTooLarge(t *testing.T) {
 	tx := deleted()
 	tx.Revision = revision.Of(strings.Repeat("9", 200))
 	err := newQueue(t).Put(t.Context(), tx)
@@ -123,8 +123,8 @@ func TestPutOfATooLongNameIsNotTooLarge(t *testing.T) {
 	assert.NotErrorIs(t, err, queue.ErrTooLarge)
 }
 
-// withLabels returns a transaction with that many labels, with keys of that length and the longest
-// values.
+// withLabels returns a transaction with the given number of labels, with keys of that length and
+// values of maximum length.
 func withLabels(count, keyLength int) txn.Transaction {
 	tx := deleted()
 	tx.Labels = make(map[string]string, count)

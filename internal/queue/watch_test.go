@@ -24,16 +24,16 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// requests are those of an Index for a namespace. Its watch can fall behind so far that everything
-// must be listed again.
+// requests are the requests of an Index for a namespace. Its watch can fall so far behind that
+// everything must be listed again.
 type requests struct {
 	client    client.WithWatch
 	namespace string
 
 	mu     sync.Mutex
 	open   watch.Interface
-	behind bool // no watch opens, but one that begins with a list
-	away   bool // no request succeeds
+	behind bool // watches fail unless they begin with a list
+	away   bool // all requests fail
 }
 
 func (r *requests) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -64,7 +64,7 @@ func (r *requests) watch(ctx context.Context, options metav1.ListOptions) (w wat
 	return w, err
 }
 
-// whileAway does something while no watch shows it. A list does.
+// whileAway does something that the watch misses, but a list shows.
 func (r *requests) whileAway(do func()) {
 	r.mu.Lock()
 	r.away, r.behind = true, true
@@ -76,8 +76,8 @@ func (r *requests) whileAway(do func()) {
 	r.away = false
 }
 
-// tally counts what an index holds of some nodes, again and again, until stop is called. It
-// returns how many transactions a node was seen to have, and which node that was.
+// tally repeatedly counts the transactions that an index holds of some nodes, until stop is called.
+// It returns the numbers of transactions that were seen, each with a node.
 func tally(x *queue.Index, nodes []string) (stop func() map[int]string) {
 	done, seen := make(chan struct{}), make(chan map[int]string)
 	go func() {
@@ -100,8 +100,8 @@ func tally(x *queue.Index, nodes []string) (stop func() map[int]string) {
 	}
 }
 
-// A processor that sees a part of a list would plan without the labels in the other part.
-func TestListTakesEffectAllAtOnce(t *testing.T) {
+// A processor that sees a part of a list would miss the labels in the other part.
+func TestListTakesEffectAtomically(t *testing.T) {
 	const count, each = 30, 4
 	q := newQueue(t)
 	c, err := client.NewWithWatch(api.Config, client.Options{})
@@ -145,7 +145,7 @@ func TestIndexFollowsTheNamespace(t *testing.T) {
 	require.NoError(t, q.Put(t.Context(), deleted()))
 	pending := func() []queue.Queued { return x.Pending(deleted().Node) }
 	require.Eventually(t, func() bool { return len(pending()) == 1 }, 3*time.Minute, 10*time.Millisecond)
-	require.NoError(t, q.Hurry(t.Context(), pending()[0]))
+	require.NoError(t, q.Expedite(t.Context(), pending()[0]))
 	require.Eventually(t, func() bool { return pending()[0].AtOnce }, 3*time.Minute, 10*time.Millisecond)
 	require.NoError(t, q.Remove(t.Context(), pending()[0]))
 	require.Eventually(t, func() bool { return len(pending()) == 0 }, 3*time.Minute, 10*time.Millisecond)

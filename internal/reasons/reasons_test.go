@@ -20,18 +20,19 @@ import (
 
 func TestReferenceHasTheEvents(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| reason | type | about | by | what it says and what to do |\n| --- | --- | --- | --- | --- |\n")
+	table.WriteString("| reason | type | object | recorded by | meaning and what to do |\n| --- | --- | --- | --- | --- |\n")
 	for _, e := range reasons.All() {
 		_, _ = fmt.Fprintf(&table, "| `%s` | %s | %s | %s | %s |\n", e.Reason, e.Type, e.Object, strings.Join(e.Programs, ", "), e.Meaning)
 	}
 	reference.CheckPage(t, "docs/reference/events.md", "events", table.String())
 }
 
-// reasonAt is which argument of a function that makes an event is the reason: those of the EventRecorder and of telemetry.
+// reasonAt is the index of the reason among the arguments of functions that record events, of
+// the EventRecorder and of telemetry.
 var reasonAt = map[string]int{"Eventf": 3, "Warn": 1, "inform": 1}
 
-// TestProgramsRecordNoOtherReason reads the code: an event is made with one of the reasons of this package, or by a function that gets
-// the reason as its parameter. Every reason is made somewhere.
+// The test reads the code: an event is recorded with one of the reasons of this package, or by a
+// function that has the reason as a parameter. Every reason is used.
 func TestProgramsRecordNoOtherReason(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
@@ -59,10 +60,11 @@ func TestProgramsRecordNoOtherReason(t *testing.T) {
 		})
 	}
 	assert.Greater(t, made, 10)
-	assert.Empty(t, unused, "nobody records them")
+	assert.Empty(t, unused, "unused reasons")
 }
 
-// sources returns the files of nodekeeper below a directory: the sharder has reasons of its own.
+// sources returns nodekeeper's files below a directory, without the sharder's, which has its own
+// reasons.
 func sources(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string
@@ -81,7 +83,7 @@ func sources(t *testing.T, dir string) []string {
 	return all
 }
 
-// reasonOf returns the reason that a call makes an event with; nil if it makes none.
+// reasonOf returns the reason with which a call records an event, or nil if it records none.
 func reasonOf(call *ast.CallExpr) ast.Expr {
 	function, isMethod := call.Fun.(*ast.SelectorExpr)
 	if !isMethod {
@@ -94,7 +96,8 @@ func reasonOf(call *ast.CallExpr) ast.Expr {
 	return call.Args[at]
 }
 
-// isReason reports whether an expression is a constant of this package, or a parameter that is named reason.
+// isReason reports whether an expression is a constant of this package, or a parameter named
+// reason.
 func isReason(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:

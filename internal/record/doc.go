@@ -1,6 +1,6 @@
-// Package record is the saved labels of one node and their ConfigMap form. It is pure.
+// Package record defines the saved labels of one node and their ConfigMap form. It is pure.
 //
-// A record is a ConfigMap that is named as the node:
+// A record is a ConfigMap with the name of the node:
 //
 //	apiVersion: v1
 //	kind: ConfigMap
@@ -25,14 +25,14 @@
 //
 // data.labels_restored is the revision: the resourceVersion of the Node at which the labels were
 // captured. source-uid is the incarnation that they came from; restored-uid and restored-rv are the
-// incarnation they were last put onto, and that Node's resourceVersion when it was done. ended is
-// set when the end of that incarnation is on record. machine-labels are the keys that only agents
-// had set, unclear-labels those of which nobody knows who had set them, and overruled-labels those
-// that agents had set and a person has changed or removed. They count if machine-labels-rv is
-// restored-rv or, without that, the revision.
+// incarnation that they were last restored onto, and that Node's resourceVersion after the restore.
+// ended is set when the end of that incarnation is recorded. machine-labels are the keys that only
+// agents had set, unclear-labels the keys whose setter is unknown, and overruled-labels the keys
+// that agents had set and a user has changed or removed. They are valid if machine-labels-rv equals
+// restored-rv or, if that is absent, the revision.
 //
-// Where a record is removed, a floor takes its place: a ConfigMap without data, so that no event
-// from before the removal has any effect, however late it is recorded:
+// When a record is removed, it is replaced by a floor: a ConfigMap without data, which keeps events
+// from before the removal from having any effect, however late they are recorded:
 //
 //	metadata:
 //	  name: node-1

@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// floor is the floor that doc.go shows.
+// floor is the floor in doc.go.
 func floor() record.Record {
 	return record.Record{Node: "node-1", Revision: revision.MustParse("2801"), SavedAt: savedAt, Floor: true}
 }
@@ -44,7 +44,7 @@ func TestFloorAndRecordReplaceEachOtherInOneConfigMap(t *testing.T) {
 	assert.Equal(t, saved().ConfigMap("node-metadata"), cm)
 }
 
-func TestParseRefusesAFloorWithLabels(t *testing.T) {
+func TestParseRejectsFloorWithLabels(t *testing.T) {
 	for name, spoil := range map[string]func(cm *corev1.ConfigMap){
 		"labels":        func(cm *corev1.ConfigMap) { cm.Data = map[string]string{"rack": "r7"} },
 		"a version":     func(cm *corev1.ConfigMap) { cm.Data = map[string]string{"labels_restored": "2571"} },

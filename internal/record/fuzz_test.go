@@ -11,8 +11,8 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-// Any ConfigMap is either unreadable or a record that is stored just so again. An empty argument stands for an
-// annotation that is absent.
+// Any ConfigMap is either unreadable or a record that is stored identically. An empty argument
+// stands for a missing annotation.
 func FuzzParse(f *testing.F) {
 	const time = "2026-11-21T03:14:15Z"
 	f.Add("2571", "source", "restored", "2650", time, "rack", "r7", false)

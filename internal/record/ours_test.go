@@ -10,7 +10,7 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-func TestRecordIsOursByWhatItSays(t *testing.T) {
+func TestRecordIsOursByMetadataOrData(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cm   *corev1.ConfigMap
 		want bool

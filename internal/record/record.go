@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// keyPrefix is that of every annotation of nodekeeper's own.
+	// keyPrefix is the prefix of all of nodekeeper's annotations.
 	keyPrefix = "nodekeeper.dev/"
 
 	// ManagedByLabel is the label of every record, with the value [ManagedBy].
@@ -25,13 +25,13 @@ const (
 	// ManagedBy is the value of [ManagedByLabel].
 	ManagedBy = "nodekeeper"
 
-	// AwaySinceAnnotation is the time at which a processor with a retention time first
-	// found the node missing. Every write of the record removes it.
+	// AwaySinceAnnotation is the time at which a processor with a retention time first found the
+	// node missing. Every write of the record removes it.
 	AwaySinceAnnotation = "nodekeeper.dev/away-since"
 
-	// ForgottenAnnotation is on the floor that is left where a record was removed: its value is the
-	// revision. A floor has no data, so that a release that does not know floors finds it
-	// unreadable and leaves the node alone, instead of restoring an empty set of labels.
+	// ForgottenAnnotation is on the floor that replaces a removed record: its value is the
+	// revision. A floor has no data, so that a release without floors finds it unreadable and
+	// leaves the node alone instead of restoring an empty set of labels.
 	ForgottenAnnotation = "nodekeeper.dev/forgotten"
 
 	sourceUIDAnnotation   = "nodekeeper.dev/source-uid"
@@ -45,7 +45,7 @@ const (
 	machineRVAnnotation   = "nodekeeper.dev/machine-labels-rv"
 )
 
-// RootCAName is the name of the ConfigMap that kube-controller-manager keeps in every namespace
+// RootCAName is the name of the ConfigMap that kube-controller-manager creates in every namespace
 // (RootCACertConfigMapName in k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher).
 // It is never a record, and a node of that name cannot have one.
 const RootCAName = "kube-root-ca.crt"
@@ -59,50 +59,50 @@ type Record struct {
 	Node string
 	// Labels are the saved labels, without the marker.
 	Labels map[string]string
-	// Machine are the keys of those that only agents of the machine had set which the record
-	// follows.
+	// Machine are the keys that only agents of the machine that the record follows had set.
 	Machine labels.Keys
-	// Unclear are the keys of those of which nobody knows who had set them. A release that stored
-	// nothing about that leaves all of them unclear, unless the record has no source: then people set
-	// them all.
+	// Unclear are the keys whose setter is unknown. In records of a release without ownership these
+	// are all keys, unless the record has no source: users set all of them then.
 	Unclear labels.Keys
-	// Overruled are keys that agents of this machine or a former one had set and that a person has
+	// Overruled are keys that agents of this machine or a former one had set and that a user has
 	// changed or removed since.
 	Overruled labels.Keys
-	// Identity is which machine the restricted labels among Labels came from: that of the incarnation
-	// which the record follows, or of the one that they are about to be put onto. It is noted only if
-	// there are any.
+	// Identity is the machine that the restricted labels among Labels came from: the machine of the
+	// incarnation that the record follows, or of the next one, onto which they are about to be
+	// restored. It is set only if there are any.
 	Identity Identity
-	// Withheld are restricted labels that were not put back onto that machine, the newest first. No
+	// Withheld are restricted labels that were not restored onto that machine, the newest first. No
 	// key is in two sets, or among Labels.
 	Withheld []Withheld
 	// Revision is the Node resourceVersion at which the labels were captured.
 	Revision revision.Revision
-	// Source is the incarnation that the labels came from; "" if unknown (a record made by hand).
+	// Source is the incarnation that the labels came from; "" if unknown (a record created
+	// manually).
 	Source types.UID
-	// Restored is the last restore, or when the source was last seen with these labels. Zero:
-	// neither has happened since they were saved.
+	// Restored is the last restore, or when the source was last seen with these labels. It is zero
+	// if neither has happened since they were saved.
 	Restored Restoration
-	// Ended reports that the end of the incarnation which the record follows is stored in it: no
-	// later state can come. Some ends are never recorded, and older releases did not note them. It
-	// decides nothing.
+	// Ended reports that the record includes the end of the incarnation that it follows, so no
+	// later state can come. Some ends are never recorded, and older releases did not store them. It
+	// is informational only.
 	Ended bool
-	// SavedAt is when the labels were saved. It decides nothing.
+	// SavedAt is when the labels were saved. It is informational only.
 	SavedAt time.Time
-	// Floor reports that the record was removed: nothing is saved of the node, and no event up to
-	// Revision counts. A floor has only Node, Revision and SavedAt, the time of the removal.
+	// Floor reports that the record was removed: no labels are saved, and no event up to Revision
+	// counts. A floor has only Node, Revision and SavedAt, the time of the removal.
 	Floor bool
 }
 
-// Restoration is one completed restore, or one later look at an incarnation that has its labels.
+// Restoration is one completed restore, or a later observation of an incarnation that has its
+// labels.
 type Restoration struct {
-	// UID is the incarnation that the labels were put onto.
+	// UID is the incarnation that the labels were restored onto.
 	UID types.UID
-	// Revision is that of its Node when it was done.
+	// Revision is the revision of its Node after the restore.
 	Revision revision.Revision
 }
 
-// Equal reports whether two records are stored alike, SavedAt aside.
+// Equal reports whether two records are stored identically, apart from SavedAt.
 func (r Record) Equal(other Record) bool {
 	return r.Node == other.Node && r.Revision == other.Revision && r.Source == other.Source &&
 		r.Floor == other.Floor && r.Ended == other.Ended &&
@@ -110,9 +110,9 @@ func (r Record) Equal(other Record) bool {
 		r.Machine == other.Machine && r.Unclear == other.Unclear && r.Overruled == other.Overruled && r.equalRestricted(other)
 }
 
-// Parse returns the record that a ConfigMap holds, or an error that wraps [ErrUnreadable]
-// and names the fault. Parse never guesses: labels that cannot be
-// restored as they stand, after an edit by hand for instance, are an error.
+// Parse returns the record in a ConfigMap, or an error that wraps [ErrUnreadable] and names the
+// problem. Parse never guesses: labels that cannot be restored as they are, for example after a
+// manual edit, are an error.
 func Parse(cm *corev1.ConfigMap) (*Record, error) {
 	r := &Record{Node: cm.Name, Source: types.UID(cm.Annotations[sourceUIDAnnotation])}
 	r.Ended = cm.Annotations[endedAnnotation] == "true"
@@ -150,7 +150,7 @@ func Parse(cm *corev1.ConfigMap) (*Record, error) {
 	return r, nil
 }
 
-// seenAt is the revision of the last state of an incarnation that the record shows.
+// seenAt returns the revision of the last state of an incarnation in the record.
 func (r *Record) seenAt() revision.Revision {
 	if r.Restored.UID != "" {
 		return r.Restored.Revision
@@ -158,13 +158,13 @@ func (r *Record) seenAt() revision.Revision {
 	return r.Revision
 }
 
-// parseKeys reads whose the labels are. A release that knows nothing of that leaves it as it was
-// when it replaces the labels, or notes a restore: then it does not count.
+// parseKeys parses the ownership of the labels. Releases without ownership leave it unchanged when
+// they replace the labels or note a restore; it is then invalid.
 func (r *Record) parseKeys(cm *corev1.ConfigMap) (err error) {
 	switch {
 	case cm.Annotations[machineRVAnnotation] == r.seenAt().String():
 	case r.Source == "":
-		return nil // by hand
+		return nil // created manually
 	default:
 		r.Unclear = labels.KeysOf(maps.Keys(r.Labels))
 		return nil
@@ -180,7 +180,7 @@ func (r *Record) parseKeys(cm *corev1.ConfigMap) (err error) {
 	return nil
 }
 
-// parseFloor returns the floor that a ConfigMap holds.
+// parseFloor returns the floor in a ConfigMap.
 func parseFloor(cm *corev1.ConfigMap, forgotten string, at time.Time) (*Record, error) {
 	rev, err := revision.Parse(forgotten)
 	if err != nil {
@@ -188,7 +188,7 @@ func parseFloor(cm *corev1.ConfigMap, forgotten string, at time.Time) (*Record, 
 	}
 	for key, value := range cm.Data {
 		if key != labels.Marker || value != "" {
-			return nil, unreadable("it has labels, and annotation %s says that there are none: remove either", ForgottenAnnotation)
+			return nil, unreadable("it has labels although annotation %s excludes them: remove either", ForgottenAnnotation)
 		}
 	}
 	return &Record{Node: cm.Name, Revision: rev, SavedAt: at, Floor: true}, nil
@@ -202,7 +202,7 @@ func parseSavedAt(cm *corev1.ConfigMap) (time.Time, error) {
 	}
 	savedAt, err := time.Parse(time.RFC3339, text)
 	if err == nil {
-		// In UTC the year can be one that RFC 3339 cannot write.
+		// In UTC the year may be out of range for RFC 3339.
 		savedAt = savedAt.UTC()
 		_, err = savedAt.MarshalText()
 	}
@@ -225,9 +225,9 @@ func parseLabels(cm *corev1.ConfigMap) (map[string]string, error) {
 	return decoded, nil
 }
 
-// Ours reports whether a ConfigMap in the metadata namespace is a record or was meant as one: its
-// metadata says so, or it has a revision. Other products put ConfigMaps into every namespace. These
-// must not be touched or counted.
+// Ours reports whether a ConfigMap in the metadata namespace is, or was meant to be, a record, by
+// its metadata or because it has a revision. Other products create ConfigMaps in every namespace,
+// which must not be touched or counted.
 func Ours(cm *corev1.ConfigMap) bool {
 	if cm.Name == RootCAName {
 		return false
@@ -244,15 +244,15 @@ func Ours(cm *corev1.ConfigMap) bool {
 	return false
 }
 
-// ConfigMap returns the record as it is stored in the namespace for the first time.
+// ConfigMap returns the record as first stored in the namespace.
 func (r Record) ConfigMap(namespace string) *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: r.Node}}
 	r.Write(cm)
 	return cm
 }
 
-// Write makes cm hold the record. Labels and annotations of cm that are not
-// nodekeeper's stay, and so does its resourceVersion.
+// Write stores the record in cm. It keeps the resourceVersion, and all labels and annotations that
+// are not nodekeeper's.
 func (r Record) Write(cm *corev1.ConfigMap) {
 	cm.Data, cm.BinaryData = nil, nil
 	forgotten := r.Revision.String()

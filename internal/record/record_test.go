@@ -19,7 +19,7 @@ import (
 
 var savedAt = time.Date(2026, time.November, 21, 3, 14, 15, 0, time.UTC)
 
-// saved is the record that doc.go shows.
+// saved is the record in doc.go.
 func saved() record.Record {
 	return record.Record{
 		Node:     "node-1",
@@ -86,7 +86,7 @@ func TestParseIsTheInverseOfConfigMap(t *testing.T) {
 	}
 }
 
-func TestParseLeavesTheConfigMapAlone(t *testing.T) {
+func TestParseDoesNotModifyTheConfigMap(t *testing.T) {
 	cm := saved().ConfigMap("ns")
 	got, err := record.Parse(cm)
 	require.NoError(t, err)
@@ -126,8 +126,9 @@ func TestEqualIgnoresSavedAtAndNothingElse(t *testing.T) {
 	}
 }
 
-// A release that does not know whose a label is leaves the annotations behind when it saves other labels or notes a restore.
-func TestParseTakesNoMachineLabelsOfAnotherState(t *testing.T) {
+// Releases without ownership leave the annotations unchanged when they save other labels or note a
+// restore.
+func TestParseIgnoresOwnershipOfAnotherState(t *testing.T) {
 	for name, write := range map[string]func(*record.Record){
 		"saved": func(r *record.Record) { r.Revision, r.Restored = revision.MustParse("2700"), record.Restoration{} },
 		"noted": func(r *record.Record) {
@@ -153,18 +154,18 @@ func TestParseTakesNoMachineLabelsOfAnotherState(t *testing.T) {
 	}
 }
 
-func TestWriteTakesFormerMachineLabelsOff(t *testing.T) {
+func TestWriteRemovesFormerMachineLabels(t *testing.T) {
 	cm := saved().ConfigMap("ns")
 	next := saved()
 	next.Machine, next.Overruled = "", ""
 	next.Write(cm)
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/machine-labels")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/overruled-labels")
-	assert.Equal(t, "2650", cm.Annotations["nodekeeper.dev/machine-labels-rv"], "nobody's, and not unclear")
+	assert.Equal(t, "2650", cm.Annotations["nodekeeper.dev/machine-labels-rv"], "without owner, and not unclear")
 }
 
-// Nobody made the labels of a record that somebody wrote by hand but this person.
-func TestLabelsOfARecordByHandAreThePersons(t *testing.T) {
+// The labels of a record created manually belong to the user.
+func TestLabelsOfManualRecordAreTheUsers(t *testing.T) {
 	cm := saved().ConfigMap("ns")
 	for key := range cm.Annotations {
 		delete(cm.Annotations, key)

@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/revision"
 )
 
 const (
-	// WithheldAnnotation holds the restricted labels that are saved and not put back.
+	// WithheldAnnotation holds the restricted labels that are saved but not restored.
 	WithheldAnnotation = "nodekeeper.dev/withheld-labels"
 
 	providerIDAnnotation  = "nodekeeper.dev/provider-id"
@@ -27,36 +27,37 @@ const (
 	identityUIDAnnotation = "nodekeeper.dev/identity-uid"
 	identityRVAnnotation  = "nodekeeper.dev/identity-rv"
 
-	// maxWithheldBytes bounds the withheld labels of a record: the annotations of an object may have
-	// 256 KiB together, and three of them may have [labels.MaxKeysBytes] each.
+	// maxWithheldBytes bounds the withheld labels of a record: the annotations of an object are
+	// limited to 256 KiB in total, and three of them may have [labels.MaxKeysBytes] each.
 	maxWithheldBytes = 32 << 10
 )
 
-// Identity is which machine an incarnation is, or was. The zero value: nobody has read that.
+// Identity is the machine of an incarnation. The zero value means that it was not read.
 type Identity struct {
-	// UID is the incarnation; "" if nobody has read it. If it is set and the identity is zero, the
-	// Node said nothing.
+	// UID is the incarnation; "" if it was not read. If it is set and the identity is zero, the
+	// Node reported none.
 	UID types.UID
 	identity.Identity
 }
 
-// Withheld is a set of restricted labels that were saved from one machine and not put back onto
-// another. They are put back when that machine returns.
+// Withheld is a set of restricted labels that were saved from one machine and not restored onto
+// another. They are restored when that machine returns.
 type Withheld struct {
 	Labels map[string]string
-	// Source is the incarnation that they were saved from.
+	// Source is the incarnation that the labels were saved from.
 	Source types.UID
-	// Identity is which machine that was. Zero: unknown, so they are not put back by themselves.
+	// Identity is the machine of the source. If it is zero, the machine is unknown, and the labels
+	// are never restored automatically.
 	Identity identity.Identity
-	// WaitingFor is the incarnation that has the other labels of the record, and has not said yet
-	// which machine it is. "" if there is none.
+	// WaitingFor is the incarnation that has the other labels of the record, but has not reported
+	// its identity yet. "" means that there is none.
 	WaitingFor types.UID
-	// Marker is what the Node's marker becomes with the write that puts them back, which is decided
-	// if it is set.
+	// Marker, if set, is the Node's marker after the write that restores the labels, which has been
+	// decided.
 	Marker string
-	// PutBack is the revision of the Node at which that write was seen to be done. They stay here
-	// until a state of the Node from then on is saved.
-	PutBack revision.Revision
+	// RestoredAt is the revision at which the Node was seen with the labels restored. They stay in
+	// this set until a state of the Node from then on is saved.
+	RestoredAt revision.Revision
 }
 
 // storedWithheld is the form of a set in the annotation.
@@ -67,15 +68,15 @@ type storedWithheld struct {
 	SystemUUID string            `json:"systemUUID,omitempty"`
 	WaitingFor types.UID         `json:"waitingForUID,omitempty"`
 	Marker     string            `json:"marker,omitempty"`
-	PutBack    string            `json:"putBackRV,omitempty"`
+	RestoredAt string            `json:"putBackRV,omitempty"`
 }
 
 func (w Withheld) equal(other Withheld) bool {
 	return maps.Equal(w.Labels, other.Labels) && w.Source == other.Source && w.Identity == other.Identity &&
-		w.WaitingFor == other.WaitingFor && w.Marker == other.Marker && w.PutBack == other.PutBack
+		w.WaitingFor == other.WaitingFor && w.Marker == other.Marker && w.RestoredAt == other.RestoredAt
 }
 
-// equalRestricted reports whether two records say the same of machines and withheld labels.
+// equalRestricted reports whether two records have the same identity and withheld labels.
 func (r Record) equalRestricted(other Record) bool {
 	return r.Identity == other.Identity && slices.EqualFunc(r.Withheld, other.Withheld, Withheld.equal)
 }
@@ -93,7 +94,7 @@ func (r Record) WithheldKeys() labels.Keys {
 	})
 }
 
-// All returns the labels that are saved, withheld ones too.
+// All returns all saved labels, including withheld ones.
 func (r Record) All() map[string]string {
 	all := make(map[string]string, len(r.Labels))
 	maps.Copy(all, r.Labels)
@@ -103,12 +104,12 @@ func (r Record) All() map[string]string {
 	return all
 }
 
-// WaitsFor reports whether withheld labels wait for an incarnation to say which machine it is.
+// WaitsFor reports whether withheld labels wait for an incarnation to report its identity.
 func (r Record) WaitsFor(uid types.UID) bool {
 	return slices.ContainsFunc(r.Withheld, func(w Withheld) bool { return w.WaitingFor == uid && uid != "" })
 }
 
-// Bounded returns the sets for which a record has room, taking the newest first, and the keys of the
+// Bounded returns the sets that fit into a record, preferring the newest, and the keys of the
 // others.
 func Bounded(sets []Withheld) (kept []Withheld, without labels.Keys) {
 	if len(formatWithheld(sets)) <= maxWithheldBytes {
@@ -124,8 +125,8 @@ func Bounded(sets []Withheld) (kept []Withheld, without labels.Keys) {
 	return kept, without
 }
 
-// parseIdentity reads which machine the labels came from. A release that knows nothing of that leaves
-// it as it was when it replaces the labels, or notes a restore: then it does not count.
+// parseIdentity parses the machine that the labels came from. Releases without identities leave it
+// unchanged when they replace the labels or note a restore; it is then invalid.
 func parseIdentity(cm *corev1.ConfigMap, seenAt revision.Revision) Identity {
 	uid := types.UID(cm.Annotations[identityUIDAnnotation])
 	if uid == "" || cm.Annotations[identityRVAnnotation] != seenAt.String() {
@@ -136,8 +137,8 @@ func parseIdentity(cm *corev1.ConfigMap, seenAt revision.Revision) Identity {
 	}}
 }
 
-// parseWithheld reads the withheld labels. Of those that are among the labels, too, the latter are
-// newer: a release that knows nothing of withheld labels has saved them.
+// parseWithheld parses the withheld labels. Keys that are also among the labels are dropped,
+// because those are newer: they were saved by a release without withheld labels.
 func parseWithheld(cm *corev1.ConfigMap, saved map[string]string) ([]Withheld, error) {
 	text, ok := cm.Annotations[WithheldAnnotation]
 	if !ok {
@@ -151,7 +152,7 @@ func parseWithheld(cm *corev1.ConfigMap, saved map[string]string) ([]Withheld, e
 		return nil, fault(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, unreadable("annotation %s: there is something behind its end", WithheldAnnotation)
+		return nil, unreadable("annotation %s: unexpected data after the JSON value", WithheldAnnotation)
 	}
 	var sets []Withheld
 	seen := map[string]bool{}
@@ -166,16 +167,16 @@ func parseWithheld(cm *corev1.ConfigMap, saved map[string]string) ([]Withheld, e
 		if _, err := revision.Parse(s.Marker); err != nil && s.Marker != "" {
 			return nil, fault(err)
 		}
-		if s.PutBack != "" {
-			rev, err := revision.Parse(s.PutBack)
+		if s.RestoredAt != "" {
+			rev, err := revision.Parse(s.RestoredAt)
 			if err != nil {
 				return nil, fault(err)
 			}
-			w.PutBack = rev
+			w.RestoredAt = rev
 		}
 		for key, value := range s.Labels {
 			if !labels.Restricted(key) || seen[key] {
-				return nil, unreadable("annotation %s: label %q is not restricted, or is there twice", WithheldAnnotation, key)
+				return nil, unreadable("annotation %s: label %q is unrestricted or duplicate", WithheldAnnotation, key)
 			}
 			seen[key] = true
 			if _, newer := saved[key]; !newer {
@@ -197,17 +198,17 @@ func formatWithheld(sets []Withheld) string {
 	for i, w := range sets {
 		stored[i] = storedWithheld{
 			Labels: w.Labels, Source: w.Source, ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID,
-			WaitingFor: w.WaitingFor, Marker: w.Marker, PutBack: w.PutBack.String(),
+			WaitingFor: w.WaitingFor, Marker: w.Marker, RestoredAt: w.RestoredAt.String(),
 		}
 	}
 	text, err := json.Marshal(stored)
 	if err != nil {
-		return "" // strings only: it cannot happen
+		return "" // unreachable: it contains only strings
 	}
 	return string(text)
 }
 
-// writeRestricted stores what the record says of machines and withheld labels.
+// writeRestricted stores the identity and the withheld labels of the record.
 func (r Record) writeRestricted(annotations map[string]string) {
 	identityRV := ""
 	if r.Identity.UID != "" {

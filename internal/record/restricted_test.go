@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 )
 
 const role = "node-role.kubernetes.io/worker"
 
-// withheld is a record with all that there is about machines.
+// withheld is a record with an identity and withheld labels.
 func withheld() record.Record {
 	r := saved()
 	r.Labels["node-restriction.kubernetes.io/tenant"] = "a"
@@ -29,7 +29,7 @@ func withheld() record.Record {
 		},
 		{
 			Labels: map[string]string{"node-role.kubernetes.io/db": "x"}, Source: "u0", Identity: identity.Identity{ProviderID: "p"},
-			Marker: "7", PutBack: revision.MustParse("8"),
+			Marker: "7", RestoredAt: revision.MustParse("8"),
 		},
 	}
 	return r
@@ -59,8 +59,8 @@ func TestMachinesAndWithheldLabelsAreStored(t *testing.T) {
 	}
 }
 
-// TestIdentityOfWhatAnotherReleaseSavedDoesNotCount: it leaves the annotations as they are.
-func TestIdentityOfWhatAnotherReleaseSavedDoesNotCount(t *testing.T) {
+// Releases without identities leave the annotations unchanged.
+func TestIdentityLeftByOldReleaseIsIgnored(t *testing.T) {
 	r := withheld()
 	for annotation, value := range map[string]string{
 		"nodekeeper.dev/restored-rv": "2651", "nodekeeper.dev/identity-rv": "2571", "nodekeeper.dev/identity-uid": "",
@@ -73,8 +73,8 @@ func TestIdentityOfWhatAnotherReleaseSavedDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestLabelsThatAnotherReleaseSavedAreNewer: a key is not withheld that is among the labels.
-func TestLabelsThatAnotherReleaseSavedAreNewer(t *testing.T) {
+// A key that is among the labels is not withheld.
+func TestLabelsSavedByOldReleaseAreNewer(t *testing.T) {
 	cm := withheld().ConfigMap("records")
 	cm.Data["node-role.kubernetes.io---SLASH---worker"] = "newer"
 	read, err := record.Parse(cm)
@@ -103,8 +103,8 @@ func TestWithheldLabelsAreReadStrictly(t *testing.T) {
 	}
 }
 
-// TestTheOldestWithheldLabelsMakeRoom: the annotations of an object may have 256 KiB together.
-func TestTheOldestWithheldLabelsMakeRoom(t *testing.T) {
+// The annotations of an object are limited to 256 KiB in total.
+func TestOldestWithheldLabelsAreDropped(t *testing.T) {
 	var sets []record.Withheld
 	for i := range 600 {
 		key := "node-restriction.kubernetes.io/" + strings.Repeat("x", 50) + strconv.Itoa(i)

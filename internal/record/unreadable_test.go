@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-func TestParseRefusesWhatIsNoRecord(t *testing.T) {
+func TestParseRejectsUnreadableRecords(t *testing.T) {
 	const (
 		restoredUID = "nodekeeper.dev/restored-uid"
 		restoredRV  = "nodekeeper.dev/restored-rv"
@@ -58,7 +58,7 @@ func TestParseRefusesWhatIsNoRecord(t *testing.T) {
 	}
 }
 
-func TestParseDoesNotTakeTheRootCAForARecord(t *testing.T) {
+func TestRootCAIsNotARecord(t *testing.T) {
 	_, err := record.Parse(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "node-metadata", Name: record.RootCAName},
 		Data:       map[string]string{"ca.crt": "-----BEGIN CERTIFICATE-----\n"},

@@ -13,11 +13,11 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-func TestWriteKeepsWhatIsNotNodekeepers(t *testing.T) {
+func TestWriteKeepsForeignMetadata(t *testing.T) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: "node-1", UID: "u", ResourceVersion: "88",
 		Labels:      map[string]string{"argocd": "yes"},
-		Annotations: map[string]string{"note": "of a person", "nodekeeper.dev/note": "of a later version"},
+		Annotations: map[string]string{"note": "of a user", "nodekeeper.dev/note": "of a later version"},
 		Finalizers:  []string{"example.com/keep"},
 	}}
 	saved().Write(cm)
@@ -26,34 +26,34 @@ func TestWriteKeepsWhatIsNotNodekeepers(t *testing.T) {
 	assert.EqualValues(t, "u", cm.UID)
 	assert.Equal(t, []string{"example.com/keep"}, cm.Finalizers)
 	assert.Equal(t, map[string]string{"argocd": "yes", record.ManagedByLabel: record.ManagedBy}, cm.Labels)
-	assert.Equal(t, "of a person", cm.Annotations["note"])
+	assert.Equal(t, "of a user", cm.Annotations["note"])
 	assert.Equal(t, "of a later version", cm.Annotations["nodekeeper.dev/note"])
 	got, err := record.Parse(cm)
 	require.NoError(t, err)
 	assert.Equal(t, saved(), *got)
 }
 
-func TestWriteTakesAwaySinceAway(t *testing.T) {
+func TestWriteRemovesAwaySince(t *testing.T) {
 	cm := saved().ConfigMap("ns")
 	cm.Annotations[record.AwaySinceAnnotation] = "2026-11-21T03:14:15Z"
 	saved().Write(cm)
 	assert.Equal(t, saved().ConfigMap("ns"), cm)
 }
 
-func TestWriteReplacesWhatThePreviousRecordSaid(t *testing.T) {
+func TestWriteReplacesThePreviousRecord(t *testing.T) {
 	cm := saved().ConfigMap("ns")
 	next := record.Record{Node: "node-1", Labels: map[string]string{"rack": "r8"}, Revision: revision.MustParse("3000")}
 	next.Write(cm)
 	assert.Equal(t, next.ConfigMap("ns"), cm, "no label, no uid, no time of it is left")
 }
 
-func TestWriteTwiceIsWriteOnce(t *testing.T) {
+func TestWriteIsIdempotent(t *testing.T) {
 	cm := saved().ConfigMap("ns")
 	saved().Write(cm)
 	assert.Equal(t, saved().ConfigMap("ns"), cm)
 }
 
-func TestWriteLeavesTheRecordAlone(t *testing.T) {
+func TestWriteDoesNotModifyTheRecord(t *testing.T) {
 	r := saved()
 	cm := r.ConfigMap("ns")
 	cm.Data["rack"] = "r8"

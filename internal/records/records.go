@@ -1,5 +1,5 @@
-// Package records is the door to the records: the only package that reads and writes their
-// ConfigMaps. Every write is conditional on the record that was read.
+// Package records is the only package that reads and writes the ConfigMaps of records. Every write
+// is conditional on the record that was read.
 package records
 
 import (
@@ -21,31 +21,32 @@ import (
 )
 
 var (
-	// ErrStale means that a write was refused because the record has changed since it was read, or
-	// is gone.
+	// ErrStale means that a write was rejected because the record has changed or was removed since
+	// it was read.
 	ErrStale = errors.New("the record has changed since it was read")
-	// ErrTooLarge means that the labels do not fit a ConfigMap: the record can never be stored.
-	ErrTooLarge = errors.New("the labels do not fit the ConfigMap of a record")
+	// ErrTooLarge means that the labels do not fit into a ConfigMap, so the record can never be
+	// stored.
+	ErrTooLarge = errors.New("the labels do not fit into the ConfigMap of a record")
 )
 
 // Records reads and writes records. It is safe for concurrent use.
 type Records struct {
-	// Client reads and writes the API server itself.
+	// Client reads and writes the API server directly, without a cache.
 	Client client.Client
-	// Cache holds the ConfigMaps of the namespace and may be behind; only methods whose names say
-	// so read it. It is nil for programs without a cache.
+	// Cache holds the ConfigMaps of the namespace and may be stale; only methods with Cached in
+	// their names read it. It is nil for programs without a cache.
 	Cache client.Reader
 	// Namespace is the metadata namespace.
 	Namespace string
 }
 
-// Stored is a record as it stands in the cluster. The zero value: there is none.
+// Stored is a record in the cluster. The zero value means that there is none.
 type Stored struct {
-	// Record is nil if there is none, or it is unreadable.
+	// Record is nil if it does not exist or is unreadable.
 	Record *record.Record
 	// Object is its ConfigMap.
 	Object *corev1.ConfigMap
-	// Unreadable is why the record cannot be read; it wraps [record.ErrUnreadable].
+	// Unreadable is the reason why the record is unreadable; it wraps [record.ErrUnreadable].
 	Unreadable error
 }
 
@@ -55,12 +56,12 @@ func Parse(cm *corev1.ConfigMap) Stored {
 	return Stored{Record: r, Object: cm, Unreadable: err}
 }
 
-// Get returns the record of a node, by a live read. A record that cannot be read is no error here.
+// Get returns the record of a node, by a live read. An unreadable record is not an error of Get.
 func (r *Records) Get(ctx context.Context, node string) (Stored, error) {
 	return r.get(ctx, r.Client, node)
 }
 
-// Cached returns the record of a node as the cache has it.
+// Cached returns the record of a node from the cache.
 func (r *Records) Cached(ctx context.Context, node string) (Stored, error) {
 	return r.get(ctx, r.Cache, node)
 }
@@ -93,9 +94,9 @@ func (r *Records) Each(ctx context.Context, do func(*corev1.ConfigMap) error) er
 	return nil
 }
 
-// Write stores a record in place of what was read, and returns it as it is then: [ErrStale] if what
-// was read is not there any more, [ErrTooLarge] if it cannot be stored. A create is conditional on
-// the name, an update on the resourceVersion.
+// Write replaces the record that was read, and returns the stored one. It returns [ErrStale] if the
+// record that was read has changed, and [ErrTooLarge] if the new one can never be stored. A create
+// is conditional on the name, an update on the resourceVersion.
 func (r *Records) Write(ctx context.Context, read Stored, next record.Record) (Stored, error) {
 	if read.Record == nil || read.Record.Revision != next.Revision {
 		next.SavedAt = time.Now()
@@ -116,7 +117,7 @@ func (r *Records) Write(ctx context.Context, read Stored, next record.Record) (S
 	} else {
 		err = r.Client.Update(ctx, cm)
 	}
-	// AlreadyExists, Conflict: another write came first, or the answer to our own was lost.
+	// AlreadyExists, Conflict: another write came first, or the response to our own was lost.
 	// NotFound: the record was removed since it was read.
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) && read.Object != nil {
 		return Stored{}, ErrStale
@@ -130,16 +131,16 @@ func (r *Records) Write(ctx context.Context, read Stored, next record.Record) (S
 	return Stored{Record: &next, Object: cm}, nil
 }
 
-// Forget stores what preserve.Forgotten returned in place of a record: labels and annotations that
-// users put onto the record are lost. It returns [ErrStale] if what was read is not there any more.
+// Forget replaces a record by the result of preserve.Forgotten, and drops labels and annotations
+// that users added to the record. It returns [ErrStale] if the record that was read has changed.
 func (r *Records) Forget(ctx context.Context, read Stored, next record.Record) (Stored, error) {
 	bare := read.Object.DeepCopy()
 	bare.Labels, bare.Annotations = nil, nil
 	return r.Write(ctx, Stored{Object: bare}, next)
 }
 
-// Create stores a record as it is exported, conditional on its name: [ErrStale] if there is one of
-// that name.
+// Create stores an exported record, conditional on its name. It returns [ErrStale] if one of that
+// name exists.
 func (r *Records) Create(ctx context.Context, cm *corev1.ConfigMap) error {
 	err := r.Client.Create(ctx, cm.DeepCopy())
 	if apierrors.IsAlreadyExists(err) {
@@ -151,8 +152,8 @@ func (r *Records) Create(ctx context.Context, cm *corev1.ConfigMap) error {
 	return nil
 }
 
-// Replace stores the metadata and data of a ConfigMap in place of what was read: [ErrStale] if what
-// was read is not there any more.
+// Replace stores the metadata and data of a ConfigMap in place of the one that was read. It returns
+// [ErrStale] if that has changed.
 func (r *Records) Replace(ctx context.Context, read, next *corev1.ConfigMap) error {
 	cm := read.DeepCopy()
 	cm.Labels, cm.Annotations, cm.Data, cm.BinaryData = next.Labels, next.Annotations, next.Data, next.BinaryData
@@ -182,8 +183,8 @@ func (r *Records) EachName(ctx context.Context, do func(node string)) error {
 	return nil
 }
 
-// EachCached calls do with every ConfigMap of the namespace that is ours, as the cache has it: do
-// must not change it.
+// EachCached calls do with every ConfigMap of the namespace that is ours, from the cache. do must
+// not change it.
 func (r *Records) EachCached(ctx context.Context, do func(*corev1.ConfigMap)) error {
 	var list corev1.ConfigMapList
 	if err := r.Cache.List(ctx, &list, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -197,8 +198,8 @@ func (r *Records) EachCached(ctx context.Context, do func(*corev1.ConfigMap)) er
 	return nil
 }
 
-// Remove deletes a record, conditional on its uid and resourceVersion. It returns [ErrStale] if
-// that is not the record any more.
+// Remove deletes a record, conditional on its UID and resourceVersion. It returns [ErrStale] if the
+// record has changed.
 func (r *Records) Remove(ctx context.Context, read Stored) error {
 	cm := read.Object
 	err := r.Client.Delete(ctx, cm, client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion})
@@ -211,8 +212,8 @@ func (r *Records) Remove(ctx context.Context, read Stored) error {
 	return nil
 }
 
-// Annotate sets annotations of a record, or removes those that are nil, conditional on the record
-// that was read. It returns [ErrStale] if that is not the record any more.
+// Annotate sets annotations of a record, or removes the nil ones, conditional on the record
+// that was read. It returns [ErrStale] if the record has changed.
 func (r *Records) Annotate(ctx context.Context, read *corev1.ConfigMap, annotations map[string]*string) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": read.UID, "resourceVersion": read.ResourceVersion, "annotations": annotations,

@@ -43,7 +43,7 @@ func get(t *testing.T, r *records.Records) records.Stored {
 	return stored
 }
 
-func TestWriteReturnsWhatIsStored(t *testing.T) {
+func TestWriteReturnsTheStoredRecord(t *testing.T) {
 	r := newRecords(t)
 	assert.Equal(t, records.Stored{}, get(t, r))
 	first := write(t, r, records.Stored{}, of("7", set{"example.com/rack": "r1"}))
@@ -56,7 +56,7 @@ func TestWriteReturnsWhatIsStored(t *testing.T) {
 	assert.Equal(t, set{"rack": "r2"}, get(t, r).Record.Labels)
 }
 
-func TestWritesAreConditionalOnTheRecordThatWasRead(t *testing.T) {
+func TestWritesAreConditionalOnTheRecordRead(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *records.Records, records.Stored) records.Stored{
 		"there is one by now": func(*testing.T, *records.Records, records.Stored) records.Stored { return records.Stored{} },
 		"it has changed": func(t *testing.T, r *records.Records, read records.Stored) records.Stored {
@@ -94,7 +94,7 @@ func TestWritesAreConditionalOnTheRecordThatWasRead(t *testing.T) {
 	}
 }
 
-func TestRecordThatCannotBeReadIsNoErrorOfItsRead(t *testing.T) {
+func TestGetOfUnreadableRecordIsNotAnError(t *testing.T) {
 	r := newRecords(t)
 	cm := of("7", set{"rack": "r1"}).ConfigMap(r.Namespace)
 	cm.Data["a---SLASH---b---SLASH---c"] = "no label has such a key"
@@ -105,7 +105,7 @@ func TestRecordThatCannotBeReadIsNoErrorOfItsRead(t *testing.T) {
 	assert.ErrorIs(t, stored.Unreadable, record.ErrUnreadable)
 }
 
-func TestEachLeavesOutWhatIsForeign(t *testing.T) {
+func TestEachSkipsForeignConfigMaps(t *testing.T) {
 	r := newRecords(t)
 	write(t, r, records.Stored{}, of("7", set{"rack": "r1"}))
 	floor := of("8", nil)
@@ -124,7 +124,7 @@ func TestEachLeavesOutWhatIsForeign(t *testing.T) {
 	assert.Equal(t, []string{"node-1"}, named, "nothing is saved of a node that was forgotten")
 }
 
-func TestForgetRemovesWhatUsersPutOntoTheRecord(t *testing.T) {
+func TestForgetRemovesMetadataOfUsers(t *testing.T) {
 	r := newRecords(t)
 	read := write(t, r, records.Stored{}, of("7", set{"rack": "r1"}))
 	require.NoError(t, r.Annotate(t.Context(), read.Object, map[string]*string{"example.com/note": new("keep")}))

@@ -11,7 +11,7 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-func TestParseTakesPositiveNumbersOfAnyLength(t *testing.T) {
+func TestParseAcceptsPositiveNumbersOfAnyLength(t *testing.T) {
 	for _, text := range []string{"1", "10", "18446744073709551616", "99999999999999999999999999999999999999"} {
 		r, err := revision.Parse(text)
 		require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestRevisionsAreOrderedAsNumbers(t *testing.T) {
 	assert.True(t, revision.Max().IsZero())
 }
 
-// FuzzCompare holds the order against that of apimachinery.
+// FuzzCompare compares the order with apimachinery's.
 func FuzzCompare(f *testing.F) {
 	f.Add("1", "2")
 	f.Add("10", "9")

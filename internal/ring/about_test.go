@@ -13,10 +13,10 @@ import (
 	"nodekeeper.dev/internal/ring"
 )
 
-func TestWhatAMemberSaysOfItselfCostsNoWrite(t *testing.T) {
+func TestInitialAnnotationsCostNoWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
-		a := c.joinSaying(t, "a", map[string]string{"version": "1"})
+		a := c.joinWith(t, "a", map[string]string{"version": "1"})
 		created := c.get("a")
 		require.Equal(t, map[string]string{"version": "1"}, created.Annotations)
 		assert.Equal(t, 1, a.count(), "one write")
@@ -25,21 +25,20 @@ func TestWhatAMemberSaysOfItselfCostsNoWrite(t *testing.T) {
 		assert.Equal(t, map[string]string{"version": "1", "question": "7"}, c.get("a").Annotations)
 		assert.Equal(t, 2, a.count())
 		a.leave()
-		assert.Equal(t, "1", c.get("a").Annotations["version"], "a Lease that was released still says it")
+		assert.Equal(t, "1", c.get("a").Annotations["version"], "a released Lease still has it")
 	})
 }
 
-// TestRestartedMemberSaysWhatItIsNow: with the same name and other settings, whatever was left of the
-// one before.
-func TestRestartedMemberSaysWhatItIsNow(t *testing.T) {
+// It starts with the same name and other settings, whatever Lease its predecessor left.
+func TestRestartedMemberUpdatesItsAnnotations(t *testing.T) {
 	for name, end := range map[string]func(*replica){"released": func(r *replica) { r.leave() }, "killed": (*replica).die} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster()
-				a := c.joinSaying(t, "a", map[string]string{"version": "1", "old": "x"})
+				a := c.joinWith(t, "a", map[string]string{"version": "1", "old": "x"})
 				pass(time.Second)
 				end(a)
-				again := c.joinSaying(t, "a", map[string]string{"version": "2"})
+				again := c.joinWith(t, "a", map[string]string{"version": "2"})
 				pass(time.Second)
 				assert.Equal(t, map[string]string{"version": "2"}, c.get("a").Annotations)
 				pass(20 * time.Second)
@@ -49,18 +48,18 @@ func TestRestartedMemberSaysWhatItIsNow(t *testing.T) {
 	}
 }
 
-func TestTakenLeaseStillSaysWhatItsMemberWas(t *testing.T) {
+func TestTakenLeaseKeepsAnnotations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
-		c.joinSaying(t, "a", map[string]string{"version": "1"})
-		b := c.joinSaying(t, "b", map[string]string{"version": "2"})
+		c.joinWith(t, "a", map[string]string{"version": "1"})
+		b := c.joinWith(t, "b", map[string]string{"version": "2"})
 		pass(time.Second)
 		b.die()
 		for *c.get("b").Spec.HolderIdentity != "a" {
 			pass(time.Second)
 		}
 		assert.Equal(t, map[string]string{"version": "2"}, c.get("b").Annotations)
-		b = c.joinSaying(t, "b", map[string]string{"version": "3"})
+		b = c.joinWith(t, "b", map[string]string{"version": "3"})
 		pass(40 * time.Second)
 		require.Equal(t, "b", *c.get("b").Spec.HolderIdentity, "it has its Lease back")
 		assert.Equal(t, map[string]string{"version": "3"}, c.get("b").Annotations)
@@ -68,11 +67,11 @@ func TestTakenLeaseStillSaysWhatItsMemberWas(t *testing.T) {
 	})
 }
 
-func TestLeaseThatIsCreatedAgainSaysTheSame(t *testing.T) {
+func TestRecreatedLeaseHasAnnotations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		about := map[string]string{"version": "1"}
-		a := c.joinSaying(t, "a", about)
+		a := c.joinWith(t, "a", about)
 		about["version"] = "the caller's"
 		uid, none := c.get("a").UID, &metav1.Preconditions{}
 		none.UID, none.ResourceVersion = &uid, new(c.get("a").ResourceVersion)

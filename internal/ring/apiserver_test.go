@@ -27,7 +27,8 @@ import (
 
 const (
 	label = "example.com/ring"
-	// leaseDuration is short: what takes a minute by default takes twelve seconds. A machine that is busy must not end members that live.
+	// leaseDuration is short: a minute by default is twelve seconds here. It must still keep live
+	// members alive on a busy machine.
 	leaseDuration = 3 * time.Second
 	patience      = 3 * time.Minute
 	period        = 20 * time.Millisecond
@@ -49,16 +50,16 @@ func newGroup(t *testing.T) *group {
 	return g
 }
 
-// joined is a member that runs.
+// joined is a running member.
 type joined struct {
 	*ring.Member
 
-	leave func()       // ends it and waits until it has
-	die   func()       // as kill -9 does: it says nothing more
-	count func() int32 // its requests that change something
+	leave func()       // stops it and waits until it has stopped
+	die   func()       // like kill -9: no more requests
+	count func() int32 // its number of writes
 }
 
-// severed is a way to the API server that can be cut.
+// severed is a connection to the API server that can be cut.
 type severed struct {
 	next   http.RoundTripper
 	isCut  *atomic.Bool
@@ -75,7 +76,7 @@ func (s severed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.next.RoundTrip(req)
 }
 
-// join starts a member of a group, which ends with the test.
+// join starts a member of a group, which stops at the end of the test.
 func (g *group) join(name, identity string) *joined {
 	g.t.Helper()
 	var isCut atomic.Bool
@@ -100,7 +101,7 @@ func (g *group) join(name, identity string) *joined {
 	return &joined{Member: m, leave: leave, die: func() { isCut.Store(true); leave() }, count: writes.Load}
 }
 
-// agree waits until every one of the members sees just these in its group.
+// agree waits until all members see exactly the given group.
 func (g *group) agree(want []string, members ...*joined) {
 	g.t.Helper()
 	require.EventuallyWithT(g.t, func(c *assert.CollectT) {
@@ -117,7 +118,7 @@ func (g *group) lease(name string) *coordinationv1.Lease {
 	return l
 }
 
-func TestMembersOfAGroupSeeEachOtherAndNoOthers(t *testing.T) {
+func TestMembersSeeOnlyTheirGroup(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t)
 	a, b, c := g.join("watcher", "a"), g.join("watcher", "b"), g.join("processor", "c")
@@ -131,7 +132,7 @@ func TestMembersOfAGroupSeeEachOtherAndNoOthers(t *testing.T) {
 	}
 }
 
-func TestMemberThatEndsLeavesTheGroupAtOnce(t *testing.T) {
+func TestStoppedMemberLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t)
 	a, b := g.join("watcher", "a"), g.join("watcher", "b")
@@ -144,7 +145,7 @@ func TestMemberThatEndsLeavesTheGroupAtOnce(t *testing.T) {
 	g.agree([]string{"a", "b"}, a, again)
 }
 
-func TestMemberThatDiesIsTakenOverAndItsLeaseRemoved(t *testing.T) {
+func TestDeadMemberIsTakenOverAndRemoved(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t)
 	a, b, c := g.join("watcher", "a"), g.join("watcher", "b"), g.join("watcher", "c")
@@ -174,7 +175,7 @@ func TestMemberThatDiesIsTakenOverAndItsLeaseRemoved(t *testing.T) {
 	g.agree([]string{"a", "c"}, a)
 }
 
-func TestMemberThatWasTakenOverComesBack(t *testing.T) {
+func TestTakenOverMemberReturns(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t)
 	a, b := g.join("watcher", "a"), g.join("watcher", "b")
@@ -182,7 +183,7 @@ func TestMemberThatWasTakenOverComesBack(t *testing.T) {
 	l := g.lease("b")
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = new("a"), new(int32(2*leaseDuration/time.Second))
 	_, err := g.leases.Update(t.Context(), l, metav1.UpdateOptions{})
-	for apierrors.IsConflict(err) { // it renewed it just now
+	for apierrors.IsConflict(err) { // it has just renewed it
 		l.ResourceVersion = g.lease("b").ResourceVersion
 		_, err = g.leases.Update(t.Context(), l, metav1.UpdateOptions{})
 	}
@@ -191,7 +192,7 @@ func TestMemberThatWasTakenOverComesBack(t *testing.T) {
 	g.agree([]string{"a", "b"}, a, b)
 }
 
-func TestLeaseThatIsDeletedIsCreatedAgain(t *testing.T) {
+func TestDeletedLeaseIsRecreated(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t)
 	a := g.join("watcher", "a")
@@ -206,8 +207,8 @@ func TestLeaseThatIsDeletedIsCreatedAgain(t *testing.T) {
 	}, patience, period)
 }
 
-// TestQuietMemberOnlyRenews: three times in a lease duration, so every five seconds by default, and
-// nothing else.
+// A quiet member renews three times in a lease duration, so every five seconds by default, and
+// sends nothing else.
 func TestQuietMemberOnlyRenews(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t)
@@ -222,8 +223,8 @@ func TestQuietMemberOnlyRenews(t *testing.T) {
 	g.agree([]string{"a", "b"}, b)
 }
 
-// TestMemberEndsWhileTheAPIServerIsSilent: a Lease that cannot be released expires.
-func TestMemberEndsWhileTheAPIServerIsSilent(t *testing.T) {
+// A Lease that cannot be released expires.
+func TestMemberStopsWhileAPIServerHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		silent := make(chan struct{})
@@ -239,7 +240,7 @@ func TestMemberEndsWhileTheAPIServerIsSilent(t *testing.T) {
 	})
 }
 
-// silence answers nothing, whatever becomes of the request, until it is closed.
+// silence never responds, whatever the request, until it is closed.
 type silence chan struct{}
 
 func (s silence) RoundTrip(*http.Request) (*http.Response, error) {
@@ -247,8 +248,8 @@ func (s silence) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, errors.New("closed")
 }
 
-// TestConfirmIsAConditionalWrite: it succeeds unless somebody else has written the Lease.
-func TestConfirmIsAConditionalWrite(t *testing.T) {
+// It succeeds unless another process has written the Lease.
+func TestConfirmIsConditionalWrite(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t)
 	a := g.join("watcher", "a")
@@ -268,7 +269,7 @@ func TestConfirmIsAConditionalWrite(t *testing.T) {
 	assert.Empty(t, g.lease("a").Annotations, "the annotations are the member's")
 }
 
-func TestAnnotationsTravelFromMemberToMember(t *testing.T) {
+func TestAnnotationsReachOtherMembers(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t)
 	a, b := g.join("watcher", "a"), g.join("watcher", "b")

@@ -29,7 +29,7 @@ var (
 )
 
 // cluster is an API server in memory that stores Leases of one namespace, with resourceVersions,
-// uids and preconditions.
+// UIDs and preconditions.
 type cluster struct {
 	mu       sync.Mutex
 	revision int
@@ -37,7 +37,7 @@ type cluster struct {
 	watches  map[chan watch.Event]bool
 	events   []watch.Event // all since the start
 	clock    time.Duration // how far its clock is ahead
-	// admit changes a Lease that a member writes, as an admission plugin does. It may be nil.
+	// admit changes a Lease that a member writes, like an admission plugin. It may be nil.
 	admit func(*coordinationv1.Lease)
 }
 
@@ -63,7 +63,7 @@ func (c *cluster) store(typ watch.EventType, l *coordinationv1.Lease) *coordinat
 	return l.DeepCopy()
 }
 
-// admitted returns a Lease as admission lets it through. The caller holds the mutex.
+// admitted returns a Lease after admission. The caller holds the mutex.
 func (c *cluster) admitted(l *coordinationv1.Lease) *coordinationv1.Lease {
 	if c.admit == nil {
 		return l
@@ -73,21 +73,21 @@ func (c *cluster) admitted(l *coordinationv1.Lease) *coordinationv1.Lease {
 	return l
 }
 
-// get returns a Lease, nil if there is none.
+// get returns a Lease, or nil if it does not exist.
 func (c *cluster) get(name string) *coordinationv1.Lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leases[name].DeepCopy()
 }
 
-// put stores a Lease as if somebody else had written it.
+// put stores a Lease as if another process had written it.
 func (c *cluster) put(l *coordinationv1.Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.store(watch.Modified, l)
 }
 
-// backup is what etcd stores at a time.
+// backup is a copy of etcd's state.
 type backup struct {
 	revision int
 	leases   map[string]*coordinationv1.Lease
@@ -99,21 +99,21 @@ func (c *cluster) backUp() backup {
 	return backup{c.revision, maps.Clone(c.leases)}
 }
 
-// restore takes the cluster back, and its resourceVersions with it.
+// restore restores the state of the cluster, including resourceVersions.
 func (c *cluster) restore(b backup) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.revision, c.leases = b.revision, maps.Clone(b.leases)
 }
 
-// link is one process's way to the cluster.
+// link is one process's connection to the cluster.
 type link struct {
-	coordinationv1client.LeaseInterface // the methods that nobody calls
+	coordinationv1client.LeaseInterface // unused methods
 
 	cluster *cluster
 	mu      sync.Mutex
-	down    bool // refuses every call
-	losing  bool // loses the answers of writes
+	down    bool // rejects every call
+	losing  bool // loses the responses of writes
 	writes  int
 }
 
@@ -131,7 +131,7 @@ func (l *link) count() int {
 	return l.writes
 }
 
-// write makes a write, if the link is up.
+// write performs a write, if the link is up.
 func (l *link) write(ctx context.Context, do func(c *cluster) (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,7 +207,7 @@ func (l *link) List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseL
 	return list, nil
 }
 
-// Watch shows all events from a resourceVersion on.
+// Watch delivers all events from a resourceVersion on.
 func (l *link) Watch(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	if options.SendInitialEvents != nil {
 		return nil, apierrors.NewInvalid(coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind(), "", nil) // no streaming lists
@@ -234,23 +234,23 @@ type replica struct {
 	*ring.Member
 	*link
 
-	leave func() // ends it and waits until it has
+	leave func() // stops it and waits until it has stopped
 }
 
-// die ends it as kill -9 does.
+// die ends it like kill -9.
 func (r *replica) die() {
 	r.set(true, false)
 	r.leave()
 }
 
-// join starts a member of the default duration, which ends with the test.
+// join starts a member of the default duration, which stops at the end of the test.
 func (c *cluster) join(t *testing.T, name string) *replica {
 	t.Helper()
-	return c.joinSaying(t, name, nil)
+	return c.joinWith(t, name, nil)
 }
 
-// joinSaying starts a member whose Lease has annotations from the start.
-func (c *cluster) joinSaying(t *testing.T, name string, about map[string]string) *replica {
+// joinWith starts a member whose Lease has annotations from the start.
+func (c *cluster) joinWith(t *testing.T, name string, about map[string]string) *replica {
 	t.Helper()
 	l := &link{cluster: c}
 	m := ring.New(ring.Config{

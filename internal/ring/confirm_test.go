@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-func TestConfirmProvesWhatWasObservedBeforeTheLastRenewal(t *testing.T) {
+func TestConfirmCoversTimeBeforeLastRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a := c.join(t, "a")
@@ -34,7 +34,7 @@ func TestConfirmProvesWhatWasObservedBeforeTheLastRenewal(t *testing.T) {
 }
 
 func TestConfirmFailsWhenTheChainOfRenewalsIsBroken(t *testing.T) {
-	// rewind takes the cluster back to its state of six seconds, and one renewal, ago.
+	// rewind restores the cluster's state of six seconds, and one renewal, ago.
 	rewind := func(c *cluster) {
 		b := c.backUp()
 		pass(6 * time.Second)
@@ -68,16 +68,15 @@ func TestConfirmFailsWhenTheChainOfRenewalsIsBroken(t *testing.T) {
 	}
 }
 
-// TestRestoreFromAfterTheLastRenewal: what was observed after it is not proven, although the Lease
-// is.
-func TestRestoreFromAfterTheLastRenewal(t *testing.T) {
+// Events observed after the last renewal are not proven, although the Lease is.
+func TestConfirmExcludesTimeAfterLastRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a := c.join(t, "a")
 		pass(12 * time.Second)
 		b := c.backUp()
 		pass(time.Second)
-		lost := time.Now() // what happens now is lost
+		lost := time.Now() // later events are lost
 		pass(time.Second)
 		cut := time.Now()
 		c.restore(b)
@@ -88,7 +87,7 @@ func TestRestoreFromAfterTheLastRenewal(t *testing.T) {
 	})
 }
 
-func TestLostAnswersDoNotBreakTheChain(t *testing.T) {
+func TestLostResponsesDoNotBreakTheChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a := c.join(t, "a")

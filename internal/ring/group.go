@@ -10,12 +10,12 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// snapshot is what a look at the Leases of the group has found. It is immutable.
+// snapshot is the state of the group's Leases at one time. It is immutable.
 type snapshot struct {
-	leases []seen // by name, the own one too
-	view   *View
-	joined bool
-	heard  time.Time // see Member.Heard
+	leases   []seen // by name, including this member's
+	view     *View
+	joined   bool
+	syncedAt time.Time // see Member.SyncedAt
 }
 
 // seen is the Lease of a member, and whether the member serves.
@@ -25,10 +25,10 @@ type seen struct {
 	serving bool
 }
 
-// look makes a snapshot of the Leases.
-func (m *Member) look(ctx context.Context, _ time.Time, all []shardlease.Seen) {
+// refresh creates a snapshot from the Leases.
+func (m *Member) refresh(ctx context.Context, _ time.Time, all []shardlease.Seen) {
 	before := m.snapshot.Load()
-	after := &snapshot{joined: before.joined, heard: before.heard}
+	after := &snapshot{joined: before.joined, syncedAt: before.syncedAt}
 	standbyKey, annotations := StandbyKey(m.config.GroupLabel), m.keeper.Annotations()
 	var ready, unready []string
 	for _, of := range all {
@@ -38,13 +38,13 @@ func (m *Member) look(ctx context.Context, _ time.Time, all []shardlease.Seen) {
 		if own {
 			s.serving = annotations[standbyKey] != "true"
 			after.joined = after.joined || m.keeper.HasStored(l)
-			if sent, ok := m.keeper.SentAt(l); ok && sent.After(after.heard) {
-				after.heard = sent
+			if sent, ok := m.keeper.SentAt(l); ok && sent.After(after.syncedAt) {
+				after.syncedAt = sent
 			}
 		}
 		switch {
 		case !s.serving || !s.State.Member():
-		case own || s.State == shardlease.Ready: // this member is alive, however late its renewals are
+		case own || s.State == shardlease.Ready: // this member is alive, even if its renewals are late
 			ready = append(ready, l.Name)
 		default:
 			unready = append(unready, l.Name)
@@ -57,11 +57,11 @@ func (m *Member) look(ctx context.Context, _ time.Time, all []shardlease.Seen) {
 	if membersChanged {
 		logf.FromContext(ctx).Info("Ring membership changed", "ring", m.config.Group, "members", after.view.Members())
 	}
-	if before.joined != after.joined || !before.heard.Equal(after.heard) || !slices.EqualFunc(before.leases, after.leases, sameLease) {
-		m.changes.tell()
+	if before.joined != after.joined || !before.syncedAt.Equal(after.syncedAt) || !slices.EqualFunc(before.leases, after.leases, sameLease) {
+		m.changes.notify()
 	}
 	if membersChanged || !slices.Equal(before.view.Ready(), after.view.Ready()) {
-		m.ringChanges.tell()
+		m.ringChanges.notify()
 	}
 }
 

@@ -12,10 +12,10 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// tidy takes over the Leases that are uncertain and deletes those that are orphaned, until ctx is
-// cancelled, while this member is the first by name of those that are ready. One janitor is enough;
-// if two members think that they are it, the preconditions of their writes let one of them through.
-// Only time that passes on the own clock counts: no clock that is off ends a live member's place.
+// tidy takes over uncertain Leases and deletes orphaned ones, until ctx is cancelled, while this
+// member is the first ready one by name. One janitor is enough; if two members consider themselves
+// the janitor, the preconditions of their writes let only one succeed. Only time measured by this
+// process's own clock counts, so a wrong clock never ends the place of a live member.
 func (m *Member) tidy(ctx context.Context) {
 	var sightings shardlease.Sightings
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
@@ -44,16 +44,16 @@ func (m *Member) tidyAll(ctx context.Context, leases []*coordinationv1.Lease, do
 		err := do(ctx, l)
 		switch {
 		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-			// The member is back, or another janitor was faster: the watch shows which.
+			// The member is back, or another janitor was faster: the watch will show.
 		case err != nil && ctx.Err() == nil:
-			log.Error(err, "Tidying the Lease of a lost member failed, retrying", "member", l.Name)
+			log.Error(err, "Failed to tidy the Lease of a lost member, retrying", "member", l.Name)
 		case err == nil:
 			log.Info(done, "member", l.Name)
 		}
 	}
 }
 
-// takeOver makes this member the holder of a Lease whose member is silent.
+// takeOver makes this member the holder of the Lease of a silent member.
 func (m *Member) takeOver(ctx context.Context, l *coordinationv1.Lease) error {
 	return shardlease.TakeOver(ctx, m.config.Client, l, m.config.Name)
 }

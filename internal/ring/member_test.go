@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// pass lets time pass and everybody act.
+// pass lets time pass and all goroutines run.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -39,20 +39,19 @@ func TestQuietMemberWritesEveryFiveSeconds(t *testing.T) {
 	})
 }
 
-// TestMemberWritesNoMoreOftenIfAdmissionAddsAnAnnotation: what is stored always differs then from
-// what the member sends.
-func TestMemberWritesNoMoreOftenIfAdmissionAddsAnAnnotation(t *testing.T) {
+// The stored Lease then always differs from the one that the member sends.
+func TestAdmissionDoesNotCauseExtraWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		c.admit = func(l *coordinationv1.Lease) {
-			if c.revision < 1000 { // a member that writes without a pause would hang the test
+			if c.revision < 1000 { // a member that writes in a busy loop would hang the test
 				metav1.SetMetaDataAnnotation(&l.ObjectMeta, "policy.example.com/checked", "true")
 			}
 		}
 		a := c.join(t, "a")
 		pass(time.Minute)
 		assert.Equal(t, 13, a.count())
-		a.set(false, true) // the answer is lost, and the Lease is read
+		a.set(false, true) // the response is lost, and the Lease is read
 		a.Annotate("x", "1")
 		pass(time.Millisecond)
 		a.set(false, false)
@@ -62,7 +61,7 @@ func TestMemberWritesNoMoreOftenIfAdmissionAddsAnAnnotation(t *testing.T) {
 	})
 }
 
-func TestMemberThatDiesIsReadyThenExpiredThenDead(t *testing.T) {
+func TestDeadMemberIsReadyThenExpiredThenDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a, b := c.join(t, "a"), c.join(t, "b")
@@ -90,9 +89,8 @@ func TestMemberThatDiesIsReadyThenExpiredThenDead(t *testing.T) {
 	})
 }
 
-// TestNewMemberInheritsTheAgeOfWhatItFinds: a process that replaces others does not take its dead
-// predecessors for alive.
-func TestNewMemberInheritsTheAgeOfWhatItFinds(t *testing.T) {
+// A process that replaces others does not treat its dead predecessors as alive.
+func TestNewMemberInheritsAgeOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		old := c.join(t, "z-old")
@@ -110,9 +108,8 @@ func TestNewMemberInheritsTheAgeOfWhatItFinds(t *testing.T) {
 	})
 }
 
-// TestNewProcessWaitsOnlyForWhatIsLeftOfATakeover: as a container does that starts again, with its
-// name of before, after its Lease was taken over.
-func TestNewProcessWaitsOnlyForWhatIsLeftOfATakeover(t *testing.T) {
+// A restarted container has its former name, and its Lease was taken over.
+func TestNewProcessWaitsForRestOfTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a, b := c.join(t, "a"), c.join(t, "b")
@@ -132,9 +129,8 @@ func TestNewProcessWaitsOnlyForWhatIsLeftOfATakeover(t *testing.T) {
 	})
 }
 
-// TestClockThatIsOffEndsNoPlace: what is stored of times counts only for what was there before,
-// until its next renewal.
-func TestClockThatIsOffEndsNoPlace(t *testing.T) {
+// Stored times count only for Leases that existed before, until their next renewal.
+func TestWrongClockEndsNoPlace(t *testing.T) {
 	for name, clock := range map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -154,7 +150,7 @@ func TestClockThatIsOffEndsNoPlace(t *testing.T) {
 	}
 }
 
-func TestMemberThatDoesNotServeOwnsNothing(t *testing.T) {
+func TestStandbyMemberOwnsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a, b := c.join(t, "a"), c.join(t, "b")
@@ -198,7 +194,7 @@ func TestAnnotationsAreStoredAtOnceAndTogether(t *testing.T) {
 	})
 }
 
-func TestAnnotationIsRetriedUntilItIsStored(t *testing.T) {
+func TestAnnotationIsRetriedUntilStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a := c.join(t, "a")
@@ -211,7 +207,7 @@ func TestAnnotationIsRetriedUntilItIsStored(t *testing.T) {
 	})
 }
 
-func TestNewProcessOfTheSameNameKeepsNoAnnotations(t *testing.T) {
+func TestNewProcessDropsOldAnnotations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a := c.join(t, "a")
@@ -224,8 +220,8 @@ func TestNewProcessOfTheSameNameKeepsNoAnnotations(t *testing.T) {
 	})
 }
 
-// TestOfTwoThatJoinOneKnowsTheOther: [ring.Member.Peers] has everybody who joined before.
-func TestOfTwoThatJoinOneKnowsTheOther(t *testing.T) {
+// [ring.Member.Peers] includes every member that joined before.
+func TestConcurrentJoinersSeeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		l := &link{cluster: c}
@@ -240,7 +236,7 @@ func TestOfTwoThatJoinOneKnowsTheOther(t *testing.T) {
 	})
 }
 
-func TestChangesAreToldOfToEverySubscriber(t *testing.T) {
+func TestEverySubscriberIsNotifiedOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a := c.join(t, "a")
@@ -263,7 +259,7 @@ func TestChangesAreToldOfToEverySubscriber(t *testing.T) {
 	})
 }
 
-func TestRingChangesAreToldOfAlone(t *testing.T) {
+func TestRingChangesAreSeparate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a := c.join(t, "a")
@@ -288,7 +284,7 @@ func TestRingChangesAreToldOfAlone(t *testing.T) {
 	})
 }
 
-func TestLeaseKeepsItsFormWhenItIsTakenBack(t *testing.T) {
+func TestReclaimedLeaseKeepsItsForm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a := c.join(t, "a")

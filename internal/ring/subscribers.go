@@ -2,14 +2,13 @@ package ring
 
 import "sync"
 
-// subscribers are told that something has changed. The zero value has none. It is safe for
-// concurrent use.
+// subscribers are notified of changes. The zero value has none. It is safe for concurrent use.
 type subscribers struct {
 	mu  sync.Mutex
 	all []chan struct{}
 }
 
-// add returns the channel of another subscriber.
+// add adds a subscriber and returns its channel.
 func (s *subscribers) add() <-chan struct{} {
 	ch := make(chan struct{}, 1)
 	s.mu.Lock()
@@ -18,17 +17,18 @@ func (s *subscribers) add() <-chan struct{} {
 	return ch
 }
 
-// tell tells all subscribers.
-func (s *subscribers) tell() {
+// notify notifies all subscribers.
+func (s *subscribers) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ch := range s.all {
-		poke(ch)
+		signal(ch)
 	}
 }
 
-// poke sends without blocking: a receiver that has not received the last one yet is told already.
-func poke(ch chan<- struct{}) {
+// signal sends without blocking: if the receiver has not received the last signal yet, it is
+// notified already.
+func signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:

@@ -6,29 +6,29 @@ import (
 	"nodekeeper.dev/internal/ring/hashring"
 )
 
-// Place is where a member stands for a key.
+// Place is the position of a member for a key.
 type Place struct {
-	// Owner is the ready member that comes first, or "" if none is known.
+	// Owner is the first ready member, or "" if none is known.
 	Owner string
-	// Rank is how many ready members come before this one: 0 for the owner, and for a member that
-	// knows of none.
+	// Rank is how many ready members precede this one: 0 for the owner, and if no other member is
+	// known.
 	Rank int
-	// Unready reports whether a member that is expired or uncertain comes before this one. However
-	// many of these there are, they deserve one delay together: most of them are gone.
+	// Unready reports whether an expired or uncertain member precedes this one. All of them
+	// together deserve a single delay, because most of them are gone.
 	Unready bool
 }
 
-// View is what one member knows of its group at a time. It is immutable and safe for concurrent
-// use. The zero value knows of nobody.
+// View is one member's view of its group at one time. It is immutable and safe for concurrent use.
+// The zero value has no members.
 type View struct {
 	name       string
 	ready, all hashring.Ring
-	unready    bool // whether all has members that ready has not
+	unready    bool // whether all has members that ready does not have
 }
 
-// newView returns the view of the named member. Only members that serve are in ready and unready.
-// The rings of the view before are reused if they have the same members: a ring costs a thousand
-// hashes per member.
+// newView returns the view of the named member. ready and unready contain only members that serve.
+// The rings of the previous view are reused if they have the same members, because a ring takes a
+// thousand hashes per member.
 func newView(name string, ready, unready []string, before *View) *View {
 	v := &View{name: name, ready: before.ready, all: before.all, unready: len(unready) > 0}
 	slices.Sort(ready)
@@ -45,7 +45,7 @@ func newView(name string, ready, unready []string, before *View) *View {
 	return v
 }
 
-// Place returns where the member stands for a key. It does not allocate.
+// Place returns the member's place for a key. It does not allocate.
 func (v *View) Place(key string) Place {
 	owner, rank := v.ready.Place(key, v.name)
 	p := Place{Owner: owner, Rank: rank}
@@ -55,9 +55,9 @@ func (v *View) Place(key string) Place {
 	return p
 }
 
-// Ready returns the names of the members that are ready and serve, sorted.
+// Ready returns the names of the ready members that serve, sorted.
 func (v *View) Ready() []string { return v.ready.Members() }
 
-// Members returns the names of all members that serve, also of those that are expired or uncertain,
+// Members returns the names of all members that serve, including expired and uncertain ones,
 // sorted.
 func (v *View) Members() []string { return v.all.Members() }

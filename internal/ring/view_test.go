@@ -9,7 +9,7 @@ import (
 	"nodekeeper.dev/internal/ring/hashring"
 )
 
-func TestViewOfNobodyIsRankZero(t *testing.T) {
+func TestRankInEmptyViewIsZero(t *testing.T) {
 	for _, v := range []*View{{}, newView("me", nil, nil, &View{}), newView("me", []string{"me"}, nil, &View{})} {
 		p := v.Place("key")
 		assert.Zero(t, p.Rank)
@@ -35,13 +35,13 @@ func TestOnlyReadyMembersHaveARank(t *testing.T) {
 	assert.InDelta(t, 750, count, 100, "three of four")
 }
 
-func TestMemberThatDoesNotServeComesAfterAll(t *testing.T) {
+func TestStandbyMemberComesLast(t *testing.T) {
 	v := newView("standby", []string{"a", "b"}, nil, &View{})
 	assert.Equal(t, 2, v.Place("key").Rank)
 	assert.Equal(t, []string{"a", "b"}, v.Ready())
 }
 
-func TestRingsAreMadeOnlyWhenTheirMembersChange(t *testing.T) {
+func TestRingsAreRebuiltOnlyOnChanges(t *testing.T) {
 	before := newView("a", []string{"b", "a"}, []string{"c"}, &View{})
 	assert.Zero(t, testing.AllocsPerRun(10, func() { before.Place("key") }))
 	assert.Less(t, testing.AllocsPerRun(10, func() { newView("a", []string{"b", "a"}, []string{"c"}, before) }), 20.0)

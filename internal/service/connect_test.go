@@ -21,7 +21,7 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// newClient returns a client with all rights.
+// newClient returns a client with all permissions.
 func newClient(t *testing.T) client.Client {
 	t.Helper()
 	c, err := client.New(api.Config, client.Options{})
@@ -29,7 +29,7 @@ func newClient(t *testing.T) client.Client {
 	return c
 }
 
-// connect makes a service with namespaces that are there and needs no permissions.
+// connect creates a service with existing namespaces that needs no permissions.
 func connect(t *testing.T, kubeconfig string) (manager.Manager, error) {
 	t.Helper()
 	c := newClient(t)
@@ -39,7 +39,7 @@ func connect(t *testing.T, kubeconfig string) (manager.Manager, error) {
 	}})
 }
 
-// write writes a kubeconfig that is like the control plane's, but changed.
+// write writes a kubeconfig like the control plane's, with changes.
 func write(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) (path string) {
 	t.Helper()
 	cfg, err := clientcmd.LoadFromFile(api.Kubeconfig)
@@ -51,7 +51,7 @@ func write(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthIn
 	return path
 }
 
-// unreachable is a kubeconfig of a port that nobody listens at.
+// unreachable returns a kubeconfig for a port on which no server listens.
 func unreachable(t *testing.T) (path, server string) {
 	t.Helper()
 	server = "https://" + freeAddress(t)
@@ -83,7 +83,7 @@ func TestKubeconfigPrecedence(t *testing.T) {
 		"environment, first wins":          {"", list(other, api.Kubeconfig), "cannot reach the API server at " + server},
 		"environment, missing is left out": {"", list(missing, api.Kubeconfig), ""},
 		"environment, empty is left out":   {"", list("", api.Kubeconfig, ""), ""},
-		"environment, all missing":         {"", missing, "KUBECONFIG=" + missing + " names no kubeconfig that says anything"},
+		"environment, all missing":         {"", missing, "KUBECONFIG=" + missing + " names no usable kubeconfig"},
 		"unreadable environment":           {"", garbage, "reading the kubeconfig"},
 		"none, and no guess":               {"", "", "no cluster to connect to: set --kubeconfig or KUBECONFIG, or run in a pod"},
 	} {
@@ -102,7 +102,7 @@ func TestKubeconfigPrecedence(t *testing.T) {
 	}
 }
 
-func TestPodWithoutAServiceAccountIsToldSo(t *testing.T) {
+func TestPodWithoutServiceAccountIsReported(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "1")
@@ -116,14 +116,14 @@ func TestUnreachableAPIServerIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "cannot reach the API server at "+server+": check that it runs and that --kubeconfig or KUBECONFIG names it")
 }
 
-func TestAPIServerOfAnotherAuthorityIsNotTrusted(t *testing.T) {
+func TestAPIServerOfOtherAuthorityIsNotTrusted(t *testing.T) {
 	path := write(t, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.CertificateAuthorityData = nil })
 	_, err := connect(t, path)
 	require.ErrorContains(t, err, "cannot reach the API server")
 	assert.ErrorContains(t, err, "x509")
 }
 
-func TestRefusedCredentialsAreToldSo(t *testing.T) {
+func TestRejectedCredentialsAreReported(t *testing.T) {
 	path := write(t, func(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) {
 		*user = clientcmdapi.AuthInfo{Token: "expired"}
 	})
@@ -131,14 +131,14 @@ func TestRefusedCredentialsAreToldSo(t *testing.T) {
 	require.ErrorContains(t, err, "refuses these credentials: check the kubeconfig or the service account")
 }
 
-func TestClientOfTheManagerReadsTheAPIServerItself(t *testing.T) {
+func TestClientReadsAPIServerDirectly(t *testing.T) {
 	mgr, err := connect(t, api.Kubeconfig)
 	require.NoError(t, err)
 	require.NoError(t, mgr.GetClient().Get(t.Context(), types.NamespacedName{Name: "default"}, &corev1.Namespace{}), "no cache is started")
 	assert.Contains(t, mgr.GetConfig().UserAgent, "nodekeeper-watcher/")
 }
 
-func TestAddressInUseComesWithAdvice(t *testing.T) {
+func TestAddressInUseIsReportedWithAdvice(t *testing.T) {
 	var lc net.ListenConfig
 	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -1,3 +1,3 @@
-// Package service holds what nodekeeper's services share beyond package daemon: the settings that say
-// what they keep, caches that hold no more than that, and their ring.
+// Package service contains the common parts of nodekeeper's services beyond package daemon: the
+// settings that select labels, caches that hold only what is needed, and the ring of replicas.
 package service

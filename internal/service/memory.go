@@ -16,16 +16,16 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 )
 
-// strippedAnnotation marks the metadata of a Node in memory that a cache has stripped.
+// strippedAnnotation marks the metadata of a Node, in memory, that a cache has stripped.
 const strippedAnnotation = "nodekeeper.dev/stripped"
 
-// StripNode returns a transform of a cache: it removes from the metadata of a Node what no service
-// needs, and stamps it with the keys of the labels that its machine's agents set. What it strips says
-// whose the labels are, so a second call for the same object does nothing: client-go v0.37 transforms
-// the objects of a streamed list twice (Reflector.watchList and RealFIFO.Replace in tools/cache). If
-// the view needs the spec of Nodes, it was applied before, when they were read, see wholeNodes.
+// StripNode returns a transform of a cache: it removes unneeded fields from the metadata of a Node,
+// and stamps it with the ownership of its labels. Ownership is derived from the removed fields, so
+// a second call for the same object does nothing: client-go v0.37 transforms the objects of a
+// streamed list twice (Reflector.watchList and RealFIFO.Replace in tools/cache). If the view needs
+// the spec of Nodes, it was applied when they were read, see wholeNodes.
 func StripNode(view nodeview.View) toolscache.TransformFunc {
-	mark := rand.Text() // whoever may patch a Node can write the annotation, and cannot know this
+	mark := rand.Text() // anyone who may patch a Node can set the annotation, but cannot know this value
 	return func(obj any) (any, error) {
 		n, ok := obj.(*metav1.PartialObjectMetadata)
 		if !ok || n.Annotations[strippedAnnotation] == mark {
@@ -35,15 +35,15 @@ func StripNode(view nodeview.View) toolscache.TransformFunc {
 			view.Apply(n)
 		}
 		nodeview.StripAnnotations(n)
-		nodeview.NoteGate(n)
+		nodeview.NoteGatedSince(n)
 		n.ManagedFields, n.OwnerReferences = nil, nil
 		metav1.SetMetaDataAnnotation(&n.ObjectMeta, strippedAnnotation, mark)
 		return n, nil
 	}
 }
 
-// compacted returns cache options whose transforms keep the keys of labels, annotations and data,
-// and lists of such keys, once, however many objects have them, and no managedFields.
+// compacted returns cache options whose transforms store each key of labels, annotations and data,
+// and each list of such keys, only once for all objects, and drop managedFields.
 func compacted(o cache.Options) cache.Options {
 	o.ByObject = maps.Clone(o.ByObject)
 	for obj, by := range o.ByObject {
@@ -57,8 +57,8 @@ func compacted(o cache.Options) cache.Options {
 	return o
 }
 
-// withSharedLists changes annotations so that lists of label keys share memory with those of all
-// other objects: most nodes have the same. It returns them.
+// withSharedLists changes annotations so that lists of label keys share memory with all other
+// objects, because most nodes have the same. It returns the annotations.
 func withSharedLists(annotations map[string]string) map[string]string {
 	for key, value := range annotations {
 		if strings.HasSuffix(key, "-labels") {
@@ -78,7 +78,7 @@ func compacting(first toolscache.TransformFunc) toolscache.TransformFunc {
 		}
 		m, err := meta.Accessor(obj)
 		if err != nil {
-			return obj, nil //nolint:nilerr // a tombstone, for instance: it has nothing to make smaller
+			return obj, nil //nolint:nilerr // a tombstone, for example: there is nothing to compact
 		}
 		m.SetManagedFields(nil)
 		m.SetNamespace(unique.Make(m.GetNamespace()).Value())

@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 )
 
-// decoded is a ConfigMap none of whose strings is that of another.
+// decoded is a ConfigMap that shares no strings with others.
 func decoded() *corev1.ConfigMap {
 	one := func() map[string]string { return map[string]string{strings.Clone("example.com/rack"): "r1"} }
 	return &corev1.ConfigMap{
@@ -28,7 +28,7 @@ func decoded() *corev1.ConfigMap {
 	}
 }
 
-func TestCompactedObjectsSayTheSameAndShareTheirKeys(t *testing.T) {
+func TestCompactedObjectsAreEqualAndShareKeys(t *testing.T) {
 	t.Parallel()
 	renamed := func(obj any) (any, error) { obj.(*corev1.ConfigMap).Name = "node-2"; return obj, nil }
 	o := compacted(cache.Options{
@@ -57,7 +57,7 @@ func TestCompactedObjectsSayTheSameAndShareTheirKeys(t *testing.T) {
 	assert.Len(t, keys, 1, "places in memory of one key")
 }
 
-func TestWhatIsNoObjectIsLeftAsItIs(t *testing.T) {
+func TestCompactingSkipsOtherValues(t *testing.T) {
 	t.Parallel()
 	gone := toolscache.DeletedFinalStateUnknown{Key: "a/b"}
 	obj, err := compacting(nil)(gone)
@@ -65,8 +65,8 @@ func TestWhatIsNoObjectIsLeftAsItIs(t *testing.T) {
 	assert.Equal(t, gone, obj)
 }
 
-// TestNodeIsStrippedOnce: client-go transforms some objects twice, and what was stripped says whose the labels are. A mark that somebody has
-// written on the Node does not count.
+// client-go transforms some objects twice, and ownership is derived from the stripped fields. A
+// mark that anyone has written on the Node does not count.
 func TestNodeIsStrippedOnce(t *testing.T) {
 	t.Parallel()
 	node := func() *metav1.PartialObjectMetadata {
@@ -92,8 +92,8 @@ func TestNodeIsStrippedOnce(t *testing.T) {
 	}
 }
 
-// TestCachedNodeTellsSinceWhenItsGateIsClosed, whatever the Node itself says, and without managedFields.
-func TestCachedNodeTellsSinceWhenItsGateIsClosed(t *testing.T) {
+// The time does not depend on the Node's annotations or managedFields.
+func TestCachedNodeHasGatedSince(t *testing.T) {
 	t.Parallel()
 	created, closed := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second)), metav1.NewTime(time.Now().Truncate(time.Second))
 	marker := []metav1.ManagedFieldsEntry{
@@ -107,7 +107,7 @@ func TestCachedNodeTellsSinceWhenItsGateIsClosed(t *testing.T) {
 		want   time.Time
 	}{
 		"gated":          {labels.Pending, marker, closed.Time},
-		"nobody says so": {labels.Pending, marker[2:], created.Time},
+		"unknown setter": {labels.Pending, marker[2:], created.Time},
 		"not gated":      {"7", marker, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestCachedNodeTellsSinceWhenItsGateIsClosed(t *testing.T) {
 				require.NoError(t, err)
 			}
 			assert.Empty(t, n.ManagedFields)
-			assert.True(t, tc.want.Equal(nodeview.NotedGate(n)), nodeview.NotedGate(n))
+			assert.True(t, tc.want.Equal(nodeview.NotedGatedSince(n)), nodeview.NotedGatedSince(n))
 		})
 	}
 }

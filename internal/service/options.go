@@ -7,26 +7,26 @@ import (
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/ring"
 )
 
-// Options are the settings that every service has. They come from flags alone.
+// Options are the settings of every service. They come only from flags.
 type Options struct {
 	daemon.Options
 
 	TransactionNamespace string
 	MetadataNamespace    string
 	MembershipNamespace  string
-	// MachineManagers are the field managers whose labels are the machine's, IgnoreLabels the labels
-	// that are not looked at, and NodeSelector selects the nodes that are looked after.
+	// MachineManagers are the field managers whose labels belong to the machine, IgnoreLabels the
+	// labels to ignore, and NodeSelector selects nodes.
 	MachineManagers, IgnoreLabels, NodeSelector string
-	// PreserveAnnotations and PreserveTaints select the annotations and taints that are kept.
+	// PreserveAnnotations and PreserveTaints select the annotations and taints to preserve.
 	PreserveAnnotations, PreserveTaints string
-	// View is what the five settings above say, once they are parsed.
+	// View is parsed from the five settings above.
 	View nodeview.View
 }
 
@@ -36,19 +36,19 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.TransactionNamespace, "transaction-namespace", "node-metadata-transactions", "`namespace` of transactions and node locks; created if it is missing")
 	fs.StringVar(&o.MetadataNamespace, "metadata-namespace", "node-metadata", "`namespace` of records; created if it is missing")
 	fs.StringVar(&o.MembershipNamespace, "membership-namespace", ring.DefaultNamespace, "`namespace` of the Leases of the replicas; created if it is missing")
-	fs.StringVar(&o.MachineManagers, "machine-managers", agents.Default, "`names` of field managers, or prefix*, separated by commas: those of the machines' own agents, whose labels are the machine's; empty for none. Use the same value for all programs")
+	fs.StringVar(&o.MachineManagers, "machine-managers", agents.Default, "`names` of field managers, or prefix*, separated by commas, that the machines' own agents use: their labels belong to the machine; empty for none. Use the same value for all programs")
 	fs.StringVar(&o.IgnoreLabels, "ignore-labels", labels.DefaultIgnored, "label `keys`, prefix* and *.domain/* patterns, separated by commas, that are neither saved nor restored nor removed: by default labels that describe state, such as karpenter.sh/initialized; empty for none. Use the same value for all programs")
-	fs.StringVar(&o.NodeSelector, "node-selector", "", "label `selector`, as for \"kubectl get -l\": nodes that it does not match are not looked after. Use the same value for all programs (default all nodes)")
+	fs.StringVar(&o.NodeSelector, "node-selector", "", "label `selector`, as for \"kubectl get -l\": nodes that do not match it are ignored. Use the same value for all programs (default all nodes)")
 	fs.StringVar(&o.PreserveAnnotations, "preserve-annotations", "", "`keys` of annotations, prefix* and *.domain/* patterns, separated by commas, that are saved and restored like labels. Use the same value for all programs (default none)")
 	fs.StringVar(&o.PreserveTaints, "preserve-taints", "", "`keys` of taints, prefix* and *.domain/* patterns, separated by commas, each optionally followed by :NoSchedule, :PreferNoSchedule or :NoExecute (without an effect: NoSchedule and PreferNoSchedule), that are saved and restored like labels. Use the same value for all programs (default none)")
 	fs.SetOutput(io.Discard) // the flag package would print every flag on every error
 }
 
-// Parse reads the arguments into fs and completes and checks the options, see
+// Parse parses the arguments into fs and completes and validates the options, see
 // [daemon.Options.Parse].
 func (o *Options) Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
 	if err := o.Options.Parse(fs, args, stderr); err != nil {
-		return err //nolint:wrapcheck // it is one line that says what to do
+		return err //nolint:wrapcheck // it is one line with advice
 	}
 	return o.validate()
 }
@@ -60,7 +60,7 @@ func (o *Options) validate() error {
 		"membership-namespace":  o.MembershipNamespace,
 	} {
 		if problems := apivalidation.ValidateNamespaceName(namespace, false); len(problems) > 0 {
-			return fmt.Errorf("--%s %q is no namespace name: %s", flagName, namespace, problems[0])
+			return fmt.Errorf("--%s %q is not a valid namespace name: %s", flagName, namespace, problems[0])
 		}
 	}
 	if o.TransactionNamespace == o.MetadataNamespace {

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/service"
 )
 
@@ -94,9 +94,9 @@ func TestBadOptions(t *testing.T) {
 		"unreadable pattern":     {"--ignore-labels=a*b*", "--ignore-labels: unreadable pattern"},
 		"the marker is ignored":  {"--ignore-labels=labels_*", "--ignore-labels: \"labels_*\" matches labels_restored"},
 		"no value":               {"--identity", "flag needs an argument: -identity"},
-		"transaction namespace":  {"--transaction-namespace=Transactions", `--transaction-namespace "Transactions" is no namespace name: `},
-		"empty namespace":        {"--metadata-namespace=", `--metadata-namespace "" is no namespace name: `},
-		"namespace with a dot":   {"--metadata-namespace=a.b", `--metadata-namespace "a.b" is no namespace name: `},
+		"transaction namespace":  {"--transaction-namespace=Transactions", `--transaction-namespace "Transactions" is not a valid namespace name: `},
+		"empty namespace":        {"--metadata-namespace=", `--metadata-namespace "" is not a valid namespace name: `},
+		"namespace with a dot":   {"--metadata-namespace=a.b", `--metadata-namespace "a.b" is not a valid namespace name: `},
 		"members with locks":     {"--transaction-namespace=a --membership-namespace=a", `--transaction-namespace and --membership-namespace are both "a": give two different ones`},
 		"one namespace for both": {"--transaction-namespace=a --metadata-namespace=a", `--transaction-namespace and --metadata-namespace are both "a": give two different ones`},
 		"identity in capitals":   {"--identity=Me", `--identity "Me" cannot be used: `},
@@ -112,7 +112,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-func TestHelpIsPrintedAndIsNoError(t *testing.T) {
+func TestHelpIsPrintedWithoutError(t *testing.T) {
 	for _, arg := range []string{"-h", "-help", "--help"} {
 		var stderr bytes.Buffer
 		_, err := parse(&stderr, arg)
@@ -123,7 +123,7 @@ func TestHelpIsPrintedAndIsNoError(t *testing.T) {
 	}
 }
 
-func TestVersionIsAskedForWhateverElseIsSaid(t *testing.T) {
+func TestVersionFlagWinsOverOtherErrors(t *testing.T) {
 	for _, args := range [][]string{{"--version"}, {"-version", "--metadata-namespace=A_B"}, {"--version", "now"}} {
 		_, err := parse(io.Discard, args...)
 		require.ErrorIs(t, err, daemon.ErrVersion, "%v", args)
@@ -132,7 +132,7 @@ func TestVersionIsAskedForWhateverElseIsSaid(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestIdentityIsMadeUpOfTheHostName(t *testing.T) {
+func TestIdentityDefaultsToHostName(t *testing.T) {
 	t.Setenv("POD_NAME", "")
 	host, err := os.Hostname()
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestIdentityIsMadeUpOfTheHostName(t *testing.T) {
 	assert.NotEqual(t, first.Identity, second.Identity, "two processes on one host")
 }
 
-func TestIdentityFlagWinsOverThePodName(t *testing.T) {
+func TestIdentityFlagWinsOverPodName(t *testing.T) {
 	t.Setenv("POD_NAME", "watcher-0")
 	o, err := parse(io.Discard, "--identity=me")
 	require.NoError(t, err)

@@ -18,13 +18,13 @@ type PolicyOptions struct {
 // AddFlags adds the flags of the options to fs, with their defaults.
 func (o *PolicyOptions) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.RestoreMode, "restore-mode", string(labels.Replace), "`mode` of restores: \"replace\" (the labels of a returned node become the saved ones) or \"merge\" (the saved ones are added)")
-	fs.StringVar(&o.LiveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose values on the returned node win: by default those that a kubelet may set on its own Node; empty for none")
+	fs.StringVar(&o.LiveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose values on the returned node win: by default the labels that a kubelet may set on its own Node; empty for none")
 	fs.StringVar(&o.RestrictedLabels, "restricted-labels", string(labels.SameMachine),
-		"`mode` of node-restriction.kubernetes.io/* and node-role.kubernetes.io/*: \"same-machine\" (put back only onto the machine that they were saved from), \"keep\" (put back like other labels) or \"drop\" (never put back)")
+		"`mode` of node-restriction.kubernetes.io/* and node-role.kubernetes.io/*: \"same-machine\" (restored only onto the machine that they were saved from), \"keep\" (restored like other labels) or \"drop\" (never restored)")
 }
 
-// Policy checks the settings and returns the policy that they and a program's view describe. An
-// error is one line that names the flag.
+// Policy validates the settings and returns the resulting policy. An error is one line that names
+// the flag.
 func (o *PolicyOptions) Policy(common *Options) (labels.Policy, error) {
 	mode, err := labels.ParseMode(o.RestoreMode)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// user is somebody whose rights a test gives.
+// user is a user whose permissions a test grants.
 type user struct {
 	name, kubeconfig string
 	client           client.Client
@@ -40,7 +40,7 @@ func newUser(t *testing.T) *user {
 	return u
 }
 
-// grant gives the user permissions and returns when the API server knows of them.
+// grant grants permissions to the user and returns when they are effective.
 func (u *user) grant(t *testing.T, permissions ...daemon.Permission) {
 	t.Helper()
 	c := newClient(t)
@@ -71,7 +71,7 @@ func (u *user) may(t *testing.T, p daemon.Permission) bool {
 	return review.Status.Allowed
 }
 
-// check makes a service of the user.
+// check creates a service as the user.
 func (u *user) check(ctx context.Context, transactions, records string, needed ...daemon.Permission) error {
 	_, err := service.New(ctx, service.Config{
 		Program: "watcher", Permissions: needed,
@@ -103,7 +103,7 @@ func TestEveryMissingPermissionIsListed(t *testing.T) {
 	require.NoError(t, u.check(t.Context(), transactions, records, needed...))
 }
 
-func TestMissingPermissionNamesTheComponentThatGrantsIt(t *testing.T) {
+func TestMissingPermissionNamesItsComponent(t *testing.T) {
 	c, u := newClient(t), newUser(t)
 	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
 	u.grant(t, daemon.Permissions("", "namespaces", "", "get")...)
@@ -124,11 +124,11 @@ func TestPermissionInAnotherNamespaceDoesNotCount(t *testing.T) {
 		"may not get configmaps: ")
 }
 
-func TestMissingNamespacesAreMade(t *testing.T) {
+func TestMissingNamespacesAreCreated(t *testing.T) {
 	u := newUser(t)
 	transactions, records := "transactions-"+rand.String(8), "records-"+rand.String(8)
 	u.grant(t, daemon.Permissions("", "namespaces", "", "get", "create")...)
-	for range 2 { // the second time they are there
+	for range 2 { // the second time they exist
 		require.NoError(t, u.check(t.Context(), transactions, records))
 	}
 	c := newClient(t)
@@ -139,7 +139,7 @@ func TestMissingNamespacesAreMade(t *testing.T) {
 	}
 }
 
-func TestNamespaceThatMayNotBeMadeComesWithAdvice(t *testing.T) {
+func TestForbiddenNamespaceCreationIsReportedWithAdvice(t *testing.T) {
 	name := "missing-" + rand.String(8)
 	u := newUser(t)
 	u.grant(t, daemon.Permissions("", "namespaces", "", "get")...)
@@ -148,8 +148,8 @@ func TestNamespaceThatMayNotBeMadeComesWithAdvice(t *testing.T) {
 	assert.ErrorContains(t, err, u.name)
 }
 
-// TestNamespaceThatMayNotBeSeenIsOneMissingPermissionOfSeveral: it may be there.
-func TestNamespaceThatMayNotBeSeenIsOneMissingPermissionOfSeveral(t *testing.T) {
+// The namespace may exist.
+func TestForbiddenNamespaceReadIsMissingPermission(t *testing.T) {
 	u := newUser(t)
 	require.EqualError(t, u.check(t.Context(), "unseen", "unseen-2", daemon.Permissions("", "nodes", "", "get")...),
 		"this identity may not get namespaces, nor get nodes: grant it by a Role or ClusterRole")

@@ -34,8 +34,9 @@ func TestServiceEndsWhenTheClusterWasRewound(t *testing.T) {
 	require.ErrorIs(t, daemon.Run(t.Context(), mgr), rewind.ErrRewound)
 }
 
-// TestWriteIsNotSentAgainByTheClient: that of an API server that shuts down would come to the next one, with another etcd perhaps.
-func TestWriteIsNotSentAgainByTheClient(t *testing.T) {
+// A write to an API server that shuts down would be sent to the next one, which may have another
+// etcd.
+func TestClientDoesNotRepeatWrites(t *testing.T) {
 	target, err := url.Parse(api.Config.Host)
 	require.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(target)

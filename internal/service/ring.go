@@ -10,13 +10,13 @@ import (
 	"nodekeeper.dev/internal/ring"
 )
 
-// Join makes the manager a member of the ring that cfg says, which needs a Group only. The Leases of
-// the members are in the membership namespace.
+// Join makes the manager a member of a ring; cfg needs only a Group. The Leases of the members are
+// in the membership namespace.
 func Join(mgr manager.Manager, cfg ring.Config, o *Options) (*ring.Member, error) {
 	return JoinAs(mgr, cfg, o, func(run manager.RunnableFunc) manager.Runnable { return run })
 }
 
-// JoinAs is Join, but that the manager runs the member as what as makes of it.
+// JoinAs is like Join, but the manager runs the runnable that as returns for the member.
 func JoinAs(mgr manager.Manager, cfg ring.Config, o *Options, as func(manager.RunnableFunc) manager.Runnable) (*ring.Member, error) {
 	c, err := coordinationv1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -30,7 +30,7 @@ func JoinAs(mgr manager.Manager, cfg ring.Config, o *Options, as func(manager.Ru
 	return m, nil
 }
 
-// RingPermissions are what a member needs.
+// RingPermissions are the permissions that a member needs.
 func RingPermissions(o *Options) []daemon.Permission {
 	return daemon.Permissions("coordination.k8s.io", "leases", o.MembershipNamespace, "get", "list", "watch", "create", "update", "delete")
 }

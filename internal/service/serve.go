@@ -13,13 +13,13 @@ import (
 // servePeriod is how often [ServeWhile] checks. It costs a write only when the result changes.
 const servePeriod = time.Second
 
-// Server is a member of a ring that can tell the others whether it serves.
+// Server is a member of a ring that can publish whether it serves.
 type Server interface {
 	SetServing(serving bool)
 }
 
-// ServeWhile returns a runnable that has a member serve as long as all checks succeed. The member
-// must not serve before the runnable runs. The checks get no request.
+// ServeWhile returns a runnable that makes a member serve while all checks succeed. The member must
+// not serve before the runnable runs. The checks get no request.
 func ServeWhile(member Server, checks ...healthz.Checker) manager.Runnable {
 	return manager.RunnableFunc(func(ctx context.Context) error {
 		serving := false

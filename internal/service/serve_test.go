@@ -15,8 +15,8 @@ import (
 	"nodekeeper.dev/internal/service"
 )
 
-// fakeServer notes what it was told. It has a check that fails with a problem. That time passes in a bubble does not order
-// what its goroutines do.
+// fakeServer records the calls of SetServing. It has a check that fails with a problem. The passing
+// of time in a bubble does not order the actions of its goroutines.
 type fakeServer struct {
 	mu      sync.Mutex
 	told    []bool
@@ -43,7 +43,7 @@ func (s *fakeServer) set(problem error) {
 	s.problem = problem
 }
 
-// history returns what the server was told so far.
+// history returns the calls so far.
 func (s *fakeServer) history() []bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,16 +21,16 @@ type Config struct {
 	Options *Options
 	// Cache configures the manager's cache.
 	Cache cache.Options
-	// Rewind learns from the informers of that cache, and ends the service when the cluster was
+	// Rewind monitors the informers of that cache, and ends the service when the cluster was
 	// rewound. It may be nil.
 	Rewind *rewind.Detector
-	// Permissions are what the service must be allowed to do.
+	// Permissions are required by the service.
 	Permissions []daemon.Permission
-	// Check is that of [daemon.Config]. It may be nil.
+	// Check is [daemon.Config].Check. It may be nil.
 	Check func(ctx context.Context, c client.Client) error
 }
 
-// New returns a manager as [daemon.New] does, whose client reads the API server itself and not the
+// New returns a manager like [daemon.New]. Its client reads the API server directly, without the
 // cache.
 func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	o := cfg.Options

@@ -28,18 +28,18 @@ import (
 	"nodekeeper.dev/test/ports"
 )
 
-// patience is how long a test waits for what has to come. A machine that is busy with other things is no reason to fail.
+// patience is how long a test waits for an expected result. It is long enough for a busy machine.
 const patience = 3 * time.Minute
 
-// program is the start of a program that waits for its cluster.
+// program is a starting program that waits for its cluster.
 type program struct {
 	address string // of its probes
 	log     buffer
-	made    chan error // what came of it
+	made    chan error // the result of its start
 	cancel  context.CancelFunc
 }
 
-// buffer is what many may write to.
+// buffer is a buffer for concurrent writers.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -85,8 +85,8 @@ func freeAddress(t *testing.T) string {
 	return address
 }
 
-// says waits until the probe answers with this status and text.
-func (p *program) says(t *testing.T, path string, status int, text string) {
+// awaitProbe waits until the probe answers with this status and text.
+func (p *program) awaitProbe(t *testing.T, path string, status int, text string) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.address+path, http.NoBody)
@@ -101,20 +101,21 @@ func (p *program) says(t *testing.T, path string, status int, text string) {
 	}, patience, 20*time.Millisecond)
 }
 
-func TestProgramWaitsForItsRights(t *testing.T) {
+func TestProgramWaitsForPermissions(t *testing.T) {
 	u := newUser(t)
 	u.grant(t, daemon.Permissions("", "namespaces", "", "get")...)
 	p := wait(t, u.kubeconfig, daemon.Permissions("", "nodes", "", "watch")...)
-	p.says(t, "/readyz", http.StatusInternalServerError, "[-]cluster: this identity may not watch nodes: grant it by a Role or ClusterRole")
-	p.says(t, "/healthz", http.StatusOK, "")
-	<-time.After(6 * time.Second) // in which it looks once more
+	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[-]cluster: this identity may not watch nodes: grant it by a Role or ClusterRole")
+	p.awaitProbe(t, "/healthz", http.StatusOK, "")
+	<-time.After(6 * time.Second) // long enough for another check
 	u.grant(t, daemon.Permissions("", "nodes", "", "watch")...)
 	require.NoError(t, <-p.made)
-	p.says(t, "/readyz", http.StatusInternalServerError, "[+]cluster: ok\n[-]cache: ") // the manager is not started
-	assert.Equal(t, 1, strings.Count(p.log.String(), "The cluster cannot be worked with"), "one line:\n%s", p.log.String())
+	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]cluster: ok\n[-]cache: ") // the manager is not started
+	assert.Equal(t, 1, strings.Count(p.log.String(), "Preflight checks failed"), "one line:\n%s", p.log.String())
 }
 
-// apiServer is in front of the real one and says that it is of another version; an empty one stands for an API server that is away.
+// apiServer is a proxy of the real one that reports another version; an empty one stands for an
+// unavailable API server.
 type apiServer struct {
 	version atomic.Value
 	asked   atomic.Int32
@@ -136,7 +137,7 @@ func (a *apiServer) start(t *testing.T, version string) (kubeconfig string) {
 		}
 		a.asked.Add(1)
 		if version == "" {
-			http.Error(w, "no backend is up", http.StatusBadGateway) // as a load balancer says
+			http.Error(w, "no backend is up", http.StatusBadGateway) // as from a load balancer
 			return
 		}
 		_, _ = io.WriteString(w, `{"gitVersion":"`+version+`"}`)
@@ -147,12 +148,12 @@ func (a *apiServer) start(t *testing.T, version string) (kubeconfig string) {
 	})
 }
 
-func TestProgramWaitsForItsAPIServer(t *testing.T) {
+func TestProgramWaitsForAPIServer(t *testing.T) {
 	var a apiServer
 	p := wait(t, a.start(t, ""))
-	p.says(t, "/readyz", http.StatusInternalServerError, "[-]cluster: cannot reach the API server at http://127.0.0.1")
+	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[-]cluster: cannot reach the API server at http://127.0.0.1")
 	a.version.Store("v1.20.15")
-	p.says(t, "/readyz", http.StatusInternalServerError, "is Kubernetes v1.20.15: nodekeeper needs 1.21 or newer")
+	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "is Kubernetes v1.20.15: nodekeeper needs 1.21 or newer")
 	a.version.Store("v1.36.3")
 	require.NoError(t, <-p.made)
 }
@@ -166,7 +167,7 @@ func TestVersionsOfAPIServers(t *testing.T) {
 		"v1.29.3-eks-adc7111": "",
 		"v1.30.1+k3s1":        "",
 		"v2.0.0":              "",
-		"somebody's own":      "",
+		"custom build":        "",
 	} {
 		t.Run(version, func(t *testing.T) {
 			var a apiServer
@@ -181,17 +182,17 @@ func TestVersionsOfAPIServers(t *testing.T) {
 	}
 }
 
-func TestWaitingProgramEndsWhenItIsTold(t *testing.T) {
+func TestWaitingProgramEndsOnCancel(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, listener.Close()) }) // it takes connections, and never answers
+	t.Cleanup(func() { assert.NoError(t, listener.Close()) }) // it accepts connections, but never responds
 	kubeconfig := write(t, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 		c.Server = "https://" + listener.Addr().String()
 	})
 	const rounds, limit = 5, 3 * time.Second
 	for range rounds { // the first ones may be late on a busy machine
 		p := wait(t, kubeconfig)
-		p.says(t, "/readyz", http.StatusInternalServerError, "the cluster is not checked yet")
+		p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "the cluster has not been checked yet")
 		begin := time.Now()
 		p.cancel()
 		err = <-p.made
@@ -206,7 +207,7 @@ func TestWaitingProgramEndsWhenItIsTold(t *testing.T) {
 	t.Errorf("it has taken %s in each of %d rounds", limit, rounds)
 }
 
-func TestProbesTellEveryCheck(t *testing.T) {
+func TestProbesReportEveryCheck(t *testing.T) {
 	address := freeAddress(t)
 	c := newClient(t)
 	mgr, err := service.New(t.Context(), service.Config{Program: "watcher", Options: &service.Options{
@@ -222,13 +223,13 @@ func TestProbesTellEveryCheck(t *testing.T) {
 		return nil
 	}))
 	p := &program{address: address}
-	p.says(t, "/healthz", http.StatusOK, "[+]ping: ok\n[+]loop: ok\n")
+	p.awaitProbe(t, "/healthz", http.StatusOK, "[+]ping: ok\n[+]loop: ok\n")
 	broken.Store(true)
-	p.says(t, "/healthz", http.StatusInternalServerError, "[+]ping: ok\n[-]loop: nothing has moved for 5m1s\n")
+	p.awaitProbe(t, "/healthz", http.StatusInternalServerError, "[+]ping: ok\n[-]loop: nothing has moved for 5m1s\n")
 }
 
-// TestProgramIsNotReadyBeforeItsLastCheckIsAdded: the cluster is well, and what the program itself adds is not there yet.
-func TestProgramIsNotReadyBeforeItsLastCheckIsAdded(t *testing.T) {
+// The cluster passes, but the program's own check is not added yet.
+func TestProgramIsUnreadyBeforeLastCheckIsAdded(t *testing.T) {
 	address := freeAddress(t)
 	c := newClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -238,11 +239,11 @@ func TestProgramIsNotReadyBeforeItsLastCheckIsAdded(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	p := &program{address: address}
-	p.says(t, "/readyz", http.StatusInternalServerError, "[-]start: the program is starting\n[+]cluster: ok\n")
+	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[-]start: the program is starting\n[+]cluster: ok\n")
 	require.NoError(t, mgr.AddReadyzCheck("own", func(*http.Request) error { return nil }))
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Run(ctx, mgr) }()
-	p.says(t, "/readyz", http.StatusOK, "[+]start: ok\n[+]cluster: ok\n[+]cache: ok\n[+]own: ok\n")
+	p.awaitProbe(t, "/readyz", http.StatusOK, "[+]start: ok\n[+]cluster: ok\n[+]cache: ok\n[+]own: ok\n")
 	cancel()
 	require.NoError(t, <-ended)
 }

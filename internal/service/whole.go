@@ -17,8 +17,9 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 )
 
-// wholeNodes makes the informer of the metadata of Nodes read whole Nodes if the view needs their spec.
-// The cache holds only metadata as the view shows it, but every event carries the status of the Node.
+// wholeNodes makes the informer of the metadata of Nodes read whole Nodes if the view needs their
+// spec. The cache holds only metadata reduced to the view, but every event carries the status of
+// the Node.
 func wholeNodes(cfg *rest.Config, o cache.Options, view nodeview.View) (cache.Options, error) {
 	if !view.Preserved.NeedsSpec() {
 		return o, nil
@@ -40,19 +41,19 @@ func wholeNodes(cfg *rest.Config, o cache.Options, view nodeview.View) (cache.Op
 	return o, nil
 }
 
-// wholeLister lists and watches whole Nodes, and returns their metadata as the view shows it.
+// wholeLister lists and watches whole Nodes, and returns their metadata reduced to the view.
 func wholeLister(client corev1client.NodeInterface, view nodeview.View) toolscache.ListerWatcher {
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			whole, err := client.List(ctx, options)
 			if err != nil {
-				return nil, err //nolint:wrapcheck // the informer says what it was doing, and looks at the status
+				return nil, err //nolint:wrapcheck // the informer adds the context, and checks the status
 			}
 			list := &metav1.PartialObjectMetadataList{ListMeta: whole.ListMeta, Items: make([]metav1.PartialObjectMetadata, len(whole.Items))}
 			for i := range whole.Items {
 				n, err := view.Whole(&whole.Items[i])
 				if err != nil {
-					return nil, err //nolint:wrapcheck // it says what it was doing
+					return nil, err //nolint:wrapcheck // it has the context already
 				}
 				list.Items[i] = *n
 			}

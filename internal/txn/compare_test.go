@@ -14,8 +14,8 @@ import (
 func TestCompareOrdersByNumberOfAnyLength(t *testing.T) {
 	inOrder := []string{
 		"1", "2", "9", "10", "11", "99", "100", "2571",
-		"9223372036854775807", "9223372036854775808", // the greatest int64, and one more
-		"18446744073709551615", "18446744073709551616", // the greatest uint64, and one more
+		"9223372036854775807", "9223372036854775808", // math.MaxInt64, and one more
+		"18446744073709551615", "18446744073709551616", // math.MaxUint64, and one more
 		strings.Repeat("9", 60), "1" + strings.Repeat("0", 60), "1" + strings.Repeat("0", 59) + "1",
 	}
 	for i, a := range inOrder {
@@ -32,7 +32,7 @@ func TestCompareOrdersByNumberOfAnyLength(t *testing.T) {
 	}
 }
 
-func TestCompareLooksAtNothingButTheResourceVersion(t *testing.T) {
+func TestCompareUsesOnlyTheResourceVersion(t *testing.T) {
 	a := txn.Transaction{Type: txn.Deleted, Node: "z", UID: "z", Revision: revision.MustParse("9"), Marker: "100"}
 	b := txn.Transaction{Type: txn.Added, Node: "a", UID: "a", Revision: revision.MustParse("10"), Marker: "1"}
 	got := []txn.Transaction{b, a}

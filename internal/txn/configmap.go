@@ -16,21 +16,21 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// The labels and annotations of a transaction's ConfigMap.
+// Labels and annotations of a transaction's ConfigMap.
 const (
-	// keyPrefix is that of every label and annotation of nodekeeper's own.
+	// keyPrefix is the prefix of all of nodekeeper's labels and annotations.
 	keyPrefix = "nodekeeper.dev/"
 
 	// TypeLabel repeats the type, for kubectl get -L and selectors.
 	TypeLabel = "nodekeeper.dev/type"
-	// NodeHashLabel holds the first 16 characters of the node hash: a label value cannot hold all
-	// 64.
+	// NodeHashLabel holds the first 16 characters of the node hash, because a label value cannot
+	// hold all 64.
 	NodeHashLabel = "nodekeeper.dev/node-hash"
 
-	// MalformedLabel marks a ConfigMap that is quarantined, since it is not a readable transaction:
-	// kubectl get cm -l nodekeeper.dev/malformed lists them.
+	// MalformedLabel marks a quarantined ConfigMap, which is not a readable transaction. kubectl
+	// get cm -l nodekeeper.dev/malformed lists them.
 	MalformedLabel = "nodekeeper.dev/malformed"
-	// AtOnceAnnotation marks a transaction that somebody waits for.
+	// AtOnceAnnotation marks an urgent transaction.
 	AtOnceAnnotation = "nodekeeper.dev/at-once"
 
 	nodeAnnotation         = "nodekeeper.dev/node"
@@ -50,7 +50,7 @@ const (
 // ErrMalformed means that a ConfigMap is not a readable transaction.
 var ErrMalformed = errors.New("not a readable transaction")
 
-// ConfigMap returns the transaction as it is stored in the namespace.
+// ConfigMap returns the transaction as stored in the namespace.
 func (t Transaction) ConfigMap(namespace string) *corev1.ConfigMap {
 	data := labels.Encode(t.Labels)
 	data[labels.TypeKey] = string(t.Type)
@@ -58,7 +58,7 @@ func (t Transaction) ConfigMap(namespace string) *corev1.ConfigMap {
 		nodeAnnotation:       t.Node,
 		uidAnnotation:        string(t.UID),
 		observedAtAnnotation: t.ObservedAt.UTC().Format(time.RFC3339Nano),
-		machineAnnotation:    string(t.Machine), // there even if it is empty: see parseKeys
+		machineAnnotation:    string(t.Machine), // present even if it is empty, see parseKeys
 	}
 	if t.Marker != "" {
 		annotations[markerAnnotation] = t.Marker
@@ -90,15 +90,14 @@ func (t Transaction) ConfigMap(namespace string) *corev1.ConfigMap {
 	}
 }
 
-// NodeLabels are the labels by which the transactions of a node can be
-// selected. Those of another node may come with them: the hash is cut short.
+// NodeLabels returns labels that select the transactions of a node. They may also select another
+// node's, because the hash is truncated.
 func NodeLabels(node string) map[string]string {
 	return map[string]string{NodeHashLabel: NodeHash(node)[:shortHashLength]}
 }
 
-// Parse returns the transaction that a ConfigMap holds, or an error that wraps
-// [ErrMalformed] and names the fault. For every legal Transaction t,
-// Parse(t.ConfigMap(ns)) gives t again.
+// Parse returns the transaction in a ConfigMap, or an error that wraps [ErrMalformed] and names the
+// problem. For every valid Transaction t, Parse(t.ConfigMap(ns)) returns t.
 func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 	t := Transaction{
 		Node:         cm.Annotations[nodeAnnotation],
@@ -123,7 +122,7 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 	t.Revision = rev
 	observedAt, err := time.Parse(time.RFC3339Nano, cm.Annotations[observedAtAnnotation])
 	if err == nil {
-		// In UTC the year can be one that RFC 3339 cannot write.
+		// In UTC the year may be out of range for RFC 3339.
 		observedAt = observedAt.UTC()
 		_, err = observedAt.MarshalText()
 	}
@@ -134,10 +133,10 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 	return t.withData(cm)
 }
 
-// parseKeys reads whose the labels are. A watcher that knows nothing of that does not say: then it
-// is unclear.
+// parseKeys parses the ownership of the labels. If it is missing, because the watcher does not
+// support it, all labels are unclear.
 func (t *Transaction) parseKeys(cm *corev1.ConfigMap) (err error) {
-	if _, isSaid := cm.Annotations[machineAnnotation]; !isSaid {
+	if _, isPresent := cm.Annotations[machineAnnotation]; !isPresent {
 		t.Unclear = labels.KeysOf(maps.Keys(t.Labels))
 		return nil
 	}
@@ -151,12 +150,12 @@ func (t *Transaction) parseKeys(cm *corev1.ConfigMap) (err error) {
 	return nil
 }
 
-// NodeOf returns the name of the node that a ConfigMap claims to be a transaction of, "" if it
-// claims none. It costs less than [Parse], and the ConfigMap may be malformed all the same.
+// NodeOf returns the node to whose transactions a ConfigMap claims to belong, or "" if it claims
+// none. It is cheaper than [Parse], and the ConfigMap may still be malformed.
 func NodeOf(cm *corev1.ConfigMap) string { return cm.Annotations[nodeAnnotation] }
 
-// Ours reports whether a ConfigMap in the transaction namespace is a transaction or was meant as
-// one: its name or its metadata says so. Other products put ConfigMaps into every namespace. These
+// Ours reports whether a ConfigMap in the transaction namespace is, or was meant to be, a
+// transaction, by its name or metadata. Other products create ConfigMaps in every namespace, which
 // must not be touched or counted.
 func Ours(cm *corev1.ConfigMap) bool {
 	if _, _, ok := SplitName(cm.Name); ok {
@@ -167,8 +166,7 @@ func Ours(cm *corev1.ConfigMap) bool {
 		slices.ContainsFunc(slices.Collect(maps.Keys(cm.Annotations)), own)
 }
 
-// withData returns t with the type and the labels that are in the ConfigMap's data, and whose they
-// are.
+// withData returns t with the type and the labels from the ConfigMap's data, and their ownership.
 func (t Transaction) withData(cm *corev1.ConfigMap) (Transaction, error) {
 	switch t.Type = Type(cm.Data[labels.TypeKey]); t.Type {
 	case Added, Updated, Deleted:

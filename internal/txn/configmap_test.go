@@ -18,7 +18,7 @@ import (
 
 var observedAt = time.Date(2026, time.November, 21, 3, 14, 15, 926535000, time.UTC)
 
-// deleted is the transaction that doc.go shows.
+// deleted is the transaction in doc.go.
 func deleted() txn.Transaction {
 	return txn.Transaction{
 		Type: txn.Deleted, Node: "node-1", UID: "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1", Revision: revision.MustParse("2571"),
@@ -57,7 +57,7 @@ func TestConfigMapIsAsTheDocumentationShowsIt(t *testing.T) {
 	assert.Equal(t, want, deleted().ConfigMap("node-metadata-transactions"))
 }
 
-func TestConfigMapSaysNothingOfWhatIsNot(t *testing.T) {
+func TestConfigMapOmitsEmptyFields(t *testing.T) {
 	cm := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("7")}.ConfigMap("ns")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/marker")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/founds-record")
@@ -67,13 +67,13 @@ func TestConfigMapSaysNothingOfWhatIsNot(t *testing.T) {
 	assert.Equal(t, map[string]string{"type": "added"}, cm.Data)
 }
 
-func TestConfigMapSaysThatItFoundsTheRecord(t *testing.T) {
+func TestConfigMapStoresFoundsRecord(t *testing.T) {
 	cm := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("7"), FoundsRecord: true}.ConfigMap("ns")
 	assert.Equal(t, "true", cm.Annotations["nodekeeper.dev/founds-record"])
 }
 
-// A watcher that knows nothing of managers does not say whose the labels are.
-func TestLabelsAreUnclearIfTheTransactionDoesNotSayWhoseTheyAre(t *testing.T) {
+// Watchers that do not support ownership do not store it.
+func TestLabelsWithoutOwnershipAreUnclear(t *testing.T) {
 	cm := deleted().ConfigMap("ns")
 	for _, key := range []string{"machine-labels", "unclear-labels", "withdrawn-labels", "overruled-labels"} {
 		delete(cm.Annotations, "nodekeeper.dev/"+key)
@@ -84,7 +84,7 @@ func TestLabelsAreUnclearIfTheTransactionDoesNotSayWhoseTheyAre(t *testing.T) {
 	assert.Equal(t, labels.Keys("example.com/team,rack"), got.Unclear)
 }
 
-func TestConfigMapLeavesTheTransactionAlone(t *testing.T) {
+func TestConfigMapDoesNotModifyTheTransaction(t *testing.T) {
 	tx := deleted()
 	cm := tx.ConfigMap("ns")
 	cm.Data["rack"] = "r8"
@@ -137,7 +137,7 @@ func TestParseReadsTimesOfAnyZone(t *testing.T) {
 	assert.Equal(t, deleted(), got)
 }
 
-func TestParseOfNoLabelsGivesThemEmptyButNotNil(t *testing.T) {
+func TestParseOfNoLabelsIsNotNil(t *testing.T) {
 	got, err := txn.Parse(txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u", Revision: revision.MustParse("9")}.ConfigMap("ns"))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{}, got.Labels)

@@ -1,5 +1,5 @@
-// Package txn is the transaction: one recorded event of one incarnation of a
-// node, and the queue of those that have not taken effect yet.
+// Package txn defines the transaction: one recorded event of one incarnation of a node. Pending
+// transactions form a queue.
 //
 // A transaction is stored as an immutable ConfigMap, so that any number of
 // watchers may record the same event and the result is one object:
@@ -27,9 +27,9 @@
 //	  rack: r7
 //	  example.com---SLASH---team: blue
 //
-// The name is the SHA-256 of the node's name and the resourceVersion of the
-// Node in the recorded event. [Compare] orders the transactions of one node by
-// that resourceVersion; the ConfigMap's own says nothing about order.
+// The name consists of the SHA-256 of the node's name and the resourceVersion of the Node in the
+// recorded event. [Compare] orders the transactions of one node by that resourceVersion; the
+// ConfigMap's own has no significance.
 //
 // The package is pure: [nodekeeper.dev/internal/queue] reads and writes the API server.
 package txn

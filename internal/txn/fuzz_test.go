@@ -11,7 +11,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// Any ConfigMap is either malformed or a transaction that is stored just so again.
+// Any ConfigMap is either malformed or a transaction that is stored identically.
 func FuzzParse(f *testing.F) {
 	const time = "2026-11-21T03:14:15.926535Z"
 	f.Add("", "2571", "node-1", "uid", "", time, "", "deleted", "rack", "r7", false)
@@ -29,7 +29,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(hashOfNode1, "9", "node-2", "uid", "", time, "", "deleted", "rack", "r7", false)
 	f.Fuzz(func(t *testing.T, nodeHash, rv, node, uid, marker, observedAt, foundsRecord, typ, dataKey, dataValue string, binary bool) {
 		if nodeHash == "" {
-			nodeHash = txn.NodeHash(node) // or no input would ever get further than the name
+			nodeHash = txn.NodeHash(node) // otherwise no input would get beyond the name
 		}
 		cm := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{

@@ -6,9 +6,10 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// Happened reports whether the cluster can have had the event that t records, given the node of
-// that name, nil if there is none, and the revision of all nodes after it. It cannot if its
-// revision is yet to come, or if the incarnation is there in an older state, or not deleted at all.
+// Happened reports whether the event that t records is consistent with the cluster's history, given
+// the node of that name, nil if there is none, and the revision of all nodes after it. It is not if
+// its revision lies in the future, or if the incarnation exists in an older state, or still exists
+// after its delete.
 func Happened(t Transaction, live *metav1.PartialObjectMetadata, now revision.Revision) bool {
 	if isBefore(now, t.Revision) {
 		return false
@@ -16,5 +17,5 @@ func Happened(t Transaction, live *metav1.PartialObjectMetadata, now revision.Re
 	return live == nil || live.UID != t.UID || t.Type != Deleted && !isBefore(revision.Of(live.ResourceVersion), t.Revision)
 }
 
-// isBefore reports whether a is before b. If a is none, that is unknown, and the result is false.
+// isBefore reports whether a is before b. If a is zero, that is unknown, and the result is false.
 func isBefore(a, b revision.Revision) bool { return !a.IsZero() && b.After(a) }

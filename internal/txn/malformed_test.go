@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-func TestParseRefusesOtherNames(t *testing.T) {
+func TestParseRejectsOtherNames(t *testing.T) {
 	for name, tc := range badNames {
 		t.Run(name, func(t *testing.T) {
 			cm := deleted().ConfigMap("ns")
@@ -24,7 +24,7 @@ func TestParseRefusesOtherNames(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatIsNoTransaction(t *testing.T) {
+func TestParseRejectsMalformedTransactions(t *testing.T) {
 	const (
 		node       = "nodekeeper.dev/node"
 		uid        = "nodekeeper.dev/uid"
@@ -78,7 +78,7 @@ func TestParseOfAnEmptyConfigMapIsMalformed(t *testing.T) {
 	require.ErrorIs(t, err, txn.ErrMalformed)
 }
 
-// rename makes a ConfigMap the transaction of another node, name and all.
+// rename makes a ConfigMap the transaction of another node, including its name.
 func rename(node string) func(cm *corev1.ConfigMap) {
 	return func(cm *corev1.ConfigMap) {
 		cm.Name = txn.Transaction{Node: node, Revision: revision.MustParse("2571")}.Name()

@@ -39,7 +39,7 @@ func TestSplitNameIsTheInverseOfName(t *testing.T) {
 	}
 }
 
-// badNames are names that no transaction has.
+// badNames are not names of transactions.
 var badNames = map[string]string{
 	"nothing":                             "",
 	"another ConfigMap":                   "kube-root-ca.crt",
@@ -62,7 +62,7 @@ var badNames = map[string]string{
 	"a letter in the middle":              hashOfNode1[:30] + "x" + hashOfNode1[31:] + ".2571",
 }
 
-func TestSplitNameRefusesOtherNames(t *testing.T) {
+func TestSplitNameRejectsOtherNames(t *testing.T) {
 	for name, tc := range badNames {
 		t.Run(name, func(t *testing.T) {
 			nodeHash, resourceVersion, ok := txn.SplitName(tc)

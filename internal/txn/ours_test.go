@@ -10,7 +10,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-func TestTransactionIsOursByItsNameOrWhatItSays(t *testing.T) {
+func TestTransactionIsOursByNameOrMetadata(t *testing.T) {
 	named := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}

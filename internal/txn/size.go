@@ -7,13 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MaxDataBytes is the size in bytes that the values of a ConfigMap's data may have together, see
+// MaxDataBytes is the maximum total size in bytes of the values of a ConfigMap's data, see
 // [DataBytes]: 1 MiB (MaxSecretSize in k8s.io/kubernetes/pkg/apis/core, the same for ConfigMaps).
 const MaxDataBytes = 1 << 20
 
-// DataBytes returns the size in bytes of the values of data. The keys do not count: that is how the
-// API server measures a ConfigMap (ValidateConfigMap in
-// k8s.io/kubernetes/pkg/apis/core/validation).
+// DataBytes returns the total size in bytes of the values of data. Like the API server's limit, it
+// does not count the keys (ValidateConfigMap in k8s.io/kubernetes/pkg/apis/core/validation).
 func DataBytes(data map[string]string) int {
 	size := 0
 	for _, value := range data {
@@ -22,11 +21,11 @@ func DataBytes(data map[string]string) int {
 	return size
 }
 
-// TooLarge reports whether the API server or etcd refused an object for its size: the API server's
-// limit of a request body (3 MiB: 413 RequestEntityTooLarge), the limit of a ConfigMap's values
-// (422 Invalid), or etcd's --max-request-bytes (1.5 MiB by default) and the message size of the API
-// server's own etcd client (2 MiB). The last two come as a 500 with no reason, only a text; before
-// that the API server has tried it once more without the managedFields.
+// TooLarge reports whether the API server or etcd rejected an object because of its size: the API
+// server's limit of a request body (3 MiB: 413 RequestEntityTooLarge), the limit of a ConfigMap's
+// values (422 Invalid), or etcd's --max-request-bytes (1.5 MiB by default) and the message size of
+// the API server's own etcd client (2 MiB). The last two are returned as a 500 without a reason,
+// only a text, after the API server has retried once without the managedFields.
 func TooLarge(err error) bool {
 	if err == nil {
 		return false

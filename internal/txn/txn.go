@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/revision"
 )
 
@@ -34,40 +34,41 @@ type Transaction struct {
 	Type Type
 	// Node is the node's name.
 	Node string
-	// UID is the metadata.uid of the Node: it identifies the incarnation.
+	// UID is the metadata.uid of the Node, which identifies the incarnation.
 	UID types.UID
-	// Revision is that of the Node in the recorded event. For a delete that
-	// a watcher missed it is the last one that it saw.
+	// Revision is the Node's revision in the recorded event, or the last one seen for a delete that
+	// the watcher missed.
 	Revision revision.Revision
 	// Labels are the node's labels at that resourceVersion, without the marker.
 	Labels map[string]string
-	// Machine are the keys of those that only the machine's agents had set then, Unclear the keys
-	// of those of which nobody knows any more who did. What is in both was the machine's in an earlier
-	// state that the transaction supersedes.
+	// Machine are the keys of labels that only the machine's agents had set then, Unclear the keys
+	// whose setter is unknown. Keys in both were the machine's in an earlier state that the
+	// transaction supersedes.
 	Machine, Unclear labels.Keys
-	// Withdrawn are the keys of labels that are gone since the state before, and that agents may
-	// have removed themselves, see [agents.Withdrawn].
+	// Withdrawn are the keys of labels that have disappeared since the previous state, and that
+	// agents may have removed themselves, see [agents.Withdrawn].
 	Withdrawn labels.Keys
-	// Overruled are the keys that people are known to have overruled since the state before: labels of
-	// the machine that a person removed, and what states said that this transaction supersedes.
+	// Overruled are the keys that users are known to have overruled since the previous state:
+	// labels of the machine that a user removed, including keys from states that this transaction
+	// supersedes.
 	Overruled labels.Keys
-	// Marker is the value of the marker at that resourceVersion, "" if there was none.
+	// Marker is the value of the marker at that resourceVersion, or "".
 	Marker string
-	// ObservedAt is when the watcher saw the event. It decides nothing.
+	// ObservedAt is when the watcher saw the event. It is informational only.
 	ObservedAt time.Time
-	// FoundsRecord makes an Added transaction of a node without a record create its first
-	// one. Watchers set it while they record updates: without those, a record created so early
-	// would only ever bring back labels that are out of date.
+	// FoundsRecord makes an Added transaction of a node without a record create one. Watchers set
+	// it if they record updates; otherwise a record created that early would only restore outdated
+	// labels.
 	FoundsRecord bool
-	// AtOnce reports that somebody waits for the transaction: it is applied without delay, as an
-	// Added one is. It decides nothing else.
+	// AtOnce marks an urgent transaction: it is applied without delay, like an Added one. It has no
+	// other effect.
 	AtOnce bool
-	// ByProcessor reports that the processor that applies the transaction read the Node itself,
-	// with its own flags, so that an absent key proves a removal. It is not stored.
+	// ByProcessor reports that the processor that applies the transaction has read the Node itself,
+	// with its own flags, so that a missing key proves a removal. It is not stored.
 	ByProcessor bool
 }
 
-// EndSeen returns the transaction of the end of a stamped Node that a processor itself read, see
+// EndSeen returns the transaction for the end of a stamped Node that a processor read itself, see
 // [Transaction.ByProcessor].
 func EndSeen(n *metav1.PartialObjectMetadata) Transaction {
 	t := Of(Deleted, n)
@@ -75,8 +76,8 @@ func EndSeen(n *metav1.PartialObjectMetadata) Transaction {
 	return t
 }
 
-// Of returns the transaction of an event that left a Node in this state, which was stamped, see
-// [agents.Managers.Stamp]. ObservedAt and FoundsRecord are not set.
+// Of returns the transaction for an event, given the resulting state of the Node, which must be
+// stamped, see [agents.Managers.Stamp]. ObservedAt and FoundsRecord are not set.
 func Of(typ Type, n *metav1.PartialObjectMetadata) Transaction {
 	own, marker := labels.Split(n.Labels)
 	return Transaction{
@@ -85,20 +86,20 @@ func Of(typ Type, n *metav1.PartialObjectMetadata) Transaction {
 	}
 }
 
-// hashLength is the length in characters of a node hash: SHA-256 in hexadecimal.
+// hashLength is the length in characters of a node hash, a SHA-256 in hexadecimal.
 const hashLength = 2 * sha256.Size
 
-// NodeHash returns the SHA-256 of a node's name in hexadecimal, by which its transactions are
-// named.
+// NodeHash returns the SHA-256 of a node's name in hexadecimal, which is part of the names of its
+// transactions.
 func NodeHash(node string) string {
 	sum := sha256.Sum256([]byte(node))
 	return hex.EncodeToString(sum[:])
 }
 
-// IsSameEvent reports whether a stored transaction records the event of another one of its name.
-// Two events can share a name: a tombstone has the revision of the last state that was seen, for
-// which there may be an update, too; and a restored etcd assigns resourceVersions twice. An add
-// that founds no record is not the same as one that does, which has more effect.
+// IsSameEvent reports whether a stored transaction records the same event as another one with its
+// name. Two events can share a name: a tombstone has the revision of the last state that was seen,
+// for which there may be an update, too; and a restored etcd assigns resourceVersions twice. An add
+// that founds a record differs from an add that does not, because it has more effects.
 func (t Transaction) IsSameEvent(other Transaction) bool {
 	return t.Type == other.Type && t.UID == other.UID && (t.FoundsRecord || !other.FoundsRecord)
 }
@@ -108,8 +109,8 @@ func (t Transaction) Name() string {
 	return NodeHash(t.Node) + "." + t.Revision.String()
 }
 
-// SplitName returns the node hash and the revision that are in the name
-// of a transaction's ConfigMap; ok is false for any other name.
+// SplitName returns the node hash and the revision in the name of a transaction's ConfigMap; ok is
+// false for any other name.
 func SplitName(name string) (nodeHash string, rev revision.Revision, ok bool) {
 	nodeHash, text, found := strings.Cut(name, ".")
 	if !found || len(nodeHash) != hashLength || strings.Trim(nodeHash, "0123456789abcdef") != "" {
@@ -122,6 +123,6 @@ func SplitName(name string) (nodeHash string, rev revision.Revision, ok bool) {
 	return nodeHash, rev, true
 }
 
-// Compare orders the transactions of one node: -1 if a comes before b, 0 if
-// both record the same revision, 1 if a comes after b.
+// Compare orders the transactions of one node: -1 if a comes before b, 0 if both record the same
+// revision, 1 if a comes after b.
 func Compare(a, b Transaction) int { return a.Revision.Compare(b.Revision) }

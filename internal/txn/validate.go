@@ -12,8 +12,8 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// Validate returns an error unless a Node can have these labels, and the annotations and taints among
-// them, see [labels.AnnotationKey] and [labels.TaintKey].
+// Validate returns an error unless all keys and values are valid for a Node's labels, annotations
+// and taints, see [labels.AnnotationKey] and [labels.TaintKey].
 func Validate(own map[string]string) error {
 	plain, annotations := make(map[string]string, len(own)), map[string]string{}
 	for key, value := range own {
@@ -27,7 +27,7 @@ func Validate(own map[string]string) error {
 		}
 		taint, effect, ok := labels.AsTaint(key)
 		if !ok {
-			return fmt.Errorf("%q is the key of no label, annotation or taint", key)
+			return fmt.Errorf("%q is not the key of a label, an annotation or a taint", key)
 		}
 		if err := validateTaint(taint, effect, value); err != nil {
 			return fmt.Errorf("taint %q: %w", key, err)

@@ -29,10 +29,10 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// patience is how long a test waits for what has to come. A machine that is busy with other things is no reason to fail.
+// patience is how long a test waits for an expected result. It is long enough for a busy machine.
 const patience = 3 * time.Minute
 
-// cluster is a test's part of the API server: its namespaces, and nodes with a name of its own.
+// cluster is a test's part of the API server: its namespaces, and nodes with a unique name prefix.
 type cluster struct {
 	client.WithWatch
 	transactions, records string
@@ -45,7 +45,7 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{WithWatch: c, transactions: controlplane.Namespace(t, c), records: controlplane.Namespace(t, c)}
 }
 
-// addNode creates a node whose name no other test has; it is gone when the test is over.
+// addNode creates a node whose name no other test uses. It is deleted at the end of the test.
 func (c *cluster) addNode(t *testing.T, name string, own set) *corev1.Node {
 	t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + c.transactions, Labels: own}}
@@ -66,8 +66,8 @@ func (c *cluster) edit(t *testing.T, n *corev1.Node, change func(*corev1.Node)) 
 	return n.ResourceVersion
 }
 
-// watch runs a watcher as the program does, until stop is called or the
-// test is over. It returns when the watcher records.
+// watch runs a watcher as the program does, until stop is called or the test ends. It returns when
+// the watcher records.
 func (c *cluster) watch(t *testing.T, fault ...faults.Fault) (stop func()) {
 	t.Helper()
 	stream := &watcher.Stream{}
@@ -89,7 +89,7 @@ func (c *cluster) watch(t *testing.T, fault ...faults.Fault) (stop func()) {
 	informerCtx, stopInformers := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
 	wg.Go(func() { assert.NoError(t, informers.Start(informerCtx)) })
-	wg.Go(func() { assert.NoError(t, w.Converse(informerCtx)) })
+	wg.Go(func() { assert.NoError(t, w.RunBarrier(informerCtx)) })
 	wg.Go(func() {
 		defer stopInformers() // a manager ends its informers last
 		assert.NoError(t, w.Run(ctx))
@@ -158,7 +158,7 @@ func TestLifeOfANode(t *testing.T) {
 	}
 }
 
-func TestNodeWithAFinalizerIsDeletedWhenItIsGone(t *testing.T) {
+func TestNodeWithFinalizerIsDeletedWhenGone(t *testing.T) {
 	c := newCluster(t)
 	c.watch(t)
 	n := c.addNode(t, "node", set{"rack": "r7"})
@@ -171,7 +171,7 @@ func TestNodeWithAFinalizerIsDeletedWhenItIsGone(t *testing.T) {
 	assert.Equal(t, set{"rack": "r8"}, all[2].Labels)
 }
 
-// smallPages lets every list that is read by pages have many of them.
+// smallPages splits every paged list into many pages.
 func smallPages(c client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -212,7 +212,7 @@ func TestStartComparesNodesWithTheirRecords(t *testing.T) {
 	for n, want := range map[*corev1.Node]string{changed: "updated", foreign: "added", unsaved: "added", unreadable: "added"} {
 		c.waitQueued(t, n.Name, want)
 	}
-	stop() // what else it has seen is stored, too
+	stop() // this also stores the remaining events
 
 	got := map[string][]string{}
 	for _, n := range []*corev1.Node{quiet, changed, foreign, restored, unsaved, unreadable} {
@@ -228,7 +228,7 @@ func TestStartComparesNodesWithTheirRecords(t *testing.T) {
 	}
 }
 
-// churn lets nodes live, die and return, and returns their names.
+// churn creates, deletes and recreates nodes, and returns their names.
 func (c *cluster) churn(t *testing.T, nodes int) (names []string) {
 	t.Helper()
 	for i := range nodes {
@@ -252,7 +252,7 @@ func TestTwoWatchersRecordTheSame(t *testing.T) {
 	}
 }
 
-func TestFaultsOfARealAPIServerLoseNothing(t *testing.T) {
+func TestFaultsOfRealAPIServerLoseNothing(t *testing.T) {
 	for name, fault := range map[string]interface {
 		faults.Fault
 		Hits() int

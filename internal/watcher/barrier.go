@@ -14,94 +14,95 @@ import (
 )
 
 const (
-	// AsksKey is the annotation of a member's Lease with its questions, as JSON: those about lists
+	// AsksKey is the annotation of a member's Lease with its questions, as JSON, one for each list
 	// whose barrier has not passed.
 	AsksKey = "nodekeeper.dev/barrier-asks"
-	// AnswersKey is the annotation with its answers to others, as JSON. Every watcher that answers
-	// questions has it.
+	// AnswersKey is the annotation with its answers to other members, as JSON. Every watcher that
+	// answers questions has it.
 	AnswersKey = "nodekeeper.dev/barrier-answers"
 
-	// renewPeriod is the time between two renewals of a Lease, with some time for each of them. A
+	// renewPeriod is the time between two renewals of a Lease, plus some time for each renewal. A
 	// member whose Lease has not changed for longer is silent.
 	renewPeriod = 6 * time.Second
-	// checkPeriod is the time between two looks at whether somebody has become silent, or this
-	// process has been.
+	// checkPeriod is the interval at which the barrier checks whether a member has become silent or
+	// this process was suspended.
 	checkPeriod = time.Second
 )
 
 // processStart is when this process started.
 var processStart = time.Now()
 
-// Peer is another watcher as its Lease shows it.
+// Peer is another watcher, as described by its Lease.
 type Peer struct {
 	Name string
-	// UID is that of the Lease.
+	// UID is the UID of the Lease.
 	UID types.UID
-	// Gone says that the Lease is released, or was taken over.
+	// Gone reports whether the Lease was released or taken over.
 	Gone bool
-	// Since is when the Lease was last changed, as this process knows it.
+	// Since is when the Lease last changed, by the clock of this process.
 	Since       time.Time
 	Annotations map[string]string
 }
 
-// Members are the watchers, this one included.
+// Members are all watchers, including this one.
 type Members interface {
-	// Joined reports whether others know this watcher.
+	// Joined reports whether the other watchers can see this one.
 	Joined() bool
 	// Peers returns the other watchers.
 	Peers() []Peer
-	// Heard returns a time up to which this watcher has heard the others: a later call of Peers
-	// returns everything that they stored before it.
-	Heard() time.Time
-	// Changes returns a channel that receives after any of this has changed.
+	// SyncedAt returns a time up to which the view of the others is complete: a later call of Peers
+	// includes everything that they stored before it.
+	SyncedAt() time.Time
+	// Changes returns a channel that receives after every change.
 	Changes() <-chan struct{}
 }
 
-// Lease is that of this watcher.
+// Lease is the Lease of this watcher.
 type Lease interface {
-	// Annotate makes the Lease have an annotation, soon.
+	// Annotate sets an annotation of the Lease asynchronously.
 	Annotate(key, value string)
-	// Annotation returns the annotation that the Lease is known to have. [Members.Peers] then has
-	// everybody who joined before that.
+	// Annotation returns an annotation that the Lease is known to have. From then on,
+	// [Members.Peers] includes every watcher that joined before.
 	Annotation(key string) string
-	// Renew advances [Members.Heard] soon if others can be heard. It costs a write.
+	// Renew renews the Lease, which advances [Members.SyncedAt] soon if this watcher is connected.
+	// It costs a write.
 	Renew()
-	// SetServing tells the others whether this watcher takes its share of the nodes.
+	// SetServing publishes whether this watcher serves its share of the nodes.
 	SetServing(serving bool)
 }
 
-// answers are by the number of the question and the member that asks it.
+// answers maps the asking member and the number of its question to the answer.
 type answers map[string]map[int]Answer
 
-// barrier knows which lists every other watcher has passed, and tells others which ones this
-// watcher has passed. Its methods are safe for concurrent use.
+// barrier tracks which lists every other watcher has passed, and publishes which lists of others
+// this watcher has passed. Its methods are safe for concurrent use.
 type barrier struct {
 	name    string
-	members Members // nil: there are no others
+	members Members // nil if there are no others
 	lease   Lease
 	stream  *Stream
 	holds   func(upTo revision.Revision) bool
 	silence time.Duration
-	// looked is called after each look at the other members, passed when a barrier has passed, and
-	// asked when another one has begun to wait for something that is in the outbox.
-	looked, passed, asked func()
-	// epoch makes the numbers of this process's questions differ from those of a process that had
-	// its name before.
+	// onStep is called after each step, onPassed when a barrier has passed, and onAsked when
+	// another watcher has started to wait for an event in the outbox.
+	onStep, onPassed, onAsked func()
+	// epoch distinguishes this process's question numbers from an earlier process's of the same
+	// name.
 	epoch  int
-	poked  chan struct{}
+	wake   chan struct{}
 	uptime func() time.Duration
-	busy   atomic.Bool   // whether somebody waits for an answer
+	busy   atomic.Bool   // whether an answer is pending, here or elsewhere
 	first  chan struct{} // closed when the barrier of the first list has passed
 
-	mu    sync.Mutex
-	lists []*asking           // by number
-	owed  []revision.Revision // the lists of others up to which this watcher has something to store
-	open  map[questionID]bool // the questions of others that this watcher has not passed
-	wrote map[string]string   // by annotation
-	// unheard reports whether a peer seems silent, but this watcher may not have heard it. renewed
-	// is when this watcher last renewed its Lease to find out.
-	unheard bool
-	renewed time.Time
+	mu      sync.Mutex
+	lists   []*openQuestion     // by number
+	awaited []revision.Revision // others' lists up to which this watcher has events to store
+	open    map[questionID]bool // others' questions that this watcher has not passed
+	wrote   map[string]string   // by annotation
+	// unsynced reports whether a peer seems silent, but this watcher's view may be incomplete.
+	// renewed is when this watcher last renewed its Lease to find out.
+	unsynced bool
+	renewed  time.Time
 }
 
 // questionID identifies a question of another watcher.
@@ -110,17 +111,17 @@ type questionID struct {
 	number int
 }
 
-// view is what this watcher knows of the others at a time.
+// view is the state of the other watchers at one time.
 type view struct {
-	peers []Peer
-	heard time.Time // everything that others stored before then is in peers
-	now   time.Time
+	peers    []Peer
+	syncedAt time.Time // peers includes everything that others stored before
+	now      time.Time
 }
 
-// asking is how far the others are with one list.
-type asking struct {
+// openQuestion is the progress of the others with one list.
+type openQuestion struct {
 	question Question
-	peers    []Peer // who must answer; known once the question is stored
+	peers    []Peer // the watchers that must answer; set once the question is stored
 	since    time.Time
 	least    Answer
 }
@@ -128,31 +129,31 @@ type asking struct {
 func newBarrier(cfg *Config, holds func(upTo revision.Revision) bool) *barrier {
 	b := &barrier{
 		name: cfg.Name, members: cfg.Members, lease: cfg.Lease, stream: cfg.Stream, holds: holds, silence: cfg.Silence,
-		epoch: int(processStart.UnixMicro()), poked: make(chan struct{}, 1), first: make(chan struct{}), uptime: bootTime, wrote: map[string]string{},
+		epoch: int(processStart.UnixMicro()), wake: make(chan struct{}, 1), first: make(chan struct{}), uptime: bootTime, wrote: map[string]string{},
 	}
 	if cfg.Uptime != nil {
 		b.uptime = cfg.Uptime
 	}
-	cfg.Stream.changed, cfg.Stream.moved = b.poke, b.pokeIfBusy
+	cfg.Stream.changed, cfg.Stream.moved = b.wakeUp, b.wakeIfBusy
 	return b
 }
 
-// pokeIfBusy makes Run look again if somebody waits for an answer.
-func (b *barrier) pokeIfBusy() {
+// wakeIfBusy wakes Run if an answer is pending.
+func (b *barrier) wakeIfBusy() {
 	if b.busy.Load() {
-		b.poke()
+		b.wakeUp()
 	}
 }
 
-// poke makes Run look again. It never blocks.
-func (b *barrier) poke() {
+// wakeUp makes Run take another step. It never blocks.
+func (b *barrier) wakeUp() {
 	select {
-	case b.poked <- struct{}{}:
+	case b.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Run asks and answers until ctx is done.
+// Run publishes questions and answers until ctx is done.
 func (b *barrier) Run(ctx context.Context) {
 	var changes <-chan struct{}
 	if b.members != nil {
@@ -172,48 +173,48 @@ func (b *barrier) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changes:
-		case <-b.poked:
+		case <-b.wake:
 		case <-tick.C:
 		}
 	}
 }
 
-// step takes the answers of the others, and writes questions and answers.
+// step reads the answers of the others, and publishes questions and answers.
 func (b *barrier) step(now time.Time) {
 	b.mu.Lock()
 	v := view{now: now}
 	if b.members != nil {
-		v.heard = b.members.Heard() // before Peers: only a later call returns everything up to then
+		v.syncedAt = b.members.SyncedAt() // before Peers: only a later call is complete up to then
 		v.peers = b.members.Peers()
 	}
 	b.takeLists()
-	passed := b.look(v)
-	asked := b.answer(v.peers)
-	b.ask()
-	b.listen(now)
-	b.busy.Store(len(b.owed) > 0 || slices.ContainsFunc(b.lists, func(a *asking) bool { return a.least != Passed }))
+	passed := b.readAnswers(v)
+	asked := b.publishAnswers(v.peers)
+	b.publishQuestions()
+	b.renewIfUnsynced(now)
+	b.busy.Store(len(b.awaited) > 0 || slices.ContainsFunc(b.lists, func(a *openQuestion) bool { return a.least != Passed }))
 	b.mu.Unlock()
-	b.looked()
+	b.onStep()
 	if passed {
-		b.passed()
+		b.onPassed()
 	}
 	if asked {
-		b.asked()
+		b.onAsked()
 	}
 }
 
-// takeLists takes the lists since the last step.
+// takeLists adds a question for each list since the last step.
 func (b *barrier) takeLists() {
 	for n := len(b.lists); n <= b.stream.Latest(); n++ {
 		q := b.stream.Question(n)
 		q.Number += b.epoch
-		b.lists = append(b.lists, &asking{question: q})
+		b.lists = append(b.lists, &openQuestion{question: q})
 	}
 }
 
-// ask puts the questions that are not answered yet into the Lease. A later list replaces none of
+// publishQuestions stores the unanswered questions in the Lease. A later list replaces none of
 // them.
-func (b *barrier) ask() {
+func (b *barrier) publishQuestions() {
 	open := []Question{}
 	for _, a := range b.lists {
 		if a.least != Passed {
@@ -235,9 +236,9 @@ func (b *barrier) write(key, value string) {
 	b.lease.Annotate(key, value)
 }
 
-// look takes the answers of the others. It returns true if a barrier has passed that had not.
-func (b *barrier) look(v view) (passed bool) {
-	b.unheard = false
+// readAnswers reads the answers of the others and reports whether another barrier has passed.
+func (b *barrier) readAnswers(v view) (passed bool) {
+	b.unsynced = false
 	for i, a := range b.lists {
 		if a.least == Passed {
 			continue
@@ -251,14 +252,14 @@ func (b *barrier) look(v view) (passed bool) {
 		}
 		a.least, passed = least, true
 		if least == Passed {
-			a.peers = nil // not needed any more; lists are kept for as long as the process runs
+			a.peers = nil // no longer needed; lists are kept while the process runs
 		}
 	}
 	return passed
 }
 
-// leastAnswer returns the least answer of all who must answer.
-func (b *barrier) leastAnswer(a *asking, v view) Answer {
+// leastAnswer returns the least answer of all watchers that must answer.
+func (b *barrier) leastAnswer(a *openQuestion, v view) Answer {
 	if b.members == nil {
 		return Passed
 	}
@@ -281,7 +282,7 @@ func contains(text string, q Question) bool {
 }
 
 // answerOf returns the answer of a peer to a question: Passed if the peer is gone or silent.
-func (b *barrier) answerOf(p Peer, a *asking, v view) Answer {
+func (b *barrier) answerOf(p Peer, a *openQuestion, v view) Answer {
 	at := slices.IndexFunc(v.peers, func(other Peer) bool { return other.Name == p.Name && other.UID == p.UID })
 	if at < 0 || v.peers[at].Gone || b.isSilent(v.peers[at], a, v) {
 		return Passed
@@ -295,38 +296,39 @@ func (b *barrier) answerOf(p Peer, a *asking, v view) Answer {
 }
 
 // isSilent reports whether a peer has neither answered a question nor renewed its Lease for so long
-// that this watcher stops waiting for it. Only time in which this watcher heard the others counts:
-// otherwise a watcher that is cut off, or was stopped, would take every peer for silent.
-func (b *barrier) isSilent(p Peer, a *asking, v view) bool {
+// that this watcher stops waiting for it. Only time in which this watcher was in sync with the
+// others counts; otherwise, a watcher that is disconnected or was suspended would treat every peer
+// as silent.
+func (b *barrier) isSilent(p Peer, a *openQuestion, v view) bool {
 	silent := a.since.Add(b.silence)
-	if _, answers := p.Annotations[AnswersKey]; answers { // else it is of an older release
+	if _, answers := p.Annotations[AnswersKey]; answers { // otherwise it is of an older release
 		if renewal := p.Since.Add(max(b.silence, renewPeriod)); renewal.After(silent) {
 			silent = renewal
 		}
 	}
-	if !v.heard.Before(silent) {
+	if !v.syncedAt.Before(silent) {
 		return true
 	}
-	b.unheard = b.unheard || !v.now.Before(silent)
+	b.unsynced = b.unsynced || !v.now.Before(silent)
 	return false
 }
 
-// listen renews the Lease, once in a checkPeriod, while only that can tell whether a peer is
-// silent.
-func (b *barrier) listen(now time.Time) {
-	if b.unheard && b.lease != nil && now.Sub(b.renewed) >= checkPeriod {
+// renewIfUnsynced renews the Lease, once in a checkPeriod, while only that can show whether a peer
+// is silent.
+func (b *barrier) renewIfUnsynced(now time.Time) {
+	if b.unsynced && b.lease != nil && now.Sub(b.renewed) >= checkPeriod {
 		b.renewed = now
 		b.lease.Renew()
 	}
 }
 
-// answer answers the questions of the others. It returns true if one of them has begun to wait for
-// something that is in the outbox.
-func (b *barrier) answer(peers []Peer) (asked bool) {
+// publishAnswers answers the questions of the others and reports whether one of them has started to
+// wait for an event in the outbox.
+func (b *barrier) publishAnswers(peers []Peer) (asked bool) {
 	position, digest := b.stream.Position()
 	listed := len(b.lists) > 0
 	all := answers{}
-	b.owed = b.owed[:0]
+	b.awaited = b.awaited[:0]
 	before := b.open
 	b.open = map[questionID]bool{}
 	for _, p := range peers {
@@ -335,12 +337,12 @@ func (b *barrier) answer(peers []Peer) (asked bool) {
 			continue
 		}
 		for _, q := range questions {
-			says := NotYet
+			reply := NotYet
 			if listed {
-				says = q.Answer(position, digest, b.holds)
+				reply = q.Answer(position, digest, b.holds)
 			}
-			if says != Passed {
-				b.owed = append(b.owed, q.List)
+			if reply != Passed {
+				b.awaited = append(b.awaited, q.List)
 				id := questionID{p.Name, q.Number}
 				b.open[id] = true
 				asked = asked || !before[id] && b.holds(q.List)
@@ -348,7 +350,7 @@ func (b *barrier) answer(peers []Peer) (asked bool) {
 			if all[p.Name] == nil {
 				all[p.Name] = map[int]Answer{}
 			}
-			all[p.Name][q.Number] = says
+			all[p.Name][q.Number] = reply
 		}
 	}
 	b.write(AnswersKey, asJSON(all))
@@ -368,20 +370,20 @@ func (b *barrier) Passed(e Event) bool {
 	return b.lists[e.List].least >= Alike
 }
 
-// Owes reports whether another watcher waits until what was observed at a revision is stored.
-func (b *barrier) Owes(at revision.Revision) bool {
+// Awaited reports whether another watcher waits until events up to a revision are stored.
+func (b *barrier) Awaited(at revision.Revision) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.owed, func(upTo revision.Revision) bool { return !at.After(upTo) })
+	return slices.ContainsFunc(b.awaited, func(upTo revision.Revision) bool { return !at.After(upTo) })
 }
 
-// Concludes reports whether this watcher may act on its latest list.
-func (b *barrier) Concludes() bool {
+// MayConclude reports whether this watcher may act on its latest list.
+func (b *barrier) MayConclude() bool {
 	latest := b.stream.Latest()
 	return latest >= 0 && b.Passed(Event{List: latest})
 }
 
-// asJSON returns a value as JSON, with the keys of maps in order.
+// asJSON marshals a value to JSON. The keys of maps are sorted.
 func asJSON(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-func TestWatcherThatRunsAloneRecordsAtOnce(t *testing.T) {
+func TestLoneWatcherRecordsAtOnce(t *testing.T) {
 	for name, seated := range map[string]bool{"in no company": false, "the only member": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -37,9 +37,9 @@ func TestWatcherThatRunsAloneRecordsAtOnce(t *testing.T) {
 	}
 }
 
-// TestWatcherInCompanyRecordsSoon: the others have stored everything, as they have nearly always,
-// and their answers take one write.
-func TestWatcherInCompanyRecordsSoon(t *testing.T) {
+// The others have already stored everything, which is the normal case, and their answers take one
+// write.
+func TestWatcherWithPeersRecordsSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newCompany()
 		from := newAPIServer(state("a", "8", nil))
@@ -66,7 +66,7 @@ func TestWatcherInCompanyRecordsSoon(t *testing.T) {
 	})
 }
 
-// inCompany runs a watcher with one other member, who answers when the test says so.
+// inCompany runs a watcher with one other member, which answers on request of the test.
 func inCompany(t *testing.T, from *apiServer, test func(all *company, w *running), fault ...faults.Fault) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,10 +93,10 @@ func inCompany(t *testing.T, from *apiServer, test func(all *company, w *running
 	})
 }
 
-func TestWatcherThatStartsWaitsForAnotherOneAsLongAsItTakes(t *testing.T) {
+func TestStartWaitsForPeers(t *testing.T) {
 	from := newAPIServer(state("a", "8", nil))
 	inCompany(t, from, func(all *company, w *running) {
-		(<-from.watches).Delete(state("a", "109", nil)) // observed after the list, on which it builds all the same
+		(<-from.watches).Delete(state("a", "109", nil)) // observed after the list, on which it still builds
 		time.Sleep(time.Hour)
 		require.Error(t, w.ready(nil))
 		assert.Empty(t, queued(t, w.client, transactions, "node-1"))
@@ -112,7 +112,7 @@ func TestWatcherThatStartsWaitsForAnotherOneAsLongAsItTakes(t *testing.T) {
 	})
 }
 
-func TestWatcherWaitsForNoneThatIsGone(t *testing.T) {
+func TestWatcherDoesNotWaitForGonePeers(t *testing.T) {
 	inCompany(t, newAPIServer(state("a", "8", nil)), func(all *company, w *running) {
 		require.Error(t, w.ready(nil))
 		all.change("other", func(p *watcher.Peer) { p.Gone = true })
@@ -121,10 +121,10 @@ func TestWatcherWaitsForNoneThatIsGone(t *testing.T) {
 	})
 }
 
-func TestWatcherThatIsSilentIsNotWaitedForLong(t *testing.T) {
+func TestWaitForSilentPeerIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		renews, answers bool
-		want            bool // whether it is waited for
+		want            bool // whether the watcher waits for it
 	}{
 		"neither renews nor answers":        {renews: false, answers: true, want: false},
 		"of a version that does not answer": {renews: true, answers: false, want: false},
@@ -153,24 +153,23 @@ func TestWatcherThatIsSilentIsNotWaitedForLong(t *testing.T) {
 	}
 }
 
-// gap lets a watcher that has recorded everything list again, and see another incarnation.
+// gap makes a watcher that has recorded everything list again, and see another incarnation.
 func gap(t *testing.T, from *apiServer, all *company, w *running) {
 	t.Helper()
 	all.answer(t, watcher.Passed)
 	first := <-from.watches
 	time.Sleep(time.Minute)
 	require.Equal(t, []string{"added a@8"}, summary(queued(t, w.client, transactions, "node-1")))
-	first.Modify(state("a", "110", nil)) // its last state is no transaction that is in the queue
+	first.Modify(state("a", "110", nil)) // its last state is not a queued transaction
 	synctest.Wait()
 	from.becomes(state("b", "115", nil))
 	expire(first)
-	<-from.watches // the list is answered
+	<-from.watches // the list has been returned
 	synctest.Wait()
 }
 
-// TestConclusionsFromASlowListWait: a list says how things were when it is answered, and not when
-// it was asked for.
-func TestConclusionsFromASlowListWait(t *testing.T) {
+// A list shows the state at the time of its response, not of its request.
+func TestConclusionsFromSlowListWait(t *testing.T) {
 	from := newAPIServer(state("a", "8", nil))
 	inCompany(t, from, func(all *company, w *running) {
 		from.slow = 6 * time.Second
@@ -184,7 +183,7 @@ func TestConclusionsFromASlowListWait(t *testing.T) {
 	})
 }
 
-// slowSeat is a member that takes a while to say that it serves.
+// slowSeat is a member that takes a while to publish that it serves.
 type slowSeat struct{ seat }
 
 func (s slowSeat) SetServing(serving bool) {
@@ -194,8 +193,8 @@ func (s slowSeat) SetServing(serving bool) {
 	s.seat.SetServing(serving)
 }
 
-// TestWatcherThatListsAgainWhileItTakesItsShareGivesItUp: the later of two changes counts.
-func TestWatcherThatListsAgainWhileItTakesItsShareGivesItUp(t *testing.T) {
+// The later of two changes counts.
+func TestRelistWhileClaimingShareReleasesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newCompany()
 		me := slowSeat{all.join("me")}
@@ -214,8 +213,8 @@ func TestWatcherThatListsAgainWhileItTakesItsShareGivesItUp(t *testing.T) {
 	})
 }
 
-// TestFlushUnderWayWaitsForANewBarrier: the next event is looked at when its turn comes.
-func TestFlushUnderWayWaitsForANewBarrier(t *testing.T) {
+// The next event checks its own barrier.
+func TestFlushInProgressWaitsForNewBarrier(t *testing.T) {
 	from := newAPIServer(state("a", "8", nil))
 	slow := &faults.Slow{Calls: faults.Calls{Verb: faults.Create, Skip: 1, Times: 1}, Delay: 3 * time.Second}
 	inCompany(t, from, func(all *company, w *running) {
@@ -235,7 +234,7 @@ func TestFlushUnderWayWaitsForANewBarrier(t *testing.T) {
 	}, slow)
 }
 
-// TestShutdownStoresNoConclusionsBeforeTheirBarrier: those that go on may know better.
+// The running watchers may know better.
 func TestShutdownStoresNoConclusionsBeforeTheirBarrier(t *testing.T) {
 	from := newAPIServer(state("a", "8", nil))
 	inCompany(t, from, func(all *company, w *running) {
@@ -246,8 +245,7 @@ func TestShutdownStoresNoConclusionsBeforeTheirBarrier(t *testing.T) {
 	})
 }
 
-// TestSecondListDoesNotReplaceTheFirstBarrier: what was taken in before it goes when its own
-// barrier has passed.
+// Events received before the second list are stored when their own barrier has passed.
 func TestSecondListDoesNotReplaceTheFirstBarrier(t *testing.T) {
 	from := newAPIServer(state("a", "8", nil))
 	inCompany(t, from, func(all *company, w *running) {
@@ -268,7 +266,7 @@ func TestSecondListDoesNotReplaceTheFirstBarrier(t *testing.T) {
 	})
 }
 
-// TestHiddenChangeIsFoundAfterAGap: a restore came in the gap, and a user has undone it.
+// A restore happened in the gap, and a user has reverted it.
 func TestHiddenChangeIsFoundAfterAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := newAPIServer(state("b", "15", nil))
@@ -291,9 +289,8 @@ func TestHiddenChangeIsFoundAfterAGap(t *testing.T) {
 	})
 }
 
-// TestHiddenChangeIsOfTheTimeOfTheList: the barrier passes seconds later, and the watch may have
-// been interrupted in between.
-func TestHiddenChangeIsOfTheTimeOfTheList(t *testing.T) {
+// The barrier passes seconds later, and the watch may have been interrupted in between.
+func TestHiddenChangeHasTimeOfList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newCompany()
 		me := all.join("me")
@@ -318,9 +315,9 @@ func TestHiddenChangeIsOfTheTimeOfTheList(t *testing.T) {
 	})
 }
 
-// TestWatcherThatWakesListsAgain: others have not waited for it while its machine was suspended.
-// The clock of the runtime stands still then.
-func TestWatcherThatWakesListsAgain(t *testing.T) {
+// Others have not waited for this watcher while its machine was suspended, which the runtime's
+// clock does not show.
+func TestWatcherRelistsAfterSuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := newAPIServer(state("a", "8", nil))
 		var suspended atomic.Int64
@@ -338,8 +335,8 @@ func TestWatcherThatWakesListsAgain(t *testing.T) {
 	})
 }
 
-// TestWatcherThatIsAskedLeavesNothingToOthers: the owner may be the one that asks.
-func TestWatcherThatIsAskedLeavesNothingToOthers(t *testing.T) {
+// The owner may be waiting.
+func TestAwaitedWatcherLeavesNothingToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newCompany()
 		me := all.join("me")

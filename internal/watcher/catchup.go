@@ -17,24 +17,24 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// CatchUp returns what is to be recorded of a node that was there when the watcher started: its
-// events are not known, so the node is compared with its record, nil if it has none that can be
-// read. A node that has its labels gives nothing, so that a restart of every watcher on a quiet
-// cluster records nothing, unless the record does not say which machine its restricted labels came
-// from, as that of a former release. hasPending says whether there are transactions of the node that are not
-// applied: these may be going to replace what the record has, even if it agrees with the node now.
+// CatchUp returns the transactions for a node that existed when the watcher started. Its events are
+// unknown, so the node is compared with its record, nil if it has no readable one. A node that has
+// its labels needs none, so restarting every watcher of a quiet cluster records nothing, unless the
+// record lacks the machine of its restricted labels, like those of former releases. hasPending
+// reports whether the node has pending transactions: these may be about to replace the labels in
+// the record, even if they match the node now.
 func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, hasPending bool, now time.Time) []txn.Transaction {
 	own, marker := labels.Split(n.Labels)
 	switch {
 	case !nodeview.Selected(n):
 		return nil
-	case r == nil || !preserve.Owned(*r, n.UID, ""): // nor by its marker alone: nobody else may note a Node that was admitted with it
+	case r == nil || !preserve.Owned(*r, n.UID, ""): // its marker alone does not suffice: only this transaction makes a processor note a Node that was admitted with it
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
 	case marker == labels.Pending:
-		// Somebody must open the gate.
+		// A processor must remove the startup taint.
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
 	case !hasPending && preserve.IdentityOwed(*r, n.UID):
-		// Somebody must find out which machine the node is.
+		// A processor must read the machine's identity.
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
 	case o.RecordUpdates && (hasPending || !maps.Equal(own, r.Labels)):
 		return []txn.Transaction{o.transaction(txn.Updated, n, now)}
@@ -42,31 +42,31 @@ func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, has
 	return nil
 }
 
-// catchUp compares the nodes that are there at the start with their records.
+// catchUp compares existing nodes with their records at the start.
 type catchUp struct {
 	observer     Observer
 	transactions *queue.Queue
 	records      *records.Records
 }
 
-// All compares every node in doubts with its record, and returns transactions of when the node was
-// observed. The records are read last: one that agrees with a node which it was read after, and no
-// transaction is left that was there before, has all that the node shows.
-func (c *catchUp) All(ctx context.Context, doubts map[string]doubt) (map[string][]txn.Transaction, error) {
+// All compares every given node with its record, and returns transactions with the times at which
+// the nodes were observed. The records are read last: if a record that was read after a node
+// matches it, and no earlier transaction is pending, the record includes the node's state.
+func (c *catchUp) All(ctx context.Context, listed map[string]listedNode) (map[string][]txn.Transaction, error) {
 	hasPending, err := c.nodesWithTransactions(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found := make(map[string][]txn.Transaction)
-	compared := make(map[string]bool, len(doubts))
+	compared := make(map[string]bool, len(listed))
 	err = c.records.Each(ctx, func(cm *corev1.ConfigMap) error {
-		d, ok := doubts[cm.Name]
+		d, ok := listed[cm.Name]
 		if !ok {
 			return nil
 		}
 		r, err := record.Parse(cm)
 		if err != nil {
-			return nil //nolint:nilerr // as if there were none: the processor that gets the transaction reports it
+			return nil //nolint:nilerr // as if it did not exist: the processor that gets the transaction reports it
 		}
 		compared[cm.Name] = true
 		found[cm.Name] = c.observer.CatchUp(d.node, r, hasPending[txn.NodeHash(cm.Name)], d.at)
@@ -75,7 +75,7 @@ func (c *catchUp) All(ctx context.Context, doubts map[string]doubt) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	for name, d := range doubts {
+	for name, d := range listed {
 		if !compared[name] {
 			found[name] = c.observer.CatchUp(d.node, nil, false, d.at)
 		}
@@ -83,8 +83,7 @@ func (c *catchUp) All(ctx context.Context, doubts map[string]doubt) (map[string]
 	return found, nil
 }
 
-// nodesWithTransactions returns the hashes of the nodes that have transactions which are not
-// applied.
+// nodesWithTransactions returns the hashes of the nodes with pending transactions.
 func (c *catchUp) nodesWithTransactions(ctx context.Context) (map[string]bool, error) {
 	hashes := map[string]bool{}
 	err := c.transactions.EachName(ctx, func(cm *metav1.PartialObjectMetadata) error {

@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	// maxFailing is how many nodes may fail, without a success between, before the circuit opens.
+	// maxFailing is how many nodes may fail in a row before the circuit opens.
 	maxFailing = 16
-	// probes is how many nodes are tried then at a time. It is more than one, as one node may have
-	// a fault of its own.
+	// probes is how many nodes are retried at a time while the circuit is open. It is more than
+	// one, because a node may fail for a reason of its own.
 	probes = 4
 )
 
-// circuit bounds the requests of all nodes while the API server refuses all writes, for a quota or
-// a missing right. An open circuit lets a few nodes try, less and less often; the first success
-// closes it. The zero value is closed. It is safe for concurrent use.
+// circuit limits the requests of all nodes while the API server rejects all writes, because of a
+// quota or missing permissions. While it is open, only a few nodes retry, at growing intervals; the
+// first success closes it. The zero value is closed. It is safe for concurrent use.
 type circuit struct {
 	mu      sync.Mutex
 	failing map[string]bool // since the last success
-	parked  map[string]bool // nodes that wait until the circuit is closed, or are chosen to try
+	parked  map[string]bool // nodes that wait until the circuit closes or Probe returns them
 	wait    time.Duration
-	longest time.Duration // that wait gets; zero: maxBackoff
+	longest time.Duration // upper bound of wait; zero: maxBackoff
 	next    time.Time     // when the next nodes may try
-	left    int           // how many may still try before that
+	left    int           // how many more may try before that
 }
 
 // Enter reports whether a node may try now. If not, Close, Settle or Probe returns it later.
@@ -48,8 +48,8 @@ func (c *circuit) Enter(node string, now time.Time) bool {
 	return false
 }
 
-// Fail notes that a node failed. It reports whether the circuit is open; then Close, Settle or
-// Probe returns the node later.
+// Fail records a failure of a node. It reports whether the circuit is open; if it is, Close, Settle
+// or Probe returns the node later.
 func (c *circuit) Fail(node string, now time.Time) (open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,15 +67,16 @@ func (c *circuit) Fail(node string, now time.Time) (open bool) {
 	return c.open()
 }
 
-// Hurry makes nodes try often from now on, still a few at a time: the process is about to end.
-func (c *circuit) Hurry(now time.Time) {
+// Expedite shortens the retry interval, still for a few nodes at a time, because the process is
+// about to end.
+func (c *circuit) Expedite(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.longest = 2 * minBackoff
 	c.wait, c.next = c.longest, now
 }
 
-// Close notes a success and returns the nodes that have waited for it.
+// Close records a success and returns the nodes that have waited for it.
 func (c *circuit) Close() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,8 +87,8 @@ func (c *circuit) Close() []string {
 	return c.unpark()
 }
 
-// Settle notes that a node has nothing to write. If the circuit was open and is closed by that,
-// Settle returns the nodes that have waited for it.
+// Settle records that a node has nothing to write. If that closes the circuit, Settle returns the
+// nodes that have waited for it.
 func (c *circuit) Settle(node string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +101,7 @@ func (c *circuit) Settle(node string) []string {
 	return c.unpark()
 }
 
-// Probe returns a few of the nodes that wait, any of them, if it is time for them to try.
+// Probe returns a few waiting nodes, chosen at random, if it is time for them to try.
 func (c *circuit) Probe(now time.Time) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +109,7 @@ func (c *circuit) Probe(now time.Time) []string {
 		return nil
 	}
 	var chosen []string
-	for node := range c.parked { // in no order: a node that always fails does not keep others from trying
+	for node := range c.parked { // in random order: a node that always fails does not block others
 		if len(chosen) == probes {
 			break
 		}

@@ -26,7 +26,7 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-// latency is how long a Lease that is written takes to be seen.
+// latency is how long it takes until a written Lease is seen.
 const latency = 10 * time.Millisecond
 
 // company are the Leases of watchers in a synctest bubble.
@@ -58,13 +58,13 @@ func (c *company) join(name string) seat {
 	return seat{c, name}
 }
 
-// Heard returns now: it hears everybody.
-func (s seat) Heard() time.Time { return time.Now() }
+// SyncedAt returns now: a seat is always in sync.
+func (s seat) SyncedAt() time.Time { return time.Now() }
 
-// Renew does nothing: it hears everybody.
+// Renew does nothing: a seat is always in sync.
 func (s seat) Renew() {}
 
-// change changes a Lease, and everybody sees it.
+// change changes a Lease, and notifies all members.
 func (c *company) change(name string, change func(*watcher.Peer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *company) annotation(name, key string) string {
 	return c.leases[name].Annotations[key]
 }
 
-// questions returns what a member asks.
+// questions returns a member's questions.
 func (c *company) questions(t *testing.T, name string) []watcher.Question {
 	t.Helper()
 	var all []watcher.Question
@@ -101,7 +101,7 @@ func (c *company) questions(t *testing.T, name string) []watcher.Question {
 	return all
 }
 
-// answer lets the other member answer all that this one asks, as one that stands at a position does.
+// answer makes the other member give one answer to all questions of this one.
 func (c *company) answer(t *testing.T, says watcher.Answer) {
 	t.Helper()
 	const name, asker = "other", "me"
@@ -155,7 +155,7 @@ func (c *company) serves(name string) bool {
 	return c.serving[name]
 }
 
-// apiServer is what lists and watches of Nodes show.
+// apiServer serves lists and watches of Nodes.
 type apiServer struct {
 	slow    time.Duration // how long a list takes
 	watches chan *watch.FakeWatcher
@@ -173,7 +173,7 @@ func newAPIServer(nodes ...*metav1.PartialObjectMetadata) *apiServer {
 	return a
 }
 
-// becomes is what the next list shows.
+// becomes sets the contents of the next list.
 func (a *apiServer) becomes(nodes ...*metav1.PartialObjectMetadata) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,8 +208,7 @@ func expire(w *watch.FakeWatcher) {
 	w.Error(&expired)
 }
 
-// startIn runs a watcher as a member of a company, nil for none, with an informer that is a real
-// one.
+// startIn runs a watcher as a member of a company, nil for none, with a real informer.
 func startIn(t *testing.T, s *seat, from *apiServer, c client.WithWatch, fault ...faults.Fault) *running {
 	t.Helper()
 	return startListing(t, from, c, func(cfg *watcher.Config) {

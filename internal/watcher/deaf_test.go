@@ -13,14 +13,14 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-// deafSeat is a member that sees the Leases as they were at some time, and its own, too, as one
-// does whose connection is cut.
+// deafSeat is a member whose connection can be cut: it then sees all Leases, including its own, as
+// they were.
 type deafSeat struct {
 	seat
 	*ears
 }
 
-// ears are what a member hears. They are deaf while a test says so.
+// ears are a member's view of the others. They can be made deaf.
 type ears struct {
 	deaf atomic.Bool
 
@@ -29,7 +29,7 @@ type ears struct {
 	heard time.Time
 }
 
-func (s deafSeat) Heard() time.Time {
+func (s deafSeat) SyncedAt() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.deaf.Load() {
@@ -47,9 +47,9 @@ func (s deafSeat) Peers() []watcher.Peer {
 	return s.last
 }
 
-// startBesideOneThatAnswers starts a watcher that can be made deaf. The other one answers questions,
-// but not that it has passed.
-func startBesideOneThatAnswers(t *testing.T) (all *company, me deafSeat, w *running) {
+// startBesideAnsweringPeer starts a watcher that can be made deaf. The other one answers
+// questions, but only with NotYet.
+func startBesideAnsweringPeer(t *testing.T) (all *company, me deafSeat, w *running) {
 	t.Helper()
 	all = newCompany()
 	me = deafSeat{all.join("me"), &ears{}}
@@ -61,11 +61,11 @@ func startBesideOneThatAnswers(t *testing.T) (all *company, me deafSeat, w *runn
 	return all, me, w
 }
 
-// TestDeafWatcherTakesNobodyForSilent: the other watcher renews its Lease and answers all the
-// time that it is not that far. This one does not hear it for eight seconds.
-func TestDeafWatcherTakesNobodyForSilent(t *testing.T) {
+// The other watcher renews its Lease and keeps answering that it is behind. This one does not see
+// that for eight seconds.
+func TestDeafWatcherTreatsNoPeerAsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all, me, w := startBesideOneThatAnswers(t)
+		all, me, w := startBesideAnsweringPeer(t)
 		hear := func(seconds int) {
 			for range seconds {
 				all.change("other", func(*watcher.Peer) {})
@@ -86,11 +86,11 @@ func TestDeafWatcherTakesNobodyForSilent(t *testing.T) {
 	})
 }
 
-// TestTwoSecondsOfDeafnessAreEnough: the other watcher renews every five seconds, as it does,
-// and one of these renewals falls into two seconds in which the watch of Leases is cut.
+// The other watcher renews every five seconds, as usual, and one of these renewals falls into two
+// seconds in which the watch of Leases is cut.
 func TestTwoSecondsOfDeafnessAreEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all, me, w := startBesideOneThatAnswers(t)
+		all, me, w := startBesideAnsweringPeer(t)
 		renew := func() { all.change("other", func(*watcher.Peer) {}) }
 		for range 100 {
 			renew()

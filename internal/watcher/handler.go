@@ -11,41 +11,41 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
-	"nodekeeper.dev/internal/watcher/liveness"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher/liveness"
 )
 
-// handling is what the loop calls the work of the handler. No node has such a name.
-const handling = "an event of the informer"
+// handlerItem is the handler's work item in the loop. It is not a valid node name.
+const handlerItem = "an event of the informer"
 
-// handler takes the events of the informer, which calls it from one goroutine, and puts what they
-// mean into the outbox.
+// handler receives the events of the informer, which calls it from one goroutine, and adds their
+// transactions to the outbox.
 type handler struct {
-	log      logr.Logger
-	observer Observer
-	stream   *Stream
-	outbox   *Outbox
-	history  *rewind.Detector
-	events   events.EventRecorder
-	loop     *liveness.Loop
-	added    func(node string) // is told of nodes with events in the outbox
-	doubted  func()            // is told that there are doubtful nodes
+	log         logr.Logger
+	observer    Observer
+	stream      *Stream
+	outbox      *Outbox
+	history     *rewind.Detector
+	events      events.EventRecorder
+	loop        *liveness.Loop
+	added       func(node string) // called with nodes that have events in the outbox
+	onUnchecked func()            // called when there are unchecked nodes
 
 	mu sync.Mutex
 	// initial are the nodes of the first list, until they are compared with their records.
 	initial map[string]*metav1.PartialObjectMetadata
-	// doubtful are nodes that may have changed in a gap, until they are compared with their
+	// unchecked are nodes that may have changed in a gap, until they are compared with their
 	// records.
-	doubtful map[string]doubt
+	unchecked map[string]listedNode
 }
 
-// doubt is a node as a list has it.
-type doubt struct {
+// listedNode is a node as returned by a list.
+type listedNode struct {
 	list int
 	node *metav1.PartialObjectMetadata
 	at   time.Time // when it was observed
@@ -53,9 +53,9 @@ type doubt struct {
 
 var _ toolscache.ResourceEventHandler = (*handler)(nil)
 
-// OnAdd takes a node that has appeared, or one of the first list.
+// OnAdd handles a new node, or one of the first list.
 func (h *handler) OnAdd(obj any, inInitialList bool) {
-	defer h.loop.Begin(handling)()
+	defer h.loop.Begin(handlerItem)()
 	n := h.node(obj)
 	if n == nil {
 		return
@@ -65,27 +65,26 @@ func (h *handler) OnAdd(obj any, inInitialList bool) {
 		h.keep(n)
 		return
 	}
-	h.seen(nil, n, false)
+	h.handle(nil, n, false)
 }
 
-// OnUpdate takes a node that has changed. After a restore of etcd that lets the resourceVersions of
-// all go on from a higher one (etcdutl snapshot restore --bump-revision) it is the nodes that are
-// older than they were.
+// OnUpdate handles a changed node. After a restore of etcd that raises all resourceVersions
+// (etcdutl snapshot restore --bump-revision), these are the nodes that are older than before.
 func (h *handler) OnUpdate(oldObj, newObj any) {
-	defer h.loop.Begin(handling)()
+	defer h.loop.Begin(handlerItem)()
 	before, after := h.node(oldObj), h.node(newObj)
 	if before == nil || after == nil {
 		return
 	}
-	_ = h.history.Compare(before.ResourceVersion, after.ResourceVersion) // it tells those who have to know
+	_ = h.history.Compare(before.ResourceVersion, after.ResourceVersion) // it notifies its subscribers
 	h.stream.Replace(after.Name, before.UID, after.UID)
-	h.seen(before, after, false)
+	h.handle(before, after, false)
 }
 
-// OnDelete takes a node that is gone. A tombstone stands for a delete that the watch missed, and
-// holds the last state that was seen.
+// OnDelete handles a deleted node. A tombstone stands for a delete that the watch missed, and holds
+// the last state that was seen.
 func (h *handler) OnDelete(obj any) {
-	defer h.loop.Begin(handling)()
+	defer h.loop.Begin(handlerItem)()
 	tombstone, missed := obj.(toolscache.DeletedFinalStateUnknown)
 	if missed {
 		obj = tombstone.Obj
@@ -95,7 +94,7 @@ func (h *handler) OnDelete(obj any) {
 		return
 	}
 	h.stream.Replace(n.Name, n.UID, "")
-	h.seen(n, nil, missed)
+	h.handle(n, nil, missed)
 }
 
 // node returns the metadata of a Node that an informer delivered.
@@ -121,21 +120,21 @@ func (h *handler) keep(n *metav1.PartialObjectMetadata) {
 	h.initial[n.Name] = n
 }
 
-// takeInitial returns the nodes of the first list, which was observed at a time, once.
-func (h *handler) takeInitial(at time.Time) map[string]doubt {
+// takeInitial returns and clears the nodes of the first list, which was observed at the given time.
+func (h *handler) takeInitial(at time.Time) map[string]listedNode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	initial := make(map[string]doubt, len(h.initial))
+	initial := make(map[string]listedNode, len(h.initial))
 	for name, n := range h.initial {
-		initial[name] = doubt{node: n, at: at}
+		initial[name] = listedNode{node: n, at: at}
 	}
 	h.initial = nil
 	return initial
 }
 
-// seen puts the transactions of an event into the outbox, with the list that they build on, and
-// then tells the stream that it is handled.
-func (h *handler) seen(before, after *metav1.PartialObjectMetadata, missed bool) {
+// handle adds the transactions of an event to the outbox, with the list on which they build, and
+// then marks the event as handled in the stream.
+func (h *handler) handle(before, after *metav1.PartialObjectMetadata, missed bool) {
 	last := after
 	if last == nil {
 		last = before
@@ -152,16 +151,16 @@ func (h *handler) seen(before, after *metav1.PartialObjectMetadata, missed bool)
 	} else if transactions := h.observe(before, after, now, observed); len(transactions) > 0 {
 		h.put(transactions, list, observed)
 		h.added(last.Name)
-	} else if !observed && h.observer.Doubtful(before, after) {
-		h.doubt(doubt{list, after, now})
-		h.doubted()
+	} else if !observed && h.observer.NeedsCheck(before, after) {
+		h.addUnchecked(listedNode{list, after, now})
+		h.onUnchecked()
 	}
 	if !missed {
 		h.stream.Handled(last.Name, at)
 	}
 }
 
-// observe returns the transactions of an event, which was observed or concluded from a list.
+// observe returns the transactions of an event, which was either observed or concluded from a list.
 func (h *handler) observe(before, after *metav1.PartialObjectMetadata, now time.Time, observed bool) []txn.Transaction {
 	if observed {
 		return h.observer.Observe(before, after, now)
@@ -169,58 +168,59 @@ func (h *handler) observe(before, after *metav1.PartialObjectMetadata, now time.
 	return h.observer.ObserveAfterGap(before, after, now)
 }
 
-// doubt keeps a node until it is compared with its record.
-func (h *handler) doubt(d doubt) {
+// addUnchecked keeps a node until it is compared with its record.
+func (h *handler) addUnchecked(d listedNode) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.doubtful == nil {
-		h.doubtful = map[string]doubt{}
+	if h.unchecked == nil {
+		h.unchecked = map[string]listedNode{}
 	}
-	h.doubtful[d.node.Name] = d
+	h.unchecked[d.node.Name] = d
 }
 
-// put puts the transactions of an event into the outbox, and forgets a doubt about their node. It
-// does both in one step: resolve, in between, would put the earlier state behind the later one.
+// put adds the transactions of an event to the outbox, and removes their node from unchecked. It
+// holds the lock throughout, because a resolve in between would add the earlier state after the
+// later one.
 func (h *handler) put(transactions []txn.Transaction, list int, observed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range transactions {
 		h.outbox.Add(Event{Transaction: t, List: list, Observed: observed})
-		delete(h.doubtful, t.Node)
+		delete(h.unchecked, t.Node)
 	}
 }
 
-// doubts returns the nodes that must be compared with their records, of lists whose barrier has
+// uncheckedNodes returns the nodes to compare with their records, from lists whose barrier has
 // passed.
-func (h *handler) doubts() map[string]doubt {
+func (h *handler) uncheckedNodes() map[string]listedNode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	doubtful := map[string]doubt{}
-	for name, d := range h.doubtful {
-		if h.outbox.Gate.Passed(Event{List: d.list}) {
-			doubtful[name] = d
+	unchecked := map[string]listedNode{}
+	for name, d := range h.unchecked {
+		if h.outbox.Turn.Passed(Event{List: d.list}) {
+			unchecked[name] = d
 		}
 	}
-	return doubtful
+	return unchecked
 }
 
-// resolve puts what the comparison of a node with its record gave into the outbox, unless there is
-// something later of it by now.
-func (h *handler) resolve(d doubt, transactions []txn.Transaction) {
+// resolve adds the result of comparing a node with its record to the outbox, unless a later event
+// of the node has arrived.
+func (h *handler) resolve(d listedNode, transactions []txn.Transaction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	name := d.node.Name
-	if h.doubtful[name].node != d.node {
+	if h.unchecked[name].node != d.node {
 		return
 	}
-	delete(h.doubtful, name)
+	delete(h.unchecked, name)
 	for _, t := range transactions {
 		h.outbox.Add(Event{Transaction: t, List: d.list})
 		h.added(name)
 	}
 }
 
-// addFirst puts what was concluded from the first list before what was observed since.
+// addFirst adds conclusions from the first list before the events observed since.
 func (h *handler) addFirst(transactions []txn.Transaction) {
 	for _, t := range slices.Backward(transactions) {
 		h.outbox.AddFirst(Event{Transaction: t})
@@ -228,9 +228,9 @@ func (h *handler) addFirst(transactions []txn.Transaction) {
 	}
 }
 
-// reportNotKept reports a node that has the one name which no record can have.
+// reportNotKept reports a node that has the one name that no record can have.
 func (h *handler) reportNotKept(n *metav1.PartialObjectMetadata) {
-	h.log.Info("Ignored a node whose name is that of a ConfigMap in every namespace", "node", n.Name)
+	h.log.Info("Ignored a node whose name Kubernetes reserves for a ConfigMap", "node", n.Name)
 	h.events.Eventf(nodes.Reference(n.Name, n.UID), nil, corev1.EventTypeWarning, reasons.LabelsNotKept, "Record",
-		"The labels of this node are not kept: every namespace has a ConfigMap of its name already.")
+		"Cannot save the labels of this node: Kubernetes reserves its name for a ConfigMap in every namespace. Rename the node.")
 }

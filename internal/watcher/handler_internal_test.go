@@ -10,23 +10,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestEventStaysBehindADoubtThatIsResolvedMeanwhile: the lock makes both meet, the doubt first. No
-// test from outside can. If they come in another order, the test passes.
-func TestEventStaysBehindADoubtThatIsResolvedMeanwhile(t *testing.T) {
+// The lock makes both meet, the check first. That is not possible from outside. If they come in
+// another order, the test passes.
+func TestEventStaysBehindConcurrentResolve(t *testing.T) {
 	const moment = 20 * time.Millisecond
 	observer := Observer{RecordUpdates: true}
 	h := &handler{observer: observer, stream: &Stream{}, outbox: &Outbox{}, added: func(string) {}}
 	listed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "a", ResourceVersion: "9"}}
 	edited := listed.DeepCopy()
 	edited.ResourceVersion, edited.Labels = "10", map[string]string{"rack": "r8"}
-	d := doubt{node: listed, at: time.Now()}
-	h.doubt(d)
+	d := listedNode{node: listed, at: time.Now()}
+	h.addUnchecked(d)
 
 	var wg sync.WaitGroup
 	h.mu.Lock()
 	wg.Go(func() { h.resolve(d, observer.CatchUp(listed, nil, false, d.at)) })
-	time.Sleep(moment) // a mutex has no other sign that somebody waits for it
-	wg.Go(func() { h.seen(listed, edited, false) })
+	time.Sleep(moment) // there is no other way to wait until a goroutine waits for a mutex
+	wg.Go(func() { h.handle(listed, edited, false) })
 	time.Sleep(moment)
 	h.mu.Unlock()
 	wg.Wait()

@@ -31,10 +31,10 @@ const (
 	records      = "records"
 )
 
-// informer is an Informer that a test drives by hand, synced from the start. The zero value has no
+// informer is an Informer that a test drives manually, synced from the start. The zero value has no
 // nodes.
 type informer struct {
-	toolscache.ResourceEventHandler // the watcher's, after it was added
+	toolscache.ResourceEventHandler // the watcher's, once added
 	initial                         []any
 }
 
@@ -79,8 +79,8 @@ type running struct {
 	done     chan error
 }
 
-// start runs a watcher in an empty cluster. Its client meets the faults. It returns when it has
-// done what it can without waiting.
+// start runs a watcher in an empty cluster. Its client is subject to the faults. It returns when
+// the watcher is idle.
 func start(t *testing.T, nodes *informer, fault ...faults.Fault) *running {
 	t.Helper()
 	return startWith(t, fake.NewClientBuilder().Build(), nodes, fault...)
@@ -110,22 +110,22 @@ func startConfigured(t *testing.T, c client.WithWatch, nodes *informer, change f
 	return r
 }
 
-// run runs the watcher, and until that has ended its talks with the others.
+// run runs the watcher, and its barrier until the watcher has stopped.
 func (r *running) run(t *testing.T, cfg *watcher.Config) {
 	t.Helper()
 	w, err := watcher.New(t.Context(), *cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel, r.ready, r.live = cancel, w.Ready, w.Live
-	conversing, end := context.WithCancel(t.Context())
-	go func() { _ = w.Converse(conversing) }()
+	barrierCtx, end := context.WithCancel(t.Context())
+	go func() { _ = w.RunBarrier(barrierCtx) }()
 	go func() {
 		defer end()
 		r.done <- w.Run(ctx)
 	}()
 }
 
-// stop tells the watcher to stop and returns how long that took.
+// stop stops the watcher and returns how long that took.
 func (r *running) stop(t *testing.T) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -152,7 +152,7 @@ func queued(t *testing.T, c client.Reader, ns, node string) []txn.Transaction {
 	return all
 }
 
-// summary is what tells one transaction from another at a glance.
+// summary describes transactions briefly.
 func summary(all []txn.Transaction) []string {
 	texts := []string{}
 	for _, transaction := range all {
@@ -161,10 +161,10 @@ func summary(all []txn.Transaction) []string {
 	return texts
 }
 
-// errBrokeOrder says that a transaction was tried before the one that comes before it was stored.
+// errBrokeOrder means that a transaction was written before the previous one was stored.
 var errBrokeOrder = errors.New("a transaction was written before the previous one was known to be stored")
 
-// checkOrder returns errBrokeOrder if the log of creates shows that; want are the names in their
+// checkOrder returns errBrokeOrder if the log of creates violates the order; want are the names in
 // order.
 func checkOrder(log *faults.Log, want []string) error {
 	known := 0 // how many are known to be stored

@@ -9,18 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/watcher/liveness"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher/liveness"
 )
 
-// hang is a call that does not come back, not even when its context ends: what a deadlock looks
-// like.
+// hang is a call that never returns, not even when its context ends, like a deadlock.
 func hang(until chan struct{}) func(context.Context) {
 	return func(context.Context) { <-until }
 }
 
-func TestWatcherIsLiveWhileTheAPIServerIsAway(t *testing.T) {
+func TestWatcherIsLiveWhileAPIServerIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := &faults.Outage{}
 		w := start(t, &informer{initial: []any{state("a", "7", nil)}}, down)
@@ -63,7 +62,7 @@ func TestWatcherIsLiveWhileNothingCanBeRecorded(t *testing.T) {
 	}
 }
 
-func TestWatcherWithAWriterThatHangsIsNotLive(t *testing.T) {
+func TestWatcherWithHangingWriterIsNotLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		until := make(chan struct{})
 		w := start(t, &informer{}, &faults.Race{Calls: faults.Calls{Verb: faults.Create, Times: 1}, First: hang(until)})
@@ -79,11 +78,11 @@ func TestWatcherWithAWriterThatHangsIsNotLive(t *testing.T) {
 	})
 }
 
-func TestWatcherWithAHandlerThatHangsIsNotLive(t *testing.T) {
+func TestWatcherWithHangingHandlerIsNotLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{})
 		for range cap(w.recorder.Events) {
-			w.recorder.Events <- "nobody takes it"
+			w.recorder.Events <- "the channel is full"
 		}
 		n := state("a", "8", nil)
 		n.Name = record.RootCAName // which gets an event
@@ -97,7 +96,7 @@ func TestWatcherWithAHandlerThatHangsIsNotLive(t *testing.T) {
 	})
 }
 
-func TestWatcherThatTakesNothingFromItsQueueIsNotLive(t *testing.T) {
+func TestWatcherWithStuckQueueIsNotLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{})
 		time.Sleep(time.Hour)

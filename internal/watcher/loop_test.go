@@ -23,8 +23,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// life returns the states of an incarnation of node-1, the last of them that of its end, and the
-// names of their transactions. Each has another marker, so that none supersedes the one before it.
+// life returns the states of an incarnation of node-1, including its end, and the names of their
+// transactions. Each has another marker, so that none supersedes the previous one.
 func life(uid types.UID, firstVersion int) (states []*metav1.PartialObjectMetadata, names []string) {
 	for i := range 5 {
 		version := strconv.Itoa(firstVersion + i)
@@ -34,7 +34,7 @@ func life(uid types.UID, firstVersion int) (states []*metav1.PartialObjectMetada
 	return states, names
 }
 
-// goOn lets the informer show what comes after the first state.
+// goOn delivers everything after the first state.
 func goOn(nodes *informer, states []*metav1.PartialObjectMetadata) {
 	last := len(states) - 1
 	for i := range last - 1 {
@@ -43,8 +43,7 @@ func goOn(nodes *informer, states []*metav1.PartialObjectMetadata) {
 	nodes.OnDelete(states[last])
 }
 
-// live lets the informer show the life of an incarnation of node-1 and returns the names of its
-// transactions.
+// live delivers the life of an incarnation of node-1 and returns the names of its transactions.
 func live(nodes *informer, uid types.UID, firstVersion int) []string {
 	states, names := life(uid, firstVersion)
 	nodes.OnAdd(states[0], false)
@@ -103,7 +102,7 @@ func TestFaultsDelayButKeepTheOrder(t *testing.T) {
 	}
 }
 
-func TestOneNodeThatCannotBeStoredHoldsUpNoOther(t *testing.T) {
+func TestFailingNodeBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := state("a", "8", nil)
 		down := &faults.Outage{Calls: faults.Calls{Name: txn.NodeHash("node-1") + ".8"}}
@@ -134,7 +133,7 @@ func TestLongOutageIsNotHammered(t *testing.T) {
 	})
 }
 
-func TestTombstoneIsADeleteWithTheLastStateSeen(t *testing.T) {
+func TestTombstoneIsDeleteWithLastState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{})
 		last := state("a", "8", set{"rack": "r7", labels.Marker: "3"})
@@ -148,7 +147,7 @@ func TestTombstoneIsADeleteWithTheLastStateSeen(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoNodeIsIgnored(t *testing.T) {
+func TestOtherObjectsAreIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{initial: []any{"no node"}})
 		w.OnAdd("no node", false)
@@ -159,7 +158,7 @@ func TestWhatIsNoNodeIsIgnored(t *testing.T) {
 	})
 }
 
-func TestMissedReplacementIsADeleteAndAnAdd(t *testing.T) {
+func TestMissedReplacementIsDeleteAndAdd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{})
 		w.OnUpdate(state("a", "8", set{"rack": "r7"}), state("b", "15", nil))
@@ -169,9 +168,8 @@ func TestMissedReplacementIsADeleteAndAnAdd(t *testing.T) {
 	})
 }
 
-// TestTakenNameIsWaitedFor: the add of an incarnation and its missed delete have one name if
-// nothing happened in between.
-func TestTakenNameIsWaitedFor(t *testing.T) {
+// The add of an incarnation and its missed delete have one name if nothing happened in between.
+func TestTakenNameIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{})
 		only := state("a", "8", set{"rack": "r7"})
@@ -189,7 +187,7 @@ func TestTakenNameIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestSameEventOfAnotherWatcherCountsAsStored(t *testing.T) {
+func TestSameEventOfPeerCountsAsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{})
 		theirs := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: revision.MustParse("8"), Labels: set{}, FoundsRecord: true, ObservedAt: time.Now().Add(-time.Second)}
@@ -203,9 +201,9 @@ func TestSameEventOfAnotherWatcherCountsAsStored(t *testing.T) {
 	})
 }
 
-// TestAddThatFoundsNoRecordIsNotTheSame: while --record-updates is turned on by a rolling update,
-// the watchers of before record adds that make no first record.
-func TestAddThatFoundsNoRecordIsNotTheSame(t *testing.T) {
+// While a rolling update turns --record-updates on, the old watchers record adds that create no
+// first record.
+func TestAddWithoutFoundsRecordIsDifferent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{})
 		theirs := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: revision.MustParse("8"), Labels: set{}}
@@ -224,7 +222,7 @@ func TestAddThatFoundsNoRecordIsNotTheSame(t *testing.T) {
 	})
 }
 
-func TestTooLargeIsReportedOnceAndHoldsUpNothing(t *testing.T) {
+func TestTooLargeIsReportedOnceAndBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, &informer{})
 		huge := set{}
@@ -232,7 +230,7 @@ func TestTooLargeIsReportedOnceAndHoldsUpNothing(t *testing.T) {
 			huge[fmt.Sprint("key-", i)] = strings.Repeat("v", 63)
 		}
 		w.OnUpdate(state("a", "7", nil), state("a", "8", huge))
-		synctest.Wait() // else the next one supersedes it before it is tried
+		synctest.Wait() // otherwise the next one supersedes it before it is tried
 		trimmed := maps.Clone(huge)
 		for i := range 1000 {
 			delete(trimmed, fmt.Sprint("key-", i))
@@ -242,13 +240,13 @@ func TestTooLargeIsReportedOnceAndHoldsUpNothing(t *testing.T) {
 		assert.Equal(t, []string{"updated a@9"}, summary(queued(t, w.client, transactions, "node-1")))
 		assert.InDelta(t, 1, metric(t, w.registry, "nodekeeper_transactions_too_large_total"), 0)
 		if assert.Len(t, w.recorder.Events, 1) {
-			assert.Contains(t, <-w.recorder.Events, "Warning LabelsTooLarge The labels of this node are not kept: they do not fit a ConfigMap")
+			assert.Contains(t, <-w.recorder.Events, "Warning LabelsTooLarge The labels of this node are not saved: they do not fit into a ConfigMap")
 		}
 		w.stop(t)
 	})
 }
 
-func TestNodeWithTheNameOfTheRootCAIsReportedAndNotKept(t *testing.T) {
+func TestNodeNamedLikeRootCAIsReportedAndIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		initial, added := state("a", "8", nil), state("b", "9", nil)
 		initial.Name, added.Name = record.RootCAName, record.RootCAName
@@ -265,7 +263,7 @@ func TestNodeWithTheNameOfTheRootCAIsReportedAndNotKept(t *testing.T) {
 	})
 }
 
-func TestStartIsTriedUntilTheRecordsAreRead(t *testing.T) {
+func TestStartRetriesUntilRecordsAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults.Log{Calls: faults.Calls{Verb: faults.Create}}
 		down := &faults.Outage{Calls: faults.Calls{Verb: faults.List, Times: 5}}
@@ -283,7 +281,7 @@ func TestStartIsTriedUntilTheRecordsAreRead(t *testing.T) {
 	})
 }
 
-func TestQuietNodeIsNotRecordedAndDoesNotHoldUpTheStop(t *testing.T) {
+func TestQuietNodeIsNotRecordedAndDoesNotDelayStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		saved := record.Record{Node: "node-1", Revision: revision.MustParse("3"), Source: "a", Labels: set{"rack": "r7"}}
 		c := fake.NewClientBuilder().WithObjects(saved.ConfigMap(records)).Build()
@@ -293,9 +291,9 @@ func TestQuietNodeIsNotRecordedAndDoesNotHoldUpTheStop(t *testing.T) {
 	})
 }
 
-// All watchers were down while the labels became again what is saved, and a change from before that
-// is not applied yet.
-func TestStartRecordsANodeWhoseTransactionsAreNotApplied(t *testing.T) {
+// While all watchers were down, the labels became equal to the saved ones again, and an earlier
+// change is still pending.
+func TestStartRecordsNodeWithPendingTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		saved := record.Record{Node: "node-1", Revision: revision.MustParse("3"), Source: "a", Labels: set{"rack": "r7"}}
 		change := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "a", Revision: revision.MustParse("5"), Labels: set{"rack": "r8"}}

@@ -11,8 +11,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// metrics are those that the watcher counts. What it has in memory is counted when it is asked for:
-// see register.
+// metrics are the counters of the watcher. The state in memory is measured at collection, see
+// register.
 type metrics struct {
 	recorded *prometheus.CounterVec
 	tooLarge prometheus.Counter
@@ -22,11 +22,11 @@ func newMetrics() metrics {
 	m := metrics{
 		recorded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodekeeper_transactions_recorded_total",
-			Help: "Events of Nodes that this watcher saw and knows to be stored as transactions, whichever watcher stored them, by type.",
+			Help: "Node events that this watcher saw and confirmed to be stored as transactions, by this or another watcher, by type.",
 		}, []string{"type"}),
 		tooLarge: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodekeeper_transactions_too_large_total",
-			Help: "Events that could not be recorded because the labels of the Node do not fit a ConfigMap.",
+			Help: "Events that could not be recorded because the labels of the Node do not fit into a ConfigMap.",
 		}),
 	}
 	for _, typ := range txn.Types() {
@@ -42,11 +42,11 @@ func (w *Watcher) register(r prometheus.Registerer, h *rewind.Detector) error {
 		w.metrics.tooLarge,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "nodekeeper_unrecorded_events",
-			Help: "Events of Nodes that are not known to be stored yet. They are only in this watcher's memory, and perhaps in that of others.",
+			Help: "Node events that are not known to be stored yet. They exist only in the memory of this watcher and perhaps of others.",
 		}, func() float64 { count, _ := w.unrecorded(); return float64(count) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "nodekeeper_oldest_unrecorded_event_age_seconds",
-			Help: "Seconds since this watcher saw the oldest event that is not known to be stored; 0 if there is none.",
+			Help: "Seconds since this watcher saw the oldest event that is not known to be stored; 0 if there are none.",
 		}, func() float64 { _, age := w.unrecorded(); return age.Seconds() }),
 	}
 	if h != nil {
@@ -62,8 +62,7 @@ func (w *Watcher) register(r prometheus.Registerer, h *rewind.Detector) error {
 	return nil
 }
 
-// unrecorded returns how many events are not known to be stored, and how long ago the oldest was
-// seen.
+// unrecorded returns how many events are not known to be stored, and the age of the oldest.
 func (w *Watcher) unrecorded() (count int, age time.Duration) {
 	count, since := w.outbox.Oldest()
 	if count == 0 {

@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/test/metrics"
 )
 
-func TestMetricsTellWhatIsRecordedAndWhatIsNot(t *testing.T) {
+func TestMetricsCountRecordedAndUnrecordedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := &faults.Outage{Calls: faults.Calls{Verb: faults.Create}}
 		w := start(t, &informer{}, down)

@@ -5,23 +5,23 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/txn"
 )
 
-// Observer makes transactions of what a watch shows. It is pure. A node that is not looked after, see
-// [nodeview.Selected], makes none. One that begins to be looked after is as one that has appeared, and
-// one that ceases to be as one whose watch ended before.
+// Observer turns watch events into transactions. It is pure. A node that is not selected, see
+// [nodeview.Selected], has none. A node that becomes selected counts as added, and one that is no
+// longer selected as one whose watch ended before.
 type Observer struct {
-	// RecordUpdates says whether changes of labels are recorded too.
+	// RecordUpdates enables recording of label changes.
 	RecordUpdates bool
 }
 
-// Observe returns the transactions of one event, in order: before is the last state of the
-// node that was seen, after the new one; nil means that the node was or is not there.
+// Observe returns the transactions of one event, in order. before is the last state of the node
+// that was seen, after the new one; nil means that the node did or does not exist.
 func (o Observer) Observe(before, after *metav1.PartialObjectMetadata, now time.Time) []txn.Transaction {
 	if before != nil && after != nil && before.UID != after.UID {
 		// The watch missed the end of one incarnation and the start of the next.
@@ -33,7 +33,7 @@ func (o Observer) Observe(before, after *metav1.PartialObjectMetadata, now time.
 		return []txn.Transaction{o.transaction(txn.Added, after, now)}
 	case was && after == nil:
 		return []txn.Transaction{o.transaction(txn.Deleted, before, now)}
-	case was && is && isClosed(before, after): // somebody must open it
+	case was && is && becameGated(before, after): // a processor must remove the taint
 		return []txn.Transaction{o.change(txn.Added, before, after, now)}
 	case was && is && o.RecordUpdates && !sameLabels(before, after):
 		return []txn.Transaction{o.change(txn.Updated, before, after, now)}
@@ -41,8 +41,8 @@ func (o Observer) Observe(before, after *metav1.PartialObjectMetadata, now time.
 	return nil
 }
 
-// ObserveAfterGap is Observe of two states with a gap in the watch between them: a gate that was closed
-// before and is closed now may have been opened in between, and closed again.
+// ObserveAfterGap is Observe for two states with a gap in the watch between them. If the node is
+// gated in both, the startup taint may have been removed and added again in between.
 func (o Observer) ObserveAfterGap(before, after *metav1.PartialObjectMetadata, now time.Time) []txn.Transaction {
 	if before != nil && after != nil && before.UID == after.UID && before.ResourceVersion != after.ResourceVersion &&
 		nodeview.Selected(before) && nodeview.Selected(after) && after.Labels[labels.Marker] == labels.Pending {
@@ -51,25 +51,25 @@ func (o Observer) ObserveAfterGap(before, after *metav1.PartialObjectMetadata, n
 	return o.Observe(before, after, now)
 }
 
-// isClosed reports whether somebody has closed the gate of a Node that is there: an autoscaler may
-// write the labels and taints of its template onto the Node after the kubelet has created it.
-func isClosed(before, after *metav1.PartialObjectMetadata) bool {
+// becameGated reports whether an existing Node was gated: an autoscaler may write the labels and
+// taints of its template onto the Node after the kubelet has created it.
+func becameGated(before, after *metav1.PartialObjectMetadata) bool {
 	return after.Labels[labels.Marker] == labels.Pending && before.Labels[labels.Marker] != labels.Pending
 }
 
-// Doubtful reports whether two states of a node with a gap in the watch between them may hide a
-// change, although both have the same labels: a restore may have come between, and an edit that has
-// undone it. Then the node must be compared with its record, see [Observer.CatchUp].
-func (o Observer) Doubtful(before, after *metav1.PartialObjectMetadata) bool {
+// NeedsCheck reports whether two states of a node with a gap in the watch between them may hide a
+// change, although their labels are equal: a restore and an edit that reverted it. The node must
+// then be compared with its record, see [Observer.CatchUp].
+func (o Observer) NeedsCheck(before, after *metav1.PartialObjectMetadata) bool {
 	return o.RecordUpdates && before != nil && after != nil && before.UID == after.UID && nodeview.Selected(after) &&
 		before.ResourceVersion != after.ResourceVersion && sameLabels(before, after)
 }
 
-// change returns a transaction of a Node that was there before, with what has become of its labels.
+// change returns a transaction of an existing Node, including the ownership changes of its labels.
 func (o Observer) change(typ txn.Type, before, after *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {
 	t := o.transaction(typ, after, now)
 	t.Withdrawn, t.Overruled = agents.Withdrawn(before, after), agents.Removed(before, after)
-	// The processor must read which machine has got restricted labels, while it is there.
+	// The processor must identify the machine that got restricted labels while it exists.
 	t.AtOnce = preserve.GainsRestricted(before.Labels, t.Labels, t.Machine)
 	return t
 }
@@ -81,7 +81,7 @@ func (o Observer) transaction(typ txn.Type, n *metav1.PartialObjectMetadata, now
 	return t
 }
 
-// sameLabels compares the labels of two states of a node; the marker does not take part.
+// sameLabels reports whether two states of a node have the same labels, apart from the marker.
 func sameLabels(a, b *metav1.PartialObjectMetadata) bool {
 	own := len(b.Labels)
 	if _, marked := b.Labels[labels.Marker]; marked {

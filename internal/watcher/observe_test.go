@@ -20,7 +20,7 @@ import (
 
 type set = map[string]string
 
-// observed is when all events in these tables were.
+// observed is when all events in these tables were observed.
 var observed = time.Date(2026, 11, 21, 3, 14, 15, 0, time.UTC)
 
 // state is one state of node-1.
@@ -31,7 +31,7 @@ func state(uid types.UID, resourceVersion string, own set) *metav1.PartialObject
 	}
 }
 
-// unselected is one that --node-selector does not match.
+// unselected is a state that --node-selector does not match.
 func unselected(uid types.UID, resourceVersion string, own set) *metav1.PartialObjectMetadata {
 	n := state(uid, resourceVersion, own)
 	view, _ := nodeview.Parse("", "", "nothing,!nothing")
@@ -76,15 +76,15 @@ func TestObserve(t *testing.T) {
 		"other incarnation with the same labels": {state("a", "5", set{"rack": "r7"}), state("b", "9", set{"rack": "r7"}), []txn.Transaction{
 			of(txn.Deleted, "a", "5", set{"rack": "r7"}, ""), added("b", "9", set{"rack": "r7"}, ""),
 		}},
-		"not looked after: add":               {after: unselected("a", "5", set{"rack": "r7"})},
-		"not looked after: change":            {before: unselected("a", "5", nil), after: unselected("a", "6", set{"rack": "r7"})},
-		"not looked after: delete":            {before: unselected("a", "5", set{"rack": "r7"})},
-		"not looked after: other incarnation": {before: unselected("a", "5", nil), after: unselected("b", "9", nil)},
-		"begins":                              {unselected("a", "5", nil), state("a", "6", set{"rack": "r7"}), []txn.Transaction{added("a", "6", set{"rack": "r7"}, "")}},
-		"begins by an ignored label":          {unselected("a", "5", nil), state("a", "6", nil), []txn.Transaction{added("a", "6", set{}, "")}},
-		"begins with another incarnation":     {unselected("a", "5", nil), state("b", "9", nil), []txn.Transaction{added("b", "9", set{}, "")}},
-		"ceases":                              {before: state("a", "5", nil), after: unselected("a", "6", set{"rack": "r7"})},
-		"ceases with another incarnation":     {state("a", "5", nil), unselected("b", "9", nil), []txn.Transaction{of(txn.Deleted, "a", "5", set{}, "")}},
+		"not selected: add":               {after: unselected("a", "5", set{"rack": "r7"})},
+		"not selected: change":            {before: unselected("a", "5", nil), after: unselected("a", "6", set{"rack": "r7"})},
+		"not selected: delete":            {before: unselected("a", "5", set{"rack": "r7"})},
+		"not selected: other incarnation": {before: unselected("a", "5", nil), after: unselected("b", "9", nil)},
+		"begins":                          {unselected("a", "5", nil), state("a", "6", set{"rack": "r7"}), []txn.Transaction{added("a", "6", set{"rack": "r7"}, "")}},
+		"begins by an ignored label":      {unselected("a", "5", nil), state("a", "6", nil), []txn.Transaction{added("a", "6", set{}, "")}},
+		"begins with another incarnation": {unselected("a", "5", nil), state("b", "9", nil), []txn.Transaction{added("b", "9", set{}, "")}},
+		"ceases":                          {before: state("a", "5", nil), after: unselected("a", "6", set{"rack": "r7"})},
+		"ceases with another incarnation": {state("a", "5", nil), unselected("b", "9", nil), []txn.Transaction{of(txn.Deleted, "a", "5", set{}, "")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := watcher.Observer{RecordUpdates: true}.Observe(tc.before, tc.after, observed)
@@ -94,7 +94,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// withoutUpdates is what is recorded of an event while updates are not.
+// withoutUpdates removes the transactions that are only recorded with RecordUpdates.
 func withoutUpdates(all []txn.Transaction) []txn.Transaction {
 	var rest []txn.Transaction
 	for _, transaction := range all {
@@ -107,15 +107,15 @@ func withoutUpdates(all []txn.Transaction) []txn.Transaction {
 	return rest
 }
 
-func TestObserveLeavesTheNodeAsItIs(t *testing.T) {
+func TestObserveDoesNotModifyTheNode(t *testing.T) {
 	n := state("a", "5", set{"rack": "r7", labels.Marker: "3"})
 	got := watcher.Observer{RecordUpdates: true}.Observe(nil, n, observed)
 	maps.DeleteFunc(got[0].Labels, func(string, string) bool { return true })
 	assert.Equal(t, set{"rack": "r7", labels.Marker: "3"}, n.Labels, "the informer's cache shares it")
 }
 
-// TestGateThatIsClosedAfterAGap may have been opened in the gap, and closed again: somebody must open it.
-func TestGateThatIsClosedAfterAGap(t *testing.T) {
+// The taint may have been removed in the gap, and added again, so a processor must remove it.
+func TestGatedNodeAfterGap(t *testing.T) {
 	o := watcher.Observer{RecordUpdates: true}
 	gated := func(rv string, own set) *metav1.PartialObjectMetadata {
 		own[labels.Marker] = labels.Pending
@@ -141,7 +141,7 @@ func TestCatchUp(t *testing.T) {
 		node         *metav1.PartialObjectMetadata
 		record       *record.Record
 		want         txn.Type // "" for nothing
-		wantAddsOnly txn.Type // while updates are not recorded
+		wantAddsOnly txn.Type // without RecordUpdates
 	}{
 		"no record":                            {state("a", "9", set{"rack": "r7"}), nil, txn.Added, txn.Added},
 		"no record, but a marker":              {state("a", "9", set{"rack": "r7", labels.Marker: "3"}), nil, txn.Added, txn.Added},
@@ -157,8 +157,8 @@ func TestCatchUp(t *testing.T) {
 		"restored but not noted, unchanged":    {state("c", "9", set{"rack": "r7", labels.Marker: "3"}), &saved, txn.Added, txn.Added},
 		"restored but not noted, changed":      {state("c", "9", set{labels.Marker: "3"}), &saved, txn.Added, txn.Added},
 		"source, behind the startup taint":     {state("a", "9", set{"rack": "r7", labels.Marker: labels.Pending}), &saved, txn.Added, txn.Added},
-		"not looked after, no record":          {unselected("a", "9", nil), nil, "", ""},
-		"not looked after, changed":            {unselected("a", "9", nil), &saved, "", ""},
+		"not selected, no record":              {unselected("a", "9", nil), nil, "", ""},
+		"not selected, changed":                {unselected("a", "9", nil), &saved, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, transactionOf(tc.node, tc.want, true), watcher.Observer{RecordUpdates: true}.CatchUp(tc.node, tc.record, false, observed))
@@ -167,7 +167,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// transactionOf is the one transaction of that type that records this state of a node.
+// transactionOf is the transaction of that type that records this state of a node.
 func transactionOf(n *metav1.PartialObjectMetadata, typ txn.Type, recordUpdates bool) []txn.Transaction {
 	if typ == "" {
 		return nil
@@ -179,8 +179,8 @@ func transactionOf(n *metav1.PartialObjectMetadata, typ txn.Type, recordUpdates 
 	}}
 }
 
-// What is not applied yet may be going to replace labels with which the record agrees now.
-func TestCatchUpWhileTransactionsAreNotApplied(t *testing.T) {
+// Pending transactions may be about to replace labels that match the record now.
+func TestCatchUpWithPendingTransactions(t *testing.T) {
 	saved := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("3"), Source: "a"}
 	owned, other := state("a", "9", set{"rack": "r7"}), state("c", "9", set{"rack": "r7"})
 	for _, o := range []watcher.Observer{{RecordUpdates: true}, {}} {

@@ -13,21 +13,21 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// ErrHeld says that an event waits for its barrier: other watchers may have seen something earlier
-// and not stored it yet.
+// ErrHeld means that an event waits for its barrier: other watchers may not have stored earlier
+// events yet.
 var ErrHeld = errors.New("the barrier of this event has not passed")
 
-// Event is a transaction together with how the watcher came to know of it.
+// Event is a transaction and how the watcher learned of it.
 type Event struct {
 	txn.Transaction
-	// List is the number of the latest list of Nodes when the event was taken in. The barrier of
+	// List is the number of the latest list of Nodes when the event was received. The barrier of
 	// that list holds the event.
 	List int
-	// Observed events came from the watch. Others are conclusions from a list: what came to be
-	// while nobody here was watching.
+	// Observed events came from the watch. Others are conclusions from a list about changes that
+	// were not watched.
 	Observed bool
 	// An event in an outbox stands for everything of its incarnation since First, which was
-	// observed at Since: those that it superseded are not stored. The outbox sets both.
+	// observed at Since: the events that it superseded are not stored. The outbox sets both.
 	First revision.Revision
 	Since time.Time
 }
@@ -36,54 +36,54 @@ type Event struct {
 type entry struct {
 	Event
 	id uint64
-	// inFlight says that a request to store the event is under way. It may have its effect, so
-	// nothing supersedes the event.
+	// inFlight means that a request to store the event has been sent. It may succeed, so nothing
+	// supersedes the event.
 	inFlight bool
 }
 
-// Known knows what others have stored.
-type Known interface {
-	// Has reports whether a transaction is known to be stored, or to have its effect. False says
+// StoredEvents finds events that others have stored.
+type StoredEvents interface {
+	// Has reports whether a transaction is known to be stored, or to have its effect. False proves
 	// nothing.
 	Has(ctx context.Context, t txn.Transaction) bool
 }
 
 // Store stores a transaction.
 type Store interface {
-	// Put returns nil if the transaction is stored, or has been, whoever stored it. Any other
-	// answer says nothing.
+	// Put returns nil if the transaction is stored, whoever stored it. An error does not mean that
+	// it is not stored.
 	Put(ctx context.Context, t txn.Transaction) error
 }
 
-// Gate knows which events must wait.
-type Gate interface {
+// Turn decides which events must wait.
+type Turn interface {
 	// Passed reports whether the barrier of an event has passed.
 	Passed(e Event) bool
-	// Wait returns how much longer to leave an event to another watcher. pending is how many events
-	// of the node there are.
+	// Wait returns how much longer to leave an event to another watcher. pending is the number of
+	// the node's events.
 	Wait(ctx context.Context, e Event, pending int) time.Duration
 }
 
 // Outbox holds the events of each node that are not known to be stored, in order. It stores them
-// one by one: the next only when the previous is known to be stored. It is safe for concurrent use,
-// but only one caller at a time may flush a node.
+// one by one, each only after the previous one is known to be stored. It is safe for concurrent
+// use, but only one caller at a time may flush a node.
 type Outbox struct {
-	Known Known
-	Store Store
-	Gate  Gate
+	Stored StoredEvents
+	Store  Store
+	Turn   Turn
 
 	mu     sync.Mutex
 	byNode map[string][]entry
 	lastID uint64
 }
 
-// Add puts an event behind those of its node. An event that says the same as the one before it and
-// more supersedes it, so that what an outbox holds of one incarnation is bounded.
+// Add appends an event to its node's. If it includes the previous event, it supersedes it,
+// which bounds the number of events of one incarnation.
 func (o *Outbox) Add(e Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !e.Observed {
-		e.Withdrawn = "" // what lies between may have been done by people, too
+		e.Withdrawn = "" // users may have made changes in between
 	}
 	added := o.entry(e)
 	entries := o.byNode[e.Node]
@@ -95,7 +95,7 @@ func (o *Outbox) Add(e Event) {
 	o.set(e.Node, append(entries, added))
 }
 
-// AddFirst puts an event before all others of its node.
+// AddFirst inserts an event before all others of its node.
 func (o *Outbox) AddFirst(e Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,10 +116,11 @@ func (o *Outbox) set(node string, entries []entry) {
 }
 
 // supersedes reports whether storing an event has the effect of storing the previous one and then
-// this one. With another marker the two may have a restore between them. With another barrier the
-// previous one may be free to go, and others wait for it.
+// this one. With another marker, there may be a restore between the two. With another barrier, the
+// previous one may be free to be stored while others wait for it.
 //
-// The end of an incarnation supersedes its start, too: nothing is restored onto what is gone.
+// The end of an incarnation supersedes its start, too, because nothing is restored onto a deleted
+// node.
 func supersedes(e, previous entry) bool {
 	if previous.inFlight || e.UID != previous.UID || e.List != previous.List || e.Observed != previous.Observed || e.Marker != previous.Marker {
 		return false
@@ -128,22 +129,22 @@ func supersedes(e, previous entry) bool {
 }
 
 // Flush stores the events of a node. It stops at the first that cannot be stored, that waits for
-// its barrier (ErrHeld), or that is left to another watcher for a while, and returns how long.
+// its barrier (ErrHeld), or that is left to another watcher, and returns how long to leave it.
 func (o *Outbox) Flush(ctx context.Context, node string) (wait time.Duration, err error) {
 	for {
 		e, pending := o.head(node)
 		if pending == 0 {
 			return 0, nil
 		}
-		if !o.Gate.Passed(e.Event) {
+		if !o.Turn.Passed(e.Event) {
 			return 0, ErrHeld
 		}
-		if !o.Known.Has(ctx, e.Transaction) {
-			if wait := o.Gate.Wait(ctx, e.Event, pending); wait > 0 {
+		if !o.Stored.Has(ctx, e.Transaction) {
+			if wait := o.Turn.Wait(ctx, e.Event, pending); wait > 0 {
 				return wait, nil
 			}
 			if !o.begin(node, e.id) {
-				continue // superseded meanwhile
+				continue // superseded in the meantime
 			}
 			if err := o.Store.Put(ctx, e.Transaction); err != nil {
 				o.abort(node)
@@ -154,7 +155,7 @@ func (o *Outbox) Flush(ctx context.Context, node string) (wait time.Duration, er
 	}
 }
 
-// Len returns how many events of a node there are.
+// Len returns the number of a node's events.
 func (o *Outbox) Len(node string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -168,17 +169,17 @@ func (o *Outbox) Nodes() []string {
 	return slices.Collect(maps.Keys(o.byNode))
 }
 
-// Free returns how many nodes have an event whose barrier has passed.
+// Free returns the number of nodes with an event whose barrier has passed.
 func (o *Outbox) Free() (count int) {
 	for _, node := range o.Nodes() {
-		if e, pending := o.head(node); pending > 0 && o.Gate.Passed(e.Event) {
+		if e, pending := o.head(node); pending > 0 && o.Turn.Passed(e.Event) {
 			count++
 		}
 	}
 	return count
 }
 
-// Oldest returns how many events there are, and when the oldest was observed.
+// Oldest returns the number of events, and when the oldest was observed.
 func (o *Outbox) Oldest() (count int, since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -191,7 +192,7 @@ func (o *Outbox) Oldest() (count int, since time.Time) {
 	return count, since
 }
 
-// Holds reports whether the outbox holds an event that was observed at a revision or before.
+// Holds reports whether the outbox holds an event that was observed at or before a revision.
 func (o *Outbox) Holds(upTo revision.Revision) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -205,7 +206,7 @@ func (o *Outbox) Holds(upTo revision.Revision) bool {
 	return false
 }
 
-// head returns the first event of a node, and how many there are.
+// head returns the first event of a node, and the number of its events.
 func (o *Outbox) head(node string) (e entry, pending int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -215,8 +216,8 @@ func (o *Outbox) head(node string) (e entry, pending int) {
 	return entry{}, 0
 }
 
-// begin marks the first event of a node as in flight. It returns false if that is another one by
-// now.
+// begin marks the first event of a node as in flight. It returns false if it is no longer the given
+// one.
 func (o *Outbox) begin(node string, id uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -227,8 +228,8 @@ func (o *Outbox) begin(node string, id uint64) bool {
 	return false
 }
 
-// abort marks the first event of a node as no longer in flight. If the request has its effect
-// later, that is as if another watcher had stored the event.
+// abort marks the first event of a node as no longer in flight. If the request takes effect later,
+// that is as if another watcher had stored the event.
 func (o *Outbox) abort(node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -237,7 +238,7 @@ func (o *Outbox) abort(node string) {
 	}
 }
 
-// remove takes the first event of a node away, unless it is another one by now.
+// remove removes the first event of a node, if it is still the given one.
 func (o *Outbox) remove(node string, id uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -20,12 +20,12 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-// outside is all that an outbox reaches. The zero value stores everything at once.
+// outside implements the dependencies of an outbox. The zero value stores everything at once.
 type outside struct {
 	held   bool
 	fails  error
 	stored []txn.Transaction
-	during func() // a request
+	during func() // during a request
 }
 
 func (o *outside) Has(context.Context, txn.Transaction) bool                     { return false }
@@ -45,10 +45,10 @@ func (o *outside) Put(_ context.Context, t txn.Transaction) error {
 
 func newOutbox() (*watcher.Outbox, *outside) {
 	o := &outside{}
-	return &watcher.Outbox{Known: o, Store: o, Gate: o}, o
+	return &watcher.Outbox{Stored: o, Store: o, Turn: o}, o
 }
 
-// event returns one that was observed.
+// event returns an observed event.
 func event(typ txn.Type, uid types.UID, rv, marker string) watcher.Event {
 	return watcher.Event{Observed: true, Transaction: txn.Transaction{
 		Type: typ, Node: "node-1", UID: uid, Revision: revision.MustParse(rv), Marker: marker,
@@ -86,7 +86,7 @@ func TestOutboxSupersedes(t *testing.T) {
 	}
 }
 
-func TestOutboxSupersedesNothingThatIsInFlight(t *testing.T) {
+func TestOutboxSupersedesNothingInFlight(t *testing.T) {
 	box, outside := newOutbox()
 	box.Add(event(txn.Updated, "a", "9", ""))
 	outside.during = func() { box.Add(event(txn.Updated, "a", "10", "")) }
@@ -95,7 +95,7 @@ func TestOutboxSupersedesNothingThatIsInFlight(t *testing.T) {
 	assert.Equal(t, []string{"updated a@9", "updated a@10"}, summary(outside.stored))
 }
 
-func TestOutboxHoldsWhatAnEventSuperseded(t *testing.T) {
+func TestOutboxHoldsSupersededEvents(t *testing.T) {
 	box, outside := newOutbox()
 	outside.held = true
 	for i := 9; i <= 12; i++ {
@@ -117,7 +117,7 @@ func TestOutboxHoldsWhatAnEventSuperseded(t *testing.T) {
 	assert.Equal(t, []string{"updated a@12"}, summary(outside.stored))
 }
 
-// refuses is an API server that allows nothing to be stored, for a quota or a missing right.
+// refuses is an API server that rejects all writes, because of a quota or missing permissions.
 type refuses struct{ faults.Outage }
 
 func (r *refuses) Do(ctx context.Context, call faults.Call, next func(context.Context) error) error {
@@ -128,7 +128,7 @@ func (r *refuses) Do(ctx context.Context, call faults.Call, next func(context.Co
 	return apierrors.NewForbidden(corev1.Resource("configmaps"), call.Name, nil)
 }
 
-func TestWhatIsRefusedDoesNotGrow(t *testing.T) {
+func TestRejectedEventsDoNotAccumulate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create}}}
 		w := start(t, &informer{}, refused)
@@ -149,9 +149,8 @@ func TestWhatIsRefusedDoesNotGrow(t *testing.T) {
 	})
 }
 
-// TestWhatIsRefusedIsNotHammered: with one backoff for each node, thousands of nodes are thousands
-// of requests a second.
-func TestWhatIsRefusedIsNotHammered(t *testing.T) {
+// With one backoff for each node, thousands of nodes would send thousands of requests a second.
+func TestRejectedWritesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 2000
 		refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create}}}

@@ -8,35 +8,34 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// Question is what a watcher asks the others after it has listed the Nodes: have you stored
-// everything that you observed up to this list?
+// Question asks other watchers, after a list of Nodes: have you stored everything that you observed
+// up to this list?
 type Question struct {
-	// Number is that of the list. Each list of a watcher has a higher one.
+	// Number is the number of the list. Each list of a watcher has a higher one.
 	Number int
-	// List is the resourceVersion of the list, and Newest the highest one of the Nodes in it.
+	// List is the resourceVersion of the list, and Newest the highest one of its Nodes.
 	List, Newest revision.Revision
-	// Digest is that of the Nodes in the list, see [Digest].
+	// Digest is the digest of the Nodes in the list.
 	Digest Digest
 }
 
-// Answer is how far a watcher has come with a question. A higher answer includes the lower ones.
+// Answer is a watcher's progress with a question. A higher answer includes the lower ones.
 type Answer int
 
 const (
-	// NotYet is the answer of those that are behind, or have something to store.
+	// NotYet means that the watcher is behind, or has events to store.
 	NotYet Answer = iota
-	// Alike means that this watcher knows the same incarnations as the list, none of which has
-	// changed since, and that everything it observed is stored. It may not have seen an incarnation
-	// that came and went before the list.
+	// Alike means that the watcher has the same incarnations as the list, none of which has changed
+	// since, and that everything it observed is stored. It may not have seen an incarnation that
+	// came and went before the list.
 	Alike
-	// Passed means that this watcher has observed everything up to the list, and that all of it is
-	// stored.
+	// Passed means that the watcher has observed everything up to the list and stored all of it.
 	Passed
 )
 
-// Answer returns the answer of a watcher that has observed everything up to a position, and knows
-// Nodes of that digest. holds reports whether it holds an event that was observed at a revision or
-// before.
+// Answer returns the answer of a watcher that has observed everything up to a position and has
+// Nodes with the given digest. holds reports whether it holds an event that was observed at or
+// before a revision.
 func (q Question) Answer(position revision.Revision, known Digest, holds func(upTo revision.Revision) bool) Answer {
 	answer := NotYet
 	switch {
@@ -64,7 +63,7 @@ func (q Question) MarshalJSON() ([]byte, error) {
 	return json.Marshal(questionJSON{q.Number, q.List.String(), q.Newest.String(), fmt.Sprintf("%016x", uint64(q.Digest))})
 }
 
-// UnmarshalJSON takes the stored form.
+// UnmarshalJSON parses the stored form.
 func (q *Question) UnmarshalJSON(text []byte) error {
 	var stored questionJSON
 	if err := json.Unmarshal(text, &stored); err != nil {

@@ -16,11 +16,11 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-// TestWhatOthersHaveStoredClosesTheCircuit: all writes were refused for a while, as by a quota.
-// Then the other watcher is the first that succeeds, and stores everything. Nothing is left for
-// this one to write, but it lets go of its events four at a time, every two seconds: whoever lists
-// waits for it, and a node that is new waits behind what is stored already.
-func TestWhatOthersHaveStoredClosesTheCircuit(t *testing.T) {
+// All writes were rejected for a while, as by a quota. Then the other watcher is the first to
+// succeed, and stores everything. This one has nothing left to write, but it must not drop its
+// events only four at a time, every two seconds: other watchers that list wait for it, and new
+// nodes wait behind events that are stored already.
+func TestEventsStoredByOthersCloseTheCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 500
 		refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create}}}
@@ -59,9 +59,9 @@ func TestWhatOthersHaveStoredClosesTheCircuit(t *testing.T) {
 	})
 }
 
-// TestEventThatIsFoundDoesNotCloseTheCircuit: all writes are refused, and the owner has stored one
-// event a second before that. That a read finds them says nothing about writes.
-func TestEventThatIsFoundDoesNotCloseTheCircuit(t *testing.T) {
+// All writes are rejected, and before that the owner stored one event a second. A read that finds
+// them proves nothing about writes.
+func TestFoundEventDoesNotCloseTheCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes, stored = 200, 60
 		refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create}}}

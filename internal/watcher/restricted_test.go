@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/nodeview/identity"
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -18,7 +18,7 @@ import (
 
 const role = "node-role.kubernetes.io/worker"
 
-// TestNewRestrictedLabelDoesNotWait: the machine must be asked who it is while it is there.
+// The machine must be identified while it exists.
 func TestNewRestrictedLabelDoesNotWait(t *testing.T) {
 	o := watcher.Observer{RecordUpdates: true}
 	for name, tc := range map[string]struct {
@@ -45,8 +45,8 @@ func TestNewRestrictedLabelDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestRecordThatDoesNotSayWhichMachineItWasIsWrittenOnce: a former release wrote it.
-func TestRecordThatDoesNotSayWhichMachineItWasIsWrittenOnce(t *testing.T) {
+// TestRecordWithoutMachineIsWrittenOnce: a former release wrote it.
+func TestRecordWithoutMachineIsWrittenOnce(t *testing.T) {
 	own := set{"rack": "r7", role: ""}
 	for name, updates := range map[string]bool{"updates are recorded": true, "they are not": false} {
 		o := watcher.Observer{RecordUpdates: updates}

@@ -14,10 +14,10 @@ import (
 	"nodekeeper.dev/internal/faults"
 )
 
-// drainTimeout is how long a watcher that is told to stop goes on to write.
+// drainTimeout is how long a watcher keeps writing after it is stopped.
 const drainTimeout = 3 * time.Second
 
-// addMany shows many more nodes than are written for at a time.
+// addMany delivers many more nodes than are written concurrently.
 func addMany(w *running) (count int) {
 	const many = 60
 	for i := range many {
@@ -36,14 +36,14 @@ func count(t *testing.T, c client.Reader) int {
 	return len(list.Items)
 }
 
-// outageOfCreates ends after that time.
+// outageOfCreates ends after the given time.
 func outageOfCreates(end time.Duration) faults.Fault {
 	down := &faults.Outage{Calls: faults.Calls{Verb: faults.Create}}
 	time.AfterFunc(end, down.End)
 	return down
 }
 
-func TestStopFinishesWhatWasSeen(t *testing.T) {
+func TestStopStoresPendingEvents(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault func() faults.Fault
 		wait  time.Duration // between the events and the stop
@@ -81,8 +81,8 @@ func TestStopDoesNotWaitForABackoff(t *testing.T) {
 	})
 }
 
-// TestStopTriesRefusedWritesAFewAtATime: a roll while writes are refused must not be a storm.
-func TestStopTriesRefusedWritesAFewAtATime(t *testing.T) {
+// A rolling update while writes are rejected must not cause a storm of requests.
+func TestStopLimitsRejectedWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := &faults.Outage{Calls: faults.Calls{Verb: faults.Create}}
 		w := start(t, &informer{}, down)
@@ -95,7 +95,7 @@ func TestStopTriesRefusedWritesAFewAtATime(t *testing.T) {
 	})
 }
 
-func TestStopGivesUpOnAnAPIServerThatDoesNotAnswer(t *testing.T) {
+func TestStopGivesUpOnHangingAPIServer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault faults.Fault
 		wait  time.Duration
@@ -121,7 +121,7 @@ func TestStopGivesUpOnAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestStopBeforeTheStartIsDoneStoresTheEventsSeen(t *testing.T) {
+func TestStopDuringStartStoresPendingEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := &faults.Slow{Calls: faults.Calls{Verb: faults.List}, Delay: time.Hour}
 		w := start(t, &informer{}, stuck)

@@ -17,44 +17,45 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// Stream follows what an informer of Nodes receives from the API server: its lists, its events, and
-// how many of these the watcher has handled. The zero value is ready, and safe for concurrent use.
+// Stream tracks what an informer of Nodes receives from the API server: its lists, its events, and
+// how many of these the watcher has handled. The zero value is ready to use. It is safe for
+// concurrent use.
 type Stream struct {
-	// Joined blocks until the watcher is a member of its group, or ctx is done: nothing is listed
-	// before others can know that this watcher must be asked. Nil does not block.
+	// Joined blocks until the watcher is a member of its group, or ctx is done. Nothing is listed
+	// before, so that other watchers know that they must ask this one. Nil does not block.
 	Joined func(ctx context.Context)
 
 	mu        sync.Mutex
 	lists     []listing
-	paged     listing           // of which not all pages have come
-	delivered revision.Revision // the last that was given to the informer
+	paged     listing           // a list that is still missing pages
+	delivered revision.Revision // the last delivered to the informer
 	handled   revision.Revision // everything up to here is handled
-	open      []delivery        // given to the informer and not handled
+	open      []delivery        // delivered to the informer but not handled
 	digest    Digest            // of the nodes that are handled
 	watch     watch.Interface
-	forced    int    // how often Relist was called
+	forced    int    // number of calls of Relist
 	listedFor int    // the value of forced when the latest list was requested
-	changed   func() // is told of lists
-	moved     func() // is told of everything else
+	changed   func() // called after each list
+	moved     func() // called after any other change
 }
 
 // listing is a list of all Nodes.
 type listing struct {
-	after  revision.Revision // the last that was observed before it
+	after  revision.Revision // the last revision observed before it
 	at     revision.Revision // its resourceVersion
-	newest revision.Revision // that of the Node that changed last
+	newest revision.Revision // the highest one of its Nodes
 	digest Digest
-	forced int // how often Relist was called before it was requested
+	forced int // number of calls of Relist before it was requested
 }
 
-// delivery is an event that the informer was given.
+// delivery is an event delivered to the informer.
 type delivery struct {
 	node string
 	at   revision.Revision
 }
 
-// NewInformer is for cache.Options.NewInformer: the Stream follows the informer of Nodes, metadata
-// only. Others are as usual.
+// NewInformer is a value for cache.Options.NewInformer. It attaches the Stream to the informer of
+// Nodes (metadata only) and leaves others as usual.
 func (s *Stream) NewInformer(lw toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 	if _, node := obj.(*metav1.PartialObjectMetadata); !node {
 		return toolscache.NewSharedIndexInformer(lw, obj, resync, indexers)
@@ -63,9 +64,9 @@ func (s *Stream) NewInformer(lw toolscache.ListerWatcher, obj runtime.Object, re
 	return toolscache.NewSharedIndexInformer(followed, obj, resync, indexers)
 }
 
-// followed is a ListerWatcher that a Stream follows.
+// followed is a ListerWatcher tracked by a Stream.
 type followed struct {
-	toolscache.ListerWatcher // its methods without context are deprecated; nobody calls them
+	toolscache.ListerWatcher // its methods without context are deprecated and never called
 
 	lw     toolscache.ListerWatcherWithContext
 	stream *Stream
@@ -73,7 +74,7 @@ type followed struct {
 
 var _ toolscache.ListerWatcherWithContext = (*followed)(nil)
 
-// ListWithContext lists by pages.
+// ListWithContext lists page by page.
 func (f *followed) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	f.stream.waitToJoin(ctx)
 	if options.Continue == "" {
@@ -86,7 +87,7 @@ func (f *followed) ListWithContext(ctx context.Context, options metav1.ListOptio
 	return list, f.stream.page(list)
 }
 
-// WatchWithContext watches, or lists by a watch that begins with what is there (KEP-3157).
+// WatchWithContext watches, or lists by a watch that starts with the existing objects (KEP-3157).
 func (f *followed) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	f.stream.waitToJoin(ctx)
 	lists := options.SendInitialEvents != nil && *options.SendInitialEvents
@@ -104,7 +105,7 @@ func (f *followed) WatchWithContext(ctx context.Context, options metav1.ListOpti
 	return w, nil
 }
 
-// errExpired is the answer that makes an informer list again.
+// errExpired returns the error that makes an informer list again.
 func errExpired() error { return apierrors.NewResourceExpired("the watcher was silent for too long") }
 
 func (s *Stream) waitToJoin(ctx context.Context) {
@@ -120,18 +121,19 @@ func (s *Stream) beginPages() {
 	s.paged = listing{forced: s.forced}
 }
 
-// beginWatch returns how often Relist was called, for follow, and whether there was no list since.
+// beginWatch returns the number of calls of Relist, for follow, and whether the last of them was
+// not followed by a list.
 func (s *Stream) beginWatch() (forced int, expired bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.forced, s.listedFor < s.forced
 }
 
-// page takes a page of a list.
+// page receives a page of a list.
 func (s *Stream) page(list runtime.Object) error {
 	m, err := meta.ListAccessor(list)
 	if err != nil {
-		return err //nolint:wrapcheck // the informer says what it was doing
+		return err //nolint:wrapcheck // the informer adds the context
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +158,7 @@ func (l *listing) add(n metav1.Object) {
 	l.digest = l.digest.Add(n.GetName(), n.GetUID())
 }
 
-// listed takes a complete list. mu must be held.
+// listed receives a complete list. mu must be held.
 func (s *Stream) listed(l listing) {
 	l.after = s.delivered
 	s.lists = append(s.lists, l)
@@ -168,8 +170,8 @@ func (s *Stream) listed(l listing) {
 	}
 }
 
-// follow returns a watch that tells the Stream of its events before it delivers them. It stops w
-// and returns nil if Relist was called since the request, when there was nothing yet to stop.
+// follow returns a watch that passes its events to the Stream before it delivers them. If Relist
+// was called since the request, when there was no watch to stop yet, it stops w and returns nil.
 func (s *Stream) follow(w watch.Interface, lists bool, forced int) watch.Interface {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +203,7 @@ func (s *Stream) follow(w watch.Interface, lists bool, forced int) watch.Interfa
 	return followed
 }
 
-// deliver takes an event that the informer is given. mu must be held.
+// deliver records an event that is delivered to the informer. mu must be held.
 func (s *Stream) deliver(typ watch.EventType, node string, at revision.Revision) {
 	if !at.After(s.delivered) {
 		return
@@ -211,24 +213,24 @@ func (s *Stream) deliver(typ watch.EventType, node string, at revision.Revision)
 		s.open = append(s.open, delivery{node, at})
 	}
 	s.settle()
-	s.tell()
+	s.notifyMoved()
 }
 
-// settle moves on to what is delivered if all of it is handled. mu must be held.
+// settle marks everything delivered as handled if no event is open. mu must be held.
 func (s *Stream) settle() {
 	if len(s.open) == 0 {
 		s.handled = s.delivered
 	}
 }
 
-func (s *Stream) tell() {
+func (s *Stream) notifyMoved() {
 	if s.moved != nil {
 		s.moved()
 	}
 }
 
-// Handled notes that the watcher has handled the event of a node at a revision, and so all before
-// it of that node.
+// Handled records that the watcher has handled the event of a node at a revision, and so all
+// earlier ones of that node.
 func (s *Stream) Handled(node string, at revision.Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,11 +243,10 @@ func (s *Stream) Handled(node string, at revision.Revision) {
 		s.handled = first
 	}
 	s.settle()
-	s.tell()
+	s.notifyMoved()
 }
 
-// Replace notes that the watcher knows of another incarnation of a node, or of none; no uid stands
-// for none.
+// Replace records another incarnation of a node. An empty UID means that there is none.
 func (s *Stream) Replace(node string, before, after types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,16 +258,16 @@ func (s *Stream) Replace(node string, before, after types.UID) {
 	}
 }
 
-// Position returns up to which revision everything is handled, and the digest of the nodes that
-// are.
+// Position returns the revision up to which everything is handled, and the digest of the handled
+// nodes.
 func (s *Stream) Position() (revision.Revision, Digest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.handled, s.digest
 }
 
-// Origin returns the number of the list that a state of a node builds on, and whether it was
-// observed after that. Otherwise it is concluded from the list.
+// Origin returns the number of the list on which a state of a node builds, and whether the state
+// was observed after it rather than concluded from it.
 func (s *Stream) Origin(at revision.Revision) (list int, observed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,14 +282,14 @@ func (s *Stream) Origin(at revision.Revision) (list int, observed bool) {
 	return 0, false
 }
 
-// Latest returns the number of the latest list, -1 if there is none.
+// Latest returns the number of the latest list, or -1 if there is none.
 func (s *Stream) Latest() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.lists) - 1
 }
 
-// Question returns what to ask others about a list.
+// Question returns the question to ask others about a list.
 func (s *Stream) Question(list int) Question {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,8 +297,8 @@ func (s *Stream) Question(list int) Question {
 	return Question{Number: list, List: l.at, Newest: l.newest, Digest: l.digest}
 }
 
-// Relist ends the watch and lets the informer list the Nodes again. A request that is under way
-// does not count as later.
+// Relist ends the watch and makes the informer list the Nodes again. A list that was already
+// requested does not count.
 func (s *Stream) Relist() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,11 +17,10 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-// requests is an API server that logs what it is asked. A relist is forced in the middle of one
-// request.
+// requests is an API server that logs its requests. A relist is forced during one of them.
 type requests struct {
 	stream  *watcher.Stream
-	streams bool   // whether it has lists by watch
+	streams bool   // whether it supports lists by watch
 	during  string // the request
 	log     []string
 	counts  map[string]int
@@ -69,8 +68,8 @@ func (r *requests) open() (count int) {
 	return count
 }
 
-// TestRelistDuringARequestIsNotLost: another relist is forced after a minute.
-func TestRelistDuringARequestIsNotLost(t *testing.T) {
+// Another relist is forced after a minute.
+func TestRelistDuringRequestIsKept(t *testing.T) {
 	for name, tc := range map[string]struct {
 		during  string
 		streams bool

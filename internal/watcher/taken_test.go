@@ -17,10 +17,9 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-// TestNamesThatAreTakenAreNotHammered: no processor runs, the last update of every node waits in
-// the queue, and all nodes were deleted in a gap of the watch: each tombstone waits for the name of
-// the update.
-func TestNamesThatAreTakenAreNotHammered(t *testing.T) {
+// No processor runs, the last update of every node waits in the queue, and all nodes were deleted
+// in a gap of the watch: each tombstone waits for the name of the update.
+func TestTakenNamesAreNotHammered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 64
 		c := fake.NewClientBuilder().Build()

@@ -12,38 +12,38 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"nodekeeper.dev/internal/watcher/liveness"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/reasons"
-	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher/liveness"
 )
 
 const (
-	// writers is how many nodes are written for at a time. A write waits for the API server
-	// most of its time, and the API server's priority and fairness queues what is too much.
+	// writers is the number of nodes written concurrently. A write mostly waits for the API server,
+	// whose priority and fairness queues excess requests.
 	writers = 16
 
 	// A failed write is retried after minBackoff, doubling up to maxBackoff.
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 2 * time.Second
 
-	// drainTimeout bounds how long a watcher goes on to write what it has seen at its shutdown. It
-	// may be the only one that has.
+	// drainTimeout bounds how long a watcher writes pending events at its shutdown. No other
+	// watcher may have seen them.
 	drainTimeout = 3 * time.Second
-	// drainRetry is the time between two attempts at everything then.
+	// drainRetry is the time between two attempts at everything during the shutdown.
 	drainRetry = 200 * time.Millisecond
 
-	// takenRetry is the time after which a transaction whose name is taken is retried, if the watch
-	// does not show before that the name is free.
+	// takenRetry is when a transaction whose name is taken is retried, unless the watch reports
+	// before that the name is free.
 	takenRetry = time.Minute
 
-	// lookTimeout bounds the read that may save a write. client-go repeats a read that an API server
-	// refuses because it is overloaded.
-	lookTimeout = time.Second
+	// lookupTimeout bounds the read that may save a write. client-go repeats a read that an
+	// overloaded API server rejects.
+	lookupTimeout = time.Second
 
-	// heartbeat is the work that does nothing. No node has no name.
+	// heartbeat is a no-op work item; node names are never empty.
 	heartbeat = ""
 )
 
@@ -53,7 +53,7 @@ var errParked = errors.New("writes fail for many nodes: a few are retried at a t
 // writer flushes the outbox.
 type writer struct {
 	outbox  *Outbox
-	gate    *gate
+	turn    *turn
 	history *rewind.Detector
 	circuit circuit
 	work    workqueue.TypedRateLimitingInterface[string] // names of nodes with events
@@ -61,14 +61,14 @@ type writer struct {
 	stored  func()                                       // called after each event that is stored
 }
 
-func newWriter(o *Outbox, g *gate, h *rewind.Detector, stored func()) *writer {
+func newWriter(o *Outbox, t *turn, h *rewind.Detector, stored func()) *writer {
 	return &writer{
-		outbox: o, gate: g, history: h, stored: stored,
+		outbox: o, turn: t, history: h, stored: stored,
 		work: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff)),
 	}
 }
 
-// Run stores the events in the outbox until ctx is cancelled, and then those that are left in it.
+// Run stores the events in the outbox until ctx is cancelled, and then the remaining ones.
 func (w *writer) Run(ctx context.Context) {
 	writeCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -103,24 +103,24 @@ func (w *writer) add(names []string) {
 // retryAll retries every node with events at once.
 func (w *writer) retryAll() { w.add(w.outbox.Nodes()) }
 
-// changed retries a node of which something was stored or removed.
+// changed retries a node whose transactions or record changed.
 func (w *writer) changed(node string) {
 	if w.outbox.Len(node) > 0 {
 		w.work.Add(node)
 	}
 }
 
-// drain waits until all events are stored that wait for no barrier, for drainTimeout at most, and
-// ends the queue. An event that waits was only concluded from a list, or comes after that: the next
-// watcher concludes it, too, and those that run may know better.
+// drain waits until all events that wait for no barrier are stored, for drainTimeout at most, and
+// shuts the queue down. Events that wait for a barrier were concluded from a list or come after it:
+// the next watcher draws the same conclusions, and the running ones may know better.
 func (w *writer) drain(ctx context.Context) {
 	defer w.work.ShutDown()
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
-	w.gate.hurried.Store(true)
-	w.circuit.Hurry(time.Now())
+	w.turn.expedited.Store(true)
+	w.circuit.Expedite(time.Now())
 	var tried time.Time
-	// The error says that the time is over: Run logs what is left.
+	// The error means that the time is over: Run logs the remaining events.
 	_ = wait.PollUntilContextCancel(ctx, minBackoff, true, func(context.Context) (bool, error) {
 		if time.Since(tried) >= drainRetry {
 			tried = time.Now()
@@ -149,7 +149,7 @@ func (w *writer) next(ctx context.Context) bool {
 	case errors.Is(err, errParked):
 		// The circuit returns the node.
 	case err != nil:
-		w.failed(ctx, node, err)
+		w.retry(ctx, node, err)
 	default:
 		w.work.Forget(node)
 		if left > 0 {
@@ -164,10 +164,10 @@ func (w *writer) next(ctx context.Context) bool {
 // mayWrite reports whether a node may write now. If not, the circuit returns it later.
 func (w *writer) mayWrite(node string) bool { return w.circuit.Enter(node, time.Now()) }
 
-// failed retries a node later.
-func (w *writer) failed(ctx context.Context, node string, err error) {
+// retry retries a node later.
+func (w *writer) retry(ctx context.Context, node string, err error) {
 	log := logf.FromContext(ctx)
-	if errors.Is(err, queue.ErrNameTaken) && w.gate.known.watches() {
+	if errors.Is(err, queue.ErrNameTaken) && w.turn.stored.watches() {
 		log.Info("Waiting until the name of a transaction is free", "node", node, "reason", err.Error())
 		w.work.AddAfter(node, takenRetry)
 		return
@@ -180,19 +180,19 @@ func (w *writer) failed(ctx context.Context, node string, err error) {
 	w.work.AddRateLimited(node)
 }
 
-// succeeded notes that an event of a node is stored.
+// succeeded records that an event of a node was written.
 func (w *writer) succeeded(node string) {
 	w.add(w.circuit.Close())
 	w.found(node)
 }
 
-// found notes that an event of a node is stored, which says nothing about writes.
+// found records that an event of a node is stored, which proves nothing about writes.
 func (w *writer) found(node string) {
 	w.loop.Progress(node)
 	w.stored()
 }
 
-// store puts transactions into the queue.
+// store adds transactions to the queue.
 type store struct {
 	queue   *queue.Queue
 	nodes   *nodes.Nodes
@@ -201,16 +201,16 @@ type store struct {
 	metrics *metrics
 	allowed func(node string) bool // whether to send a request now
 	stored  func(node string)
-	// storedByOthers reports whether another watcher has most likely stored a transaction, and found
-	// is told if that is so.
+	// storedByOthers reports whether another watcher has most likely stored a transaction; found is
+	// called if it has.
 	storedByOthers func(txn.Transaction) bool
 	found          func(node string)
 }
 
 var _ Store = (*store)(nil)
 
-// Put stores a transaction, after a live read if it is unconfirmed. One that can never be stored
-// counts as stored: it must not hold up what comes after it.
+// Put stores a transaction, after a live read if it is unconfirmed. A transaction that can never be
+// stored counts as stored, because it must not block later ones.
 func (s *store) Put(ctx context.Context, t txn.Transaction) error {
 	if !s.allowed(t.Node) {
 		return errParked
@@ -219,16 +219,16 @@ func (s *store) Put(ctx context.Context, t txn.Transaction) error {
 	if s.storedByOthers(t) && s.isFound(ctx, t) {
 		s.metrics.recorded.WithLabelValues(string(t.Type)).Inc()
 		log.V(1).Info("Found that another watcher has recorded the transaction")
-		s.found(t.Node) // it says nothing about writes
+		s.found(t.Node) // it proves nothing about writes
 		return nil
 	}
 	err := s.put(ctx, t)
 	switch {
 	case errors.Is(err, queue.ErrTooLarge):
 		s.metrics.tooLarge.Inc()
-		log.Error(err, "Lost an event: its labels cannot be stored")
+		log.Error(err, "Dropped an event: its labels are too large")
 		s.events.Eventf(nodes.Reference(t.Node, t.UID), nil, corev1.EventTypeWarning, reasons.LabelsTooLarge, "Record",
-			"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
+			"The labels of this node are not saved: they do not fit into a ConfigMap, whose values are limited to %d bytes. Remove unneeded labels.", txn.MaxDataBytes)
 	case err != nil:
 		return err
 	default:
@@ -240,9 +240,9 @@ func (s *store) Put(ctx context.Context, t txn.Transaction) error {
 }
 
 // isFound reports whether a read finds the transaction in the queue, which costs less than a write
-// that is refused because it is. Without an answer it is written.
+// that is rejected because it is there. Without a response it is written.
 func (s *store) isFound(ctx context.Context, t txn.Transaction) bool {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	found, err := s.queue.HasEvent(ctx, t)
 	return err == nil && found && !s.history.Rewound()
@@ -250,7 +250,7 @@ func (s *store) isFound(ctx context.Context, t txn.Transaction) bool {
 
 func (s *store) put(ctx context.Context, t txn.Transaction) error {
 	if s.history.Rewound() {
-		return rewind.ErrRewound // what there is now is recorded by the process that starts next
+		return rewind.ErrRewound // the next process records the current state
 	}
 	if s.history.Unconfirmed(t.ObservedAt) {
 		if err := s.nodes.ConfirmEvent(ctx, t, s.history.Lost); err != nil {

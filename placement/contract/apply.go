@@ -9,51 +9,52 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// Unit is one virtual replica.
+// Unit identifies one virtual replica.
 type Unit struct {
 	UID   types.UID
 	Index int32
 }
 
-// Work is what a pod does for one virtual replica.
+// Work is the state of a pod's work on one virtual replica.
 type Work struct {
-	// Epoch is the one that it was started with.
+	// Epoch is the epoch with which the work was started.
 	Epoch int64
-	// Working means that it has said that it works.
+	// Working is set once the worker has reported that it works.
 	Working bool
-	// Failure says why it does not work, if it is known.
+	// Failure is the reason why it does not work, if known.
 	Failure string
 }
 
-// Accepts reports whether a pod follows a contract: only one for its own incarnation, of a higher
-// generation than the last one that it followed.
+// Accepts reports whether a pod must follow a contract. A pod follows only contracts for its own
+// incarnation with a higher generation than the last one that it followed.
 func Accepts(own string, last int64, c *Contract) bool {
 	return own != "" && c.Incarnation == own && c.Generation > last
 }
 
-// Adopt returns what a restarted process goes on with whose Lease is still held by its own pod: the last
-// generation for [Accepts], so that it takes no contract from before the one that it has
-// acknowledged, and the acknowledgement that it writes before it does anything. The first contract
-// must be read live.
+// Adopt returns the state with which a restarted process continues if its own pod still holds the
+// Lease: the last generation for [Accepts], so that the process follows no contract older than the
+// one it has acknowledged, and the acknowledgement to write before doing anything else. The process
+// must read its first contract from the API server, not from a cache.
 func Adopt(a Ack) (last int64, first Ack) {
 	first = a
 	first.Stopping, first.Failing = nil, map[types.UID]string{Everything: "starting"}
 	return a.Generation - 1, first
 }
 
-// Apply returns what a pod must stop, which is what runs and is not listed with the same epoch, and what it
-// must start, which is what is listed and does not run. If a virtual replica is listed with another epoch
-// than it runs with, it is in stop only: call Apply again when it has stopped. Both are sorted.
+// Apply returns the units that a pod must stop and start. It must stop the units that run but are
+// not listed with the same epoch, and start the units that are listed but do not run. A unit that
+// is listed with another epoch than it runs with is only in stop; call Apply again when it has
+// stopped. Both results are sorted.
 func Apply(c *Contract, running map[Unit]Work) (stop, start []Unit) {
 	for u, w := range running {
-		if epoch, lists := c.Entry(u.UID).Lists(u.Index); !lists || epoch != w.Epoch {
+		if epoch, listed := c.Entry(u.UID).Lists(u.Index); !listed || epoch != w.Epoch {
 			stop = append(stop, u)
 		}
 	}
 	for i := range c.Entries {
 		for index := range c.Entries[i].Replicas {
 			u := Unit{c.Entries[i].UID, index}
-			if _, runs := running[u]; !runs {
+			if _, ok := running[u]; !ok {
 				start = append(start, u)
 			}
 		}
@@ -67,9 +68,10 @@ func compareUnits(a, b Unit) int {
 	return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Index, b.Index))
 }
 
-// Acknowledge returns the answer to a contract that a pod follows. done reports whether everything
-// is as the contract wants it. A pod writes the answer when it is done, or when it has waited for
-// 5 seconds, and again whenever the answer changes: what is stuck delays nothing else.
+// Acknowledge returns a pod's acknowledgement of a contract that it follows, and reports whether
+// everything is as the contract requires. A pod writes the acknowledgement when done is true or
+// after waiting for 5 seconds, and again whenever it changes, so that a stuck unit does not delay
+// others.
 func Acknowledge(c *Contract, digest string, running map[Unit]Work) (a Ack, done bool) {
 	a = Ack{Incarnation: c.Incarnation, Generation: c.Generation, Digest: digest}
 	stop, start := Apply(c, running)
@@ -89,7 +91,7 @@ func Acknowledge(c *Contract, digest string, running map[Unit]Work) (a Ack, done
 		fails(u.UID, "")
 	}
 	for u, w := range running {
-		if epoch, lists := c.Entry(u.UID).Lists(u.Index); lists && (!w.Working || epoch != w.Epoch) {
+		if epoch, listed := c.Entry(u.UID).Lists(u.Index); listed && (!w.Working || epoch != w.Epoch) {
 			fails(u.UID, w.Failure)
 		}
 	}

@@ -12,64 +12,66 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// Placed is a resource as Build sees it.
+// Placed is a resource for [Build].
 type Placed struct {
 	Reference
-	// Generation is that of the resource, Of how many virtual replicas it has.
+	// Generation is the generation of the resource, Of its number of virtual replicas.
 	Generation int64
 	Of         int32
-	// Payload is JSON, or nil for none. A payload that is not JSON is left out.
+	// Payload is JSON or nil. A payload that is not JSON is omitted.
 	Payload json.RawMessage
-	// Status is the decision.
+	// Status contains the decision.
 	Status placement.Status
-	// Live means that the decision was read from the API server, or written, after the contract was
-	// seen as it is now. An entry that the contract does not have is only made of such a decision:
-	// the contract cannot tell which decisions it has seen before.
+	// Live is set if the decision was read from the API server, or written, after the present
+	// version of the contract was observed. Build requires that for new entries, because the
+	// contract does not show which decisions it has been built from before.
 	Live bool
-	// Gone means that a live read has found the resource gone, or another one in its place.
+	// Gone is set if a live read shows that the resource does not exist, or exists with another
+	// UID.
 	Gone bool
 }
 
-// Input is what the contract of a pod is built from.
+// Input is the input of [Build].
 type Input struct {
 	// Incarnation is the present holder of the pod's Lease.
 	Incarnation string
 	// View is the pod's contract and acknowledgement.
 	View *View
-	// Placed are the resources whose decision names the incarnation, and those that the contract
-	// has entries of. A resource that is missing here counts as unknown, not as gone.
+	// Placed must contain the resources whose decisions name the incarnation, and the resources
+	// with entries in the contract. A missing resource counts as unknown, not as gone.
 	Placed []Placed
-	// Overlap lets the former owner work until the new one does.
+	// Overlap lets the former owner of an index work until the new one does.
 	Overlap bool
-	// Owners has the views of other incarnations. Only Overlap needs it.
+	// Owners returns the views of other incarnations. It is required only for Overlap.
 	Owners func(incarnation string) (*View, bool)
-	// Most is how many bytes a contract may have; 0: MaxBytes.
+	// Most is the maximum size of the contract in bytes. If zero, it is MaxBytes.
 	Most int
 }
 
-// Action tells what to do with the ConfigMap of a contract.
+// Action is an action on the ConfigMap of a contract.
 type Action int
 
-// The actions.
+// The actions of a [Plan].
 const (
 	Nothing Action = iota
-	Create         // an empty ConfigMap, without a contract; build again once it is seen
-	Delete         // with its uid and resourceVersion as preconditions: it cannot be read
-	Update         // with the resourceVersion as the precondition
+	Create         // create an empty ConfigMap without a contract; build again once it is observed
+	Delete         // delete it, with its UID and resourceVersion as preconditions, because it cannot be parsed
+	Update         // update it, with its resourceVersion as the precondition
 )
 
-// Plan is what Build finds.
+// Plan is the result of [Build].
 type Plan struct {
 	Action   Action
-	Contract Contract // for Update
-	// Read names the resources whose decisions must be read live before their entries can be made or
-	// removed. The other entries are as they should be.
+	Contract Contract // set for Update
+	// Read lists the resources whose decisions must be read live before their entries can be added
+	// or removed. The other entries are final.
 	Read []types.UID
-	// TooLarge names the resources that did not fit.
+	// TooLarge lists the resources that did not fit.
 	TooLarge []types.UID
 }
 
-// Build returns the contract that a pod should have.
+// Build returns the plan for a pod's contract. The plan contains a contract only if the contract
+// must change.
 func Build(in *Input) Plan {
 	v := in.View
 	switch {
@@ -82,21 +84,20 @@ func Build(in *Input) Plan {
 	for i := range in.Placed {
 		b.placed[in.Placed[i].UID] = &in.Placed[i]
 	}
-	// Entries of another incarnation are dropped at once: they were never for this one.
-	isOwn := v.Contract.Incarnation == in.Incarnation
-	if isOwn {
+	// Entries of another incarnation are dropped at once: they never applied to this one.
+	own := v.Contract.Incarnation == in.Incarnation
+	if own {
 		b.takeOver()
 	}
-	b.add(isOwn)
+	b.add(own)
 	next := Contract{Incarnation: in.Incarnation, Generation: max(v.Contract.Generation, v.Ack.Generation) + 1, unknown: v.Contract.unknown}
-	// An acknowledgement that is not known, of a generation that the contract has yet to reach, must be
-	// overtaken.
-	isOvertaken := isOwn && v.Ack.Incarnation == in.Incarnation && v.Ack.Generation >= v.Contract.Generation && v.Ack.Generation > 0 && !v.Known()
+	// An unknown acknowledgement whose generation is not below the contract's must be overtaken.
+	overtake := own && v.Ack.Incarnation == in.Incarnation && v.Ack.Generation >= v.Contract.Generation && v.Ack.Generation > 0 && !v.Known()
 	b.limit(next)
-	changed := !isOwn || isOvertaken || b.removed
+	changed := !own || overtake || b.removed
 	for i := range b.rows {
 		r := &b.rows[i]
-		if r.entry.Changed == 0 || isOvertaken {
+		if r.entry.Changed == 0 || overtake {
 			r.entry.Changed, changed = next.Generation, true
 		}
 		next.Entries = append(next.Entries, r.entry)
@@ -113,31 +114,31 @@ type builder struct {
 	*Input
 	placed   map[types.UID]*Placed
 	rows     []entryRow
-	removed  bool // an entry is left out
+	removed  bool // an entry is omitted
 	reads    []types.UID
 	tooLarge []types.UID
 }
 
-// entryRow is an entry as it should be. Its Changed is 0 if it is not as before.
+// entryRow is the new version of an entry. If it differs from before, its Changed is 0.
 type entryRow struct {
 	entry  Entry
 	before *Entry
-	since  int64 // of the share and of the release
+	since  int64 // the maximum of the share's and the release's
 }
 
-// takeOver goes through the entries that there are.
+// takeOver processes the entries of the present contract.
 func (b *builder) takeOver() {
 	for i := range b.View.Contract.Entries {
 		e := &b.View.Contract.Entries[i]
 		p := b.placed[e.UID]
 		switch {
-		case p == nil: // nobody knows whether it is gone: the cache may be behind
+		case p == nil: // it is unknown whether the resource is gone: the cache may be behind
 			b.reads = append(b.reads, e.UID)
 			b.keep(e)
 		case p.Gone:
 			b.removed = true
 		case e.Decision > p.Status.Decision:
-			b.keep(e) // built from a later decision than this one
+			b.keep(e) // it was built from a later decision
 		default:
 			b.renew(p, e)
 		}
@@ -146,14 +147,14 @@ func (b *builder) takeOver() {
 
 func (b *builder) keep(e *Entry) { b.rows = append(b.rows, entryRow{entry: *e, before: e}) }
 
-// add makes entries for those that have none.
-func (b *builder) add(isOwn bool) {
+// add adds entries for resources that have none.
+func (b *builder) add(own bool) {
 	for i := range b.Placed {
 		p := &b.Placed[i]
-		if p.Gone || isOwn && b.View.Contract.Entry(p.UID) != nil {
+		if p.Gone || own && b.View.Contract.Entry(p.UID) != nil {
 			continue
 		}
-		if _, _, names := names(&p.Status, b.Incarnation); !names {
+		if _, _, named := names(&p.Status, b.Incarnation); !named {
 			continue
 		}
 		if !p.Live {
@@ -164,32 +165,33 @@ func (b *builder) add(isOwn bool) {
 	}
 }
 
-// names returns what an incarnation owns and releases by a decision, and reports whether that is
-// anything.
-func names(s *placement.Status, incarnation string) (owned, released *placement.Placement, isNamed bool) {
+// names returns the share and the release of an incarnation in a decision, which may be nil, and
+// whether there is either.
+func names(s *placement.Status, incarnation string) (owned, released *placement.Placement, named bool) {
 	for i := range s.Placement {
 		if s.Placement[i].Incarnation == incarnation {
-			owned, isNamed = &s.Placement[i], true
+			owned, named = &s.Placement[i], true
 		}
 	}
 	for i := range s.Releasing {
 		if s.Releasing[i].Incarnation == incarnation {
-			released, isNamed = &s.Releasing[i], true
+			released, named = &s.Releasing[i], true
 		}
 	}
-	return owned, released, isNamed
+	return owned, released, named
 }
 
-// renew makes the entry of a resource from its decision; before is the present one.
+// renew builds the entry of a resource from its decision. The argument before is the present entry
+// or nil.
 func (b *builder) renew(p *Placed, before *Entry) {
-	owned, released, isNamed := names(&p.Status, b.Incarnation)
-	if !isNamed {
+	owned, released, named := names(&p.Status, b.Incarnation)
+	if !named {
 		b.removed = true
 		return
 	}
 	next := Entry{Reference: p.Reference, Generation: p.Generation, Decision: p.Status.Decision, Of: p.Of, Payload: compact(p.Payload)}
 	replicas, err := b.replicas(p, before, owned, released)
-	if err != nil { // a status that cannot be read takes nothing away
+	if err != nil { // a malformed status must not take anything away
 		if before != nil {
 			b.keep(before)
 		}
@@ -204,8 +206,8 @@ func (b *builder) renew(p *Placed, before *Entry) {
 	b.rows = append(b.rows, r)
 }
 
-// settle leaves the entry as it was if nothing about it changes for the pod, and it was not built from
-// a decision before the one that changed its share.
+// settle restores the previous entry if nothing changes for the pod and the previous entry was not
+// built from a decision older than the last change of the share.
 func (r *entryRow) settle() {
 	if r.before != nil && isSame(&r.entry, r.before) && r.before.Decision >= r.since {
 		r.entry = *r.before
@@ -219,13 +221,13 @@ func sinceOf(p *placement.Placement) int64 {
 	return p.Since
 }
 
-// isSame compares what an entry tells the pod.
+// isSame reports whether two entries are equivalent for the pod.
 func isSame(a, b *Entry) bool {
 	return a.Reference == b.Reference && a.Generation == b.Generation && a.Of == b.Of &&
 		maps.Equal(a.Replicas, b.Replicas) && bytes.Equal(a.Payload, b.Payload)
 }
 
-// replicas returns what an entry lists.
+// replicas returns the indexes that an entry lists, with their epochs.
 func (b *builder) replicas(p *Placed, before *Entry, owned, released *placement.Placement) (map[int32]int64, error) {
 	listed := map[int32]int64{}
 	own, err := set(owned)
@@ -241,33 +243,33 @@ func (b *builder) replicas(p *Placed, before *Entry, owned, released *placement.
 		return nil, err
 	}
 	for _, index := range own {
-		epoch, lists := before.Lists(index)
+		epoch, ok := before.Lists(index)
 		switch {
-		case lists:
+		case ok:
 			listed[index] = epoch
 		case b.Overlap || !held[index]:
 			listed[index] = p.Status.Decision
 		}
 	}
 	for _, index := range former {
-		epoch, lists := before.Lists(index)
-		if _, isOwn := listed[index]; lists && !isOwn && b.Overlap && b.mustGoOn(p, index) {
+		epoch, ok := before.Lists(index)
+		if _, own := listed[index]; ok && !own && b.Overlap && b.mustContinue(p, index) {
 			listed[index] = epoch
 		}
 	}
 	return listed, nil
 }
 
-// mustGoOn reports whether an index has an owner that does not work on it yet.
-func (b *builder) mustGoOn(p *Placed, index int32) bool {
+// mustContinue reports whether an index has an owner that does not work on it yet.
+func (b *builder) mustContinue(p *Placed, index int32) bool {
 	for i := range p.Status.Placement {
 		share := &p.Status.Placement[i]
 		indexes, err := share.Set()
 		if err != nil || !indexes.Has(index) {
 			continue
 		}
-		v, isKnown := b.Owners(share.Incarnation)
-		return !isKnown || !v.Works(p.UID, share, index)
+		v, ok := b.Owners(share.Incarnation)
+		return !ok || !v.Works(p.UID, share, index)
 	}
 	return false
 }
@@ -279,7 +281,7 @@ func set(p *placement.Placement) (schedule.Set, error) {
 	return p.Set()
 }
 
-// releasing returns the indexes that somebody still releases.
+// releasing returns the indexes that any incarnation is still releasing.
 func releasing(s *placement.Status) (map[int32]bool, error) {
 	if len(s.Releasing) == 0 {
 		return nil, nil

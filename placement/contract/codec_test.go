@@ -27,7 +27,7 @@ func sample() contract.Contract {
 	}}
 }
 
-// golden compares a text with a file.
+// golden compares a text with a golden file.
 func golden(t *testing.T, file string, got []byte) {
 	t.Helper()
 	file = "testdata/" + file
@@ -81,7 +81,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	c, err := contract.DecodeContract([]byte(text))
 	require.NoError(t, err)
 	assert.True(t, text == string(c.Encode()), "%s", c.Encode()) //nolint:testifylint // each byte counts
-	assert.Equal(t, int32(1), c.Entries[0].Of, "names count exactly")
+	assert.Equal(t, int32(1), c.Entries[0].Of, "names are case-sensitive")
 
 	const ack = `{"incarnation":"i","generation":1,"digest":"d","a":[1, 2]}`
 	a, err := contract.DecodeAck([]byte(ack))

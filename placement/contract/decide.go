@@ -11,19 +11,19 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// Share is what one incarnation owns after a decision.
+// Share is the share of one incarnation in a decision.
 type Share struct {
 	Pod, Incarnation string
 	Indexes          schedule.Set
 }
 
-// ledger is a status by indexes.
+// ledger is a status in a form indexed by index and incarnation.
 type ledger struct {
 	owner     map[int32]string
 	releasing map[string]schedule.Set
 	pod       map[string]string
-	since     map[string]int64 // of what an incarnation owns
-	released  map[string]int64 // since of what it releases
+	since     map[string]int64 // Since of the share of an incarnation
+	released  map[string]int64 // Since of the release of an incarnation
 	surplus   map[string]schedule.Set
 }
 
@@ -38,13 +38,13 @@ func read(s *placement.Status) (*ledger, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.Incarnation == "" { // a share that somebody else wrote is only a wish
+		if p.Incarnation == "" { // a share written by another program does not grant anything
 			continue
 		}
 		l.pod[p.Incarnation] = p.PodName
 		l.since[p.Incarnation] = max(l.since[p.Incarnation], p.Since)
 		for _, index := range set {
-			if other, isOwned := l.owner[index]; isOwned && other != p.Incarnation {
+			if other, ok := l.owner[index]; ok && other != p.Incarnation {
 				l.surplus[p.Incarnation] = l.surplus[p.Incarnation].With(index)
 				continue
 			}
@@ -69,7 +69,7 @@ func read(s *placement.Status) (*ledger, error) {
 	return l, nil
 }
 
-// write puts the ledger into a status.
+// write returns a status with the content of the ledger.
 func (l *ledger) write(s placement.Status, decision int64) placement.Status {
 	s = *s.DeepCopy()
 	s.Decision = decision
@@ -102,14 +102,16 @@ func (l *ledger) placements(sets map[string]schedule.Set, since map[string]int64
 	return shares
 }
 
-// Decide gives the indexes of a resource to their next owners. For each index whose owner changes, also
-// to another incarnation of the same pod or to none, the former owner enters releasing unless it has
-// ended, the new owner leaves releasing, and since of all of them is the new number. The number is
-// above that of now and above floor, the highest decision and epoch that contracts have of the resource.
+// Decide assigns the indexes of a resource to the owners in want. For each index whose owner
+// changes, including to another incarnation of the same pod or to none, the former owner starts
+// releasing the index unless it has ended, the new owner stops releasing it, and Since of all of
+// them is set to the new number. The number is higher than now.Decision and than floor, which must
+// be the highest decision and epoch in any contract for the resource.
 //
-// An incarnation that has ended never becomes an owner. It may keep what it owns until its pod is back or its
-// work moves. If two shares have an index, the first one gets it. If nothing changes, Decide returns now and
-// false.
+// An incarnation that has ended never becomes an owner, but it may keep the indexes that it owns
+// until its pod returns or its work moves. If two shares in want contain the same index, the first
+// one gets it. If nothing changes, Decide returns now and false. It returns an error if the indexes
+// in now are malformed.
 func Decide(now placement.Status, want []Share, ended func(incarnation string) bool, floor int64) (next placement.Status, changed bool, err error) {
 	l, err := read(&now)
 	if err != nil {
@@ -121,18 +123,18 @@ func Decide(now placement.Status, want []Share, ended func(incarnation string) b
 		if share.Incarnation == "" {
 			continue
 		}
-		isEnded := ended(share.Incarnation)
+		hasEnded := ended(share.Incarnation)
 		l.pod[share.Incarnation] = share.Pod
 		for _, index := range share.Indexes {
-			if isEnded && l.owner[index] != share.Incarnation {
+			if hasEnded && l.owner[index] != share.Incarnation {
 				continue
 			}
-			if _, isOwned := owner[index]; !isOwned {
+			if _, ok := owner[index]; !ok {
 				owner[index] = share.Incarnation
 			}
 		}
 	}
-	lose := func(incarnation string, index int32) {
+	release := func(incarnation string, index int32) {
 		changed = true
 		l.since[incarnation] = number
 		if !ended(incarnation) {
@@ -142,12 +144,12 @@ func Decide(now placement.Status, want []Share, ended func(incarnation string) b
 	}
 	for index, former := range l.owner {
 		if owner[index] != former {
-			lose(former, index)
+			release(former, index)
 		}
 	}
 	for incarnation, set := range l.surplus {
 		for _, index := range set {
-			lose(incarnation, index)
+			release(incarnation, index)
 		}
 	}
 	for index, incarnation := range owner {
@@ -168,9 +170,11 @@ func Decide(now placement.Status, want []Share, ended func(incarnation string) b
 	return l.write(now, number), true, nil
 }
 
-// Release takes incarnations out of releasing that no longer work on an index: they have ended, or
-// they have acknowledged an entry of that decision or a later one which does not list the index, and do
-// not name it as stopping. That a contract or an entry is gone proves nothing. The number grows.
+// Release removes incarnations from Releasing that no longer work on an index: they have ended, or
+// they have acknowledged an entry that was built from that decision or a later one, does not list
+// the index, and is not reported as stopping it. A missing contract or entry proves nothing. Each
+// change increases the decision number. If nothing changes, Release returns now and false. It
+// returns an error if the indexes in now are malformed.
 func Release(now placement.Status, uid types.UID, view func(incarnation string) (*View, bool), ended func(incarnation string) bool, floor int64) (next placement.Status, changed bool, err error) {
 	if len(now.Releasing) == 0 {
 		return now, false, nil
@@ -180,10 +184,10 @@ func Release(now placement.Status, uid types.UID, view func(incarnation string) 
 		return now, false, fmt.Errorf("releasing: %w", err)
 	}
 	for incarnation, set := range l.releasing {
-		isEnded := ended(incarnation)
-		v, isKnown := view(incarnation)
+		hasEnded := ended(incarnation)
+		v, ok := view(incarnation)
 		for _, index := range set {
-			if isEnded || isKnown && v.released(uid, incarnation, l.released[incarnation], index) {
+			if hasEnded || ok && v.released(uid, incarnation, l.released[incarnation], index) {
 				l.releasing[incarnation] = l.releasing[incarnation].Without(index)
 				changed = true
 			}

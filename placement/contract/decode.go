@@ -14,10 +14,11 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// ErrMalformed is returned for a contract or an acknowledgement that cannot be read.
+// ErrMalformed is returned for a contract or an acknowledgement that cannot be parsed.
 var ErrMalformed = errors.New("malformed")
 
-// DecodeContract reads a contract. The empty text is a contract that grants nothing.
+// DecodeContract parses a contract. An empty text is a contract that grants nothing. Errors are
+// [ErrMalformed].
 func DecodeContract(text []byte) (Contract, error) {
 	var c Contract
 	if len(text) == 0 {
@@ -26,24 +27,24 @@ func DecodeContract(text []byte) (Contract, error) {
 	var entries []json.RawMessage
 	rest, err := decodeFields(text, map[string]any{"incarnation": &c.Incarnation, "generation": &c.Generation, "entries": &entries})
 	if err != nil {
-		return Contract{}, fmt.Errorf("reading a contract: %w", err)
+		return Contract{}, fmt.Errorf("parsing a contract: %w", err)
 	}
 	c.unknown = rest
 	for _, entry := range entries {
 		e, err := decodeEntry(entry)
 		if err != nil {
-			return Contract{}, fmt.Errorf("reading a contract: entry %q: %w", e.UID, err)
+			return Contract{}, fmt.Errorf("parsing a contract: entry %q: %w", e.UID, err)
 		}
 		c.Entries = append(c.Entries, e)
 	}
 	slices.SortStableFunc(c.Entries, compareUIDs)
 	for i := 1; i < len(c.Entries); i++ {
 		if c.Entries[i].UID == c.Entries[i-1].UID {
-			return Contract{}, fmt.Errorf("reading a contract: %w: two entries for %q", ErrMalformed, c.Entries[i].UID)
+			return Contract{}, fmt.Errorf("parsing a contract: %w: two entries for %q", ErrMalformed, c.Entries[i].UID)
 		}
 	}
 	if c.Generation < 0 {
-		return Contract{}, fmt.Errorf("reading a contract: %w: generation %d", ErrMalformed, c.Generation)
+		return Contract{}, fmt.Errorf("parsing a contract: %w: generation %d", ErrMalformed, c.Generation)
 	}
 	return c, nil
 }
@@ -71,7 +72,8 @@ func decodeEntry(text []byte) (e Entry, err error) {
 	return e, nil
 }
 
-// DecodeAck reads an acknowledgement. The empty text is one of nothing.
+// DecodeAck parses an acknowledgement. An empty text is an empty acknowledgement. Errors are
+// [ErrMalformed].
 func DecodeAck(text []byte) (Ack, error) {
 	var a Ack
 	if len(text) == 0 {
@@ -82,7 +84,7 @@ func DecodeAck(text []byte) (Ack, error) {
 		"incarnation": &a.Incarnation, "generation": &a.Generation, "digest": &a.Digest, "stopping": &stopping, "failing": &a.Failing,
 	})
 	if err != nil {
-		return Ack{}, fmt.Errorf("reading an acknowledgement: %w", err)
+		return Ack{}, fmt.Errorf("parsing an acknowledgement: %w", err)
 	}
 	a.unknown = rest
 	if len(a.Failing) == 0 {
@@ -96,7 +98,7 @@ func DecodeAck(text []byte) (Ack, error) {
 			continue
 		}
 		if set[0] < 0 {
-			return Ack{}, fmt.Errorf("reading an acknowledgement: %w: index %d", ErrMalformed, set[0])
+			return Ack{}, fmt.Errorf("parsing an acknowledgement: %w: index %d", ErrMalformed, set[0])
 		}
 		if a.Stopping == nil {
 			a.Stopping = map[types.UID]schedule.Set{}
@@ -106,8 +108,8 @@ func DecodeAck(text []byte) (Ack, error) {
 	return a, nil
 }
 
-// decodeFields reads an object into the known fields, whose names count exactly, and returns the
-// others.
+// decodeFields decodes a JSON object into the known fields, whose names are case-sensitive, and
+// returns the unknown ones.
 func decodeFields(text []byte, known map[string]any) (fields, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -118,12 +120,12 @@ func decodeFields(text []byte, known map[string]any) (fields, error) {
 	}
 	var rest fields
 	for key, value := range all {
-		into, isKnown := known[key]
-		if payload, isRaw := into.(*json.RawMessage); isRaw {
+		into, ok := known[key]
+		if payload, raw := into.(*json.RawMessage); raw {
 			*payload = compact(value)
 			continue
 		}
-		if !isKnown {
+		if !ok {
 			if rest == nil {
 				rest = fields{}
 			}
@@ -137,7 +139,8 @@ func decodeFields(text []byte, known map[string]any) (fields, error) {
 	return rest, nil
 }
 
-// compact returns a value without spaces, in valid UTF-8; nil for what is no JSON.
+// compact returns a value without insignificant spaces, in valid UTF-8. It returns nil if the value
+// is not JSON.
 func compact(value json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, value) != nil {

@@ -1,8 +1,8 @@
-// Package contract has the protocol by which virtual replicas are handed from pod to pod: what is
-// stored, and the decisions about it.
+// Package contract implements the protocol that hands virtual replicas over between pods: the
+// stored formats and the decisions.
 //
-// A contract tells one incarnation of a pod what it may work on. It is a ConfigMap with the name of
-// the pod:
+// A contract specifies what one incarnation of a pod may work on. It is stored in a ConfigMap with
+// the name of the pod:
 //
 //	data:
 //	  contract: '{"incarnation":"41f0…/7c1e09b2","generation":43,"entries":[{"uid":"0b8a…",
@@ -14,8 +14,8 @@
 //	placement.nodekeeper.dev/acknowledged: '{"incarnation":"41f0…/7c1e09b2","generation":43,
 //	  "digest":"9b7c03fd51a2c4e8","stopping":{"0b8a…":[4]},"failing":{"77d1…":"dial tcp: refused"}}'
 //
-// [Decide], [Release] and [Build] are the controller's part, [Accepts], [Apply] and [Acknowledge] that
-// of the pod. They are pure: each result is one write, which has the resourceVersion of what it was
-// computed from as its precondition. No argument is changed, and everything is safe for concurrent
-// use.
+// [Decide], [Release] and [Build] are for the controller; [Accepts], [Apply] and [Acknowledge] are
+// for the pod. They are pure. Each result must be written in one request, conditional on the
+// resourceVersion of the object from which it was computed. No function modifies its arguments, and
+// all are safe for concurrent use.
 package contract

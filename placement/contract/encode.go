@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Digest returns the digest of a contract as it is stored.
+// Digest returns the digest of an encoded contract.
 func Digest(encoded []byte) string {
 	sum := sha256.Sum256(encoded)
 	return hex.EncodeToString(sum[:8])
 }
 
-// Encode returns the one way to write a contract: entries by uid, fields in a fixed order, unknown
-// ones behind them, no spaces.
+// Encode returns the canonical encoding of a contract: entries sorted by UID, known fields in a
+// fixed order followed by unknown ones, no spaces.
 func (c *Contract) Encode() []byte {
 	b := make([]byte, 0, 128+256*len(c.Entries))
 	b = appendString(append(b, `{"incarnation":`...), c.Incarnation)
@@ -65,7 +65,7 @@ func (e *Entry) append(b []byte) []byte {
 	return append(e.unknown.append(b), '}')
 }
 
-// Encode returns the one way to write an acknowledgement.
+// Encode returns the canonical encoding of an acknowledgement.
 func (a *Ack) Encode() []byte {
 	b := appendString([]byte(`{"incarnation":`), a.Incarnation)
 	b = appendInt(b, `,"generation":`, a.Generation)
@@ -84,7 +84,7 @@ func (a *Ack) Encode() []byte {
 	return append(a.unknown.append(b), '}')
 }
 
-// appendMap leaves an empty map out.
+// appendMap appends a field with a map, unless the map is empty.
 func appendMap[V any](b []byte, key string, m map[types.UID]V, value func([]byte, types.UID) []byte) []byte {
 	if len(m) == 0 {
 		return b
@@ -114,7 +114,7 @@ func appendInt(b []byte, key string, n int64) []byte {
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			quoted, _ := json.Marshal(s) //nolint:errchkjson // a string has no error
+			quoted, _ := json.Marshal(s) //nolint:errchkjson // encoding a string cannot fail
 			return append(b, quoted...)
 		}
 	}

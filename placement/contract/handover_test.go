@@ -22,7 +22,7 @@ func share(pod, incarnation, indexes string, since int64) placement.Placement {
 	return placement.Placement{PodName: pod, Incarnation: incarnation, Indexes: indexes, VReplicas: int32(len(set)), Since: since}
 }
 
-// status is a decision: what a and b own, and what is released.
+// status returns a decision with the shares of a and b, and the releases.
 func status(decision int64, owned, releasing []placement.Placement) placement.Status {
 	return placement.Status{Placeable: placement.Placeable{Placement: owned}, Releasing: releasing, Decision: decision, ObservedGeneration: 1}
 }
@@ -57,25 +57,25 @@ func TestDecide(t *testing.T) {
 			now: before, want: []contract.Share{own("a", "A2", 0, 1), own("b", "B", 2)},
 			next: status(4, shares{share("a", "A2", "0-1", 4), share("b", "B", "2", 3)}, shares{share("a", "A", "0-1", 4)}),
 		},
-		"who has ended releases nothing": {
+		"an ended incarnation releases nothing": {
 			now: before, want: []contract.Share{own("b", "B", 0, 1, 2)}, ended: "A",
 			next: status(4, shares{share("b", "B", "0-2", 4)}, nil),
 		},
-		"who has ended gets nothing": {
+		"an ended incarnation gets nothing": {
 			now: before, want: []contract.Share{own("a", "A", 0, 1, 2)}, ended: "A",
 			next: status(4, shares{share("a", "A", "0-1", 2)}, shares{share("b", "B", "2", 4)}),
 		},
-		"who releases it gets it back": {
+		"the releasing incarnation gets it back": {
 			now:  status(4, shares{share("b", "B", "1", 4)}, shares{share("a", "A", "1", 4)}),
 			want: []contract.Share{own("a", "A", 1)},
 			next: status(5, shares{share("a", "A", "1", 5)}, shares{share("b", "B", "1", 5)}),
 		},
-		"somebody has edited the status": {
+		"a status that a user has edited": {
 			now:  status(4, shares{share("a", "A", "0", 4), share("b", "B", "0", 4)}, nil),
 			want: []contract.Share{own("a", "A", 0)},
 			next: status(5, shares{share("a", "A", "0", 4)}, shares{share("b", "B", "0", 5)}),
 		},
-		"a share without an incarnation is only a wish": {
+		"a share without an incarnation grants nothing": {
 			now:  placement.Status{Placeable: placement.Placeable{Placement: shares{{PodName: "a", VReplicas: 2}}}},
 			want: []contract.Share{own("b", "B", 0)},
 			next: placement.Status{Placeable: placement.Placeable{Placement: shares{share("b", "B", "0", 1)}}, Decision: 1},
@@ -89,7 +89,7 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, tc.next, next)
 			again, changed, err := contract.Decide(next, tc.want, func(i string) bool { return i == tc.ended }, tc.floor)
 			require.NoError(t, err)
-			assert.False(t, changed, "no change, no write")
+			assert.False(t, changed, "without a change, nothing is written")
 			assert.Equal(t, next, again)
 		})
 	}
@@ -97,7 +97,7 @@ func TestDecide(t *testing.T) {
 	require.ErrorIs(t, err, schedule.ErrMalformedSet)
 }
 
-// world is one resource u with its pods, played by hand.
+// world is a resource u with its pods, controlled by a test.
 type world struct {
 	t       *testing.T
 	status  placement.Status
@@ -134,7 +134,8 @@ func (w *world) input(incarnation string) *contract.Input {
 	}
 }
 
-// build stores the contract of an incarnation, if it changes, and returns what it lists of u.
+// build stores the contract of an incarnation if it changes, and returns the indexes that it lists
+// for u.
 func (w *world) build(incarnation string) map[int32]int64 {
 	w.t.Helper()
 	plan := contract.Build(w.input(incarnation))
@@ -149,7 +150,7 @@ func (w *world) build(incarnation string) map[int32]int64 {
 	return nil
 }
 
-// acknowledge lets a pod do all that its contract says.
+// acknowledge lets a pod carry out and acknowledge its contract.
 func (w *world) acknowledge(incarnation string, stuck ...contract.Unit) {
 	v := w.views[incarnation]
 	running := map[contract.Unit]contract.Work{}
@@ -187,18 +188,18 @@ func TestExclusiveHandOver(t *testing.T) {
 
 	w.decide(both(schedule.Set{0}, schedule.Set{1, 2})...)
 	assert.Equal(t, map[int32]int64{2: 1}, w.build("B"), "A has not released it")
-	assert.False(t, w.release(), "A has not even been told")
-	assert.Equal(t, map[int32]int64{0: 1}, w.build("A"), "the same epoch for what stays")
+	assert.False(t, w.release(), "A has not read its contract yet")
+	assert.Equal(t, map[int32]int64{0: 1}, w.build("A"), "the epoch of a kept index stays the same")
 	assert.False(t, w.release(), "A has not acknowledged")
 	w.acknowledge("A", contract.Unit{UID: "u", Index: 1})
-	assert.False(t, w.release(), "its worker has not stopped")
+	assert.False(t, w.release(), "its worker has not stopped yet")
 	w.acknowledge("A")
 	assert.True(t, w.release())
 	assert.Empty(t, w.status.Releasing)
 	assert.Equal(t, map[int32]int64{1: 3, 2: 1}, w.build("B"), "a higher epoch")
 	generation := w.views["B"].Contract.Generation
 	w.build("B")
-	assert.Equal(t, generation, w.views["B"].Contract.Generation, "no change, no write")
+	assert.Equal(t, generation, w.views["B"].Contract.Generation, "without a change, nothing is written")
 }
 
 func TestOverlappingHandOver(t *testing.T) {
@@ -219,7 +220,8 @@ func TestOverlappingHandOver(t *testing.T) {
 	assert.True(t, w.release())
 }
 
-// TestF9ARecreatedContractIsNotTakenForTheOldOne though it begins to count again.
+// TestF9ARecreatedContractIsNotTakenForTheOldOne covers F9: the generations of a recreated contract
+// start over.
 func TestF9ARecreatedContractIsNotTakenForTheOldOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -233,7 +235,7 @@ func TestF9ARecreatedContractIsNotTakenForTheOldOne(t *testing.T) {
 	w.build("A")
 	assert.Greater(t, v.Contract.Generation, v.Ack.Generation)
 	assert.False(t, v.Known())
-	assert.False(t, w.release(), "the acknowledgement is of the lost ConfigMap")
+	assert.False(t, w.release(), "the acknowledgement refers to the deleted ConfigMap")
 
 	behind := *v
 	behind.Ack.Generation, behind.Ack.Digest = 40, "other"
@@ -245,7 +247,8 @@ func TestF9ARecreatedContractIsNotTakenForTheOldOne(t *testing.T) {
 	assert.Equal(t, int64(41), plan.Contract.Entries[0].Changed)
 }
 
-// TestF10AContractOfAnotherIncarnationIsNotFollowed and its entries do not come alive.
+// TestF10AContractOfAnotherIncarnationIsNotFollowed covers F10: such a contract has no effect, even
+// later.
 func TestF10AContractOfAnotherIncarnationIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	c := sample()
@@ -259,7 +262,7 @@ func TestF10AContractOfAnotherIncarnationIsNotFollowed(t *testing.T) {
 	assert.Empty(t, plan.Contract.Entries)
 }
 
-// TestF11OneWriteForManyResources: a contract has all entries of a pod.
+// TestF11OneWriteForManyResources covers F11: a contract contains all entries of a pod.
 func TestF11OneWriteForManyResources(t *testing.T) {
 	t.Parallel()
 	in := &contract.Input{Incarnation: "A", View: &contract.View{ConfigMap: "cm"}}
@@ -274,7 +277,8 @@ func TestF11OneWriteForManyResources(t *testing.T) {
 	assert.Equal(t, int64(1), plan.Contract.Generation)
 }
 
-// TestF12AnErrorTakesNothingAway: what is unknown stays, and is read.
+// TestF12AnErrorTakesNothingAway covers F12: an entry of unknown state is kept, and its decision is
+// read.
 func TestF12AnErrorTakesNothingAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -292,7 +296,8 @@ func TestF12AnErrorTakesNothingAway(t *testing.T) {
 	assert.Equal(t, contract.Nothing, contract.Build(in).Action)
 }
 
-// TestF24WhatIsDeletedIsWorkedOnNoMore once a live read has found it gone.
+// TestF24WhatIsDeletedIsWorkedOnNoMore covers F24: work ends once a live read shows that the
+// resource is deleted.
 func TestF24WhatIsDeletedIsWorkedOnNoMore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -305,7 +310,8 @@ func TestF24WhatIsDeletedIsWorkedOnNoMore(t *testing.T) {
 	assert.Empty(t, plan.Contract.Entries)
 }
 
-// TestF7NothingIsAcknowledgedBeforeItWorks: a pod that has read its contract and started its workers is not done.
+// TestF7NothingIsAcknowledgedBeforeItWorks covers F7: a pod that has read its contract and started
+// its workers is not done yet.
 func TestF7NothingIsAcknowledgedBeforeItWorks(t *testing.T) {
 	t.Parallel()
 	c := sample()
@@ -320,7 +326,8 @@ func TestF7NothingIsAcknowledgedBeforeItWorks(t *testing.T) {
 	assert.True(t, done)
 }
 
-// TestF13WhatIsStuckDelaysNothingElse: it is named, and the rest is acknowledged.
+// TestF13WhatIsStuckDelaysNothingElse covers F13: stuck work is reported, and everything else is
+// acknowledged.
 func TestF13WhatIsStuckDelaysNothingElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -335,7 +342,8 @@ func TestF13WhatIsStuckDelaysNothingElse(t *testing.T) {
 	assert.Equal(t, map[int32]int64{1: 3}, w.build("B"))
 }
 
-// TestF14EachDecisionIsStored also where something is pending: the status has all of it.
+// TestF14EachDecisionIsStored covers F14: the status contains the whole decision, even if some
+// virtual replicas are pending.
 func TestF14EachDecisionIsStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -345,7 +353,8 @@ func TestF14EachDecisionIsStored(t *testing.T) {
 	assert.JSONEq(t, `{"placements":[{"podName":"a","vreplicas":1,"incarnation":"A","indexes":"0","since":1}],"decision":1}`, string(stored))
 }
 
-// TestF17AContractIsNeverTooLarge: what is new waits, what has grown keeps its payload, and removals apply.
+// TestF17AContractIsNeverTooLarge covers F17: new entries wait, grown entries keep their payload,
+// and removals apply.
 func TestF17AContractIsNeverTooLarge(t *testing.T) {
 	t.Parallel()
 	placed := func(uid string, payload int) contract.Placed {
@@ -363,7 +372,7 @@ func TestF17AContractIsNeverTooLarge(t *testing.T) {
 	in.Placed = []contract.Placed{placed("a", 900), placed("b", 300)}
 	plan = contract.Build(in)
 	assert.Equal(t, []types.UID{"a"}, plan.TooLarge)
-	assert.Equal(t, contract.Nothing, plan.Action, "the former payload stays")
+	assert.Equal(t, contract.Nothing, plan.Action, "the former payload is kept")
 
 	in.Placed[1] = contract.Placed{Reference: reference("b"), Gone: true}
 	plan = contract.Build(in)
@@ -382,7 +391,7 @@ func TestBytesIsAnUpperBound(t *testing.T) {
 	assert.LessOrEqual(t, len(c.Encode())-len(empty.Encode()), p.Bytes(12))
 }
 
-// TestBuildWaitsForLiveDecisions: a contract cannot tell what it has had before.
+// A contract does not show which decisions it has been built from before.
 func TestBuildWaitsForLiveDecisions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

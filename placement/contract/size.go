@@ -2,22 +2,23 @@ package contract
 
 import "slices"
 
-// MaxBytes is how large a contract may be. It leaves room below the limit of the API server for metadata.
+// MaxBytes is the maximum size of a contract. It leaves room for metadata below the API server's
+// limit.
 const MaxBytes = 900 << 10
 
-// bytesPerIndex is what an index and its epoch take at most.
+// bytesPerIndex is the maximum size of an index with its epoch.
 const bytesPerIndex = len(`"2147483647":9223372036854775807,`)
 
-// Bytes returns an upper bound for the size of an entry that lists at most so many indexes. It is the
-// Bytes of the item that is scheduled. An item above [MaxBytes] is never placed.
+// Bytes returns an upper bound for the size of an entry that lists up to most indexes. Use it as
+// the Bytes of the scheduled item. An item larger than [MaxBytes] is never placed.
 func (p *Placed) Bytes(most int32) int {
 	const number = int64(^uint64(0) >> 1)
 	e := Entry{Reference: p.Reference, Generation: number, Decision: number, Changed: number, Of: p.Of, Payload: p.Payload}
 	return len(e.append(nil)) + len(",") + int(most)*bytesPerIndex
 }
 
-// limit makes the contract fit: what has grown keeps its former payload, then what is new is left out.
-// Removals always apply.
+// limit reduces the contract to the maximum size: first, entries that have grown keep their former
+// payload, then new entries and indexes are omitted. Removals always apply.
 func (b *builder) limit(c Contract) {
 	most := b.Most
 	if most == 0 {
@@ -68,7 +69,7 @@ func (b *builder) limit(c Contract) {
 	b.tooLarge = slices.Compact(b.tooLarge)
 }
 
-// bound is an upper bound for the size that is cheap to know.
+// bound returns an upper bound for the size that is cheap to compute.
 func (b *builder) bound(c *Contract) int {
 	const perCharacter, perEntry = len(`\u0000`), 300
 	size := perEntry + perCharacter*len(c.Incarnation) + c.unknown.bound()
@@ -89,6 +90,6 @@ func (f fields) bound() (size int) {
 
 func (r *entryRow) size() int {
 	n := r.entry
-	n.Changed = int64(^uint64(0) >> 1) // it is not known yet
+	n.Changed = int64(^uint64(0) >> 1) // an upper bound, as it is not set yet
 	return len(n.append(nil)) + len(",")
 }

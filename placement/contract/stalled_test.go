@@ -10,9 +10,10 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// stalled is what two leaders leave behind, one of which stalls. Index 0 has been moved from B to A. A's entry was built, and
-// acknowledged, while B released it, so it does not list the index. Then the first leader computes the contract that
-// grants the index to A, and stalls; the second one gives the index back to B.
+// stalled sets up the state left by two leaders, one of which stalls. Index 0 has moved from B to
+// A. A's entry was built and acknowledged while B was releasing the index, so it does not list the
+// index. The first leader computes a contract that grants the index to A, and stalls. The second
+// leader moves the index back to B.
 func stalled(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -33,24 +34,24 @@ func stalled(t *testing.T) *world {
 	return w
 }
 
-// TestAStalledGrantFails: A's contract must be rewritten, and acknowledged, before B gets the index. The write that
-// stalls has an older resourceVersion then.
+// A's contract must be rewritten and acknowledged before B gets the index, so the stalled write has
+// an outdated resourceVersion.
 func TestAStalledGrantFails(t *testing.T) {
 	t.Parallel()
 	w := stalled(t)
 	assert.False(t, w.release(), "A's entry is of an earlier decision")
 	assert.Empty(t, w.build("B"))
 	before := w.views["A"].Contract.Generation
-	assert.Equal(t, map[int32]int64{1: 1}, w.build("A"), "the same indexes")
-	assert.Greater(t, w.views["A"].Contract.Generation, before, "and yet it is written")
+	assert.Equal(t, map[int32]int64{1: 1}, w.build("A"), "the indexes stay the same")
+	assert.Greater(t, w.views["A"].Contract.Generation, before, "the contract is written nevertheless")
 	assert.False(t, w.release())
 	w.acknowledge("A")
 	assert.True(t, w.release())
 	assert.Equal(t, map[int32]int64{0: 5}, w.build("B"))
 }
 
-// TestAStalledGrantWouldSucceed with one of these rules broken: nothing writes A's contract before B gets the index,
-// so the write that stalls still has the present resourceVersion.
+// With one of the rules broken, A's contract is not rewritten before B gets the index, so the
+// stalled write still has the present resourceVersion.
 func TestAStalledGrantWouldSucceed(t *testing.T) {
 	t.Parallel()
 	for name, breakRule := range map[string]func(w *world){

@@ -8,23 +8,23 @@ import (
 	"nodekeeper.dev/placement"
 )
 
-// View is what a controller knows of one pod: its contract and its acknowledgement.
+// View is a controller's knowledge of one pod: its contract and its acknowledgement.
 type View struct {
-	// ConfigMap is the uid of the object that has the contract; empty if there is none.
+	// ConfigMap is the UID of the ConfigMap with the contract, or empty if there is none.
 	ConfigMap types.UID
-	// Unreadable means that there is a ConfigMap, and its contract cannot be read.
+	// Unreadable is set if the contract in the ConfigMap cannot be parsed.
 	Unreadable bool
 	Contract   Contract
-	// Digest is that of the contract as it is stored.
+	// Digest is the digest of the stored contract.
 	Digest string
-	// Ack is what the pod's Lease says.
+	// Ack is the acknowledgement on the pod's Lease.
 	Ack Ack
-	// Seen are the former versions of this ConfigMap that the controller has seen.
+	// Seen are the earlier versions of this ConfigMap that the controller has observed.
 	Seen Versions
 }
 
-// Versions are the last versions of one ConfigMap. The zero value has none. A Versions is never
-// changed.
+// Versions are the latest versions of one ConfigMap. The zero value is empty. A Versions is
+// immutable.
 type Versions struct {
 	of   types.UID
 	list []version
@@ -35,11 +35,11 @@ type version struct {
 	digest     string
 }
 
-// maxVersions bounds what is remembered of each pod. A pod that is further behind acknowledges a
-// later version soon.
+// maxVersions bounds the versions that are remembered for each pod. A pod that is further behind
+// will acknowledge a later version soon.
 const maxVersions = 16
 
-// With returns the versions with one more. Those of another ConfigMap are forgotten.
+// With returns a Versions with one more version. It discards the versions of any other ConfigMap.
 func (v Versions) With(configMap types.UID, generation int64, digest string) Versions {
 	seen := version{generation, digest}
 	next := Versions{of: configMap}
@@ -57,17 +57,18 @@ func (v Versions) has(configMap types.UID, seen version) bool {
 	return v.of == configMap && slices.Contains(v.list, seen)
 }
 
-// Known reports whether the acknowledgement is one of the contract's present version, or of an
-// earlier version of the same ConfigMap. A number alone proves nothing: it may be that of a lost
-// ConfigMap, or of one that was overwritten when etcd was restored.
+// Known reports whether the acknowledgement refers to the contract's present version or to an
+// observed earlier version of the same ConfigMap. A generation alone proves nothing: it may refer
+// to a deleted ConfigMap, or to one that was overwritten when etcd was restored.
 func (v *View) Known() bool {
 	acknowledged := version{v.Ack.Generation, v.Ack.Digest}
 	return v.ConfigMap != "" && !v.Unreadable && v.Ack.Digest != "" &&
 		(acknowledged == version{v.Contract.Generation, v.Digest} || v.Seen.has(v.ConfigMap, acknowledged))
 }
 
-// entryOf returns the entry of a resource for an incarnation if its last change is acknowledged and
-// it was built from a decision that is not older than since.
+// entryOf returns the entry of a resource for an incarnation if the entry's last change is
+// acknowledged and the entry was built from the decision since or a later one. Otherwise it returns
+// nil.
 func (v *View) entryOf(uid types.UID, incarnation string, since int64) *Entry {
 	if v.Contract.Incarnation != incarnation || v.Ack.Incarnation != incarnation || !v.Known() {
 		return nil
@@ -79,8 +80,8 @@ func (v *View) entryOf(uid types.UID, incarnation string, since int64) *Entry {
 	return e
 }
 
-// Acknowledged reports whether the incarnation of a share has acknowledged all of it. Workers that stop or
-// fail do not matter here: see [View.Works].
+// Acknowledged reports whether the incarnation of a share has acknowledged all of the share,
+// regardless of work that is stopping or failing; see [View.Works].
 func (v *View) Acknowledged(uid types.UID, share *placement.Placement) bool {
 	set, err := share.Set()
 	e := v.entryOf(uid, share.Incarnation, share.Since)
@@ -88,25 +89,25 @@ func (v *View) Acknowledged(uid types.UID, share *placement.Placement) bool {
 		return false
 	}
 	for _, index := range set {
-		if _, lists := e.Lists(index); !lists {
+		if _, listed := e.Lists(index); !listed {
 			return false
 		}
 	}
 	return true
 }
 
-// Works reports whether a share is acknowledged and its incarnation works on one index of it.
+// Works reports whether a share is acknowledged and its incarnation works on the given index of it.
 func (v *View) Works(uid types.UID, share *placement.Placement, index int32) bool {
 	return v.Acknowledged(uid, share) && !v.Ack.Stops(uid, index) && !v.Ack.Fails(uid)
 }
 
-// released reports whether an incarnation has acknowledged that it no longer works on an index which
-// was taken from it by the decision since.
+// released reports whether an incarnation has acknowledged that it no longer works on an index that
+// the decision since took from it.
 func (v *View) released(uid types.UID, incarnation string, since int64, index int32) bool {
 	e := v.entryOf(uid, incarnation, since)
 	if e == nil {
 		return false
 	}
-	_, lists := e.Lists(index)
-	return !lists && !v.Ack.Stops(uid, index)
+	_, listed := e.Lists(index)
+	return !listed && !v.Ack.Stops(uid, index)
 }

@@ -40,33 +40,33 @@ const (
 	GenerationNotObserved = "GenerationNotObserved"
 )
 
-// Input is what is known of one resource.
+// Input is the state of one resource.
 type Input struct {
 	UID        types.UID
 	Generation int64
-	// Wanted is how many virtual replicas there should be; see [placement.Wanted].
+	// Wanted is the number of virtual replicas to place; see [placement.Wanted].
 	Wanted int32
-	// Limited means that more are desired, Invalid that the desired number cannot be read.
+	// Limited is set if more are desired than allowed, Invalid if the desired number is invalid.
 	Limited, Invalid bool
-	// TooLarge means that an entry did not fit into a contract.
+	// TooLarge is set if an entry did not fit into a contract.
 	TooLarge bool
 	Status   placement.Status
-	// Pods returns the pod of an incarnation.
+	// Pods returns the pod of an incarnation. It returns false if the pod is unknown.
 	Pods func(incarnation string) (Pod, bool)
 	Now  time.Time
 }
 
-// Pod is what is known of the pod of an incarnation.
+// Pod is the state of the pod of an incarnation.
 type Pod struct {
 	View *contract.View
-	// Working means that the incarnation renews its Lease, and that the Pod is Ready.
+	// Working is set if the incarnation renews its Lease and the Pod is Ready.
 	Working bool
-	// Behind is since when the pod has not acknowledged its contract; zero if it is not known.
+	// Behind is since when the pod has not acknowledged its contract, or zero if unknown.
 	Behind time.Time
 }
 
-// Of returns the conditions of a resource, without the times of their transitions, and how many of its
-// virtual replicas are worked on.
+// Of returns the conditions of a resource, without transition times, and the number of its virtual
+// replicas that are being worked on.
 func Of(in *Input) (conditions []metav1.Condition, working int32) {
 	s := summarize(in)
 	scheduled, acknowledged := s.scheduled(), s.acknowledged()
@@ -89,10 +89,10 @@ func Of(in *Input) (conditions []metav1.Condition, working int32) {
 	return conditions, s.working
 }
 
-// summary counts what there is.
+// summary is the evaluation of an input.
 type summary struct {
 	*Input
-	homeless                         int32 // without an owner
+	homeless                         int32 // indexes without an owner
 	working                          int32
 	lost, behind, stopping, failures []string
 	unreadable                       bool
@@ -114,12 +114,12 @@ func summarize(in *Input) *summary {
 		for _, index := range set.Below(in.Wanted) {
 			owned[index] = true
 		}
-		pod, isKnown := in.Pods(share.Incarnation)
-		if !isKnown || !pod.Working {
+		pod, ok := in.Pods(share.Incarnation)
+		if !ok || !pod.Working {
 			s.lost = append(s.lost, share.PodName)
 			continue
 		}
-		s.look(share, pod)
+		s.check(share, pod)
 		for _, index := range set {
 			if index < in.Wanted && pod.View.Works(in.UID, share, index) {
 				s.working++
@@ -130,8 +130,8 @@ func summarize(in *Input) *summary {
 	return s
 }
 
-// look finds what is not yet as it should be on a pod.
-func (s *summary) look(share *placement.Placement, pod Pod) {
+// check records why the share of a pod is not complete yet.
+func (s *summary) check(share *placement.Placement, pod Pod) {
 	v := pod.View
 	e := v.Contract.Entry(s.UID)
 	switch {
@@ -144,8 +144,8 @@ func (s *summary) look(share *placement.Placement, pod Pod) {
 	case len(v.Ack.Stopping[s.UID]) > 0:
 		s.stopping = append(s.stopping, fmt.Sprintf("%s still runs %s", share.PodName, v.Ack.Stopping[s.UID]))
 	case v.Ack.Fails(s.UID):
-		why, isOne := v.Ack.Failing[s.UID]
-		if !isOne {
+		why, ok := v.Ack.Failing[s.UID]
+		if !ok {
 			why = v.Ack.Failing[contract.Everything]
 		}
 		s.failures = append(s.failures, share.PodName+": "+why)
@@ -156,7 +156,7 @@ func (s *summary) scheduled() metav1.Condition {
 	c := metav1.Condition{Type: Scheduled, Status: metav1.ConditionFalse}
 	switch {
 	case s.Invalid:
-		c.Reason, c.Message = InvalidReplicas, "the desired number of vreplicas cannot be read; the last decision stays"
+		c.Reason, c.Message = InvalidReplicas, "the desired number of vreplicas is invalid; the last decision is kept"
 	case s.Status.ObservedGeneration == 0:
 		c.Status, c.Reason = metav1.ConditionUnknown, NotDecided
 	case s.TooLarge:
@@ -209,7 +209,7 @@ func some(pods []string, of int) string {
 	return fmt.Sprintf("%d of %d pods: %s", len(pods), of, list(pods))
 }
 
-// maxListed bounds a message.
+// maxListed bounds the items listed in a message.
 const maxListed = 3
 
 func list(texts []string) string {
@@ -220,12 +220,12 @@ func list(texts []string) string {
 	return text
 }
 
-// Grace is how long Ready stays True while shares are handed over or a pod restarts.
+// Grace is how long Ready stays True during a hand-over or the restart of a pod.
 const Grace = 10 * time.Second
 
-// Hold returns the conditions to write, with the times of their transitions: what Of has found now,
-// except that Ready of the same generation stays True until Acknowledged has been False for Grace.
-// Call it again after wait, if that is not 0.
+// Hold returns the conditions to write, with transition times, given the stored conditions and the
+// result of [Of]. Ready stays True for an unchanged generation until Acknowledged has been False
+// for [Grace]. If wait is not zero, call Hold again after that time.
 func Hold(before, next []metav1.Condition, now time.Time) (conditions []metav1.Condition, wait time.Duration) {
 	conditions = slices.Clone(before)
 	for i := range next {
@@ -247,7 +247,7 @@ func Hold(before, next []metav1.Condition, now time.Time) (conditions []metav1.C
 	return conditions, wait
 }
 
-// isPassing reports whether a reason is one of a hand-over or of a restart.
+// isPassing reports whether a reason may be due to a hand-over or a restart.
 func isPassing(reason string) bool {
 	return reason == PodLost || reason == HandingOver || reason == NotAcknowledged
 }

@@ -18,7 +18,7 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// view is a pod whose contract lists indexes of u by a decision, and that has acknowledged it.
+// view returns a pod whose contract lists indexes of u for a decision, all acknowledged.
 func view(incarnation string, decision int64, indexes ...int32) *contract.View {
 	e := contract.Entry{Reference: contract.Reference{UID: "u"}, Generation: 2, Decision: decision, Changed: 5, Replicas: map[int32]int64{}}
 	for _, index := range indexes {
@@ -30,7 +30,7 @@ func view(incarnation string, decision int64, indexes ...int32) *contract.View {
 	}
 }
 
-// working is a resource of three virtual replicas on two pods, all of which are worked on.
+// working returns a resource with three virtual replicas on two pods, all of which are worked on.
 func working() (*ready.Input, map[string]*ready.Pod) {
 	pods := map[string]*ready.Pod{
 		"A": {View: view("A", 4, 0, 1), Working: true},
@@ -65,10 +65,10 @@ func TestReady(t *testing.T) {
 		message                        string
 		working                        int32
 	}{
-		"all is well": {
+		"everything works": {
 			change: func(*ready.Input, pods) {}, scheduled: ready.Placed, acknowledged: ready.Acknowledged, ready: ready.Ready, status: "True", working: 3,
 		},
-		"nothing is decided": {
+		"no decision yet": {
 			change:    func(in *ready.Input, _ pods) { in.Status = placement.Status{} },
 			scheduled: ready.NotDecided, acknowledged: ready.NotDecided, ready: ready.NotDecided, status: "Unknown",
 		},
@@ -89,14 +89,14 @@ func TestReady(t *testing.T) {
 		"the number is invalid": {
 			change:    func(in *ready.Input, _ pods) { in.Invalid = true },
 			scheduled: ready.InvalidReplicas, acknowledged: ready.Acknowledged, ready: ready.InvalidReplicas, status: "False", working: 3,
-			message: "the desired number of vreplicas cannot be read; the last decision stays",
+			message: "the desired number of vreplicas is invalid; the last decision is kept",
 		},
 		"the entry does not fit": {
 			change:    func(in *ready.Input, _ pods) { in.TooLarge = true },
 			scheduled: ready.ContractTooLarge, acknowledged: ready.Acknowledged, ready: ready.ContractTooLarge, status: "False", working: 3,
 			message: "its entry does not fit into a contract of 921600 bytes",
 		},
-		"some have no pod": {
+		"some indexes have no pod": {
 			change:    func(in *ready.Input, _ pods) { in.Wanted = 12 },
 			scheduled: ready.NotEnoughCapacity, acknowledged: ready.NotAcknowledged, ready: ready.NotEnoughCapacity, status: "False", working: 3,
 			message: "9 of 12 vreplicas have no pod",
@@ -105,7 +105,7 @@ func TestReady(t *testing.T) {
 			change:    func(_ *ready.Input, p pods) { p["B"].Working = false },
 			scheduled: ready.Placed, acknowledged: ready.PodLost, ready: ready.PodLost, status: "False", working: 2, message: "1 of 2 pods: worker-1",
 		},
-		"somebody releases": {
+		"an incarnation is releasing": {
 			change: func(in *ready.Input, _ pods) {
 				in.Status.Releasing = []placement.Placement{{PodName: "worker-9", Incarnation: "Z", Indexes: "2"}}
 			},
@@ -124,12 +124,12 @@ func TestReady(t *testing.T) {
 			scheduled: ready.Placed, acknowledged: ready.NotAcknowledged, ready: ready.NotAcknowledged, status: "False", working: 1,
 			message: "1 of 2 pods: worker-0 at 5 of 5",
 		},
-		"something does not stop": {
+		"a worker does not stop": {
 			change:    func(_ *ready.Input, p pods) { p["A"].View.Ack.Stopping = map[types.UID]schedule.Set{"u": {1}} },
 			scheduled: ready.Placed, acknowledged: ready.Stopping, ready: ready.Stopping, status: "False", working: 2,
 			message: "1 of 2 pods: worker-0 still runs 1",
 		},
-		"something fails": {
+		"a worker fails": {
 			change:    func(_ *ready.Input, p pods) { p["B"].View.Ack.Failing = map[types.UID]string{"u": "refused"} },
 			scheduled: ready.Placed, acknowledged: ready.Failing, ready: ready.Failing, status: "False", working: 2,
 			message: "1 of 2 pods: worker-1: refused",
@@ -141,7 +141,7 @@ func TestReady(t *testing.T) {
 			scheduled: ready.Placed, acknowledged: ready.Failing, ready: ready.Failing, status: "False", working: 2,
 			message: "1 of 2 pods: worker-1: starting",
 		},
-		"nobody is left": {
+		"no pod is left": {
 			change: func(in *ready.Input, _ pods) {
 				in.Pods = func(string) (ready.Pod, bool) { return ready.Pod{}, false }
 			},
@@ -177,7 +177,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestF5NobodyWorksAfterAMove: Ready counts what works, not what fails.
+// TestF5NobodyWorksAfterAMove covers F5: Ready counts virtual replicas that work, not the ones that
+// fail.
 func TestF5NobodyWorksAfterAMove(t *testing.T) {
 	t.Parallel()
 	in, p := working()
@@ -189,7 +190,8 @@ func TestF5NobodyWorksAfterAMove(t *testing.T) {
 	assert.Zero(t, count)
 }
 
-// TestF6NotReadyBeforeThePodWorks although its contract is written.
+// TestF6NotReadyBeforeThePodWorks covers F6: a written contract alone does not make a resource
+// ready.
 func TestF6NotReadyBeforeThePodWorks(t *testing.T) {
 	t.Parallel()
 	in, p := working()
@@ -198,7 +200,7 @@ func TestF6NotReadyBeforeThePodWorks(t *testing.T) {
 	assert.False(t, meta.IsStatusConditionTrue(conditions, ready.Ready))
 }
 
-// TestF22APodWithoutWorkDoesNotMatter: only owners count, not every pod of the pool.
+// TestF22APodWithoutWorkDoesNotMatter covers F22: only owners count, not every pod of the pool.
 func TestF22APodWithoutWorkDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	in, p := working()
@@ -231,18 +233,18 @@ func TestHold(t *testing.T) {
 	assert.True(t, meta.IsStatusConditionFalse(late, ready.Ready))
 
 	again, _ := ready.Hold(late, lost, now.Add(2*time.Minute))
-	assert.True(t, meta.IsStatusConditionFalse(again, ready.Ready), "what is not True is not held")
+	assert.True(t, meta.IsStatusConditionFalse(again, ready.Ready), "only True is held")
 	assert.Equal(t, meta.FindStatusCondition(late, ready.Ready).LastTransitionTime, meta.FindStatusCondition(again, ready.Ready).LastTransitionTime)
 
 	in.Generation = 3
 	changed, _ := ready.Of(in)
 	fresh, wait := ready.Hold(before, changed, now.Add(time.Minute))
 	assert.Zero(t, wait)
-	assert.True(t, meta.IsStatusConditionFalse(fresh, ready.Ready), "a new generation counts at once")
+	assert.True(t, meta.IsStatusConditionFalse(fresh, ready.Ready), "a new generation takes effect at once")
 
 	in, p = working()
 	p["A"].View.Ack.Failing = map[types.UID]string{"u": "refused"}
 	failing, _ := ready.Of(in)
 	failed, _ := ready.Hold(before, failing, now.Add(time.Minute))
-	assert.True(t, meta.IsStatusConditionFalse(failed, ready.Ready), "a failure is no hand-over")
+	assert.True(t, meta.IsStatusConditionFalse(failed, ready.Ready), "a failure is not a hand-over")
 }

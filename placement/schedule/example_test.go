@@ -6,7 +6,7 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// Three pods bear four virtual replicas each. The items are spread over pods, whatever their number.
+// Three pods have a capacity of four virtual replicas each. Each item is spread over the pods.
 func ExampleSchedule() {
 	pods := []schedule.Pod{{Name: "worker-0", Ordinal: 0}, {Name: "worker-1", Ordinal: 1}, {Name: "worker-2", Ordinal: 2}}
 	items := []schedule.Item{{Key: "orders", Replicas: 5}, {Key: "mails", Replicas: 2}}
@@ -20,7 +20,7 @@ func ExampleSchedule() {
 	// pending map[]
 }
 
-// A lost pod moves exactly its own virtual replicas. Those of the others stay where they are.
+// A lost pod moves exactly its own virtual replicas. All others stay where they are.
 func ExampleSchedule_lostPod() {
 	now := schedule.Assignment{
 		"orders": {"worker-0": 2, "worker-1": 2, "worker-2": 1},
@@ -38,7 +38,7 @@ func ExampleSchedule_lostPod() {
 	// pending map[]
 }
 
-// A pod that is not ready keeps its work, and a pod that leaves keeps what fits nowhere else.
+// A pod that is not ready keeps its work, and a leaving pod keeps only work that fits nowhere else.
 func ExampleSchedule_states() {
 	now := schedule.Assignment{"orders": {"worker-0": 2, "worker-1": 2, "worker-2": 2}}
 	pods := []schedule.Pod{
@@ -66,7 +66,7 @@ func ExampleSchedule_zones() {
 	// map[a-0:1 a-1:1 b-0:2]
 }
 
-// A new pod takes nothing by itself. Rebalance moves as few virtual replicas as possible.
+// A new pod takes no work by itself. Rebalance moves as few virtual replicas as possible.
 func ExampleRebalance() {
 	pods := []schedule.Pod{{Name: "worker-0", Ordinal: 0}, {Name: "worker-1", Ordinal: 1}, {Name: "worker-2", Ordinal: 2}}
 	items := []schedule.Item{{Key: "orders", Replicas: 6}}
@@ -85,7 +85,8 @@ func ExampleRebalance() {
 	// orders worker-0 -> worker-2
 }
 
-// 30 virtual replicas at 80 % of 10 need four pods, and one more for a pod that has ended.
+// 30 virtual replicas at 80 % of a capacity of 10 need four pods, plus one for a pod that has
+// ended.
 func ExampleWantPods() {
 	p := schedule.Policy{Capacity: 10, Utilization: 80, MinPods: 2}
 	items := []schedule.Item{{Key: "orders", Replicas: 30}}
@@ -96,7 +97,7 @@ func ExampleWantPods() {
 	// 5
 }
 
-// Each pod keeps its indexes where the counts allow it. The others get the lowest that are free.
+// Each pod keeps its indexes as far as the counts allow. Other pods get the lowest free indexes.
 func ExampleNumber() {
 	now := map[string]schedule.Set{"worker-0": {0, 1, 2}, "worker-1": {3, 4}}
 	next := schedule.Number(5, now, map[string]int32{"worker-0": 2, "worker-1": 1, "worker-2": 2})

@@ -1,15 +1,15 @@
 package schedule
 
-// filler places virtual replicas of one item after the other. Each zone has a heap of the pods with
-// room, the best one first, and the zones are a heap by their best pods.
+// filler places the virtual replicas of one item at a time. Each zone has a heap of its pods with
+// room, best pod first, and the zones form a heap ordered by their best pods.
 type filler struct {
 	*pool
-	open  []int   // the open pods, by zone
-	start []int   // where the pods of a zone begin in open
-	heaps [][]int // of each zone; slices of one array
-	zoned []int   // the heap of the zones
-	count []int64 // of the item in each zone
-	here  []int32 // of the item on each pod
+	open  []int   // open pods, grouped by zone
+	start []int   // start of each zone's pods in open
+	heaps [][]int // heap of each zone; slices of one array
+	zoned []int   // heap of the zones
+	count []int64 // virtual replicas of the item in each zone
+	here  []int32 // virtual replicas of the item on each pod
 }
 
 func newFiller(w *pool) *filler {
@@ -33,11 +33,11 @@ func newFiller(w *pool) *filler {
 	return f
 }
 
-// fewMissing is how many virtual replicas are placed faster by looking at all pods for each than by
-// making heaps.
+// fewMissing is the number of virtual replicas up to which scanning all pods for each one is faster
+// than building heaps.
 const fewMissing = 4
 
-// fill places as many as possible of what an item misses, and returns how many that are.
+// fill places as many missing virtual replicas of an item as possible, and returns their number.
 func (f *filler) fill(r *row) (placed int64) {
 	f.begin(r)
 	if r.missing() <= fewMissing {
@@ -62,7 +62,7 @@ func (f *filler) fill(r *row) (placed int64) {
 	return placed
 }
 
-// fillFew does the same as fill without heaps.
+// fillFew is fill without heaps.
 func (f *filler) fillFew(r *row) (placed int64) {
 	for missing := r.missing(); placed < missing; placed++ {
 		best := -1
@@ -94,7 +94,7 @@ func (f *filler) hasRoom(item *Item, pod int) bool {
 	return f.load[pod]+item.weight() <= f.capacity[pod] && (f.here[pod] > 0 || f.bytes[pod]+item.bytes() <= f.room[pod])
 }
 
-// begin counts what there is of an item in each zone and on each pod.
+// begin counts the virtual replicas of an item in each zone and on each pod.
 func (f *filler) begin(r *row) {
 	clear(f.count)
 	clear(f.here)
@@ -105,7 +105,7 @@ func (f *filler) begin(r *row) {
 	}
 }
 
-// arrange makes the heaps for an item.
+// arrange builds the heaps for an item.
 func (f *filler) arrange(r *row) {
 	f.zoned = f.zoned[:0]
 	for zone := range f.zones {
@@ -143,14 +143,14 @@ func (f *filler) isBetter(a, b int) bool {
 	return f.load[a] < f.load[b]
 }
 
-// heapify makes a heap: no element is better than the one at half its index.
+// heapify builds a heap in which no element is better than its parent.
 func heapify(heap []int, isBetter func(a, b int) bool) {
 	for i := len(heap)/2 - 1; i >= 0; i-- {
 		down(heap, i, isBetter)
 	}
 }
 
-// down moves an element to where it belongs after it has become worse.
+// down restores the heap after the element at i has become worse.
 func down(heap []int, i int, isBetter func(a, b int) bool) {
 	for {
 		child := 2*i + 1
@@ -168,7 +168,7 @@ func down(heap []int, i int, isBetter func(a, b int) bool) {
 	}
 }
 
-// pop removes the first element. The caller must call down for the one that takes its place.
+// pop removes the first element. The caller must call down for the element that replaces it.
 func pop(heap []int) []int {
 	last := len(heap) - 1
 	heap[0] = heap[last]

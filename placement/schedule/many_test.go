@@ -10,10 +10,10 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// manyPools is one pool of many items for so many small ones.
+// manyPools is the number of small pools for each pool with many items.
 const manyPools = 50
 
-// TestScheduleOfManyItemsDoesWhatTheRulesSay: with far more items than change, and than are looked up at once.
+// Far more items exist than change, and than are looked up at once.
 func TestScheduleOfManyItemsDoesWhatTheRulesSay(t *testing.T) {
 	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+uint64(max(*pools/manyPools, 1)); seed++ {
@@ -26,12 +26,12 @@ func TestScheduleOfManyItemsDoesWhatTheRulesSay(t *testing.T) {
 			p.items = append(p.items, schedule.Item{Key: fmt.Sprintf("i%d", i), Replicas: int32(r.IntN(4)), Weight: int32(r.IntN(3)), Bytes: r.IntN(3)})
 		}
 		p.now, _ = run(p)
-		for range 3 { // each with what the last one left
+		for range 3 { // each round starts from the previous result
 			p.pods[r.IntN(len(p.pods))].State = schedule.State(r.IntN(4))
 			for range r.IntN(5) {
 				p.items[r.IntN(len(p.items))].Replicas = int32(r.IntN(5))
 			}
-			if r.IntN(3) == 0 { // one that nobody knows
+			if r.IntN(3) == 0 { // an unknown item
 				p.now = clone(p.now)
 				p.now["gone"] = map[string]int32{"w-0": 1}
 			}
@@ -41,7 +41,7 @@ func TestScheduleOfManyItemsDoesWhatTheRulesSay(t *testing.T) {
 			require.NotContains(t, got, "gone", "seed %d", seed)
 			requireSame(t, want, got, fmt.Sprintf("seed %d", seed))
 			require.Equal(t, wantPending, pending, "seed %d", seed)
-			require.Equal(t, before, p.now, "seed %d: the argument has changed", seed)
+			require.Equal(t, before, p.now, "seed %d: an argument was modified", seed)
 			for key, shares := range got {
 				require.NotEmpty(t, shares, "seed %d: %s", seed, key)
 			}

@@ -11,7 +11,7 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// naive does what the rules of Schedule say, one virtual replica at a time and with no regard to cost.
+// naive implements the rules of Schedule one virtual replica at a time, without regard to cost.
 func naive(p pool) (schedule.Assignment, map[string]int32) {
 	pods := slices.Clone(p.pods)
 	slices.SortFunc(pods, func(a, b schedule.Pod) int {
@@ -109,7 +109,7 @@ func indexes[T any](s []T) func(yield func(int) bool) {
 	}
 }
 
-func TestScheduleDoesWhatTheRulesSay(t *testing.T) {
+func TestScheduleFollowsTheRules(t *testing.T) {
 	each(t, false, func(t *testing.T, _ *rand.Rand, p pool) {
 		t.Helper()
 		want, wantPending := naive(p)

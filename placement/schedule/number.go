@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Number deals out the indexes 0 to replicas-1, so that each pod has as many as next says and keeps
-// as many of its own as it can. Of now it drops indexes that are out of range, and of duplicates all
-// but that of the first pod by name. A pod with more than its count gives up its highest. The
-// free indexes go to the pods by name, lowest first, until none is left. A pod without indexes is not in
-// the result.
+// Number assigns the indexes 0 to replicas-1 to pods, so that each pod has the number in next and
+// keeps as many of its indexes in now as possible. It drops indexes that are out of range; of
+// duplicates, only the first pod by name keeps the index. A pod with more indexes than its number
+// loses the highest ones. The free indexes are assigned in ascending order to the pods in the order
+// of their names, until none is left. A pod without indexes is not in the result.
 func Number(replicas int32, now map[string]Set, next map[string]int32) map[string]Set {
 	replicas = max(replicas, 0)
 	names := slices.Sorted(maps.Keys(next))

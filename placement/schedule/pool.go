@@ -2,7 +2,7 @@ package schedule
 
 import "maps"
 
-// pool is what one call works with. Pods are known by their place in pod order.
+// pool is the state of one call. Pods are identified by their position in pod order.
 type pool struct {
 	policy Policy
 	pods   []Pod
@@ -14,13 +14,13 @@ type pool struct {
 	bytes, room    []int64
 
 	now     Assignment
-	changed map[string]map[string]int32 // the shares of the items that are not as in now
-	work    []row                       // the items that have too many or too few; see workOnAll
-	known   int                         // how many items of now there still are
-	bare    bool                        // now has an item without shares
+	changed map[string]map[string]int32 // shares of items that differ from now
+	work    []row                       // items with too many or too few virtual replicas; see workOnAll
+	known   int                         // number of items in now that still exist
+	bare    bool                        // whether now contains an item without shares
 }
 
-// row is one item with the number of its virtual replicas that are kept.
+// row is an item with the number of its virtual replicas that are kept.
 type row struct {
 	*Item
 	kept int64
@@ -45,7 +45,7 @@ func newPool(p Policy, pods []Pod, now Assignment) *pool {
 		if pods[i].Room > 0 {
 			w.room[i] = int64(pods[i].Room)
 		}
-		if _, isKnown := zones[pods[i].Zone]; !isKnown {
+		if _, ok := zones[pods[i].Zone]; !ok {
 			zones[pods[i].Zone] = len(zones)
 		}
 		w.zone[i] = zones[pods[i].Zone]
@@ -54,18 +54,18 @@ func newPool(p Policy, pods []Pod, now Assignment) *pool {
 	return w
 }
 
-// shares returns how many of an item are on which pod, to be read only.
+// shares returns the shares of an item by pod. The map must not be modified.
 func (w *pool) shares(key string) map[string]int32 {
-	if shares, isChanged := w.changed[key]; isChanged {
+	if shares, ok := w.changed[key]; ok {
 		return shares
 	}
 	return w.now[key]
 }
 
-// own returns the shares of an item in a map that may be changed.
+// own returns the shares of an item in a map that may be modified.
 func (w *pool) own(key string) map[string]int32 {
-	shares, isChanged := w.changed[key]
-	if !isChanged {
+	shares, ok := w.changed[key]
+	if !ok {
 		shares = maps.Clone(w.now[key])
 		if shares == nil {
 			shares = map[string]int32{}
@@ -75,12 +75,12 @@ func (w *pool) own(key string) map[string]int32 {
 	return shares
 }
 
-// add puts count more virtual replicas of an item onto a pod; a negative count takes them away.
+// add adds count virtual replicas of an item to a pod. A negative count removes them.
 func (w *pool) add(item *Item, pod int, count int64) {
 	shares := w.own(item.Key)
 	name := w.pods[pod].Name
 	before := shares[name]
-	after := before + int32(count) //nolint:gosec // bounded by the item's Replicas, or by what is there
+	after := before + int32(count) //nolint:gosec // bounded by the item's Replicas or by the present number
 	w.load[pod] += count * item.weight()
 	if before == 0 {
 		w.bytes[pod] += item.bytes()
@@ -93,7 +93,7 @@ func (w *pool) add(item *Item, pod int, count int64) {
 	shares[name] = after
 }
 
-// fits returns how many more virtual replicas of an item, of which a pod has here, fit onto it.
+// fits returns how many more virtual replicas of an item fit on a pod that has here of them.
 func (w *pool) fits(item *Item, pod int, here int32) int64 {
 	if here == 0 && w.bytes[pod]+item.bytes() > w.room[pod] {
 		return 0
@@ -101,12 +101,12 @@ func (w *pool) fits(item *Item, pod int, here int32) int64 {
 	return max(w.capacity[pod]-w.load[pod], 0) / item.weight()
 }
 
-// result returns the assignment as it is now: the one that was given if nothing is different.
+// result returns the resulting assignment, which is now itself if nothing has changed.
 func (w *pool) result(items []Item) Assignment {
 	if len(w.changed) == 0 && w.known == len(w.now) {
 		return w.now
 	}
-	if w.known == len(w.now) && !w.bare && len(w.changed) < len(w.now)/2 { // a clone costs less than one insertion after the other
+	if w.known == len(w.now) && !w.bare && len(w.changed) < len(w.now)/2 { // cloning is cheaper than inserting each item
 		next := maps.Clone(w.now)
 		for key, shares := range w.changed {
 			if next[key] = shares; len(shares) == 0 {

@@ -65,7 +65,7 @@ func TestStatesAreKept(t *testing.T) {
 	})
 }
 
-// TestSharesShrinkOnlyForAReason: an item has too many, or the pod is too small for what is on it.
+// A share shrinks only if an item has too many virtual replicas or the pod is too small.
 func TestSharesShrinkOnlyForAReason(t *testing.T) {
 	each(t, false, func(t *testing.T, _ *rand.Rand, p pool) {
 		t.Helper()
@@ -189,7 +189,7 @@ func TestRebalanceBreaksNoRuleAndEnds(t *testing.T) {
 			after, _ := schedule.Schedule(p.policy, p.pods, p.items, next)
 			requireSame(t, next, after, "Schedule after Rebalance")
 		}
-		requireSame(t, now, undo(next, moves), "the moves are what has changed")
+		requireSame(t, now, undo(next, moves), "the moves describe all changes")
 	})
 }
 
@@ -202,7 +202,7 @@ func undo(a schedule.Assignment, moves []schedule.Move) schedule.Assignment {
 	return a
 }
 
-// TestRebalanceMovesNoMoreThanItMust where all weights are one, in one zone and without bytes.
+// The bound holds if all weights are one, in one zone and without bytes.
 func TestRebalanceMovesNoMoreThanItMust(t *testing.T) {
 	each(t, true, func(t *testing.T, _ *rand.Rand, p pool) {
 		t.Helper()
@@ -216,7 +216,8 @@ func TestRebalanceMovesNoMoreThanItMust(t *testing.T) {
 	})
 }
 
-// fewestMoves is how many units must move until no two loads differ by more than a tolerance.
+// fewestMoves returns the minimum number of moves until no two loads differ by more than a
+// tolerance.
 func fewestMoves(loads []int64, tolerance int64) int {
 	if len(loads) == 0 {
 		return 0
@@ -286,7 +287,7 @@ func TestNumberDealsEachIndexOnceAndIsStable(t *testing.T) {
 	})
 }
 
-// kept is what only one pod has, which it gives up for no other reason than its count.
+// kept returns the indexes that only one pod has. The pod gives them up only because of its count.
 func kept(replicas int32, now map[string]schedule.Set) map[string][]int32 {
 	taken := map[int32]int{}
 	for _, set := range now {

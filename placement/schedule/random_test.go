@@ -18,7 +18,7 @@ var (
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first random pool")
 )
 
-// pool is a random input. Its name for a test is its seed.
+// pool is a random input. Tests identify it by its seed.
 type pool struct {
 	policy schedule.Policy
 	pods   []schedule.Pod
@@ -26,7 +26,8 @@ type pool struct {
 	now    schedule.Assignment
 }
 
-// draw makes a random pool. A plain one has unit weights, one zone, no bytes, one capacity, and open pods only.
+// draw returns a random pool. A plain one has unit weights, one zone, no bytes, one capacity, and
+// only open pods.
 func draw(r *rand.Rand, plain bool) pool {
 	var p pool
 	if !plain && r.IntN(3) == 0 {
@@ -68,7 +69,8 @@ func draw(r *rand.Rand, plain bool) pool {
 	return p
 }
 
-// drawAssignment makes an assignment that may be too much for a pod or an item, and have some that nobody knows.
+// drawAssignment returns a random assignment, which may exceed the limits of a pod or an item and
+// contain unknown ones.
 func drawAssignment(r *rand.Rand) schedule.Assignment {
 	now := schedule.Assignment{}
 	if r.IntN(4) == 0 {
@@ -84,7 +86,7 @@ func drawAssignment(r *rand.Rand) schedule.Assignment {
 	return now
 }
 
-// each tries a property with random pools.
+// each checks a property with random pools.
 func each(t *testing.T, plain bool, property func(t *testing.T, r *rand.Rand, p pool)) {
 	t.Helper()
 	t.Parallel()
@@ -98,7 +100,7 @@ func each(t *testing.T, plain bool, property func(t *testing.T, r *rand.Rand, p 
 	}
 }
 
-// what a pool carries under an assignment.
+// Totals of a pool under an assignment.
 
 func (p pool) pod(name string) *schedule.Pod {
 	for i := range p.pods {
@@ -177,7 +179,8 @@ func shuffled[T any](r *rand.Rand, from []T) []T {
 	return to
 }
 
-// skew is how much the zones with open pods differ in what they have of an item.
+// skew returns the difference between the most and the fewest virtual replicas of an item in zones
+// with open pods.
 func (p pool) skew(shares map[string]int32) int32 {
 	var counts []int32
 	seen := map[string]bool{}
@@ -202,7 +205,7 @@ func requireSame(t *testing.T, want, got schedule.Assignment, message string) {
 	require.Equal(t, compact(want), compact(got), message)
 }
 
-// compact leaves out what says nothing.
+// compact omits empty entries.
 func compact(a schedule.Assignment) schedule.Assignment {
 	c := clone(a)
 	for key, shares := range c {

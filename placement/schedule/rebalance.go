@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// Rebalance evens out the loads of the open pods by moving one virtual replica at a time, most times
-// at most. With Pack it moves nothing. Give it what [Schedule] returned.
+// Rebalance evens out the loads of the open pods by moving up to most virtual replicas, one at a
+// time. With Pack, it moves nothing. The argument now must be a result of [Schedule].
 //
-// Sources come by greatest load, targets by lowest load. The first pair for which an item is allowed
-// to move moves it: the loads differ by more than the tolerance and by more than the item's
-// weight, the item has more on the source than on the target and fits there, and the zone of the
-// target is the same or has fewer of it. Of several items, the one whose numbers on the two pods
-// differ most moves, then the one with the greatest key.
+// Sources are ordered by highest load, targets by lowest load. The first pair with an item that is
+// allowed to move moves it. An item is allowed to move if the loads differ by more than the
+// tolerance and by more than the item's weight, the source has more of the item than the target,
+// the item fits on the target, and the target is in the same zone or in a zone with fewer of the
+// item. Of several items, the one with the greatest difference between the two pods moves, then the
+// one with the greatest key.
 func Rebalance(p Policy, pods []Pod, items []Item, now Assignment, most int) (next Assignment, moves []Move) {
 	if p.Strategy == Pack || most <= 0 {
 		return now, nil
@@ -37,14 +38,14 @@ func Rebalance(p Policy, pods []Pod, items []Item, now Assignment, most int) (ne
 	return next, moves
 }
 
-// rebalancer knows the items on each open pod, in the order of their keys.
+// rebalancer tracks the items on each open pod, sorted by key.
 type rebalancer struct {
 	*pool
 	open []int
 	rows [][]*zoned
 }
 
-// zoned is an item with its number in each zone.
+// zoned is an item with its number of virtual replicas in each zone.
 type zoned struct {
 	*Item
 	count []int64
@@ -59,8 +60,8 @@ func (r *rebalancer) take(items []Item) {
 	for i := range items {
 		item := &zoned{Item: &items[i], count: make([]int64, r.zones)}
 		for name, count := range r.now[item.Key] {
-			pod, isKnown := r.place[name]
-			if !isKnown || count <= 0 {
+			pod, ok := r.place[name]
+			if !ok || count <= 0 {
 				continue
 			}
 			item.count[r.zone[pod]] += int64(count)
@@ -76,7 +77,7 @@ func (r *rebalancer) take(items []Item) {
 
 func compareKeys(a, b *zoned) int { return cmp.Compare(a.Key, b.Key) }
 
-// step moves one virtual replica, if any may move.
+// step moves one virtual replica. It returns false if none may move.
 func (r *rebalancer) step() (Move, bool) {
 	slices.SortFunc(r.open, func(a, b int) int { return cmp.Or(cmp.Compare(r.load[a], r.load[b]), cmp.Compare(a, b)) })
 	for _, from := range slices.Backward(r.open) {
@@ -92,16 +93,16 @@ func (r *rebalancer) step() (Move, bool) {
 	return Move{}, false
 }
 
-// best returns the item that moves from one pod to another, nil for none.
+// best returns the item to move from one pod to another, or nil.
 func (r *rebalancer) best(from, to int) (best *zoned) {
 	var most int32
 	for _, item := range r.rows[from] {
 		shares := r.shares(item.Key)
 		there := shares[r.pods[to].Name]
 		difference := shares[r.pods[from].Name] - there
-		isAllowed := difference > 0 && r.load[from]-r.load[to] > item.weight() && r.fits(item.Item, to, there) > 0 &&
+		allowed := difference > 0 && r.load[from]-r.load[to] > item.weight() && r.fits(item.Item, to, there) > 0 &&
 			(r.zone[from] == r.zone[to] || item.count[r.zone[to]] < item.count[r.zone[from]])
-		if isAllowed && difference >= most {
+		if allowed && difference >= most {
 			best, most = item, difference
 		}
 	}

@@ -6,23 +6,26 @@ import (
 	"slices"
 )
 
-// Schedule places the virtual replicas that are missing and returns how many of each item fit
-// nowhere. It does five steps:
+// Schedule places the missing virtual replicas and returns the next assignment and the number of
+// virtual replicas of each item that fit on no pod. It performs five steps:
 //
-//  1. Keep what is on open and closed pods, but no share above Replicas, set aside what is on leaving
-//     pods, and drop the rest: what is on ended and unknown pods, and unknown items.
-//  2. Shrink: of an item that has too many, take one from the pod where it has most, then from the
-//     greatest load, then from the last in pod order (Pack: from the last in pod order at once).
-//  3. Fit: from a pod whose entries exceed its room, remove whole shares, those with the most bytes
-//     first. From a pod whose load exceeds its capacity take one at a time: from an item that is
-//     short anyhow, then from the item that has most there.
-//  4. Fill: items that miss most come first. A virtual replica goes to the open pod with room that has
-//     fewest of the item in its zone, then fewest on the pod itself, then the lowest load (Pack: the
-//     highest), then to the first in pod order.
-//  5. Stay: what is still missing stays on the leaving pods where it was, if it fits.
+//  1. Keep the shares on open and closed pods, limited to Replicas. Set aside the shares on
+//     leaving pods. Drop shares of unknown items and shares on ended or unknown pods.
+//  2. Shrink: from an item that has too many virtual replicas, take one from the pod with the most
+//     of them, then from the pod with the highest load, then from the last pod in pod order (Pack:
+//     from the last pod in pod order at once).
+//  3. Fit: from a pod whose entries exceed its room, remove whole shares, largest Bytes first.
+//     From a pod whose load exceeds its capacity, take one virtual replica at a time: from an item
+//     that has too few in any case, then from the item with the most on the pod.
+//  4. Fill: items that lack the most virtual replicas come first. A virtual replica is placed on
+//     the open pod with room that has the fewest of the item in its zone, then the fewest on the
+//     pod itself, then the lowest load (Pack: the highest), then the first in pod order.
+//  5. Stay: virtual replicas that are still missing stay on the leaving pods where they were, if
+//     they fit.
 //
-// The rest is pending; an item that has none pending is not in that map. Ties are decided by key. If
-// nothing changes, next is now itself, at the cost of looking at each item and share once.
+// The remaining virtual replicas are pending; items without any are not in that map. Ties are
+// resolved by key. If nothing changes, next is now itself, and the cost is one access per item and
+// share.
 func Schedule(p Policy, pods []Pod, items []Item, now Assignment) (next Assignment, pending map[string]int32) {
 	w := newPool(p, pods, now)
 	aside := w.keep(items)
@@ -46,20 +49,20 @@ func Schedule(p Policy, pods []Pod, items []Item, now Assignment) (next Assignme
 	return w.result(items), pending
 }
 
-// lookAhead is how many items are looked up before their shares are looked at. Two short loops wait less for
-// memory than one long one: a call with nothing to do takes a sixth less.
+// lookAhead is the number of items that are looked up before their shares are read. Two short loops
+// wait less for memory than one long loop: a call with nothing to do takes a sixth less time.
 const lookAhead = 64
 
-// keep takes in what is on open and closed pods, and returns what is on leaving ones. Everything
-// else is dropped.
+// keep takes over the shares on open and closed pods, and returns the shares on leaving pods. It
+// drops all others.
 func (w *pool) keep(items []Item) (aside Assignment) {
 	aside = Assignment{}
 	var ahead [lookAhead]map[string]int32
 	for at := 0; at < len(items); at += lookAhead {
 		some := items[at:min(at+lookAhead, len(items))]
 		for i := range some {
-			shares, has := w.now[some[i].Key]
-			if has {
+			shares, ok := w.now[some[i].Key]
+			if ok {
 				w.known++
 				w.bare = w.bare || len(shares) == 0
 			}
@@ -79,10 +82,10 @@ func (w *pool) keepItem(item *Item, shares map[string]int32, aside Assignment) r
 	r := row{Item: item}
 	weight, bytes := item.weight(), item.bytes()
 	for name, count := range shares {
-		pod, isKnown := w.place[name]
+		pod, ok := w.place[name]
 		switch {
-		case isKnown && count > 0 && item.Replicas > 0 && w.pods[pod].State <= Closed:
-			if count > item.Replicas { // shrinks below that anyhow
+		case ok && count > 0 && item.Replicas > 0 && w.pods[pod].State <= Closed:
+			if count > item.Replicas { // step 2 would reduce it in any case
 				count = item.Replicas
 				w.own(item.Key)[name] = count
 			}
@@ -90,7 +93,7 @@ func (w *pool) keepItem(item *Item, shares map[string]int32, aside Assignment) r
 			w.load[pod] += int64(count) * weight
 			w.bytes[pod] += bytes
 			continue
-		case isKnown && count > 0 && w.pods[pod].State == Leaving:
+		case ok && count > 0 && w.pods[pod].State == Leaving:
 			if aside[item.Key] == nil {
 				aside[item.Key] = map[string]int32{}
 			}
@@ -101,7 +104,7 @@ func (w *pool) keepItem(item *Item, shares map[string]int32, aside Assignment) r
 	return r
 }
 
-// workOnAll makes rows for the items that had as many as they should have.
+// workOnAll adds rows for the items that had exactly their desired number of virtual replicas.
 func (w *pool) workOnAll(items []Item) {
 	has := make(map[string]bool, len(w.work))
 	for i := range w.work {
@@ -114,7 +117,7 @@ func (w *pool) workOnAll(items []Item) {
 	}
 }
 
-// shrink takes away what items have too many.
+// shrink removes the excess virtual replicas of items.
 func (w *pool) shrink() {
 	var over []*row
 	for i := range w.work {
@@ -130,7 +133,7 @@ func (w *pool) shrink() {
 	}
 }
 
-// mostOf returns the pod that loses one of an item which has too many.
+// mostOf returns the pod from which to take a virtual replica of an item that has too many.
 func (w *pool) mostOf(key string) int {
 	best, most := -1, int32(0)
 	for name, count := range w.shares(key) {
@@ -146,7 +149,7 @@ func (w *pool) mostOf(key string) int {
 	return best
 }
 
-// fit takes away what is too much for a pod.
+// fit removes virtual replicas from pods that exceed their capacity or room.
 func (w *pool) fit(items []Item) {
 	var over []int
 	for pod := range w.pods {
@@ -165,7 +168,7 @@ func (w *pool) fit(items []Item) {
 	}
 }
 
-// byPod returns the items of each pod, in the order of their keys.
+// byPod returns the items on each pod, sorted by key.
 func (w *pool) byPod() [][]*row {
 	here := make([][]*row, len(w.pods))
 	for i := range w.work {
@@ -199,7 +202,7 @@ func (w *pool) fitLoad(pod int, rows []*row) {
 	for w.load[pod] > w.capacity[pod] {
 		var worst *row
 		most, isShort := int32(0), false
-		for _, r := range rows { // by key: of equals, the last one wins
+		for _, r := range rows { // sorted by key: of equal rows, the last one is selected
 			count := w.shares(r.Key)[name]
 			short := r.missing() > 0
 			if count > 0 && (worst == nil || short && !isShort || short == isShort && count >= most) {
@@ -211,7 +214,7 @@ func (w *pool) fitLoad(pod int, rows []*row) {
 	}
 }
 
-// missing returns the items that miss virtual replicas: those that miss most come first.
+// missing returns the items that lack virtual replicas, the ones that lack the most first.
 func (w *pool) missing() []*row {
 	var rows []*row
 	for i := range w.work {
@@ -225,7 +228,7 @@ func (w *pool) missing() []*row {
 	return rows
 }
 
-// stay puts what is still missing back onto the leaving pods.
+// stay returns virtual replicas that are still missing to the leaving pods.
 func (w *pool) stay(r *row, aside map[string]int32) {
 	if len(aside) == 0 {
 		return
@@ -242,7 +245,8 @@ func (w *pool) stay(r *row, aside map[string]int32) {
 	}
 }
 
-// settle forgets that an item was taken off a leaving pod if all of it has stayed.
+// settle discards the change of an item that was taken off leaving pods and returned to them
+// completely.
 func (w *pool) settle(aside Assignment) {
 	for key := range aside {
 		if sameShares(w.changed[key], w.now[key]) {

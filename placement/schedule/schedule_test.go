@@ -43,7 +43,8 @@ func TestWantPods(t *testing.T) {
 	assert.Equal(t, int32(math.MaxInt32), schedule.WantPods(schedule.Policy{Capacity: 1}, nil, huge))
 }
 
-// TestF2MinPodsAddsNoReplicas: a minimum of pods is met by pods, and everything that was asked for is placed.
+// TestF2MinPodsAddsNoReplicas covers F2: a minimum of pods adds pods only, and all desired virtual
+// replicas are placed.
 func TestF2MinPodsAddsNoReplicas(t *testing.T) {
 	t.Parallel()
 	p := schedule.Policy{Capacity: 4, MinPods: 3}
@@ -54,7 +55,7 @@ func TestF2MinPodsAddsNoReplicas(t *testing.T) {
 	assert.Empty(t, pending)
 }
 
-// TestF3AMissingPodLosesNothing: its work stays on it while it may come back.
+// TestF3AMissingPodLosesNothing covers F3: the work of a pod that may return stays on it.
 func TestF3AMissingPodLosesNothing(t *testing.T) {
 	t.Parallel()
 	pods, items := open(2, 10), []schedule.Item{{Key: "a", Replicas: 4}}
@@ -64,7 +65,7 @@ func TestF3AMissingPodLosesNothing(t *testing.T) {
 	assert.Equal(t, now, next)
 }
 
-// TestF4ClosedPodsGetNothingNew nor do those that leave.
+// TestF4ClosedPodsGetNothingNew covers F4: closed and leaving pods get no new work.
 func TestF4ClosedPodsGetNothingNew(t *testing.T) {
 	t.Parallel()
 	pods := open(3, 10)
@@ -73,7 +74,8 @@ func TestF4ClosedPodsGetNothingNew(t *testing.T) {
 	assert.Equal(t, map[string]int32{"worker-0": 6}, next["a"])
 }
 
-// TestF18NoPodIsOvercommitted though many items are scheduled at once.
+// TestF18NoPodIsOvercommitted covers F18: no pod is overcommitted even if many items are scheduled
+// at once.
 func TestF18NoPodIsOvercommitted(t *testing.T) {
 	t.Parallel()
 	var items []schedule.Item
@@ -91,7 +93,7 @@ func TestF18NoPodIsOvercommitted(t *testing.T) {
 	assert.Len(t, pending, 10)
 }
 
-// TestF19WantPodsCountsEverything that is asked for, falls when less is, and asks for none when nothing is.
+// TestF19WantPodsCountsEverything covers F19: WantPods follows the total demand, down to zero.
 func TestF19WantPodsCountsEverything(t *testing.T) {
 	t.Parallel()
 	p := schedule.Policy{Capacity: 10}
@@ -100,7 +102,7 @@ func TestF19WantPodsCountsEverything(t *testing.T) {
 	}
 }
 
-// TestF23ALeavingPodThatIsOpenAgainTakesWork as any other.
+// TestF23ALeavingPodThatIsOpenAgainTakesWork covers F23: it takes work like any other pod.
 func TestF23ALeavingPodThatIsOpenAgainTakesWork(t *testing.T) {
 	t.Parallel()
 	pods, items := open(2, 4), []schedule.Item{{Key: "a", Replicas: 8}}
@@ -113,7 +115,8 @@ func TestF23ALeavingPodThatIsOpenAgainTakesWork(t *testing.T) {
 	assert.Equal(t, map[string]int32{"worker-0": 4, "worker-1": 4}, next["a"])
 }
 
-// TestF15NothingToDoReturnsWhatWasGiven so that a caller can tell at once, and nothing is built again for each item.
+// TestF15NothingToDoReturnsWhatWasGiven covers F15: a caller can detect at once that nothing has
+// changed, and nothing is rebuilt.
 func TestF15NothingToDoReturnsWhatWasGiven(t *testing.T) {
 	pods, items := open(3, 10), []schedule.Item{{Key: "a", Replicas: 4}, {Key: "b", Replicas: 0}}
 	now, _ := schedule.Schedule(schedule.Policy{}, pods, items, nil)
@@ -124,7 +127,7 @@ func TestF15NothingToDoReturnsWhatWasGiven(t *testing.T) {
 	assert.Contains(t, now, "mark")
 }
 
-// TestCorruptNumbersAreCheap: a status that somebody has edited does not stop the controller.
+// A status that a user has edited must not stop the controller.
 func TestCorruptNumbersAreCheap(t *testing.T) {
 	t.Parallel()
 	now := schedule.Assignment{"a": {"worker-0": math.MaxInt32, "worker-1": math.MaxInt32, "worker-2": math.MinInt32}}
@@ -134,7 +137,7 @@ func TestCorruptNumbersAreCheap(t *testing.T) {
 	assert.Empty(t, schedule.Number(math.MaxInt32, map[string]schedule.Set{"x": {math.MaxInt32, -4}}, nil))
 }
 
-// TestF1ANewLeaderForgetsNothing: what is stored is all that Schedule needs.
+// TestF1ANewLeaderForgetsNothing covers F1: Schedule needs only stored data.
 func TestF1ANewLeaderForgetsNothing(t *testing.T) {
 	t.Parallel()
 	pods, items := open(3, 10), []schedule.Item{{Key: "a", Replicas: 7}}

@@ -8,17 +8,18 @@ import (
 	"strings"
 )
 
-// Set is a set of indexes in ascending order. Its text is like "0-2,7".
+// Set is a set of indexes in ascending order. Its text form is like "0-2,7".
 type Set []int32
 
-// MaxIndexes is how many indexes a text may name, so that a few characters do not fill the memory.
+// MaxIndexes is the maximum number of indexes in a text, so that a short text cannot cause a large
+// allocation.
 const MaxIndexes = 1 << 20
 
-// ErrMalformedSet is returned for a text that is no set.
+// ErrMalformedSet is returned for a text that is not a set.
 var ErrMalformedSet = errors.New("malformed set of indexes")
 
-// ParseSet returns the set of a text: numbers and ranges in ascending order, with commas between.
-// The empty text is the empty set.
+// ParseSet parses the text form of a set: numbers and ranges in ascending order, separated by
+// commas. The empty text is the empty set. Errors are [ErrMalformedSet].
 func ParseSet(text string) (Set, error) {
 	if text == "" {
 		return nil, nil
@@ -49,7 +50,7 @@ func ParseSet(text string) (Set, error) {
 	return set, nil
 }
 
-// parseIndex parses a number without a sign and without leading zeros.
+// parseIndex parses a number without a sign or leading zeros.
 func parseIndex(text string) (int32, error) {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err == nil && strconv.FormatUint(n, 10) != text {
@@ -58,7 +59,7 @@ func parseIndex(text string) (int32, error) {
 	return int32(n), err
 }
 
-// String returns the text of the set.
+// String returns the text form of the set.
 func (s Set) String() string {
 	var b []byte
 	for i := 0; i < len(s); {
@@ -78,31 +79,31 @@ func (s Set) String() string {
 	return string(b)
 }
 
-// Has reports whether the set has an index.
+// Has reports whether the set contains an index.
 func (s Set) Has(index int32) bool {
-	_, has := slices.BinarySearch(s, index)
-	return has
+	_, ok := slices.BinarySearch(s, index)
+	return ok
 }
 
-// Below returns the indexes below a limit. It shares memory with s.
+// Below returns the indexes below a limit. The result shares memory with s.
 func (s Set) Below(limit int32) Set {
 	at, _ := slices.BinarySearch(s, limit)
 	return s[:at:at]
 }
 
-// With returns the set with one more index.
+// With returns the set with an index added. It does not modify s.
 func (s Set) With(index int32) Set {
-	at, has := slices.BinarySearch(s, index)
-	if has {
+	at, ok := slices.BinarySearch(s, index)
+	if ok {
 		return s
 	}
 	return slices.Insert(slices.Clone(s), at, index)
 }
 
-// Without returns the set without an index.
+// Without returns the set with an index removed. It does not modify s.
 func (s Set) Without(index int32) Set {
-	at, has := slices.BinarySearch(s, index)
-	if !has {
+	at, ok := slices.BinarySearch(s, index)
+	if !ok {
 		return s
 	}
 	return slices.Delete(slices.Clone(s), at, at+1)

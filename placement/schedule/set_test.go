@@ -37,7 +37,7 @@ func TestSet(t *testing.T) {
 	assert.Equal(t, schedule.Set{0, 2, 7}, s.Without(1))
 	assert.Equal(t, s, s.With(1))
 	assert.Equal(t, s, s.Without(9))
-	assert.Equal(t, schedule.Set{0, 1, 2, 7}, s, "no method changes it")
+	assert.Equal(t, schedule.Set{0, 1, 2, 7}, s, "no method modifies it")
 }
 
 func FuzzParseSet(f *testing.F) {

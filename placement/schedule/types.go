@@ -5,62 +5,64 @@ import (
 	"slices"
 )
 
-// Strategy tells which of several pods gets a virtual replica, where the item is spread equally
+// Strategy determines which of several pods gets a virtual replica if the item is spread equally
 // well on each.
 type Strategy int
 
-// The strategies. In both, the virtual replicas of one item are spread over zones and pods.
+// The strategies. Both spread the virtual replicas of one item over zones and pods.
 const (
 	Spread Strategy = iota // the pod with the lowest load
 	Pack                   // the pod with the highest load
 )
 
-// Policy is what a pool is set to. The zero value spreads without limits.
+// Policy configures a pool. The zero value spreads without limits.
 type Policy struct {
 	Strategy Strategy
-	// Tolerance is how far the loads of two pods may differ before Rebalance moves anything;
-	// below 1 counts as 1.
+	// Tolerance is the difference between the loads of two pods up to which Rebalance moves
+	// nothing. Values below 1 count as 1.
 	Tolerance int32
-	// Capacity is the load that a pod bears if the pod itself does not say otherwise; 0: no limit.
+	// Capacity is the maximum load of a pod that does not set its own. Zero means no limit.
 	Capacity int32
-	// Utilization is the part of Capacity, in percent, that WantPods aims at; below 1 counts as 100.
+	// Utilization is the percentage of Capacity that WantPods plans for. Values below 1 count as
+	// 100.
 	Utilization int32
-	// MinPods and MaxPods bound WantPods; MaxPods 0: no limit.
+	// MinPods and MaxPods bound the result of WantPods. MaxPods 0 means no limit.
 	MinPods, MaxPods int32
 }
 
-// State tells what may run on a pod.
+// State determines what may run on a pod.
 type State int
 
 // The states of a pod.
 const (
 	Open    State = iota // takes new work
 	Closed               // keeps its work and takes no new work
-	Leaving              // keeps only what fits on no open pod
+	Leaving              // keeps only work that fits on no open pod
 	Ended                // keeps nothing
 )
 
-// Pod is one pod of a pool. Names are unique.
+// Pod is a pod of a pool. Names must be unique.
 type Pod struct {
 	Name, Zone string
-	// Ordinal comes before Name in the order of pods.
+	// Ordinal precedes Name in the order of pods.
 	Ordinal int32
-	// Capacity overrides that of the policy; 0: the policy's; negative: the pod bears nothing.
+	// Capacity overrides the policy's Capacity. Zero means the policy's, and a negative value means
+	// that the pod takes no load.
 	Capacity int32
 	State    State
-	// Room is how many bytes the entries on this pod may have; 0: no limit.
+	// Room is the maximum size of the entries on this pod in bytes. Zero means no limit.
 	Room int
 }
 
-// Item has Replicas virtual replicas to place. Keys are unique.
+// Item is a resource with virtual replicas to place. Keys must be unique.
 type Item struct {
 	Key string
-	// Replicas below 0 counts as 0.
+	// Replicas is the desired number of virtual replicas. Negative values count as 0.
 	Replicas int32
-	// Weight is the load of one virtual replica; below 1 counts as 1.
+	// Weight is the load of one virtual replica. Values below 1 count as 1.
 	Weight int32
-	// Bytes is the size of one entry: what the item takes on a pod, however many of its virtual
-	// replicas are there; below 0 counts as 0.
+	// Bytes is the size of the item's entry on a pod, regardless of how many of its virtual
+	// replicas are there. Negative values count as 0.
 	Bytes int
 }
 
@@ -68,18 +70,17 @@ func (i *Item) replicas() int64 { return int64(max(i.Replicas, 0)) }
 func (i *Item) weight() int64   { return int64(max(i.Weight, 1)) }
 func (i *Item) bytes() int64    { return int64(max(i.Bytes, 0)) }
 
-// Assignment is how many virtual replicas of each item are on which pod, by the item's key and the
-// pod's name.
+// Assignment is the number of virtual replicas by item key and pod name.
 //
-// What a function returns may share maps with what it was given. Treat both as read-only.
+// The result of a function may share maps with its arguments. Treat both as read-only.
 type Assignment map[string]map[string]int32
 
-// Move takes one virtual replica of an item from one pod to another.
+// Move moves one virtual replica of an item from one pod to another.
 type Move struct{ Item, From, To string }
 
 const unlimited = int64(1) << 62
 
-// capacity returns the load that a pod bears.
+// capacity returns the maximum load of a pod.
 func (p *Policy) capacity(pod *Pod) int64 {
 	switch {
 	case pod.Capacity > 0:

@@ -2,9 +2,10 @@ package schedule
 
 import "math"
 
-// WantPods returns how many pods there should be: enough for the load of all items at the policy's
-// utilization, at least MinPods, and one more for each ended pod, which takes a place without doing
-// work; at most MaxPods. MinPods makes more pods, never more virtual replicas.
+// WantPods returns the number of pods to run: enough for the load of all items at the policy's
+// utilization, but at least MinPods, plus one for each ended pod, which occupies a place without
+// working, and at most MaxPods. MinPods increases the number of pods, never the number of virtual
+// replicas.
 func WantPods(p Policy, pods []Pod, items []Item) int32 {
 	var load int64
 	for i := range items {
@@ -22,7 +23,7 @@ func WantPods(p Policy, pods []Pod, items []Item) int32 {
 	return int32(min(want, math.MaxInt32)) //nolint:gosec // bounded
 }
 
-// aim returns the load that WantPods gives to each pod, at least 1.
+// aim returns the load per pod that WantPods plans for, at least 1.
 func (p *Policy) aim() int64 {
 	if p.Capacity <= 0 {
 		return unlimited

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -8,54 +9,40 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func journalOf(lines ...string) *strings.Reader {
-	var text strings.Builder
-	for _, line := range lines { // "shard event uid ns"
-		f := strings.Fields(line)
-		text.WriteString(`{"shard":"` + f[0] + `","event":"` + f[1] + `","name":"s","uid":"` + f[2] + `","ns":` + f[3] + "}\n")
-	}
-	return strings.NewReader(text.String())
-}
-
-func TestOverlapsAreFound(t *testing.T) {
-	for name, tc := range map[string]struct {
-		lines  []string
-		killed map[string]int64
-		want   string
-	}{
-		"one after the other": {[]string{"a begin u 1", "a end u 2", "a ack u 3", "b begin u 4", "b end u 5"}, nil, ""},
-		"at once":             {[]string{"a begin u 1", "b begin u 2", "a end u 3", "b end u 4"}, nil, "by a and b at once"},
-		"inside":              {[]string{"a begin u 1", "b begin u 2", "b end u 3", "a end u 4"}, nil, "by a and b at once"},
-		"after a long one":    {[]string{"a begin u 1", "a end u 9", "b begin u 8", "b end u 10"}, nil, "by a and b at once"},
-		"two objects":         {[]string{"a begin u 1", "b begin v 2", "a end u 3", "b end v 4"}, nil, ""},
-		"after a kill":        {[]string{"a begin u 1", "b begin u 6", "b end u 7"}, map[string]int64{"a": 5}, ""},
-		"before a kill":       {[]string{"a begin u 1", "b begin u 4", "b end u 7"}, map[string]int64{"a": 5}, "by a and b at once"},
+// TestJudge: the lines are "shard event uid ns".
+func TestJudge(t *testing.T) {
+	killed := map[string]int64{"dead": 5}
+	for lines, want := range map[string]string{
+		"a begin u 1, a end u 2, a ack u 3, b begin u 4, b end u 5":   "",
+		"a begin u 1, b begin u 2, a end u 3, b end u 4":              "by a and b at once",
+		"a begin u 1, b begin v 2, a end u 3, b end v 4":              "",
+		"dead begin u 1, b begin u 6, b end u 7":                      "",
+		"dead begin u 1, b begin u 4, b end u 7":                      "by dead and b at once",
+		"b begin u 4, a begin u 1, b end u 5, a end u 2":              "", // not in the order of time
+		"a begin u 1, a begin u 2":                                    "by a and a at once",
+		"a end u 1":                                                   "a wrote end",
+		"a begin u 1, a ack u 2":                                      "a wrote ack",
+		"a begin u 1, a end u 2, b begin u 3, b end u 4, a begin v 5": "",
 	} {
-		all, err := spansOf(journalOf(tc.lines...), tc.killed)
-		require.NoError(t, err, name)
-		if tc.want == "" {
-			require.NoError(t, overlaps(all), name)
+		_, err := judge(journalOf(lines), killed)
+		if want == "" {
+			require.NoError(t, err, lines)
 		} else {
-			require.ErrorContains(t, overlaps(all), tc.want, name)
+			require.ErrorContains(t, err, want, lines)
 		}
 	}
-}
-
-func TestBrokenJournals(t *testing.T) {
-	_, err := spansOf(journalOf("a begin u 1", "a begin u 2"), nil)
-	require.ErrorContains(t, err, "a says begin")
-	_, err = spansOf(journalOf("a end u 1"), nil)
-	require.ErrorContains(t, err, "a says end")
-	_, err = spansOf(journalOf("a begin u 1", "a ack u 2"), nil)
-	require.ErrorContains(t, err, "a says ack")
-	_, err = spansOf(journalOf("a begin u 1"), nil)
-	require.ErrorContains(t, err, "has not ended")
-	_, err = spansOf(strings.NewReader("{"), nil)
+	got, err := judge(journalOf("a begin u 1, a end u 2, b begin u 3, b end u 4, a begin v 5, a end v 6"), nil)
+	require.NoError(t, err)
+	assert.Equal(t, tally{reconciles: 3, objects: 2, handed: 1}, got)
+	_, err = judge(strings.NewReader("{"), nil)
 	require.ErrorContains(t, err, "reading a line")
 }
 
-func TestHanded(t *testing.T) {
-	all, err := spansOf(journalOf("a begin u 1", "a end u 2", "b begin u 3", "b end u 4", "a begin v 5", "a end v 6"), nil)
-	require.NoError(t, err)
-	assert.Equal(t, 1, handed(all))
+func journalOf(lines string) *strings.Reader {
+	var text strings.Builder
+	for line := range strings.SplitSeq(lines, ", ") {
+		f := strings.Fields(line)
+		fmt.Fprintf(&text, `{"shard":%q,"event":%q,"name":"s","uid":%q,"ns":%s}`+"\n", f[0], f[1], f[2], f[3])
+	}
+	return strings.NewReader(text.String())
 }

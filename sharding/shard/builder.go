@@ -20,12 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// drainPriority puts hand-overs before work: behind a long queue, a hand-over would exceed the drain
-// timeout.
+// drainPriority puts hand-overs ahead of ordinary requests: behind a long queue, a hand-over could
+// exceed the drain timeout.
 const drainPriority = 1000
 
-// Builder builds a controller that works on the objects of this shard only. Its methods are those of
-// controller-runtime's builder.Builder. It is not safe for concurrent use.
+// Builder builds a controller that reconciles only the objects of this shard. Its methods mirror
+// those of controller-runtime's builder.Builder. A Builder is not safe for concurrent use.
 type Builder struct {
 	shard   *Shard
 	mgr     manager.Manager
@@ -33,85 +33,88 @@ type Builder struct {
 	options controller.Options
 
 	main client.Object
-	// isMetadata says that only the metadata of the main objects is cached.
-	isMetadata bool
-	// others are the kinds of Owns and Watches.
+	// metadataOnly is set if the cache holds only the metadata of the main objects.
+	metadataOnly bool
+	// others holds the kinds passed to Owns and Watches.
 	others []cached
 }
 
 // cached is a kind that a controller watches.
 type cached struct {
-	object     client.Object
-	isMetadata bool
+	object       client.Object
+	metadataOnly bool
 }
 
-// ControllerManagedBy returns a builder of a controller that the manager of [Shard.NewManager] runs. Use
-// builder.ControllerManagedBy for a controller whose objects are not shared out. It must not be one of
-// the shard's Kinds: the caches have only some of these objects, and nobody keeps two shards from
-// working on one.
+// ControllerManagedBy returns a builder for a sharded controller. The manager must come from
+// [Shard.NewManager].
+//
+// For a controller whose objects are not sharded, use builder.ControllerManagedBy. Its kind must
+// not be one of the shard's Kinds: the caches hold only part of those objects, and nothing would
+// keep two shards from working on the same one.
 func (s *Shard) ControllerManagedBy(mgr manager.Manager) *Builder {
 	return &Builder{shard: s, mgr: mgr, inner: builder.ControllerManagedBy(mgr)}
 }
 
-// For sets the kind of the main objects, which must be one of the shard's Kinds. Predicates never hide
-// that the sharder wants to move an object.
+// For sets the kind of the main objects, which must be one of the shard's Kinds. Predicates apply
+// to all events except the sharder's requests to move an object.
 func (b *Builder) For(object client.Object, opts ...builder.ForOption) *Builder {
 	b.main = object
 	for _, opt := range opts {
-		b.isMetadata = b.isMetadata || opt == builder.ForOption(builder.OnlyMetadata)
+		b.metadataOnly = b.metadataOnly || opt == builder.ForOption(builder.OnlyMetadata)
 	}
 	b.inner.For(object, opts...)
 	return b
 }
 
-// Owns adds a kind of children. Make it one of the shard's Kinds if it is a controlled resource of the
-// ring, and only then.
+// Owns adds a kind of children. The kind must be one of the shard's Kinds if and only if it is a
+// controlled resource of the ring.
 func (b *Builder) Owns(object client.Object, opts ...builder.OwnsOption) *Builder {
 	other := cached{object: object}
 	for _, opt := range opts {
-		other.isMetadata = other.isMetadata || opt == builder.OwnsOption(builder.OnlyMetadata)
+		other.metadataOnly = other.metadataOnly || opt == builder.OwnsOption(builder.OnlyMetadata)
 	}
 	b.others = append(b.others, other)
 	b.inner.Owns(object, opts...)
 	return b
 }
 
-// Watches adds a kind whose events lead to main objects. Those of other shards are ignored.
+// Watches adds a kind whose events are mapped to main objects. Requests for objects of other shards
+// are ignored.
 func (b *Builder) Watches(object client.Object, h handler.EventHandler, opts ...builder.WatchesOption) *Builder {
 	other := cached{object: object}
 	for _, opt := range opts {
-		other.isMetadata = other.isMetadata || opt == builder.WatchesOption(builder.OnlyMetadata)
+		other.metadataOnly = other.metadataOnly || opt == builder.WatchesOption(builder.OnlyMetadata)
 	}
 	b.others = append(b.others, other)
 	b.inner.Watches(object, h, opts...)
 	return b
 }
 
-// WatchesMetadata is Watches for metadata alone.
+// WatchesMetadata is Watches with builder.OnlyMetadata.
 func (b *Builder) WatchesMetadata(object client.Object, h handler.EventHandler, opts ...builder.WatchesOption) *Builder {
 	return b.Watches(object, h, append(opts, builder.OnlyMetadata)...)
 }
 
-// WatchesRawSource adds any source of requests.
+// WatchesRawSource adds a source of requests.
 func (b *Builder) WatchesRawSource(src source.Source) *Builder {
 	b.inner.WatchesRawSource(src)
 	return b
 }
 
-// WithEventFilter adds a predicate of all events but those by which the sharder moves objects.
+// WithEventFilter adds a predicate for all events except the sharder's requests to move an object.
 func (b *Builder) WithEventFilter(p predicate.Predicate) *Builder {
 	b.inner.WithEventFilter(p)
 	return b
 }
 
-// WithOptions sets the options of the controller. NeedLeaderElection is ignored: a sharded controller
-// runs while the shard holds its Lease.
+// WithOptions sets the options of the controller. NeedLeaderElection is ignored: a sharded
+// controller runs while the shard holds its Lease.
 func (b *Builder) WithOptions(o controller.Options) *Builder {
 	b.options = o
 	return b
 }
 
-// WithLogConstructor sets how requests are logged.
+// WithLogConstructor sets the function that constructs the logger of a request.
 func (b *Builder) WithLogConstructor(construct func(*reconcile.Request) logr.Logger) *Builder {
 	b.options.LogConstructor = construct
 	return b
@@ -123,17 +126,19 @@ func (b *Builder) Named(name string) *Builder {
 	return b
 }
 
-// Complete adds the controller to the manager.
+// Complete builds the controller and adds it to the manager. See [Builder.Build].
 func (b *Builder) Complete(r reconcile.Reconciler) error {
 	_, err := b.Build(r)
 	return err
 }
 
-// Build adds the controller to the manager, and returns it.
+// Build adds the controller to the manager and returns it. It returns an error if the kind passed
+// to For is missing or is not one of the shard's Kinds, or if a reconciler is set both here and by
+// WithOptions.
 func (b *Builder) Build(r reconcile.Reconciler) (controller.Controller, error) {
 	switch {
 	case r != nil && b.options.Reconciler != nil:
-		return nil, errors.New("two reconcilers are set: one by WithOptions, and one by Build or Complete")
+		return nil, errors.New("two reconcilers are set: one by WithOptions and one by Build or Complete")
 	case r == nil:
 		r = b.options.Reconciler
 	}
@@ -144,15 +149,16 @@ func (b *Builder) Build(r reconcile.Reconciler) (controller.Controller, error) {
 			return nil, err
 		}
 	}
-	return b.inner.WithOptions(b.options).Build(r) //nolint:wrapcheck // nothing is added to it
+	return b.inner.WithOptions(b.options).Build(r) //nolint:wrapcheck // the error needs no context
 }
 
-// sharded returns the reconciler that answers the sharder, and makes the controller hear it.
+// sharded wraps a reconciler so that it answers the sharder, and adds a source for the sharder's
+// requests.
 func (b *Builder) sharded(r reconcile.Reconciler) (reconcile.Reconciler, error) {
 	if b.main == nil {
-		return nil, errors.New("a sharded controller needs For, which names the kind of its main objects")
+		return nil, errors.New("a sharded controller requires For, which sets the kind of its main objects")
 	}
-	main, err := b.project(cached{b.main, b.isMetadata})
+	main, err := b.project(cached{b.main, b.metadataOnly})
 	if err != nil {
 		return nil, err
 	}
@@ -165,16 +171,16 @@ func (b *Builder) sharded(r reconcile.Reconciler) (reconcile.Reconciler, error) 
 		if err != nil {
 			return nil, err
 		}
-		b.shard.note(object)
+		b.shard.recordType(object)
 	}
 	b.options.NeedLeaderElection = new(false)
 	b.inner.WatchesRawSource(source.Kind(b.mgr.GetCache(), main, handoverHandler(), b.shard.handovers()))
 	return wrapped, nil
 }
 
-// project returns an object of the type by which a kind is cached.
+// project returns an object of the type under which a kind is cached.
 func (b *Builder) project(c cached) (client.Object, error) {
-	if !c.isMetadata {
+	if !c.metadataOnly {
 		return c.object, nil
 	}
 	kind, err := apiutil.GVKForObject(c.object, b.mgr.GetScheme())
@@ -184,8 +190,8 @@ func (b *Builder) project(c cached) (client.Object, error) {
 	return metadataOf(kind), nil
 }
 
-// handovers passes what every controller must hear, whatever its own predicates say: that an object must
-// be given away, and that one is gone.
+// handovers returns a predicate for events that every controller must receive, regardless of its
+// own predicates: requests to release an object, and deletions.
 func (s *Shard) handovers() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(e event.CreateEvent) bool { return s.isDraining(e.Object) },
@@ -195,7 +201,7 @@ func (s *Shard) handovers() predicate.Predicate {
 	}
 }
 
-// handoverHandler enqueues hand-overs before everything else.
+// handoverHandler enqueues hand-overs ahead of all other requests.
 func handoverHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(q queue, o client.Object, priority int) {

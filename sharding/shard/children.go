@@ -18,30 +18,31 @@ import (
 )
 
 const (
-	// childrenPeriod is the time between two checks whether the caches have the children of an object.
+	// childrenPeriod is the interval at which the caches are checked for the children of an object.
 	childrenPeriod = 50 * time.Millisecond
-	// childrenTimeout bounds the wait for children: a kind may have no cache that ever shows them.
+	// childrenTimeout bounds the wait for children: a kind may have no cache that will ever hold
+	// them.
 	childrenTimeout = 30 * time.Second
-	// listAfter is how long to wait before the children are listed from the API server: the child that
-	// the note is about may have been deleted before a cache was filled.
+	// listAfter is the delay before the children are listed from the API server: the child with the
+	// recorded resourceVersion may have been deleted before a cache was filled.
 	listAfter = 2 * time.Second
 )
 
-// caches knows the caches that hold objects of the shard's kinds. It is safe for concurrent use.
+// caches records the caches that hold objects of the shard's kinds. It is safe for concurrent use.
 type caches struct {
 	mu     sync.Mutex
 	byKind map[schema.GroupKind]map[reflect.Type]*view
 }
 
-// view is one cache of a kind: each type has its own.
+// view is one cache of a kind. Each Go type of a kind has a cache of its own.
 type view struct {
 	object client.Object
-	// heard is told of all events once begin was done.
-	begin sync.Mutex
-	heard *progress
+	// mu guards progress, which is nil until the first call of listen.
+	mu       sync.Mutex
+	progress *progress
 }
 
-// add notes that objects of a kind are cached as the type of this object.
+// add records that objects of a kind are cached as the type of the given object.
 func (c *caches) add(kind schema.GroupKind, object client.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,59 +64,59 @@ func (c *caches) of(kind schema.GroupKind) []*view {
 	return slices.Collect(maps.Values(c.byKind[kind]))
 }
 
-// listen returns the progress of a cache.
+// listen returns the progress of a cache. The first call adds an event handler to its informer.
 func (v *view) listen(informer cache.Informer) (*progress, error) {
-	v.begin.Lock()
-	defer v.begin.Unlock()
-	if v.heard != nil {
-		return v.heard, nil
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.progress != nil {
+		return v.progress, nil
 	}
-	heard := &progress{seen: map[string]string{}}
-	handler := toolscache.ResourceEventHandlerFuncs{AddFunc: heard.see, UpdateFunc: func(_, object any) { heard.see(object) }}
+	p := &progress{versions: map[string]string{}}
+	handler := toolscache.ResourceEventHandlerFuncs{AddFunc: p.observe, UpdateFunc: func(_, object any) { p.observe(object) }}
 	if _, err := informer.AddEventHandler(handler); err != nil {
-		return nil, fmt.Errorf("listening to a cache: %w", err)
+		return nil, fmt.Errorf("adding an event handler to a cache: %w", err)
 	}
-	v.heard = heard
-	return heard, nil
+	v.progress = p
+	return p, nil
 }
 
-// progress is the last resourceVersion that a cache has shown, by namespace: what follows from it for
-// one namespace does not for another, as each can have an informer of its own.
+// progress is the latest resourceVersion that a cache has observed in each namespace. Namespaces
+// are tracked separately because each can have an informer of its own.
 type progress struct {
-	mu   sync.Mutex
-	seen map[string]string
+	mu       sync.Mutex
+	versions map[string]string
 }
 
-func (p *progress) see(object any) {
+func (p *progress) observe(object any) {
 	m, ok := object.(client.Object)
 	if !ok {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if last := p.seen[m.GetNamespace()]; last == "" || isLater(m.GetResourceVersion(), last) {
-		p.seen[m.GetNamespace()] = m.GetResourceVersion()
+	if last := p.versions[m.GetNamespace()]; last == "" || isLater(m.GetResourceVersion(), last) {
+		p.versions[m.GetNamespace()] = m.GetResourceVersion()
 	}
 }
 
 func (p *progress) at(namespace string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.seen[namespace]
+	return p.versions[namespace]
 }
 
-// missingChildren returns what the caches lack of the children of an object, which a note of the sharder
-// names, or "" if they lack nothing. It ignores kinds that this shard does not cache, and a note that
-// cannot be read: somebody has edited it.
-func (r *reconciler) missingChildren(ctx context.Context, main client.Object, note string, waited time.Duration) string {
+// missingChildren describes which children of an object the caches lack, given the children
+// annotation that the sharder wrote. It returns "" if nothing is missing. It ignores kinds that
+// this shard does not cache, and an annotation that it cannot parse because a user has edited it.
+func (r *reconciler) missingChildren(ctx context.Context, main client.Object, annotation string, waited time.Duration) string {
 	var versions map[string]string
-	if json.Unmarshal([]byte(note), &versions) != nil {
+	if json.Unmarshal([]byte(annotation), &versions) != nil {
 		return ""
 	}
 	for resource, version := range versions {
 		kind, err := r.mapper.KindFor(schema.ParseGroupResource(resource).WithVersion(""))
 		if err != nil {
-			continue // it is no longer served
+			continue // the resource is no longer served
 		}
 		for _, v := range r.shard.caches.of(kind.GroupKind()) {
 			if missing := r.missingIn(ctx, v, main, version, waited); missing != "" {
@@ -126,7 +127,7 @@ func (r *reconciler) missingChildren(ctx context.Context, main client.Object, no
 	return ""
 }
 
-// missingIn returns what one cache lacks of the children of an object.
+// missingIn describes which children of an object one cache lacks, or returns "".
 func (r *reconciler) missingIn(ctx context.Context, v *view, main client.Object, version string, waited time.Duration) string {
 	informer, err := r.informers.GetInformer(ctx, v.object, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -135,25 +136,26 @@ func (r *reconciler) missingIn(ctx context.Context, v *view, main client.Object,
 	if !informer.HasSynced() {
 		return "the cache is not synced"
 	}
-	var seen string
+	var observed string
 	if one, ok := informer.(toolscache.SharedIndexInformer); ok {
-		seen = one.GetStore().LastStoreSyncResourceVersion()
-	} else { // several, which do not say how far they are
-		heard, err := v.listen(informer)
+		observed = one.GetStore().LastStoreSyncResourceVersion()
+	} else { // one informer per namespace: they do not report a resourceVersion
+		p, err := v.listen(informer)
 		if err != nil {
 			return err.Error()
 		}
-		if seen = heard.at(main.GetNamespace()); main.GetNamespace() == "" || waited > listAfter {
+		if observed = p.at(main.GetNamespace()); main.GetNamespace() == "" || waited > listAfter {
 			return r.missingByName(ctx, v.object, main)
 		}
 	}
-	if seen != version && !isLater(seen, version) {
-		return fmt.Sprintf("the cache is at %q, the children at %q", seen, version)
+	if observed != version && !isLater(observed, version) {
+		return fmt.Sprintf("the cache is at %q, the children are at %q", observed, version)
 	}
 	return ""
 }
 
-// missingByName compares a cache that does not say up to which version it is with the API server.
+// missingByName compares the children in a cache whose resourceVersion is unknown with the children
+// that the API server lists.
 func (r *reconciler) missingByName(ctx context.Context, object, main client.Object) string {
 	kind, err := r.live.GroupVersionKindFor(object)
 	if err != nil {
@@ -179,7 +181,8 @@ func (r *reconciler) missingByName(ctx context.Context, object, main client.Obje
 	return ""
 }
 
-// missingChild returns what a cache lacks of an object if that is a child.
+// missingChild describes how the cached copy of an object is behind if the object is a child of
+// main, and returns "" otherwise.
 func (r *reconciler) missingChild(ctx context.Context, object, main client.Object, child *metav1.PartialObjectMetadata) string {
 	if owner := metav1.GetControllerOf(child); owner == nil || owner.UID != main.GetUID() {
 		return ""

@@ -1,8 +1,8 @@
-// Package shard makes the replicas of a controller share its objects out. Each replica, a shard,
-// keeps a Lease by which the sharder knows it, sees only the objects that the sharder has assigned to
-// it, and gives them away when the sharder asks for that. See sharding/docs.
+// Package shard distributes the objects of a controller over its replicas. Each replica, a shard,
+// keeps a Lease through which the sharder detects it, sees only the objects that the sharder has
+// assigned to it, and releases an object when the sharder requests it. See sharding/docs.
 //
-// Three changes shard a controller, and its reconciler stays as it is:
+// Three changes shard a controller; its reconciler stays as it is:
 //
 //	s, err := shard.New(cfg, shard.Options{Ring: "website", Kinds: []client.Object{&Website{}, &appsv1.Deployment{}}})
 //	...
@@ -10,12 +10,13 @@
 //	...
 //	err = s.ControllerManagedBy(mgr).For(&Website{}).Owns(&appsv1.Deployment{}).Complete(r)
 //
-// A shard begins to reconcile an object only while it holds its Lease, and no other shard has the
-// object then. Two thirds of the lease duration after it sent its last successful renewal, it has lost
-// the right to act: contexts of reconcilers end, the manager's client refuses requests with [ErrFenced],
-// and Start of the manager returns [ErrLeaseLost].
+// A shard starts to reconcile an object only while it holds its Lease and no other shard has the
+// object. Two thirds of the lease duration after it sent its last successful renewal, the shard
+// loses the right to act: the contexts of reconcilers end, the manager's client refuses requests
+// with [ErrFenced], and the manager's Start returns [ErrLeaseLost].
 //
-// A process that was frozen while it sent a request can send the rest of it when it wakes up. Writes
-// that carry a resourceVersion fail then, as each move changes that of the object. For effects outside
-// of the cluster use [Shard.Fence], and check the context just before each.
+// A process that is frozen in the middle of sending a request can send the rest when it resumes.
+// Writes that carry a resourceVersion then fail, because every move changes the object's
+// resourceVersion. For effects outside the cluster, use [Shard.Fence] and check its context
+// immediately before each effect.
 package shard

@@ -9,21 +9,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Fence returns a context that ends with ctx, and when this shard loses the right to act; then its cause
-// is [ErrLeaseLost]. Use it for effects outside of the cluster in code that has no context of a
-// reconciler, and check it just before each effect.
+// Fence returns a context that ends when ctx ends or this shard loses the right to act; in the
+// latter case its cause is [ErrLeaseLost]. Use it for effects outside the cluster in code that does
+// not run in a reconciler, and check it immediately before each effect. The caller must call the
+// returned function to release resources.
 func (s *Shard) Fence(ctx context.Context) (context.Context, context.CancelFunc) {
 	if s.options.Standalone {
 		return context.WithCancel(ctx)
 	}
 	ctx, cancel := s.right.bound(ctx, ErrLeaseLost)
-	if s.right.isLost() { // nobody may have noticed yet
+	if s.right.isLost() { // the goroutine of the context may not have run yet
 		<-ctx.Done()
 	}
 	return ctx, cancel
 }
 
-// newClient returns a function that makes a client that refuses requests when the shard may not act.
+// newClient returns a constructor of clients that refuse requests while the shard may not act.
 func (s *Shard) newClient(next client.NewClientFunc) client.NewClientFunc {
 	if next == nil {
 		next = client.New
@@ -33,21 +34,21 @@ func (s *Shard) newClient(next client.NewClientFunc) client.NewClientFunc {
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return fenced{s, next} })
 		httpClient, err := rest.HTTPClientFor(cfg)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // the manager says what failed
+			return nil, err //nolint:wrapcheck // the manager adds the context
 		}
 		o.HTTPClient = httpClient
 		return next(cfg, o)
 	}
 }
 
-// fenced is a transport that sends requests only while a shard may act.
+// fenced is a transport that sends requests only while the shard may act.
 type fenced struct {
 	of   *Shard
 	next http.RoundTripper
 }
 
-// RoundTrip sends a request unless the shard has lost the right to act, and cuts it off when it does. A
-// write waits until the right begins; a read does not need it.
+// RoundTrip sends a request unless the shard has lost the right to act, and aborts it if the shard
+// loses that right meanwhile. A write waits until the right begins; a read does not.
 func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := f.of.right
 	if req.Method != http.MethodGet {
@@ -56,7 +57,7 @@ func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	ctx, cancel := r.bound(req.Context(), ErrFenced)
-	if r.isLost() { // as late as possible: a frozen process wakes up anywhere
+	if r.isLost() { // check as late as possible: a frozen process can resume at any point
 		cancel()
 		f.of.metrics.fenced.Inc()
 		return nil, ErrFenced
@@ -67,44 +68,44 @@ func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 		if r.isLost() {
 			return nil, ErrFenced
 		}
-		return nil, err //nolint:wrapcheck // a transport passes on what it wraps
+		return nil, err //nolint:wrapcheck // a transport returns the error of the one that it wraps
 	}
 	resp.Body = body{resp.Body, cancel}
 	return resp, nil
 }
 
-// fence returns a config of clients that send nothing once the right is over. A process that was frozen may
-// wake up when its Lease is due: a renewal would keep the objects of this shard from others, or bring back
-// a Lease that the sharder has deleted.
+// fence returns a client config whose requests are refused once the right has ended. A frozen
+// process may resume when its Lease is due; a renewal would then keep the objects of this shard
+// from other shards, or recreate a Lease that the sharder has deleted.
 func (r *right) fence(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return ending{r, next} })
 	return cfg
 }
 
-// ending is a transport that sends requests until a right is over.
+// ending is a transport that refuses requests once a right has ended.
 type ending struct {
 	right *right
 	next  http.RoundTripper
 }
 
-// RoundTrip sends a request unless the right is over.
+// RoundTrip sends a request unless the right has ended.
 func (e ending) RoundTrip(req *http.Request) (*http.Response, error) {
 	if e.right.isLost() {
 		return nil, ErrFenced
 	}
-	return e.next.RoundTrip(req) //nolint:wrapcheck // a transport passes on what it wraps
+	return e.next.RoundTrip(req) //nolint:wrapcheck // a transport returns the error of the one that it wraps
 }
 
-// body is that of an answer, which is cut off when the shard loses the right to act.
+// body is a response body whose request is aborted when the shard loses the right to act.
 type body struct {
 	io.ReadCloser
 
 	end context.CancelFunc
 }
 
-// Close closes the body.
+// Close closes the body and releases the context of the request.
 func (b body) Close() error {
 	defer b.end()
-	return b.ReadCloser.Close() //nolint:wrapcheck // it passes on what it wraps
+	return b.ReadCloser.Close() //nolint:wrapcheck // it returns the error of the body that it wraps
 }

@@ -15,16 +15,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// counter is an API server that is away. It counts requests.
+// counter is an unreachable API server that counts requests.
 type counter struct{ sent atomic.Int32 }
 
 func (c *counter) RoundTrip(*http.Request) (*http.Response, error) {
 	c.sent.Add(1)
-	return nil, errors.New("nobody listens")
+	return nil, errors.New("connection refused")
 }
 
-// TestShardWithoutRightDoesNotRenew is R6 and R33: a process that was frozen may wake up when its Lease is due, before it notices that its right is
-// over. It neither renews the Lease nor creates it again.
+// TestShardWithoutRightDoesNotRenew covers R6 and R33: a frozen process may resume when its Lease
+// is due, before it notices that its right has ended. It must neither renew nor recreate the Lease.
 func TestShardWithoutRightDoesNotRenew(t *testing.T) {
 	t.Parallel()
 	server := &counter{}

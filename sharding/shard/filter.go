@@ -14,13 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// filtered returns which objects of each kind are cached: of the Kinds, those of this shard alone.
+// filtered returns the cache configuration of each kind, narrowed to the objects of this shard for
+// the shard's Kinds.
 func (s *Shard) filtered(o cache.Options, scheme *runtime.Scheme) (map[client.Object]cache.ByObject, error) {
 	own, err := labels.NewRequirement(s.options.LabelPrefix.ShardLabel(s.options.Ring), selection.Equals, []string{s.options.Name})
 	if err != nil {
 		return nil, fmt.Errorf("selecting the objects of ring %q: %w", s.options.Ring, err)
 	}
-	filtered, given := maps.Clone(o.ByObject), map[schema.GroupVersionKind]client.Object{}
+	filtered, configured := maps.Clone(o.ByObject), map[schema.GroupVersionKind]client.Object{}
 	if filtered == nil {
 		filtered = map[client.Object]cache.ByObject{}
 	}
@@ -29,27 +30,27 @@ func (s *Shard) filtered(o cache.Options, scheme *runtime.Scheme) (map[client.Ob
 		if err != nil {
 			return nil, fmt.Errorf("ByObject has %T: %w", object, err)
 		}
-		given[kind] = object
+		configured[kind] = object
 	}
 	for _, object := range s.options.Kinds {
 		kind, err := apiutil.GVKForObject(object, scheme)
 		if err != nil {
-			return nil, fmt.Errorf("one of the Kinds is %T, which the scheme of the manager does not know: %w", object, err)
+			return nil, fmt.Errorf("one of the Kinds is %T, which is not registered in the manager's scheme: %w", object, err)
 		}
-		if other, ok := given[kind]; ok {
+		if other, ok := configured[kind]; ok {
 			object = other
 		}
 		by, err := narrow(filtered[object], o, *own)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", kind.Kind, err)
 		}
-		filtered[object], given[kind] = by, object
+		filtered[object], configured[kind] = by, object
 		s.namespaces[kind.GroupKind()] = namespacesOf(by, o)
 	}
 	return filtered, nil
 }
 
-// namespacesOf returns the namespaces of which objects are cached, none for all.
+// namespacesOf returns the namespaces whose objects are cached, or none if all are.
 func namespacesOf(by cache.ByObject, o cache.Options) []string {
 	configs := by.Namespaces
 	if configs == nil {
@@ -61,8 +62,8 @@ func namespacesOf(by cache.ByObject, o cache.Options) []string {
 	return slices.Sorted(maps.Keys(configs))
 }
 
-// scopes returns the namespaces that must be listed to find all objects of a kind that this shard can have:
-// it may have no right to list others.
+// scopes returns the namespaces to list in order to find all objects of a kind that this shard can
+// have. The shard may not have the right to list other namespaces.
 func (s *Shard) scopes(kind schema.GroupKind) []string {
 	if namespaces := s.namespaces[kind]; len(namespaces) > 0 {
 		return namespaces
@@ -70,13 +71,13 @@ func (s *Shard) scopes(kind schema.GroupKind) []string {
 	return []string{cache.AllNamespaces}
 }
 
-// narrow adds a requirement to what is cached of a kind. It takes selectors from where the cache would
-// take them.
+// narrow adds a requirement to the selectors of a cache configuration. It resolves defaults in the
+// same order as the cache.
 func narrow(by cache.ByObject, o cache.Options, own labels.Requirement) (cache.ByObject, error) {
 	if by.Namespaces == nil && by.Label == nil {
 		for namespace, config := range o.DefaultNamespaces {
 			if config.LabelSelector != nil {
-				return by, fmt.Errorf("the default of namespace %q has a label selector: repeat it in ByObject.Namespaces, so that it can be narrowed", namespace)
+				return by, fmt.Errorf("the default of namespace %q has a label selector: repeat it in ByObject.Namespaces so that it can be narrowed", namespace)
 			}
 		}
 	}
@@ -89,7 +90,8 @@ func narrow(by cache.ByObject, o cache.Options, own labels.Requirement) (cache.B
 	return by, nil
 }
 
-// also adds a requirement to the first selector that is set.
+// also returns the first selector that is set, with a requirement added. If none is set, it returns
+// a selector with only the requirement.
 func also(own labels.Requirement, selectors ...labels.Selector) labels.Selector {
 	for _, selector := range selectors {
 		if selector != nil {

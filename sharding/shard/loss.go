@@ -12,60 +12,62 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// takenPeriod is the time between two looks at an object that this shard works on and that its cache does
-// not have any more.
+// takenPeriod is the interval between two live reads of an object that is being reconciled but has
+// left the cache.
 const takenPeriod = time.Second
 
-// lossWatcher notices that an object is taken from this shard while a reconciler works on it. The sharder
-// does not do that in a hand-over, but people can delete a ring, remove labels by hand, or set onTimeout to
-// Force. No controller works before its cache is filled, and this informer has that cache.
+// lossWatcher detects objects that are taken from this shard while a reconciler works on them. A
+// hand-over never does that, but a user can delete a ring, remove labels, or set onTimeout to
+// Force. It watches the informer that fills the cache, and no controller starts before that cache
+// is filled.
 type lossWatcher struct{ of *reconciler }
 
-// NeedLeaderElection says that it runs on every shard.
+// NeedLeaderElection returns false: every shard runs its own.
 func (lossWatcher) NeedLeaderElection() bool { return false }
 
-// Start listens to the cache until ctx ends.
+// Start watches the cache until ctx ends.
 func (w lossWatcher) Start(ctx context.Context) error {
 	informer, err := w.of.informers.GetInformer(ctx, w.of.main)
 	if ctx.Err() != nil {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("listening to the cache of %s: %w", w.of.kind.Kind, err)
+		return fmt.Errorf("watching the cache of %s: %w", w.of.kind.Kind, err)
 	}
-	lost := make(chan client.ObjectKey)
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) { w.tell(ctx, lost, object) }})
+	gone := make(chan client.ObjectKey)
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) { w.enqueue(ctx, gone, object) }})
 	if err != nil {
-		return fmt.Errorf("listening to the cache of %s: %w", w.of.kind.Kind, err)
+		return fmt.Errorf("watching the cache of %s: %w", w.of.kind.Kind, err)
 	}
-	var looks sync.WaitGroup
-	defer looks.Wait()
+	var checks sync.WaitGroup
+	defer checks.Wait()
 	for {
 		select {
-		case key := <-lost:
-			looks.Go(func() { w.of.endIfTaken(ctx, key) })
+		case key := <-gone:
+			checks.Go(func() { w.of.endIfTaken(ctx, key) })
 		case <-ctx.Done():
-			_ = informer.RemoveEventHandler(registration) // both end now
+			_ = informer.RemoveEventHandler(registration) // the informer stops as well
 			return nil
 		}
 	}
 }
 
-// tell tells of an object that the cache has lost, if a reconciler works on it.
-func (w lossWatcher) tell(ctx context.Context, lost chan<- client.ObjectKey, object any) {
+// enqueue sends the key of an object that has left the cache if a reconciler is working on it.
+func (w lossWatcher) enqueue(ctx context.Context, gone chan<- client.ObjectKey, object any) {
 	name, err := toolscache.DeletionHandlingObjectToName(object)
-	if err != nil || !w.of.gate.isBusy(name.AsNamespacedName()) {
+	if err != nil || !w.of.passages.isBusy(name.AsNamespacedName()) {
 		return
 	}
 	select {
-	case lost <- name.AsNamespacedName():
+	case gone <- name.AsNamespacedName():
 	case <-ctx.Done():
 	}
 }
 
-// endIfTaken ends the work on an object if another shard may have it. It returns when nobody works on the
-// object any more, or when it is this shard's. Work on an object that was deleted goes on, unless somebody
-// creates it again and another shard gets it. Most of that work ends soon, so the first look waits, too.
+// endIfTaken cancels the reconciles of an object if another shard may have it. It returns when no
+// controller is reconciling the object, or when the object is this shard's. Reconciles of a deleted
+// object continue unless the object is created again and assigned to another shard. Most of them
+// end soon, so the first check waits as well.
 func (r *reconciler) endIfTaken(ctx context.Context, key client.ObjectKey) {
 	timer := time.NewTimer(retryPeriod)
 	defer timer.Stop()
@@ -76,19 +78,19 @@ func (r *reconciler) endIfTaken(ctx context.Context, key client.ObjectKey) {
 		case <-ctx.Done():
 			return
 		}
-		if !r.gate.isBusy(key) {
+		if !r.passages.isBusy(key) {
 			return
 		}
 		stored := metadataOf(r.kind)
 		err := r.live.Get(ctx, key, stored)
 		switch {
 		case err == nil && r.shard.owns(stored):
-			return // the cache will have it
+			return // the cache will catch up
 		case err == nil:
-			r.gate.end(key, ErrTaken)
+			r.passages.end(key, ErrTaken)
 			return
 		case !apierrors.IsNotFound(err):
-			logf.FromContext(ctx).V(1).Info("Reading an object that is not in the cache any more failed, retrying",
+			logf.FromContext(ctx).V(1).Info("Reading an object that left the cache failed, retrying",
 				"kind", r.kind.Kind, "object", key, "error", err.Error())
 		}
 	}

@@ -14,16 +14,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// TestWorkOnWhatIsTakenEnds is the decision about work on an object that the cache has lost.
+// TestWorkOnWhatIsTakenEnds covers the decision about reconciles of an object that has left the
+// cache.
 func TestWorkOnWhatIsTakenEnds(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		stored string // whose it is, "" if nobody's
+		stored string // the owner, or ""
 		want   error
 	}{
 		"another shard has it": {"web-1", ErrTaken},
-		"nobody has it":        {"", ErrTaken},
-		"it is ours":           {"web-0", nil},
+		"no shard has it":      {"", ErrTaken},
+		"this shard has it":    {"web-0", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -31,22 +32,22 @@ func TestWorkOnWhatIsTakenEnds(t *testing.T) {
 			s.store(secret("103", test.stored, ""))
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			require.True(t, s.gate.enter(key, &work{end: cancel}))
+			require.True(t, s.passages.enter(key, &work{end: cancel}))
 			s.endIfTaken(t.Context(), key)
 			assert.Equal(t, test.want, context.Cause(ctx))
 		})
 	}
 }
 
-// TestWorkOnADeletedObjectIsLookedAtAgain: somebody may create the object again. An API server that does not answer proves nothing.
-func TestWorkOnADeletedObjectIsLookedAtAgain(t *testing.T) {
+// The object may be created again. A failed read proves nothing.
+func TestWorkOnADeletedObjectIsChecked(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	looks := 0
+	reads := 0
 	s.faults.Get = func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-		switch looks++; looks {
+		switch reads++; reads {
 		case 1, 2:
-			return c.Get(ctx, key, o, opts...) // it is deleted
+			return c.Get(ctx, key, o, opts...) // not found
 		case 3:
 			return apierrors.NewInternalError(context.DeadlineExceeded)
 		}
@@ -57,30 +58,30 @@ func TestWorkOnADeletedObjectIsLookedAtAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
-		require.True(t, s.gate.enter(key, &work{end: cancel}))
+		require.True(t, s.passages.enter(key, &work{end: cancel}))
 		began := time.Now()
 		go s.endIfTaken(t.Context(), key)
 		<-ctx.Done()
 		assert.Equal(t, ErrTaken, context.Cause(ctx))
-		assert.Equal(t, 4, looks)
+		assert.Equal(t, 4, reads)
 		assert.Equal(t, retryPeriod+3*takenPeriod, time.Since(began))
 	})
 }
 
-// TestWorkOnADeletionEndsIfTheObjectIsTaken: it begins after the cache has lost the object, so no event ends it.
+// The reconcile begins after the object has left the cache, so no event ends it.
 func TestWorkOnADeletionEndsIfTheObjectIsTaken(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	looks := 0
+	reads := 0
 	s.faults.Get = func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-		if looks++; looks == 1 {
-			return c.Get(ctx, key, o, opts...) // it is deleted
+		if reads++; reads == 1 {
+			return c.Get(ctx, key, o, opts...) // not found
 		}
 		secret("104", "web-1", "").DeepCopy().ObjectMeta.DeepCopyInto(metadataIn(o))
 		return nil
 	}
 	s.store(nil)
-	s.gate.know(key, "uid", s.as)
+	s.passages.addWorker(key, "uid", s.id)
 	var cause error
 	s.inner = reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 		<-ctx.Done()
@@ -94,22 +95,22 @@ func TestWorkOnADeletionEndsIfTheObjectIsTaken(t *testing.T) {
 	assert.Equal(t, ErrTaken, cause)
 }
 
-// TestNobodyLooksAfterWorkIsDone: work on a deleted object mostly ends at once.
-func TestNobodyLooksAfterWorkIsDone(t *testing.T) {
+// Most reconciles of a deleted object end at once, and then nothing is read.
+func TestFinishedWorkIsNotChecked(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.faults.Get = func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-		t.Error("the API server is asked")
+		t.Error("unexpected read")
 		return nil
 	}
 	s.store(nil)
 	w := &work{end: func(error) {}}
-	require.True(t, s.gate.enter(key, w))
-	s.gate.leave(key, w)
+	require.True(t, s.passages.enter(key, w))
+	s.passages.leave(key, w)
 	s.endIfTaken(t.Context(), key)
 }
 
-// metadataIn returns the metadata that is read into an object.
+// metadataIn returns the metadata of a PartialObjectMetadata.
 func metadataIn(o client.Object) *metav1.ObjectMeta {
 	return &o.(*metav1.PartialObjectMetadata).ObjectMeta
 }

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// lastWords is how long reconcilers whose contexts have ended have until Start returns. The sharder
-// moves no object before 4/3 of the lease duration have passed since the right ended.
-const lastWords = 2 * time.Second
+// stopTimeout bounds how long Start waits for reconcilers after their contexts have ended. The
+// sharder moves no object until 4/3 of the lease duration after the right has ended.
+const stopTimeout = 2 * time.Second
 
 // sharded is a manager that runs while its shard holds its Lease.
 type sharded struct {
@@ -28,7 +28,7 @@ type sharded struct {
 	shard *Shard
 }
 
-// Start runs the manager until ctx ends and the shard has left, see [Shard.NewManager].
+// Start runs the manager until ctx ends and the shard has left. See [Shard.NewManager].
 func (m *sharded) Start(ctx context.Context) error {
 	s := m.shard
 	if err := m.acknowledgeRest(); err != nil {
@@ -56,7 +56,7 @@ func (m *sharded) Start(ctx context.Context) error {
 	}()
 	go func() {
 		select {
-		case <-s.right.ended: // a renewal now would keep the objects of this shard from others
+		case <-s.right.ended: // a renewal now would keep this shard's objects from other shards
 			s.keeper.Abandon()
 			release()
 		case <-keeping.Done():
@@ -67,7 +67,7 @@ func (m *sharded) Start(ctx context.Context) error {
 		logf.FromContext(ctx).Info("Lost the Lease of this shard", "shard", s.options.Name)
 		return errors.Join(ErrLeaseLost, err)
 	}
-	if err != nil || s.isAtWork() { // others must not take over before the Lease has expired
+	if err != nil || s.isAtWork() { // other shards must not take over before the Lease expires
 		s.keeper.Abandon()
 	}
 	release()
@@ -75,7 +75,8 @@ func (m *sharded) Start(ctx context.Context) error {
 	return err
 }
 
-// run runs the manager. It returns when that ends, or soon after the shard has lost the right to act.
+// run runs the manager. It returns when the manager ends, or stopTimeout after the shard has lost
+// the right to act.
 func (m *sharded) run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- m.Manager.Start(ctx) }()
@@ -84,7 +85,7 @@ func (m *sharded) run(ctx context.Context) error {
 		return err
 	case <-m.shard.right.ended:
 	}
-	timer := time.NewTimer(lastWords)
+	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
 	select {
 	case err := <-ended:
@@ -94,8 +95,9 @@ func (m *sharded) run(ctx context.Context) error {
 	}
 }
 
-// acknowledgeRest gives away objects of the Kinds that no controller reconciles: the sharder would wait
-// for ever. It also makes caches hold them from the start.
+// acknowledgeRest adds a controller that only releases objects for each of the Kinds that no other
+// controller reconciles; otherwise the sharder would wait forever. It also makes the caches hold
+// these kinds from the start.
 func (m *sharded) acknowledgeRest() error {
 	nothing := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
 	ignored := builder.WithPredicates(predicate.NewPredicateFuncs(func(client.Object) bool { return false }))
@@ -106,14 +108,14 @@ func (m *sharded) acknowledgeRest() error {
 		}
 		name := strings.ToLower("acknowledge-" + kind.GroupKind().String())
 		if err := m.shard.ControllerManagedBy(m).For(object, ignored).Named(name).Complete(nothing); err != nil {
-			return fmt.Errorf("preparing to give away objects of kind %s: %w", kind.Kind, err)
+			return fmt.Errorf("adding a controller that releases objects of kind %s: %w", kind.Kind, err)
 		}
 		m.shard.setIdle(kind.GroupKind())
 	}
 	return nil
 }
 
-// countIn returns how many objects of a kind the cache holds, limit at most unless it is 0.
+// countIn returns the number of objects of a kind in the cache, at most limit unless that is 0.
 func (s *Shard) countIn(ctx context.Context, m *mainKind, limit int64) (int, error) {
 	list, err := s.listOf(m)
 	if err != nil {
@@ -125,13 +127,13 @@ func (s *Shard) countIn(ctx context.Context, m *mainKind, limit int64) (int, err
 	return meta.LenList(list), nil
 }
 
-// listOf returns an empty list of the type by which a kind is cached.
+// listOf returns an empty list of the type under which a kind is cached.
 func (s *Shard) listOf(m *mainKind) (client.ObjectList, error) {
 	return listOf(s.mgr.GetScheme(), m.kind, m.object)
 }
 
-// count returns how many main objects this shard has, as its caches show them. It has no context: the
-// registry of metrics calls it.
+// count returns the number of main objects in the caches of this shard. It takes no context because
+// the metrics registry calls it.
 func (s *Shard) count() float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -139,7 +141,7 @@ func (s *Shard) count() float64 {
 	for _, m := range s.reconciled() {
 		k, err := s.countIn(ctx, m, 0)
 		if err != nil {
-			continue // not synced
+			continue // the cache is not synced
 		}
 		n += k
 	}

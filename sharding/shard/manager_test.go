@@ -17,8 +17,8 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// TestEverythingEndsWithTheCauseThatTheLeaseWasLost: what runs in the manager learns why it ends,
-// whichever of its contexts ends first.
+// Runnables in the manager can determine from the cause why their context ended, whichever context ends
+// first.
 func TestEverythingEndsWithTheCauseThatTheLeaseWasLost(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

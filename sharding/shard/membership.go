@@ -10,18 +10,19 @@ import (
 )
 
 const (
-	// leavePeriod is how often a shard that leaves counts its objects, in its caches.
+	// leavePeriod is the interval at which a leaving shard counts the objects in its caches.
 	leavePeriod = 100 * time.Millisecond
-	// returnPeriod is how often a shard that returns counts its former objects, by a read from etcd.
+	// returnPeriod is the interval at which a returning shard checks for objects of its
+	// predecessor, by a read from etcd.
 	returnPeriod = 500 * time.Millisecond
-	// The sharder takes objects from a shard whose Lease was free when it read that, at most two seconds ago.
-	// It may still do so for returnMin after the shard has taken the Lease again. By returnMax its requests
-	// have timed out, too.
+	// The sharder takes objects from a shard if it has read, at most two seconds ago, that the
+	// shard's Lease is free. It may still do so for up to returnMin after the shard has acquired
+	// the Lease again. After returnMax, even its last requests have timed out.
 	returnMin, returnMax = 3 * time.Second, 15 * time.Second
 )
 
-// begin lets this shard act when it holds its Lease and the sharder knows that: if a shard of this name
-// was here before and has released its Lease, the sharder may just be taking objects from it.
+// begin lets this shard act once it holds its Lease and the sharder has noticed that. If an earlier
+// shard of this name has released its Lease, the sharder may still be taking objects from it.
 func (s *Shard) begin(ctx context.Context) {
 	select {
 	case <-s.right.held:
@@ -49,7 +50,8 @@ func (s *Shard) begin(ctx context.Context) {
 	s.right.begin()
 }
 
-// hasObjects reports whether main objects have the label of this shard. It assumes so after an error.
+// hasObjects reports whether any main objects have the label of this shard. After an error it
+// assumes that some do.
 func (s *Shard) hasObjects(ctx context.Context) bool {
 	own := client.MatchingLabels{s.options.LabelPrefix.ShardLabel(s.options.Ring): s.options.Name}
 	for _, m := range s.reconciled() {
@@ -58,7 +60,7 @@ func (s *Shard) hasObjects(ctx context.Context) bool {
 			list.SetGroupVersionKind(m.kind.GroupVersion().WithKind(m.kind.Kind + "List"))
 			err := s.live.List(ctx, list, own, client.InNamespace(namespace), client.Limit(1))
 			if err != nil {
-				logf.FromContext(ctx).Info("Looking for former objects of this shard failed, retrying", "kind", m.kind.Kind, "error", err.Error())
+				logf.FromContext(ctx).Info("Checking for objects of this shard's predecessor failed, retrying", "kind", m.kind.Kind, "error", err.Error())
 			}
 			if err != nil || len(list.Items) > 0 {
 				return true
@@ -68,8 +70,9 @@ func (s *Shard) hasObjects(ctx context.Context) bool {
 	return false
 }
 
-// leave tells the sharder that this shard gives its objects away, and returns when it has none, after
-// LeaveTimeout, or when it may not act any more. A shard that has not begun has nothing to give away.
+// leave asks the sharder to move this shard's objects. It returns when the shard has none left,
+// after LeaveTimeout, or when the shard may no longer act. A shard that has not begun to act has
+// nothing to release.
 func (s *Shard) leave(ctx context.Context) {
 	select {
 	case <-s.right.begun:
@@ -92,7 +95,8 @@ func (s *Shard) leave(ctx context.Context) {
 	}
 }
 
-// isEmpty reports whether the caches hold no main object. An error means that it is not known.
+// isEmpty reports whether the caches hold no main object. It returns false if a cache cannot be
+// read.
 func (s *Shard) isEmpty(ctx context.Context) bool {
 	for _, m := range s.reconciled() {
 		if n, err := s.countIn(ctx, m, 1); err != nil || n > 0 {

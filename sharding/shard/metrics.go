@@ -13,12 +13,12 @@ type observations struct {
 	fenced prometheus.Counter
 }
 
-// newObservations registers the metrics of a shard of a ring. Shards of one ring in one process share
-// them, but for the number of objects, which is that of the first.
+// newObservations registers the metrics of a shard of a ring. Shards of one ring in one process
+// share them; the gauge of objects is that of the first shard.
 func newObservations(ring string, objects func() float64) *observations {
 	labels := prometheus.Labels{"ring": ring}
 	registered(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "shard_objects", ConstLabels: labels, Help: "Main objects of this shard, by its caches.",
+		Name: "shard_objects", ConstLabels: labels, Help: "Main objects in the caches of this shard.",
 	}, objects))
 	return &observations{
 		fenced: registered(prometheus.NewCounter(prometheus.CounterOpts{
@@ -27,14 +27,15 @@ func newObservations(ring string, objects func() float64) *observations {
 		})),
 		waits: registered(prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "shard_gate_wait_seconds", ConstLabels: labels,
-			Help:    "How long the first reconcile of an object that has moved here waited until the caches had its children.",
+			Help:    "How long the first reconcile of an object that moved to this shard waited until the caches held its children.",
 			Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30},
 		})),
 	}
 }
 
-// registered registers a metric, or returns the one that is registered by its name. After any other error,
-// which a metric of the program with this name causes, the shard works, and its metric is not served.
+// registered registers a metric, or returns the one that is already registered under its name. On
+// any other error, such as a metric of the program with the same name, the shard works but its
+// metric is not served.
 func registered[T prometheus.Collector](c T) T {
 	err := metrics.Registry.Register(c)
 	if are, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {

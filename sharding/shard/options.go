@@ -19,56 +19,57 @@ import (
 )
 
 const (
-	// namespaceFile is where a pod finds the namespace of its service account.
+	// namespaceFile contains the namespace of a pod's service account.
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-	// sharderName is the holder of the Lease of a dead shard.
+	// sharderName is the holder identity that the sharder writes to the Lease of a dead shard.
 	sharderName = "sharder"
-	// defaultLeaveTimeout leaves ten seconds of the grace period of a pod, 30 seconds by default, to
-	// reconcilers that are at work and to the release of the Lease.
+	// defaultLeaveTimeout leaves ten seconds of a pod's default grace period of 30 seconds for
+	// running reconcilers and for the release of the Lease.
 	defaultLeaveTimeout = 20 * time.Second
 )
 
-// Options says which shard this process is, and what it shares out. Ring and Kinds are required
-// unless Standalone is set.
+// Options configures a shard. Ring and Kinds are required unless Standalone is set.
 type Options struct {
 	// Ring is the name of the ClusterRing.
 	Ring string
-	// Kinds are the kinds whose objects the sharder assigns: those of all resources and controlled
-	// resources of the ring that this controller reads. Its caches hold only the objects of this shard.
+	// Kinds are the kinds whose objects the sharder assigns: all resources and controlled resources
+	// of the ring that this controller reads. The caches hold only the objects of this shard.
 	Kinds []client.Object
-	// Name is the name of this shard and of its Lease. It must be unique in the namespace, and a valid
-	// label value. Empty: $POD_NAME, or else the host name.
+	// Name is the name of this shard and of its Lease. It must be unique in the namespace and a
+	// valid label value. If empty, it is $POD_NAME or, failing that, the host name.
 	Name string
-	// Namespace is that of the Lease, spec.shards.namespace of the ring. Empty: $POD_NAMESPACE, or else
-	// the namespace of the pod's service account.
+	// Namespace is the namespace of the Lease, as in the ring's spec.shards.namespace. If empty, it
+	// is $POD_NAMESPACE or, failing that, the namespace of the pod's service account.
 	Namespace string
-	// LeaseDuration is how long the sharder waits for a renewal before it gives new objects to others, in
-	// whole seconds. After twice this time it moves the objects of a silent shard. Zero: 15 seconds.
+	// LeaseDuration is how long the sharder waits for a renewal before it assigns new objects to
+	// other shards. After twice this time it moves the objects of a silent shard. It must be a
+	// whole number of seconds. If zero, it is 15 seconds.
 	LeaseDuration time.Duration
-	// LeaveTimeout bounds how long a shard that is told to end waits until its objects have moved. Zero:
-	// 20 seconds. The grace period of its pod should be at least ten seconds longer.
+	// LeaveTimeout bounds how long a terminating shard waits until its objects have moved. The
+	// pod's grace period should be at least ten seconds longer. If zero, it is 20 seconds.
 	LeaveTimeout time.Duration
-	// LabelPrefix is the prefix of all sharding labels and annotations, the same as that of the sharder.
-	// Empty: [v1alpha1.DefaultPrefix].
+	// LabelPrefix is the prefix of all sharding labels and annotations. It must match the
+	// sharder's. If empty, it is [v1alpha1.DefaultPrefix].
 	LabelPrefix v1alpha1.Prefix
-	// Standalone makes this process work on all objects, without a ring and without a Lease. Run only one
-	// replica then, or use leader election.
+	// Standalone makes this process work on all objects, without a ring or a Lease. Run only one
+	// replica in this mode, or use leader election.
 	Standalone bool
-	// Acknowledged is called after this shard has given an object away and no longer works on it. Nil:
-	// nothing is called. Several goroutines can call it at once.
+	// Acknowledged, if set, is called after this shard has released an object and no longer works
+	// on it. It must be safe for concurrent use.
 	Acknowledged func(Acknowledgement)
 }
 
-// Acknowledgement is an object that a shard has given away.
+// Acknowledgement identifies an object that a shard has released.
 type Acknowledgement struct {
 	Kind schema.GroupVersionKind
 	Key  client.ObjectKey
 	UID  types.UID
-	// ResourceVersion is that of the write which gave it away.
+	// ResourceVersion is the version that the releasing write created.
 	ResourceVersion string
 }
 
-// completed returns the options with their defaults, or an error that says what is missing.
+// completed returns the options with defaults applied, or an error that lists what is missing or
+// invalid.
 func (o Options) completed() (Options, error) {
 	if o.LabelPrefix == "" {
 		o.LabelPrefix = v1alpha1.DefaultPrefix
@@ -108,15 +109,15 @@ func (o Options) validate() error {
 	if slices.Contains(o.Kinds, nil) {
 		problems = append(problems, errors.New("one of the Kinds is nil"))
 	}
-	if invalid := validation.IsDNS1123Subdomain(o.Name); len(invalid) > 0 { // a Lease has it
+	if invalid := validation.IsDNS1123Subdomain(o.Name); len(invalid) > 0 { // the name of a Lease must be one
 		problems = append(problems, fmt.Errorf("the name of the shard, %q, %s", o.Name, invalid[0]))
 	} else if invalid := content.IsLabelValue(o.Name); len(invalid) > 0 {
-		problems = append(problems, fmt.Errorf("the name of the shard, %q, is no label value: it %s", o.Name, invalid[0]))
+		problems = append(problems, fmt.Errorf("the name of the shard, %q, is not a valid label value: it %s", o.Name, invalid[0]))
 	} else if o.Name == sharderName {
-		problems = append(problems, fmt.Errorf("the name of the shard, %q, is the sharder's: it takes over Leases by it", o.Name))
+		problems = append(problems, fmt.Errorf("the name of the shard, %q, is reserved: the sharder uses it to take over Leases", o.Name))
 	}
 	if o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0 {
-		problems = append(problems, fmt.Errorf("LeaseDuration %s is not in whole seconds", o.LeaseDuration))
+		problems = append(problems, fmt.Errorf("LeaseDuration %s is not a whole number of seconds", o.LeaseDuration))
 	}
 	if err := o.LabelPrefix.Validate(); err != nil {
 		problems = append(problems, fmt.Errorf("LabelPrefix: %w", err))
@@ -133,7 +134,7 @@ func defaultName() (string, error) {
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("the shard has no name: set Name or POD_NAME: %w", err)
+		return "", fmt.Errorf("determining the shard's name: set Name or POD_NAME: %w", err)
 	}
 	return strings.ToLower(name), nil
 }
@@ -144,7 +145,7 @@ func defaultNamespace() (string, error) {
 	}
 	text, err := os.ReadFile(namespaceFile)
 	if err != nil {
-		return "", fmt.Errorf("the Lease of the shard has no namespace: set Namespace or POD_NAMESPACE: %w", err)
+		return "", fmt.Errorf("determining the namespace of the shard's Lease: set Namespace or POD_NAMESPACE: %w", err)
 	}
 	return strings.TrimSpace(string(text)), nil
 }

@@ -28,39 +28,39 @@ func TestOptionsComeFromThePod(t *testing.T) {
 	assert.Equal(t, v1alpha1.DefaultPrefix, o.LabelPrefix)
 }
 
-func TestOptionsSayWhatIsMissing(t *testing.T) {
+func TestOptionsReportWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	good := Options{Ring: "website", Kinds: []client.Object{&corev1.Secret{}}, Name: "web-0", Namespace: "web-system"}
 	for name, tc := range map[string]struct {
-		change func(*Options)
-		says   string
+		change  func(*Options)
+		message string
 	}{
-		"no ring":                     {func(o *Options) { o.Ring = "" }, "set Ring"},
-		"no kinds":                    {func(o *Options) { o.Kinds = nil }, "set Kinds"},
-		"a name that no Lease has":    {func(o *Options) { o.Name = "Web_0" }, `"Web_0"`},
-		"a name that is no value":     {func(o *Options) { o.Name = longName }, "is no label value"},
-		"half a second":               {func(o *Options) { o.LeaseDuration = 1500 * time.Millisecond }, "whole seconds"},
-		"a timeout that is over":      {func(o *Options) { o.LeaveTimeout = -time.Second }, "negative"},
-		"the name of the sharder":     {func(o *Options) { o.Name = "sharder" }, "is the sharder's"},
-		"a kind that nobody can know": {func(o *Options) { o.Kinds = []client.Object{nil} }, "one of the Kinds is nil"},
+		"no ring":                       {func(o *Options) { o.Ring = "" }, "set Ring"},
+		"no kinds":                      {func(o *Options) { o.Kinds = nil }, "set Kinds"},
+		"a name that no Lease can have": {func(o *Options) { o.Name = "Web_0" }, `"Web_0"`},
+		"not a label value":             {func(o *Options) { o.Name = longName }, "is not a valid label value"},
+		"fraction of a second":          {func(o *Options) { o.LeaseDuration = 1500 * time.Millisecond }, "whole number of seconds"},
+		"negative timeout":              {func(o *Options) { o.LeaveTimeout = -time.Second }, "negative"},
+		"name of the sharder":           {func(o *Options) { o.Name = "sharder" }, "is reserved"},
+		"nil kind":                      {func(o *Options) { o.Kinds = []client.Object{nil} }, "one of the Kinds is nil"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := good
 			tc.change(&o)
 			_, err := New(&rest.Config{}, o)
-			require.ErrorContains(t, err, tc.says)
+			require.ErrorContains(t, err, tc.message)
 		})
 	}
 	_, err := New(&rest.Config{}, good)
 	require.NoError(t, err)
 	_, err = New(&rest.Config{}, Options{Standalone: true})
-	require.NoError(t, err, "it needs nothing else")
+	require.NoError(t, err, "no other option is required")
 }
 
 const longName = "a-name-that-is-longer-than-the-sixty-three-characters-of-a-label-value"
 
-// TestCachesHoldOnlyOwnObjects: selectors of the program stay, wherever the cache takes them from.
+// Selectors set by the program are kept, whichever field of the cache options holds them.
 func TestCachesHoldOnlyOwnObjects(t *testing.T) {
 	t.Parallel()
 	const own = "shard.sharding.nodekeeper.dev/website=web-0"
@@ -95,7 +95,7 @@ func TestCachesHoldOnlyOwnObjects(t *testing.T) {
 	assert.ErrorContains(t, err, "repeat it")
 }
 
-// TestShardListsOnlyWhatItCaches: it may have no right to list more.
+// The shard may not have the right to list more.
 func TestShardListsOnlyWhatItCaches(t *testing.T) {
 	t.Parallel()
 	kind := corev1.SchemeGroupVersion.WithKind("Secret").GroupKind()

@@ -19,17 +19,17 @@ import (
 
 var req = reconcile.Request{NamespacedName: key}
 
-// stage is a reconciler between a cache and an API server, which a test makes differ.
+// stage is a reconciler whose cache and API server can be made to differ.
 type stage struct {
 	*reconciler
 
 	t      *testing.T
 	faults interceptor.Funcs
-	// calls is how often the inner reconciler was called.
+	// calls counts the calls of the inner reconciler, acknowledged the released objects.
 	calls, acknowledged int
 }
 
-// newStage returns a stage on which nothing is stored. The shard has had its Lease since resourceVersion 100.
+// newStage returns a stage with no objects. The shard has held its Lease since resourceVersion 100.
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s, err := New(&rest.Config{}, Options{Ring: "website", Kinds: []client.Object{&corev1.Secret{}}, Name: "web-0", Namespace: "web-system"})
@@ -39,8 +39,8 @@ func newStage(t *testing.T) *stage {
 	s.right.begin()
 	stage := &stage{t: t}
 	kind := corev1.SchemeGroupVersion.WithKind("Secret")
-	g, _ := s.gateOf(kind, &corev1.Secret{})
-	stage.reconciler = &reconciler{shard: s, gate: g, as: g.join(), kind: kind, main: &corev1.Secret{}}
+	g, _ := s.passagesOf(kind, &corev1.Secret{})
+	stage.reconciler = &reconciler{shard: s, passages: g, id: g.join(), kind: kind, main: &corev1.Secret{}}
 	stage.inner = reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 		stage.calls++
 		return reconcile.Result{}, nil
@@ -51,7 +51,7 @@ func newStage(t *testing.T) *stage {
 	return stage
 }
 
-// secret returns one of a shard that another one gets, "" for nobody.
+// secret returns a Secret with the given shard and drain labels. An empty string sets no label.
 func secret(version, owner, to string) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "uid", ResourceVersion: version, Labels: map[string]string{}}}
 	for label, value := range map[string]string{"shard.sharding.nodekeeper.dev/website": owner, "drain.sharding.nodekeeper.dev/website": to} {
@@ -70,19 +70,19 @@ func (s *stage) with(o *corev1.Secret) client.Client {
 	return b.Build()
 }
 
-// show makes the cache show an object, or nothing.
+// show makes the cache hold only the given object, or none.
 func (s *stage) show(o *corev1.Secret) { s.cache = s.with(o) }
 
-// store makes the API server store an object, or nothing.
+// store makes the API server store only the given object, or none.
 func (s *stage) store(o *corev1.Secret) { s.live = s.with(o) }
 
-// has makes both have the same.
+// has sets both the cache and the API server.
 func (s *stage) has(o *corev1.Secret) {
 	s.show(o)
 	s.store(o)
 }
 
-// works reconciles the object, and reports whether the inner reconciler was called.
+// works reconciles the object and reports whether the inner reconciler was called.
 func (s *stage) works() bool {
 	s.t.Helper()
 	before := s.calls
@@ -91,14 +91,14 @@ func (s *stage) works() bool {
 	return s.calls > before
 }
 
-func TestReconcilerWorksOnOwnObjectsAlone(t *testing.T) {
+func TestReconcilerWorksOnlyOnOwnObjects(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	assert.False(t, s.works(), "there is none, and there was none")
+	assert.False(t, s.works(), "no object exists or existed")
 	s.has(secret("101", "web-1", ""))
-	assert.False(t, s.works(), "a cache without a filter")
+	assert.False(t, s.works(), "the cache has no filter")
 	s.has(secret("102", "web-0", "web-0"))
-	assert.True(t, s.works(), "nobody else gets it")
+	assert.True(t, s.works(), "it drains to this shard itself")
 	s.show(nil)
 	s.store(secret("103", "web-1", ""))
 	assert.False(t, s.works(), "it has moved")
@@ -106,10 +106,10 @@ func TestReconcilerWorksOnOwnObjectsAlone(t *testing.T) {
 	assert.True(t, s.works())
 	s.has(nil)
 	assert.True(t, s.works(), "it was deleted")
-	assert.False(t, s.works(), "which is known by now")
+	assert.False(t, s.works(), "the deletion was already handled")
 }
 
-// TestReconcilerDoesNotTrustACacheFromBefore: an API server that is behind may show what a former process of this name had.
+// An API server that is behind may return objects of an earlier process of this name.
 func TestReconcilerDoesNotTrustACacheFromBefore(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -123,10 +123,10 @@ func TestReconcilerDoesNotTrustACacheFromBefore(t *testing.T) {
 	s.store(secret("99", "web-0", ""))
 	assert.True(t, s.works())
 	s.store(nil)
-	assert.True(t, s.works(), "it is not compared again")
+	assert.True(t, s.works(), "it is compared only once")
 }
 
-func TestReconcilerGivesAwayOnce(t *testing.T) {
+func TestReconcilerReleasesOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.has(secret("101", "web-0", ""))
@@ -143,14 +143,14 @@ func TestReconcilerGivesAwayOnce(t *testing.T) {
 	}
 	assert.Equal(t, 1, s.acknowledged)
 	s.has(secret("110", "web-0", ""))
-	assert.True(t, s.works(), "it has come back")
+	assert.True(t, s.works(), "the object has returned")
 }
 
-// TestReconcilerCompletesAHandover when the sharder has said that no objects have children: nobody needs to write the object again.
+// If the ring labels no children, the shard completes the hand-over and no further write is needed.
 func TestReconcilerCompletesAHandover(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.shard.isDirect.Store(true)
+	s.shard.direct.Store(true)
 	s.has(secret("101", "web-0", "web-1"))
 	assert.False(t, s.works())
 	assert.Equal(t, 1, s.acknowledged)
@@ -162,14 +162,14 @@ func TestReconcilerCompletesAHandover(t *testing.T) {
 	s.store(secret("121", "web-0", "web-2"))
 	assert.False(t, s.works())
 	require.NoError(t, s.live.Get(t.Context(), key, stored))
-	assert.Equal(t, "121", stored.ResourceVersion, "the sharder has chosen another shard since")
+	assert.Equal(t, "121", stored.ResourceVersion, "the sharder has chosen another shard meanwhile")
 	assert.Equal(t, 1, s.acknowledged)
 }
 
-// TestLostAcknowledgement: nobody knows whether it was stored.
+// After a lost response it is unknown whether the acknowledgement was stored.
 func TestLostAcknowledgement(t *testing.T) {
 	t.Parallel()
-	for name, isStored := range map[string]bool{"it was": true, "it was not": false} {
+	for name, isStored := range map[string]bool{"stored": true, "not stored": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, isLost := newStage(t), true
@@ -180,29 +180,29 @@ func TestLostAcknowledgement(t *testing.T) {
 				if isStored {
 					require.NoError(t, c.Patch(ctx, o, p, opts...))
 				}
-				return errors.New("the answer was lost")
+				return errors.New("response lost")
 			}
 			s.has(secret("101", "web-0", "web-1"))
 			_, err := s.Reconcile(t.Context(), req)
 			require.Error(t, err)
 			s.show(secret("101", "web-0", ""))
-			assert.False(t, s.works(), "it may have been given away")
+			assert.False(t, s.works(), "it may have been released")
 			s.show(secret("101", "web-0", "web-1"))
 			isLost = false
 			assert.False(t, s.works())
 			if isStored {
 				assert.Zero(t, s.acknowledged)
 			} else {
-				assert.Equal(t, 1, s.acknowledged, "it is given away again")
+				assert.Equal(t, 1, s.acknowledged, "it is released again")
 			}
 			s.has(secret("110", "web-0", ""))
-			assert.True(t, s.works(), "the sharder has changed its mind, or it has come back")
+			assert.True(t, s.works(), "the move was canceled, or the object has returned")
 		})
 	}
 }
 
-// TestRefusedAcknowledgement: a policy puts the label back without a word if the ring does not know the account of the shard. The object was not
-// given away, and the sharder may let this shard keep it.
+// A policy restores the label silently if the ring does not list the shard's service account. The
+// object was not released, and the sharder may let this shard keep it.
 func TestRefusedAcknowledgement(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -212,7 +212,7 @@ func TestRefusedAcknowledgement(t *testing.T) {
 	s.has(secret("101", "web-0", "web-1"))
 	for range 2 {
 		_, err := s.Reconcile(t.Context(), req)
-		require.ErrorIs(t, err, errKept, "it is tried again, with a backoff")
+		require.ErrorIs(t, err, errKept, "it is retried with backoff")
 	}
 	assert.Zero(t, s.acknowledged)
 	s.has(secret("102", "web-0", ""))
@@ -230,12 +230,12 @@ func TestReconcilerWithoutRightDoesNothing(t *testing.T) {
 	assert.Zero(t, s.acknowledged)
 }
 
-// TestEachControllerHearsThatAnObjectIsGone: several controllers of a kind can each have something to clean up.
+// Each controller of a kind may have something to clean up.
 func TestEachControllerHearsThatAnObjectIsGone(t *testing.T) {
 	t.Parallel()
 	s, calls := newStage(t), 0
 	other := *s.reconciler
-	other.as = other.gate.join()
+	other.id = other.passages.join()
 	other.inner = reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 		calls++
 		return reconcile.Result{}, nil
@@ -249,20 +249,20 @@ func TestEachControllerHearsThatAnObjectIsGone(t *testing.T) {
 		return one, calls > before
 	}
 	for _, step := range []struct {
-		what string
+		name string
 		has  *corev1.Secret
 		want bool
 	}{
-		{"it is there", secret("101", "web-0", ""), true},
+		{"the object exists", secret("101", "web-0", ""), true},
 		{"it was deleted", nil, true},
-		{"both know that", nil, false},
-		{"it is there again", secret("104", "web-0", ""), true},
-		{"it is given away", secret("105", "web-0", "web-1"), false},
-		{"it was deleted elsewhere", nil, false},
+		{"both have handled the deletion", nil, false},
+		{"it exists again", secret("104", "web-0", ""), true},
+		{"it is released", secret("105", "web-0", "web-1"), false},
+		{"another shard deleted it", nil, false},
 	} {
 		s.has(step.has)
 		one, two := both()
-		assert.Equal(t, step.want, one, step.what)
-		assert.Equal(t, step.want, two, step.what)
+		assert.Equal(t, step.want, one, step.name)
+		assert.Equal(t, step.want, two, step.name)
 	}
 }

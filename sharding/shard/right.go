@@ -10,79 +10,80 @@ import (
 )
 
 var (
-	// ErrLeaseLost means that this shard has lost the right to act: it could not renew its Lease in time,
-	// or somebody else has written that it does not hold it. Other shards may have its objects. The
-	// process must end and start again.
+	// ErrLeaseLost means that this shard has lost the right to act: it could not renew its Lease in
+	// time, or another client has taken the Lease. Other shards may have its objects. The process
+	// must exit and start again.
 	ErrLeaseLost = errors.New("the Lease of this shard was lost")
-	// ErrTaken means that an object is another shard's although this shard has not given it away:
-	// somebody has deleted the ring or the object's label, the ring has onTimeout Force, or the
-	// object was deleted and another shard has got one of that name. It is the cause of the end of
-	// the contexts of reconcilers that work on that object.
+	// ErrTaken means that an object was taken from this shard, which has not released it: a user
+	// has deleted the ring or the object's label, the ring has onTimeout Force, or the object was
+	// deleted and another shard has a new one of that name. It is the cause with which the contexts
+	// of the object's reconciles end.
 	ErrTaken = errors.New("the object was taken from this shard")
-	// ErrFenced means that a request was not sent, or cut off, because this shard has lost the right to
-	// act.
-	ErrFenced = errors.New("refused, as this shard may not act any more")
+	// ErrFenced means that a request was refused or aborted because this shard has lost the right
+	// to act.
+	ErrFenced = errors.New("refused, because this shard may no longer act")
 )
 
-// start is when this process began to measure time.
-var start = time.Now() //nolint:gochecknoglobals // a reading of the monotonic clock means nothing without another one
+// start is the reference point of sinceStart.
+var start = time.Now() //nolint:gochecknoglobals // a monotonic clock reading has a meaning only relative to another one
 
-// sinceStart returns the time since the start of this process by the monotonic clock.
+// sinceStart returns the time since this process started, by the monotonic clock.
 func sinceStart() time.Duration { return time.Since(start) }
 
-// right is that of a shard to act. It begins some time after the first renewal of its Lease, see
-// [right.begin], lasts for a while after the last renewal was sent, and does not come back. It is safe
-// for concurrent use.
+// right is a shard's right to act. It begins some time after the first renewal of the shard's Lease
+// (see [right.begin]), lasts for a fixed time after the last successful renewal was sent, and never
+// returns once it has ended. It is safe for concurrent use.
 type right struct {
-	// lasts is for how long after a renewal was sent.
-	lasts time.Duration
-	// clock returns the time, with that in which the machine is suspended, and steady without: sinceBoot
-	// and sinceStart but in tests.
+	// duration is how long the right lasts after a renewal was sent.
+	duration time.Duration
+	// clock returns the time including suspension of the machine, steady the time without it. They
+	// are sinceBoot and sinceStart except in tests.
 	clock, steady func() time.Duration
 
-	// onEnd is called before anybody learns that the right has ended, nil for nothing. Set it before the
+	// onEnd, if set, is called before any waiter learns that the right has ended. Set it before the
 	// right can end.
 	onEnd func()
 
 	held         chan struct{} // closed by the first renewal
-	begun, ended chan struct{} // closed when it begins and ends
-	renewals     chan struct{} // tells that until has changed
+	begun, ended chan struct{} // closed when the right begins and ends
+	renewals     chan struct{} // receives a value when until changes
 
 	mu sync.Mutex
-	// until is when it ends by the clock. It is zero if no renewal is stored yet.
+	// until is when the right ends, by clock. It is zero before the first renewal.
 	until     time.Duration
-	suspended time.Duration // at least, when the next renewal is sent
-	hasBegun  bool
-	isOver    bool
+	suspended time.Duration // lower bound of the suspended time when the next renewal is sent
+	started   bool
+	over      bool
 }
 
-func newRight(lasts time.Duration) *right {
-	return newRightBy(lasts, sinceBoot, sinceStart)
+func newRight(duration time.Duration) *right {
+	return newRightBy(duration, sinceBoot, sinceStart)
 }
 
-func newRightBy(lasts time.Duration, clock, steady func() time.Duration) *right {
+func newRightBy(duration time.Duration, clock, steady func() time.Duration) *right {
 	return &right{
-		lasts: lasts, clock: clock, steady: steady, suspended: clock() - steady(),
+		duration: duration, clock: clock, steady: steady, suspended: clock() - steady(),
 		held: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), renewals: make(chan struct{}, 1),
 	}
 }
 
-// renewed notes that a renewal is stored, and when it was sent by the steady clock. It reports whether
-// the right should be renewed again at once: the machine was suspended since the last time, and nobody
-// knows whether before this renewal was sent or after, so that it counts for less.
+// renewed records a successful renewal and when it was sent, by the steady clock. It reports
+// whether the caller should renew again at once: if the machine was suspended since the last
+// renewal, it is unknown whether this one was sent before or after the suspension, so it extends
+// the right by less.
 func (r *right) renewed(sent time.Duration) (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.checkLocked() // a renewal that comes too late changes nothing
-	if r.isOver {
+	r.checkLocked() // a renewal that arrives too late changes nothing
+	if r.over {
 		return false
 	}
 	if r.until == 0 {
 		close(r.held)
 	}
-	r.until = sent + r.suspended + r.lasts
+	r.until = sent + r.suspended + r.duration
 	suspended := r.clock() - r.steady()
-	again = suspended-r.suspended > r.lasts/10
+	again = suspended-r.suspended > r.duration/10
 	r.suspended = suspended
 	select {
 	case r.renewals <- struct{}{}:
@@ -91,10 +92,10 @@ func (r *right) renewed(sent time.Duration) (again bool) {
 	return again
 }
 
-// under returns base with ErrLeaseLost as the cause when the right ends, for what runs in a
-// manager, which would end that without a cause. All its contexts end together. Call it before the
-// right can end.
-func (r *right) under(base manager.BaseContextFunc) manager.BaseContextFunc {
+// baseContext wraps the base context of a manager so that it ends with ErrLeaseLost as its cause
+// when the right ends; the manager itself would end it without a cause. All calls return the same
+// context. Call it before the right can end.
+func (r *right) baseContext(base manager.BaseContextFunc) manager.BaseContextFunc {
 	all := sync.OnceValue(func() context.Context {
 		ctx := context.Background()
 		if base != nil {
@@ -107,12 +108,12 @@ func (r *right) under(base manager.BaseContextFunc) manager.BaseContextFunc {
 	return all
 }
 
-// begin lets the shard act. Its Lease must have been renewed.
+// begin lets the shard act. The shard must have renewed its Lease.
 func (r *right) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.hasBegun {
-		r.hasBegun = true
+	if !r.started {
+		r.started = true
 		close(r.begun)
 	}
 }
@@ -125,8 +126,8 @@ func (r *right) end() {
 }
 
 func (r *right) endLocked() {
-	if !r.isOver {
-		r.isOver = true
+	if !r.over {
+		r.over = true
 		if r.onEnd != nil {
 			r.onEnd()
 		}
@@ -140,22 +141,22 @@ func (r *right) checkLocked() {
 	}
 }
 
-// isLost reports whether the right is over by now.
+// isLost reports whether the right has ended.
 func (r *right) isLost() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.checkLocked()
-	return r.isOver
+	return r.over
 }
 
-// left returns for how long the right lasts without another renewal.
-func (r *right) left() time.Duration {
+// remaining returns how long the right lasts without another renewal.
+func (r *right) remaining() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.until - r.clock()
 }
 
-// watch ends the right when it is over. It returns then, or when ctx ends.
+// watch ends the right when it expires. It returns when the right or ctx ends.
 func (r *right) watch(ctx context.Context) {
 	select {
 	case <-r.held:
@@ -163,7 +164,7 @@ func (r *right) watch(ctx context.Context) {
 		return
 	}
 	for !r.isLost() {
-		timer := time.NewTimer(r.left())
+		timer := time.NewTimer(r.remaining())
 		select {
 		case <-timer.C:
 		case <-r.renewals:
@@ -176,7 +177,7 @@ func (r *right) watch(ctx context.Context) {
 	}
 }
 
-// await returns when the shard may act, ErrLeaseLost if it may not any more.
+// await waits until the shard may act. It returns ErrLeaseLost if the right has ended.
 func (r *right) await(ctx context.Context) error {
 	select {
 	case <-r.begun:
@@ -190,7 +191,8 @@ func (r *right) await(ctx context.Context) error {
 	return nil
 }
 
-// bound returns a context that ends with ctx and with the right, in which case its cause is the error.
+// bound returns a context that ends with ctx or with the right; in the latter case its cause is the
+// given error.
 func (r *right) bound(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {

@@ -10,33 +10,34 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// machine is the clocks of a machine that can be suspended.
+// machine simulates the clocks of a machine that can be suspended.
 type machine struct{ steady, suspended time.Duration }
 
 func (m *machine) right() *right {
 	return newRightBy(10*time.Second, func() time.Duration { return m.steady + m.suspended }, func() time.Duration { return m.steady })
 }
 
-// TestRightLastsSinceTheRenewalWasSent is R6: not since it was answered.
+// TestRightLastsSinceTheRenewalWasSent covers R6: the right counts from the request, not from the
+// response.
 func TestRightLastsSinceTheRenewalWasSent(t *testing.T) {
 	t.Parallel()
 	m := &machine{steady: time.Hour}
 	r := m.right()
 	assert.False(t, r.isLost(), "it has not begun")
 	sent := m.steady
-	m.steady += 4 * time.Second // until the answer
+	m.steady += 4 * time.Second // until the response
 	assert.False(t, r.renewed(sent))
 	m.steady += 6*time.Second - 1
 	assert.False(t, r.isLost())
-	assert.Equal(t, time.Duration(1), r.left())
+	assert.Equal(t, time.Duration(1), r.remaining())
 	m.steady++
 	assert.True(t, r.isLost())
 	r.renewed(m.steady)
-	assert.True(t, r.isLost(), "it does not come back")
+	assert.True(t, r.isLost(), "the right does not return")
 }
 
-// TestRightDoesNotComeBack: a process that sleeps through its end may renew its Lease before it looks.
-func TestRightDoesNotComeBack(t *testing.T) {
+// A process that sleeps past the end of its right may renew its Lease before it checks.
+func TestRightDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	m := &machine{}
 	r := m.right()
@@ -46,7 +47,8 @@ func TestRightDoesNotComeBack(t *testing.T) {
 	assert.True(t, r.isLost())
 }
 
-// TestRightCountsSuspension is R33: a monotonic clock stands still while the machine is suspended.
+// TestRightCountsSuspension covers R33: a monotonic clock stands still while the machine is
+// suspended.
 func TestRightCountsSuspension(t *testing.T) {
 	t.Parallel()
 	m := &machine{}
@@ -58,7 +60,7 @@ func TestRightCountsSuspension(t *testing.T) {
 	assert.True(t, r.isLost())
 }
 
-// TestRightCountsSuspensionBeforeTheAnswer: nobody knows whether the renewal was sent before the machine was suspended or after.
+// It is unknown whether the renewal was sent before or after the suspension.
 func TestRightCountsSuspensionBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	m := &machine{}
@@ -66,10 +68,10 @@ func TestRightCountsSuspensionBeforeTheAnswer(t *testing.T) {
 	r.renewed(m.steady)
 	sent := m.steady
 	m.suspended += 8 * time.Second
-	assert.True(t, r.renewed(sent), "it must be renewed at once")
-	assert.Equal(t, 2*time.Second, r.left())
+	assert.True(t, r.renewed(sent), "the Lease must be renewed at once")
+	assert.Equal(t, 2*time.Second, r.remaining())
 	assert.False(t, r.renewed(m.steady))
-	assert.Equal(t, 10*time.Second, r.left())
+	assert.Equal(t, 10*time.Second, r.remaining())
 }
 
 func TestRightEndsContexts(t *testing.T) {
@@ -81,7 +83,7 @@ func TestRightEndsContexts(t *testing.T) {
 		go r.watch(t.Context())
 		waiting, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, r.await(waiting), context.DeadlineExceeded, "nobody acts before it begins")
+		require.ErrorIs(t, r.await(waiting), context.DeadlineExceeded, "the right has not begun")
 		r.renewed(since())
 		r.begin()
 		require.NoError(t, r.await(t.Context()))

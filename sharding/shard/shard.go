@@ -28,19 +28,19 @@ type Shard struct {
 	keeper  *shardlease.Keeper
 	right   *right
 	metrics *observations
-	// mgr is what NewManager has made. Live reads and writes without a cache, and is fenced.
+	// mgr is the manager made by NewManager. live is a fenced client without a cache.
 	mgr  manager.Manager
 	live client.Client
-	// namespaces are those of which a kind is cached, none for all.
+	// namespaces are the cached namespaces of each kind, or none if all are cached.
 	namespaces map[schema.GroupKind][]string
-	// caches are those of the shard's kinds.
+	// caches are the caches of the shard's kinds.
 	caches caches
-	// acquired is the Lease as the first renewal of this process has stored it.
+	// acquired is the Lease as stored by the first renewal of this process.
 	acquired atomic.Pointer[coordinationv1.Lease]
-	// isDirect reports whether the sharder has said, on the Lease as it was last renewed, that no
-	// objects of the ring have children. It labels none before it knows that this shard has heard
-	// otherwise.
-	isDirect atomic.Bool
+	// direct is set if the Lease, as last renewed, carries the sharder's label that no objects of
+	// the ring have labelled children. The sharder removes that label, and waits until this shard
+	// has renewed its Lease, before it labels any children.
+	direct atomic.Bool
 
 	mu sync.Mutex
 	// mains are the kinds that controllers reconcile.
@@ -49,16 +49,16 @@ type Shard struct {
 
 // mainKind is a kind that controllers reconcile.
 type mainKind struct {
-	gate *gate
-	kind schema.GroupVersionKind
-	// object is one of the type by which the first of the controllers sees the kind.
+	passages *passages
+	kind     schema.GroupVersionKind
+	// object has the type under which the first of the controllers watches the kind.
 	object client.Object
-	// isIdle says that the controller does nothing but answer the sharder.
-	isIdle bool
+	// idle is set if the only controller of the kind is the one of acknowledgeRest.
+	idle bool
 }
 
-// New returns a shard. It does no I/O: the Lease is kept from the start of the manager on, see
-// [Shard.NewManager].
+// New returns a shard. It does no I/O: the Lease is kept once the manager starts, see
+// [Shard.NewManager]. It returns an error if the options are invalid.
 func New(cfg *rest.Config, o Options) (*Shard, error) {
 	o, err := o.completed()
 	if err != nil {
@@ -84,22 +84,22 @@ func New(cfg *rest.Config, o Options) (*Shard, error) {
 	return s, nil
 }
 
-// renewDeadline returns for how long a shard may act after it sent a renewal. The sharder waits three times
-// as long before it moves the objects of a silent shard.
+// renewDeadline returns how long a shard may act after it sent a renewal. The sharder waits three
+// times as long before it moves the objects of a silent shard.
 func renewDeadline(duration time.Duration) time.Duration { return duration * 2 / 3 }
 
-// renewed notes that a renewal is stored.
+// renewed handles a successful renewal of the Lease.
 func (s *Shard) renewed() {
 	if s.acquired.Load() == nil {
 		s.acquired.Store(s.keeper.First())
 	}
-	s.isDirect.Store(s.keeper.Stored().Labels[s.options.LabelPrefix.HandoverLabel()] == v1alpha1.HandoverDirect)
+	s.direct.Store(s.keeper.Stored().Labels[s.options.LabelPrefix.HandoverLabel()] == v1alpha1.HandoverDirect)
 	if s.right.renewed(s.keeper.LastRenewal().Sub(start)) {
 		s.keeper.Renew()
 	}
 }
 
-// since returns the resourceVersion at which this process has got its Lease, "" if it has not.
+// since returns the resourceVersion at which this process acquired its Lease, or "" if it has not.
 func (s *Shard) since() string {
 	if l := s.acquired.Load(); l != nil {
 		return l.ResourceVersion
@@ -107,18 +107,18 @@ func (s *Shard) since() string {
 	return ""
 }
 
-// NewManager returns a manager whose caches of the shard's Kinds hold only the objects of this shard, and
-// whose client is fenced: writes wait until the shard holds its Lease, and it sends nothing once the shard
-// has lost the Lease. All other options work as usual, among them leader election for controllers that are
-// not sharded. Call NewManager once.
+// NewManager returns a manager whose caches hold only this shard's objects of the Kinds. Its client
+// is fenced: writes wait until the shard may act, and all requests are refused once the shard has
+// lost the right to act. Other options work as usual, including leader election for controllers
+// that are not sharded. Call NewManager once.
 //
-// Start keeps the Lease. When its context ends, the shard asks the sharder to move its objects, goes on
-// with those that it still has, ends the controllers when none is left or after LeaveTimeout, and
-// releases the Lease. It returns [ErrLeaseLost] if this shard has lost the right to act: the process
-// must end then, also if a reconciler does not return.
+// Start keeps the Lease. When its context ends, the shard asks the sharder to move its objects and
+// continues to reconcile the ones that it still has. When none is left, or after LeaveTimeout,
+// Start stops the controllers and releases the Lease. It returns [ErrLeaseLost] if this shard has
+// lost the right to act; the process must then exit, even if a reconciler does not return.
 func (s *Shard) NewManager(o manager.Options) (manager.Manager, error) {
 	if s.options.Standalone {
-		return manager.New(s.config, o) //nolint:wrapcheck // nothing is added to it
+		return manager.New(s.config, o) //nolint:wrapcheck // the error needs no context
 	}
 	if o.Scheme == nil {
 		o.Scheme = scheme.Scheme
@@ -129,10 +129,10 @@ func (s *Shard) NewManager(o manager.Options) (manager.Manager, error) {
 	}
 	o.Cache.ByObject = byObject
 	o.NewClient = s.newClient(o.NewClient)
-	o.BaseContext = s.right.under(o.BaseContext)
+	o.BaseContext = s.right.baseContext(o.BaseContext)
 	mgr, err := manager.New(s.config, o)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // nothing is added to it
+		return nil, err //nolint:wrapcheck // the error needs no context
 	}
 	s.live, err = s.newClient(nil)(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
@@ -142,32 +142,32 @@ func (s *Shard) NewManager(o manager.Options) (manager.Manager, error) {
 	return &sharded{Manager: mgr, shard: s}, nil
 }
 
-// shares reports whether a kind is one of the shard's.
-func (s *Shard) shares(kind schema.GroupVersionKind) bool {
+// isSharded reports whether a kind is one of the shard's Kinds.
+func (s *Shard) isSharded(kind schema.GroupVersionKind) bool {
 	return slices.ContainsFunc(s.options.Kinds, func(object client.Object) bool {
 		own, err := apiutil.GVKForObject(object, s.mgr.GetScheme())
 		return err == nil && own == kind
 	})
 }
 
-// note notes by which type a kind is cached, if it is one of the shard's.
-func (s *Shard) note(object client.Object) {
-	if kind, err := apiutil.GVKForObject(object, s.mgr.GetScheme()); err == nil && s.shares(kind) {
+// recordType records the Go type under which a kind is cached if it is one of the shard's Kinds.
+func (s *Shard) recordType(object client.Object) {
+	if kind, err := apiutil.GVKForObject(object, s.mgr.GetScheme()); err == nil && s.isSharded(kind) {
 		s.caches.add(kind.GroupKind(), object)
 	}
 }
 
-// gateOf returns the gate of a kind that a controller reconciles by the type of an object, and whether that
-// is the first by this type.
-func (s *Shard) gateOf(kind schema.GroupVersionKind, object client.Object) (g *gate, isNew bool) {
+// passagesOf returns the passages of a kind, and reports whether the object's type is new among the
+// types under which controllers watch the kind.
+func (s *Shard) passagesOf(kind schema.GroupVersionKind, object client.Object) (g *passages, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	main := s.mains[kind.GroupKind()]
 	if main == nil {
-		main = &mainKind{gate: &gate{}, kind: kind, object: object}
+		main = &mainKind{passages: &passages{}, kind: kind, object: object}
 		s.mains[kind.GroupKind()] = main
 	}
-	return main.gate, main.gate.see(reflect.TypeOf(object))
+	return main.passages, main.passages.addView(reflect.TypeOf(object))
 }
 
 // reconciled returns the kinds that controllers reconcile.
@@ -176,14 +176,14 @@ func (s *Shard) reconciled() []*mainKind {
 	defer s.mu.Unlock()
 	var all []*mainKind
 	for _, m := range s.mains {
-		if !m.isIdle {
+		if !m.idle {
 			all = append(all, m)
 		}
 	}
 	return all
 }
 
-// isReconciled reports whether a controller answers the sharder about a kind.
+// isReconciled reports whether any controller answers the sharder about a kind.
 func (s *Shard) isReconciled(kind schema.GroupKind) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,10 +193,10 @@ func (s *Shard) isReconciled(kind schema.GroupKind) bool {
 func (s *Shard) setIdle(kind schema.GroupKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mains[kind].isIdle = true
+	s.mains[kind].idle = true
 }
 
-// isAtWork reports whether a reconciler has not returned.
+// isAtWork reports whether a reconciler has not returned yet.
 func (s *Shard) isAtWork() bool {
-	return slices.ContainsFunc(s.reconciled(), func(m *mainKind) bool { return m.gate.isAtWork() })
+	return slices.ContainsFunc(s.reconciled(), func(m *mainKind) bool { return m.passages.isAtWork() })
 }

@@ -8,42 +8,43 @@ import (
 )
 
 const (
-	// defaultDuration makes a shard renew every five seconds: that is all that a quiet one writes.
+	// defaultDuration makes a shard renew every five seconds; an idle shard writes nothing else.
 	defaultDuration = 15 * time.Second
 	// releaseTimeout bounds the release of the Lease at shutdown. A Lease that is not released
 	// expires.
 	releaseTimeout = 2 * time.Second
-	// renewals is how often a Lease is renewed in one duration. Failed writes are retried, and
-	// states recomputed, as often in one such period as retries says.
+	// renewals is the number of renewals per lease duration. retries is the number of attempts per
+	// renewal period.
 	renewals, retries = 3, 5
 )
 
-// Config is which Lease a [Keeper] keeps. All fields are required but Labels, Annotations, Duration,
-// Renewed and Lost.
+// Config configures a [Keeper]. All fields except Labels, Annotations, Duration, Renewed and Lost
+// are required.
 type Config struct {
 	// Client reads and writes the Lease.
 	Client coordinationv1client.LeasesGetter
-	// Namespace is where the Lease is.
+	// Namespace is the namespace of the Lease.
 	Namespace string
 	// Name is the name of the shard and of its Lease. It must be unique in the namespace.
 	Name string
-	// Labels are what the Lease must have. Others that it has stay.
+	// Labels are set on the Lease by every write. Other labels of the Lease are kept.
 	Labels map[string]string
-	// Annotations are what the Lease has from its first write on, whoever wrote it before, and nothing
-	// else: it costs no write of its own, and whoever takes the Lease over keeps them. Each renewal
-	// writes all of them, so they should be small.
+	// Annotations are the initial annotations of the Lease. The first write sets them and removes
+	// all others; it does not cost an additional write, and a takeover preserves them. Each renewal
+	// writes all annotations, so they should be small.
 	Annotations map[string]string
-	// Duration is how long the shard is ready without a renewal, in whole seconds. Zero: 15 seconds.
+	// Duration is how long the shard is ready without a renewal, in whole seconds. If zero, it is
+	// 15 seconds.
 	Duration time.Duration
-	// Renewed is called after each renewal that is stored. It must not block.
+	// Renewed, if set, is called after each successful renewal. It must not block.
 	Renewed func()
-	// Lost is called when a Lease that this process has held turns out to be somebody else's, or nobody's,
-	// each time that it is read as such. It must not block. It is not called for a Lease that was deleted:
-	// the next renewal creates it.
+	// Lost, if set, is called each time a read shows that another client holds or has released a
+	// Lease that this process has held. It is not called for a deleted Lease, which the next
+	// renewal recreates. It must not block.
 	Lost func()
 }
 
-// completed returns the config with its defaults, and with maps of its own.
+// completed returns the config with defaults applied and with copies of its maps.
 func (c Config) completed() Config {
 	c.Duration = DefaultDuration(c.Duration)
 	if c.Renewed == nil {
@@ -59,13 +60,14 @@ func (c Config) completed() Config {
 	return c
 }
 
-// RenewPeriod returns the time between two renewals of a Lease of a duration.
+// RenewPeriod returns the time between two renewals of a Lease with the given duration.
 func RenewPeriod(duration time.Duration) time.Duration { return duration / renewals }
 
-// RetryPeriod returns the time after which a write of a Lease of a duration that failed is retried.
+// RetryPeriod returns the delay before a failed write of a Lease with the given duration is
+// retried.
 func RetryPeriod(duration time.Duration) time.Duration { return RenewPeriod(duration) / retries }
 
-// DefaultDuration returns a duration, or the default one for zero.
+// DefaultDuration returns d, or the default duration of 15 seconds if d is zero.
 func DefaultDuration(d time.Duration) time.Duration {
 	if d == 0 {
 		return defaultDuration

@@ -17,62 +17,67 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// maxChain bounds the renewals that are remembered: those of five minutes. A watch is quiet for a
-// minute at most, until its next bookmark.
+// maxChain bounds the renewals that are remembered; 64 renewals span five minutes. A watch is
+// silent for at most a minute, until its next bookmark.
 const maxChain = 64
 
 var (
-	// errTaken means that somebody else holds the Lease: this shard was silent for long.
-	errTaken = errors.New("somebody else has taken the Lease over")
-	errEnded = errors.New("this shard has ended")
+	// errTaken means that another client holds the Lease because this shard was silent for too
+	// long.
+	errTaken = errors.New("another client has taken over the Lease")
+	errEnded = errors.New("the keeper has stopped")
 )
 
-// ErrUnproven means that the Lease does not show that the cluster's history is the one that this
-// process has seen.
-var ErrUnproven = errors.New("the Lease of this shard was not renewed without a break since then")
+// ErrUnproven means that the Lease does not prove that the current state of etcd includes
+// everything that this process has observed.
+var ErrUnproven = errors.New("the Lease of this shard was not renewed without interruption since then")
 
-// Keeper keeps the Lease of one shard by conditional writes of its own and not by client-go's
-// elector: a Lease that is named like its holder has no contenders, and the elector can neither write
-// at once nor tell what its last write was conditional on, which [Keeper.Confirm] needs. All
-// annotations of the Lease belong to the keeper. Its methods are safe for concurrent use; Run must be
-// called once.
+// Keeper keeps the Lease of one shard by conditional writes. It does not use client-go's leader
+// elector: a Lease that is named like its holder has no contenders, and the elector can neither
+// write on demand nor report which version its last write was conditional on, which
+// [Keeper.Confirm] requires.
+//
+// All annotations of the Lease belong to the keeper. Its methods are safe for concurrent use. Run
+// must be called once.
 //
 // All fields from stored on belong to the goroutine of Run.
 type Keeper struct {
 	leases   coordinationv1client.LeaseInterface
 	config   Config
-	changed  chan struct{} // tells that the annotations changed
-	wanted   chan struct{} // asks for a renewal now
+	changed  chan struct{} // receives a value when the annotations change
+	wanted   chan struct{} // receives a value to request a renewal
 	confirms chan confirmation
 	ended    chan struct{}
 	// first is the Lease as stored by the first renewal of the chain.
 	first atomic.Pointer[coordinationv1.Lease]
 	// latest is the Lease as stored by the last renewal.
 	latest atomic.Pointer[coordinationv1.Lease]
-	// isAbandoned says that the Lease must not be released.
-	isAbandoned atomic.Bool
+	// abandoned means that the Lease must not be released.
+	abandoned atomic.Bool
 
 	mu sync.Mutex
 	// desired are the annotations that the Lease must have.
 	desired map[string]string
-	// sent holds when the latest renewals were sent, by the resourceVersion of the stored Lease.
+	// sent holds the times at which the latest renewals were sent, by the resourceVersion of the
+	// stored Lease.
 	sent map[string]time.Time
-	// last is when the last renewal was sent of those that are stored.
+	// last is when the latest successful renewal was sent.
 	last time.Time
 
-	stored *coordinationv1.Lease // as last read or written; nil if none is known
-	// annotations are those that the last renewal of the chain sent. What is stored may differ: an
-	// admission plugin can add annotations to every write.
+	stored *coordinationv1.Lease // as last read or written; nil if unknown
+	// annotations are the ones that the last renewal of the chain sent. The stored ones may differ:
+	// an admission plugin can add annotations to every write.
 	annotations map[string]string
-	// chain holds when the renewals were sent, oldest first, of which each had the one before as
-	// its condition. It is empty unless the Lease is stored as this process has written it.
+	// chain holds the times at which consecutive renewals were sent, oldest first. Each renewal was
+	// conditional on the one before. The chain is empty unless the stored Lease is known to be as
+	// this process has written it.
 	chain []time.Time
-	// breaks counts how often somebody else's write ended the chain.
+	// breaks counts how often another client's write ended the chain.
 	breaks int
-	// attempts are the writes whose outcome is unknown. All have the same condition, so at most one
-	// of them was successful.
+	// attempts are the writes whose outcome is unknown. All have the same precondition, so at most
+	// one of them has succeeded.
 	attempts []attempt
-	// takeovers are sightings of the own Lease while somebody else holds it.
+	// takeovers are sightings of this shard's Lease while another client holds it.
 	takeovers Sightings
 }
 
@@ -82,10 +87,10 @@ type attempt struct {
 	annotations map[string]string
 }
 
-// confirmation is a request to confirm what was observed before a time.
+// confirmation is a request for [Keeper.Confirm].
 type confirmation struct {
 	before time.Time
-	answer chan<- confirmed // has room for it
+	answer chan<- confirmed // buffered
 }
 
 type confirmed struct {
@@ -102,8 +107,8 @@ func NewKeeper(cfg Config) *Keeper {
 	}
 }
 
-// Run keeps the Lease until ctx is cancelled; then it releases the Lease, for two seconds at most, and
-// returns. After [Keeper.Abandon] it does not release it.
+// Run keeps the Lease until ctx is canceled. It then releases the Lease, which takes at most two
+// seconds, and returns. After [Keeper.Abandon] it does not release the Lease.
 func (k *Keeper) Run(ctx context.Context) {
 	go k.run(ctx)
 	select {
@@ -115,13 +120,13 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-k.ended:
-	case <-timer.C: // The API server does not answer, perhaps not even the connection: the process may end without the rest.
+	case <-timer.C: // The API server does not respond; the process may exit without waiting any longer.
 	}
 }
 
-// Annotate makes the Lease have an annotation; an empty value removes it. It is stored soon, together
-// with the others that are not stored yet, and retried until it is stored or replaced by another
-// value.
+// Annotate sets an annotation of the Lease; an empty value removes it. Annotate does not wait. The
+// keeper writes all pending annotations together, soon, and retries until each is stored or
+// replaced by another value.
 func (k *Keeper) Annotate(key, value string) {
 	k.mu.Lock()
 	if value == "" {
@@ -133,30 +138,31 @@ func (k *Keeper) Annotate(key, value string) {
 	poke(k.changed)
 }
 
-// Annotations returns those that the Lease must have.
+// Annotations returns the annotations that the Lease must have, including pending ones.
 func (k *Keeper) Annotations() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return maps.Clone(k.desired)
 }
 
-// Renew renews the Lease soon, before its time. It does not wait. Each call costs a write: do not call
-// it more often than once a second.
+// Renew requests a renewal before the next one is due. It does not wait. Each call costs a write,
+// so do not call it more often than once a second.
 func (k *Keeper) Renew() { poke(k.wanted) }
 
-// Abandon makes Run end without a release: others take this shard for alive until the Lease has expired.
-// Call it before the context of Run ends, if this process may still be at work then.
-func (k *Keeper) Abandon() { k.isAbandoned.Store(true) }
+// Abandon makes Run return without releasing the Lease: other processes consider this shard alive
+// until the Lease expires. Call it before the context of Run ends if this process may still be
+// working then.
+func (k *Keeper) Abandon() { k.abandoned.Store(true) }
 
-// LastRenewal returns when the last renewal was sent of those that are known to be stored, with the
-// reading of the monotonic clock. It is zero if there is none.
+// LastRenewal returns when the latest renewal that is known to be stored was sent, with a monotonic
+// clock reading. It is zero before the first renewal.
 func (k *Keeper) LastRenewal() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.last
 }
 
-// run is Run without a bound on the release.
+// run keeps the Lease and releases it, without the bound on the release.
 func (k *Keeper) run(ctx context.Context) {
 	defer close(k.ended)
 	timer := time.NewTimer(0)
@@ -189,7 +195,7 @@ func (k *Keeper) run(ctx context.Context) {
 	}
 }
 
-// pause returns how long to wait after an attempt to renew.
+// pause returns the delay before the next attempt to renew.
 func (k *Keeper) pause(ctx context.Context, err error) time.Duration {
 	switch {
 	case k.isCurrent():
@@ -204,22 +210,25 @@ func (k *Keeper) pause(ctx context.Context, err error) time.Duration {
 	return RetryPeriod(k.config.Duration)
 }
 
-// isCurrent reports whether the Lease is known to be stored as it must be, but for its age.
+// isCurrent reports whether the stored Lease is known to have the desired content, apart from its
+// renewTime.
 func (k *Keeper) isCurrent() bool {
 	return len(k.chain) > 0 && len(k.attempts) == 0 && maps.Equal(k.annotations, k.Annotations())
 }
 
 // Confirm proves that etcd was not restored to a state from before a given time. It renews the
-// Lease at once, on the condition that it is as this shard has last stored it. As each renewal has
-// the one before as its condition, success shows that all of them are part of the cluster's
-// history, and with the last one that was sent before that time everything that this process had
-// observed by then. Confirm returns when that one was sent. It returns [ErrUnproven] if somebody
-// else has written the Lease since, or if there was no renewal before that time; any other error is
-// worth a retry.
+// Lease at once, on the condition that the Lease is as this shard has last stored it. Because each
+// renewal is conditional on the one before, success shows that all of them are part of the
+// cluster's history. The last renewal that was sent before the given time is therefore part of it,
+// together with everything that this process had observed by then. Confirm returns the time at
+// which that renewal was sent.
 //
-// The proof holds for objects in the etcd that stores the Leases (see kube-apiserver
-// --etcd-servers-overrides). Renewals after that time prove nothing about what came before them:
-// they may have been sent to the restored etcd.
+// Confirm returns [ErrUnproven] if another client has written the Lease since, or if there was no
+// renewal before the given time. Any other error is worth a retry.
+//
+// The proof covers objects in the etcd that stores Leases (see kube-apiserver
+// --etcd-servers-overrides). Renewals after the given time prove nothing about earlier state: they
+// may have been sent to the restored etcd.
 func (k *Keeper) Confirm(ctx context.Context, before time.Time) (until time.Time, err error) {
 	answer := make(chan confirmed, 1)
 	select {
@@ -237,8 +246,8 @@ func (k *Keeper) Confirm(ctx context.Context, before time.Time) (until time.Time
 	}
 }
 
-// prove renews and returns when the last renewal before a time was sent, if all renewals since were
-// made without a break.
+// prove renews the Lease and returns when the last renewal before the given time was sent, if the
+// chain of renewals since then is unbroken.
 func (k *Keeper) prove(ctx context.Context, before time.Time) (until time.Time, err error) {
 	for _, sent := range k.chain {
 		if sent.Before(before) {
@@ -259,8 +268,8 @@ func (k *Keeper) prove(ctx context.Context, before time.Time) (until time.Time, 
 	return until, nil
 }
 
-// renew stores the Lease as it must be. If somebody else has written it since, the first attempt
-// finds that out and the second follows at once.
+// renew stores the desired Lease. If another client has written the Lease since the last renewal,
+// the first attempt detects it and a second one follows at once.
 func (k *Keeper) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, RenewPeriod(k.config.Duration))
 	defer cancel()
@@ -271,8 +280,8 @@ func (k *Keeper) renew(ctx context.Context) error {
 	return err
 }
 
-// attempt writes the Lease once, conditional on what is stored as this shard knows it. Afterwards
-// that is known again, unless the error leaves it open.
+// attempt writes the Lease once, conditional on the last known version. Afterwards the stored
+// version is known again unless the error leaves the outcome unknown.
 func (k *Keeper) attempt(ctx context.Context) error {
 	if k.stored != nil && Holder(k.stored) != k.config.Name {
 		if err := k.read(ctx); err != nil {
@@ -298,7 +307,7 @@ func (k *Keeper) attempt(ctx context.Context) error {
 	return fmt.Errorf("renewing the Lease %q: %w", k.config.Name, err)
 }
 
-// write creates the Lease, or updates it on the condition that it is as it was stored.
+// write creates the Lease, or updates it conditional on the last known version.
 func (k *Keeper) write(ctx context.Context, l *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	if k.stored == nil {
 		return k.leases.Create(ctx, l, metav1.CreateOptions{})
@@ -306,7 +315,7 @@ func (k *Keeper) write(ctx context.Context, l *coordinationv1.Lease) (*coordinat
 	return k.leases.Update(ctx, l, metav1.UpdateOptions{})
 }
 
-// extend notes a renewal that is stored and had the last one as its condition, or is the first one.
+// extend records a successful renewal that is the first one or was conditional on the one before.
 func (k *Keeper) extend(stored *coordinationv1.Lease, sent attempt) {
 	k.stored, k.annotations, k.attempts, k.chain = stored, sent.annotations, nil, append(k.chain, sent.at)
 	k.latest.Store(stored)
@@ -320,7 +329,7 @@ func (k *Keeper) extend(stored *coordinationv1.Lease, sent attempt) {
 	k.config.Renewed()
 }
 
-// remember notes when a renewal was sent, and forgets old ones.
+// remember records when a renewal was sent, and discards old entries.
 func (k *Keeper) remember(stored *coordinationv1.Lease, sent time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -331,8 +340,8 @@ func (k *Keeper) remember(stored *coordinationv1.Lease, sent time.Time) {
 	maps.DeleteFunc(k.sent, func(_ string, at time.Time) bool { return sent.Sub(at) > maxChain*RenewPeriod(k.config.Duration) })
 }
 
-// SentAt returns when the renewal that stored this state of the own Lease was sent. It returns
-// false if that is not known, or not yet.
+// SentAt returns when the renewal that created this version of the shard's Lease was sent. It
+// returns false if that is unknown, which may change while a response is outstanding.
 func (k *Keeper) SentAt(l *coordinationv1.Lease) (sent time.Time, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -340,8 +349,8 @@ func (k *Keeper) SentAt(l *coordinationv1.Lease) (sent time.Time, ok bool) {
 	return sent, ok
 }
 
-// restart notes what somebody else has stored, nil if the Lease is gone: the next renewal starts
-// another chain.
+// restart records a version that another client has stored, or nil if the Lease is gone. The next
+// renewal starts a new chain.
 func (k *Keeper) restart(stored *coordinationv1.Lease) {
 	if len(k.chain) > 0 {
 		k.breaks++
@@ -352,16 +361,17 @@ func (k *Keeper) restart(stored *coordinationv1.Lease) {
 	}
 }
 
-// First returns the Lease as the first renewal of this process has stored it, or, if somebody else has
-// written the Lease since, the first one after that. It is nil if there is none. It must not be modified.
+// First returns the Lease as stored by this process's first renewal, or by the first one since
+// another client last wrote the Lease. It returns nil before the first renewal. The Lease must not
+// be modified.
 func (k *Keeper) First() *coordinationv1.Lease { return k.first.Load() }
 
-// Stored returns the Lease as the last renewal of this process has stored it, nil before the first.
-// It must not be modified.
+// Stored returns the Lease as stored by this process's last renewal, or nil before the first
+// renewal. The Lease must not be modified.
 func (k *Keeper) Stored() *coordinationv1.Lease { return k.latest.Load() }
 
-// HasStored reports whether a Lease is the own one, as the first renewal of this process or a later one
-// has stored it.
+// HasStored reports whether a Lease is this shard's, at the version that [Keeper.First] returns or
+// a later one.
 func (k *Keeper) HasStored(l *coordinationv1.Lease) bool {
 	first := k.first.Load()
 	if first == nil || first.UID != l.UID {
@@ -371,9 +381,9 @@ func (k *Keeper) HasStored(l *coordinationv1.Lease) bool {
 	return err == nil && order >= 0
 }
 
-// read reads the Lease after somebody else wrote it, or perhaps an attempt of this shard did whose
-// answer was lost: then the chain of renewals goes on. It returns errTaken while the Lease is
-// somebody else's.
+// read reads the Lease after another write of it. The writer may be an earlier attempt of this
+// shard whose response was lost; the chain then continues. It returns errTaken while another client
+// holds the Lease.
 func (k *Keeper) read(ctx context.Context) error {
 	stored, err := k.leases.Get(ctx, k.config.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -385,7 +395,7 @@ func (k *Keeper) read(ctx context.Context) error {
 	}
 	switch sent, ok := k.attempted(stored); {
 	case k.stored != nil && k.stored.UID == stored.UID && k.stored.ResourceVersion == stored.ResourceVersion:
-		// Nothing has changed. An attempt may still be under way.
+		// Nothing has changed. An attempt may still be in flight.
 	case ok:
 		k.extend(stored, sent)
 	default:
@@ -395,15 +405,15 @@ func (k *Keeper) read(ctx context.Context) error {
 		return nil
 	}
 	now := time.Now()
-	k.takeovers.See(stored, StoredSince(stored, now)) // a process that has just started has seen nothing of it
+	k.takeovers.See(stored, StoredSince(stored, now)) // a process that has just started has no sighting of it
 	if k.takeovers.Left(k.config.Name, now) > 0 {
 		return errTaken
 	}
 	return nil
 }
 
-// attempted returns the attempt that stored the Lease, if it is one whose answer was lost. Its
-// renewTime, in microseconds, is what tells one attempt from another.
+// attempted returns the attempt that stored this version of the Lease, if its response was lost.
+// Attempts are distinguished by their renewTime in microseconds.
 func (k *Keeper) attempted(stored *coordinationv1.Lease) (sent attempt, ok bool) {
 	if Holder(stored) != k.config.Name || stored.Spec.RenewTime == nil || k.stored != nil && k.stored.UID != stored.UID {
 		return attempt{}, false
@@ -416,7 +426,7 @@ func (k *Keeper) attempted(stored *coordinationv1.Lease) (sent attempt, ok bool)
 	return attempt{}, false
 }
 
-// renewed returns the Lease as it must be stored next.
+// renewed returns the Lease to store next.
 func (k *Keeper) renewed(send attempt) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{}
 	if k.stored != nil {
@@ -438,16 +448,16 @@ func (k *Keeper) renewed(send attempt) *coordinationv1.Lease {
 	return l
 }
 
-// hold makes a Lease one that a holder has renewed.
+// hold sets the fields of a Lease that a renewal by the holder sets.
 func hold(l *coordinationv1.Lease, holder string, duration time.Duration, now time.Time) {
 	l.Spec.HolderIdentity = &holder
 	l.Spec.LeaseDurationSeconds = new(int32(duration / time.Second)) //nolint:gosec // seconds to minutes
 	l.Spec.RenewTime = new(metav1.NewMicroTime(now))
 }
 
-// release stores that nobody holds the Lease, if this shard does.
+// release releases the Lease if this shard holds it.
 func (k *Keeper) release(ctx context.Context) error {
-	if k.isAbandoned.Load() || k.stored == nil && len(k.attempts) == 0 {
+	if k.abandoned.Load() || k.stored == nil && len(k.attempts) == 0 {
 		return nil
 	}
 	if len(k.chain) == 0 || len(k.attempts) > 0 {
@@ -469,7 +479,7 @@ func (k *Keeper) release(ctx context.Context) error {
 	return nil
 }
 
-// poke sends without blocking: a receiver that has not received the last one yet is told already.
+// poke sends without blocking; if a value is already pending, the receiver needs no other one.
 func poke(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:

@@ -9,17 +9,17 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// ServerClock knows the time of the API server by the Date header of its answers. A process that has
-// just started thus knows how old a Lease is, whatever its own clock says. The clocks of several API
-// servers must agree within a lease duration. The zero value knows nothing yet. It is safe for
-// concurrent use.
+// ServerClock tracks the time of the API server, using the Date header of its responses. With it, a
+// process that has just started can determine the age of a Lease independently of the local wall
+// clock. The clocks of several API servers must agree within one lease duration. The zero value is
+// ready to use. It is safe for concurrent use.
 type ServerClock struct {
 	mu   sync.Mutex
-	date time.Time // of the last answer
-	at   time.Time // when it came, by the local monotonic clock
+	date time.Time // of the last response
+	at   time.Time // when the response arrived, by the local monotonic clock
 }
 
-// Wrap returns a transport whose answers tell the time, see rest.Config.Wrap of client-go.
+// Wrap returns a transport whose responses set the clock. See rest.Config.Wrap of client-go.
 func (c *ServerClock) Wrap(next http.RoundTripper) http.RoundTripper { return timed{next, c} }
 
 type timed struct {
@@ -27,14 +27,14 @@ type timed struct {
 	clock *ServerClock
 }
 
-// RoundTrip passes a request on. A stream tells the time as it begins.
+// RoundTrip forwards a request. A stream sets the clock when it begins.
 func (t timed) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
 	date, err := http.ParseTime(resp.Header.Get("Date"))
-	if err == nil && resp.StatusCode < http.StatusMultipleChoices { // what a load balancer says of an API server that is away does not count
+	if err == nil && resp.StatusCode < http.StatusMultipleChoices { // ignore responses of load balancers in place of the API server
 		t.clock.set(date, time.Now())
 	}
 	return resp, nil
@@ -46,8 +46,8 @@ func (c *ServerClock) set(date, at time.Time) {
 	c.date, c.at = date, at
 }
 
-// Now returns the time of the API server at a local time, zero if it is not known. It may be up to a second
-// late.
+// Now returns the API server's time at the given local time, or zero if it is unknown. The result
+// may be up to one second behind.
 func (c *ServerClock) Now(now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,9 +57,10 @@ func (c *ServerClock) Now(now time.Time) time.Time {
 	return c.date.Add(now.Sub(c.at))
 }
 
-// Since returns the time from which to count how long a Lease was not renewed that was not seen before,
-// by the local clock: that of its [LastRenewal], which the API server has stored, and at the latest
-// now. Both that time and the Date header have whole seconds, so the Lease is up to two seconds older.
+// Since returns the time, by the local clock, from which to count the age of a Lease that this
+// process sees for the first time: the Lease's [LastRenewal], but not later than now. If either is
+// unknown, it returns now. Both LastRenewal and the Date header have whole seconds, so the Lease
+// may be up to two seconds older.
 func (c *ServerClock) Since(l *coordinationv1.Lease, now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,9 +72,9 @@ func (c *ServerClock) Since(l *coordinationv1.Lease, now time.Time) time.Time {
 	return now.Add(-max(age, 0))
 }
 
-// LastRenewal returns the second in which a Lease was last renewed, by the clock of the API server, or
-// zero if the Lease does not say: the time of the managedFields entry that owns its renewTime. What
-// others write on the Lease does not count.
+// LastRenewal returns the second in which a Lease was last renewed, by the API server's clock: the
+// time of the managedFields entry that owns spec.renewTime. Other clients' writes to other fields
+// do not count. It returns zero if no entry owns the field.
 func LastRenewal(l *coordinationv1.Lease) time.Time {
 	var last time.Time
 	for _, entry := range l.ManagedFields {

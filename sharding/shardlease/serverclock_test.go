@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// server answers with a status by a clock that is ahead of the local one.
+// server is a transport that responds with a status and a clock ahead of the local one.
 type server struct {
 	status int
 	ahead  time.Duration
@@ -26,7 +26,7 @@ func (s server) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: s.status, Header: header, Body: http.NoBody}, nil
 }
 
-// ask lets a clock hear an answer.
+// ask sends a request through a clock.
 func ask(t *testing.T, c *shardlease.ServerClock, s server) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://example.com", http.NoBody)
@@ -36,7 +36,8 @@ func ask(t *testing.T, c *shardlease.ServerClock, s server) {
 	require.NoError(t, resp.Body.Close())
 }
 
-// renewedAt is a Lease that the API server stored at a time by its clock; somebody has labelled it since.
+// renewedAt returns a Lease that was renewed at the given second of the API server's clock and
+// labelled by another client later.
 func renewedAt(at time.Time) *coordinationv1.Lease {
 	second, later := metav1.NewTime(at.Truncate(time.Second)), metav1.NewTime(at.Add(time.Hour))
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
@@ -45,7 +46,7 @@ func renewedAt(at time.Time) *coordinationv1.Lease {
 	}}}
 }
 
-// TestAgeOfALeaseIsThatByTheClockOfTheAPIServer whatever the local clock says, and as much later as the monotonic one shows.
+// The age does not depend on the local wall clock, and grows by the monotonic clock.
 func TestAgeOfALeaseIsThatByTheClockOfTheAPIServer(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -61,7 +62,8 @@ func TestAgeOfALeaseIsThatByTheClockOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestLeaseWithoutAnAgeCountsFromNow: nobody has answered yet, the Lease does not say, or it was renewed later than the API server's time.
+// The age is zero if there was no response, if the Lease has no managedFields, or if it was renewed
+// after the API server's time.
 func TestLeaseWithoutAnAgeCountsFromNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &shardlease.ServerClock{}

@@ -6,7 +6,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// State is what a Lease shows about its shard.
+// State is the state of a shard, as derived from its Lease.
 type State int
 
 const (
@@ -14,10 +14,10 @@ const (
 	Ready State = iota
 	// Expired shards have not renewed their Lease for one lease duration, but for less than two.
 	Expired
-	// Uncertain shards have not renewed it for longer. Either the shard or the API server is
-	// gone: whoever takes the Lease over shows that the API server works.
+	// Uncertain shards have not renewed it for longer. Either the shard or the API server is down;
+	// a successful takeover shows that the API server works.
 	Uncertain
-	// Dead shards have released their Lease, or somebody else has taken it over.
+	// Dead shards have released their Lease, or another client has taken it over.
 	Dead
 	// Orphaned shards have been dead for so long that their Lease can be deleted.
 	Orphaned
@@ -40,13 +40,13 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Member reports whether the shard belongs to its ring in this state: nobody has shown that it is
-// gone.
+// Member reports whether the shard belongs to its ring in this state, that is, unless it is known
+// to be dead.
 func (s State) Member() bool { return s <= Uncertain }
 
-// StateOf returns the state of the shard that a Lease is named like. Unchanged is how long the
-// observer has seen the Lease as it is, by its own clock: the times in the Lease come from another
-// machine. A dead shard is orphaned after orphanAfter.
+// StateOf returns the state of the shard whose Lease this is. The argument unchanged is how long
+// the observer has seen the Lease unchanged, by its own clock; the times in the Lease are not used
+// because they come from another machine. A dead shard is orphaned after orphanAfter.
 func StateOf(l *coordinationv1.Lease, unchanged, orphanAfter time.Duration) State {
 	if Holder(l) != l.Name {
 		if unchanged >= orphanAfter {
@@ -63,7 +63,7 @@ func StateOf(l *coordinationv1.Lease, unchanged, orphanAfter time.Duration) Stat
 	return Uncertain
 }
 
-// Holder returns the holder of a Lease, or "" if it has none.
+// Holder returns the holder of a Lease, or "" if there is no holder.
 func Holder(l *coordinationv1.Lease) string {
 	if l.Spec.HolderIdentity == nil {
 		return ""
@@ -71,7 +71,8 @@ func Holder(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// Duration returns how long a Lease lasts without a renewal. It is zero if the Lease does not say.
+// Duration returns how long a Lease is valid without a renewal. It returns zero if the Lease does
+// not specify a duration.
 func Duration(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil {
 		return 0

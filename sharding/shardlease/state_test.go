@@ -46,7 +46,7 @@ func TestStateOfALease(t *testing.T) {
 	}
 }
 
-// TestClockOfTheOtherMachineDoesNotMatter: the times in a Lease are not looked at.
+// The times in a Lease are not used.
 func TestClockOfTheOtherMachineDoesNotMatter(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
 		renewed := metav1.NewMicroTime(time.Now().Add(skew))

@@ -10,10 +10,10 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// TakeOver makes somebody else the holder of a Lease whose shard is silent, conditional on its
-// resourceVersion: from then on no renewal by the shard succeeds. The Lease lasts twice its duration
-// then, so that a shard that was slow and not gone gets its place back when it has recovered. It
-// returns a Conflict or NotFound of the API server if the Lease is not as it was seen.
+// TakeOver makes holder the holder of a silent shard's Lease, conditional on the resourceVersion of
+// l. After it succeeds, no renewal by the shard succeeds. The Lease is then valid for twice its
+// duration; a shard that was slow but not gone can acquire it again after that. TakeOver returns a
+// Conflict or NotFound of the API server if the Lease has changed.
 func TakeOver(ctx context.Context, leases coordinationv1client.LeasesGetter, l *coordinationv1.Lease, holder string) error {
 	now := time.Now()
 	taken := l.DeepCopy()
@@ -25,8 +25,8 @@ func TakeOver(ctx context.Context, leases coordinationv1client.LeasesGetter, l *
 	return nil
 }
 
-// Remove deletes the Lease of a dead shard, conditional on its uid and resourceVersion. It returns a
-// Conflict or NotFound of the API server if the Lease is not as it was seen.
+// Remove deletes the Lease of a dead shard, conditional on the UID and resourceVersion of l. It
+// returns a Conflict or NotFound of the API server if the Lease has changed.
 func Remove(ctx context.Context, leases coordinationv1client.LeasesGetter, l *coordinationv1.Lease) error {
 	seen := &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}
 	if err := leases.Leases(l.Namespace).Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: seen}); err != nil {

@@ -16,24 +16,25 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// Watch follows the Leases that a selector selects, and says in which states their shards are. It
-// writes nothing. Client, Namespace, Selector and Period are required.
+// Watch follows the Leases that match a selector and derives the states of their shards. It writes
+// nothing. Client, Namespace, Selector and Period are required, except that Namespace may be empty.
 type Watch struct {
 	Client coordinationv1client.LeasesGetter
-	// Namespace is where the Leases are. Empty: in any namespace, where several can have one name.
+	// Namespace is the namespace of the Leases. If empty, Leases of all namespaces are watched, and
+	// several can have the same name.
 	Namespace string
 	// Selector is a label selector.
 	Selector string
-	// Period is the time between two looks while no Lease changes: a shard that is silent causes no
-	// event.
+	// Period is the interval between evaluations while no Lease changes: a shard that falls silent
+	// causes no event.
 	Period time.Duration
-	// Since returns the time from which to count how long a Lease was not renewed that was not seen
-	// before: it is not after now. Nil: [StoredSince].
+	// Since returns the time from which to count the age of a Lease that this process sees for the
+	// first time. It must not return a time after now. If nil, it is [StoredSince].
 	Since func(l *coordinationv1.Lease, now time.Time) time.Time
-	// OrphanAfter is for how long a shard must be dead to be orphaned.
+	// OrphanAfter is how long a shard must be dead before it is orphaned.
 	OrphanAfter time.Duration
-	// Duration is that of Leases that do not say theirs, in whole seconds. Zero: their shards are
-	// uncertain at once.
+	// Duration is the duration of Leases that do not specify one, in whole seconds. If zero, their
+	// shards are uncertain at once.
 	Duration time.Duration
 
 	start sync.Once
@@ -42,17 +43,18 @@ type Watch struct {
 	ages map[string]*Sightings
 }
 
-// Seen is a Lease, since when it was not renewed as this process has seen it, and what follows.
+// Seen is a Lease with the state of its shard.
 type Seen struct {
 	// Lease must not be modified.
 	Lease *coordinationv1.Lease
+	// Since is when this process first saw the current spec of the Lease, or its inherited age.
 	Since time.Time
 	State State
 }
 
-// Run calls look with all Leases, by name and namespace, as soon as they are listed, after each change,
-// after each call of [Watch.Look], and once in a period, until ctx is cancelled. Calls do not overlap.
-// Run must be called once.
+// Run calls look with all Leases, sorted by name and namespace: once they are listed, after each
+// change, after each call of [Watch.Look], and once per period. Calls do not overlap. It returns
+// nil when ctx is canceled, and an error if the watch cannot be set up. Run must be called once.
 func (w *Watch) Run(ctx context.Context, look func(ctx context.Context, now time.Time, all []Seen)) error {
 	w.init()
 	informer := toolscache.NewSharedInformer(w.listWatch(), &coordinationv1.Lease{}, 0)
@@ -85,7 +87,7 @@ func (w *Watch) Run(ctx context.Context, look func(ctx context.Context, now time
 	}
 }
 
-// Look asks for a look. It does not wait. It is safe for concurrent use.
+// Look requests an evaluation. It does not wait. It is safe for concurrent use.
 func (w *Watch) Look() {
 	w.init()
 	poke(w.looks)
@@ -109,13 +111,13 @@ func (w *Watch) listWatch() toolscache.ListerWatcher {
 	}
 }
 
-// seen notes the Leases and returns what follows from them.
+// seen records the Leases and returns the states of their shards.
 func (w *Watch) seen(stored []any, now time.Time) []Seen {
 	all, names := make([]Seen, 0, len(stored)), map[string]map[string]bool{}
 	for _, obj := range stored {
 		l, ok := obj.(*coordinationv1.Lease)
 		if !ok {
-			continue // an informer of Leases holds nothing else
+			continue // an informer of Leases holds no other objects
 		}
 		if w.Duration > 0 && l.Spec.LeaseDurationSeconds == nil {
 			l = l.DeepCopy()
@@ -137,9 +139,9 @@ func (w *Watch) seen(stored []any, now time.Time) []Seen {
 	return all
 }
 
-// see notes a Lease and returns since when it was not renewed. The age of one that was there before
-// this process is what the cluster stores; from then on only the own clock counts, so that a clock
-// that is off cannot make a live shard look dead for longer than a renewal.
+// see records a sighting of a Lease and returns the time of its last renewal. The first sighting
+// takes the age from the cluster; after that only the local clock counts, so a wrong clock cannot
+// make a live shard appear dead for longer than one renewal period.
 func (w *Watch) see(l *coordinationv1.Lease, now time.Time) time.Time {
 	ages := w.ages[l.Namespace]
 	if ages == nil {

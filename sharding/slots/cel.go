@@ -2,9 +2,10 @@ package slots
 
 import "fmt"
 
-// CEL returns an expression of the Common Expression Language for [Slot]: an int, from an expression
-// for the key, which is a string. It needs the strings library, two-variable comprehensions, and the
-// sum of a list (Kubernetes 1.33 or newer). It declares no name but key, i, c and x.
+// CEL returns a Common Expression Language expression that computes [Slot] as an int. The argument
+// key is an expression for the key, a string. The result needs the strings library, two-variable
+// comprehensions, and sum for lists (Kubernetes 1.33 or newer). It declares only the variables key,
+// i, c and x.
 func CEL(key string) string {
 	sum := fmt.Sprintf("key.split('').transformList(i, c, ('%s'.indexOf(c) + %d) * (%d * (i + 1) * (i + 1) %% %d) * (%d * (i + 1) %% %d)).sum()",
 		alphabet, 1+outsideTheAlphabet, factor1, modulus1, factor2, modulus2)

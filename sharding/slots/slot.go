@@ -2,16 +2,16 @@ package slots
 
 import "strings"
 
-// Count is how many slots there are.
+// Count is the number of slots.
 const Count = 1024
 
-// alphabet has the characters that API groups, kinds, namespaces and names are made of, and the
-// slash between them. Each counts as its index plus 2.
+// alphabet contains the characters of API groups, kinds, namespaces and names, and the slash
+// between them. Each counts as its index plus 2.
 const alphabet = "-./0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
 // The slot is a polynomial hash: every character is multiplied by a weight that depends on its
-// place. x⁵ permutes the residues of the prime, as 5 does not divide prime-1, and spreads the slots
-// of names that end in consecutive numbers.
+// position. x⁵ permutes the residues of the prime, because 5 does not divide prime-1, and spreads
+// the slots of names that end in consecutive numbers.
 const (
 	prime              = 1<<31 - 1
 	factor1, modulus1  = 40503, 65521
@@ -19,8 +19,8 @@ const (
 	outsideTheAlphabet = 1
 )
 
-// Slot returns the slot of a key, from 0 to [Count]-1. Any string is a key. Characters are Unicode
-// code points, and all outside of the alphabet count the same.
+// Slot returns the slot of a key, from 0 to [Count]-1. Any string is a valid key. Characters are
+// Unicode code points; all characters outside the alphabet have the same code.
 func Slot(key string) int {
 	var sum, n int64
 	for _, r := range key {
@@ -37,15 +37,15 @@ func code(r rune) int64 { return int64(strings.IndexRune(alphabet, r)) + 1 + out
 // weight returns the weight of the n-th character, counted from 1.
 func weight(n int64) int64 { return factor1 * n * n % modulus1 * (factor2 * n % modulus2) }
 
-// Object names an object whose slot is asked for: a main object itself, or the controller of a
+// Object identifies the object that determines a slot: a main object itself, or the controller of a
 // child.
 type Object struct {
 	// Group is the API group, "" for the core group.
 	Group, Kind string
-	// Namespace is empty for an object that is cluster-scoped.
+	// Namespace is empty for a cluster-scoped object.
 	Namespace, Name string
 }
 
-// Key returns the key by which an object has a slot. The version of the API is no part of it, and
-// neither is the uid, which an object does not have yet when its creation is requested.
+// Key returns the key of an object's slot. It includes neither the API version nor the UID, which
+// an object does not have yet when admission sees its creation.
 func (o Object) Key() string { return o.Group + "/" + o.Kind + "/" + o.Namespace + "/" + o.Name }

@@ -12,7 +12,8 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// TestSlotNeverChanges: the API server computes the same, and objects have their assignment by it.
+// TestSlotNeverChanges pins the hash: the API server computes the same slots, and stored
+// assignments depend on them.
 func TestSlotNeverChanges(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]int{
@@ -29,7 +30,7 @@ func TestKey(t *testing.T) {
 	assert.Equal(t, "apps/Deployment/team-a/api", slots.Object{Group: "apps", Kind: "Deployment", Namespace: "team-a", Name: "api"}.Key())
 }
 
-// TestNamesSpread: a shard of four has about a fourth of the objects, however they are named.
+// Of four shards, each has about a quarter of the objects, whatever the pattern of their names.
 func TestNamesSpread(t *testing.T) {
 	t.Parallel()
 	table := slots.Table{}.With([]string{"a", "b", "c", "d"})
@@ -47,7 +48,8 @@ func TestNamesSpread(t *testing.T) {
 	}
 }
 
-// TestShardsOfAStatefulSetHaveEqualShares (F8: tokens of upstream's ring collide for x-1 and x-11, so that one of these has next to nothing).
+// TestShardsOfAStatefulSetHaveEqualShares covers F8: the tokens of upstream's ring collide for x-1
+// and x-11, so that one of these shards has almost no objects.
 func TestShardsOfAStatefulSetHaveEqualShares(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 50; n++ {
@@ -70,7 +72,7 @@ func TestNoShards(t *testing.T) {
 	assert.Zero(t, slots.Table{}.Share("a"))
 }
 
-// TestTableMovesOnlyTheExcess over any sequence of joins and ends.
+// The property holds for any sequence of joins and leaves.
 func TestTableMovesOnlyTheExcess(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -85,7 +87,7 @@ func TestTableMovesOnlyTheExcess(t *testing.T) {
 	}
 }
 
-// draw returns some names, in any order, some of them twice.
+// draw returns random names in random order, some of them twice.
 func draw(r *rand.Rand) []string {
 	var names []string
 	for range r.IntN(60) {
@@ -99,7 +101,7 @@ func check(t *testing.T, before, after slots.Table, names []string) {
 	shuffled := slices.Clone(names)
 	slices.Reverse(shuffled)
 	require.Equal(t, after, before.With(shuffled), "the order of the names does not matter")
-	require.Equal(t, after, after.With(names), "nothing moves if nobody comes or goes")
+	require.Equal(t, after, after.With(names), "nothing moves without a join or leave")
 	want := slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(want) == 0 {
 		require.Equal(t, slots.Table{}, after)
@@ -113,7 +115,7 @@ func check(t *testing.T, before, after slots.Table, names []string) {
 			moved++
 		}
 	}
-	larger := slots.Count % len(want) // so many may have one more
+	larger := slots.Count % len(want) // so many shards may have one more slot
 	var kept []int
 	for _, name := range want {
 		share := after.Share(name)
@@ -133,7 +135,7 @@ func check(t *testing.T, before, after slots.Table, names []string) {
 	require.Equal(t, must, moved, "from %v to %v", before.Shards, after.Shards)
 }
 
-// TestTableOfAFewShards shows the rule by hand.
+// TestTableOfAFewShards checks an example that was computed by hand.
 func TestTableOfAFewShards(t *testing.T) {
 	t.Parallel()
 	one := slots.Table{}.With([]string{"b"})

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Table says which shard has each slot. The zero value has no shards.
+// Table maps slots to shards. The zero value has no shards.
 type Table struct {
-	// Shards are the names of the shards, each once, in order.
+	// Shards are the names of the shards, sorted and without duplicates.
 	Shards []string
-	// Slots has the index in Shards of the shard that has the slot, for each of [Count] slots. It is
-	// empty if there are no shards.
+	// Slots holds, for each of the [Count] slots, the index of its shard in Shards. It is empty if
+	// there are no shards.
 	Slots []int
 }
 
-// Shard returns the shard that has the slot of a key. It reports false if there are no shards.
+// Shard returns the shard that has the slot of a key. It returns false if the table has no shards.
 func (t Table) Shard(key string) (name string, ok bool) {
 	if len(t.Shards) == 0 {
 		return "", false
@@ -22,10 +22,10 @@ func (t Table) Shard(key string) (name string, ok bool) {
 	return t.Shards[t.Slots[Slot(key)]], true
 }
 
-// Share returns how many slots a shard has, 0 if it is not in the table.
+// Share returns the number of slots of a shard, or 0 if the shard is not in the table.
 func (t Table) Share(name string) int {
-	at, isThere := slices.BinarySearch(t.Shards, name)
-	if !isThere {
+	at, ok := slices.BinarySearch(t.Shards, name)
+	if !ok {
 		return 0
 	}
 	count := 0
@@ -37,9 +37,10 @@ func (t Table) Share(name string) int {
 	return count
 }
 
-// With returns the table for these shards, in any order, which differs from t in as few slots as
-// possible: those of shards that are gone, and what others have above their share. The shares
-// differ by one at most. The result depends on t and on the set of names only.
+// With returns the table for the named shards, which may be in any order and contain duplicates. It
+// differs from t in as few slots as possible: the slots of removed shards, and the slots that
+// remaining shards have in excess of their share. Shares differ by at most one. The result depends
+// only on t and on the set of names.
 func (t Table) With(names []string) Table {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(names) == 0 {
@@ -50,7 +51,7 @@ func (t Table) With(names []string) Table {
 	next := Table{Shards: names, Slots: slices.Repeat([]int{free}, Count)}
 	held := make([]int, len(names))
 	for i, own := range owned {
-		for _, slot := range own[:min(len(own), limits[i])] { // the highest ones become free
+		for _, slot := range own[:min(len(own), limits[i])] { // the highest slots become free
 			next.Slots[slot] = i
 			held[i]++
 		}
@@ -65,22 +66,23 @@ func (t Table) With(names []string) Table {
 	return next
 }
 
-// free marks a slot that no shard has.
+// free marks a slot without a shard.
 const free = -1
 
-// ownedBy returns the slots that each of the named shards has, in order.
+// ownedBy returns the slots of each named shard, in ascending order.
 func (t Table) ownedBy(names []string) [][]int {
 	owned := make([][]int, len(names))
 	for slot, shard := range t.Slots {
-		if i, isThere := slices.BinarySearch(names, t.Shards[shard]); isThere {
+		if i, ok := slices.BinarySearch(names, t.Shards[shard]); ok {
 			owned[i] = append(owned[i], slot)
 		}
 	}
 	return owned
 }
 
-// quotas returns how many slots each shard may keep. As [Count] may not be divisible by their number,
-// some may have one more than the others: those that have most now, the first names among equals.
+// quotas returns the number of slots that each shard may keep. If [Count] is not divisible by the
+// number of shards, the shards that have the most slots now may keep one more; ties are broken by
+// name.
 func quotas(owned [][]int) []int {
 	most := make([]int, len(owned))
 	for i := range most {

@@ -6,17 +6,17 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// answers is how long the API server waited for webhooks, as far as its histogram tells: how many answers came within some seconds, by the
-// upper bound of the bucket, and how many there were.
+// answers is the time that the API server waited for webhooks, according to its histogram: the
+// number of answers by the upper bound of their bucket in seconds, and the total number.
 type answers struct {
 	within map[float64]uint64
 	count  uint64
 }
 
-// answersKept are the upper bounds that are reported, in seconds. The API server has no bucket between them.
+// answersKept are the reported upper bounds in seconds. The API server has no buckets between them.
 var answersKept = []float64{0.005, 0.025}
 
-// answersOf returns how many answers there were.
+// answersOf returns the answers so far.
 func answersOf(families map[string]*dto.MetricFamily) answers {
 	all := answers{within: map[float64]uint64{}}
 	for _, metric := range families["apiserver_admission_webhook_admission_duration_seconds"].GetMetric() {
@@ -28,7 +28,7 @@ func answersOf(families map[string]*dto.MetricFamily) answers {
 	return all
 }
 
-// since returns what came after before.
+// since returns the answers after before.
 func (a answers) since(before answers) answers {
 	delta := answers{within: map[float64]uint64{}, count: a.count - before.count}
 	for bound, count := range a.within {
@@ -37,7 +37,7 @@ func (a answers) since(before answers) answers {
 	return delta
 }
 
-// addTo reports which share of the answers came within each bound.
+// addTo reports the share of the answers within each bound.
 func (a answers) addTo(r *report) {
 	if a.count == 0 {
 		return // there is no webhook

@@ -9,17 +9,17 @@ import (
 	"sync"
 )
 
-// balancer leads each connection to the next of some addresses, as a Service does.
+// balancer forwards connections to several addresses in turn, as a Service does.
 type balancer struct {
 	listener net.Listener
 	to       []string
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool // nil once it is closed
+	conns map[net.Conn]bool // nil if it is closed
 }
 
-// balance listens on an address. The caller owes it a close.
+// balance listens on an address. The caller must close the result.
 func balance(ctx context.Context, address string, to []string) (*balancer, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -38,7 +38,7 @@ func balance(ctx context.Context, address string, to []string) (*balancer, error
 	return b, nil
 }
 
-// lead copies both ways until either side ends.
+// lead copies in both directions until either side ends.
 func (b *balancer) lead(ctx context.Context, from net.Conn, address string) {
 	defer b.forget(from)
 	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -48,7 +48,7 @@ func (b *balancer) lead(ctx context.Context, from net.Conn, address string) {
 	defer b.forget(to)
 	var back sync.WaitGroup
 	back.Go(func() {
-		_, _ = io.Copy(from, to) // the API server sees the end, whatever the reason
+		_, _ = io.Copy(from, to) // the API server gets an EOF, whatever the reason
 		_ = from.Close()
 	})
 	_, _ = io.Copy(to, from)
@@ -56,7 +56,8 @@ func (b *balancer) lead(ctx context.Context, from net.Conn, address string) {
 	back.Wait()
 }
 
-// keep notes connections, so that close ends them. It returns false, and ends them, if that has happened.
+// keep registers connections, so that close ends them. If the balancer is already closed, it closes
+// them and returns false.
 func (b *balancer) keep(conns ...net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +72,7 @@ func (b *balancer) keep(conns ...net.Conn) bool {
 }
 
 func (b *balancer) forget(conn net.Conn) {
-	_ = conn.Close() // it may be closed already
+	_ = conn.Close() // it may already be closed
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.conns, conn)

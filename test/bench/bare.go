@@ -21,14 +21,14 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// bareClient does the least writes that the design needs for nodes that are deleted and come back:
-// for each node two transactions created and deleted, one record saved and noted, one patch. It
-// reads nothing and watches nothing, since it knows what it has written; it takes no lock. It
-// writes the very objects that nodekeeper writes.
+// bareClient performs the minimum of writes that the design needs when nodes are deleted and
+// recreated: per node it creates and deletes two transactions, saves one record, notes a restore in
+// it, and patches the Node once. It reads and watches nothing, as it knows its own writes, and
+// takes no locks. It writes the same objects as nodekeeper.
 type bareClient struct {
 	*cluster
 
-	// writers are as many as the watchers have together, and workers a few more than the
+	// writers limits writes to the number of all watchers' writers, and workers to a few more than the
 	// processors have.
 	writers, workers *semaphore.Weighted
 	records          map[string]*bareRecord
@@ -39,7 +39,7 @@ type bareRecord struct {
 	record.Record
 
 	object  *corev1.ConfigMap
-	isSaved chan struct{} // closed when the labels of the deleted node are
+	isSaved chan struct{} // closed once the labels of the deleted node are saved
 }
 
 func newBareClient(c *cluster, replicas int) *bareClient {
@@ -49,7 +49,7 @@ func newBareClient(c *cluster, replicas int) *bareClient {
 	}
 }
 
-// found makes the first records.
+// found creates the first records.
 func (b *bareClient) found(ctx context.Context) error {
 	for name := range b.fleet {
 		b.records[name] = &bareRecord{isSaved: make(chan struct{})}
@@ -68,11 +68,12 @@ func (b *bareClient) found(ctx context.Context) error {
 	})
 }
 
-// nameOnly is what a processor notes of a machine that says nothing of itself. Without it, restricted labels of a Node that goes
-// before a processor has read it belong to a machine that nobody knows, and are withheld.
+// nameOnly is the identity that a processor notes for a machine without one. If it is missing, and
+// a Node is deleted before a processor has read it, the machine of its restricted labels is
+// unknown, and they are withheld.
 func nameOnly(uid types.UID) record.Identity { return record.Identity{UID: uid} }
 
-// cycle deletes every node and creates it again, and returns when all has been written.
+// cycle deletes and recreates every node, and returns after the last write.
 func (b *bareClient) cycle(ctx context.Context) error {
 	rest, restCtx := errgroup.WithContext(ctx)
 	err := b.each(ctx, b.members(), func(ctx context.Context, m *member) error {
@@ -102,7 +103,7 @@ func (b *bareClient) transaction(typ txn.Type, m *member, own map[string]string)
 	}
 }
 
-// save is what a watcher and a processor do about a node that was deleted.
+// save performs the writes for a node that was deleted.
 func (b *bareClient) save(ctx context.Context, t txn.Transaction) error {
 	defer close(b.records[t.Node].isSaved)
 	return b.apply(ctx, t, func() error {
@@ -112,7 +113,7 @@ func (b *bareClient) save(ctx context.Context, t txn.Transaction) error {
 	})
 }
 
-// restore is what they do about a node that came back.
+// restore performs the writes for a node that was recreated.
 func (b *bareClient) restore(ctx context.Context, m *member) error {
 	t := b.transaction(txn.Added, m, kubelets(m.name))
 	return b.apply(ctx, t, func() error {
@@ -127,7 +128,7 @@ func (b *bareClient) restore(ctx context.Context, m *member) error {
 	})
 }
 
-// apply stores a transaction, and removes it when its effect is stored.
+// apply stores a transaction, and removes it once its effect is stored.
 func (b *bareClient) apply(ctx context.Context, t txn.Transaction, effect func() error) error {
 	cm := t.ConfigMap(transactionNamespace)
 	if err := under(ctx, b.writers, func() error { return b.api.Create(ctx, cm) }); err != nil {
@@ -174,7 +175,7 @@ func (b *bareClient) patch(ctx context.Context, m *member, marker string) error 
 	return nil
 }
 
-// under does something with one of a limited number of hands.
+// under calls do while holding one unit of the semaphore.
 func under(ctx context.Context, limit *semaphore.Weighted, do func() error) error {
 	if err := limit.Acquire(ctx, 1); err != nil {
 		return err

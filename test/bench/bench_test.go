@@ -18,15 +18,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logf.SetLogger(logr.Discard()) // envtest's
+	logf.SetLogger(logr.Discard()) // the logger of envtest
 	os.Exit(m.Run())
 }
 
-// bounds are how many requests nodekeeper may need for a node that is deleted and comes back. They are to be lowered with them, and never to
-// be raised. Seven are the least that the design needs. Locks are two for each run over a queue.
+// bounds are the maximum numbers of requests per node that is deleted and recreated. Lower them
+// whenever possible, and never raise them. The design needs at least seven writes. Each run over a
+// queue takes two requests for its lock.
 //
-// Not bounded is what grows with the time that things take: renewals of Leases, which are updates, lists of them, and Normal events, which are
-// limited by time.
+// Requests whose number depends on time are not bounded: renewals of Leases, which are updates,
+// lists of Leases, and Normal events, which are rate limited.
 var bounds = []struct {
 	what         string
 	kinds        []call
@@ -39,11 +40,12 @@ var bounds = []struct {
 	{"reads of one object", []call{{"nodes", "GET"}, {"configmaps", "GET"}, {"leases", "GET"}}, 1, 1.25},
 }
 
-// attempts is how often it is counted until nothing is too much. A machine that is busy can only add some, as when a replica is so slow
-// that another one does its work too. What the programs need is there each time.
+// attempts bounds the repetitions until no count exceeds its bound. A busy machine can only add
+// requests, for example if a slow replica makes another one do the same work. The requests that the
+// programs need occur every time.
 const attempts = 5
 
-// TestRequestsDoNotGrow counts what the API server answers while nodes are deleted and come back.
+// TestRequestsDoNotGrow counts the requests while nodes are deleted and recreated.
 func TestRequestsDoNotGrow(t *testing.T) {
 	for _, replicas := range []int{1, 3} {
 		out := &strings.Builder{}
@@ -55,8 +57,8 @@ func TestRequestsDoNotGrow(t *testing.T) {
 	}
 }
 
-// TestRequestsDoNotGrowWhenWatchesAreCut counts the same while all watches are cut again and again. How often that
-// happens must not matter.
+// TestRequestsDoNotGrowWhenWatchesAreCut counts the same requests while all watches are repeatedly
+// interrupted. The number of interruptions must not matter.
 func TestRequestsDoNotGrowWhenWatchesAreCut(t *testing.T) {
 	const replicas, maxWrites, maxReads = 2, 9.5, 2.0
 	out := &strings.Builder{}
@@ -71,17 +73,19 @@ func TestRequestsDoNotGrowWhenWatchesAreCut(t *testing.T) {
 	assert.Empty(t, excess, "%s", out)
 }
 
-// TestWebhookSavesTheWriteOfARestore: the first version of each returned Node that a watcher sees has its labels, and nobody patches it. The
-// API server waits a second for an answer. On a machine that is so busy that this is too short, the processors restore, and nothing is counted.
+// The first version of each returned Node that a watcher sees has its labels, and no processor
+// patches it. The API server waits one second for an answer. If a busy machine takes longer, the
+// processors restore the labels, and the attempt does not count.
 func TestWebhookSavesTheWriteOfARestore(t *testing.T) {
-	const replicas, maxWrites = 2, 5.5 // five of transactions and records are the least: two less than without
+	const replicas, maxWrites = 2, 5.5 // five writes of transactions and records are the minimum, two less than without a webhook
 	out := &strings.Builder{}
 	excess := []string{"never counted"}
 	for attempt := 0; attempt < attempts && len(excess) > 0; attempt++ {
 		r := &report{out: out}
 		o := &options{nodes: 5 * webhookRate, replicas: []int{replicas}, churn: 3 * time.Second, churnRate: webhookRate, setup: setup{webhooks: 2}}
 		require.NoError(t, measure(t.Context(), r, o, replicas))
-		r.figures = slices.DeleteFunc(r.figures, func(f figure) bool { return f.name != "churn" }) // before, records are as the bare client left them
+		// Earlier figures depend on the records of the bare client.
+		r.figures = slices.DeleteFunc(r.figures, func(f figure) bool { return f.name != "churn" })
 		require.NotEmpty(t, r.figures)
 		perNode := r.perNode()
 		require.GreaterOrEqual(t, perNode[call{"configmaps", "POST"}], 1.9, "not all were counted")
@@ -103,10 +107,11 @@ func TestWebhookSavesTheWriteOfARestore(t *testing.T) {
 	assert.Empty(t, excess, "%s", out)
 }
 
-// webhookRate is how many nodes a second come and go there.
+// webhookRate is the number of nodes per second that are deleted and recreated.
 const webhookRate = 10
 
-// excessOf says which requests are more than they may be, without those that grow with the time that things take.
+// excessOf returns the requests that exceed their bounds, without requests whose number depends on
+// time.
 func excessOf(perNode calls, maxWrites, maxReads float64) (excess []string) {
 	delete(perNode, call{"leases", "PUT"})
 	delete(perNode, call{"leases", "LIST"})
@@ -120,8 +125,9 @@ func excessOf(perNode calls, maxWrites, maxReads float64) (excess []string) {
 	return excess
 }
 
-// starvedTest is far longer than nodes wait for replicas that live for two seconds, on any machine that
-// passes the other tests, and shorter than they wait if every new process waits for the others once more.
+// starvedTest is far longer than nodes wait for replicas that live for two seconds, on any machine
+// that passes the other tests. It is shorter than they would wait if every new process waited for
+// the others again.
 const starvedTest = 2 * time.Minute
 
 func TestReplicasThatAreReplacedStarveNobody(t *testing.T) {
@@ -139,14 +145,16 @@ func TestReplicasThatAreReplacedStarveNobody(t *testing.T) {
 	}
 }
 
-// countedNodes are few enough that also a machine which other tests keep busy restores them all before other replicas than the owners
-// begin with them, three seconds after the return: their requests count, too.
+// countedNodes is small enough that even a busy machine restores all nodes within three seconds
+// after their return. Then other replicas than their owners would start to work on them, and their
+// requests would count, too.
 const countedNodes = 30
 
-// cutNodes, too, are restored before other replicas begin with them, and take long enough for some cuts of all watches.
+// cutNodes is small enough for the same reason, and large enough for some interruptions of all
+// watches.
 const cutNodes = 30
 
-// countRequests measures once and says which requests are more than they may be.
+// countRequests measures once and returns the requests that exceed their bounds.
 func countRequests(t *testing.T, out io.Writer, replicas int) (excess []string) {
 	t.Helper()
 	r := &report{out: out}
@@ -154,7 +162,7 @@ func countRequests(t *testing.T, out io.Writer, replicas int) (excess []string) 
 	for _, b := range bounds {
 		sum := 0.0
 		for _, one := range b.kinds {
-			count := r.value(one.resource + " " + one.verb + " per node") // not there: none
+			count := r.value(one.resource + " " + one.verb + " per node") // zero if it is missing
 			sum += count
 		}
 		t.Logf("%d of each program: %.2f for %s", replicas, sum, b.what)

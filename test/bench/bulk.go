@@ -17,8 +17,8 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// bulk deletes all nodes and creates them again: first with the bare client, then with nodekeeper, on the same API server.
-// It leaves the programs running, and returns how long nodekeeper took.
+// bulk deletes and recreates all nodes: first with the bare client, then with nodekeeper, on the
+// same API server. It leaves the programs running, and returns the time that nodekeeper took.
 func bulk(ctx context.Context, r *report, c *cluster, nodes, replicas int) (time.Duration, error) {
 	if err := c.recruit(ctx, nodes); err != nil {
 		return 0, err
@@ -43,7 +43,8 @@ func bulk(ctx context.Context, r *report, c *cluster, nodes, replicas int) (time
 	return m.took, nil
 }
 
-// cycle deletes nodes and creates them again, and returns what was measured until all are restored and all queues empty.
+// cycle deletes and recreates nodes, and returns the measurement up to when all are restored and
+// all queues are empty.
 func (c *cluster) cycle(ctx context.Context, members []*member, name string) (*measured, error) {
 	w, err := c.window(ctx)
 	if err != nil {
@@ -71,7 +72,7 @@ func (c *cluster) cycle(ctx context.Context, members []*member, name string) (*m
 	return m, c.check(ctx)
 }
 
-// timeBare lets the bare client do it.
+// timeBare measures the same with the bare client.
 func (c *cluster) timeBare(ctx context.Context, replicas int) (time.Duration, error) {
 	b := newBareClient(c, replicas)
 	if err := b.found(ctx); err != nil {
@@ -90,19 +91,19 @@ func (c *cluster) timeBare(ctx context.Context, replicas int) (time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	// The yardstick is one only if it does what it says.
+	// Check the yardstick itself.
 	if per := after.since(before).per(float64(len(c.fleet))); per.writes() != 7 || per.reads() != 0 {
 		return 0, fmt.Errorf("%v writes and %v reads for each node, not 7 and 0: %v", per.writes(), per.reads(), per)
 	}
 	return took, c.check(ctx)
 }
 
-// startAll starts as many of each program and returns when they have nothing to do.
+// startAll starts that many replicas of each program and waits until they are idle.
 func (c *cluster) startAll(ctx context.Context, replicas int) error {
 	return c.startSome(ctx, replicas, replicas)
 }
 
-// startSome starts programs and returns when they have nothing to do.
+// startSome starts programs and waits until they are idle.
 func (c *cluster) startSome(ctx context.Context, watchers, processors int) error {
 	if err := errors.Join(c.start("watcher", watchers), c.start("processor", processors)); err != nil {
 		return err
@@ -119,7 +120,8 @@ func (c *cluster) startSome(ctx context.Context, watchers, processors int) error
 	return err
 }
 
-// check returns an error unless every node has its labels, its record has them too, and no transaction is left.
+// check returns an error unless every node and its record have the expected labels, and no
+// transaction is left.
 func (c *cluster) check(ctx context.Context) error {
 	var queue, records corev1.ConfigMapList
 	var nodes corev1.NodeList
@@ -144,7 +146,7 @@ func (c *cluster) check(ctx context.Context) error {
 	return nil
 }
 
-// window is a time in which is measured.
+// window is the time of a measurement.
 type window struct {
 	*cluster
 
@@ -153,16 +155,17 @@ type window struct {
 	usages map[string]programs.Usage
 }
 
-// measured is what was in a window.
+// measured is the result of a window.
 type measured struct {
 	took time.Duration
-	// latencies are from the creation of each node to its labels, sorted.
+	// latencies are the times from the creation of each node to its restore, sorted.
 	latencies []time.Duration
-	// creations are how long the requests that created the nodes took, sorted.
+	// creations are the durations of the requests that created the nodes, sorted.
 	creations []time.Duration
-	// answers are those of the webhook.
+	// answers are the answers of the webhook.
 	answers answers
-	// calls are for each node, usages those of each process: the CPU time in the window, the peak since the process started.
+	// calls are per node, usages per process: the CPU time in the window, and the peak memory since
+	// the process started.
 	calls  calls
 	usages map[string]programs.Usage
 }
@@ -172,12 +175,13 @@ func (c *cluster) window(ctx context.Context) (*window, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.created.take() // before the window
+	c.created.take() // drop the durations before the window
 	used, err := c.usages()
 	return &window{cluster: c, before: before, usages: used, began: time.Now()}, err
 }
 
-// end ends the window when every lock is gone, if all can be: what their removal costs belongs to it.
+// end ends the window once every lock is released, if that is possible: the requests that remove
+// locks count.
 func (w *window) end(ctx context.Context, nodes int) (*measured, error) {
 	if !w.isMaimed {
 		if err := w.awaitUnlocked(ctx); err != nil {
@@ -201,7 +205,8 @@ func (w *window) end(ctx context.Context, nodes int) (*measured, error) {
 	}, nil
 }
 
-// awaitUnlocked returns when no node is locked. It looks by metadata only, and seldom, as that is counted too.
+// awaitUnlocked waits until no node is locked. It lists only metadata, and polls rarely, as these
+// requests count, too.
 func (c *cluster) awaitUnlocked(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, time.Second, patience, true, func(ctx context.Context) (bool, error) {
 		leases := &metav1.PartialObjectMetadataList{}

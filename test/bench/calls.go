@@ -13,19 +13,20 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// call is a kind of request, as the API server counts them.
+// call is a kind of request in the metrics of the API server.
 type call struct{ resource, verb string }
 
-// calls is how many requests of each kind were answered, or how many for each node.
+// calls is the number of requests of each kind, in total or per node.
 type calls map[call]float64
 
-// counted are the resources that nodekeeper or its user ask for. The API server asks itself for others.
+// counted are the resources that nodekeeper and its user request. The API server itself requests
+// others.
 var counted = []string{"nodes", "configmaps", "leases", "events"}
 
 // writes are the verbs that change something.
 var writes = []string{"POST", "PUT", "PATCH", "DELETE", "APPLY", "DELETECOLLECTION"}
 
-// served is what the API server has counted since it started.
+// served contains the counters of the API server since it started.
 type served struct {
 	calls   calls
 	answers answers
@@ -40,16 +41,17 @@ func (c *cluster) served(ctx context.Context) (served, error) {
 	return served{callsOf(families), answersOf(families)}, nil
 }
 
-// calls returns how many requests the API server has answered since it started.
+// calls returns the number of requests since the API server started.
 func (c *cluster) calls(ctx context.Context) (calls, error) {
 	all, err := c.served(ctx)
 	return all.calls, err
 }
 
-// callsOf returns how many requests were answered, whatever the answer was.
+// callsOf returns the number of requests, regardless of the response.
 //
-// The metrics do not say who asked. They need not: the user creates and deletes Nodes, which nodekeeper never does, and the
-// observer only watches. Watches are left out: the API server counts one when it ends.
+// The metrics do not identify the client. This is not necessary: the user creates and deletes
+// Nodes, which nodekeeper never does, and the observer only watches. Watches are omitted, as the
+// API server counts them when they end.
 func callsOf(families map[string]*dto.MetricFamily) calls {
 	all := calls{}
 	for _, metric := range families["apiserver_request_total"].GetMetric() {
@@ -83,7 +85,7 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// since returns what came after before, without the user's creates and deletes of Nodes.
+// since returns the requests after before, without the user's creates and deletes of Nodes.
 func (a calls) since(before calls) calls {
 	delta := calls{}
 	for one, count := range a {
@@ -104,7 +106,7 @@ func (a calls) per(count float64) calls {
 	return each
 }
 
-// writes sums those that change something, reads the others.
+// writes sums the requests that change objects, and reads the others.
 func (a calls) writes() float64 { return a.sum(true) }
 func (a calls) reads() float64  { return a.sum(false) }
 

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// absence is how long a node that comes and goes is away.
+// absence is the time between the deletion and the return of a node.
 const absence = time.Second
 
-// churn lets nodes come and go steadily.
+// churn deletes and recreates nodes at a steady rate.
 func churn(ctx context.Context, r *report, c *cluster, duration time.Duration, rate int) error {
 	r.heading("%d nodes a second come and go, for %s", rate, duration)
 	w, err := c.window(ctx)

@@ -25,33 +25,34 @@ import (
 	"nodekeeper.dev/test/webhooks"
 )
 
-// The namespaces that nodekeeper's programs use by default.
+// The default namespaces of nodekeeper's programs.
 const (
 	transactionNamespace = "node-metadata-transactions"
 	metadataNamespace    = "node-metadata"
 )
 
 const (
-	// readyTimeout is for all programs together, on a machine that may be busy.
+	// readyTimeout bounds the start of all programs, on a machine that may be busy.
 	readyTimeout = time.Minute
-	// stopTimeout is longer than the five seconds in which the programs are to end.
+	// stopTimeout exceeds the five seconds in which the programs must stop.
 	stopTimeout = 10 * time.Second
 )
 
-// setup is what the nodes of a cluster have, and what nodekeeper keeps of it.
+// setup describes the nodes of a cluster and the configuration of nodekeeper.
 type setup struct {
-	// images is how many images the status of each node names. A kubelet names 50.
+	// images is the number of images in the status of each node. A kubelet reports 50.
 	images int
-	// preserves reports whether the user gives each node a taint and an annotation, and nodekeeper keeps these.
+	// preserves reports whether the user sets a taint and an annotation on each node, and nodekeeper
+	// preserves them.
 	preserves bool
-	// webhooks is how many webhooks run, gate reports whether they gate every returning node.
+	// webhooks is the number of webhooks. gate reports whether they gate every returning node.
 	webhooks int
 	gate     bool
-	// kubelets reports whether nodes are created by their kubelets.
+	// kubelets reports whether kubelets create the nodes.
 	kubelets bool
 }
 
-// args are the flags of the programs.
+// args returns the flags of a program.
 func (s setup) args(program string) (all []string) {
 	if s.preserves {
 		all = append(all, "--preserve-taints=dedicated", "--preserve-annotations=example.com/*")
@@ -62,7 +63,7 @@ func (s setup) args(program string) (all []string) {
 	return all
 }
 
-// saved is what is saved of a node.
+// saved returns the saved labels of a node.
 func (s setup) saved(m *member) map[string]string {
 	if !s.preserves {
 		return m.labels
@@ -73,7 +74,7 @@ func (s setup) saved(m *member) map[string]string {
 	return all
 }
 
-// status is what the kubelet of a node reports of its images.
+// status returns the images that the kubelet of a node reports.
 func (s setup) status() corev1.NodeStatus {
 	var status corev1.NodeStatus
 	for i := range s.images {
@@ -84,38 +85,38 @@ func (s setup) status() corev1.NodeStatus {
 	return status
 }
 
-// cluster is a control plane of its own with nodekeeper's programs in it.
+// cluster is a control plane with nodekeeper's programs.
 type cluster struct {
 	plane *controlplane.ControlPlane
-	api   client.WithWatch // reads and writes the API server itself
+	api   client.WithWatch // without a cache
 	site  *webhooks.Site   // nil without a webhook
-	// balancer leads the API server to the webhooks. It is nil while none runs.
+	// balancer forwards requests of the API server to the webhooks. It is nil while none runs.
 	balancer *balancer
 	see      *observer
 
-	// kubeconfig is the way of the programs to the API server.
+	// kubeconfig is the kubeconfig of the programs.
 	kubeconfig string
 	programs   []*programs.Program
-	// started counts the programs by name: each has an identity of its own.
+	// started counts the programs by name, so that each gets a unique identity.
 	started map[string]int
-	// isMaimed says that a program was killed, whose locks may stay for minutes.
+	// isMaimed reports whether a program was killed, so that its locks may stay for minutes.
 	isMaimed bool
 
 	setup    setup
 	profiles profiles
-	// profiled are the addresses of the profiles of programs, by identity.
+	// profiled are the addresses of the programs' profiles, by identity.
 	profiled map[string]string
-	// fleet are the nodes that there are to be, by name.
+	// fleet are the expected nodes, by name.
 	fleet map[string]*member
-	// created are how long requests took that created nodes.
+	// created are the durations of the requests that created nodes.
 	created durations
 }
 
-// openCluster starts a control plane in which nothing runs yet. The caller owes it a close.
+// openCluster starts a control plane without programs. The caller must close the result.
 func openCluster(ctx context.Context, s setup) (*cluster, error) {
 	plane, err := controlplane.Start(controlplane.Options{APIServerArgs: map[string][]string{
 		"enable-admission-plugins": {"NodeRestriction"},
-		// It renews a Lease of its own otherwise, which would be counted.
+		// Otherwise it would renew its own Lease, which would count.
 		"feature-gates": {"APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false"},
 	}})
 	if err != nil {
@@ -156,7 +157,7 @@ func (c *cluster) open(ctx context.Context) error {
 	return err
 }
 
-// allowKubelets lets kubelets create Nodes, as the Node authorizer of a cluster does.
+// allowKubelets permits kubelets to create Nodes, as the Node authorizer does.
 func (c *cluster) allowKubelets(ctx context.Context) error {
 	err := c.api.Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubelets"},
@@ -169,7 +170,7 @@ func (c *cluster) allowKubelets(ctx context.Context) error {
 	return nil
 }
 
-// startWebhooks starts the webhooks and returns when the API server asks them.
+// startWebhooks starts the webhooks and waits until the API server calls them.
 func (c *cluster) startWebhooks(ctx context.Context) error {
 	addresses := make([]string, c.setup.webhooks)
 	for i := range addresses {
@@ -197,7 +198,7 @@ func (c *cluster) startWebhooks(ctx context.Context) error {
 	return c.site.Forget(ctx, c.api, metadataNamespace)
 }
 
-// start starts so many of a program, with more arguments perhaps.
+// start starts replicas of a program, with optional further arguments.
 func (c *cluster) start(program string, count int, args ...string) error {
 	for range count {
 		c.started[program]++
@@ -221,7 +222,7 @@ func (c *cluster) start(program string, count int, args ...string) error {
 	return nil
 }
 
-// replace kills programs (SIGKILL) and starts as many new ones with other identities.
+// replace kills programs (SIGKILL) and starts the same number with new identities.
 func (c *cluster) replace(victims ...*programs.Program) error {
 	c.isMaimed = true
 	for _, p := range victims {
@@ -238,7 +239,7 @@ func (c *cluster) replace(victims ...*programs.Program) error {
 	return nil
 }
 
-// awaitReady returns when every program is ready.
+// awaitReady waits until every program is ready.
 func (c *cluster) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -250,7 +251,7 @@ func (c *cluster) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// close ends everything that runs and waits for it.
+// close stops everything that runs and waits for it.
 func (c *cluster) close() error {
 	err := programs.StopAll(c.programs, stopTimeout)
 	if c.see != nil {

@@ -13,8 +13,9 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// cut measures nodes that are deleted and come back while all watches of all programs end again and again, as the API server ends
-// those that fall behind. It has a control plane of its own, where all programs go through one proxy.
+// cut measures deleting and recreating nodes while all watches of all programs repeatedly end, as
+// the API server ends watches that fall behind. It uses its own control plane, and one proxy for
+// all programs.
 func cut(ctx context.Context, r *report, nodes, replicas int, period time.Duration) (err error) {
 	r.heading("%d nodes are deleted and come back, %d of each program, and all watches are cut every %s", nodes, replicas, period)
 	c, err := openCluster(ctx, setup{})
@@ -43,7 +44,7 @@ func cut(ctx context.Context, r *report, nodes, replicas int, period time.Durati
 	return nil
 }
 
-// divert makes the programs that are started from now on go through a proxy. The caller owes it a Close.
+// divert makes programs that start from now on use a proxy. The caller must close the proxy.
 func (c *cluster) divert() (*faultproxy.Proxy, error) {
 	way, err := faultproxy.Start(c.plane.Config)
 	if err != nil {
@@ -57,7 +58,8 @@ func (c *cluster) divert() (*faultproxy.Proxy, error) {
 	return way, nil
 }
 
-// populate makes a fleet with a record of each node, and starts programs, which find that nothing is missing.
+// populate creates a fleet with a record of each node, and starts programs, which find nothing to
+// do.
 func (c *cluster) populate(ctx context.Context, nodes, watchers, processors int) error {
 	if err := c.recruit(ctx, nodes); err != nil {
 		return err
@@ -68,7 +70,8 @@ func (c *cluster) populate(ctx context.Context, nodes, watchers, processors int)
 	return c.startSome(ctx, watchers, processors)
 }
 
-// repeat does something once in a period, until the returned function is called. That returns the sum of what was done.
+// repeat calls do once per period, until the returned function is called, which returns the sum of
+// the results.
 func repeat(ctx context.Context, period time.Duration, do func() (int, error)) (end func() (int, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	sum, beside := 0, errgroup.Group{}

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// half does the same again with half of the nodes, on the same API server and with the same programs. All is how long all nodes took.
+// half repeats the measurement with half of the nodes, on the same API server and with the same
+// programs. All is the time that all nodes took.
 func half(ctx context.Context, r *report, c *cluster, all time.Duration) error {
 	r.heading("half of the nodes are deleted and come back")
 	m, err := c.cycle(ctx, c.members()[:len(c.fleet)/2], "half")

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// kill does the same again, and kills a processor (SIGKILL) when half of the nodes have their labels. Undisturbed is how long it took without.
+// kill repeats the measurement, and kills a processor (SIGKILL) when half of the nodes are
+// restored. Undisturbed is the time without that.
 func kill(ctx context.Context, r *report, c *cluster, undisturbed time.Duration) error {
 	r.heading("a processor is killed when half of the nodes are restored")
 	victim := c.programs[len(c.programs)-1]

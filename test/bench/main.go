@@ -1,9 +1,11 @@
-// Command bench measures what nodekeeper costs and how fast it is (make bench): its built programs run as processes
-// against a real API server, beside a bare client that does the least writes which the design needs.
+// Command bench measures the cost and the speed of nodekeeper (make bench). It runs the built
+// programs as processes with a real API server, and compares them with a bare client that performs
+// the minimum of writes that the design needs.
 //
-// bulk.go, half.go, kill.go, churn.go, quiet.go, cut.go, replace.go and startup.go are what is measured. cluster.go is where, with user.go, who deletes and
-// creates nodes, and observer.go, which sees what becomes of them; bare.go is the yardstick. calls.go counts the requests
-// that the API server has answered, usage.go what processes have used. report.go is how it is told.
+// bulk.go, half.go, kill.go, churn.go, quiet.go, cut.go, replace.go and startup.go contain the
+// measurements. cluster.go sets up the cluster, user.go deletes and creates nodes, observer.go
+// observes the results, and bare.go is the yardstick. calls.go counts requests to the API server,
+// usage.go the resources of processes, and report.go prints the figures.
 package main
 
 import (
@@ -23,7 +25,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// options say what is measured. A zero leaves a measurement out.
+// options select the measurements. Zero omits a measurement.
 type options struct {
 	nodes     int
 	replicas  []int
@@ -42,7 +44,7 @@ type options struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends this process at once; what it started ends with it.
+	// A second signal ends this process immediately; its child processes end with it.
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:])
 	switch {
@@ -58,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	// What the libraries log would stand in the middle of the figures.
+	// Log messages of libraries would interrupt the figures.
 	logf.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	r := &report{out: os.Stdout}
@@ -128,7 +130,8 @@ func parse(args []string) (*options, error) {
 	return o, nil
 }
 
-// measure measures everything that is to be seen with so many watchers and processors, on a control plane of its own.
+// measure performs the selected measurements with a number of watchers and processors, on its own
+// control plane.
 func measure(ctx context.Context, r *report, o *options, replicas int) (err error) {
 	c, err := openCluster(ctx, o.setup)
 	if err != nil {

@@ -21,16 +21,17 @@ import (
 )
 
 const (
-	// calm is how long nothing may have happened for all to be done: what is seen of a node makes a watcher record it.
+	// calm is the time without events after which all work is considered done: a watcher records each
+	// event of a node that it sees.
 	calm = 2 * time.Second
-	// lookPeriod is the time between two looks whether that is so.
+	// lookPeriod is the polling interval.
 	lookPeriod = 50 * time.Millisecond
-	// patience is how long nothing may happen before all is done.
+	// patience bounds the time without events while work is left.
 	patience = time.Minute
 )
 
-// observer watches Nodes and transactions, metadata only. It watches the bare client as it watches nodekeeper, so that it
-// costs both the same. It is safe for concurrent use.
+// observer watches the metadata of Nodes and transactions. It does so for the bare client, too, so
+// that it costs both the same. It is safe for concurrent use.
 type observer struct {
 	cancel  context.CancelFunc
 	readers sync.WaitGroup
@@ -38,14 +39,14 @@ type observer struct {
 	mu      sync.Mutex
 	lives   map[types.UID]*life
 	queued  map[string]bool // names of transactions
-	last    time.Time       // when something was last seen
+	last    time.Time       // the time of the last event
 	failure error           // why a watch ended
 }
 
-// life is one incarnation of a node. A zero time: it was not seen yet.
+// life is one incarnation of a node. A zero time means that the event has not been seen.
 type life struct{ created, restored time.Time }
 
-// observe starts to watch a cluster that has no nodes yet. The caller owes a stop.
+// observe starts to watch a cluster without nodes. The caller must stop the result.
 func observe(ctx context.Context, c client.WithWatch) (*observer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &observer{cancel: cancel, lives: map[types.UID]*life{}, queued: map[string]bool{}}
@@ -120,8 +121,8 @@ func (o *observer) takeTransaction(typ watch.EventType, cm *metav1.PartialObject
 	o.queued[cm.Name] = true
 }
 
-// awaitQuiet returns when the nodes have their labels, no transaction is left, and nothing more has happened for a while.
-// It tells when the last thing happened.
+// awaitQuiet waits until the nodes are restored, no transaction is left, and no further event has
+// come for a while. It returns the time of the last event.
 func (o *observer) awaitQuiet(ctx context.Context, restored []types.UID) (last time.Time, err error) {
 	err = wait.PollUntilContextCancel(ctx, lookPeriod, true, func(context.Context) (bool, error) {
 		o.mu.Lock()
@@ -142,7 +143,7 @@ func (o *observer) awaitQuiet(ctx context.Context, restored []types.UID) (last t
 	return last, err
 }
 
-// awaitRestored returns when so many incarnations that were created since have their labels.
+// awaitRestored waits until that many incarnations that were created since have their labels.
 func (o *observer) awaitRestored(ctx context.Context, count int, since time.Time) error {
 	return wait.PollUntilContextCancel(ctx, lookPeriod, true, func(context.Context) (bool, error) {
 		o.mu.Lock()
@@ -179,7 +180,7 @@ func (o *observer) latencies(uids []types.UID) []time.Duration {
 	return all
 }
 
-// lastRestored returns when the last of the incarnations had its labels.
+// lastRestored returns when the last of the incarnations got its labels.
 func (o *observer) lastRestored(uids []types.UID) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,16 +18,17 @@ import (
 	"nodekeeper.dev/test/ports"
 )
 
-// profiles takes CPU profiles while something is measured, and heap profiles when it is done: of the API server, and of the first of each
-// program. The zero value takes none. They cost time themselves, so figures are from runs without.
+// profiles takes CPU profiles during a measurement, and heap profiles after it, of the API server
+// and of the first replica of each program. The zero value takes none. Profiles cost time, so
+// figures are from runs without them.
 type profiles struct {
-	// dir is where they are written, as <process>-<count>.cpu and .heap: go tool pprof reads them.
+	// dir is the directory for the files <process>-<count>.cpu and .heap, which go tool pprof reads.
 	dir string
-	// length is how long a CPU profile lasts.
+	// length is the duration of a CPU profile.
 	length time.Duration
 }
 
-// args are the flags that make a program tell its profiles, and where it does.
+// args returns the flags that make a program serve its profiles, and their URL.
 func (p profiles) args() (args []string, url string, err error) {
 	if p.dir == "" {
 		return nil, "", nil
@@ -36,7 +37,8 @@ func (p profiles) args() (args []string, url string, err error) {
 	return []string{"--pprof-bind-address=" + address}, "http://" + address, err
 }
 
-// cpu begins to take CPU profiles. The caller owes the returned function, which waits for them and takes those of the heap.
+// cpu starts to take CPU profiles. The caller must call the returned function, which waits for them
+// and takes the heap profiles.
 func (p profiles) cpu(ctx context.Context, c *cluster, scene string) (end func() error) {
 	if p.dir == "" {
 		return func() error { return nil }
@@ -63,7 +65,7 @@ func (p profiles) cpu(ctx context.Context, c *cluster, scene string) (end func()
 	}
 }
 
-// source is where a process tells its profiles.
+// source is the URL of a process's profiles.
 type source struct {
 	url    string
 	client *http.Client

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// quiet measures what is written while nothing happens.
+// quiet measures the writes while no node changes.
 func quiet(ctx context.Context, r *report, c *cluster, duration time.Duration) error {
 	r.heading("nothing happens for %s", duration)
 	w, err := c.window(ctx)

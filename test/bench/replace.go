@@ -11,16 +11,18 @@ import (
 )
 
 const (
-	// replacePeriod is the time between two kills: with three processors each lives for two seconds, of which it needs one to start.
+	// replacePeriod is the interval between two kills. Each of three processors lives for two seconds,
+	// one of which it needs to start.
 	replacePeriod = 700 * time.Millisecond
-	// starved is when nodes have waited too long for a measurement to go on.
+	// starved is the time after which a measurement is aborted because nodes wait too long.
 	starved = 4 * time.Minute
 
 	replacedWatchers, replacedProcessors = 2, 3
 )
 
-// replaceSteadily measures nodes that come back while one processor after the other is killed and replaced by a new one with another
-// identity, and first one of the watchers; and before that the same without a kill.
+// replaceSteadily measures the return of nodes while the processors are killed in turn and replaced
+// by new ones with other identities, and one watcher is replaced first. Before that, it measures
+// the same without kills.
 func replaceSteadily(ctx context.Context, r *report, nodes int) (err error) {
 	r.heading("%d nodes are deleted and come back while a processor is replaced every %s", nodes, replacePeriod)
 	c, err := openCluster(ctx, setup{})
@@ -53,7 +55,8 @@ func replaceSteadily(ctx context.Context, r *report, nodes int) (err error) {
 	return c.check(ctx)
 }
 
-// replaceAtOnce measures nodes that come back just when all replicas are killed and replaced by new ones with other identities.
+// replaceAtOnce measures the return of nodes just when all replicas are killed and replaced by new
+// ones with other identities.
 func replaceAtOnce(ctx context.Context, r *report, nodes int) (err error) {
 	r.heading("%d nodes come back just when all replicas are replaced", nodes)
 	c, err := openCluster(ctx, setup{})
@@ -75,9 +78,10 @@ func replaceAtOnce(ctx context.Context, r *report, nodes int) (err error) {
 	return c.check(ctx)
 }
 
-// returned is how long it took from the creation of the first node.
+// returned contains durations from the creation of the first node.
 type returned struct {
-	// restored is when the last node had its labels, drained when the last transaction was gone as well.
+	// restored ends when the last node has its labels, drained when the last transaction is removed,
+	// too.
 	restored, drained time.Duration
 }
 
@@ -86,7 +90,7 @@ func (r *report) addReturn(what string, took returned) {
 	r.add(what+", all drained", "s", took.drained.Seconds())
 }
 
-// timeReturn does what comes before, creates all nodes again, and returns how long all took from there.
+// timeReturn calls before, recreates all nodes, and returns the durations from then on.
 func (c *cluster) timeReturn(ctx context.Context, before func(context.Context) error) (returned, error) {
 	ctx, cancel := context.WithTimeout(ctx, starved)
 	defer cancel()
@@ -107,7 +111,7 @@ func (c *cluster) timeReturn(ctx context.Context, before func(context.Context) e
 // leave deletes every node.
 func (c *cluster) leave(ctx context.Context) error { return c.each(ctx, c.members(), c.delete) }
 
-// running returns the programs of a name, the oldest first.
+// running returns the replicas of a program, oldest first.
 func (c *cluster) running(name string) []*programs.Program {
 	return slices.DeleteFunc(slices.Clone(c.programs), func(p *programs.Program) bool { return p.Name != name })
 }

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// scene is what figures are of.
+// scene identifies the measurement that figures belong to.
 type scene struct {
 	name            string
 	nodes, replicas int
 }
 
-// figure is one thing that was measured.
+// figure is one measured value.
 type figure struct {
 	scene
 
@@ -27,10 +27,10 @@ type figure struct {
 	value      float64
 }
 
-// report prints figures and keeps them.
+// report prints and collects figures.
 type report struct {
 	out     io.Writer
-	scene   scene // of the figures that are added
+	scene   scene // the scene of new figures
 	figures []figure
 }
 
@@ -43,7 +43,7 @@ func (r *report) add(what, unit string, value float64) {
 	_, _ = fmt.Fprintf(r.out, "  %-40s %10.2f %s\n", what, value, unit)
 }
 
-// value returns the last figure of that name.
+// value returns the last figure with that name.
 func (r *report) value(what string) float64 {
 	for _, f := range slices.Backward(r.figures) {
 		if f.what == what {
@@ -53,7 +53,7 @@ func (r *report) value(what string) float64 {
 	return 0
 }
 
-// perNode returns the requests for each node that were added last.
+// perNode returns the requests per node that were added last.
 func (r *report) perNode() calls {
 	all := calls{}
 	for _, f := range r.figures {
@@ -65,12 +65,12 @@ func (r *report) perNode() calls {
 	return all
 }
 
-// percentile returns the p-th percentile by the nearest rank.
+// percentile returns the p-th percentile by the nearest-rank method.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	return sorted[(len(sorted)*p+99)/100-1]
 }
 
-// addMeasured adds the times from the creation of nodes to their labels, the requests for each node, and what each process has used.
+// addMeasured adds the latencies, the requests per node, and the resources of each process.
 func (r *report) addMeasured(m *measured) {
 	for _, p := range []int{50, 99, 100} {
 		r.add(fmt.Sprintf("created to restored, p%d", p), "ms", float64(percentile(m.latencies, p))/float64(time.Millisecond))
@@ -92,7 +92,7 @@ func (r *report) addMeasured(m *measured) {
 	}
 }
 
-// writeCSV writes one line for each figure.
+// writeCSV writes one line per figure.
 func (r *report) writeCSV(path string) (err error) {
 	file, err := os.Create(path)
 	if err != nil {

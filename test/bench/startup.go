@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// startup measures how long the programs take to get ready where there are many nodes, each with a record that agrees.
+// startup measures how long the programs take to become ready if there are many nodes, each with an
+// up-to-date record.
 func startup(ctx context.Context, r *report, nodes int, s setup) (err error) {
 	r.heading("the programs start, %d nodes are there", nodes)
 	c, err := openCluster(ctx, s)

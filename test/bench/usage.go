@@ -5,7 +5,8 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// usages are those of every process, by identity; the servers of the control plane too.
+// usages returns the usage of every process by identity, including the servers of the control
+// plane.
 func (c *cluster) usages() (map[string]programs.Usage, error) {
 	pids := map[string]int{}
 	for _, p := range c.programs {

@@ -18,15 +18,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// hands is how many requests the user has under way at a time. It is what a watcher has, too.
+// hands bounds the user's concurrent requests. It equals the bound of a watcher.
 const hands = 16
 
-// member is one node of the fleet. It belongs to one goroutine at a time.
+// member is one node of the fleet. Only one goroutine uses it at a time.
 type member struct {
 	name string
-	// labels are what the node is to have in the end: those of its kubelet, and the user's.
+	// labels are the expected labels of the node: those of its kubelet, and the user's.
 	labels map[string]string
-	// The incarnation, and its state as last written by this process.
+	// The incarnation, and its state after the last write of this process.
 	uid             types.UID
 	resourceVersion string
 }
@@ -42,7 +42,7 @@ func newMember(i int) *member {
 	return m
 }
 
-// kubelets are the labels that a kubelet gives its own node.
+// kubelets returns the labels that a kubelet sets on its own node.
 func kubelets(name string) map[string]string {
 	return map[string]string{
 		"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
@@ -50,7 +50,7 @@ func kubelets(name string) map[string]string {
 	}
 }
 
-// recruit creates so many nodes that are new to the cluster.
+// recruit creates nodes with new names.
 func (c *cluster) recruit(ctx context.Context, count int) error {
 	for i := range count {
 		m := newMember(i)
@@ -64,10 +64,10 @@ func (c *cluster) recruit(ctx context.Context, count int) error {
 	})
 }
 
-// members returns the fleet in no order.
+// members returns the fleet in unspecified order.
 func (c *cluster) members() []*member { return slices.Collect(maps.Values(c.fleet)) }
 
-// uids are those of the latest incarnations.
+// uids returns the UIDs of the current incarnations.
 func uids(members []*member) []types.UID {
 	all := make([]types.UID, 0, len(members))
 	for _, m := range members {
@@ -76,7 +76,7 @@ func uids(members []*member) []types.UID {
 	return all
 }
 
-// each does something with nodes, with as many at a time as the user has hands.
+// each calls do for each node, with at most hands concurrent calls.
 func (c *cluster) each(ctx context.Context, members []*member, do func(context.Context, *member) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(hands)
@@ -94,7 +94,7 @@ func (c *cluster) delete(ctx context.Context, m *member) error {
 	return nil
 }
 
-// register creates a node as its kubelet does: without the labels that a user gives it.
+// register creates a node as its kubelet does: without the user's labels.
 func (c *cluster) register(ctx context.Context, m *member) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: kubelets(m.name)}, Status: c.setup.status()}
 	as, err := c.creator(m.name)
@@ -110,7 +110,7 @@ func (c *cluster) register(ctx context.Context, m *member) error {
 	return nil
 }
 
-// creator returns the client that creates a node: that of its kubelet, if kubelets do it.
+// creator returns the client that creates a node: the kubelet's, if kubelets create nodes.
 func (c *cluster) creator(node string) (client.Client, error) {
 	if !c.setup.kubelets {
 		return c.api, nil
@@ -124,7 +124,7 @@ func (c *cluster) creator(node string) (client.Client, error) {
 	return as, nil
 }
 
-// durations are how long requests took. It is safe for concurrent use.
+// durations collects the durations of requests. It is safe for concurrent use.
 type durations struct {
 	mu  sync.Mutex
 	all []time.Duration
@@ -136,7 +136,7 @@ func (d *durations) add(one time.Duration) {
 	d.all = append(d.all, one)
 }
 
-// take returns the durations that were added since the last call, sorted.
+// take returns the durations since the last call, sorted.
 func (d *durations) take() []time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,7 +146,7 @@ func (d *durations) take() []time.Duration {
 	return taken
 }
 
-// label gives a node what a user gives it: labels, and a taint and an annotation if these are kept.
+// label sets the user's labels on a node, and a taint and an annotation if these are preserved.
 func (c *cluster) label(ctx context.Context, m *member) error {
 	metadata := map[string]any{"labels": m.labels}
 	change := map[string]any{"metadata": metadata}

@@ -18,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"nodekeeper.dev/internal/labels"
 )
 
 // churners is how many nodes come and go at a time.
@@ -122,8 +120,7 @@ func (n *churned) comeAndGo(ctx context.Context, round int) (returned, error) {
 		if err := n.client.Get(ctx, types.NamespacedName{Name: n.name}, node); err != nil {
 			return false, err
 		}
-		_, isRestored := node.Labels[labels.Marker]
-		return isRestored && maps.Equal(withoutMarker(node.Labels), n.labels), nil
+		return isRestored(node) && maps.Equal(withoutMarker(node.Labels), n.labels), nil
 	})
 	if err != nil {
 		return returned{}, fmt.Errorf("it has %v and not %v: %w", node.Labels, n.labels, err)

@@ -120,6 +120,13 @@ func (r *realCluster) labelsOf(t require.TestingT, name string) map[string]strin
 	return withoutMarker(r.nodeOf(t, name).Labels)
 }
 
+// isRestored reports whether a node has the marker of a restore: with the marker "pending", that is
+// still to come.
+func isRestored(node *corev1.Node) bool {
+	marker := node.Labels[labels.Marker]
+	return marker != "" && marker != labels.Pending
+}
+
 func withoutMarker(all map[string]string) map[string]string {
 	kept := maps.Clone(all)
 	delete(kept, labels.Marker)
@@ -141,7 +148,7 @@ func (r *realCluster) hasReturned(t *testing.T, name string, old types.UID, want
 		node := r.nodeOf(c, name)
 		require.NotEqual(c, old, node.UID, "it was registered anew")
 		assert.Equal(c, want, withoutMarker(node.Labels))
-		assert.Contains(c, node.Labels, labels.Marker)
+		assert.True(c, isRestored(node), "its marker is %q", node.Labels[labels.Marker])
 		created = node.CreationTimestamp.Time
 	}, "node "+name+" is back with its labels")
 	return time.Since(created).Round(100 * time.Millisecond)

@@ -175,6 +175,9 @@ func (w *walk) throughWebhook() {
 	name := w.nodes[len(w.nodes)-1]
 	w.kubectl(w.t, "label", "node", name, "rack=r9", "node-role.kubernetes.io/gpu=", "example.k8s.io/pool=a", "--overwrite")
 	want := w.labelsOf(w.t, name)
+	w.eventually(w.t, func(c *assert.CollectT) {
+		assert.Equal(c, "a", w.recordOf(c, name).Data["example.k8s.io---SLASH---pool"])
+	}, "the labels are saved")
 	var first *corev1.Node
 	for range 5 {
 		first = w.returnGuarded(name, want)
@@ -202,7 +205,7 @@ func (w *walk) returnGuarded(name string, want map[string]string) (first *corev1
 		if first == nil {
 			first = n
 		}
-		if !slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate) {
+		if !slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint) {
 			assert.Equal(w.t, want, withoutMarker(n.Labels), "version %s has no startup taint", n.ResourceVersion)
 		}
 	}
@@ -242,7 +245,7 @@ func (w *walk) joinUntouched() {
 		if n.UID != old {
 			assert.NotContains(w.t, n.Labels, labels.Marker)
 			assert.NotContains(w.t, n.Labels, "rack")
-			assert.False(w.t, slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate))
+			assert.False(w.t, slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint))
 		}
 	}
 	for key, value := range before { // as it was, for the steps that follow

@@ -8,7 +8,8 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// assetsEnv names a directory with the servers' binaries. It is the variable that all tools around envtest know.
+// assetsEnv names the directory with the servers' binaries. All tools around envtest use this
+// variable.
 const assetsEnv = "KUBEBUILDER_ASSETS"
 
 // assets returns the directory that holds both binaries.

@@ -6,7 +6,8 @@ import (
 	"os"
 )
 
-// BackUp copies all that etcd has into a directory, which must not exist. Both servers are down meanwhile.
+// BackUp copies the data of etcd into a directory, which must not exist. Both servers are stopped
+// meanwhile.
 func (c *ControlPlane) BackUp(dir string) error {
 	if err := errors.Join(c.StopServer(APIServer), c.StopServer(Etcd)); err != nil {
 		return err
@@ -20,8 +21,8 @@ func (c *ControlPlane) BackUp(dir string) error {
 	return c.StartServer(APIServer)
 }
 
-// Restore makes etcd have what a backup has. With etcd alone running, it calls prepare, which may be nil, and then starts the
-// API server.
+// Restore replaces the data of etcd by a backup. It calls prepare, which may be nil, while only
+// etcd runs, and then starts the API server.
 func (c *ControlPlane) Restore(dir string, prepare func() error) error {
 	if err := errors.Join(c.StopServer(APIServer), c.StopServer(Etcd)); err != nil {
 		return err
@@ -32,7 +33,7 @@ func (c *ControlPlane) Restore(dir string, prepare func() error) error {
 		err = os.CopyFS(data, os.DirFS(dir))
 	}
 	if err == nil {
-		err = os.Chmod(data, 0o700) // etcd insists
+		err = os.Chmod(data, 0o700) // required by etcd
 	}
 	if err != nil {
 		return fmt.Errorf("restoring what etcd had: %w", err)

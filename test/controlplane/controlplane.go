@@ -27,7 +27,7 @@ const (
 	loggedLines = 20
 )
 
-// Options says how to run a control plane. The zero value is good for tests.
+// Options configures a control plane. The zero value is suitable for tests.
 type Options struct {
 	// Dir is where all files go. It is created if it is missing, may not have been used before, and is kept by Stop.
 	// Empty: a temporary directory that Stop removes.
@@ -39,8 +39,8 @@ type Options struct {
 	EtcdArgs map[string][]string
 }
 
-// ControlPlane is a running etcd and kube-apiserver. Its methods are not safe for concurrent use unless they say so; its fields may be
-// read by anyone and do not change.
+// ControlPlane is a running etcd and kube-apiserver. Its methods are not safe for concurrent use
+// unless documented otherwise. Its fields do not change, and may be read concurrently.
 type ControlPlane struct {
 	// Config has admin rights and no client-side rate limit.
 	Config *rest.Config
@@ -56,7 +56,8 @@ type ControlPlane struct {
 	log       *os.File
 }
 
-// Start starts etcd and kube-apiserver and returns when the API server serves. The caller owes it a Stop.
+// Start starts etcd and kube-apiserver and waits until the API server is ready. The caller must
+// call Stop.
 func Start(opts Options) (*ControlPlane, error) {
 	bin, err := assets()
 	if err != nil {
@@ -106,7 +107,8 @@ func (c *ControlPlane) prepareDir() error {
 		return err
 	}
 	for _, server := range []Server{Etcd, APIServer} {
-		// Fails if it is there: the data of another control plane would be taken over, without its certificates.
+		// Fail if it exists: the server would use the data of another control plane without its
+		// certificates.
 		if err := os.Mkdir(c.DataDir(server), 0o700); err != nil {
 			return err
 		}
@@ -127,7 +129,7 @@ func (c *ControlPlane) configure(bin string, opts Options) error {
 		return err
 	}
 	c.env = &envtest.Environment{
-		UseExistingCluster:       new(false), // whatever USE_EXISTING_CLUSTER says
+		UseExistingCluster:       new(false), // regardless of USE_EXISTING_CLUSTER
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  stopTimeout,
 		ControlPlane: envtest.ControlPlane{
@@ -193,7 +195,7 @@ func (c *ControlPlane) KubeconfigFor(user string, groups ...string) (path string
 	return file.Name(), nil
 }
 
-// Stop ends both servers and waits until they are gone. A second call does nothing.
+// Stop stops both servers and waits until they have ended. A second call does nothing.
 func (c *ControlPlane) Stop() error {
 	var errs []error
 	if c.env != nil {
@@ -215,7 +217,7 @@ func (c *ControlPlane) Stop() error {
 	return nil
 }
 
-// logTail returns the servers' last words, to be appended to an error.
+// logTail returns the last lines of the servers' logs, as a suffix for an error.
 func (c *ControlPlane) logTail() string {
 	if c.log == nil {
 		return ""

@@ -57,8 +57,27 @@ func TestAPIServerIsThePinnedVersion(t *testing.T) {
 	require.NoError(t, err)
 	version, err := d.ServerVersion()
 	require.NoError(t, err)
-	assert.Equal(t, "v1.36.3", version.GitVersion)
+	assert.Contains(t, []string{"v1.36.3", "v1.36.2"}, version.GitVersion, "what is built, and what is downloaded")
 	assert.Equal(t, "36", version.Minor)
+}
+
+func TestKubectlIsFoundWithTheControlPlane(t *testing.T) {
+	elsewhere, assets := t.TempDir(), t.TempDir()
+	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
+		require.NoError(t, os.WriteFile(filepath.Join(assets, name), nil, 0o700))
+	}
+	t.Setenv("PATH", elsewhere)
+	t.Setenv("KUBEBUILDER_ASSETS", assets)
+	controlplane.NeedKubectl(t)
+	found, err := exec.LookPath("kubectl")
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(assets, "kubectl"), found)
+
+	require.NoError(t, os.WriteFile(filepath.Join(elsewhere, "kubectl"), nil, 0o700))
+	controlplane.NeedKubectl(t)
+	found, err = exec.LookPath("kubectl")
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(elsewhere, "kubectl"), found, "that of $PATH comes first")
 }
 
 func TestAdminWritesAndReads(t *testing.T) {

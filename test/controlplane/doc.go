@@ -1,8 +1,8 @@
 // Package controlplane runs a real etcd and kube-apiserver on free loopback ports, for tests and for the demo.
 //
 // What it guarantees:
-//   - The API server is the one that hack/controlplane pins; a missing binary is an error that says how to build
-//     it, never a skipped test.
+//   - The API server is one that hack/controlplane pins; a missing binary is an error that says how to get it, never
+//     a skipped test.
 //   - Nothing outlives its owner: [ControlPlane.Stop] waits until both servers are gone, and if the owner dies
 //     without calling it (a test that timed out, Ctrl-C, SIGKILL) a guard process ends them. Servers are ended by
 //     the process ids that they wrote down themselves, so any number of control planes run side by side.

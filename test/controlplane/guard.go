@@ -59,7 +59,7 @@ func (g *guard) dismiss() error {
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("ending the guard: %w", err)
 	}
-	_ = g.cmd.Wait() // Says that it was killed; it also closes the lifeline.
+	_ = g.cmd.Wait() // The error reports that it was killed. Wait also closes the lifeline.
 	return nil
 }
 

@@ -15,7 +15,7 @@ type Pool struct {
 	free, all []*ControlPlane
 }
 
-// Take returns a control plane that nobody else has until the caller gives it back.
+// Take returns a control plane for the caller's exclusive use until it is given back.
 func (p *Pool) Take() (*ControlPlane, error) {
 	if c := p.takeFree(); c != nil {
 		return c, nil
@@ -50,8 +50,8 @@ func (p *Pool) start() (*ControlPlane, error) {
 	return p.New()
 }
 
-// Give returns a control plane to the pool. The next test finds it as it is. One that does not serve any
-// more, as its test has failed halfway, is lent to nobody.
+// Give returns a control plane to the pool. The next test gets it as it is, unless it no longer
+// serves because a test has failed halfway.
 func (p *Pool) Give(c *ControlPlane) {
 	if !c.serves() {
 		return

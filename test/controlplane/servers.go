@@ -41,8 +41,9 @@ func (c *ControlPlane) process(s Server) process {
 	return c.env.ControlPlane.APIServer
 }
 
-// StopServer asks a server to end and waits until it has. One that has ended already is no error. An API server without its
-// etcd does not end when it is asked to, so it is the first to be stopped, or is killed.
+// StopServer asks a server to stop and waits until it has. It is not an error if the server has
+// already ended. An API server without etcd does not stop when it is asked to, so stop it first, or
+// kill it.
 func (c *ControlPlane) StopServer(s Server) error {
 	var err error
 	// A server that ends just then is gone before envtest knows, which it does in a moment.
@@ -56,7 +57,7 @@ func (c *ControlPlane) StopServer(s Server) error {
 	return nil
 }
 
-// isGone says whether a signal found no process.
+// isGone reports whether the process of a signal did not exist.
 func isGone(err error) bool {
 	return errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH)
 }
@@ -89,9 +90,9 @@ func (c *ControlPlane) serves() bool {
 	return d.RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error() == nil
 }
 
-// RestartAPIServer ends the API server and starts it again, with the same address, data and users. Open watches end, and
-// one that goes on from before the restart is answered with "too old resource version": the new server has not seen
-// what happened before.
+// RestartAPIServer restarts the API server with the same address, data and users. Open watches end.
+// A watch that resumes from before the restart fails with "too old resource version", as the new
+// server does not have earlier events.
 func (c *ControlPlane) RestartAPIServer() error {
 	if err := c.StopServer(APIServer); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (c *ControlPlane) RestartAPIServer() error {
 	return c.StartServer(APIServer)
 }
 
-// SignalServer sends a signal to a server. One that has ended is no error.
+// SignalServer sends a signal to a server. It is not an error if the server has ended.
 func (c *ControlPlane) SignalServer(s Server, sig syscall.Signal) error {
 	pid, err := c.PID(s)
 	if err != nil {
@@ -111,7 +112,7 @@ func (c *ControlPlane) SignalServer(s Server, sig syscall.Signal) error {
 	return nil
 }
 
-// PID returns the process id of a server; that of one that has ended is the one that it had.
+// PID returns the process id of a server. If the server has ended, it returns the last one.
 func (c *ControlPlane) PID(s Server) (int, error) {
 	content, err := os.ReadFile(filepath.Join(c.Dir, string(s)+".pid"))
 	if err != nil {
@@ -127,5 +128,6 @@ func (c *ControlPlane) PID(s Server) (int, error) {
 // EtcdURL is where etcd serves its clients, without TLS. What the API server stores is under /registry.
 func (c *ControlPlane) EtcdURL() string { return c.env.ControlPlane.Etcd.URL.String() }
 
-// DataDir is where a server keeps its data. To copy or replace that of etcd is only right while it is stopped.
+// DataDir returns the data directory of a server. Copy or replace the data of etcd only while it is
+// stopped.
 func (c *ControlPlane) DataDir(s Server) string { return filepath.Join(c.Dir, string(s)+".d") }

@@ -20,9 +20,9 @@ import (
 // cleanupTimeout is for one request of a test that is over. A machine that is busy is no reason to fail.
 const cleanupTimeout = time.Minute
 
-// Run is what a package's TestMain calls: it starts a control plane, hands it to use, runs the tests, stops the
-// control plane, and returns the exit code. A process that runs no tests, because it lists them or is a fuzzing worker,
-// gets no control plane, and there is no call of use.
+// Run is for a package's TestMain: it starts a control plane, passes it to use, runs the tests,
+// stops the control plane, and returns the exit code. If the process runs no tests, because it
+// lists them or is a fuzzing worker, Run starts no control plane and does not call use.
 func Run(m *testing.M, use func(*ControlPlane)) int { return RunWith(m, Options{}, use) }
 
 // RunWith is Run with a control plane of these options.
@@ -45,8 +45,8 @@ func RunWith(m *testing.M, o Options, use func(*ControlPlane)) int {
 	return code
 }
 
-// Parallel makes at least n tests of a package run at a time, unless the command line says how many: most of
-// the time they wait. Call it before the tests run.
+// Parallel makes at least n tests of a package run in parallel, unless the command line sets a
+// number: most of the time they wait. Call it before the tests run.
 func Parallel(n int) error {
 	flag.Parse()
 	given := false
@@ -58,7 +58,7 @@ func Parallel(n int) error {
 }
 
 // Namespace creates a namespace with a generated name and returns the name. It is deleted when the test is over, but
-// what is in it stays: no controller empties namespaces here.
+// its contents stay: no controller empties namespaces here.
 func Namespace(tb testing.TB, c client.Writer) string {
 	tb.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}

@@ -24,7 +24,7 @@ import (
 
 type set = map[string]string
 
-// configMap returns one that says whose it is in the way that change gives it.
+// configMap returns a ConfigMap that change marks as nodekeeper's in one way.
 func configMap(namespace string, change func(cm *corev1.ConfigMap)) *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cm-" + rand.String(8)}}
 	cm.Labels, cm.Annotations, cm.Data = set{"app": "x"}, set{"example.com/a": "b"}, set{"key": "value"}
@@ -32,7 +32,8 @@ func configMap(namespace string, change func(cm *corev1.ConfigMap)) *corev1.Conf
 	return cm
 }
 
-// ours returns one ConfigMap for every way in which one belongs to nodekeeper, by docs/design.md, Foreign objects.
+// ours returns one ConfigMap for every way in which it can belong to nodekeeper, see
+// docs/design.md, Foreign objects.
 func ours() map[string]*corev1.ConfigMap {
 	node := "node-" + rand.String(8)
 	named := configMap(transactions, func(cm *corev1.ConfigMap) { cm.Name = strings.Repeat("0a", 32) + ".12345678901234567890" })
@@ -50,7 +51,7 @@ func ours() map[string]*corev1.ConfigMap {
 	}
 }
 
-// foreign returns what belongs to others, and looks a little as if it did not.
+// foreign returns foreign ConfigMaps that resemble nodekeeper's.
 func foreign() map[string]*corev1.ConfigMap {
 	nothing := func(*corev1.ConfigMap) {}
 	rename := func(name string) func(cm *corev1.ConfigMap) { return func(cm *corev1.ConfigMap) { cm.Name = name } }
@@ -74,8 +75,8 @@ func foreign() map[string]*corev1.ConfigMap {
 	}
 }
 
-// TestWhatIsOursIsWhatTheProgramsTakeForIt: the policy is written in another language than the programs.
-func TestWhatIsOursIsWhatTheProgramsTakeForIt(t *testing.T) {
+// The policy and the programs implement the same rule in different languages.
+func TestPolicyAndProgramsAgreeOnForeignObjects(t *testing.T) {
 	t.Parallel()
 	belongs := map[string]func(*corev1.ConfigMap) bool{transactions: txn.Ours, metadata: record.Ours}
 	for name, cm := range ours() {
@@ -86,7 +87,7 @@ func TestWhatIsOursIsWhatTheProgramsTakeForIt(t *testing.T) {
 	}
 }
 
-// add creates an object that is gone when the test is over.
+// add creates an object, which is deleted when the test ends.
 func add[T client.Object](t *testing.T, c client.Client, obj T) T {
 	t.Helper()
 	require.NoError(t, c.Create(t.Context(), obj))
@@ -109,7 +110,7 @@ func TestNobodyForgesWhatIsOurs(t *testing.T) {
 				changed.Labels["rack"] = "r9"
 				refused(t, forger.Update(ctx, changed), needed, "update")
 				refused(t, forger.Patch(ctx, there.DeepCopy(), merge(`{"metadata":{"annotations":{"rack":"r9"}}}`)), needed, "patch")
-				// What is taken away from nodekeeper is lost as well.
+				// A ConfigMap that nodekeeper no longer recognizes is lost, too.
 				refused(t, forger.Patch(ctx, there.DeepCopy(), merge(`{"metadata":{"labels":null,"annotations":null,"finalizers":["a.b/c"]}}`)),
 					needed, "no longer ours")
 				refused(t, forger.Delete(ctx, there.DeepCopy()), needed, "delete")
@@ -145,7 +146,7 @@ func TestNobodyMakesForeignConfigMapsOurs(t *testing.T) {
 		cm.Labels["nodekeeper.dev/type"] = "added"
 	})
 	refused(t, forger.Create(t.Context(), generated), needed)
-	// Very many keys: the evaluation of a policy may cost only so much.
+	// Use very many keys: the cost of evaluating a policy is limited.
 	large := configMap(transactions, func(cm *corev1.ConfigMap) {
 		for i := range 30_000 {
 			cm.Annotations[strconv.FormatInt(int64(36*36*36+i), 36)] = ""
@@ -175,7 +176,7 @@ func TestForeignConfigMapsPass(t *testing.T) {
 	add(t, user, elsewhere)
 }
 
-// TestLargestOfOursPass: the evaluation of a policy may cost only so much.
+// The cost of evaluating a policy is limited.
 func TestLargestOfOursPass(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, rest.NoWarnings{})
@@ -196,8 +197,8 @@ func TestLargestOfOursPass(t *testing.T) {
 	assert.NoError(t, accountOf(t, c, "watcher").Create(t.Context(), tx.ConfigMap(transactions), client.DryRunAll))
 }
 
-// TestNobodyForgesTheTimeOfAbsence: the only Lease that decides about what is saved.
-func TestNobodyForgesTheTimeOfAbsence(t *testing.T) {
+// No other Lease influences what is saved.
+func TestTimeOfAbsenceCannotBeForged(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, rest.NoWarnings{})
 	installObjects(t, c, variant{base, []string{withRetention}}.render(t))
@@ -219,7 +220,7 @@ func TestNobodyForgesTheTimeOfAbsence(t *testing.T) {
 	assert.NoError(t, accountOf(t, c, "processor").Update(t.Context(), changed))
 }
 
-// TestMigrationOfStorageIsNoChange: the controller of Kubernetes applies an object of which it says nothing but the name.
+// The storage migration controller of Kubernetes applies an object that contains only its name.
 func TestMigrationOfStorageIsNoChange(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, rest.NoWarnings{})

@@ -21,15 +21,16 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// policyTurns are more for figures.
+// policyTurns is increased for measurements.
 var policyTurns = flag.Int("deploy.turns", 1, "how often the cost of the policies is measured")
 
-// spent is what the API server has done since it started: how often, and for how many seconds in all.
+// spent is the work of the API server since it started: a number of operations and their total
+// seconds.
 type spent struct{ count, seconds float64 }
 
 func (a spent) since(b spent) spent { return spent{a.count - b.count, a.seconds - b.seconds} }
 
-// costs are what the writes of Nodes and ConfigMaps took, and the policies in all requests.
+// costs are the durations of writes of Nodes and ConfigMaps, and of the policies in all requests.
 type costs struct{ writes, policies spent }
 
 func costsOf(t *testing.T, c *cluster) costs {
@@ -51,7 +52,7 @@ func costsOf(t *testing.T, c *cluster) costs {
 	}
 }
 
-// sum adds up the histograms each of whose labels has one of the values.
+// sum adds the histograms whose labels have the given values.
 func sum(family *dto.MetricFamily, values map[string]string) (total spent) {
 	for _, m := range family.GetMetric() {
 		matches := 0
@@ -70,9 +71,10 @@ func sum(family *dto.MetricFamily, values map[string]string) (total spent) {
 	return total
 }
 
-// TestPoliciesCostLittleOfARestore lets nodes with twelve labels go and come back, with and without the policies by turns. It compares
-// the CPU time of the API server, and what the API server itself says of the requests: the time that it spends on the policies, and
-// on the writes that these look at. With -v it prints all of that.
+// TestPoliciesCostLittleOfARestore deletes and recreates nodes with twelve labels, alternately with
+// and without the policies. It compares the CPU time of the API server, and the durations in its
+// metrics: of the policies, and of the writes that these check. With -v it prints all
+// figures.
 func TestPoliciesCostLittleOfARestore(t *testing.T) {
 	s := newStory(t, variant{minikube, nil})
 	nodes := &herd{story: s, prefix: "costly-"}
@@ -82,7 +84,7 @@ func TestPoliciesCostLittleOfARestore(t *testing.T) {
 	nodes.create(true)
 	nodes.areRecorded()
 	var with, without []turn
-	// A machine that stands still while a policy is asked makes that look expensive.
+	// If the machine stalls during a policy, that looks expensive.
 	const rounds = 5
 	cheap := func(o turn) bool { return o.policies.seconds < o.writes.seconds/4 }
 	for n := 0; n < *policyTurns || n < rounds && !slices.ContainsFunc(with, cheap); n++ {
@@ -101,7 +103,7 @@ func TestPoliciesCostLittleOfARestore(t *testing.T) {
 	}
 }
 
-// turn is what it cost the API server that each node went and came back once.
+// turn is the cost of deleting and recreating each node once.
 type turn struct {
 	costs
 	cpu time.Duration
@@ -130,7 +132,7 @@ func (h *herd) turn() turn {
 	return turn{costs{after.writes.since(before.writes), after.policies.since(before.policies)}, used.CPU - usage.CPU}
 }
 
-// policies turns the policies on or off, and returns when that has its effect.
+// policies turns the policies on or off, and waits until that has taken effect.
 func (s *story) policies(on bool) {
 	s.t.Helper()
 	if on {

@@ -18,15 +18,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// failing is an expression that the API server takes, and whose evaluation fails for every object: the field does not exist. The
-// check of types finds that, but kube-controller-manager makes it, and only reports it in the status of the policy.
+// failing is an expression that the API server accepts, but whose evaluation fails for every
+// object, as the field does not exist. Only kube-controller-manager checks types, and it only
+// reports errors in the status of the policy.
 const failing = "object.metadata.nosuchfield == 'x'"
 
-// failsWith is what the API server says of it.
+// failsWith is the error message of the API server.
 const failsWith = "no such key: nosuchfield"
 
-// breakPolicy has the evaluation of a policy fail until the result is called.
-func breakPolicy(t *testing.T, c client.Client, name string) (mend func()) {
+// breakPolicy makes the evaluation of a policy fail until repair is called.
+func breakPolicy(t *testing.T, c client.Client, name string) (repair func()) {
 	t.Helper()
 	policy := &admissionv1.ValidatingAdmissionPolicy{}
 	require.NoError(t, c.Get(t.Context(), types.NamespacedName{Name: name}, policy))
@@ -34,14 +35,14 @@ func breakPolicy(t *testing.T, c client.Client, name string) (mend func()) {
 	good := policy.Spec.Validations
 	policy.Spec.Validations = []admissionv1.Validation{{Expression: failing}}
 	require.NoError(t, c.Update(t.Context(), policy))
-	mend = func() {
+	repair = func() {
 		ctx := context.WithoutCancel(t.Context())
 		require.NoError(t, c.Get(ctx, client.ObjectKeyFromObject(policy), policy))
 		policy.Spec.Validations = good
 		require.NoError(t, c.Update(ctx, policy))
 	}
-	t.Cleanup(mend)
-	return mend
+	t.Cleanup(repair)
+	return repair
 }
 
 func TestPolicyThatDoesNotCompileIsRefused(t *testing.T) {
@@ -56,7 +57,7 @@ func TestPolicyThatDoesNotCompileIsRefused(t *testing.T) {
 	assert.True(t, apierrors.IsInvalid(c.Update(t.Context(), policy)))
 }
 
-// TestRestoreWaitsForThePolicyOfNodes whose evaluation fails.
+// The evaluation of the policy fails.
 func TestRestoreWaitsForThePolicyOfNodes(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, variant{minikube, nil})
@@ -68,25 +69,25 @@ func TestRestoreWaitsForThePolicyOfNodes(t *testing.T) {
 	s.delete(name)
 	probe := addNode(t, s.client, bareNode())
 	processor := accountOf(t, s.client, "processor")
-	mend := breakPolicy(t, s.client, "nodekeeper-nodes")
+	repair := breakPolicy(t, s.client, "nodekeeper-nodes")
 	s.eventually(func(c *assert.CollectT) {
 		err := processor.Patch(t.Context(), probe.DeepCopy(), merge(`{"metadata":{"labels":{"a":"b"}}}`), client.DryRunAll)
 		assert.True(c, apierrors.IsInvalid(err), "%v", err)
 		assert.ErrorContains(c, err, failsWith)
 	}, "the policy fails")
 
-	s.create(name, nil) // a Node joins whatever happens
+	s.create(name, nil) // a Node can join nevertheless
 	s.eventually(func(c *assert.CollectT) {
 		assert.Contains(c, s.warnings(c, name, "LabelsRestoreFailed"), failsWith)
 	}, "an event says why")
-	s.edit(nodeNamed(name), `{"metadata":{"annotations":{"a":"b"}}}`) // nobody else is held up
+	s.edit(nodeNamed(name), `{"metadata":{"annotations":{"a":"b"}}}`) // other users are not affected
 	assert.NotContains(t, s.labelsOf(t, name), "rack")
 
-	mend()
+	repair()
 	s.restored(name, labels)
 }
 
-// TestRestoreWaitsForThePolicyOfConfigMaps whose evaluation fails. Meanwhile, a watcher holds what it saw.
+// The evaluation of the policy fails. Meanwhile, a watcher keeps the events that it has received.
 func TestRestoreWaitsForThePolicyOfConfigMaps(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, variant{minikube, nil})
@@ -96,7 +97,7 @@ func TestRestoreWaitsForThePolicyOfConfigMaps(t *testing.T) {
 	name, labels := "held-"+rand.String(5), set{"rack": "r7"}
 	s.create(name, labels)
 	s.saved(name, labels)
-	mend := breakPolicy(t, s.client, "nodekeeper-configmaps")
+	repair := breakPolicy(t, s.client, "nodekeeper-configmaps")
 	s.eventually(func(c *assert.CollectT) {
 		err := s.client.Create(t.Context(), aRecord("probe"), client.DryRunAll)
 		assert.True(c, apierrors.IsInvalid(err), "%v", err)
@@ -109,7 +110,7 @@ func TestRestoreWaitsForThePolicyOfConfigMaps(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { assert.Contains(c, watcher.Output(), failsWith) }, "the log says why")
 	assert.NotContains(t, s.labelsOf(t, name), "rack")
 
-	mend()
+	repair()
 	s.restored(name, set{"rack": "r7", "team": "blue"})
 }
 
@@ -117,7 +118,7 @@ func nodeNamed(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// warnings returns the notes of the events of a reason about a node.
+// warnings returns the notes of the events with a reason about a node.
 func (s *story) warnings(t require.TestingT, node, reason string) string {
 	var list eventsv1.EventList
 	require.NoError(t, s.client.List(s.t.Context(), &list, client.InNamespace(metav1.NamespaceDefault)))
@@ -136,10 +137,13 @@ func (s *story) labelsOf(t require.TestingT, name string) map[string]string {
 	return node.Labels
 }
 
+// restored waits until a returned node has these labels and the marker of a restore. The marker
+// "pending" says that the restore is still to come.
 func (s *story) restored(name string, labels map[string]string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		got := s.labelsOf(c, name)
+		assert.NotContains(c, []string{"", "pending"}, got["labels_restored"])
 		for key, value := range labels {
 			assert.Equal(c, value, got[key])
 		}

@@ -16,7 +16,7 @@ import (
 
 const controllerPrefix = "system:serviceaccount:kube-system:"
 
-// TestNamespacesCanBeRemoved does what the namespace controller does, in its name: it does not run here.
+// TestNamespacesCanBeRemoved acts as the namespace controller, which does not run here.
 func TestNamespacesCanBeRemoved(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, rest.NoWarnings{})
@@ -39,10 +39,11 @@ func TestNamespacesCanBeRemoved(t *testing.T) {
 			require.NoError(t, client.IgnoreNotFound(c.Delete(t.Context(), left)))
 		}
 	}
-	install(t, c) // for the tests that follow in this cluster
+	install(t, c) // for later tests in this cluster
 }
 
-// TestGarbageCollectorFinishesADeletion that waits for what the object owns.
+// TestGarbageCollectorFinishesADeletion checks a foreground deletion, which waits for owned
+// objects.
 func TestGarbageCollectorFinishesADeletion(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, rest.NoWarnings{})

@@ -20,7 +20,7 @@ import (
 
 const othersFinalizer = "example.com/keep"
 
-// bareNode has none of the optional fields that the policy compares, and fullNode has all of them.
+// bareNode has none of the optional fields that the policy compares. fullNode has all of them.
 func bareNode() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "bare-"}}
 }
@@ -47,20 +47,22 @@ func fullNode() *corev1.Node {
 func gatedNode() *corev1.Node {
 	node := fullNode()
 	node.GenerateName = "gated-"
-	node.Spec.Taints = append(node.Spec.Taints, nodeview.Gate(), corev1.Taint{Key: "example.com/late", Effect: corev1.TaintEffectNoExecute, Value: "v"})
+	node.Spec.Taints = append(node.Spec.Taints, nodeview.StartupTaint(), corev1.Taint{Key: "example.com/late", Effect: corev1.TaintEffectNoExecute, Value: "v"})
 	return node
 }
 
-// changing patches what is different after a change of the spec.
+// changing patches the differences that change makes in the spec.
 func changing(c client.Client, node *corev1.Node, change func(spec *corev1.NodeSpec)) error {
 	changed := node.DeepCopy()
 	change(&changed.Spec)
 	return c.Patch(context.Background(), changed, client.MergeFrom(node), client.DryRunAll)
 }
 
-func opens(spec *corev1.NodeSpec) { spec.Taints = slices.DeleteFunc(spec.Taints, nodeview.IsGate) }
+func opens(spec *corev1.NodeSpec) {
+	spec.Taints = slices.DeleteFunc(spec.Taints, nodeview.IsStartupTaint)
+}
 
-// opensAnd opens the gate and makes another change.
+// opensAnd opens the gate and makes a further change.
 func opensAnd(change func(spec *corev1.NodeSpec)) func(spec *corev1.NodeSpec) {
 	return func(spec *corev1.NodeSpec) {
 		opens(spec)
@@ -70,23 +72,23 @@ func opensAnd(change func(spec *corev1.NodeSpec)) func(spec *corev1.NodeSpec) {
 
 // gateOf returns the startup taint of a Node.
 func gateOf(spec *corev1.NodeSpec) *corev1.Taint {
-	return &spec.Taints[slices.IndexFunc(spec.Taints, nodeview.IsGate)]
+	return &spec.Taints[slices.IndexFunc(spec.Taints, nodeview.IsStartupTaint)]
 }
 
-// TestProcessorRemovesTheStartupTaintAndNoOther, nor does it give one.
+// A processor cannot add it, either.
 func TestProcessorRemovesTheStartupTaintAndNoOther(t *testing.T) {
 	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	processor := accountOf(t, c, "processor")
 	another := corev1.Taint{Key: "a", Effect: corev1.TaintEffectNoExecute}
-	otherwise := corev1.Taint{Key: nodeview.GateTaint, Effect: corev1.TaintEffectNoExecute}
+	otherwise := corev1.Taint{Key: nodeview.StartupTaintKey, Effect: corev1.TaintEffectNoExecute}
 	ungated, gated := addNode(t, c, fullNode()), addNode(t, c, gatedNode())
 	for name, tc := range map[string]struct {
 		node   *corev1.Node
 		change func(spec *corev1.NodeSpec)
 	}{
-		"adds it":               {ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, nodeview.Gate()) }},
-		"adds it as the only":   {ungated, func(spec *corev1.NodeSpec) { spec.Taints = []corev1.Taint{nodeview.Gate()} }},
+		"adds it":               {ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, nodeview.StartupTaint()) }},
+		"adds it as the only":   {ungated, func(spec *corev1.NodeSpec) { spec.Taints = []corev1.Taint{nodeview.StartupTaint()} }},
 		"with another effect":   {ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, otherwise) }},
 		"removes all":           {gated, func(spec *corev1.NodeSpec) { spec.Taints = nil }},
 		"removes another":       {gated, func(spec *corev1.NodeSpec) { spec.Taints = spec.Taints[1:] }},
@@ -108,7 +110,7 @@ func TestProcessorRemovesTheStartupTaintAndNoOther(t *testing.T) {
 	require.NoError(t, changing(processor, gated, opens))
 }
 
-// TestProcessorRemovesTheOnlyTaint, and from a Node that has nothing else in its spec.
+// This includes a Node with an otherwise empty spec.
 func TestProcessorRemovesTheOnlyTaint(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, rest.NoWarnings{})
@@ -131,7 +133,7 @@ func TestProcessorRemovesTheOnlyTaint(t *testing.T) {
 	}
 }
 
-// addNode creates a node, which is gone when the test is over.
+// addNode creates a node, which is deleted when the test ends.
 func addNode(t *testing.T, c client.Client, node *corev1.Node) *corev1.Node {
 	t.Helper()
 	require.NoError(t, c.Create(t.Context(), node))
@@ -197,7 +199,7 @@ func TestProcessorChangesOnlyLabelsAndItsFinalizerOfANode(t *testing.T) {
 	}
 }
 
-// TestProcessorIsBoundInEveryKindOfPatch that its verb allows. The others are merge patches above.
+// The verb permits further types of patches besides merge patches.
 func TestProcessorIsBoundInEveryKindOfPatch(t *testing.T) {
 	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
@@ -246,8 +248,8 @@ func TestProcessorIsBoundInEveryKindOfPatch(t *testing.T) {
 	}
 }
 
-// TestNobodyChangesTheRestOfANode: what the policy leaves to the API server, which ignores it or refuses it.
-func TestNobodyChangesTheRestOfANode(t *testing.T) {
+// The API server ignores or rejects the other changes, which the policy does not check.
+func TestTheRestOfANodeCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
@@ -265,7 +267,7 @@ func TestNobodyChangesTheRestOfANode(t *testing.T) {
 	}
 	there := &corev1.Node{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(node), there))
-	for _, n := range []*corev1.Node{node, there} { // managedFields say that the processor has tried
+	for _, n := range []*corev1.Node{node, there} { // managedFields show that the processor has tried
 		n.ResourceVersion, n.ManagedFields = "", nil
 	}
 	assert.Equal(t, node, there)

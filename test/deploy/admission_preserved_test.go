@@ -24,7 +24,7 @@ func oneOf(pattern string) string {
 	return key
 }
 
-// TestComponentsAllowTaintsAndAnnotations: each lets the processors change what it says, and nothing else.
+// Each component lets the processors change the fields that it is for, and no others.
 func TestComponentsAllowTaintsAndAnnotations(t *testing.T) {
 	c := newCluster(t, rest.NoWarnings{})
 	const notReady = `{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}` // the API server sets it, and it must stay
@@ -77,7 +77,7 @@ func TestComponentsAllowTaintsAndAnnotations(t *testing.T) {
 			}
 		})
 	}
-	// The other tests go by the policy of the base.
+	// The other tests use the policy of the base.
 	install(t, c)
 	processor, full := accountOf(t, c, "processor"), addNode(t, c, fullNode())
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -86,13 +86,14 @@ func TestComponentsAllowTaintsAndAnnotations(t *testing.T) {
 	}, patience, period, "the policy is that of the base again")
 }
 
-// checkGate: the startup taint may go with any component, alone or with preserved taints if these may change, and may not come.
+// checkGate checks that the startup taint may be removed with any component, alone or together with
+// preserved taints if these may change, and that it may not be added.
 func checkGate(t *testing.T, c, processor client.Client, taintsMayChange bool) {
 	t.Helper()
 	ungated, gated := addNode(t, c, fullNode()), addNode(t, c, gatedNode())
 	assert.NoError(t, changing(processor, gated, opens))
 	isForbidden := func(err error) { assert.True(t, apierrors.IsForbidden(err), "%v", err) }
-	isForbidden(changing(processor, ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, nodeview.Gate()) }))
+	isForbidden(changing(processor, ungated, func(spec *corev1.NodeSpec) { spec.Taints = append(spec.Taints, nodeview.StartupTaint()) }))
 	isForbidden(changing(processor, gated, func(spec *corev1.NodeSpec) { gateOf(spec).Effect = corev1.TaintEffectNoExecute }))
 	isForbidden(changing(processor, gated, opensAnd(func(spec *corev1.NodeSpec) {
 		spec.Taints = append(spec.Taints, corev1.Taint{Key: "node.kubernetes.io/unschedulable", Effect: corev1.TaintEffectNoSchedule})

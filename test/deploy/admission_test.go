@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/processor/retention"
+	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
@@ -30,13 +30,13 @@ import (
 const (
 	policyKind  = "ValidatingAdmissionPolicy"
 	bindingKind = "ValidatingAdmissionPolicyBinding"
-	// writeResource is what the policies ask for the verb write on.
+	// writeResource is the resource for which the policies require the verb write.
 	writeResource = "labels.nodekeeper.dev"
-	// needed is in every message of the policies that ask for it.
+	// needed is part of every message of the policies that require it.
 	needed = `the verb "write" on "` + writeResource + `"`
 )
 
-// inForce returns when the API server enforces the policies of the base.
+// inForce waits until the API server enforces the policies of the base.
 func inForce(t *testing.T, c *cluster) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}}
@@ -45,7 +45,7 @@ func inForce(t *testing.T, c *cluster) {
 	probe, processor := editor(t, c), accountOf(t, c, "processor")
 	require.EventuallyWithT(t, func(ct *assert.CollectT) {
 		for _, obj := range []client.Object{aTransaction("probe"), aRecord("probe"), retentionLease()} {
-			// The right of the one who probes may not be in force yet.
+			// The permissions of the probing user may not be in force yet.
 			assert.ErrorContains(ct, probe.Create(t.Context(), obj, client.DryRunAll), needed)
 		}
 		assert.ErrorContains(ct, processor.Patch(t.Context(), node, merge(`{"metadata":{"finalizers":["example.com/mine"]}}`), client.DryRunAll),
@@ -54,8 +54,8 @@ func inForce(t *testing.T, c *cluster) {
 	require.NoError(t, c.Delete(t.Context(), node))
 }
 
-// person returns a client of a user who is bound in the whole cluster to what the built-in roles of the names are made of: the
-// controller that puts these together does not run here.
+// person returns a client of a user with the permissions of built-in roles in the whole cluster.
+// The controller that aggregates these roles does not run here, so they are bound to their parts.
 func person(t *testing.T, c *cluster, name string, roles ...string) client.Client {
 	t.Helper()
 	for _, role := range roles {
@@ -120,7 +120,7 @@ func tokenOf(t *testing.T, c client.Client, account string) string {
 
 func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
 
-// aTransaction is one that a forger would make.
+// aTransaction returns a forged transaction.
 func aTransaction(node string) *corev1.ConfigMap {
 	return txn.Transaction{
 		Type: txn.Deleted, Node: node, UID: "forged", Revision: revision.MustParse("7"), Labels: map[string]string{"rack": "r7"},
@@ -185,7 +185,7 @@ func TestEditAndAdminDoNotHaveTheVerbWrite(t *testing.T) {
 	}
 }
 
-// TestPoliciesCanBeLeftOut: the rest of an overlay stays as it is.
+// The rest of an overlay does not change.
 func TestPoliciesCanBeLeftOut(t *testing.T) {
 	t.Parallel()
 	temporary, err := filepath.EvalSymlinks(t.TempDir())
@@ -210,7 +210,7 @@ func TestPoliciesCanBeLeftOut(t *testing.T) {
 	assert.Len(t, render(t, base), len(want)+6, "three policies and their bindings")
 }
 
-// refused checks that a policy refused a request and said why.
+// refused checks that a policy refused a request with the expected message.
 func refused(t assert.TestingT, err error, why string, what ...any) {
 	assert.True(t, apierrors.IsForbidden(err), what...)
 	assert.ErrorContains(t, err, why, what...)

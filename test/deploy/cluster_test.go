@@ -11,21 +11,21 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// cluster is an API server that a test has for itself while it runs, and a client of it with admin rights. The manifests
-// have names of their own, so no two tests can apply them to one API server at a time.
+// cluster is an API server that a test uses exclusively, and a client of it with admin permissions.
+// The names in the manifests are fixed, so two tests cannot use one API server at the same time.
 type cluster struct {
 	client.Client
 
 	plane *controlplane.ControlPlane
 }
 
-// newCluster returns a cluster until the test ends. It hands the warnings of the API server to a handler. What other tests
-// installed in it may still be there.
+// newCluster returns a cluster for the duration of the test. Warnings of the API server go to a
+// handler. Objects of earlier tests may still exist.
 func newCluster(t *testing.T, warnings rest.WarningHandler) *cluster {
 	t.Helper()
 	plane, err := planes.Take()
 	require.NoError(t, err)
-	t.Cleanup(func() { planes.Give(plane) }) // last, after all that the test cleans up
+	t.Cleanup(func() { planes.Give(plane) }) // last, after all other cleanup
 	cfg := rest.CopyConfig(plane.Config)
 	cfg.WarningHandler = warnings
 	c, err := client.New(cfg, client.Options{})
@@ -33,5 +33,5 @@ func newCluster(t *testing.T, warnings rest.WarningHandler) *cluster {
 	return &cluster{c, plane}
 }
 
-// auditLog returns the path of what the API server has noted.
+// auditLog returns the path of the audit log.
 func (c *cluster) auditLog() string { return filepath.Join(c.plane.Dir, auditLogName) }

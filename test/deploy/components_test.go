@@ -23,7 +23,7 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// The components, which a kustomization adds to one of the directories that can be applied.
+// The components that a kustomization can add to one of the directories.
 const (
 	withRetention  = "components/retention"
 	withProtection = "components/protection"
@@ -38,13 +38,14 @@ const (
 	withCertManager = "components/cert-manager"
 )
 
-// variant is one of these directories with components.
+// variant is a directory with components.
 type variant struct {
 	dir        string
 	components []string
 }
 
-// variants are what the tests check: everything that can be applied as it is, the base with each component, and with all of them.
+// variants are the tested variants: every directory, the base with each component, and the base
+// with all of them.
 var variants = []variant{
 	{base, nil},
 	{minikube, nil},
@@ -68,7 +69,7 @@ func (v variant) String() string {
 	return strings.Join(slices.Concat([]string{v.dir}, v.components), "+")
 }
 
-// all returns the components, with those that the directory has itself.
+// all returns the components, including the directory's own.
 func (v variant) all() []string {
 	if v.dir == ha {
 		return slices.Concat([]string{withRetention, withAdmission}, v.components)
@@ -76,7 +77,7 @@ func (v variant) all() []string {
 	return v.components
 }
 
-// render returns the objects, as kubectl apply -k would send them.
+// render returns the objects that kubectl apply -k would send.
 func (v variant) render(t *testing.T) []object {
 	t.Helper()
 	if len(v.components) == 0 {
@@ -85,14 +86,14 @@ func (v variant) render(t *testing.T) []object {
 	return renderOnce(t, v.String(), func() []byte { return kustomize(t, newOverlay(t, v.kustomization(t))) })
 }
 
-// renders returns what kustomize has against some components of a directory.
+// renders returns the error of kustomize for some components of a directory.
 func renders(t *testing.T, dir string, components ...string) error {
 	t.Helper()
 	overlay := newOverlay(t, variant{dir, components}.kustomization(t))
 	return exec.CommandContext(t.Context(), "kubectl", "kustomize", overlay).Run()
 }
 
-// kustomization is what somebody writes to get the variant.
+// kustomization returns the kustomization that a user would write for the variant.
 func (v variant) kustomization(t *testing.T) string {
 	t.Helper()
 	above := func(path string) string { return filepath.Join("..", "..", path) }
@@ -105,13 +106,13 @@ func (v variant) kustomization(t *testing.T) string {
 	return string(content)
 }
 
-// renderOverlay returns the objects of a kustomization that somebody writes into a directory beside our overlays.
+// renderOverlay returns the objects of a kustomization in a directory beside our overlays.
 func renderOverlay(t *testing.T, kustomization string) []object {
 	t.Helper()
 	return renderAt(t, newOverlay(t, kustomization))
 }
 
-// newOverlay returns that directory.
+// newOverlay creates that directory.
 func newOverlay(t *testing.T, kustomization string) string {
 	t.Helper()
 	deploy := t.TempDir()
@@ -122,7 +123,7 @@ func newOverlay(t *testing.T, kustomization string) string {
 	return overlay
 }
 
-// TestControlPlaneComponentSelectsControlPlaneNodes: whatever value the label has, and with the taint of kubeadm.
+// The label may have any value, and the nodes have the taint of kubeadm.
 func TestControlPlaneComponentSelectsControlPlaneNodes(t *testing.T) {
 	t.Parallel()
 	taint := corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule}
@@ -144,7 +145,7 @@ func TestControlPlaneComponentSelectsControlPlaneNodes(t *testing.T) {
 	}
 }
 
-// requires returns what a pod requires of the labels of its node.
+// requires returns the node selector of a pod, including its required affinity.
 func requires(t *testing.T, pod *corev1.Pod) labels.Selector {
 	t.Helper()
 	terms := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
@@ -160,11 +161,11 @@ func requires(t *testing.T, pod *corev1.Pod) labels.Selector {
 	return found
 }
 
-// TestFlagWithoutItsRightsNamesTheComponent: a processor whose flags somebody set without the components.
+// The flags of a processor are set without the components.
 func TestFlagWithoutItsRightsNamesTheComponent(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, variant{dir: base})
-	// The API server may still know the rights of another test.
+	// The API server may still have the permissions of another test.
 	s.eventually(func(c *assert.CollectT) {
 		p, err := programs.Start("processor", "processor-alone", s.kubeconfigOf("processor"), "--retention=720h", "--protect=finalizer")
 		require.NoError(c, err)
@@ -186,15 +187,16 @@ func TestFlagWithoutItsRightsNamesTheComponent(t *testing.T) {
 	}, "it says what it lacks")
 }
 
-// documented matches the overlays that the pages of docs show, with their indentation.
+// documented matches the overlays in the documentation, with their indentation.
 var documented = regexp.MustCompile("(?ms)^( *)```yaml\n(?: *# [^\n]*\n)?( *apiVersion: kustomize.config.k8s.io/.*?)^ *```")
 
-// TestDocumentedOverlaysWork renders them, and has the API server and the programs take what comes out.
+// TestDocumentedOverlaysWork renders the overlays, and checks that the API server and the programs
+// accept them.
 func TestDocumentedOverlaysWork(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
-	flags := map[string][]string{} // by page, those of each program beside those of the base
+	flags := map[string][]string{} // by page: the flags of each program in addition to the base
 	docs := filepath.Join("..", "..", "docs")
 	for _, dir := range []string{"how-to", "reference", "explanation"} {
 		pages, err := filepath.Glob(filepath.Join(docs, dir, "*.md"))
@@ -216,15 +218,15 @@ func TestDocumentedOverlaysWork(t *testing.T) {
 			"webhook: --preserve-taints=dedicated,example.com/*:NoSchedule --preserve-annotations=example.com/owner",
 		},
 		"how-to/protect-nodes.md":         {"processor: --protect=finalizer"},
-		"how-to/retention.md":             {"processor: --retention=720h --retention=2160h"}, // the last one counts
+		"how-to/retention.md":             {"processor: --retention=720h --retention=2160h"}, // the last one wins
 		"how-to/size.md":                  {"processor: --retention=720h", "webhook: "},
 		"how-to/use-the-webhook.md":       {"processor: ", "webhook: --gate"},
-		"reference/admission-policies.md": {"processor: --retention=720h", "webhook: "}, // those of ha
+		"reference/admission-policies.md": {"processor: --retention=720h", "webhook: "}, // set by ha
 	}, flags)
 }
 
-// takes has the API server and the programs take an overlay, and returns the flags of its processors and webhooks that the base does
-// not set.
+// takes checks that the API server and the programs accept an overlay, and returns the flags of its
+// processors and webhooks that the base does not set.
 func takes(t *testing.T, c *cluster, overlay string) []string {
 	t.Helper()
 	objects := renderOverlay(t, overlay)

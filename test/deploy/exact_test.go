@@ -27,20 +27,21 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// The namespaces of the data.
+// The namespaces of stored data.
 const (
 	transactions = "node-metadata-transactions"
 	metadata     = "node-metadata"
 )
 
 const (
-	// patience is how long a test waits for what must come. A machine that is busy with other things is no reason to fail.
+	// patience bounds the wait for an expected state. It is long, so that tests pass on a busy
+	// machine.
 	patience = 3 * time.Minute
-	// period is the time between two looks at the cluster.
+	// period is the polling interval.
 	period = 50 * time.Millisecond
 )
 
-// notUsed are the rights that the story does not need, each with the reason why it is given all the same.
+// notUsed are the rights that the story does not use, with the reason for granting each.
 var notUsed = map[right]string{
 	{"watcher", "delete", "leases.coordination.k8s.io", systemNamespace}:   orphans,
 	{"processor", "delete", "leases.coordination.k8s.io", systemNamespace}: orphans,
@@ -61,7 +62,7 @@ var notUsed = map[right]string{
 
 const asked = "the admission policies ask for it, and no request: see TestTheVerbWriteIsNeeded"
 
-// notUsedWithout are those that the story needs only with a component.
+// notUsedWithout are the rights that the story uses only with a component.
 var notUsedWithout = map[string]map[right]string{
 	withProtection: {{"processor", "patch", "events.events.k8s.io", metav1.NamespaceDefault}: "client-go patches an event that it " +
 		"repeats: LabelsRestoreFailed is one, too, but this story repeats DeletionWaits only"},
@@ -71,8 +72,8 @@ const conflicts = "a member reads its Lease only when somebody else has written 
 
 const orphans = "the Lease of a member that died is deleted after a minute, when the story is over"
 
-// TestRightsAreExactlyEnough runs the programs with tokens of their service accounts, and lets happen whatever they have a right for: with
-// the rights of the base, with those of each component, and with all of them.
+// TestRightsAreExactlyEnough runs the programs with tokens of their service accounts, and triggers
+// every action that needs a right: with the base, with each component, and with all of them.
 func TestRightsAreExactlyEnough(t *testing.T) {
 	t.Parallel()
 	for _, components := range [][]string{
@@ -94,7 +95,7 @@ func TestRightsAreExactlyEnough(t *testing.T) {
 func checkRights(t *testing.T, v variant) {
 	t.Helper()
 	s := newStory(t, v)
-	s.tell()
+	s.play()
 	reasons := s.notUsed()
 	given, excepted := granted(t, v.render(t)), rights{}
 	for one := range reasons {
@@ -103,11 +104,11 @@ func checkRights(t *testing.T, v variant) {
 	require.Empty(t, excepted.minus(given), "exceptions for what is not given")
 
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
-		s.audit.look(c)
+		s.audit.update(c)
 		assert.Empty(c, given.minus(s.audit.done, excepted), "rights that are given and not used")
 	}, patience/2, period)
 
-	s.audit.look(t)
+	s.audit.update(t)
 	assert.Empty(t, s.audit.forbidden, "requests")
 	assert.Empty(t, s.audit.done.minus(given), "rights that are used, and not by these manifests given")
 	for one, reason := range reasons {
@@ -118,14 +119,14 @@ func checkRights(t *testing.T, v variant) {
 	}
 }
 
-// story is a cluster in which the programs of some manifests run.
+// story is a cluster with the programs of some manifests.
 type story struct {
 	t        *testing.T
 	variant  variant
 	client   *cluster
-	args     map[string][]string // of the manifests, by program
+	args     map[string][]string // from the manifests, by program
 	audit    *audit              // since the story began
-	env      []string            // of the programs that start
+	env      []string            // environment of the programs
 	programs []*programs.Program
 }
 
@@ -138,7 +139,8 @@ func newStory(t *testing.T, v variant) *story {
 	for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
 		s.args[d.Name] = d.Spec.Template.Spec.Containers[0].Args
 	}
-	// After the programs: what one test leaves is work for the programs of the next.
+	// Clean up after the programs have stopped: remaining objects would be work for the programs of
+	// the next test.
 	t.Cleanup(s.empty)
 	t.Cleanup(func() {
 		for _, p := range s.programs {
@@ -154,7 +156,7 @@ func newStory(t *testing.T, v variant) *story {
 // with reports whether the manifests have a component.
 func (s *story) with(component string) bool { return slices.Contains(s.variant.components, component) }
 
-// notUsed returns the rights that the programs have and do not need here, with the reasons.
+// notUsed returns the rights that the programs have but do not use here, with the reasons.
 func (s *story) notUsed() map[right]string {
 	reasons := maps.Clone(notUsed)
 	for component, ofFlag := range onlyWith {
@@ -183,29 +185,30 @@ func (s *story) empty() {
 	}
 }
 
-// tell lets a node come, change, go, come back and stay away, and everything else go wrong that the programs can tell of.
-func (s *story) tell() {
+// play creates, edits, deletes and recreates a node, which then stays away, and triggers all errors
+// that the programs report.
+func (s *story) play() {
 	labels := map[string]string{"rack": "r7"}
-	name := "node-" + rand.String(5) // one of its own, should the test be repeated
+	name := "node-" + rand.String(5) // unique, so that the test can be repeated
 	s.create(name, labels)
 	s.takeNameOf("taken-" + rand.String(5))
 	s.takeNameByAnother("shared-" + rand.String(5))
-	// Of a processor that has died: the next one waits five seconds, and takes it over.
+	// The lock of a dead processor: the next one waits five seconds, and takes it over.
 	s.lock(name, "dead")
 	s.start("watcher")
-	// As in a cluster whose API server does not stream lists: these list first, then watch.
+	// As with an API server that does not stream lists, the programs list first and then watch.
 	s.env = []string{"KUBE_FEATURE_WatchListClient=false"}
 	s.start("watcher")
 	processor := []string{"--save-delay=1s"}
 	if s.with(withRetention) {
-		processor = append(processor, "--retention=30s") // the last one counts, and not that of the manifests
+		processor = append(processor, "--retention=30s") // the last flag wins over the manifests
 	}
 	s.start("processor", processor...)
 
 	if s.with(withAdmission) {
 		s.webhook()
 	}
-	s.goWrong() // first: events are written a while after they are made
+	s.goWrong() // first, since events are written with a delay
 	s.saved(name, labels)
 	s.edit(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, `{"metadata":{"labels":{"team":"blue"}}}`)
 	s.delete(name)
@@ -227,7 +230,7 @@ func (s *story) tell() {
 	}, "the record of the node that stays away is removed")
 }
 
-// goWrong does what the programs make events of.
+// goWrong triggers the Warning events of the programs.
 func (s *story) goWrong() {
 	// TransactionMalformed
 	malformed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
@@ -247,7 +250,7 @@ func (s *story) goWrong() {
 		}, "the node is protected")
 	}
 	require.NoError(s.t, s.client.Delete(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: stuck}}))
-	// LabelsTooLarge, twice: more than the 1 MiB that the values of a ConfigMap may have.
+	// LabelsTooLarge, twice: more than 1 MiB, the limit for the values of a ConfigMap.
 	huge := map[string]string{}
 	for i := range 1<<20/63 + 100 {
 		huge[strconv.FormatInt(int64(i), 36)] = strings.Repeat("x", 63)
@@ -256,7 +259,8 @@ func (s *story) goWrong() {
 	s.edit(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tooLarge}}, `{"metadata":{"labels":{"more":"x"}}}`)
 }
 
-// start starts a program as its pod does, with the token of its service account, and returns when it is ready.
+// start starts a program like its pod, with the token of its service account, and waits until it is
+// ready.
 func (s *story) start(name string, args ...string) {
 	s.t.Helper()
 	identity := name + "-" + strconv.Itoa(len(s.programs))
@@ -283,7 +287,7 @@ func (s *story) edit(obj client.Object, patch string) {
 	require.NoError(s.t, s.client.Patch(s.t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// delete returns when the node is gone.
+// delete waits until the node is gone.
 func (s *story) delete(name string) {
 	s.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -304,8 +308,8 @@ func (s *story) saved(name string, labels map[string]string) {
 	}, "the labels of node "+name+" are saved")
 }
 
-// takeNameOf creates a node, and what is no transaction but has the name of that which a watcher will make of it. The watcher has a look
-// at it, and waits for it to be gone.
+// takeNameOf creates a node, and a foreign object with the name of the transaction that a watcher
+// will create for it. The watcher reads the object, and waits until it is gone.
 func (s *story) takeNameOf(name string) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), node))
@@ -314,8 +318,8 @@ func (s *story) takeNameOf(name string) {
 	require.NoError(s.t, s.client.Create(s.t.Context(), cm))
 }
 
-// takeNameByAnother creates a node, and another transaction that has the name of that which a watcher will make of it. The watcher
-// marks it as urgent.
+// takeNameByAnother creates a node, and another transaction with the name of the one that a watcher
+// will create for it. The watcher marks the existing transaction as urgent.
 func (s *story) takeNameByAnother(name string) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), node))
@@ -325,7 +329,7 @@ func (s *story) takeNameByAnother(name string) {
 	require.NoError(s.t, s.client.Create(s.t.Context(), another.ConfigMap(transactions)))
 }
 
-// lock takes the lock of a node for a processor that does not renew it.
+// lock acquires the lock of a node for a processor that does not renew it.
 func (s *story) lock(name, holder string) {
 	s.t.Helper()
 	now := metav1.NewMicroTime(time.Now())

@@ -16,12 +16,12 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-// gatePolicy is the path of what has the API server itself gate every node.
+// gatePolicy is the path of the policy with which the API server itself gates every node.
 var gatePolicy = filepath.Join(root, "gate", "policy.yaml")
 
 var late = corev1.Taint{Key: "example.com/late", Value: "v", Effect: corev1.TaintEffectNoExecute}
 
-// TestProcessorOpensTheGateUnderThePolicies: of a node that returns, with the restore, and of one that has no record.
+// The node either returns and is restored, or it has no record.
 func TestProcessorOpensTheGateUnderThePolicies(t *testing.T) {
 	t.Parallel()
 	for _, components := range [][]string{nil, {withTaints, withAnnotations}} {
@@ -38,7 +38,7 @@ func TestProcessorOpensTheGateUnderThePolicies(t *testing.T) {
 			for _, each := range []string{name, unknown} {
 				node := nodeNamed(each)
 				node.Labels = set{"own": "1", "labels_restored": "pending"}
-				node.Spec.Taints = []corev1.Taint{nodeview.Gate(), late}
+				node.Spec.Taints = []corev1.Taint{nodeview.StartupTaint(), late}
 				require.NoError(t, s.client.Create(t.Context(), node))
 				s.opened(each)
 				require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(node), node))
@@ -49,7 +49,7 @@ func TestProcessorOpensTheGateUnderThePolicies(t *testing.T) {
 	}
 }
 
-// TestPolicyGatesEveryNodeThatIsCreated, whatever it has, and a processor opens the gate.
+// Every Node is gated, whatever its contents, and a processor opens the gate.
 func TestPolicyGatesEveryNodeThatIsCreated(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, variant{base, nil})
@@ -61,13 +61,13 @@ func TestPolicyGatesEveryNodeThatIsCreated(t *testing.T) {
 		for key, value := range asked.Labels {
 			assert.Equal(t, value, got.Labels[key], name)
 		}
-		assert.Subset(t, got.Spec.Taints, append(asked.Spec.Taints, nodeview.Gate()), name)
-		gates := slices.DeleteFunc(slices.Clone(got.Spec.Taints), func(one corev1.Taint) bool { return !nodeview.IsGate(one) })
+		assert.Subset(t, got.Spec.Taints, append(asked.Spec.Taints, nodeview.StartupTaint()), name)
+		gates := slices.DeleteFunc(slices.Clone(got.Spec.Taints), func(one corev1.Taint) bool { return !nodeview.IsStartupTaint(one) })
 		assert.Len(t, gates, 1, name)
 	}
 	never := nodeNamed(record.RootCAName)
 	require.NoError(t, s.client.Create(t.Context(), never, client.DryRunAll))
-	assert.False(t, slices.ContainsFunc(never.Spec.Taints, nodeview.IsGate), "nobody would ever remove it")
+	assert.False(t, slices.ContainsFunc(never.Spec.Taints, nodeview.IsStartupTaint), "nobody would ever remove it")
 
 	s.start("watcher")
 	s.start("processor", "--save-delay=0")
@@ -79,20 +79,20 @@ func TestPolicyGatesEveryNodeThatIsCreated(t *testing.T) {
 	node := nodeNamed(name)
 	node.Spec.Taints = []corev1.Taint{late}
 	require.NoError(t, s.client.Create(t.Context(), node))
-	assert.Contains(t, node.Spec.Taints, nodeview.Gate())
+	assert.Contains(t, node.Spec.Taints, nodeview.StartupTaint())
 	s.restored(name, labels)
 	s.opened(name)
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(node), node))
 	assert.Contains(t, node.Spec.Taints, late)
 }
 
-// gateByPolicy applies the policy for the time of a test.
+// gateByPolicy applies the policy for the duration of a test.
 func (s *story) gateByPolicy() {
 	s.t.Helper()
 	gates := func(ctx context.Context, c *assert.CollectT) bool {
 		node := bareNode()
 		require.NoError(c, s.client.Create(ctx, node, client.DryRunAll))
-		return slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate)
+		return slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint)
 	}
 	for _, obj := range parse(s.t, gatePolicy) {
 		require.NoError(s.t, apply(s.t, s.client, obj))

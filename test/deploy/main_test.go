@@ -10,10 +10,10 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// auditPolicy has the API server note who does what to which object, once for each request.
+// auditPolicy makes the API server log each request once: the user, the verb and the object.
 const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]}`
 
-// limitedPriority has the API server admit critical pods only where a quota allows them, as GKE
+// limitedPriority makes the API server admit critical pods only where a quota allows them, as GKE
 // does.
 const limitedPriority = `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [{
 	"name": "ResourceQuota", "configuration": {
@@ -25,10 +25,10 @@ const limitedPriority = `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "A
 	}
 }]}`
 
-// auditLogName is the name of what an API server notes, in the directory of its control plane.
+// auditLogName is the name of the audit log, in the directory of the control plane.
 const auditLogName = "audit.log"
 
-// planes has the API servers of all tests.
+// planes contains the API servers of all tests.
 var planes controlplane.Pool
 
 func TestMain(m *testing.M) {

@@ -31,7 +31,8 @@ import (
 
 const monitoring = "monitoring"
 
-// metricName matches every metric that deploy/monitoring may ask for: test/monitoring checks that it asks for no other.
+// metricName matches every metric that deploy/monitoring may use: test/monitoring checks that it
+// uses no other.
 var metricName = regexp.MustCompile(`\b(nodekeeper|process|rest_client|workqueue)_[a-z_]+\b`)
 
 func TestMonitoringRenders(t *testing.T) {
@@ -44,8 +45,8 @@ func TestMonitoringRenders(t *testing.T) {
 	assert.Equal(t, map[string]int{"PodMonitor": 1, "PrometheusRule": 1, "ConfigMap": 1}, kinds)
 }
 
-// TestMetricsOfThePrograms: those of the rules and of the dashboard are there, at the programs as they are built, and the page of
-// reference has all of them.
+// TestMetricsOfThePrograms checks that the built programs export the metrics of the rules and the
+// dashboard, and that the reference lists all of them.
 func TestMetricsOfThePrograms(t *testing.T) {
 	t.Parallel()
 	asked := map[string]bool{}
@@ -74,7 +75,8 @@ func TestMetricsOfThePrograms(t *testing.T) {
 	}
 }
 
-// queueSomething puts what a processor has to quarantine: a work queue that was never used has no depth.
+// queueSomething creates an object that a processor must quarantine, as an unused work queue
+// exports no depth.
 func queueSomething(t *testing.T, c *cluster, namespace string) {
 	t.Helper()
 	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})))
@@ -82,7 +84,7 @@ func queueSomething(t *testing.T, c *cluster, namespace string) {
 	require.NoError(t, c.Create(t.Context(), malformed))
 }
 
-// webhookToScrape makes what a webhook needs to be ready, and returns its flags.
+// webhookToScrape creates the objects that a webhook needs to become ready, and returns its flags.
 func webhookToScrape(t *testing.T, c *cluster) []string {
 	t.Helper()
 	const namespace = "scraped-members"
@@ -96,7 +98,7 @@ func webhookToScrape(t *testing.T, c *cluster) []string {
 	return []string{"--service-namespace=" + namespace, "--webhook-configuration=scraped", "--webhook-bind-address=127.0.0.1:" + strconv.Itoa(freePort(t))}
 }
 
-// scrape runs a program and returns its metrics when it is ready.
+// scrape runs a program, waits until it is ready, and returns its metrics.
 func scrape(t *testing.T, c *cluster, name string, args ...string) string {
 	t.Helper()
 	address := "127.0.0.1:" + strconv.Itoa(freePort(t))
@@ -108,7 +110,7 @@ func scrape(t *testing.T, c *cluster, name string, args ...string) string {
 	defer cancel()
 	require.NoError(t, p.WaitReady(ctx))
 	var told string
-	require.EventuallyWithT(t, func(ct *assert.CollectT) { // the metrics have a listener of their own, which may come later
+	require.EventuallyWithT(t, func(ct *assert.CollectT) { // the listener of the metrics may start later
 		told, err = get(ctx, "http://"+address+"/metrics")
 		assert.NoError(ct, err)
 		if name == "processor" {
@@ -132,7 +134,8 @@ func get(ctx context.Context, url string) (content string, err error) {
 	return string(body), err
 }
 
-// TestReferenceHasTheAlerts of the rules. test/monitoring checks that each has a heading there.
+// TestReferenceHasTheAlerts compares the alerts with the rules. test/monitoring checks that each
+// has a heading in the reference.
 func TestReferenceHasTheAlerts(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join(root, monitoring, "rules.yaml"))

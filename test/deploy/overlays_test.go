@@ -56,7 +56,8 @@ func TestOverlaysRenderWhatTheySay(t *testing.T) {
 	}
 }
 
-// TestProgramsKnowTheirManifests: the flags of the args, and the ports of the probes and the metrics, which are the programs' defaults.
+// The programs know the flags in args, and the ports of the probes and the metrics are their
+// defaults.
 func TestProgramsKnowTheirManifests(t *testing.T) {
 	for _, v := range variants {
 		for _, d := range all[appsv1.Deployment](t, v.render(t), "Deployment") {
@@ -80,8 +81,8 @@ func TestProgramsKnowTheirManifests(t *testing.T) {
 	}
 }
 
-// helpOf returns what a program prints for --help after the args of its manifest. Args are parsed in order: one that is not known is an
-// error before the help is reached.
+// helpOf returns the output of a program for the args of its manifest followed by --help. Flags are
+// parsed in order, so an unknown one is an error before the help is printed.
 func helpOf(t *testing.T, d *appsv1.Deployment) string {
 	t.Helper()
 	args := slices.Concat(d.Spec.Template.Spec.Containers[0].Args, []string{"--help"})
@@ -97,7 +98,8 @@ func helpOf(t *testing.T, d *appsv1.Deployment) string {
 	return p.Output()
 }
 
-// warnings keeps what the API server warns of: fields that are deprecated or unknown, and pods that are not to be admitted.
+// warnings collects the warnings of the API server, about deprecated or unknown fields, and about
+// pods that would not be admitted.
 type warnings []string
 
 func (w *warnings) HandleWarningHeader(_ int, _, text string) { *w = append(*w, text) }
@@ -116,7 +118,7 @@ func TestAPIServerTakesEveryObject(t *testing.T) {
 	for dir, objects := range manifests {
 		for _, obj := range objects {
 			if obj.GroupVersionKind().Group == "cert-manager.io" {
-				continue // this API server does not have its types
+				continue // this API server does not have its kinds
 			}
 			assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s: %s %s", dir, obj.GetKind(), obj.GetName())
 		}
@@ -124,7 +126,7 @@ func TestAPIServerTakesEveryObject(t *testing.T) {
 	assert.Empty(t, said)
 }
 
-// TestAllOverlaysAreTested finds an overlay or component that nobody has added to the tests.
+// TestAllOverlaysAreTested finds overlays and components without tests.
 func TestAllOverlaysAreTested(t *testing.T) {
 	t.Parallel()
 	found, err := filepath.Glob(filepath.Join(root, "overlays", "*"))
@@ -142,7 +144,7 @@ func TestAllOverlaysAreTested(t *testing.T) {
 	assert.ElementsMatch(t, slices.Compact(components), found)
 }
 
-// TestPodsAreSelected: a selector that selects nothing is no error, and does nothing.
+// A selector that matches nothing has no effect, and is not an error.
 func TestPodsAreSelected(t *testing.T) {
 	t.Parallel()
 	objects := variant{base, []string{withAdmission}}.render(t)
@@ -167,7 +169,7 @@ func TestPodsAreSelected(t *testing.T) {
 	}
 }
 
-// TestPodsAreHardened checks what the restricted Pod Security Standard does not ask for.
+// TestPodsAreHardened checks settings that the restricted Pod Security Standard does not require.
 func TestPodsAreHardened(t *testing.T) {
 	for _, d := range all[appsv1.Deployment](t, variant{base, []string{withAdmission}}.render(t), "Deployment") {
 		t.Run(d.Name, func(t *testing.T) {
@@ -188,8 +190,8 @@ func TestPodsAreHardened(t *testing.T) {
 	}
 }
 
-// TestPodsAreAdmitted: by the Pod Security Standard, and where critical pods need a quota, as on
-// GKE.
+// The pods must comply with the Pod Security Standard, and are also admitted where critical pods
+// need a quota, as on GKE.
 func TestPodsAreAdmitted(t *testing.T) {
 	t.Parallel()
 	var said warnings
@@ -218,7 +220,7 @@ func TestPodsAreAdmitted(t *testing.T) {
 	}
 }
 
-// grantQuotas makes the quotas known to be kept, as kube-controller-manager does.
+// grantQuotas sets the status of the quotas, as kube-controller-manager does.
 func grantQuotas(t *testing.T, c client.Client) {
 	t.Helper()
 	var quotas corev1.ResourceQuotaList
@@ -234,7 +236,7 @@ func grantQuotas(t *testing.T, c client.Client) {
 	}
 }
 
-// podOf returns a pod as the controllers make it from a Deployment.
+// podOf returns a pod as the controllers create it from a Deployment.
 func podOf(d *appsv1.Deployment) *corev1.Pod {
 	meta := *d.Spec.Template.ObjectMeta.DeepCopy()
 	meta.Namespace, meta.GenerateName = d.Namespace, d.Name+"-"

@@ -14,17 +14,17 @@ import (
 	"nodekeeper.dev/test/reference"
 )
 
-// permission is a rule of a role as the page of permissions shows it.
+// permission is a rule of a role, as the reference shows it.
 type permission struct {
 	subject, namespace, resource, names, verbs string
 }
 
-// key is by what a permission is in reasons.
+// key is the key of a permission in reasons.
 func (p permission) key() string {
 	return fmt.Sprintf("%s: %s %s in %s", p.subject, strings.ReplaceAll(p.verbs, ", ", ","), p.resource, cmp.Or(p.namespace, "all"))
 }
 
-// permissions returns what manifests give to each service account and group.
+// permissions returns the permissions that manifests grant to each service account and group.
 func permissions(t *testing.T, objects []object) map[permission]bool {
 	t.Helper()
 	found := map[permission]bool{}
@@ -41,7 +41,7 @@ func permissions(t *testing.T, objects []object) map[permission]bool {
 	return found
 }
 
-// The reasons that several subjects have.
+// Reasons that several subjects share.
 const (
 	checksNamespaces = "to check at the start that the namespaces are there"
 	isOnTheRing      = "its place on the ring: its own Lease, and those of the other replicas"
@@ -54,7 +54,7 @@ const (
 	readsLabels      = "every command that shows what is saved or pending"
 )
 
-// reasons says why each subject needs each permission.
+// reasons contains the reason why each subject needs each permission.
 var reasons = map[string]string{
 	"watcher: get,list,watch nodes in all": "the labels of the Nodes; it reads metadata only, unless `--preserve-taints` is set",
 	"watcher: get namespaces in all":       checksNamespaces,
@@ -112,7 +112,8 @@ var reasons = map[string]string{
 	"nodekeeper:editors: list events.events.k8s.io in default":                                              eventsOfNodes,
 }
 
-// conditions are the variants of the manifests that the page tells apart, and how it says so.
+// conditions are the variants of the manifests that the reference distinguishes, with their
+// descriptions.
 var conditions = []struct {
 	with variant
 	text string
@@ -124,7 +125,7 @@ var conditions = []struct {
 	{variant{base, []string{withAdmission, withCertManager}}, "with the component `cert-manager`"},
 }
 
-// TestReferenceHasThePermissions of the programs and of users, with a reason for each.
+// TestReferenceHasThePermissions covers the programs and users. Each permission has a reason.
 func TestReferenceHasThePermissions(t *testing.T) {
 	t.Parallel()
 	when := map[permission]string{}
@@ -173,7 +174,8 @@ func TestReferenceHasThePermissions(t *testing.T) {
 	}
 }
 
-// inOrder is the order of the page: the whole cluster, the namespace of the programs, those of the data, the others.
+// inOrder is the order of the reference: the whole cluster, the namespace of the programs, the
+// namespaces of stored data, and the others.
 func inOrder(a, b permission) int {
 	places := []string{"", systemNamespace, transactions, metadata}
 	place := func(p permission) int {

@@ -17,28 +17,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/controlplane"
 )
 
 // root is the directory of the manifests.
 var root = filepath.Join("..", "..", "deploy")
 
-// The directories in it that can be applied.
+// The directories that can be applied.
 const (
 	base     = "base"
 	minikube = "overlays/minikube"
 	ha       = "overlays/ha"
 )
 
-// systemNamespace is where the programs run.
+// systemNamespace is the namespace of the programs.
 const systemNamespace = "nodekeeper-system"
 
-// object is what a manifest says.
+// object is an object in the manifests.
 type object = *unstructured.Unstructured
 
-// rendered has what kubectl made of the directories and variants: nearly every test needs some of it, and it is the same each time.
+// rendered caches the output of kubectl for the directories and variants. Nearly every test needs
+// it, and it does not change.
 var rendered sync.Map
 
-// renderOnce returns the objects of that key, which are the test's own.
+// renderOnce returns copies of the objects with that key.
 func renderOnce(t *testing.T, key string, manifests func() []byte) []object {
 	t.Helper()
 	known, isKnown := rendered.Load(key)
@@ -50,24 +53,22 @@ func renderOnce(t *testing.T, key string, manifests func() []byte) []object {
 	return decode(t, content)
 }
 
-// render returns the objects of a directory under deploy, as kubectl apply -k would send them.
+// render returns the objects of a directory under deploy that kubectl apply -k would send.
 func render(t *testing.T, dir string) []object {
 	t.Helper()
 	return renderOnce(t, dir, func() []byte { return kustomize(t, filepath.Join(root, dir)) })
 }
 
-// renderAt is render for a directory anywhere.
+// renderAt is like render, for any directory.
 func renderAt(t *testing.T, dir string) []object {
 	t.Helper()
 	return decode(t, kustomize(t, dir))
 }
 
-// kustomize returns what kubectl makes of a directory.
+// kustomize returns the output of kubectl kustomize for a directory.
 func kustomize(t *testing.T, dir string) []byte {
 	t.Helper()
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("there is no kubectl on this machine, which renders the manifests")
-	}
+	controlplane.NeedKubectl(t)
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), "kubectl", "kustomize", dir)
 	cmd.Stderr = &stderr
@@ -77,7 +78,7 @@ func kustomize(t *testing.T, dir string) []byte {
 	return manifests
 }
 
-// parse returns the objects of a file, as kubectl apply -f would send them.
+// parse returns the objects of a file that kubectl apply -f would send.
 func parse(t *testing.T, path string) []object {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -101,7 +102,7 @@ func decode(t *testing.T, manifests []byte) []object {
 	return objects
 }
 
-// all returns the objects of a kind in the type of that kind.
+// all returns the objects of a kind, converted to its type.
 func all[T any](t *testing.T, objects []object, kind string) []T {
 	t.Helper()
 	var found []T
@@ -117,14 +118,14 @@ func all[T any](t *testing.T, objects []object, kind string) []T {
 	return found
 }
 
-// install applies the namespaces, service accounts, roles, bindings, quotas and admission policies of the base, and returns when the
-// policies are in force.
+// install applies the namespaces, service accounts, roles, bindings, quotas and admission policies
+// of the base, and waits until the policies are in force.
 func install(t *testing.T, c *cluster) {
 	t.Helper()
 	installObjects(t, c, render(t, base))
 }
 
-// installObjects applies those of some manifests.
+// installObjects applies these kinds of objects from some manifests.
 func installObjects(t *testing.T, c *cluster, objects []object) {
 	t.Helper()
 	for _, obj := range objects {
@@ -132,7 +133,7 @@ func installObjects(t *testing.T, c *cluster, objects []object) {
 		case "Namespace", "ServiceAccount", "Secret", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ResourceQuota", policyKind, bindingKind:
 			require.NoError(t, apply(t, c, obj), "applying %s %s", obj.GetKind(), obj.GetName())
 		}
-		if obj.GetKind() == "Secret" { // cert-manager makes one of another type, as the next test in this cluster may do
+		if obj.GetKind() == "Secret" { // cert-manager creates a Secret of another type, as the next test in this cluster may do
 			t.Cleanup(func() {
 				assert.NoError(t, client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), obj.DeepCopy())))
 			})
@@ -141,7 +142,7 @@ func installObjects(t *testing.T, c *cluster, objects []object) {
 	inForce(t, c)
 }
 
-// apply does what kubectl apply --server-side does.
+// apply is like kubectl apply --server-side.
 func apply(t *testing.T, c client.Client, obj object, opts ...client.ApplyOption) error {
 	t.Helper()
 	opts = append(opts, client.ForceOwnership, client.FieldOwner("test"))

@@ -18,13 +18,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// right is that a service account may do something with a kind of objects in a namespace; "" is the whole cluster.
+// right permits a service account one verb on a resource in a namespace; "" is the whole cluster.
 type right struct{ account, verb, resource, namespace string }
 
 // rights is a set of them.
 type rights map[right]bool
 
-// minus returns, sorted, what is not in any of the others.
+// minus returns the rights that are in none of the others, sorted.
 func (r rights) minus(others ...rights) []right {
 	var left []right
 	for one := range r {
@@ -39,20 +39,20 @@ func (r rights) minus(others ...rights) []right {
 	return left
 }
 
-// resourceOf names a resource as kubectl does: leases.coordination.k8s.io.
+// resourceOf returns the name of a resource as in kubectl: leases.coordination.k8s.io.
 func resourceOf(group, resource string) string { return strings.TrimSuffix(resource+"."+group, ".") }
 
-// accountPrefix begins the user names of the service accounts of the manifests.
+// accountPrefix is the prefix of the user names of the service accounts.
 const accountPrefix = "system:serviceaccount:" + systemNamespace + ":"
 
-// bound is a role that a binding gives to a subject, in a namespace; "" is the whole cluster.
+// bound is a role that a binding grants to a subject, in a namespace; "" is the whole cluster.
 type bound struct {
 	subject   rbacv1.Subject
 	namespace string
 	rules     []rbacv1.PolicyRule
 }
 
-// bindings returns what the manifests give to whom.
+// bindings returns the bindings in the manifests.
 func bindings(t *testing.T, objects []object) []bound {
 	t.Helper()
 	var found []bound
@@ -79,7 +79,7 @@ func bindings(t *testing.T, objects []object) []bound {
 	return found
 }
 
-// granted returns what the manifests give to each service account.
+// granted returns the rights that the manifests grant to each service account.
 func granted(t *testing.T, objects []object) rights {
 	t.Helper()
 	found := rights{}
@@ -94,7 +94,7 @@ func granted(t *testing.T, objects []object) rights {
 	return found
 }
 
-// rightsOf returns what rules allow, of no account and no namespace.
+// rightsOf returns the rights in rules, without account and namespace.
 func rightsOf(rules []rbacv1.PolicyRule) rights {
 	found := rights{}
 	for _, rule := range rules {
@@ -109,7 +109,7 @@ func rightsOf(rules []rbacv1.PolicyRule) rights {
 	return found
 }
 
-// request is what the API server notes of one.
+// request is an entry of the audit log.
 type request struct {
 	User           struct{ Username string }
 	Verb           string
@@ -118,16 +118,16 @@ type request struct {
 	ResponseStatus struct{ Code int }
 }
 
-// audit is what the service accounts have done by an audit log from an offset on.
+// audit collects the requests of the service accounts from the audit log, starting at an offset.
 type audit struct {
 	path   string
-	offset int64 // where the next look begins
+	offset int64 // where the next read starts
 	done   rights
-	// forbidden are the requests that were.
+	// forbidden are the requests that were forbidden.
 	forbidden []string
 }
 
-// newAudit begins at the end of the audit log.
+// newAudit starts at the end of the audit log.
 func newAudit(t *testing.T, c *cluster) *audit {
 	t.Helper()
 	info, err := os.Stat(c.auditLog())
@@ -135,8 +135,8 @@ func newAudit(t *testing.T, c *cluster) *audit {
 	return &audit{path: c.auditLog(), offset: info.Size(), done: rights{}}
 }
 
-// look reads what is new since the last look: the log of all the time grows long, and a test looks often.
-func (a *audit) look(t require.TestingT) {
+// update reads the new entries. The log grows long, and tests poll often.
+func (a *audit) update(t require.TestingT) {
 	file, err := os.Open(a.path)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, file.Close()) }()
@@ -145,21 +145,22 @@ func (a *audit) look(t require.TestingT) {
 	for lines := bufio.NewReader(file); ; {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return // the last line may not be whole yet: the next look reads it again
+			return // the last line may be incomplete: the next call reads it again
 		}
 		require.NoError(t, err)
 		a.offset += int64(len(line))
 		var r request
-		if json.Unmarshal(line, &r) == nil { // the first look may begin amid a line
+		if json.Unmarshal(line, &r) == nil { // the first line may be incomplete
 			a.note(r)
 		}
 	}
 }
 
 func (a *audit) note(r request) {
-	account, isOurs := strings.CutPrefix(r.User.Username, accountPrefix)
-	// What is about no object is discovery. It, and to ask what one may, is allowed to every user.
-	if !isOurs || r.ObjectRef == nil || r.ObjectRef.Resource == "selfsubjectaccessreviews" {
+	account, found := strings.CutPrefix(r.User.Username, accountPrefix)
+	// A request without an object is discovery. Every user is allowed to discover, and to review their
+	// own permissions.
+	if !found || r.ObjectRef == nil || r.ObjectRef.Resource == "selfsubjectaccessreviews" {
 		return
 	}
 	if r.ResponseStatus.Code == http.StatusForbidden {
@@ -171,7 +172,7 @@ func (a *audit) note(r request) {
 		one.resource += "/" + r.ObjectRef.Subresource
 	}
 	if one.resource == "namespaces" {
-		one.namespace = "" // a namespace is noted as being in itself
+		one.namespace = "" // the audit log reports a namespace as being in itself
 	}
 	a.done[one] = true
 }
@@ -191,7 +192,7 @@ func TestClusterRolesAreForNodesAndOurNamespacesOnly(t *testing.T) {
 	}
 }
 
-// TestWebhookMayReadAndWriteOnlyItsOwn Secret and configuration.
+// TestWebhookMayReadAndWriteOnlyItsOwn checks its Secret and configuration.
 func TestWebhookMayReadAndWriteOnlyItsOwn(t *testing.T) {
 	t.Parallel()
 	names := map[string][]string{
@@ -217,7 +218,7 @@ func TestWebhookMayReadAndWriteOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// onlyWith are the rights that a component brings: those that no other flag needs.
+// onlyWith are the rights that a component adds, and that no other flag needs.
 var onlyWith = map[string]rights{
 	withRetention: {
 		{"processor", "patch", "configmaps", metadata}:                  true,
@@ -251,7 +252,7 @@ var onlyWith = map[string]rights{
 
 const webhookConfigurations = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 
-// takenBy are the rights that a component takes away from one that is listed before it.
+// takenBy are the rights that a component removes from one that precedes it in the list.
 var takenBy = map[string]rights{
 	withCertManager: {
 		{"webhook", "patch", "secrets", systemNamespace}: true,

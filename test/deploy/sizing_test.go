@@ -21,11 +21,12 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// sizingNodes are 5000 for make sizing, which is what deploy/base is for.
+// sizingNodes is 5000 in make sizing, the number that deploy/base is for.
 var sizingNodes = flag.Int("deploy.nodes", 300, "how many nodes the memory of the programs is measured with")
 
-// TestRequestsHoldTheProgramsMemory lets watcher and processor find that many nodes, lets all of these be deleted and come back, and then starts
-// the programs once more, and a webhook. In the end their memory is compared with what their manifests request.
+// TestRequestsHoldTheProgramsMemory runs a watcher and a processor with that many nodes, deletes
+// and recreates all nodes, and then restarts the programs and starts a webhook. At the end it
+// compares their memory with the requests in their manifests.
 func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("what a process takes is read from /proc")
@@ -59,7 +60,7 @@ func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 	}
 }
 
-// sizedFor returns the smallest of the manifests that are for so many nodes.
+// sizedFor returns the smallest manifests that are for so many nodes.
 func sizedFor() string {
 	if *sizingNodes <= 300 {
 		return minikube
@@ -67,13 +68,13 @@ func sizedFor() string {
 	return base
 }
 
-// herd are sizingNodes nodes.
+// herd is a set of sizingNodes nodes.
 type herd struct {
 	story  *story
 	prefix string
 }
 
-// each calls do for every node, some at a time.
+// each calls do for every node, several at a time.
 func (h *herd) each(do func(node *corev1.Node) error) {
 	h.story.t.Helper()
 	errs := make([]error, *sizingNodes)
@@ -132,7 +133,7 @@ func (h *herd) areRestored() {
 	})
 }
 
-// eventually looks seldom: a look is work for the API server.
+// eventually polls rarely, since each check is work for the API server.
 func (h *herd) eventually(condition func(c *assert.CollectT)) {
 	h.story.t.Helper()
 	require.EventuallyWithT(h.story.t, condition, patience+time.Duration(*sizingNodes)*100*time.Millisecond, time.Second)

@@ -25,7 +25,7 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// uiDir is the page in the cluster, which people add to an overlay.
+// uiDir contains the page in the cluster, which users add to an overlay.
 const uiDir = "ui"
 
 func TestPageMayOnlyRead(t *testing.T) {
@@ -38,7 +38,8 @@ func TestPageMayOnlyRead(t *testing.T) {
 	}
 }
 
-// TestPageOfTheClusterWorks with the rights and the flags of its manifests, and its pod is admitted.
+// TestPageOfTheClusterWorks uses the permissions and the flags of its manifests, and checks that
+// its pod is admitted.
 func TestPageOfTheClusterWorks(t *testing.T) {
 	t.Parallel()
 	var said warnings
@@ -46,7 +47,7 @@ func TestPageOfTheClusterWorks(t *testing.T) {
 	objects := render(t, uiDir)
 	install(t, c)
 	installObjects(t, c, objects)
-	t.Cleanup(func() { // the next test has a cluster without the page
+	t.Cleanup(func() { // the next test uses a cluster without the page
 		for _, obj := range objects {
 			assert.NoError(t, client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), obj)))
 		}
@@ -92,7 +93,7 @@ func TestPageOfTheClusterWorks(t *testing.T) {
 	}
 }
 
-// kubeconfigOf returns one with the token of a service account.
+// kubeconfigOf returns a kubeconfig with the token of a service account.
 func kubeconfigOf(t *testing.T, c *cluster, account string) string {
 	t.Helper()
 	cfg, err := clientcmd.LoadFromFile(c.plane.Kubeconfig)
@@ -109,7 +110,7 @@ func kubeconfigOf(t *testing.T, c *cluster, account string) string {
 
 var pageLink = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=\w+`)
 
-// startPage starts the program that serves the page, which ends with the test, and returns the link.
+// startPage starts the program that serves the page, until the test ends, and returns the link.
 func startPage(t *testing.T, args ...string) string {
 	t.Helper()
 	path, err := programs.Path("ui")

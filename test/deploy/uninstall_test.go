@@ -17,18 +17,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// uninstall is what people delete to remove nodekeeper.
+// uninstall contains the objects that users delete to remove nodekeeper.
 const uninstall = "uninstall"
 
-// doNotPrune are the annotations by which Argo CD and Flux keep an object that leaves the manifests, and by which Argo CD keeps it when
-// its application is deleted.
+// doNotPrune are the annotations that make Argo CD and Flux keep an object that is removed from the
+// manifests, and make Argo CD keep it when its application is deleted.
 var doNotPrune = map[string]string{
 	"argocd.argoproj.io/sync-options":   "Prune=false,Delete=false",
 	"kustomize.toolkit.fluxcd.io/prune": "disabled",
 }
 
-// TestNothingPrunesTheNamespacesOfData: those in which the programs store labels, by their flags. Everything else may be pruned: with
-// the namespace of the programs, nothing that is saved is lost.
+// These are the namespaces in which the programs store labels, according to their flags. Everything
+// else may be pruned: no stored labels are lost with the namespace of the programs.
 func TestNothingPrunesTheNamespacesOfData(t *testing.T) {
 	t.Parallel()
 	for _, v := range variants {
@@ -60,18 +60,19 @@ func TestNothingPrunesTheNamespacesOfData(t *testing.T) {
 	}
 }
 
-// id names an object among those that are applied.
+// id identifies an object among the applied ones.
 func id(obj object) string {
 	return strings.Join([]string{obj.GroupVersionKind().Group, obj.GetKind(), obj.GetNamespace(), obj.GetName()}, "/")
 }
 
-// TestUninstallHasEverythingButTheNamespacesOfData: what somebody can have applied by any overlay or component.
+// This includes everything that any overlay or component applies.
 func TestUninstallHasEverythingButTheNamespacesOfData(t *testing.T) {
 	t.Parallel()
 	applied, deleted := map[string]bool{}, map[string]bool{}
 	for _, v := range variants {
 		for _, obj := range v.render(t) {
-			// A cluster may not know the types of cert-manager. Its objects are in the namespace that is deleted.
+			// A cluster may not have the kinds of cert-manager. Its objects are in the namespace that is
+			// deleted.
 			if obj.GroupVersionKind().Group == "cert-manager.io" {
 				require.Equal(t, systemNamespace, obj.GetNamespace())
 				continue
@@ -93,7 +94,7 @@ func TestUninstallHasEverythingButTheNamespacesOfData(t *testing.T) {
 // TestUninstallKeepsTheRecords runs the command of docs/how-to/uninstall.md.
 func TestUninstallKeepsTheRecords(t *testing.T) {
 	t.Parallel()
-	plane, err := planes.New() // its own: nothing here removes a namespace that is deleted
+	plane, err := planes.New() // exclusive, since nothing here finishes the deletion of a namespace
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
 	direct, err := client.New(plane.Config, client.Options{})

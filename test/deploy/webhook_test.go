@@ -28,7 +28,7 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// freePort returns a port of the loopback that nothing listens on.
+// freePort returns an unused port of the loopback.
 func freePort(t *testing.T) int {
 	t.Helper()
 	port, err := ports.Free()
@@ -44,8 +44,8 @@ func configuration() *admissionv1.MutatingWebhookConfiguration {
 	return &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "nodekeeper"}}
 }
 
-// webhook starts a webhook of the manifests and returns when the API server asks it. No Service and no pod have an address here, so
-// their names are those of this machine.
+// webhook starts a webhook of the manifests and waits until the API server calls it. Services and
+// pods have no addresses here, so their names resolve to this machine.
 func (s *story) webhook() {
 	s.t.Helper()
 	port := freePort(s.t)
@@ -71,11 +71,11 @@ func (s *story) webhook() {
 	s.eventually(func(c *assert.CollectT) {
 		node := nodeNamed(probe.Name)
 		require.NoError(c, s.client.Create(s.t.Context(), node, client.DryRunAll))
-		assert.True(c, node.Labels["rack"] == "r7" || slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate))
+		assert.True(c, node.Labels["rack"] == "r7" || slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint))
 	}, "the API server asks the webhook")
 }
 
-// certify does what cert-manager does: it makes the certificate, and has the API server trust it.
+// certify acts as cert-manager: it issues the certificate, and makes the API server trust it.
 func (s *story) certify(config *admissionv1.MutatingWebhookConfiguration) {
 	s.t.Helper()
 	require.Equal(s.t, systemNamespace+"/webhook", config.Annotations["cert-manager.io/inject-ca-from"])
@@ -87,7 +87,7 @@ func (s *story) certify(config *admissionv1.MutatingWebhookConfiguration) {
 	config.Webhooks[0].ClientConfig.CABundle = pair
 }
 
-// TestWebhookRestoresInTheRequest that creates a Node, in a cluster with its manifests.
+// TestWebhookRestoresInTheRequest runs in a cluster with the webhook's manifests.
 func TestWebhookRestoresInTheRequest(t *testing.T) {
 	t.Parallel()
 	for _, components := range [][]string{{withAdmission}, {withAdmission, withGate}} {
@@ -104,7 +104,7 @@ func TestWebhookRestoresInTheRequest(t *testing.T) {
 			s.delete(name)
 			node := nodeNamed(name)
 			require.NoError(t, s.client.Create(t.Context(), node))
-			gated := slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate)
+			gated := slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint)
 			assert.True(t, gated || node.Labels["rack"] == "r7", "no scheduler sees it without its labels")
 			if s.with(withGate) {
 				assert.True(t, gated)
@@ -115,18 +115,18 @@ func TestWebhookRestoresInTheRequest(t *testing.T) {
 	}
 }
 
-// opened returns when a Node has no startup taint.
+// opened waits until a Node has no startup taint.
 func (s *story) opened(name string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		node := nodeNamed(name)
 		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(node), node))
-		assert.False(c, slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate))
+		assert.False(c, slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint))
 		assert.NotEqual(c, "pending", node.Labels["labels_restored"])
 	}, "the startup taint of "+name+" is removed")
 }
 
-// TestApplyingAgainKeepsTheCertificate and the trust in it, which the webhooks wrote.
+// TestApplyingAgainKeepsTheCertificate also checks the caBundle, which the webhooks wrote.
 func TestApplyingAgainKeepsTheCertificate(t *testing.T) {
 	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
@@ -171,7 +171,7 @@ func kubectlApply(t *testing.T, c *cluster, manifests []byte, flags ...string) {
 	require.NoError(t, err, "%s", said)
 }
 
-// TestWebhookWritesOnlyItsOwnLeases: by those of the others it could disturb who works on which node.
+// With the Leases of other programs it could disturb their assignment of nodes.
 func TestWebhookWritesOnlyItsOwnLeases(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, variant{base, []string{withAdmission}})
@@ -198,7 +198,8 @@ func TestWebhookWritesOnlyItsOwnLeases(t *testing.T) {
 	require.NoError(t, webhook.Delete(t.Context(), own))
 }
 
-// TestWebhookNamesEveryRightThatItLacks when it starts: those that the manifests give it.
+// TestWebhookNamesEveryRightThatItLacks checks the errors at its start for each right in the
+// manifests.
 func TestWebhookNamesEveryRightThatItLacks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, rest.NoWarnings{})
@@ -230,7 +231,7 @@ func TestWebhookNamesEveryRightThatItLacks(t *testing.T) {
 	}
 }
 
-// asLacking says of a right of the webhook what a program says that lacks it.
+// asLacking returns the description of a right that a program reports if it lacks it.
 func (r right) asLacking() string {
 	text := r.verb + " " + r.resource
 	switch r.resource {
@@ -245,7 +246,7 @@ func (r right) asLacking() string {
 	return text
 }
 
-// TestComponentsOfTheWebhookNeedIt: kustomize would leave out what has no target.
+// kustomize would silently omit patches without a target.
 func TestComponentsOfTheWebhookNeedIt(t *testing.T) {
 	t.Parallel()
 	for _, component := range []string{withGate, withCertManager} {
@@ -256,7 +257,7 @@ func TestComponentsOfTheWebhookNeedIt(t *testing.T) {
 	}
 }
 
-// TestWebhookIsReached: the names that the API server and the certificate go by.
+// The names that the API server and the certificate use must match.
 func TestWebhookIsReached(t *testing.T) {
 	t.Parallel()
 	objects := variant{base, []string{withAdmission, withCertManager}}.render(t)

@@ -27,8 +27,7 @@ func TestReturnedNodeHasItsLabelsBack(t *testing.T) {
 	assert.False(t, before.SavedAt.IsZero())
 
 	e.delete(name)
-	e.recorded(first.UID, txn.Deleted)
-	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "the delete is applied")
+	e.ended(first)
 	deleted := e.record(t, name)
 	require.NotNil(t, deleted)
 	assert.Equal(t, before.Revision, deleted.Revision, "the labels are the same")
@@ -64,17 +63,16 @@ func TestRestoreWaitsForNoSaveDelay(t *testing.T) {
 	e.watcher()
 	e.processor("--save-delay=1h")
 	name := e.name("node")
-	e.create(name, labelSet{"rack": "r7"}) // which is added, and so makes a record at once
+	first := e.create(name, labelSet{"rack": "r7"}) // which is added, and so makes a record at once
 	e.saved(name, labelSet{"rack": "r7"})
-	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "the first one is applied")
+	e.applied(first)
 	e.set(name, "example.com/team", "blue")
-	first := e.node(t, name)
 	e.delete(name)
 	e.recorded(first.UID, txn.Deleted)
 	assert.NotEmpty(t, e.queue(t, name), "the end waits, and the edit if that was stored before it")
-	e.create(name, nil)
+	second := e.create(name, nil)
 	e.restored(name, labelSet{"rack": "r7", "example.com/team": "blue"})
-	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "nothing waits any more")
+	e.applied(second)
 }
 
 func TestFirstIncarnationIsLeftAlone(t *testing.T) {

@@ -61,7 +61,8 @@ func TestWatcherThatIsDeafTakesNobodyForSilent(t *testing.T) {
 			t.Cleanup(p.Close)
 			path := filepath.Join(t.TempDir(), "kubeconfig")
 			require.NoError(t, clientcmd.WriteToFile(p.Kubeconfig(), path))
-			steady := e.start("watcher", path)
+			metrics := freeAddress(t)
+			steady := e.start("watcher", path, "--metrics-bind-address="+metrics)
 			e.ready(steady)
 			node := e.name("node")
 			e.create(node, labelSet{"team": "blue"})
@@ -69,10 +70,12 @@ func TestWatcherThatIsDeafTakesNobodyForSilent(t *testing.T) {
 
 			heal := p.Inject(forbids{writesTransactions})
 			e.set(node, "team", "red")
-			time.Sleep(300 * time.Millisecond) // it is seen
+			e.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, complaints(steady, node)) }, "it is seen, and not stored")
 			e.delete(node)
 			e.create(node, labelSet{})
-			time.Sleep(300 * time.Millisecond)
+			e.eventually(func(c *assert.CollectT) {
+				assert.GreaterOrEqual(c, e.metric(c, metrics, "nodekeeper_unrecorded_events"), 2.0)
+			}, "the end is seen, and the return or an older event waits, too")
 
 			way := e.newProxy()
 			starts := e.start("watcher", way.kubeconfig(e))

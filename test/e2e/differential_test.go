@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // fuzzSteps is how many events the differential test makes.
@@ -82,6 +83,9 @@ type differential struct {
 	model  *model
 	names  []string
 	keys   []string
+	// seen are the Nodes as the last change that was made while watchers ran left them, or as they were
+	// before they were deleted meanwhile.
+	seen map[string]*corev1.Node
 }
 
 func TestAnyEventsGiveWhatTheModelSays(t *testing.T) {
@@ -110,6 +114,7 @@ func newDifferential(t *testing.T, args ...string) *differential {
 	d := &differential{
 		env: e, model: &model{nodes: map[string]*modelNode{}}, random: rand.New(rand.NewPCG(uint64(began), 0)),
 		keys: append(slices.Sorted(maps.Keys(awkward())), "rack", "example.com/team", "x_U", "x_S", "0"),
+		seen: map[string]*corev1.Node{},
 	}
 	d.chooseNames()
 	return d
@@ -182,14 +187,19 @@ func (d *differential) create(name string) {
 	for range d.random.IntN(5) {
 		own[d.randomKey()] = d.randomValue()
 	}
-	d.env.create(name, own)
+	delete(d.seen, name)
+	node := d.env.create(name, own)
+	d.see(node)
 	d.model.create(name, own)
 }
 
 func (d *differential) ensureGone(name string) {
 	d.t.Helper()
 	if d.model.nodes[name].isLive {
+		before := d.node(d.t, name)
+		delete(d.seen, name)
 		d.delete(name)
+		d.see(before)
 		d.model.delete(name)
 	}
 }
@@ -211,8 +221,19 @@ func (d *differential) editSome(name string) {
 			changes[key] = new(d.randomValue())
 		}
 	}
-	d.edit(name, changes)
+	before := d.node(d.t, name)
+	after := d.edit(name, changes)
+	if !maps.Equal(before.Labels, after.Labels) {
+		d.see(after)
+	}
 	d.model.edit(name, changes)
+}
+
+// see notes a change of a Node that watchers see.
+func (d *differential) see(n *corev1.Node) {
+	if !d.model.isOutage {
+		d.seen[n.Name] = n
+	}
 }
 
 // compare waits until every live node has the labels of the model.

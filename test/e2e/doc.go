@@ -21,6 +21,8 @@
 // may have controllers, which write the status and taints of Nodes and a ConfigMap into each namespace, or none.
 //
 // Waiting for something means waiting for a state of the cluster or a line in a program's log that must
-// come; nothing here sleeps and hopes. That a queue stays empty is known when the watchers have ended,
-// see env.settle.
+// come, and was not there before. A queue is also empty before a watcher has stored anything, and a Node
+// has its labels and a marker before its restore if a webhook put them there: see env.applied, env.ended
+// and env.restored. That a queue stays empty is known when the watchers have ended, see env.settle. A few
+// tests sleep to show that something does not happen for that long.
 package e2e

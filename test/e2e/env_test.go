@@ -172,7 +172,8 @@ func (e *env) eventually(condition func(c *assert.CollectT), message string, arg
 
 // settle ends the watchers, which store what they have seen before they end, and waits until the
 // processors have emptied the queue of every node and released the locks. From then on nothing is
-// written any more, so what a test finds after it is final.
+// written any more, so what a test finds after it is final. A watcher that ends may not have seen the
+// last step of a test: a test that needs its effect waits for that first.
 func (e *env) settle() {
 	e.t.Helper()
 	for _, w := range e.running("watcher") {

@@ -131,18 +131,19 @@ func (e *env) createAs(manager, name string, own labelSet) *corev1.Node {
 	return node
 }
 
-// editAs changes labels of a node by a field manager.
-func (e *env) editAs(manager, name string, own labelSet) {
+// editAs changes labels of a node by a field manager, and returns the Node after that.
+func (e *env) editAs(manager, name string, own labelSet) *corev1.Node {
 	e.t.Helper()
 	if len(own) == 0 {
-		return
+		return e.node(e.t, name)
 	}
 	changes := map[string]*string{}
 	for key, value := range own {
 		changes[key] = &value
 	}
-	require.NoError(e.t, e.client.Patch(e.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
-		mergeLabels(e.t, changes), client.FieldOwner(manager)))
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	require.NoError(e.t, e.client.Patch(e.t.Context(), node, mergeLabels(e.t, changes), client.FieldOwner(manager)))
+	return node
 }
 
 func union(all ...labelSet) labelSet {
@@ -211,10 +212,10 @@ func TestPeopleOverruleAgents(t *testing.T) {
 		e.delete(name)
 		require.NoError(t, w.Stop(stopTimeout))
 		require.NoError(t, p.Stop(stopTimeout))
-		e.createAs("kubelet", name, registered)
+		back := e.createAs("kubelet", name, registered)
 		w, p = e.watcher(), e.processor()
 		e.restored(name, want)
-		e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "all is applied")
+		e.applied(back)
 		e.hasRestored(t, name, want)
 		assert.Contains(t, strings.Split(string(e.record(t, name).Overruled), ","), "tier", "%v", e.node(t, name).ManagedFields)
 	}
@@ -319,7 +320,7 @@ func TestIgnoredForAWhile(t *testing.T) {
 		return func() { e.stop(w); e.stop(p) }
 	}
 	stop := run("")
-	e.createAs("kubelet", name, labelSet{"example.com/pool": "a"})
+	first := e.createAs("kubelet", name, labelSet{"example.com/pool": "a"})
 	e.editAs("kubectl", name, labelSet{"rack": "r1"})
 	e.saved(name, labelSet{"example.com/pool": "a", "rack": "r1"})
 	stop()
@@ -328,11 +329,7 @@ func TestIgnoredForAWhile(t *testing.T) {
 	e.editAs("kubectl", name, labelSet{"rack": "r2"})
 	e.saved(name, labelSet{"rack": "r2"})
 	e.delete(name)
-	e.eventually(func(c *assert.CollectT) {
-		r := e.record(c, name)
-		require.NotNil(c, r)
-		assert.True(c, r.Ended)
-	}, "the end is saved")
+	e.ended(first)
 	stop()
 
 	run("")
@@ -346,11 +343,11 @@ func TestRemovalAfterARestartOfTheWatcherCounts(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	name := e.name("node")
-	e.createAs("kubelet", name, labelSet{"tier": "bronze", "zone": "a"})
+	first := e.createAs("kubelet", name, labelSet{"tier": "bronze", "zone": "a"})
 	e.watcher()
 	e.processor()
 	e.saved(name, labelSet{"tier": "bronze", "zone": "a"})
-	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "all is applied")
+	e.applied(first)
 	e.remove(name, "tier")
 	e.saved(name, labelSet{"zone": "a"})
 	assert.Equal(t, "tier", string(e.record(t, name).Overruled))

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/processor/protection"
+	"nodekeeper.dev/test/controlplane"
 )
 
 // ownCluster ends the test on a foreign cluster: what it does is felt by every node.
@@ -162,9 +163,7 @@ func (e *env) newNodesHave(finalizers []string) {
 // kubectl runs a command that calls kubectl as an operator of the cluster does.
 func (e *env) kubectl(name string, args ...string) {
 	e.t.Helper()
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		e.t.Skip("there is no kubectl on this machine")
-	}
+	controlplane.NeedKubectl(e.t)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.t.Context()), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)

@@ -60,28 +60,34 @@ func (e *env) quietNodes(n int) {
 	e.t.Helper()
 	e.watcher()
 	e.processor()
+	want := map[string]labelSet{}
+	returned := map[string]bool{}
 	for i, name := range e.names(n) {
-		own := labelSet{"rack": strconv.Itoa(i), hostnameKey: "old"}
-		e.create(name, own)
+		want[name] = labelSet{"rack": strconv.Itoa(i), hostnameKey: "old"}
+		e.create(name, want[name])
 		switch i % 3 {
 		case 1:
 			e.delete(name)
 			e.create(name, nil)
-			defer e.restored(name, own)
+			returned[name] = true
 		case 2:
 			e.delete(name)
 			e.create(name, labelSet{hostnameKey: "new"})
-			defer e.restored(name, labelSet{"rack": strconv.Itoa(i), hostnameKey: "new"})
+			want[name][hostnameKey] = "new"
+			returned[name] = true
 		}
 	}
-	for i, name := range e.names(n) {
-		host := "old"
-		if i%3 == 2 {
-			host = "new"
-		}
-		e.saved(name, labelSet{"rack": strconv.Itoa(i), hostnameKey: host})
+	// The watcher stores what it has seen before it ends, so it must have seen the returns.
+	for name := range returned {
+		e.restored(name, want[name])
+	}
+	for name := range want {
+		e.saved(name, want[name])
 	}
 	e.settle()
+	for name := range returned {
+		e.hasRestored(e.t, name, want[name])
+	}
 }
 
 // snapshot returns the version of every Node of the test, its record, its transactions and its lock, by kind and name.

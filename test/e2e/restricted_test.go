@@ -43,12 +43,6 @@ func (e *env) says(name, systemUUID string) {
 	require.NoError(e.t, e.client.Status().Patch(e.t.Context(), n, client.RawPatch(types.MergePatchType, body), client.FieldOwner("kubelet")))
 }
 
-// applied waits until nothing is pending of a node.
-func (e *env) applied(name string) {
-	e.t.Helper()
-	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "nothing is pending of node %s", name)
-}
-
 // trust registers a machine, trusts it, and deletes its Node.
 func (e *env) trust(name, providerID, systemUUID string) {
 	e.t.Helper()
@@ -58,8 +52,7 @@ func (e *env) trust(name, providerID, systemUUID string) {
 	assert.Equal(e.t, identity.Identity{ProviderID: providerID, SystemUUID: systemUUID}, r.Identity.Identity)
 	assert.Equal(e.t, first.UID, r.Identity.UID)
 	e.delete(name)
-	e.recorded(first.UID, txn.Deleted)
-	e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, name).Ended) }, "the end of node %s is saved", name)
+	e.ended(first)
 }
 
 // TestRestrictedLabelsReturnToTheMachineThatHadThem: another machine that takes the name does not get them.
@@ -101,9 +94,9 @@ func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
 		},
 		"late": func(name string) {
 			e.trust(name, "", "a")
-			e.register(name, "", "")
+			second := e.register(name, "", "")
 			e.restored(name, labelSet{"rack": "r7"})
-			e.applied(name)
+			e.applied(second)
 			e.set(name, "rack", "r8")
 			e.saved(name, labelSet{"rack": "r8"})
 			assert.Contains(e.t, e.record(e.t, name).All(), worker)
@@ -141,7 +134,8 @@ func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
 			e.t = t
 			name := e.name(txn.NodeHash(part)[:8])
 			do(name)
-			e.applied(name)
+			e.noted(e.node(t, name))
+			e.drained(name)
 		})
 	}
 	e.t = t
@@ -158,9 +152,9 @@ func TestRestrictedLabelsWaitForTheSelector(t *testing.T) {
 	e.processor("--node-selector=!skip", "--protect=finalizer")
 	name := e.name("node")
 	e.trust(name, "", "a")
-	e.register(name, "", "")
+	second := e.register(name, "", "")
 	e.restored(name, labelSet{"rack": "r7"})
-	e.applied(name)
+	e.applied(second)
 	e.set(name, "skip", "")
 	e.says(name, "a")
 	time.Sleep(2 * time.Second) // several looks at a node so young
@@ -210,9 +204,9 @@ func TestRecordsOfAFormerReleaseLearnWhichMachineItIs(t *testing.T) {
 	e.processor()
 	name := e.name("node")
 	first := e.register(name, "", "a")
-	e.editAs("kubectl-label", name, trusted)
+	edited := e.editAs("kubectl-label", name, trusted)
 	e.saved(name, trusted)
-	e.applied(name)
+	e.applied(edited)
 	e.stop(w)
 	cm := &corev1.ConfigMap{}
 	cm.Namespace, cm.Name = e.metadata, name
@@ -222,13 +216,13 @@ func TestRecordsOfAFormerReleaseLearnWhichMachineItIs(t *testing.T) {
 
 	w = e.watcher()
 	e.eventually(func(c *assert.CollectT) { assert.Equal(c, first.UID, e.record(c, name).Identity.UID) }, "it is noted which machine it is")
-	e.applied(name)
+	e.drained(name)
 	e.stop(w)
 	before := e.configMaps(t, e.metadata)
-	e.watcher()
-	time.Sleep(time.Second)
-	e.applied(name)
+	e.watcher() // which has compared the nodes with their records when it is ready
+	e.settle()
 	assert.Equal(t, before, e.configMaps(t, e.metadata), "once")
+	e.watcher()
 	e.delete(name)
 	e.recorded(first.UID, txn.Deleted)
 	e.register(name, "", "a")

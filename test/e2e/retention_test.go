@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/processor/retention"
+	"nodekeeper.dev/internal/record"
 )
 
 func TestOnlyTheRecordOfANodeThatStaysAwayIsRemoved(t *testing.T) {
@@ -62,12 +62,15 @@ func TestRecordsAreKeptForEverUnlessARetentionTimeIsGiven(t *testing.T) {
 	keeping := e.processor()
 	live, short, long := e.name("live"), e.name("short"), e.name("long")
 	want := labelSet{"rack": "r7"}
+	first := map[string]*corev1.Node{}
 	for _, name := range []string{live, short, long} {
-		e.create(name, want)
+		first[name] = e.create(name, want)
 		e.saved(name, want)
 	}
-	e.delete(short)
-	e.delete(long)
+	for _, name := range []string{short, long} {
+		e.delete(name)
+		e.ended(first[name])
+	}
 	e.settle()
 	versions := map[string]string{}
 	for name, away := range map[string]time.Duration{live: 31 * day, short: 29 * day, long: 31 * day} {

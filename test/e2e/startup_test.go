@@ -21,7 +21,9 @@ type badStart struct {
 	want string
 }
 
+//nolint:tparallel // its parts share the cluster, one after the other
 func TestProgramsThatCannotStartSayWhy(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	for _, program := range []string{"watcher", "processor"} {
 		starts := e.badStarts()
@@ -35,7 +37,9 @@ func TestProgramsThatCannotStartSayWhy(t *testing.T) {
 	}
 }
 
+//nolint:tparallel // its parts share the cluster, one after the other
 func TestWebhookThatCannotStartSaysWhy(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	w := e.webhooks()
 	absent := e.prefix + "absent"
@@ -55,7 +59,9 @@ func TestWebhookThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
+//nolint:tparallel // its parts share the cluster, one after the other
 func TestProgramsWithoutPermissionSayWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.createNamespaces()
 	onlySee := e.kubeconfigOf(rights{"": {e.seeNamespaces()}})

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/programs"
 )
@@ -102,6 +103,58 @@ func (e *env) saved(name string, want labelSet) *record.Record {
 		assert.Equal(c, want, found.Labels, "labels in the record of node %s", name)
 	}, "the labels of node %s are saved", name)
 	return found
+}
+
+// reached waits until the record of a node shows what was at this version of the Node, or later in the
+// same incarnation: it was saved, or noted.
+func (e *env) reached(n *corev1.Node) {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) {
+		r := e.record(c, n.Name)
+		require.NotNil(c, r, "record of node %s", n.Name)
+		shown := map[types.UID]revision.Revision{r.Source: r.Revision}
+		if r.Restored.UID != "" {
+			shown[r.Restored.UID] = r.Restored.Revision
+		}
+		require.Contains(c, shown, n.UID, "incarnations in the record of node %s", n.Name)
+		assert.GreaterOrEqual(c, shown[n.UID].Compare(revision.MustParse(n.ResourceVersion)), 0,
+			"the record of node %s shows version %s, not %s", n.Name, shown[n.UID], n.ResourceVersion)
+	}, "the record of node %s shows version %s", n.Name, n.ResourceVersion)
+}
+
+// noted waits until the record says that an incarnation has its labels.
+func (e *env) noted(n *corev1.Node) {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) {
+		r := e.record(c, n.Name)
+		require.NotNil(c, r, "record of node %s", n.Name)
+		assert.Contains(c, []types.UID{r.Source, r.Restored.UID}, n.UID)
+	}, "the return of node %s is noted", n.Name)
+}
+
+// applied waits until the record shows this version of a Node and nothing is pending of the node.
+func (e *env) applied(n *corev1.Node) {
+	e.t.Helper()
+	e.reached(n)
+	e.drained(n.Name)
+}
+
+// ended waits until a watcher has stored the end of an incarnation, the record shows it, and nothing is
+// pending of the node. The record alone proves too little: that of a protected Node shows its end before
+// the Node is gone.
+func (e *env) ended(n *corev1.Node) {
+	e.t.Helper()
+	e.recorded(n.UID, txn.Deleted)
+	e.noted(n)
+	e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, n.Name).Ended) }, "the end of node %s is saved", n.Name)
+	e.drained(n.Name)
+}
+
+// drained waits until nothing is pending of a node. What no watcher has stored yet is not pending, so
+// a test first waits for the effect of its last step, or until that is recorded.
+func (e *env) drained(name string) {
+	e.t.Helper()
+	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "nothing is pending of node %s", name)
 }
 
 // recorded waits until a watcher has stored a transaction of an incarnation.

@@ -36,7 +36,7 @@ func TestProgramsWaitForTheirCluster(t *testing.T) {
 	for _, p := range started {
 		e.ready(p)
 		reasons := map[string]int{} // more than two if it looks while rights are given
-		for _, line := range said(p, "The cluster cannot be worked with, retrying") {
+		for _, line := range said(p, "Preflight checks failed, retrying") {
 			delete(line, "time")
 			reasons[fmt.Sprint(line)]++
 		}

@@ -133,7 +133,7 @@ func (e *env) versions(name string) func() []*corev1.Node {
 	return end
 }
 
-func isGated(n *corev1.Node) bool { return slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate) }
+func isGated(n *corev1.Node) bool { return slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint) }
 
 // join creates a Node as somebody, and returns its first version. A webhook knows the last records by then.
 func (e *env) join(as client.Client, name string, own labelSet) *corev1.Node {
@@ -159,11 +159,12 @@ func TestWebhookPutsLabelsBackInTheCreateRequest(t *testing.T) {
 	e.set(name, "rack", "r1")
 	e.saved(name, labelSet{"kubernetes.io/os": "linux", "rack": "r1"})
 	for range 3 {
+		saved := e.record(t, name).Revision
 		e.delete(name)
 		n := e.join(kubelet, name, labelSet{"kubernetes.io/os": "linux"})
 		own, marker := labels.Split(n.Labels)
 		assert.Equal(t, labelSet{"kubernetes.io/os": "linux", "rack": "r1"}, own, "of the first version")
-		assert.NotEmpty(t, marker)
+		assert.Equal(t, saved.String(), marker)
 		assert.False(t, isGated(n))
 		e.eventually(func(c *assert.CollectT) {
 			assert.Equal(c, n.UID, e.record(c, name).Source, "the record follows the new incarnation")
@@ -356,7 +357,7 @@ func TestGateIsOpenedWithTheRestoreOrAtOnce(t *testing.T) {
 	require.NoError(t, e.client.Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: alone, Labels: labelSet{"own": "1", labels.Marker: labels.Pending}},
 		Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{
-			{Key: "other", Effect: corev1.TaintEffectNoExecute}, {Key: nodeview.GateTaint, Effect: corev1.TaintEffectNoSchedule},
+			{Key: "other", Effect: corev1.TaintEffectNoExecute}, {Key: nodeview.StartupTaintKey, Effect: corev1.TaintEffectNoSchedule},
 		}},
 	}))
 	e.processor()

@@ -8,21 +8,11 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 )
-
-// noted waits until the record says that an incarnation has its labels.
-func (e *env) noted(n *corev1.Node) {
-	e.t.Helper()
-	e.eventually(func(c *assert.CollectT) {
-		r := e.record(c, n.Name)
-		assert.Contains(c, []types.UID{r.Source, r.Restored.UID}, n.UID)
-	}, "the return is noted")
-}
 
 // TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing: the flags of the processors have been changed, and those of the webhook have not.
 func TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing(t *testing.T) {
@@ -66,7 +56,7 @@ func TestGateThatIsClosedLaterIsOpened(t *testing.T) {
 		n := e.node(t, name)
 		before := n.DeepCopy()
 		n.Labels[labels.Marker], n.Labels["registered"] = labels.Pending, "yes"
-		n.Spec.Taints = append(n.Spec.Taints, nodeview.Gate())
+		n.Spec.Taints = append(n.Spec.Taints, nodeview.StartupTaint())
 		require.NoError(t, e.client.Patch(t.Context(), n, client.MergeFrom(before), client.FieldOwner("karpenter")))
 		e.eventually(func(c *assert.CollectT) { assert.False(c, isGated(e.node(c, name))) }, "the gate of %s is opened", name)
 		e.saved(name, want)
@@ -229,13 +219,14 @@ func TestNodeWithTheMarkerOfItsRecord(t *testing.T) {
 	e.set(name, "rack", "r1")
 	e.saved(name, labelSet{"rack": "r1"})
 	e.delete(name)
-	e.join(e.client, name, nil)
+	second := e.join(e.client, name, nil)
 	e.restored(name, labelSet{"rack": "r1"})
-	e.idleQueue(name)
+	e.applied(second)
 	copied := e.node(t, name)
-	e.set(name, "rack", "r2") // after the copy
+	require.False(t, isGated(copied))
+	edited := e.set(name, "rack", "r2") // after the copy
 	e.saved(name, labelSet{"rack": "r2"})
-	e.idleQueue(name)
+	e.applied(edited)
 	e.stop(p)
 	e.delete(name)
 	copied.ResourceVersion, copied.UID, copied.CreationTimestamp = "", "", metav1.Time{}
@@ -266,12 +257,11 @@ func TestGateOpensForRecordsThatAreCorrectedOrRemoved(t *testing.T) {
 			e.processor()
 			w := e.webhooks()
 			name := e.name("node")
-			e.create(name, nil)
+			first := e.create(name, nil)
 			e.set(name, "rack", "r1")
 			e.saved(name, labelSet{"rack": "r1"})
 			e.delete(name)
-			e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, name).Ended) }, "the end is saved")
-			e.idleQueue(name)
+			e.ended(first)
 			cm := e.recordObject(t, name)
 			cm.Data["rack"] = "no legal value!"
 			require.NoError(t, e.client.Update(t.Context(), cm))
@@ -285,12 +275,6 @@ func TestGateOpensForRecordsThatAreCorrectedOrRemoved(t *testing.T) {
 			}
 		})
 	}
-}
-
-// idleQueue waits until no transaction of a node is left.
-func (e *env) idleQueue(name string) {
-	e.t.Helper()
-	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "all is applied")
 }
 
 // TestEditsBehindTheGateGiveWay to the last saved labels: the restore is not done yet.

@@ -128,7 +128,8 @@ func TestProtectedNodesKeepWithheldLabels(t *testing.T) {
 			e.gone(name)
 			e.recorded(first.UID, txn.Deleted)
 			do(name)
-			e.applied(name)
+			e.noted(e.node(t, name))
+			e.drained(name)
 		})
 	}
 	e.t = t

@@ -15,15 +15,16 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// SkewClock makes the program's clock differ from that of the others in what it says of Leases: the times that it
-// writes are moved by By, and those that it reads are moved back. That is what it and the others would see if its wall
-// clock were ahead by By. It is not a clock that goes faster or slower, and times elsewhere, which decide nothing,
-// stay as they are. Leases that a watch brings are not moved: members of a ring watch Leases, but count their own time of what they see.
+// SkewClock simulates a wall clock of the program that is ahead of the others by By, as far as
+// Leases show it: times that the program writes to Leases are shifted by By, and times that it
+// reads from Leases are shifted back. The clock does not run faster or slower. Times in other
+// objects do not change, since they do not influence any decision. Leases in watches do not change,
+// either: members of a ring watch Leases, but measure time by their own clock.
 type SkewClock struct {
 	By time.Duration
 }
 
-// Serve is [Fault]'s.
+// Serve implements [Fault].
 func (s SkewClock) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
 	if !strings.HasPrefix(r.URL.Path, "/apis/coordination.k8s.io/") || isWatch(r) {
 		next.ServeHTTP(w, r)
@@ -36,32 +37,32 @@ func (s SkewClock) Serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	sent = moved(sent, s.By)
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(sent)), int64(len(sent))
 	r.Header.Set("Content-Length", strconv.Itoa(len(sent)))
-	r.Header.Del("Accept-Encoding") // so that the answer can be read
+	r.Header.Del("Accept-Encoding") // so that the response can be decoded
 
 	got := &recorded{header: w.Header()}
 	next.ServeHTTP(got, r)
 	w.Header().Del("Content-Length")
 	w.WriteHeader(got.code)
-	_, _ = w.Write(moved(got.body.Bytes(), -s.By)) // who does not read it gets no answer
+	_, _ = w.Write(moved(got.body.Bytes(), -s.By)) // if the client is gone, there is no response
 }
 
-// recorded keeps an answer.
+// recorded is a ResponseWriter that keeps the response.
 type recorded struct {
 	header http.Header
 	code   int
 	body   bytes.Buffer
 }
 
-// Header is http.ResponseWriter's.
+// Header implements http.ResponseWriter.
 func (r *recorded) Header() http.Header { return r.header }
 
-// Write is http.ResponseWriter's.
+// Write implements http.ResponseWriter.
 func (r *recorded) Write(body []byte) (int, error) { return r.body.Write(body) }
 
-// WriteHeader is http.ResponseWriter's.
+// WriteHeader implements http.ResponseWriter.
 func (r *recorded) WriteHeader(code int) { r.code = code }
 
-// moved returns the body with the times of its Leases moved; what holds no Leases stays as it is.
+// moved returns the body with the times of its Leases shifted. It returns other bodies unchanged.
 func moved(body []byte, by time.Duration) []byte {
 	obj, err := decode(body)
 	if err != nil {
@@ -90,7 +91,7 @@ func move(l *coordinationv1.Lease, by time.Duration) {
 			t.Time = t.Add(by)
 		}
 	}
-	for _, f := range l.ManagedFields { // by which a program knows when a Lease was last written
+	for _, f := range l.ManagedFields { // programs read the time of the last write from it
 		if f.Time != nil {
 			f.Time.Time = f.Time.Add(by)
 		}
@@ -105,7 +106,7 @@ func decode(body []byte) (runtime.Object, error) {
 	return obj, err
 }
 
-// encode writes an object in the form that the original has.
+// encode encodes an object in the format of the original.
 func encode(obj runtime.Object, original []byte) ([]byte, error) {
 	mediaType := runtime.ContentTypeJSON
 	if bytes.HasPrefix(original, []byte("k8s\x00")) {

@@ -1,8 +1,9 @@
-// Package faultproxy is a way from one program to the API server on which things go wrong as they are told to: answers
-// come late, never or are refusals, watches break, clocks differ.
+// Package faultproxy forwards requests of one program to the API server, and injects faults:
+// responses are delayed, dropped or replaced by errors, watches break, clocks differ.
 //
-// A [Proxy] ends the program's TLS and HTTP/2 and begins its own to the API server, with the credentials that it was started
-// with; so each program has a proxy of its own. What goes wrong is a [Fault]; several may at once:
+// A [Proxy] terminates the program's TLS and HTTP/2, and connects to the API server with the
+// credentials that it was started with, so each program needs its own proxy. A [Fault] describes a
+// failure; several faults may be active at the same time:
 //
 //	proxy, err := faultproxy.Start(config)
 //	kubeconfig := proxy.Kubeconfig() // for the program

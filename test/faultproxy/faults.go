@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Delay holds a share of the answers back, and each part of a watch: what was written is written, but the program does
-// not know for a while.
+// Delay delays a share of the responses, and each part of a watch. Writes have their effect without
+// delay, but the program learns of it late.
 type Delay struct {
-	// Share is between 0 and 1.
+	// Share is a number from 0 to 1.
 	Share float64
 	For   time.Duration
 }
 
-// Serve is [Fault]'s.
+// Serve implements [Fault].
 func (d Delay) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{}) {
 	if rand.Float64() < d.Share {
 		w = &late{ResponseWriter: w, request: r, delay: d.For, healed: healed}
@@ -22,7 +22,7 @@ func (d Delay) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, 
 	next.ServeHTTP(w, r)
 }
 
-// late is a ResponseWriter whose header waits, and in a watch every part of the body.
+// late is a ResponseWriter that delays the header and, in a watch, every part of the body.
 type late struct {
 	http.ResponseWriter
 
@@ -31,13 +31,13 @@ type late struct {
 	healed  <-chan struct{}
 }
 
-// WriteHeader passes the code on, late.
+// WriteHeader forwards the code after a delay.
 func (l *late) WriteHeader(code int) {
 	l.wait()
 	l.ResponseWriter.WriteHeader(code)
 }
 
-// Write passes the body on, late if it is that of a watch.
+// Write forwards the body, after a delay if it belongs to a watch.
 func (l *late) Write(body []byte) (int, error) {
 	if isWatch(l.request) {
 		l.wait()
@@ -45,7 +45,7 @@ func (l *late) Write(body []byte) (int, error) {
 	return l.ResponseWriter.Write(body)
 }
 
-// Unwrap lets http.ResponseController flush.
+// Unwrap enables http.ResponseController to flush.
 func (l *late) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 func (l *late) wait() {
@@ -54,17 +54,18 @@ func (l *late) wait() {
 	select {
 	case <-timer.C:
 	case <-l.healed:
-	case <-l.request.Context().Done(): // nobody waits for the answer any more
+	case <-l.request.Context().Done(): // the client is gone
 	}
 }
 
-// DropAnswers lets a share of the writes through and loses the answers: the program cannot know whether they happened.
+// DropAnswers forwards a share of the writes and drops their responses, so that the program cannot
+// know whether they had an effect.
 type DropAnswers struct {
-	// Share is between 0 and 1.
+	// Share is a number from 0 to 1.
 	Share float64
 }
 
-// Serve is [Fault]'s.
+// Serve implements [Fault].
 func (d DropAnswers) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
 	if !isWrite(r) || rand.Float64() >= d.Share {
 		next.ServeHTTP(w, r)
@@ -74,14 +75,14 @@ func (d DropAnswers) Serve(w http.ResponseWriter, r *http.Request, next http.Han
 	panic(http.ErrAbortHandler)
 }
 
-// nowhere is a ResponseWriter of which nothing arrives.
+// nowhere is a ResponseWriter that discards everything.
 type nowhere struct{}
 
-// Header is http.ResponseWriter's.
+// Header implements http.ResponseWriter.
 func (nowhere) Header() http.Header { return http.Header{} }
 
-// Write is http.ResponseWriter's.
+// Write implements http.ResponseWriter.
 func (nowhere) Write(body []byte) (int, error) { return len(body), nil }
 
-// WriteHeader is http.ResponseWriter's.
+// WriteHeader implements http.ResponseWriter.
 func (nowhere) WriteHeader(int) {}

@@ -21,29 +21,30 @@ import (
 // Proxy forwards the requests of one program to the API server. It is safe for concurrent use.
 type Proxy struct {
 	server  *httptest.Server
-	cancel  context.CancelFunc // ends every request, also those that come later
+	cancel  context.CancelFunc // ends every request, including future ones
 	forward http.Handler
 	watches watches
 
 	mu     sync.Mutex
-	faults []*injected // in the order in which they meet a request
+	faults []*injected // in the order in which they handle a request
 }
 
-// Fault is what goes wrong on the way.
+// Fault is a failure between the program and the API server.
 type Fault interface {
-	// Serve answers a request: by next, which is the API server or the next fault, or in place of it. A watch can last
-	// longer than the fault: healed is closed when the fault is over.
+	// Serve responds to a request, either by calling next, which is the next fault or the API server,
+	// or by itself. A watch can outlast the fault: healed is closed when the fault ends.
 	Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{})
 }
 
-// injected is a Fault that is at work. Its address tells it from another one that is alike.
+// injected is an active Fault. Its address distinguishes it from an equal one.
 type injected struct {
 	Fault
 
 	healed chan struct{}
 }
 
-// Start starts a proxy on a free loopback port. It talks to the API server as the configuration says; the caller owes it a Close.
+// Start starts a proxy on a free loopback port. It connects to the API server with the
+// configuration. The caller must close the proxy.
 func Start(cfg *rest.Config) (*Proxy, error) {
 	target, err := url.Parse(cfg.Host)
 	if err != nil {
@@ -53,12 +54,12 @@ func Start(cfg *rest.Config) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	silent := slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // programs that are killed are no news
+	silent := slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // errors are expected when programs are killed
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{cancel: cancel, forward: &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		// An API server that is away gives no answer at all, and not one of a proxy.
+		// Abort the connection if the API server is down, since a proxy's response would hide that.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		ErrorLog:     silent,
 	}}
@@ -70,14 +71,14 @@ func Start(cfg *rest.Config) (*Proxy, error) {
 	return p, nil
 }
 
-// Close ends the proxy and all of its connections. Programs that run on may try to come back meanwhile.
+// Close closes the proxy and all of its connections. Running programs may reconnect meanwhile.
 func (p *Proxy) Close() {
 	p.cancel()
 	p.server.CloseClientConnections()
 	p.server.Close()
 }
 
-// Kubeconfig says how to reach the API server through the proxy. It needs no credentials.
+// Kubeconfig returns a kubeconfig for the proxy. It contains no credentials.
 func (p *Proxy) Kubeconfig() clientcmdapi.Config {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 	const name = "proxy"
@@ -88,7 +89,8 @@ func (p *Proxy) Kubeconfig() clientcmdapi.Config {
 	}
 }
 
-// Inject makes something go wrong from the next request on, until heal is called, which is to be done once.
+// Inject activates a fault for all later requests, until heal is called, which must happen only
+// once.
 func (p *Proxy) Inject(f Fault) (heal func()) {
 	one := &injected{Fault: f, healed: make(chan struct{})}
 	p.mu.Lock()
@@ -102,17 +104,17 @@ func (p *Proxy) Inject(f Fault) (heal func()) {
 	}
 }
 
-// CutWatches ends all watches that are open, in the middle of their answers.
+// CutWatches breaks all open watches in the middle of their responses.
 func (p *Proxy) CutWatches() { p.watches.cut(true) }
 
-// EndWatches ends all watches that are open as the API server ends one that falls behind: its answer is
-// complete. It returns how many these were.
+// EndWatches ends all open watches with complete responses, as the API server does if a watch falls
+// behind. It returns their number.
 func (p *Proxy) EndWatches() int { return p.watches.cut(false) }
 
-// Watching says whether a watch on a resource of the whole cluster, "nodes" for instance, is open.
+// Watching reports whether a watch on a resource of the whole cluster is open, for example "nodes".
 func (p *Proxy) Watching(resource string) bool { return p.watches.has("/api/v1/" + resource) }
 
-// ServeHTTP takes a request through the faults to the API server.
+// ServeHTTP handles a request by the faults and the API server.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	faults := p.faults
@@ -128,13 +130,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// isWatch says whether the answer to a request is a stream.
+// isWatch reports whether the response to a request is a stream.
 func isWatch(r *http.Request) bool {
 	watch := r.URL.Query().Get("watch")
 	return r.Method == http.MethodGet && (watch == "true" || watch == "1")
 }
 
-// isWrite says whether a request changes what is stored. To ask for one's rights is a POST too and stores nothing.
+// isWrite reports whether a request changes stored objects. A SelfSubjectAccessReview is a POST
+// request, too, but stores nothing.
 func isWrite(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && !strings.Contains(r.URL.Path, "/authorization.k8s.io/")
 }

@@ -28,13 +28,14 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// patience is how long a test waits for what must come. A machine that is busy with other things is no reason to fail.
+// patience bounds the wait for an expected state. It is long, so that tests pass on a busy machine.
 const patience = 3 * time.Minute
 
-// apiServer is as much of one as these tests need: it stores nothing and counts what it is told to write.
+// apiServer implements the part of an API server that these tests need: it stores nothing and
+// counts writes.
 type apiServer struct {
 	writes atomic.Int32
-	renew  atomic.Value // the renewTime of the last Lease that was written
+	renew  atomic.Value // the renewTime of the last written Lease
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +53,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// echo answers with the Lease that was sent, if one was.
+// echo responds with the Lease in the request, if there is one.
 func (s *apiServer) echo(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
@@ -63,7 +64,7 @@ func (s *apiServer) echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// start starts a server with a proxy before it, and a client that goes through the proxy.
+// start starts a server and a proxy for it, and returns a client that uses the proxy.
 func start(t *testing.T) (*apiServer, *faultproxy.Proxy, kubernetes.Interface) {
 	t.Helper()
 	s := &apiServer{}
@@ -79,13 +80,13 @@ func start(t *testing.T) (*apiServer, *faultproxy.Proxy, kubernetes.Interface) {
 	return s, proxy, clientOf(t, proxy)
 }
 
-// clientOf returns a client that goes through a proxy, with a connection of its own.
+// clientOf returns a client that uses a proxy, with its own connection.
 func clientOf(t *testing.T, proxy *faultproxy.Proxy) kubernetes.Interface {
 	t.Helper()
 	through, err := clientcmd.NewDefaultClientConfig(proxy.Kubeconfig(), nil).ClientConfig()
 	require.NoError(t, err)
 	through.Timeout = patience
-	through.Dial = (&net.Dialer{}).DialContext // a connection is shared by those that dial alike
+	through.Dial = (&net.Dialer{}).DialContext // clients with the same Dial share a connection
 	return kubernetes.NewForConfigOrDie(through)
 }
 
@@ -167,7 +168,7 @@ func TestCutWatchesEndsThem(t *testing.T) {
 	assert.True(t, proxy.Watching("nodes"))
 	proxy.CutWatches()
 	for range w.ResultChan() {
-		continue // the end of the stream is what is waited for
+		continue // wait for the end of the stream
 	}
 	assert.Eventually(t, func() bool { return !proxy.Watching("nodes") }, patience, 10*time.Millisecond)
 }
@@ -215,7 +216,7 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 	}
 }
 
-// TestCloseEndsWatchesThatAreOpenedMeanwhile: programs that run on open their watches again until the proxy is gone.
+// Running programs reopen their watches until the proxy is closed.
 func TestCloseEndsWatchesThatAreOpenedMeanwhile(t *testing.T) {
 	for range 50 {
 		_, proxy, _ := start(t)

@@ -9,29 +9,31 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Refuse answers a share of the requests in place of the API server: 409 those that write, any other code all.
+// Refuse responds to a share of the requests with an error code. It applies 409 only to writes, and
+// other codes to all requests.
 type Refuse struct {
-	// Share is between 0 and 1.
+	// Share is a number from 0 to 1.
 	Share float64
 	Code  int
 }
 
-// Serve is [Fault]'s.
+// Serve implements [Fault].
 func (f Refuse) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
 	if rand.Float64() >= f.Share || f.Code == http.StatusConflict && !isWrite(r) {
 		next.ServeHTTP(w, r)
 		return
 	}
 	if f.Code == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "1") // as the API server does, so that the client tries again by itself
+		w.Header().Set("Retry-After", "1") // the API server sets it, too, so that the client retries
 	}
 	answer(w, f.Code, status(f.Code))
 }
 
-// GoneWatches answers watches with 410: some at once, others after the 200 that begins the stream.
+// GoneWatches responds to watches with 410: sometimes immediately, sometimes in the stream after a
+// 200.
 type GoneWatches struct{}
 
-// Serve is [Fault]'s.
+// Serve implements [Fault].
 func (GoneWatches) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
 	switch gone := status(http.StatusGone); {
 	case !isWatch(r):
@@ -46,7 +48,7 @@ func (GoneWatches) Serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	}
 }
 
-// status is the error that the API server gives with a code.
+// status returns the API server's error for a code.
 func status(code int) metav1.Status {
 	reasons := map[int]metav1.StatusReason{
 		http.StatusConflict:            metav1.StatusReasonConflict,
@@ -64,7 +66,7 @@ func status(code int) metav1.Status {
 	}
 }
 
-// answer writes JSON, which every client of the API server reads, whatever it asked for.
+// answer writes JSON, which every client of the API server accepts, whatever it requested.
 func answer(w http.ResponseWriter, code int, body any) {
 	content, err := json.Marshal(body)
 	if err != nil {
@@ -72,5 +74,5 @@ func answer(w http.ResponseWriter, code int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(content) // who does not read it gets no answer, which is a fault too
+	_, _ = w.Write(content) // if the client is gone, there is no response, which is also a fault
 }

@@ -9,22 +9,22 @@ import (
 	"sync"
 )
 
-// watches are the open watches of a proxy. The zero value has none.
+// watches are the open watches of a proxy. The zero value is empty and ready to use.
 type watches struct {
 	mu   sync.Mutex
 	open map[*openWatch]bool
 }
 
-// openWatch is one request whose answer is a stream.
+// openWatch is a request with an open stream.
 type openWatch struct {
 	path       string
 	cancel     context.CancelFunc
 	isAnswered bool
-	// ended reports whether the stream ends as if the API server had nothing more to say.
+	// ended reports whether the stream ends regularly.
 	ended bool
 }
 
-// tracking returns a handler that has its requests in the watches while they last.
+// tracking returns a handler that registers its requests while they last.
 func (s *watches) tracking(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
@@ -35,7 +35,7 @@ func (s *watches) tracking(next http.Handler) http.Handler {
 		defer func() {
 			failure := recover()
 			if err, ok := failure.(error); ok && errors.Is(err, http.ErrAbortHandler) && s.hasEnded(one) {
-				return // the proxy gives up what was cut
+				return // the proxy aborts interrupted requests
 			}
 			if failure != nil {
 				panic(failure)
@@ -64,7 +64,7 @@ func (s *watches) remove(one *openWatch) {
 	delete(s.open, one)
 }
 
-// cut ends all watches, abruptly or as the API server ends one, and returns how many these were.
+// cut ends all watches, abruptly or regularly, and returns their number.
 func (s *watches) cut(abruptly bool) int {
 	s.mu.Lock()
 	open := slices.Collect(maps.Keys(s.open))
@@ -95,18 +95,18 @@ func (s *watches) has(path string) bool {
 	return false
 }
 
-// noticing is a ResponseWriter that tells the code of the answer.
+// noticing is a ResponseWriter that reports the code of the response.
 type noticing struct {
 	http.ResponseWriter
 
 	notice func(code int)
 }
 
-// WriteHeader tells the code and passes it on.
+// WriteHeader reports and forwards the code.
 func (n *noticing) WriteHeader(code int) {
 	n.notice(code)
 	n.ResponseWriter.WriteHeader(code)
 }
 
-// Unwrap lets http.ResponseController flush.
+// Unwrap enables http.ResponseController to flush.
 func (n *noticing) Unwrap() http.ResponseWriter { return n.ResponseWriter }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -34,12 +35,10 @@ type User struct {
 	Flags []string
 }
 
-// NewUser returns a user of the plugin. It skips the test if the machine has no kubectl.
+// NewUser returns a user of the plugin. It fails the test if there is no kubectl.
 func NewUser(t *testing.T, plugin, kubeconfig string) *User {
 	t.Helper()
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("this machine has no kubectl, which runs the plugin")
-	}
+	controlplane.NeedKubectl(t)
 	program, err := programs.Path("kubectl-" + plugin)
 	require.NoError(t, err)
 	return &User{T: t, Plugin: plugin, Kubeconfig: kubeconfig, Path: filepath.Dir(program) + string(os.PathListSeparator) + os.Getenv("PATH")}

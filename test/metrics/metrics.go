@@ -1,4 +1,4 @@
-// Package metrics reads what programs, or a registry in a test, tell by Prometheus metrics.
+// Package metrics reads the Prometheus metrics of programs, or of a registry in a test.
 package metrics
 
 import (
@@ -13,11 +13,12 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Samples are the values of metrics by name and labels, as in `nodekeeper_transactions_pending{type="added"}`. A
-// histogram gives its _count and _sum.
+// Samples maps names with labels to values, for example
+// `nodekeeper_transactions_pending{type="added"}`. A histogram is represented by its _count and
+// _sum.
 type Samples map[string]float64
 
-// Gather returns what a registry tells.
+// Gather returns the metrics of a registry.
 func Gather(from prometheus.Gatherer) (Samples, error) {
 	families, err := from.Gather()
 	if err != nil {
@@ -30,7 +31,7 @@ func Gather(from prometheus.Gatherer) (Samples, error) {
 	return samples, nil
 }
 
-// Scrape returns what a program tells at an address (host:port).
+// Scrape returns the metrics of a program at an address (host:port).
 func Scrape(ctx context.Context, address string) (Samples, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
@@ -40,7 +41,7 @@ func Scrape(ctx context.Context, address string) (Samples, error) {
 	if err != nil {
 		return nil, fmt.Errorf("scraping %s: %w", address, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // all of it was read
+	defer func() { _ = resp.Body.Close() }() // it was read completely
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(resp.Body)
 	if err != nil {

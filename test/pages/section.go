@@ -7,12 +7,8 @@ import (
 	"time"
 )
 
-const (
-	// GoAlone is the section of README.md for those who have Go and no cluster.
-	GoAlone = "Try it with Go alone"
-	// TestCommand is the last command of that section.
-	TestCommand = "make test"
-)
+// GoAlone is the section of README.md for those who have Go and no cluster.
+const GoAlone = "Try it with Go alone"
 
 // Section returns what a page has below a heading of the second level, or "" if there is no such
 // heading.

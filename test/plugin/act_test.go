@@ -198,7 +198,7 @@ func TestGateThatNobodyOpens(t *testing.T) {
 	e := newEnv(t)
 	e.start("watcher")
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{labels.Marker: labels.Pending}}}
-	n.Spec.Taints = []corev1.Taint{nodeview.Gate()}
+	n.Spec.Taints = []corev1.Taint{nodeview.StartupTaint()}
 	require.NoError(t, e.client.Create(t.Context(), n))
 	e.eventually(func(c *assert.CollectT) {
 		r := e.run("status", "--stuck-after=1s")
@@ -212,7 +212,7 @@ func TestGateThatNobodyOpens(t *testing.T) {
 		assert.NotContains(c, e.run("status", "--stuck-after=1s").stdout, "restoring")
 		opened := &corev1.Node{}
 		assert.NoError(c, e.client.Get(t.Context(), types.NamespacedName{Name: "node-1"}, opened))
-		assert.False(c, slices.ContainsFunc(opened.Spec.Taints, nodeview.IsGate))
+		assert.False(c, slices.ContainsFunc(opened.Spec.Taints, nodeview.IsStartupTaint))
 	}, "it is opened")
 }
 

@@ -229,13 +229,13 @@ func (e *env) saved(name string, want set) {
 	}, "the labels of %s are saved", name)
 }
 
-// restored waits until a Node has these labels and a marker, and all that comes of it is applied.
+// restored waits until a Node has these labels and the marker of a restore, and all that comes of it is applied.
 func (e *env) restored(name string, want set) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
 		own, marker := e.node(c, name)
 		assert.Equal(c, want, own)
-		assert.NotEmpty(c, marker)
+		assert.NotContains(c, []string{"", labels.Pending}, marker)
 	}, "node %s has its labels", name)
 	n := &corev1.Node{}
 	require.NoError(e.t, e.client.Get(e.t.Context(), types.NamespacedName{Name: name}, n))
@@ -280,7 +280,8 @@ func (e *env) running(program string) []*programs.Program {
 	})
 }
 
-// settled waits until nothing is pending.
+// settled waits until nothing is pending. What no watcher has stored yet is not pending, so a test
+// first waits for the effect of its last step, or until that is recorded.
 func (e *env) settled() {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queued(c)) }, "every queue is empty")

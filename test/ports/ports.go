@@ -1,4 +1,4 @@
-// Package ports finds free ports for servers that tests start, and start again.
+// Package ports finds free ports for servers that tests start and restart.
 package ports
 
 import (
@@ -14,20 +14,19 @@ import (
 const (
 	// firstPort is above the ports of well-known services.
 	firstPort = 10000
-	// firstEphemeralPort is Linux' default, for systems that do not say theirs.
+	// firstEphemeralPort is the default of Linux, for systems that do not report theirs.
 	firstEphemeralPort = 32768
-	// portAttempts bounds how many ports are tried. Most are free.
+	// portAttempts bounds the number of ports that are tried. Most are free.
 	portAttempts = 100
 )
 
 // given are the ports that this process has handed out.
 var given sync.Map //nolint:gochecknoglobals // ports belong to the machine
 
-// Free returns a port of 127.0.0.1 that nobody listens on and that no connection gets by chance: the
-// kernel takes the local ports of connections, and those of listeners on port 0, from the ephemeral
-// range. A server with a port from there can find it in use when it starts again, all the more as a
-// client that retries can get the very port to which it connects, and so connect to itself. Free is safe
-// for concurrent use.
+// Free returns an unused port of 127.0.0.1 that is not ephemeral. From the ephemeral range the
+// kernel takes the local ports of connections, and the ports of listeners on port 0. A server with
+// such a port can find it in use when it restarts; a client that retries can even get the port that
+// it connects to, and so connect to itself. Free is safe for concurrent use.
 func Free() (int, error) {
 	end := ephemeralStart()
 	if end <= firstPort {
@@ -49,7 +48,7 @@ func Free() (int, error) {
 	return 0, fmt.Errorf("looking for a free port: %w", errors.Join(errs...))
 }
 
-// Address is [Free] as an address of the loopback.
+// Address returns a loopback address with a port from [Free].
 func Address() (string, error) {
 	port, err := Free()
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err

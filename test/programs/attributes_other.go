@@ -4,5 +4,6 @@ package programs
 
 import "syscall"
 
-// processAttributes keeps Ctrl-C away from a program. There is no way here to end it with the process that started it.
+// processAttributes keeps Ctrl-C away from a program. On this system it cannot end together with
+// the process that started it.
 func processAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -8,32 +8,31 @@ import (
 	"strings"
 )
 
-// Flag is what --help of a program says of one of its flags.
+// Flag is the description of a flag in the output of --help.
 type Flag struct {
 	Name string
-	// Value is the word for its value. A switch has none.
+	// Value is the placeholder of its value. A boolean flag has none.
 	Value string
-	// Usage is without the default.
+	// Usage is the usage without the default.
 	Usage string
-	// Default is as the usage says it, in quotes if it is a string. It is empty if the usage says
-	// none.
+	// Default is the default as printed, in quotes if it is a string. It is empty if none is printed.
 	Default string
 }
 
-// DefaultValue returns the default without quotes, as the command line takes it.
+// DefaultValue returns the default without quotes, as on the command line.
 func (f Flag) DefaultValue() string { return strings.Trim(f.Default, `"`) }
 
 var (
 	// anyFlag matches the first line of each flag in the output of --help.
 	anyFlag = regexp.MustCompile(`(?m)^ +-`)
-	// helpFlag matches a flag as the packages flag and pflag print it: its name, the word for its
-	// value, and its usage.
+	// helpFlag matches a flag as the packages flag and pflag print it: its name, the placeholder of
+	// its value, and its usage.
 	helpFlag = regexp.MustCompile(`(?m)^ +(?:-\w, )?--?([a-z][a-z-]*)(?: (\w+))?(?:\n\s+| {2,})(.*)$`)
-	// usageAndDefault matches a usage that says the default.
+	// usageAndDefault matches a usage with a default.
 	usageAndDefault = regexp.MustCompile(`^(.*?) \(default (.*)\)$`)
 )
 
-// Flags returns the flags of a built program by their names.
+// Flags returns the flags of a built program by name.
 func Flags(ctx context.Context, program string) (map[string]Flag, error) {
 	path, err := Path(program)
 	if err != nil {

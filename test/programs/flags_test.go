@@ -15,11 +15,11 @@ import (
 	"nodekeeper.dev/test/reference"
 )
 
-// maxInline is the length up to which a table has a default. Longer ones are lists below the
-// tables.
+// maxInline is the maximum length of a default in a table. Longer ones are lists below the tables.
 const maxInline = 60
 
-// documented are the programs of the page of flags, in its order, and how its headings call them.
+// documented are the programs in the reference of flags, in its order, with their names in
+// headings.
 var documented = []struct{ program, called string }{
 	{"watcher", "the watcher"},
 	{"processor", "the processor"},
@@ -27,7 +27,7 @@ var documented = []struct{ program, called string }{
 	{"ui", "the live page"},
 }
 
-// explained are the pages that say more about a flag.
+// explained are the pages with further information about a flag.
 var explained = map[string]string{
 	"gate":                 "[The gate](../explanation/admission.md#the-gate)",
 	"hold-back":            "[Hold labels back](../how-to/use-the-webhook.md#hold-labels-back-that-a-policy-of-yours-refuses)",
@@ -45,10 +45,9 @@ var explained = map[string]string{
 	"wait-for-cluster":     "[Probes](probes.md)",
 }
 
-// section is a part of the page: the flags that the same programs have, and that mean the same
-// there.
+// section is a part of the reference: flags that the same programs have with the same meaning.
 type section struct {
-	programs []int // in documented
+	programs []int // indexes in documented
 	flags    []programs.Flag
 }
 
@@ -76,7 +75,7 @@ func TestReferenceHasTheFlagsOfTheSharder(t *testing.T) {
 	reference.Check(t, "flags", table(t, flagsOf(t, "sharder"), nil))
 }
 
-// sections returns the parts of the page: what most programs have comes first.
+// sections returns the parts of the reference. Flags that most programs have come first.
 func sections(t *testing.T) []section {
 	t.Helper()
 	having := map[programs.Flag][]int{}
@@ -100,8 +99,8 @@ func sections(t *testing.T) []section {
 	return all
 }
 
-// flagsOf returns the flags of a program but --help. It fails for a flag whose default is not
-// certain.
+// flagsOf returns the flags of a program except --help. It fails for a flag without a definite
+// default.
 func flagsOf(t *testing.T, program string) []programs.Flag {
 	t.Helper()
 	flags, err := programs.Flags(t.Context(), program)
@@ -117,7 +116,7 @@ func flagsOf(t *testing.T, program string) []programs.Flag {
 
 func byName(a, b programs.Flag) int { return cmp.Compare(a.Name, b.Name) }
 
-// table returns the table of flags, with links to the pages that explain them.
+// table returns the table of flags, with links to the pages in links.
 func table(t *testing.T, flags []programs.Flag, links map[string]string) string {
 	t.Helper()
 	var rows strings.Builder
@@ -138,25 +137,25 @@ func table(t *testing.T, flags []programs.Flag, links map[string]string) string 
 
 func isLong(f programs.Flag) bool { return len(f.Default) > maxInline }
 
-// defaultCell returns the cell for the default.
+// defaultCell returns the table cell of the default.
 func defaultCell(f programs.Flag) string {
 	switch {
-	case f.Name == "version": // it does something else
+	case f.Name == "version": // has a different effect
 		return ""
-	case f.Default == "": // of a switch
+	case f.Default == "": // a boolean flag
 		return "`false`"
 	case isLong(f):
 		return "[a list](#--" + f.Name + ")"
-	case f.Default == "none" || strings.Contains(f.Default, " "): // words, and no value
+	case f.Default == "none" || strings.Contains(f.Default, " "): // a description instead of a value
 		return markCode(f.Default)
 	}
 	return "`" + f.DefaultValue() + "`"
 }
 
-// word matches what is in quotes, or a word with the colon or the full stop behind it.
+// word matches a quoted string, or a word with a following colon or full stop.
 var word = regexp.MustCompile(`"[^"]*"|[^\s"(),;]+`)
 
-// markCode returns a text of --help with its code marked: what is in quotes, and keys, patterns,
+// markCode returns a text of --help with its code in backticks: quoted strings, keys, patterns,
 // paths and variables.
 func markCode(text string) string {
 	return word.ReplaceAllStringFunc(text, func(w string) string {
@@ -171,7 +170,7 @@ func markCode(text string) string {
 	})
 }
 
-// enumeration joins words as a sentence does.
+// enumeration joins words as in a sentence.
 func enumeration(words []string) string {
 	last := len(words) - 1
 	if last == 0 {

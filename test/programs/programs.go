@@ -1,6 +1,6 @@
-// Package programs runs nodekeeper's built programs as processes, for the
-// end-to-end tests and the demo. They come from bin/ (make build), listen on
-// free loopback ports, and (on Linux) end with the process that started them if that does not end them first.
+// Package programs runs nodekeeper's built programs as processes, for the end-to-end tests and the
+// demo. It takes them from bin/ (make build). They listen on free loopback ports, and on Linux end
+// with the process that started them at the latest.
 package programs
 
 import (
@@ -25,32 +25,33 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// readyPeriod is the time between two looks at the readiness probe.
+// readyPeriod is the polling interval of the readiness probe.
 const readyPeriod = 20 * time.Millisecond
 
 // Program is one running process. It is safe for concurrent use.
 type Program struct {
-	// Name is watcher or processor, Identity the value of --identity.
+	// Name is the program, such as watcher; Identity is the value of --identity.
 	Name, Identity string
 
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
-	err  error         // how it ended; to be read after done is closed
+	err  error         // result of the process; valid once done is closed
 
 	mu     sync.Mutex
 	output bytes.Buffer
-	// probe is the address of the health probe, known when the process has told it; heard is closed then.
+	// probe is the address of the health probe. It is valid once heard is closed, after the process
+	// has logged it.
 	probe string
 	heard chan struct{}
 }
 
-// Start starts bin/<name> against the cluster of the kubeconfig. The args come after those that
-// every process here gets, so they can replace them.
+// Start starts bin/<name> with a kubeconfig. The args follow the default arguments, so they can
+// override them.
 func Start(name, identity, kubeconfig string, args ...string) (*Program, error) {
 	return StartWith(nil, name, identity, kubeconfig, args...)
 }
 
-// StartWith is Start with more environment variables, each "KEY=value".
+// StartWith is like Start, with additional environment variables of the form "KEY=value".
 func StartWith(env []string, name, identity, kubeconfig string, args ...string) (*Program, error) {
 	return Launch(env, name, identity, append([]string{
 		"--kubeconfig=" + kubeconfig,
@@ -60,7 +61,8 @@ func StartWith(env []string, name, identity, kubeconfig string, args ...string) 
 	}, args...)...)
 }
 
-// Launch starts bin/<name> with these arguments alone, and more environment variables, each "KEY=value".
+// Launch starts bin/<name> with only these arguments, and additional environment variables of the
+// form "KEY=value".
 func Launch(env []string, name, identity string, args ...string) (*Program, error) {
 	bin, err := Path(name)
 	if err != nil {
@@ -86,7 +88,7 @@ func Launch(env []string, name, identity string, args ...string) (*Program, erro
 }
 
 // BinEnv is the environment variable that names the directory of the programs, if it is not bin/ of the module:
-// make deflake tests programs that were built with the race detector.
+// RACE=yes of make tests programs that were built with the race detector.
 const BinEnv = "NODEKEEPER_BIN"
 
 // Path returns the path of a built program.
@@ -106,13 +108,13 @@ func Path(name string) (string, error) {
 	return path, nil
 }
 
-// read keeps the output and looks in it for the address of the health probe.
+// read keeps the output and searches it for the address of the health probe.
 func (p *Program) read(pipe io.Reader) {
 	lines := bufio.NewScanner(pipe)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var entry struct{ Msg, Address string }
-		_ = json.Unmarshal(lines.Bytes(), &entry) // what is no JSON has no address
+		_ = json.Unmarshal(lines.Bytes(), &entry) // a line that is not JSON has no address
 		p.mu.Lock()
 		p.output.Write(lines.Bytes())
 		p.output.WriteByte('\n')
@@ -124,8 +126,8 @@ func (p *Program) read(pipe io.Reader) {
 	}
 }
 
-// WaitReady returns when the readiness probe says that the process is ready. It
-// returns an error with the process's output if it ends instead, or when ctx is done.
+// WaitReady waits until the readiness probe succeeds. It returns an error with the process's output
+// if the process ends instead, or if ctx is done.
 func (p *Program) WaitReady(ctx context.Context) error {
 	select {
 	case <-p.heard:
@@ -153,7 +155,8 @@ func (p *Program) isReady(ctx context.Context) bool {
 	return err == nil && status == http.StatusOK
 }
 
-// Probe returns the answer of the process to /healthz or /readyz. It waits until the process answers at all, or has ended.
+// Probe returns the response of the process to /healthz or /readyz. It waits until the process
+// responds, or has ended.
 func (p *Program) Probe(ctx context.Context, path string) (status int, body string, err error) {
 	select {
 	case <-p.heard:
@@ -181,7 +184,7 @@ func (p *Program) Probe(ctx context.Context, path string) (status int, body stri
 // PID returns the process id.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
 
-// Output returns what the process has printed to its standard error so far.
+// Output returns the standard error of the process so far.
 func (p *Program) Output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,7 +204,7 @@ func (p *Program) ExitCode() int {
 	}
 }
 
-// Signal sends a signal to the process. One that has ended is no error.
+// Signal sends a signal to the process. It is not an error if the process has ended.
 func (p *Program) Signal(sig os.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("sending %v to %s: %w", sig, p.Identity, err)
@@ -209,7 +212,8 @@ func (p *Program) Signal(sig os.Signal) error {
 	return nil
 }
 
-// Freeze stops the process until it gets a SIGCONT. It returns when all its threads stand still: a signal takes a moment to reach those that run.
+// Freeze stops the process until it gets a SIGCONT. It waits until all threads have stopped: a
+// signal takes a moment to reach running ones.
 func (p *Program) Freeze(ctx context.Context) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -221,7 +225,8 @@ func (p *Program) Freeze(ctx context.Context) error {
 	return nil
 }
 
-// Stop asks the process to end and waits for it; one that has not ended after the timeout is killed, which is an error.
+// Stop asks the process to end and waits for it. After the timeout it kills the process and returns
+// an error.
 func (p *Program) Stop(timeout time.Duration) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -236,7 +241,7 @@ func (p *Program) Stop(timeout time.Duration) error {
 	}
 }
 
-// StopAll ends programs as [Program.Stop] does, side by side, and returns when all have ended.
+// StopAll concurrently ends programs as [Program.Stop] does, and waits until all have ended.
 func StopAll(all []*Program, timeout time.Duration) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -247,7 +252,7 @@ func StopAll(all []*Program, timeout time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// Kill ends the process at once, as kill -9 does, and waits for it.
+// Kill ends the process immediately (kill -9), and waits for it.
 func (p *Program) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err

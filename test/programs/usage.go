@@ -13,18 +13,19 @@ import (
 // clockTick is the unit of the CPU times in /proc. The kernel exports 100 ticks a second on every architecture.
 const clockTick = time.Second / 100
 
-// Usage is what a process has used since it started.
+// Usage is the resource usage of a process since it started.
 type Usage struct {
-	// CPU is the time in user and kernel mode, of all threads.
+	// CPU is the time of all threads in user and kernel mode.
 	CPU time.Duration
-	// PeakMemory is the peak of the resident memory in bytes, with the text of the program.
+	// PeakMemory is the peak of the resident memory in bytes, including the program text.
 	PeakMemory int64
 }
 
 // PeakMiB returns PeakMemory in MiB.
 func (u Usage) PeakMiB() float64 { return float64(u.PeakMemory) / (1 << 20) }
 
-// UsageOf returns what the process with this id has used. It reads /proc, which only Linux has.
+// UsageOf returns the usage of the process with this id. It reads /proc, which exists only on
+// Linux.
 func UsageOf(pid int) (Usage, error) {
 	dir := fmt.Sprintf("/proc/%d/", pid)
 	stat, err := os.ReadFile(dir + "stat")
@@ -43,11 +44,11 @@ func UsageOf(pid int) (Usage, error) {
 	return Usage{CPU: cpu, PeakMemory: peak}, nil
 }
 
-// cpuTime reads /proc/PID/stat: "PID (NAME) STATE ...", where NAME can hold spaces and parentheses. utime and stime are the fields
-// 14 and 15 of proc_pid_stat(5), which counts from one.
+// cpuTime parses /proc/PID/stat: "PID (NAME) STATE ...", where NAME may contain spaces and
+// parentheses. utime and stime are the fields 14 and 15 in proc_pid_stat(5), which counts from one.
 func cpuTime(stat []byte) (time.Duration, error) {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	const utime, stime = 14 - 3, 15 - 3 // the first field here is the third there
+	const utime, stime = 14 - 3, 15 - 3 // the first field of fields is the third field of the file
 	if len(fields) <= stime {
 		return 0, fmt.Errorf("stat has %d fields after the name", len(fields))
 	}
@@ -56,7 +57,7 @@ func cpuTime(stat []byte) (time.Duration, error) {
 	return time.Duration(user+system) * clockTick, errors.Join(userErr, systemErr)
 }
 
-// peakMemory reads /proc/PID/status, which has a line like "VmHWM:     1234 kB".
+// peakMemory parses /proc/PID/status, which has a line like "VmHWM:     1234 kB".
 func peakMemory(status []byte) (int64, error) {
 	for line := range bytes.Lines(status) {
 		value, ok := bytes.CutPrefix(line, []byte("VmHWM:"))
@@ -83,7 +84,8 @@ func isFrozen(pid int) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		// The state is the first field behind the name, which is in brackets and can have any characters (proc_pid_stat(5)).
+		// The state is the first field after the name, which is in parentheses and may contain any
+		// characters (proc_pid_stat(5)).
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) == 0 || string(fields[0]) != "T" {
 			return false, nil

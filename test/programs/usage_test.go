@@ -13,8 +13,8 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// TestUsageGrowsWithWhatAProcessDoes lets this process work and take memory.
-func TestUsageGrowsWithWhatAProcessDoes(t *testing.T) {
+// TestUsageGrows lets this process use CPU time and memory.
+func TestUsageGrows(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the usage of a process is read from /proc")
 	}

@@ -13,10 +13,10 @@ import (
 )
 
 var (
-	ciStep    = regexp.MustCompile(`(?m)^(?:step )?make ([a-z-]+)`)
+	ciStep    = regexp.MustCompile(`(?m)^step make ([a-z-]+)|"make ([a-z-]+)`)
 	ofVerify  = regexp.MustCompile(`(?m)^CHECKS := (.*)$`)
 	testRule  = regexp.MustCompile(`(?m)^test: ([a-z ]+) ##`)
-	ciVerifys = regexp.MustCompile(`checks=\$\(make --no-print-directory checks\)\nfor check in \$checks; do`)
+	ciVerifys = regexp.MustCompile(`checks=\$\(make --no-print-directory checks\)\n.*\$checks`)
 )
 
 // TestCIRunsWhatPeopleAreToldToMake: the targets that the README and the tutorials have people
@@ -25,7 +25,10 @@ func TestCIRunsWhatPeopleAreToldToMake(t *testing.T) {
 	o := newOurs(t)
 	ci := o.read(".ci", "run")
 	require.Regexp(t, ciVerifys, ci)
-	runs := firstGroups(ciStep, ci)
+	var runs []string
+	for _, found := range ciStep.FindAllStringSubmatch(ci, -1) {
+		runs = append(runs, found[1]+found[2])
+	}
 	for _, list := range []*regexp.Regexp{ofVerify, testRule} {
 		found := list.FindStringSubmatch(o.makefile)
 		require.NotNil(t, found)
@@ -54,9 +57,8 @@ func TestCIRunsWhatPeopleAreToldToMake(t *testing.T) {
 	assert.Greater(t, targets, 5)
 }
 
-// walked returns the targets that the README has a newcomer make who has Go alone. hack/walk makes
-// them in a fresh clone, except for the last one: that is the last step of CI, in a clone that is
-// fresh, too, but with the race detector.
+// walked returns the targets that the README has a newcomer make who has Go alone: hack/walk makes
+// them, and CI begins with it.
 func (o *ours) walked(runs []string) []string {
 	o.t.Helper()
 	require.Contains(o.t, runs, "walk")
@@ -67,8 +69,5 @@ func (o *ours) walked(runs []string) []string {
 		targets = append(targets, strings.TrimPrefix(step.Command(), "make "))
 	}
 	require.GreaterOrEqual(o.t, len(targets), 2)
-	last := len(targets) - 1
-	assert.True(o.t, strings.HasSuffix(o.read(".ci", "run"), "\nmake "+targets[last]+" RACE=yes\n"), "CI does not end with the last command of the README")
-	assert.Equal(o.t, pages.TestCommand, "make "+targets[last], "what hack/walk leaves out")
-	return targets[:last]
+	return targets
 }

@@ -90,7 +90,7 @@ func (o *ours) source(path string) string {
 	return text.String()
 }
 
-var testName = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)\w+)\(`)
+var testName = regexp.MustCompile(`(?m)^func ((?:Test|Example|Benchmark)\w+)\(`)
 
 // hasTest reports whether a pattern of -run or -bench matches a test. ^$ is there to match none.
 func hasTest(source, kind, pattern string) bool {
@@ -100,6 +100,7 @@ func hasTest(source, kind, pattern string) bool {
 		return false
 	}
 	return pattern == "^$" || slices.ContainsFunc(firstGroups(testName, source), func(name string) bool {
-		return strings.HasPrefix(name, kind) && matches.MatchString(name)
+		runs := strings.HasPrefix(name, kind) || kind == "Test" && strings.HasPrefix(name, "Example")
+		return runs && matches.MatchString(name)
 	})
 }

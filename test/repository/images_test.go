@@ -31,7 +31,7 @@ func TestEveryServiceHasAnImage(t *testing.T) {
 	found := ofTheMakefile.FindStringSubmatch(read("Makefile"))
 	require.NotNil(t, found)
 	var services []string
-	for _, program := range strings.Fields(found[1]) {
+	for program := range strings.FieldsSeq(found[1]) {
 		services = append(services, filepath.Base(program))
 	}
 	require.Contains(t, services, "watcher")

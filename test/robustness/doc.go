@@ -1,14 +1,15 @@
-// Package robustness runs the built programs against a real API server, lets everything go wrong that can, and then
-// checks every numbered promise of docs/design.md over the recorded history.
+// Package robustness runs the built programs against a real API server, injects all kinds of
+// faults, and then checks every numbered promise of docs/design.md against the recorded history.
 //
-// A run is drawn from a seed: a [scenario], users who create, edit and delete nodes, and faults, several at a time, each a
-// small type of its own. Nothing is ever compacted in etcd, so the whole history is there in the end, through every restart of
-// the servers: each write of a Node, a record and a transaction. It is read as a stream and replayed; before each write is applied, every
-// promise looks at it and at what was there before.
+// A seed determines a run: a [scenario], users who create, edit and delete nodes, and several
+// concurrent faults, each with its own small type. etcd is never compacted, so the complete history
+// is available at the end, across all restarts of the servers: each write of a Node, a record and a
+// transaction. The history is replayed as a stream; before each write is applied, every promise
+// checks it against the state before the write.
 //
 //	make robustness SEED=7 SEEDS=1 DURATION=60s
 //
-// What is promised depends on who could see: a label that no watcher saw is lost. So a scenario says when the
-// watchers were blind, and in that time the ghost, which knows what the next incarnation is to get, allows what is older, down to what
-// was recorded.
+// The promises depend on the watchers that run: a label that no watcher saw is lost. So a scenario
+// declares when the watchers were blind. For these times the ghost, which computes the labels that
+// the next incarnation must get, also accepts older ones, down to the recorded ones.
 package robustness

@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
-// storage is what the API server stores in etcd.
+// storage reads the objects that the API server stores in etcd.
 type storage struct {
 	etcd *clientv3.Client
 	// transactions and metadata are the namespaces.
@@ -33,11 +33,12 @@ type storage struct {
 
 const (
 	registry = "/registry/"
-	// processorManager is how the API server calls a processor in managedFields: what stands before the slash in its user agent.
+	// processorManager is the name of a processor in managedFields: the part of its user agent before
+	// the slash.
 	processorManager = "nodekeeper-processor"
 )
 
-// revision returns that of the latest write.
+// revision returns the latest revision.
 func (s *storage) revision(ctx context.Context) (uint64, error) {
 	got, err := s.etcd.Get(ctx, registry, clientv3.WithCountOnly())
 	if err != nil {
@@ -46,13 +47,13 @@ func (s *storage) revision(ctx context.Context) (uint64, error) {
 	return uint64(got.Header.Revision), nil
 }
 
-// history calls see with every write of a Node, a record and a transaction from the first up to a revision, in order. Nothing may
-// have been compacted.
-func (s *storage) history(ctx context.Context, upTo uint64, see func(event)) error {
+// history calls handle with every write of a Node, a record and a transaction up to a revision, in
+// order. Nothing may have been compacted.
+func (s *storage) history(ctx context.Context, upTo uint64, handle func(event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV(), clientv3.WithFragment()}
-	for answer := range s.etcd.Watch(ctx, "", opts...) { // every key, so that the last revision is among them
+	for answer := range s.etcd.Watch(ctx, "", opts...) { // all keys, so that the last revision is included
 		if err := answer.Err(); err != nil {
 			return fmt.Errorf("reading the history: %w", err)
 		}
@@ -60,12 +61,12 @@ func (s *storage) history(ctx context.Context, upTo uint64, see func(event)) err
 			if uint64(change.Kv.ModRevision) > upTo {
 				return nil
 			}
-			e, isOurs, err := s.event(change)
+			e, relevant, err := s.event(change)
 			if err != nil {
 				return fmt.Errorf("reading revision %d of %s: %w", change.Kv.ModRevision, change.Kv.Key, err)
 			}
-			if isOurs {
-				see(e)
+			if relevant {
+				handle(e)
 			}
 			if uint64(change.Kv.ModRevision) == upTo {
 				return nil
@@ -75,8 +76,8 @@ func (s *storage) history(ctx context.Context, upTo uint64, see func(event)) err
 	return errors.New("reading the history: it ended early")
 }
 
-// event returns what a change in etcd was; isOurs is false for what no promise is about.
-func (s *storage) event(change *clientv3.Event) (e event, isOurs bool, err error) {
+// event converts a change in etcd. relevant is false if no promise concerns it.
+func (s *storage) event(change *clientv3.Event) (e event, relevant bool, err error) {
 	resource, rest, _ := strings.Cut(strings.TrimPrefix(string(change.Kv.Key), registry), "/")
 	revision := uint64(change.Kv.ModRevision)
 	namespace, _, _ := strings.Cut(rest, "/")
@@ -106,14 +107,15 @@ func nodeEvent(change *clientv3.Event) (event, error) {
 	own, marker := labels.Split(after.Labels)
 	requested, err := requestedLabels(after)
 	return event{name: after.Name, node: &nodeWrite{
-		requested: requested, isGated: slices.ContainsFunc(after.Spec.Taints, nodeview.IsGate),
+		requested: requested, isGated: slices.ContainsFunc(after.Spec.Taints, nodeview.IsStartupTaint),
 		uid: after.UID, labels: own, marker: marker, isDeleted: isDeleted, isEnding: after.DeletionTimestamp != nil,
-		// Earlier, or never: a user took over the last of what the processor had written.
+		// If the time is earlier or missing, a user has taken over the last field of the processor.
 		isService: !isDeleted && writtenAt(after) > writtenAt(before),
 	}}, err
 }
 
-// requestedLabels returns the labels that a Node was created with, nil if the webhook has not set the marker.
+// requestedLabels returns the initial labels of a Node in the request, or nil if the webhook has
+// not set the marker.
 func requestedLabels(n *corev1.Node) (labelSet, error) {
 	isAdmitted := slices.ContainsFunc(n.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Manager == agents.Webhook && strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+labels.Marker+`"`)
@@ -130,7 +132,7 @@ func requestedLabels(n *corev1.Node) (labelSet, error) {
 	return own, nil
 }
 
-// writtenAt is when a processor last wrote an object, "" if it never did.
+// writtenAt returns when a processor last wrote an object, or "" if it never did.
 func writtenAt(obj metav1.Object) string {
 	latest := ""
 	for _, entry := range obj.GetManagedFields() {
@@ -166,7 +168,7 @@ func transactionEvent(change *clientv3.Event) (event, error) {
 	return event{name: t.Node, transaction: &transactionWrite{Transaction: t, isRemoved: isRemoved}}, err
 }
 
-// decodeChange decodes the state after and before a change; what was or is not there stays empty.
+// decodeChange decodes the states after and before a change. A missing state stays empty.
 func decodeChange(change *clientv3.Event, after, before client.Object) error {
 	if change.Type != clientv3.EventTypeDelete {
 		if err := decode(change.Kv, after); err != nil {
@@ -179,7 +181,7 @@ func decodeChange(change *clientv3.Event, after, before client.Object) error {
 	return decode(change.PrevKv, before)
 }
 
-// decode reads an object as it is stored. Its resourceVersion is not stored with it, it is the revision.
+// decode decodes a stored object. Its resourceVersion is not stored with it, but is the revision.
 func decode(kv *mvccpb.KeyValue, obj client.Object) error {
 	if err := runtime.DecodeInto(scheme.Codecs.UniversalDeserializer(), kv.Value, obj); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// onTheWay is what goes wrong between processes and the API server.
+// onTheWay is a fault between processes and the API server.
 type onTheWay struct {
 	victims []*process
 	fault   faultproxy.Fault
@@ -37,7 +37,7 @@ func (f *onTheWay) String() string {
 	return fmt.Sprintf("%T%+v for %s", f.fault, f.fault, names(f.victims))
 }
 
-// delayAnswers holds answers back.
+// delayAnswers delays responses.
 type delayAnswers struct{ onTheWay }
 
 func drawDelayAnswers(w *world, r *rand.Rand) fault {
@@ -46,14 +46,14 @@ func drawDelayAnswers(w *world, r *rand.Rand) fault {
 	}}}
 }
 
-// dropAnswers loses the answers of writes that happened.
+// dropAnswers drops the responses of successful writes.
 type dropAnswers struct{ onTheWay }
 
 func drawDropAnswers(w *world, r *rand.Rand) fault {
 	return &dropAnswers{onTheWay{victims: some(r, w.victims()), fault: faultproxy.DropAnswers{Share: share(r)}}}
 }
 
-// refuseRequests answers with errors that the API server gives, for no reason.
+// refuseRequests responds with errors of an API server.
 type refuseRequests struct{ onTheWay }
 
 func drawRefuseRequests(w *world, r *rand.Rand) fault {
@@ -63,7 +63,7 @@ func drawRefuseRequests(w *world, r *rand.Rand) fault {
 	}}}
 }
 
-// goneWatches answers every watch with 410 Gone, and ends those that are open so that they come anew.
+// goneWatches responds to every watch with 410 Gone, and ends open watches so that they restart.
 type goneWatches struct{ onTheWay }
 
 func drawGoneWatches(w *world, r *rand.Rand) fault {
@@ -80,7 +80,8 @@ func (f *goneWatches) inject(ctx context.Context) error {
 	return nil
 }
 
-// skewClocks makes the wall clocks of processors differ, as far as they tell them in Leases: see [faultproxy.SkewClock].
+// skewClocks shifts the clocks of processors, as far as Leases show them: see
+// [faultproxy.SkewClock].
 type skewClocks struct{ onTheWay }
 
 func drawSkewClocks(w *world, r *rand.Rand) fault {
@@ -97,7 +98,7 @@ func drawSkewClocks(w *world, r *rand.Rand) fault {
 	return &skewClocks{onTheWay{victims: some(r, processors), fault: faultproxy.SkewClock{By: by}}}
 }
 
-// cutWatches ends the watches that are open. There is nothing to heal.
+// cutWatches ends open watches. There is nothing to heal.
 type cutWatches struct{ victims []*process }
 
 func drawCutWatches(w *world, r *rand.Rand) fault { return &cutWatches{victims: some(r, w.victims())} }
@@ -113,7 +114,7 @@ func (f *cutWatches) heal(context.Context) error { return nil }
 
 func (f *cutWatches) String() string { return "end of the watches of " + names(f.victims) }
 
-// share is how much goes wrong: all of it, often enough.
+// share draws the share of requests that fail. Often it is all of them.
 func share(r *rand.Rand) float64 {
 	if r.IntN(3) == 0 {
 		return 1

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// downtime keeps processes down, and lets them be started again as the same containers or as new pods.
+// downtime keeps processes down. They start again as the same containers or as new pods.
 type downtime struct {
 	victims []*process
 	asNew   bool
-	count   int // of the victims that are down
+	count   int // victims that are down
 }
 
-// begin takes every victim down.
+// begin stops every victim.
 func (d *downtime) begin(down func(*process) error) error {
 	var errs []error
 	for _, p := range d.victims {
@@ -26,14 +26,14 @@ func (d *downtime) begin(down func(*process) error) error {
 	return errors.Join(errs...)
 }
 
-// end lets those that are down be started again.
+// end releases the victims that are down.
 func (d *downtime) end() {
 	for ; d.count > 0; d.count-- {
 		d.victims[d.count-1].release(d.asNew)
 	}
 }
 
-// killProcess is kill -9, and the start of the same container or of a new pod after a while.
+// killProcess is kill -9. The same container or a new pod starts after a while.
 type killProcess struct{ downtime }
 
 func drawKillProcess(w *world, r *rand.Rand) fault {
@@ -46,8 +46,8 @@ func (f *killProcess) heal(context.Context) error { f.end(); return nil }
 
 func (f *killProcess) String() string { return "kill -9 of " + names(f.victims) }
 
-// replaceProcess is the end of a pod as a rolling update or a drain makes it, and a new pod after a while: members leave the
-// rings and others join them.
+// replaceProcess ends a pod as a rolling update or a drain does, and starts a new pod after a
+// while: members leave the rings and others join.
 type replaceProcess struct{ downtime }
 
 func drawReplaceProcess(w *world, r *rand.Rand) fault {
@@ -60,15 +60,15 @@ func (f *replaceProcess) heal(context.Context) error { f.end(); return nil }
 
 func (f *replaceProcess) String() string { return "SIGTERM of " + names(f.victims) }
 
-// shortLives replaces processes over and over by new pods, none of which lives for much longer than
-// a second: kill -9, and another identity.
+// shortLives repeatedly replaces processes by new pods: kill -9, and another identity. No pod lives
+// for much longer than a second.
 type shortLives struct {
 	victims []*process
 	end     context.CancelFunc
 	ended   sync.WaitGroup
 }
 
-// lifetime is the time between two ends: that in which a pod starts, and a second.
+// lifetime is the time between two ends: a second plus the time in which a pod starts.
 const lifetime = minBackoff + time.Second
 
 func drawShortLives(w *world, r *rand.Rand) fault { return &shortLives{victims: some(r, w.victims())} }
@@ -98,8 +98,8 @@ func (f *shortLives) heal(context.Context) error {
 
 func (f *shortLives) String() string { return "short lives of " + names(f.victims) }
 
-// freezeProcess is SIGSTOP and then SIGCONT: a process that is away for longer than its locks live, and
-// goes on as if nothing had been.
+// freezeProcess is SIGSTOP and then SIGCONT: a process stops for longer than its locks live, and
+// continues without notice.
 type freezeProcess struct{ victims []*process }
 
 func drawFreezeProcess(w *world, r *rand.Rand) fault {

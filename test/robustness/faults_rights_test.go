@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// revokeRights takes all rights away from programs, and gives them back.
+// revokeRights revokes all permissions of programs, and grants them again.
 type revokeRights struct {
 	world   *world
 	victims []*process
@@ -29,7 +29,7 @@ func (f *revokeRights) inject(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// heal is idempotent: another fault may have taken the same rights.
+// heal is idempotent: another fault may have revoked the same permissions.
 func (f *revokeRights) heal(ctx context.Context) error {
 	var errs []error
 	for _, p := range f.victims {
@@ -40,8 +40,8 @@ func (f *revokeRights) heal(ctx context.Context) error {
 
 func (f *revokeRights) String() string { return "no rights for " + names(f.victims) }
 
-// fillQuota lets nobody create a ConfigMap in a namespace: its ResourceQuota is reached. What a controller
-// would count is written by hand, as none runs here.
+// fillQuota makes every create of a ConfigMap in a namespace fail, because its ResourceQuota is
+// reached. The usage is written by hand, as no quota controller runs.
 type fillQuota struct {
 	world     *world
 	namespace string
@@ -54,7 +54,7 @@ func drawFillQuota(w *world, r *rand.Rand) fault {
 		f.namespace = transactions
 	}
 	if f.namespace == transactions && w.scenario.hasAnchor {
-		return nil // it would be done to the anchor too
+		return nil // it would also affect the anchor
 	}
 	return f
 }

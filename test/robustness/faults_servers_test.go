@@ -10,48 +10,50 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// sightTime is how far a watcher that nothing was done to may be behind: what happened so long before a server ends was seen.
+// sightTime bounds the lag of a watcher without faults: events that are older when a server stops
+// have been seen.
 const sightTime = 3 * time.Second
 
-// errServersBusy says that another fault has a server stopped already.
+// errServersBusy means that another fault has already stopped a server.
 var errServersBusy = errors.New("a server is stopped already")
 
-// outage is a time in which a server does not answer. Watches end with it, so what happens in the last moment
-// before may be seen by nobody. There is one outage at a time.
+// outage is a time in which a server does not respond. Watches end with it, so events of the last
+// moment before it may not be seen by any watcher. There is one outage at a time.
 type outage struct {
-	world  *world
-	server controlplane.Server
-	isOurs bool // holds the servers
-	see    func(to uint64)
+	world   *world
+	server  controlplane.Server
+	holds   bool // it holds the servers
+	unblind func(to uint64)
 }
 
 func drawServer(r *rand.Rand) controlplane.Server {
 	return []controlplane.Server{controlplane.Etcd, controlplane.APIServer}[r.IntN(2)]
 }
 
-// begin calls stop when everything that happened before it is seen.
+// begin calls stop once every earlier event has been seen.
 func (o *outage) begin(ctx context.Context, stop func() error) error {
 	if !o.world.serversMu.TryLock() {
 		return errServersBusy
 	}
-	o.isOurs = true
+	o.holds = true
 	from, err := o.world.storage.revision(ctx)
 	if err != nil {
 		return err
 	}
-	o.see = o.world.goBlind(from)
+	o.unblind = o.world.goBlind(from)
 	if !wait(ctx, sightTime) {
 		return ctx.Err()
 	}
 	return stop()
 }
 
-// end calls start, if the outage ever began, and returns when the watcher that nothing was done to sees again.
+// end calls start if the outage has begun, and returns once the watcher without faults receives
+// events again.
 func (o *outage) end(ctx context.Context, start func() error) error {
-	if !o.isOurs {
+	if !o.holds {
 		return nil
 	}
-	if o.see != nil {
+	if o.unblind != nil {
 		if err := start(); err != nil {
 			return err
 		}
@@ -59,13 +61,13 @@ func (o *outage) end(ctx context.Context, start func() error) error {
 			return err
 		}
 	}
-	o.isOurs = false
+	o.holds = false
 	o.world.serversMu.Unlock()
 	return nil
 }
 
 func (o *outage) awaitSight(ctx context.Context) error {
-	wait(ctx, sightTime) // a watch that is about to end has ended by then
+	wait(ctx, sightTime) // until then, a watch that is ending has ended
 	err := eventually(ctx, func(context.Context) error {
 		for _, p := range o.world.crew {
 			if p.isAnchor && !p.proxy.Watching("nodes") {
@@ -79,13 +81,13 @@ func (o *outage) awaitSight(ctx context.Context) error {
 	}
 	to, err := o.world.storage.revision(ctx)
 	if err == nil {
-		o.see(to)
+		o.unblind(to)
 	}
 	return err
 }
 
-// restartServer ends a server, as it is asked to or by kill -9, and starts it again. While etcd is away, the API server
-// stays and fails.
+// restartServer stops a server, gracefully or by kill -9, and starts it again. While etcd is down,
+// the API server runs but fails.
 type restartServer struct {
 	outage
 
@@ -100,7 +102,7 @@ func drawRestartServer(w *world, r *rand.Rand) fault {
 	return &restartAPIServer{o}
 }
 
-// They are types of their own to be counted.
+// Separate types are counted separately.
 type (
 	restartAPIServer struct{ restartServer }
 	restartEtcd      struct{ restartServer }
@@ -117,7 +119,7 @@ func (f *restartServer) inject(ctx context.Context) error {
 
 func (f *restartServer) heal(ctx context.Context) error {
 	return f.end(ctx, func() error {
-		// It still runs if inject was interrupted.
+		// The server still runs if inject was interrupted.
 		return errors.Join(f.world.plane.StopServer(f.server), f.world.plane.StartServer(f.server))
 	})
 }

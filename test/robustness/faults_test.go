@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// saboteurCount is how many faults there are at a time, at most.
+	// saboteurCount is the maximum number of concurrent faults.
 	saboteurCount = 3
-	// The time that a fault lasts, and that until the next. The least is short enough for several in a short run, the most longer
-	// than a lock's life (5 s) and a head start.
+	// The duration of a fault, and the time until the next one. The minimum allows several faults in a
+	// short run; the maximum exceeds the life of a lock (5 s) plus a head start.
 	minHold, maxHold   = 500 * time.Millisecond, 9 * time.Second
 	minPause, maxPause = 500 * time.Millisecond, 3 * time.Second
 )
 
-// fault is one thing that goes wrong for a while.
+// fault is a temporary failure.
 type fault interface {
-	// inject makes it go wrong, and heal right again; heal is called even if inject failed.
+	// inject causes the failure, and heal ends it. heal is called even if inject returns an error.
 	inject(ctx context.Context) error
 	heal(ctx context.Context) error
 	String() string
 }
 
-// draw makes a fault of a type, or returns nil if it does not fit the scenario.
+// draw creates a fault, or returns nil if its type does not fit the scenario.
 type draw func(w *world, r *rand.Rand) fault
 
-// kinds are all types of faults. One is drawn with the share of its weight.
+// kinds are all types of faults, with the weights for drawing them.
 var kinds = []struct {
 	weight int
 	draw   draw
@@ -49,7 +49,7 @@ var kinds = []struct {
 	{2, drawRevokeRights},
 }
 
-// drawFault draws until something fits the scenario.
+// drawFault draws until a fault fits the scenario.
 func drawFault(w *world, r *rand.Rand) fault {
 	all := 0
 	for _, k := range kinds {
@@ -69,13 +69,13 @@ func drawFault(w *world, r *rand.Rand) fault {
 	}
 }
 
-// sabotage injects one fault after the other until ctx is cancelled, and leaves none behind.
+// sabotage injects consecutive faults until ctx is cancelled, and heals all of them.
 func (w *world) sabotage(ctx context.Context, r *rand.Rand, log func(format string, args ...any)) {
 	for wait(ctx, between(r, minPause, maxPause)) {
 		f := drawFault(w, r)
 		log("inject %v", f)
 		if err := f.inject(ctx); err != nil {
-			log("inject %v: %v", f, err) // the API server is away, by another fault
+			log("inject %v: %v", f, err) // another fault has stopped the API server
 		} else {
 			w.count(w.faults, typeName(f))
 		}
@@ -91,13 +91,13 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(r.Int64N(int64(most-least)))
 }
 
-// typeName is the name of a fault's type.
+// typeName returns the name of a fault's type.
 func typeName(f fault) string {
 	name := fmt.Sprintf("%T", f)
 	return name[strings.LastIndex(name, ".")+1:]
 }
 
-// some draws one of the processes, or several.
+// some draws one or several of the processes.
 func some(r *rand.Rand, from []*process) []*process {
 	chosen := []*process{from[r.IntN(len(from))]}
 	for _, p := range from {
@@ -108,7 +108,7 @@ func some(r *rand.Rand, from []*process) []*process {
 	return chosen
 }
 
-// names tells processes in one word.
+// names returns the names of processes as one word.
 func names(of []*process) string {
 	var all []string
 	for _, p := range of {

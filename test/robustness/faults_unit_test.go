@@ -17,7 +17,8 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// What the proxy does is tested beside it; here is what the API server itself has to take for a fault.
+// The proxy is tested in its package. This tests that the API server itself treats the faults as
+// such.
 func TestFaultsAreFeltUntilHealed(t *testing.T) {
 	w := newWorld(t, scenario{})
 	victim := w.crew[watcherCount]
@@ -51,7 +52,7 @@ func TestFaultsAreFeltUntilHealed(t *testing.T) {
 	})
 }
 
-// client goes the way of the program, with its rights.
+// client returns a client with the connection and the permissions of the program.
 func (p *process) client(t *testing.T) client.Client {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)

@@ -12,45 +12,46 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// labelSet is labels without the marker.
+// labelSet contains labels without the marker.
 type labelSet = map[string]string
 
-// event is one write of an object that the promises are about; one of the three is set.
+// event is one write of an object that the promises concern. One of the three pointers is set.
 type event struct {
-	// revision is that of etcd, which is the resourceVersion that the write gave the object.
+	// revision is the revision in etcd, which is also the resourceVersion of the written object.
 	revision    uint64
-	name        string // of the node
+	name        string // the name of the node
 	node        *nodeWrite
 	record      *recordWrite
 	transaction *transactionWrite
 }
 
-// nodeWrite is a state of a Node, or its end.
+// nodeWrite is a state of a Node, or its deletion.
 type nodeWrite struct {
 	uid       types.UID
 	labels    labelSet
 	marker    string
-	isDeleted bool // then the labels are the last
-	// isEnding says that it was deleted, and is kept by a finalizer.
+	isDeleted bool // the labels are then the final ones
+	// isEnding reports whether the Node is being deleted and a finalizer keeps it.
 	isEnding bool
-	// isService says that a processor wrote it, as the managedFields tell.
+	// isService reports whether a processor wrote it, according to managedFields.
 	isService bool
-	// isGated says that it has the startup taint.
+	// isGated reports whether it has the startup taint.
 	isGated bool
-	// requested are the labels that it was created with, before the webhook gave it more; nil: the webhook has not set the marker.
+	// requested are its initial labels in the request, without the labels that the webhook added; nil:
+	// the webhook has not set the marker.
 	requested labelSet
 }
 
 // recordWrite is a state of a record; nil: it was removed.
 type recordWrite struct{ now *record.Record }
 
-// transactionWrite is a transaction that was stored, or removed.
+// transactionWrite is a transaction that was stored or removed.
 type transactionWrite struct {
 	txn.Transaction
 	isRemoved bool
 }
 
-// state is a state of a Node with the revision that made it.
+// state is a state of a Node, with its revision.
 type state struct {
 	revision uint64
 	labels   labelSet
@@ -63,16 +64,17 @@ type state struct {
 type incarnation struct {
 	uid    types.UID
 	states []state
-	// requested are the labels that it was created with, before the webhook gave it more and a marker; nil: it has not.
+	// requested are its initial labels in the request, without the labels and the marker that the
+	// webhook added; nil: the webhook has not set the marker.
 	requested labelSet
 	deletedAt uint64 // zero while it lives
-	// ownedAt is the revision since when it has its labels, zero: it has not got them.
+	// ownedAt is the revision from which it owns its labels, or zero if it does not.
 	ownedAt uint64
-	// addedAt is the revision at which its first added transaction was stored, zero: none was.
+	// addedAt is the revision at which its first added transaction was stored, or zero.
 	addedAt uint64
-	// savedUpTo is the latest revision of it that a record was ever of, or had a note of.
+	// savedUpTo is its latest revision that a record has had as its version or in a note.
 	savedUpTo uint64
-	// recorded are the transactions that were ever stored of it.
+	// recorded are all transactions about it that were ever stored.
 	recorded []storedTxn
 }
 
@@ -83,7 +85,7 @@ type storedTxn struct {
 
 func (i *incarnation) last() state { return i.states[len(i.states)-1] }
 
-// own returns the labels that it has now, without those that only the webhook has set.
+// own returns its current labels, without the labels that only the webhook has set.
 func (i *incarnation) own() labelSet {
 	if i.requested == nil {
 		return i.last().labels
@@ -98,7 +100,8 @@ func (i *incarnation) own() labelSet {
 	return own
 }
 
-// at returns the state that the incarnation had at a resourceVersion, which may be that of its delete.
+// at returns the state of the incarnation at a resourceVersion, which may be the resourceVersion of
+// its delete.
 func (i *incarnation) at(resourceVersion uint64) (state, bool) {
 	if resourceVersion == i.deletedAt && resourceVersion != 0 {
 		return i.last(), true
@@ -111,8 +114,8 @@ func (i *incarnation) at(resourceVersion uint64) (state, bool) {
 	return state{}, false
 }
 
-// lastEdit returns the revision of the last change of labels up to a revision, 0 for none. A restore is none, and what was
-// changed before it does not count.
+// lastEdit returns the revision of the last change of labels up to a revision, or 0. A restore is
+// not a change, and changes before it do not count.
 func (i *incarnation) lastEdit(upTo uint64) uint64 {
 	last := uint64(0)
 	for n := 1; n < len(i.states) && i.states[n].revision <= upTo; n++ {
@@ -123,7 +126,7 @@ func (i *incarnation) lastEdit(upTo uint64) uint64 {
 	return last
 }
 
-// hadSince says whether the incarnation had these labels at a revision or later.
+// hadSince reports whether the incarnation had these labels at a revision or later.
 func (i *incarnation) hadSince(revision uint64, own labelSet) bool {
 	for n, s := range i.states {
 		isOver := n+1 < len(i.states) && i.states[n+1].revision <= revision
@@ -134,22 +137,22 @@ func (i *incarnation) hadSince(revision uint64, own labelSet) bool {
 	return false
 }
 
-// queued is a transaction that is in the queue.
+// queued is a transaction in the queue.
 type queued struct {
 	txn.Transaction
 	storedAt uint64
 }
 
-// node is all that a history has told of a node so far.
+// node is the state of a node according to the history so far.
 type node struct {
 	incarnations map[types.UID]*incarnation
 	first, live  *incarnation
-	// lastOwned is the latest incarnation that ended with its labels.
+	// lastOwned is the latest incarnation that has ended and owned its labels.
 	lastOwned *incarnation
 	// restoredAt is the revision of the latest restore.
 	restoredAt uint64
 	record     *record.Record
-	// versions are the labels of every version that the record ever had.
+	// versions are the labels of every version of the record so far.
 	versions map[string]labelSet
 	queue    map[string]queued // by name
 }
@@ -158,13 +161,13 @@ func newNode() *node {
 	return &node{incarnations: map[types.UID]*incarnation{}, versions: map[string]labelSet{}, queue: map[string]queued{}}
 }
 
-// owns says whether an incarnation has its labels, as far as the history shows.
+// owns reports whether an incarnation owns its labels according to the history.
 func (n *node) owns(uid types.UID) bool {
 	i := n.incarnations[uid]
 	return i != nil && i.ownedAt != 0
 }
 
-// apply makes the node what it is after an event.
+// apply applies an event to the node.
 func (n *node) apply(e event) {
 	switch {
 	case e.node != nil:
@@ -198,19 +201,19 @@ func (n *node) applyNode(revision uint64, w *nodeWrite) {
 		n.live.ownedAt, n.restoredAt = revision, revision
 	}
 	if before := n.live.last(); maps.Equal(before.labels, after.labels) {
-		after.labels = before.labels // a heartbeat takes no memory for labels
+		after.labels = before.labels // share the labels, so that heartbeats take little memory
 	}
 	n.live.states = append(n.live.states, after)
 }
 
-// isRestore says whether a write of a live Node is a restore: users only ever take the marker away.
+// isRestore reports whether a write of a live Node is a restore: users only remove markers.
 func isRestore(live *incarnation, w *nodeWrite) bool {
 	return live != nil && live.uid == w.uid && !w.isDeleted && w.marker != "" && w.marker != live.last().marker
 }
 
 func (n *node) applyRecord(now *record.Record) {
 	if n.record == nil && now != nil {
-		// The incarnation that a first record is made of has its labels from the start.
+		// The incarnation of the first record owns its labels from its creation.
 		if founder := n.incarnations[now.Source]; founder != nil && founder.ownedAt == 0 {
 			founder.ownedAt = founder.states[0].revision
 			if founder.deletedAt != 0 && n.lastOwned == nil {
@@ -233,8 +236,9 @@ func (n *node) applyRecord(now *record.Record) {
 	}
 }
 
-// newlyAdmitted returns the incarnation of which a record is the first to say that it has had the labels since it was created: the
-// answer of the webhook may have come from an earlier record. Nil: there is none.
+// newlyAdmitted returns the incarnation for which the record first shows that it has owned its
+// labels since its creation: the webhook may have used an earlier record. It returns nil if there
+// is none.
 func (n *node) newlyAdmitted(now *record.Record) *incarnation {
 	if now == nil {
 		return nil
@@ -269,7 +273,7 @@ func (n *node) applyTransaction(revision uint64, w *transactionWrite) {
 	i.recorded = append(i.recorded, storedTxn{storedAt: revision, resourceVersion: number(w.Revision.String()), typ: w.Type})
 }
 
-// number is a resourceVersion as etcd counts; 0 for none.
+// number returns a resourceVersion as a revision of etcd, or 0 if it is empty.
 func number(resourceVersion string) uint64 {
 	n, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {

@@ -27,24 +27,25 @@ import (
 const (
 	nodeCount = 30
 	userCount = 4
-	// userPeriod is the mean time between two things that a user does.
+	// userPeriod is the mean time between two actions of a user.
 	userPeriod = 120 * time.Millisecond
 )
 
-// user does to nodes what people, kubelets and autoscalers do, and never minds an error: the history tells what happened.
+// user acts on nodes like people, kubelets and autoscalers. It ignores errors, as the history shows
+// what happened.
 type user struct {
 	world  *world
 	random *rand.Rand
-	values *atomic.Int64 // counts what no label had before
+	values *atomic.Int64 // counts new values
 }
 
-// requestedAnnotation says of a Node with which labels somebody created it: the history has only what the webhook
-// has made of them.
+// requestedAnnotation holds the labels with which a Node was created: the history only has the
+// result of the webhook.
 const requestedAnnotation = "requested"
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
-// run does one thing after the other until ctx is cancelled.
+// run performs actions until ctx is cancelled.
 func (u *user) run(ctx context.Context) {
 	for wait(ctx, time.Duration(u.random.ExpFloat64()*float64(userPeriod))) {
 		_ = u.act(ctx, nodeName(u.random.IntN(nodeCount)))
@@ -69,13 +70,13 @@ func (u *user) act(ctx context.Context, name string) error {
 		return u.heartbeat(ctx, name)
 	case 4:
 		return u.removeMarker(ctx, &n)
-	case 5: // the last labels are those of a moment ago
+	case 5: // the final labels may be very recent ones
 		return errors.Join(u.edit(ctx, name), u.delete(ctx, &n))
 	}
 	return u.edit(ctx, name)
 }
 
-// create makes the node with labels of its own, some of them live ones.
+// create creates the node with its own labels, some of them live ones.
 func (u *user) create(ctx context.Context, name, marker string) error {
 	own := labelSet{"kubernetes.io/hostname": name}
 	for _, key := range []string{"a", "example.com/team", "topology.kubernetes.io/zone"} {
@@ -84,7 +85,7 @@ func (u *user) create(ctx context.Context, name, marker string) error {
 		}
 	}
 	if u.random.IntN(10) == 0 {
-		marker = "9" + strconv.Itoa(1e9) // of a template that somebody made of another node
+		marker = "9" + strconv.Itoa(1e9) // from a template that was made from another node
 	}
 	if marker != "" {
 		own[labels.Marker] = marker
@@ -115,7 +116,8 @@ func (u *user) heartbeat(ctx context.Context, name string) error {
 	return u.patch(ctx, name, map[string]any{"annotations": map[string]any{"heartbeat": strconv.FormatInt(u.values.Add(1), 10)}})
 }
 
-// removeMarker takes the marker away once the restore is noted. Before that it would ask for another restore.
+// removeMarker removes the marker once the restore is noted. Before that, it would request another
+// restore.
 func (u *user) removeMarker(ctx context.Context, n *corev1.Node) error {
 	if isNoted, err := u.isNoted(ctx, n); err != nil || !isNoted {
 		return err
@@ -123,7 +125,7 @@ func (u *user) removeMarker(ctx context.Context, n *corev1.Node) error {
 	return u.patch(ctx, n.Name, map[string]any{"uid": n.UID, "labels": map[string]any{labels.Marker: nil}})
 }
 
-// isNoted says whether the record says that an incarnation has its labels.
+// isNoted reports whether the record notes that an incarnation owns its labels.
 func (u *user) isNoted(ctx context.Context, n *corev1.Node) (bool, error) {
 	var cm corev1.ConfigMap
 	if err := u.world.client.Get(ctx, types.NamespacedName{Namespace: metadata, Name: n.Name}, &cm); err != nil {
@@ -141,7 +143,7 @@ func (u *user) patch(ctx context.Context, name string, meta map[string]any) erro
 	return u.world.client.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, body))
 }
 
-// delete ends the incarnation, if it is one that may be ended.
+// delete deletes the node, if the scenario permits that now.
 func (u *user) delete(ctx context.Context, n *corev1.Node) error {
 	if u.world.scenario.isProtected && len(n.Finalizers) == 0 {
 		return errors.New("not protected yet")
@@ -149,7 +151,7 @@ func (u *user) delete(ctx context.Context, n *corev1.Node) error {
 	return u.world.client.Delete(ctx, n, client.Preconditions{UID: &n.UID})
 }
 
-// replace deletes and creates the node several times at once.
+// replace deletes and creates the node several times in a row.
 func (u *user) replace(ctx context.Context, n *corev1.Node) error {
 	for range 1 + u.random.IntN(3) {
 		if err := u.delete(ctx, n); err != nil {
@@ -157,8 +159,8 @@ func (u *user) replace(ctx context.Context, n *corev1.Node) error {
 		}
 		marker := ""
 		if !u.world.scenario.isBlind && u.random.IntN(3) == 0 {
-			// As with kubectl get -o yaml and create. A marker that is not noted yet, of a node whose end nobody sees, would say that the
-			// labels are there: that is a limit of the design.
+			// This is like kubectl get -o yaml and create. If the end of a node is not seen, a copied marker
+			// that is not noted yet would mean that the labels have been restored: a limit of the design.
 			if isNoted, err := u.isNoted(ctx, n); err == nil && isNoted {
 				marker = n.Labels[labels.Marker]
 			}
@@ -173,8 +175,8 @@ func (u *user) replace(ctx context.Context, n *corev1.Node) error {
 	return nil
 }
 
-// value is one of a few, so that labels become again what they were, or one that no label had before, so that nothing is
-// right by chance.
+// value returns one of a few values, so that values recur, or a new one, so that no result is right
+// by chance.
 func (u *user) value() string {
 	if u.random.IntN(3) == 0 {
 		return "w" + strconv.Itoa(u.random.IntN(2))
@@ -182,7 +184,7 @@ func (u *user) value() string {
 	return "v" + strconv.FormatInt(u.values.Add(1), 10)
 }
 
-// cycle deletes every node that is there, and creates all.
+// cycle deletes every existing node, and creates all.
 func (u *user) cycle(ctx context.Context) error {
 	for i := range nodeCount {
 		name := nodeName(i)
@@ -212,7 +214,7 @@ func (u *user) cycle(ctx context.Context) error {
 	return nil
 }
 
-// settled returns nil when every queue is empty, and every node has its labels and its record has them too.
+// settled returns nil if every queue is empty, and every node has its labels and so has its record.
 func (w *world) settled(ctx context.Context) error {
 	var queue, records corev1.ConfigMapList
 	var nodes corev1.NodeList
@@ -236,7 +238,7 @@ func (w *world) settled(ctx context.Context) error {
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		own, marker := labels.Split(n.Labels)
-		if slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate) {
+		if slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint) {
 			return fmt.Errorf("node %s is left behind the startup taint", n.Name)
 		}
 		if r := saved[n.Name]; r == nil || !preserve.Owned(*r, n.UID, marker) || !maps.Equal(own, r.Labels) {

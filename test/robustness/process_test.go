@@ -19,35 +19,37 @@ import (
 )
 
 const (
-	// A program that ends is started again after minBackoff, doubling up to maxBackoff while it keeps ending early, as
-	// Kubernetes does in the same way but slower.
+	// A program that ends is restarted after minBackoff, doubling up to maxBackoff while it keeps
+	// ending early. Kubernetes does the same with longer delays.
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 4 * time.Second
-	// stopTimeout is what a program has to end in: the five seconds that it promises, and some for a busy machine.
+	// stopTimeout is the time in which a program must stop: the five seconds that it promises, plus a
+	// margin for a busy machine.
 	stopTimeout = 10 * time.Second
 )
 
-// process is one of the programs, started again whenever it ends. It is safe for concurrent use.
+// process is one of the programs. It is restarted whenever it ends. It is safe for concurrent use.
 type process struct {
 	world         *world
 	program, name string
 	args          []string
 	kubeconfig    string
 	proxy         *faultproxy.Proxy
-	// isAnchor: nothing is done to it.
+	// isAnchor: it is exempt from faults.
 	isAnchor bool
 
 	mu      sync.Mutex
-	running *programs.Program // nil while none runs
-	// held is how many faults keep it down.
+	running *programs.Program // nil if it is down
+	// held is the number of faults that keep it down.
 	held int
-	// pods counts the identities that it has had: a new pod has a new one, a container that is started again has not.
+	// pods is the number of identities so far: a new pod has a new one, a restarted container does
+	// not.
 	pods int
-	// isKilled says that the end of what runs is our doing.
+	// isKilled reports whether the test itself ended the program.
 	isKilled bool
 }
 
-// run keeps the program running until ctx is cancelled, and ends it then as Kubernetes does.
+// run keeps the program running until ctx is cancelled, and then ends it as Kubernetes does.
 func (p *process) run(ctx context.Context) {
 	backoff := minBackoff
 	for ctx.Err() == nil {
@@ -88,7 +90,8 @@ func (p *process) live(ctx context.Context) {
 	p.judge(running)
 }
 
-// judge looks at how a program ended: it may not panic, and the race detector, if it is built with that, finds nothing.
+// judge checks how a program ended: it must not panic, and the race detector, if enabled, must not
+// find anything.
 func (p *process) judge(ended *programs.Program) {
 	output := ended.Output()
 	p.world.keep(ended.Identity, output)
@@ -124,7 +127,7 @@ func (p *process) identity() string {
 	return fmt.Sprintf("%s-%d", p.name, p.pods)
 }
 
-// kill ends the program as kill -9 does and keeps it down until release is called.
+// kill kills the program (kill -9) and keeps it down until release is called.
 func (p *process) kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +139,7 @@ func (p *process) kill() error {
 	return p.running.Kill()
 }
 
-// replace ends the program as kill -9 does. A new pod takes its place.
+// replace kills the program (kill -9). A new pod takes its place.
 func (p *process) replace() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +151,7 @@ func (p *process) replace() error {
 	return p.running.Kill()
 }
 
-// terminate tells the program to end, as Kubernetes does, and keeps it down until release is called.
+// terminate ends the program as Kubernetes does, and keeps it down until release is called.
 func (p *process) terminate() error {
 	p.mu.Lock()
 	p.held++
@@ -156,7 +159,7 @@ func (p *process) terminate() error {
 	return p.signal(syscall.SIGTERM)
 }
 
-// release lets the program be started again, as the next container of a pod or as a new pod.
+// release lets the program restart, as the next container of the pod or as a new pod.
 func (p *process) release(asNewPod bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,12 +178,12 @@ func (p *process) signal(sig os.Signal) error {
 	return p.running.Signal(sig)
 }
 
-// freeze stops the program where it is, and thaw lets it go on.
+// freeze pauses the program, and thaw resumes it.
 func (p *process) freeze() error { return p.signal(syscall.SIGSTOP) }
 
 func (p *process) thaw() error { return p.signal(syscall.SIGCONT) }
 
-// ready returns nil if the program runs and says that it is ready.
+// ready returns nil if the program runs and reports that it is ready.
 func (p *process) ready(ctx context.Context) error {
 	p.mu.Lock()
 	running := p.running
@@ -193,8 +196,8 @@ func (p *process) ready(ctx context.Context) error {
 	return running.WaitReady(ctx)
 }
 
-// rights are a role for the program and its binding, which are taken away and given back. Which rights are the fewest is for
-// the end-to-end tests.
+// rights returns a role for the program and its binding, which faults revoke and grant again. The
+// end-to-end tests check the minimal permissions.
 func (p *process) rights() []client.Object {
 	anything := []string{"*"}
 	role := &rbacv1.ClusterRole{
@@ -216,7 +219,7 @@ func (p *process) binding() *rbacv1.ClusterRoleBinding {
 	}
 }
 
-// reason is the start of an error, up to what differs from one to the next.
+// reason returns the constant start of an error, without the parts that vary.
 func reason(line string) string {
 	for _, differs := range []string{`"`, ",", "https://"} {
 		line, _, _ = strings.Cut(line, differs)

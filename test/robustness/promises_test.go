@@ -11,7 +11,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// The promises, by their numbers in docs/design.md. One with several sentences has an error for each.
+// The promises, by their numbers in docs/design.md. A promise with several sentences has an error
+// for each.
 var (
 	errBrokeP1        = errors.New("P1: the labels that a node had when it was deleted are what its next incarnation gets")
 	errBrokeP1Record  = errors.New("P1: in the end the record of a node has the labels of the node")
@@ -29,43 +30,44 @@ var (
 // promise checks one promise.
 type promise struct {
 	name error
-	// see looks at an event of a node before it is applied, and says what it breaks.
-	see func(g *ghost, n *node, e event) error
-	// end looks at a node when there are no more events.
+	// event checks an event of a node before it is applied, and returns an error if it breaks the
+	// promise.
+	event func(g *ghost, n *node, e event) error
+	// end checks a node after the last event.
 	end func(g *ghost, n *node) error
 }
 
-// promises are all of them. In each, see or end may be nil.
+// promises are all promises. In each, event or end may be nil.
 var promises = []promise{
-	{name: errBrokeP1, see: (*ghost).seesRestore},
-	{name: errBrokeP1Record, end: (*ghost).seesRecordInTheEnd},
-	{name: errBrokeP1Removal, see: (*ghost).seesRemoval},
-	{name: errBrokeP2Age, see: (*ghost).seesAge},
-	{name: errBrokeP2Order, see: (*ghost).seesOrder},
-	{name: errBrokeP2Truth, see: (*ghost).seesTruth},
-	{name: errBrokeP3, see: (*ghost).seesOverwrite},
-	{name: errBrokeP4, see: (*ghost).seesDebt, end: (*ghost).seesDebtInTheEnd},
-	{name: errBrokeP4Queue, end: (*ghost).seesQueueInTheEnd},
-	{name: errBrokeP5, see: (*ghost).seesDrop},
-	{name: errBrokeP6, see: (*ghost).seesWrite},
+	{name: errBrokeP1, event: (*ghost).checkRestore},
+	{name: errBrokeP1Record, end: (*ghost).checkRecordAtEnd},
+	{name: errBrokeP1Removal, event: (*ghost).checkRemoval},
+	{name: errBrokeP2Age, event: (*ghost).checkAge},
+	{name: errBrokeP2Order, event: (*ghost).checkOrder},
+	{name: errBrokeP2Truth, event: (*ghost).checkTruth},
+	{name: errBrokeP3, event: (*ghost).checkOverwrite},
+	{name: errBrokeP4, event: (*ghost).checkDebt, end: (*ghost).checkDebtAtEnd},
+	{name: errBrokeP4Queue, end: (*ghost).checkQueueAtEnd},
+	{name: errBrokeP5, event: (*ghost).checkDrop},
+	{name: errBrokeP6, event: (*ghost).checkWrite},
 }
 
-// interval is a range of revisions, both ends belong to it.
+// interval is a range of revisions, including both ends.
 type interval struct{ from, to uint64 }
 
 func (i interval) has(revision uint64) bool { return i.from <= revision && revision <= i.to }
 
-// ghost knows what the labels ought to be.
+// ghost computes the expected labels.
 type ghost struct {
 	policy labels.Policy
-	// blind are the revisions that no watcher may have seen. What happened to a node that was
-	// deleted among them may be lost, but not what was seen before or was recorded.
+	// blind are the revisions that possibly no watcher saw. If a node was deleted at one of them, its
+	// changes at these revisions may be lost, but not earlier or recorded ones.
 	blind []interval
-	// protectorsEnd says that nodes are protected, by processes that end all the time.
+	// protectorsEnd reports whether nodes are protected by processes that keep ending.
 	protectorsEnd bool
 }
 
-// blindAt returns when the watchers were blind around a revision.
+// blindAt returns the interval in which the watchers were blind around a revision.
 func (g *ghost) blindAt(revision uint64) (interval, bool) {
 	for _, i := range g.blind {
 		if i.has(revision) {
@@ -75,28 +77,28 @@ func (g *ghost) blindAt(revision uint64) (interval, bool) {
 	return interval{}, false
 }
 
-// seesRestore: what is put onto a node is what its last incarnation that had its labels had in the end.
-func (g *ghost) seesRestore(n *node, e event) error {
+// checkRestore: a restore sets the final labels of the last incarnation that owned its labels.
+func (g *ghost) checkRestore(n *node, e event) error {
 	if e.record != nil {
-		return errors.Join(g.seesFounder(n, e), g.seesAdmission(n, e))
+		return errors.Join(g.checkFounder(n, e), g.checkAdmission(n, e))
 	}
 	if e.node == nil || !isRestore(n.live, e.node) {
 		return nil
 	}
-	return g.seesGiven(n, n.live, n.live.own(), state{labels: e.node.labels, marker: e.node.marker})
+	return g.checkGiven(n, n.live, n.live.own(), state{labels: e.node.labels, marker: e.node.marker})
 }
 
-// seesAdmission: so is what the webhook has put onto a node, if the record says that it was the right thing.
-func (g *ghost) seesAdmission(n *node, e event) error {
+// checkAdmission: so does the webhook, if the record confirms its answer.
+func (g *ghost) checkAdmission(n *node, e event) error {
 	i := n.newlyAdmitted(e.record.now)
 	if i == nil {
 		return nil
 	}
-	return g.seesGiven(n, i, i.requested, i.states[0])
+	return g.checkGiven(n, i, i.requested, i.states[0])
 }
 
-// seesGiven looks at what an incarnation that had some labels was given.
-func (g *ghost) seesGiven(n *node, i *incarnation, had labelSet, given state) error {
+// checkGiven checks the labels that an incarnation with its own labels was given.
+func (g *ghost) checkGiven(n *node, i *incarnation, had labelSet, given state) error {
 	saved, ok := n.versions[given.marker]
 	if !ok {
 		return fmt.Errorf("restored from version %s, which the record never had", given.marker)
@@ -106,7 +108,7 @@ func (g *ghost) seesGiven(n *node, i *incarnation, had labelSet, given state) er
 	}
 	owner := n.lastOwned
 	if owner == nil || n.owns(i.uid) {
-		return nil // it had its labels: see P3
+		return nil // it owned its labels: see P3
 	}
 	if floor := g.floor(i, owner); number(given.marker) < floor && !owner.hadSince(floor, saved) {
 		return fmt.Errorf("restored from version %s: a change of incarnation %s at %d was recorded, or seen for sure", given.marker, short(owner.uid), floor)
@@ -117,8 +119,9 @@ func (g *ghost) seesGiven(n *node, i *incarnation, had labelSet, given state) er
 	return nil
 }
 
-// lacksLateEdits says whether only edits are missing of a Node that was being deleted. One in the moment in which the Node is let
-// go is lost if every process that saw it ends before it is stored: that is a limit of the design, and what faults bring about.
+// lacksLateEdits reports whether only edits of a Node that was being deleted are missing. An edit
+// during the release of the Node is lost if every process that saw it ends before it is stored.
+// Faults cause that, and it is a limit of the design.
 func (g *ghost) lacksLateEdits(owner *incarnation, saved labelSet) bool {
 	if !g.protectorsEnd {
 		return false
@@ -134,8 +137,8 @@ func (g *ghost) lacksLateEdits(owner *incarnation, saved labelSet) bool {
 	return false
 }
 
-// seesFounder: while somebody watches, it is the first incarnation of a node that the first record is made of.
-func (g *ghost) seesFounder(n *node, e event) error {
+// checkFounder: while watchers run, the first record is of the first incarnation of a node.
+func (g *ghost) checkFounder(n *node, e event) error {
 	if n.record != nil || e.record.now == nil || n.first == nil || n.first.uid == e.record.now.Source {
 		return nil
 	}
@@ -145,8 +148,8 @@ func (g *ghost) seesFounder(n *node, e event) error {
 	return fmt.Errorf("the first record is made of incarnation %s, the node's first was %s", short(e.record.now.Source), short(n.first.uid))
 }
 
-// floor is the oldest version that the labels of an incarnation that ended may be restored from: what
-// was recorded of it before i was, and what was seen of it before the watchers were blind.
+// floor returns the oldest version of an ended incarnation that its labels may be restored from:
+// what was recorded before i was, and what was seen before the watchers were blind.
 func (g *ghost) floor(i, owner *incarnation) uint64 {
 	floor := uint64(0)
 	for _, t := range owner.recorded {
@@ -160,7 +163,8 @@ func (g *ghost) floor(i, owner *incarnation) uint64 {
 	return floor
 }
 
-// isStored says whether the effect of a transaction in the queue is stored, in the record or on the Node, or whether it has none.
+// isStored reports whether the effect of a transaction in the queue is stored, in the record or on
+// the Node, or whether it has no effect.
 func (g *ghost) isStored(n *node, name string) bool {
 	t := n.queue[name]
 	i := n.incarnations[t.UID]
@@ -170,21 +174,22 @@ func (g *ghost) isStored(n *node, name string) bool {
 	case t.Type == txn.Added:
 		return n.live != i || i.ownedAt != 0
 	case i.ownedAt == 0:
-		return true // seen of an incarnation that never had its labels
+		return true // recorded of an incarnation that never owned its labels
 	}
 	edit := i.lastEdit(number(t.Revision.String()))
 	return i.savedUpTo >= edit || number(n.record.Revision.String()) >= edit || g.isTooLate(n, i, t)
 }
 
-// isTooLate says whether a transaction tells of an incarnation that ended unseen, and was stored after a later one had got its
-// labels, from what was known then: a watcher that was frozen for long tells the last that it saw.
+// isTooLate reports whether a transaction is about an incarnation whose end was not seen, and was
+// stored after a later incarnation got its labels from the state known then. A watcher that was
+// frozen for long stores such a transaction.
 func (g *ghost) isTooLate(n *node, i *incarnation, t queued) bool {
 	_, isBlind := g.blindAt(i.deletedAt)
 	return isBlind && i.deletedAt != 0 && i.deletedAt < n.restoredAt && n.restoredAt < t.storedAt
 }
 
-// seesRemoval: the last labels and the changes that a transaction holds are in the record when it is removed.
-func (g *ghost) seesRemoval(n *node, e event) error {
+// checkRemoval: when a transaction is removed, its final labels and its changes are in the record.
+func (g *ghost) checkRemoval(n *node, e event) error {
 	t := e.transaction
 	if t == nil || !t.isRemoved || t.Type == txn.Added || g.isStored(n, t.Name()) {
 		return nil
@@ -192,8 +197,9 @@ func (g *ghost) seesRemoval(n *node, e event) error {
 	return fmt.Errorf("%s of incarnation %s at %s was removed, and the record has %s", t.Type, short(t.UID), t.Revision, version(n.record))
 }
 
-// seesDebt: the added transaction of an incarnation stays until the node has its labels or is gone.
-func (g *ghost) seesDebt(n *node, e event) error {
+// checkDebt: the added transaction of an incarnation stays until the node has its labels or is
+// gone.
+func (g *ghost) checkDebt(n *node, e event) error {
 	t := e.transaction
 	if t == nil || !t.isRemoved || t.Type != txn.Added || g.isStored(n, t.Name()) {
 		return nil
@@ -201,8 +207,8 @@ func (g *ghost) seesDebt(n *node, e event) error {
 	return fmt.Errorf("added of incarnation %s was removed, and that is there without its labels", short(t.UID))
 }
 
-// seesDebtInTheEnd: every node that is there has its labels.
-func (g *ghost) seesDebtInTheEnd(n *node) error {
+// checkDebtAtEnd: every existing node has its labels.
+func (g *ghost) checkDebtAtEnd(n *node) error {
 	if n.live != nil && n.live.ownedAt == 0 {
 		return fmt.Errorf("incarnation %s never got its labels; the record has %s", short(n.live.uid), version(n.record))
 	}
@@ -212,8 +218,8 @@ func (g *ghost) seesDebtInTheEnd(n *node) error {
 	return nil
 }
 
-// seesRecordInTheEnd: what a node has in the end is saved, or was put back from there.
-func (g *ghost) seesRecordInTheEnd(n *node) error {
+// checkRecordAtEnd: the final labels of a node are saved, or were restored from the record.
+func (g *ghost) checkRecordAtEnd(n *node) error {
 	switch {
 	case n.live == nil || n.live.ownedAt == 0:
 		return nil
@@ -225,16 +231,17 @@ func (g *ghost) seesRecordInTheEnd(n *node) error {
 	return nil
 }
 
-// seesQueueInTheEnd: when everything is healed and time has passed, nothing is left to do.
-func (g *ghost) seesQueueInTheEnd(n *node) error {
+// checkQueueAtEnd: after all faults are healed and some time has passed, no work is left.
+func (g *ghost) checkQueueAtEnd(n *node) error {
 	for name, t := range n.queue {
 		return fmt.Errorf("%s of incarnation %s is left, with %d others: %s", t.Type, short(t.UID), len(n.queue)-1, name)
 	}
 	return nil
 }
 
-// seesAge: the version of a record never goes back, and nothing is restored from an older one than before.
-func (g *ghost) seesAge(n *node, e event) error {
+// checkAge: the version of a record never goes back, and no restore is from an older version than
+// before.
+func (g *ghost) checkAge(n *node, e event) error {
 	if e.record == nil || n.record == nil || e.record.now == nil {
 		return nil
 	}
@@ -245,14 +252,15 @@ func (g *ghost) seesAge(n *node, e event) error {
 	return nil
 }
 
-// isOlder says whether a record shows less than the one before it.
+// isOlder reports whether a record has an older state than its predecessor.
 func isOlder(before, after record.Record) bool {
 	return number(after.Revision.String()) < number(before.Revision.String()) ||
 		after.Revision == before.Revision && number(after.Restored.Revision.String()) < number(before.Restored.Revision.String())
 }
 
-// seesOrder: when the effect of a transaction comes, that of every older one is stored that was in the queue before it, or is superseded by it.
-func (g *ghost) seesOrder(n *node, e event) error {
+// checkOrder: when a transaction has its effect, the effect of every older one that was in the
+// queue before it is stored or superseded.
+func (g *ghost) checkOrder(n *node, e event) error {
 	var broken error
 	for _, cause := range n.queue {
 		if !isEffect(n, e, cause.Transaction) {
@@ -268,7 +276,7 @@ func (g *ghost) seesOrder(n *node, e event) error {
 	return broken
 }
 
-// isEffect says whether an event can be the effect of a transaction.
+// isEffect reports whether an event can be the effect of a transaction.
 func isEffect(n *node, e event, t txn.Transaction) bool {
 	switch {
 	case e.node != nil:
@@ -276,14 +284,15 @@ func isEffect(n *node, e event, t txn.Transaction) bool {
 	case e.record == nil || e.record.now == nil || t.UID != e.record.now.Source || isEnding(n, e.record.now):
 		return false
 	case t.Type == txn.Added && n.record != nil:
-		// A restore that was not noted, and is now: the record gets all that the node has.
+		// A restore that was not noted is noted now: the record gets all labels of the node.
 		return n.live != nil && n.live.uid == t.UID && n.live.last().marker == n.record.Revision.String()
 	}
 	isNew := n.record == nil || n.record.Revision != t.Revision
 	return isNew && t.Revision == e.record.now.Revision
 }
 
-// isEnding says whether a record is of a node that is kept until it is saved. The processor that keeps it does not wait for the queue.
+// isEnding reports whether a record is of a node that is kept until it is saved. The processor that
+// keeps it does not wait for the queue.
 func isEnding(n *node, r *record.Record) bool {
 	source := n.incarnations[r.Source]
 	if source == nil {
@@ -293,8 +302,9 @@ func isEnding(n *node, r *record.Record) bool {
 	return ok && s.isEnding
 }
 
-// overtaken returns a transaction that should have had its effect before another one. A save supersedes the saves before it: of these
-// it has to wait for nothing, but for the restore that is owed to a node. A restore has to wait for all of them.
+// overtaken returns a transaction that should have had its effect before another one. A save
+// supersedes earlier saves, so it only has to wait for a pending restore. A restore has to wait for
+// all earlier transactions.
 func (g *ghost) overtaken(n *node, by queued, isSave bool) *queued {
 	for _, t := range n.queue {
 		if t.storedAt >= by.storedAt || number(t.Revision.String()) >= number(by.Revision.String()) {
@@ -310,8 +320,8 @@ func (g *ghost) overtaken(n *node, by queued, isSave bool) *queued {
 	return nil
 }
 
-// seesTruth: nobody ever had other labels than a record says.
-func (g *ghost) seesTruth(n *node, e event) error {
+// checkTruth: the labels in a record are labels that its source had.
+func (g *ghost) checkTruth(n *node, e event) error {
 	if e.record == nil || e.record.now == nil {
 		return nil
 	}
@@ -330,8 +340,8 @@ func (g *ghost) seesTruth(n *node, e event) error {
 	return nil
 }
 
-// seesOverwrite: a processor changes no label of a node that has its labels.
-func (g *ghost) seesOverwrite(n *node, e event) error {
+// checkOverwrite: a processor changes no label of a node that owns its labels.
+func (g *ghost) checkOverwrite(n *node, e event) error {
 	if e.node == nil || n.live == nil || e.node.isDeleted {
 		return nil
 	}
@@ -345,7 +355,7 @@ func (g *ghost) seesOverwrite(n *node, e event) error {
 	return nil
 }
 
-// version describes what a record is of.
+// version describes the version of a record.
 func version(r *record.Record) string {
 	if r == nil {
 		return "no version, as there is none"

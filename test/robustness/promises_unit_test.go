@@ -10,8 +10,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// tell replays a story and returns which promises it breaks.
-func tell(s *story, blind ...interval) []error {
+// brokenBy replays a story and returns the promises that it breaks.
+func brokenBy(s *story, blind ...interval) []error {
 	r := newReplay(&ghost{policy: defaultPolicy(), blind: blind})
 	for _, e := range s.events {
 		r.next(e)
@@ -22,15 +22,15 @@ func tell(s *story, blind ...interval) []error {
 
 func TestGoodStoriesBreakNoPromise(t *testing.T) {
 	s, _, _ := restored()
-	assert.Empty(t, tell(s))
+	assert.Empty(t, brokenBy(s))
 	s, _, at := restored()
-	s.store(s.transaction(txn.Updated, "u2", at, labelSet{"a": "1"}, "7")) // the restore itself, seen by a watcher
+	s.store(s.transaction(txn.Updated, "u2", at, labelSet{"a": "1"}, "7")) // the restore itself, recorded by a watcher
 	s.remove(s.transaction(txn.Updated, "u2", at, labelSet{"a": "1"}, "7"))
-	assert.Empty(t, tell(s))
-	assert.Empty(t, tell(admitted(labelSet{"a": "1"}, false)))
-	assert.Empty(t, tell(admittedEarly()))
-	assert.Empty(t, tell(overtook("")), "changes that are saved together")
-	assert.Empty(t, tell(overtook("9")), "a change that is superseded, though its marker is another one")
+	assert.Empty(t, brokenBy(s))
+	assert.Empty(t, brokenBy(admitted(labelSet{"a": "1"}, false)))
+	assert.Empty(t, brokenBy(admittedEarly()))
+	assert.Empty(t, brokenBy(overtook("")), "changes that are saved together")
+	assert.Empty(t, brokenBy(overtook("9")), "a change that is superseded, though its marker is another one")
 }
 
 func TestEveryPromiseIsBrokenByAStoryOfItsOwn(t *testing.T) {
@@ -60,22 +60,22 @@ func TestEveryPromiseIsBrokenByAStoryOfItsOwn(t *testing.T) {
 		"a note is written over what was saved since":                    {notedLate(), errBrokeP2Age},
 		"a note of what was not restored from the record":                {notedFiction(), errBrokeP6},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, []error{tc.want}, tell(tc.story)) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, []error{tc.want}, brokenBy(tc.story)) })
 	}
 }
 
 func TestWhatNobodySawIsExcused(t *testing.T) {
-	edit := uint64(5) // of lostChange
-	assert.Empty(t, tell(lostChange(), interval{edit, edit + 1}))
-	assert.Equal(t, []error{errBrokeP1}, tell(lostChange(), interval{edit + 1, edit + 1}), "the edit was seen")
-	assert.Empty(t, tell(lostChange(), interval{0, 100}))
-	assert.Equal(t, []error{errBrokeP1}, tell(lostRecorded(), interval{0, 100}), "what was recorded is not excused")
-	assert.Empty(t, tell(foundedLate(), interval{0, 100}))
+	edit := uint64(5) // in lostChange
+	assert.Empty(t, brokenBy(lostChange(), interval{edit, edit + 1}))
+	assert.Equal(t, []error{errBrokeP1}, brokenBy(lostChange(), interval{edit + 1, edit + 1}), "the edit was seen")
+	assert.Empty(t, brokenBy(lostChange(), interval{0, 100}))
+	assert.Equal(t, []error{errBrokeP1}, brokenBy(lostRecorded(), interval{0, 100}), "what was recorded is not excused")
+	assert.Empty(t, brokenBy(foundedLate(), interval{0, 100}))
 }
 
-// What a processor read of a node that is being deleted is stored, and a later edit may be lost.
+// The state of a deleted node that a processor read is stored, and a later edit may be lost.
 func TestEditInTheMomentInWhichANodeIsLetGoIsExcused(t *testing.T) {
-	told := func(lateEdit bool) *story {
+	edited := func(lateEdit bool) *story {
 		s, added := first()
 		if lateEdit {
 			s.ending("u1", labelSet{"a": "1"})
@@ -97,9 +97,9 @@ func TestEditInTheMomentInWhichANodeIsLetGoIsExcused(t *testing.T) {
 		return slices.Collect(maps.Keys(r.broken))
 	}
 	protected := &ghost{policy: defaultPolicy(), protectorsEnd: true}
-	assert.Empty(t, broken(protected, told(true)))
-	assert.Equal(t, []error{errBrokeP1}, broken(protected, told(false)), "an edit before the deletion")
-	assert.Equal(t, []error{errBrokeP1}, broken(&ghost{policy: defaultPolicy()}, told(true)), "nodes are not protected")
+	assert.Empty(t, broken(protected, edited(true)))
+	assert.Equal(t, []error{errBrokeP1}, broken(protected, edited(false)), "an edit before the deletion")
+	assert.Equal(t, []error{errBrokeP1}, broken(&ghost{policy: defaultPolicy()}, edited(true)), "nodes are not protected")
 }
 
 // lostChange: u1 is edited and deleted, and u2 gets the labels from before the edit.
@@ -116,7 +116,7 @@ func lostChange() *story {
 	return s
 }
 
-// lostRecorded: as lostChange, but the edit was recorded.
+// lostRecorded: like lostChange, but the edit was recorded.
 func lostRecorded() *story {
 	s, added := first()
 	s.node("u1", labelSet{"a": "2"}, "")
@@ -141,7 +141,8 @@ func restoredWrongly() *story {
 	return s
 }
 
-// admitted: u1 is gone, and the webhook puts labels onto u2, which had one of its own, by the record.
+// admitted: u1 is gone, and the webhook restores labels from the record onto u2, which has a label
+// of its own.
 func admitted(given labelSet, isGated bool) *story {
 	s, _ := first()
 	s.delete("u1", labelSet{"a": "1"})
@@ -156,7 +157,8 @@ func admittedWrongly() *story { return admitted(labelSet{"a": "1", "b": "2"}, fa
 
 func leftGated() *story { return admitted(labelSet{"a": "1"}, true) }
 
-// admittedEarly: the webhook answers by the record from before the last change of u1, so u2 does not have its labels before the restore.
+// admittedEarly: the webhook uses the record from before the last change of u1, so u2 does not own
+// its labels before the restore.
 func admittedEarly() *story {
 	s, added := first()
 	s.node("u1", labelSet{"a": "2"}, "")
@@ -209,7 +211,8 @@ func savedOlder() *story {
 	return s
 }
 
-// overtook: a change is saved before another one; with the same marker the two would be saved together.
+// overtook: a change is saved before an earlier one. With the same marker the two would be saved
+// together.
 func overtook(olderMarker string) *story {
 	s, _ := first()
 	s.node("u1", labelSet{"a": "2"}, "")
@@ -232,7 +235,7 @@ func restoreOvertook() *story {
 	s.node("u2", labelSet{}, "")
 	again := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
 	s.store(again)
-	s.overwrite("u2", labelSet{"a": "1"}, added.Revision.String()) // the right labels, as it happens
+	s.overwrite("u2", labelSet{"a": "1"}, added.Revision.String()) // these labels are correct
 	s.note(added, "u2", s.revision())
 	s.remove(again)
 	s.node("u2", labelSet{"a": "2"}, added.Revision.String())

@@ -12,46 +12,47 @@ import (
 )
 
 const (
-	// shownEvents is how many events of a node are shown up to the one that breaks a promise.
+	// shownEvents is the number of events of a node that are shown, up to the event that breaks a
+	// promise.
 	shownEvents = 30
-	// shownViolations is how many violations of one promise are shown; all are counted.
+	// shownViolations is the number of violations of one promise that are shown; all are counted.
 	shownViolations = 3
 )
 
-// violation is a promise broken.
+// violation is a broken promise.
 type violation struct {
 	promise error
 	what    string
-	// history are the last events of the node, the one that breaks the promise at the end.
+	// history contains the last events of the node. The last one breaks the promise.
 	history []string
 }
 
-// String shows the violation to people.
+// String returns the violation in a readable form.
 func (v violation) String() string {
 	return fmt.Sprintf("%v\n  %s\n    %s", v.promise, v.what, strings.Join(v.history, "\n    "))
 }
 
-// replay applies a history and has every promise look at each event.
+// replay applies a history and checks each event against every promise.
 type replay struct {
-	ghost *ghost
-	nodes map[string]*node
-	told  map[string][]string // the last events of each node, to be shown
+	ghost  *ghost
+	nodes  map[string]*node
+	recent map[string][]string // the last events of each node, for violations
 
 	violations []violation
 	broken     map[error]int
 	tally      tally
 }
 
-// tally counts what a history holds.
+// tally counts the contents of a history.
 type tally struct {
 	events, creates, deletes, restores, admitted, recorded, removed, saves int
 }
 
 func newReplay(g *ghost) *replay {
-	return &replay{ghost: g, nodes: map[string]*node{}, told: map[string][]string{}, broken: map[error]int{}}
+	return &replay{ghost: g, nodes: map[string]*node{}, recent: map[string][]string{}, broken: map[error]int{}}
 }
 
-// next takes the next event.
+// next processes the next event.
 func (r *replay) next(e event) {
 	n := r.nodes[e.name]
 	if n == nil {
@@ -59,16 +60,16 @@ func (r *replay) next(e event) {
 		r.nodes[e.name] = n
 	}
 	r.tally.count(n, e)
-	r.tell(e.name, describe(n, e))
+	r.remember(e.name, describe(n, e))
 	for _, p := range promises {
-		if p.see != nil {
-			r.note(e.name, p, p.see(r.ghost, n, e))
+		if p.event != nil {
+			r.note(e.name, p, p.event(r.ghost, n, e))
 		}
 	}
 	n.apply(e)
 }
 
-// end looks at what the history led to.
+// end checks the final states.
 func (r *replay) end() {
 	for name, n := range r.nodes {
 		for _, p := range promises {
@@ -88,15 +89,15 @@ func (r *replay) note(name string, p promise, err error) {
 		r.violations = append(r.violations, violation{
 			promise: p.name,
 			what:    fmt.Sprintf("node %s: %v", name, err),
-			history: append([]string(nil), r.told[name]...),
+			history: append([]string(nil), r.recent[name]...),
 		})
 	}
 }
 
-func (r *replay) tell(name, line string) {
-	r.told[name] = append(r.told[name], line)
-	if surplus := len(r.told[name]) - shownEvents; surplus > 0 {
-		r.told[name] = r.told[name][surplus:]
+func (r *replay) remember(name, line string) {
+	r.recent[name] = append(r.recent[name], line)
+	if surplus := len(r.recent[name]) - shownEvents; surplus > 0 {
+		r.recent[name] = r.recent[name][surplus:]
 	}
 }
 
@@ -132,7 +133,7 @@ func (t *tally) count(n *node, e event) {
 	}
 }
 
-// describe tells an event in one line.
+// describe describes an event in one line.
 func describe(n *node, e event) string {
 	return fmt.Sprintf("%-8d %s", e.revision, describeObject(n, e))
 }
@@ -171,7 +172,7 @@ func describeTransaction(t *transactionWrite) string {
 	return fmt.Sprintf("  txn %s  %s %s@%s marker %q %s", short(t.UID), verb, t.Type, t.Revision, t.Marker, more)
 }
 
-// diff tells what changed between two sets of labels.
+// diff describes the changes from one set of labels to another.
 func diff(before, after labelSet) string {
 	var changes []string
 	for _, key := range keysOf(before, after) {
@@ -190,7 +191,7 @@ func diff(before, after labelSet) string {
 	return strings.Join(changes, " ")
 }
 
-// short is enough of a uid to tell the incarnations of a node apart.
+// short returns a prefix of a UID that is long enough to distinguish the incarnations of a node.
 func short(uid types.UID) string { return string(uid[:min(len(uid), 6)]) }
 
 func keysOf(sets ...labelSet) []string {

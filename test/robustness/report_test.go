@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// report is what was done in a run, or in several, and what came of it.
+// report describes one or several runs and their results.
 type report struct {
-	faults map[string]int // how many of each type were injected
-	exits  map[string]int // why programs ended by themselves
-	broken map[error]int  // how often each promise was broken
+	faults map[string]int // injected faults by type
+	exits  map[string]int // reasons why programs ended by themselves
+	broken map[error]int  // broken promises
 	tally  tally
 }
 
@@ -28,7 +28,7 @@ func addAll[K comparable](to, from map[K]int) {
 	}
 }
 
-// String tells it in a few lines.
+// String returns the report as a few lines.
 func (r *report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "faults injected: %d: %s\n", sum(r.faults), counts(r.faults))

@@ -25,7 +25,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	logf.SetLogger(logr.Discard()) // envtest's
+	logf.SetLogger(logr.Discard()) // the logger of envtest
 	os.Exit(m.Run())
 }
 
@@ -41,7 +41,7 @@ func TestNoFaultBreaksAPromise(t *testing.T) {
 	t.Logf("%d runs from seed %d\n%v", *runs, *firstSeed, total)
 }
 
-// run is one run of a seed: load and faults, then peace, then every promise is checked.
+// run is one run of a seed: load and faults, then a quiet time, then the check of every promise.
 func run(t *testing.T, seed uint64) *report {
 	t.Helper()
 	s := scenarioOf(seed)
@@ -65,7 +65,7 @@ func run(t *testing.T, seed uint64) *report {
 	return result
 }
 
-// history makes one, and returns the ghost that knows what is to be demanded of it.
+// history runs programs, users and faults, and returns the ghost for their history.
 func (w *world) history(t *testing.T, seed uint64) *ghost {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -89,14 +89,14 @@ func (w *world) history(t *testing.T, seed uint64) *ghost {
 	}
 	w.endBlindness(t)
 
-	// Now every node once more, and with everybody well nothing is excused.
+	// Recreate every node once more. Without faults, nothing is excused.
 	if err := last.cycle(ctx); err != nil {
 		w.fail("%v", err)
 	}
 	if err := eventually(ctx, w.settled); err != nil {
 		w.fail("in the end: %v", err)
 	}
-	watchers() // they store what they have seen before they end
+	watchers() // they store everything that they have seen before they end
 	if err := eventually(ctx, w.settled); err != nil {
 		w.fail("after the watchers ended: %v", err)
 	}
@@ -107,7 +107,7 @@ func (w *world) history(t *testing.T, seed uint64) *ghost {
 	return &ghost{policy: defaultPolicy(), blind: w.blind}
 }
 
-// trouble lets users and faults loose for the duration, and returns when all faults are healed.
+// trouble runs users and faults for the duration, and returns when all faults are healed.
 func (w *world) trouble(t *testing.T, seed uint64, values *atomic.Int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), *duration)
@@ -130,7 +130,7 @@ func (w *world) trouble(t *testing.T, seed uint64, values *atomic.Int64) {
 	all.Wait()
 }
 
-// endBlindness says that from now on everybody sees.
+// endBlindness ends the time in which watchers may be blind.
 func (w *world) endBlindness(t *testing.T) {
 	t.Helper()
 	now, err := w.storage.revision(t.Context())
@@ -142,7 +142,7 @@ func (w *world) endBlindness(t *testing.T) {
 	}
 }
 
-// start starts all processes of a program; stop ends them and returns when they have.
+// start starts all processes of a program; stop ends them and waits until they have ended.
 func (w *world) start(ctx context.Context, program string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup

@@ -10,7 +10,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// story is a history of one node, written by hand. Each of its writes has the next revision, from 1 on.
+// story is a handwritten history of one node. Its writes have the revisions 1, 2, and so on.
 type story struct{ events []event }
 
 const storyNode = "n"
@@ -22,12 +22,12 @@ func (s *story) add(e event) {
 	s.events = append(s.events, e)
 }
 
-// node writes the Node; the first write of a uid creates it.
+// node writes the Node; the first write of a UID creates it.
 func (s *story) node(uid types.UID, own labelSet, marker string) {
 	s.add(event{node: &nodeWrite{uid: uid, labels: own, marker: marker}})
 }
 
-// admitted creates the Node with labels that the webhook has put back.
+// admitted creates the Node with labels that the webhook has restored.
 func (s *story) admitted(uid types.UID, requested, given labelSet, marker string, isGated bool) {
 	s.add(event{node: &nodeWrite{uid: uid, labels: given, marker: marker, requested: requested, isGated: isGated}})
 }
@@ -61,12 +61,12 @@ func (s *story) remove(t txn.Transaction) {
 	s.add(event{transaction: &transactionWrite{Transaction: t, isRemoved: true}})
 }
 
-// save writes the record of what a transaction holds.
+// save writes the record with the labels of a transaction.
 func (s *story) save(t txn.Transaction) {
 	s.add(event{record: &recordWrite{now: &record.Record{Node: storyNode, Labels: t.Labels, Revision: t.Revision, Source: t.UID}}})
 }
 
-// note writes the record of what a transaction holds, with the note of a restore.
+// note writes the record with the labels of a transaction and the note of a restore.
 func (s *story) note(t txn.Transaction, onto types.UID, at uint64) {
 	s.add(event{record: &recordWrite{now: &record.Record{
 		Node: storyNode, Labels: t.Labels, Revision: t.Revision, Source: t.UID,
@@ -74,7 +74,7 @@ func (s *story) note(t txn.Transaction, onto types.UID, at uint64) {
 	}}})
 }
 
-// carryOut stores a transaction, saves what it holds and removes it.
+// carryOut stores a transaction, saves its labels and removes it.
 func (s *story) carryOut(t txn.Transaction) {
 	s.store(t)
 	s.save(t)
@@ -90,7 +90,8 @@ func first() (*story, txn.Transaction) {
 	return s, added
 }
 
-// returned goes on: u1 is gone, its labels are saved by the transaction that is returned, and u2 is there without labels.
+// returned continues first: u1 is gone, the returned transaction has saved its labels, and u2
+// exists without labels.
 func returned() (*story, txn.Transaction) {
 	s, _ := first()
 	s.delete("u1", labelSet{"a": "1"})
@@ -100,7 +101,8 @@ func returned() (*story, txn.Transaction) {
 	return s, deleted
 }
 
-// restored goes on: u2 has its labels, as it is to be. It returns the transaction that they came from and the revision of the restore.
+// restored continues returned: u2 has its labels, as it must. It returns the transaction that they
+// came from and the revision of the restore.
 func restored() (*story, txn.Transaction, uint64) {
 	s, deleted := returned()
 	added := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")

@@ -31,35 +31,35 @@ const (
 
 	watcherCount, processorCount = 3, 3
 
-	// requestTimeout is for one request of the suite itself, which meets stopped servers too.
+	// requestTimeout bounds the suite's own requests, as servers may be stopped.
 	requestTimeout = 5 * time.Second
-	// patience is how long the suite waits for what must come when everything is healed. A reflector that failed
-	// often tries again after up to a minute, a node's queue after half a minute.
+	// patience bounds the wait for an expected state after all faults are healed. After many failures
+	// a reflector retries after up to a minute, and a node's queue after half a minute.
 	patience = 3 * time.Minute
-	// period is the time between two looks.
+	// period is the polling interval.
 	period = 100 * time.Millisecond
-	// etcdQuota is the size in bytes that etcd may have: nothing is compacted.
+	// etcdQuota is the maximum size of etcd in bytes; it is large because nothing is compacted.
 	etcdQuota = "8589934592"
 )
 
-// world is a control plane with the programs and users in it. It is safe for concurrent use.
+// world is a control plane with programs and users. It is safe for concurrent use.
 type world struct {
 	scenario scenario
-	client   client.Client // has admin rights
+	client   client.Client // with admin permissions
 	storage  *storage
 	crew     []*process
 
-	serversMu sync.Mutex // held by who stops and starts servers
+	serversMu sync.Mutex // held while a server is stopped and started
 	plane     *controlplane.ControlPlane
 
 	mu     sync.Mutex
 	blind  []interval
-	faults map[string]int // how many of each type were injected
-	failed []string       // what broke besides promises
-	exits  map[string]int // why programs ended by themselves
+	faults map[string]int // injected faults by type
+	failed []string       // failures other than broken promises
+	exits  map[string]int // reasons why programs ended by themselves
 }
 
-// newWorld starts a control plane, and ends it with the test.
+// newWorld starts a control plane, and stops it when the test ends.
 func newWorld(t *testing.T, s scenario) *world {
 	t.Helper()
 	plane, err := controlplane.Start(controlplane.Options{
@@ -74,7 +74,7 @@ func newWorld(t *testing.T, s scenario) *world {
 	require.NoError(t, err)
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{plane.EtcdURL()}, Logger: zap.NewNop()})
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = etcd.Close() }) // its server may be gone
+	t.Cleanup(func() { _ = etcd.Close() }) // its server may have stopped
 	w := &world{
 		scenario: s, client: c, plane: plane, faults: map[string]int{}, exits: map[string]int{},
 		storage: &storage{etcd: etcd, transactions: transactions, metadata: metadata},
@@ -86,7 +86,7 @@ func newWorld(t *testing.T, s scenario) *world {
 	return w
 }
 
-// assemble makes the programs, each with a user and a proxy of its own, but does not start them.
+// assemble creates the programs, each with its own user and proxy, but does not start them.
 func (w *world) assemble(t *testing.T) {
 	t.Helper()
 	for i := range watcherCount {
@@ -116,7 +116,7 @@ func (w *world) assemble(t *testing.T) {
 	}
 }
 
-// victims are the processes that something may be done to.
+// victims are the processes that are not exempt from faults.
 func (w *world) victims() []*process {
 	var all []*process
 	for _, p := range w.crew {
@@ -127,14 +127,15 @@ func (w *world) victims() []*process {
 	return all
 }
 
-// fail notes what broke besides the promises: a program that panicked, a server that does not start.
+// fail records a failure other than a broken promise: a program that panicked, a server that does
+// not start.
 func (w *world) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failed = append(w.failed, fmt.Sprintf(format, args...))
 }
 
-// keep adds what a program said to a file in the directory that was asked for.
+// keep appends the output of a program to a file, if an output directory is set.
 func (w *world) keep(identity, output string) {
 	if *logDir == "" {
 		return
@@ -156,8 +157,9 @@ func (w *world) count(counts map[string]int, what string) {
 	counts[what]++
 }
 
-// goBlind notes that no watcher may see what happens from a revision on, until see is called.
-func (w *world) goBlind(from uint64) (see func(to uint64)) {
+// goBlind notes that possibly no watcher sees events from a revision on, until the returned
+// function is called.
+func (w *world) goBlind(from uint64) (end func(to uint64)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := len(w.blind)
@@ -169,7 +171,8 @@ func (w *world) goBlind(from uint64) (see func(to uint64)) {
 	}
 }
 
-// eventually looks until there is no error or the patience is at its end, and then returns the error.
+// eventually polls until there is no error or the patience is exhausted, and then returns the
+// error.
 func eventually(ctx context.Context, look func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -184,7 +187,7 @@ func eventually(ctx context.Context, look func(context.Context) error) error {
 	}
 }
 
-// wait returns true after the time, false when ctx is done before.
+// wait waits for a time. It returns false if ctx is cancelled before.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

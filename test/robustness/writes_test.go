@@ -11,9 +11,9 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// seesDrop: the decision on a transaction that is removed, made once more of what is really there, is that nothing is to be
-// done. What seesRemoval and seesDebt tell is not told again.
-func (g *ghost) seesDrop(n *node, e event) error {
+// checkDrop: when a transaction is removed, the same decision about the actual state finds nothing
+// to do. Errors of checkRemoval and checkDebt are not repeated.
+func (g *ghost) checkDrop(n *node, e event) error {
 	t := e.transaction
 	if t == nil || !t.isRemoved || !g.isStored(n, t.Name()) {
 		return nil
@@ -33,8 +33,9 @@ func liveNode(n *node) *preserve.Node {
 	return &preserve.Node{UID: n.live.uid, Revision: revision.Of(strconv.FormatUint(last.revision, 10)), Labels: last.labels, Marker: last.marker, Gated: last.isGated}
 }
 
-// seesWrite: what is written follows from what it replaces. What goes back in time is for seesAge.
-func (g *ghost) seesWrite(n *node, e event) error {
+// checkWrite: each write follows from the state that it replaces. A step back in time is left to
+// checkAge.
+func (g *ghost) checkWrite(n *node, e event) error {
 	if e.record == nil || n.record == nil {
 		return nil
 	}
@@ -52,8 +53,8 @@ func (g *ghost) seesWrite(n *node, e event) error {
 	return nil
 }
 
-// isNote says whether a record is the one before with the note of a restore from it, or of a later state of its source
-// with the same labels.
+// isNote reports whether a record equals its predecessor, except for the note of a restore from it,
+// or for a later state of its source with the same labels.
 func isNote(n *node, before, after record.Record) bool {
 	i := n.incarnations[after.Restored.UID]
 	if i == nil || before.Revision != after.Revision || before.Source != after.Source || !maps.Equal(before.Labels, after.Labels) {
@@ -64,7 +65,8 @@ func isNote(n *node, before, after record.Record) bool {
 	return ok && (isOwn || s.marker == before.Revision.String()) && maps.Equal(s.labels, after.Labels)
 }
 
-// isLater says whether a record is of a later state of the incarnation that the one before follows.
+// isLater reports whether a record has a later state of the incarnation that its predecessor
+// follows.
 func isLater(n *node, before, after record.Record) bool {
 	source := n.incarnations[after.Source]
 	if source == nil {

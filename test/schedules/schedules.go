@@ -1,5 +1,5 @@
-// Package schedules explores random schedules for simulations: a run is a function of a list of bytes,
-// its choices, so that a seed repeats it, and one that breaks a promise can be shrunk.
+// Package schedules explores random schedules for simulations. A run is a function of a list of
+// bytes, its choices, so a seed reproduces it, and a failing run can be shrunk.
 package schedules
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Lengths says how many choices schedules have: Min to Max, or up to Long in one of LongOneIn schedules.
-// Stream tells the schedules of one simulation from those of another.
+// Lengths determines the number of choices of schedules: Min to Max, or up to Long in one of
+// LongOneIn schedules. Stream makes the schedules of a simulation differ from others.
 type Lengths struct {
 	Min, Max, Long    int
 	LongOneIn, Stream uint64
 }
 
-// Choices makes the choices of a seed in place of what is in bytes.
+// Choices replaces the contents of bytes by the choices of a seed, and returns the result.
 func (l Lengths) Choices(seed uint64, bytes []byte) []byte {
 	r := rand.NewPCG(seed, l.Stream)
 	limit := l.Max
@@ -44,7 +44,7 @@ func (l Lengths) Choices(seed uint64, bytes []byte) []byte {
 	return bytes
 }
 
-// Shrink leaves out bytes and makes them zero as long as fails holds.
+// Shrink removes and zeroes bytes as long as fails returns true.
 func Shrink(bytes []byte, fails func([]byte) bool) []byte {
 	for again := true; again; {
 		again = false
@@ -73,8 +73,8 @@ func Shrink(bytes []byte, fails func([]byte) bool) []byte {
 	return bytes
 }
 
-// Seed returns the seed that is given, or else one that changes with the commit, so that every commit
-// explores other schedules; 1 outside a git checkout.
+// Seed returns the given seed, or a seed that depends on the commit if it is zero, so that every
+// commit explores other schedules. Outside a git checkout it returns 1.
 func Seed(t *testing.T, given uint64) uint64 {
 	t.Helper()
 	if given != 0 {
@@ -89,19 +89,19 @@ func Seed(t *testing.T, given uint64) uint64 {
 	return seed
 }
 
-// Runner runs schedules, one after the other. It is for one goroutine.
+// Runner runs one schedule at a time. It is not safe for concurrent use.
 type Runner interface {
-	// Run runs a schedule, and returns an error that wraps the promise which it breaks. It keeps a trace if
+	// Run runs a schedule, and returns an error that wraps the broken promise. It keeps a trace if
 	// traced is set.
 	Run(choices []byte, traced bool) error
-	// Trace returns what happened in the last run.
+	// Trace returns the trace of the last run.
 	Trace() []string
-	// End frees what the runner holds.
+	// End releases the resources of the runner.
 	End()
 }
 
-// Explore runs the schedules of count seeds side by side until one breaks a promise. The percentage lets
-// garbage gather, of which next to nothing lives on.
+// Explore concurrently runs the schedules of count seeds until one breaks a promise. The percentage
+// reduces garbage collection, as almost no garbage survives.
 func (l Lengths) Explore(first uint64, count, gcPercent int, start func() Runner) (seed uint64, broken error) {
 	var (
 		next atomic.Uint64
@@ -132,7 +132,7 @@ func (l Lengths) Explore(first uint64, count, gcPercent int, start func() Runner
 	return seed, broken
 }
 
-// Report shrinks the schedule of a seed that breaks a promise, and tells it. The command repeats it.
+// Report shrinks a failing schedule, and returns its trace and the command that reproduces it.
 func (l Lengths) Report(seed uint64, r Runner, command string) string {
 	defer r.End()
 	promise := errors.Unwrap(r.Run(l.Choices(seed, nil), false))
@@ -145,8 +145,8 @@ func (l Lengths) Report(seed uint64, r Runner, command string) string {
 		broken, strings.Join(r.Trace(), "\n"), seed, len(small), command)
 }
 
-// Command returns the command that repeats the schedule of a seed in a package: a narrow one if its
-// kind is named, and with a mutant if one is.
+// Command returns the command that reproduces the schedule of a seed in a package, with a kind of
+// narrow schedules and a mutant unless these are empty.
 func Command(dir string, seed uint64, kind, mutant string) string {
 	args := []string{"go test ./" + dir, "-run=TestNoScheduleBreaksAPromise", "-args", "-schedules=1", fmt.Sprintf("-seed=%d", seed)}
 	for _, named := range []struct{ flag, value string }{{"kind", kind}, {"mutant", mutant}} {

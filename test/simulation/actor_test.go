@@ -1,14 +1,15 @@
 package simulation
 
-// actor is what each of the simulated parties can use. Before each API call, and wherever else time may pass, it pauses.
+// actor contains what all simulated parties use. It pauses before each API call, and wherever else
+// time may pass.
 type actor struct {
 	name string
 	*simulation
 	pause func()
 }
 
-func (a *actor) tell(format string, args ...any) {
+func (a *actor) log(format string, args ...any) {
 	if a.world.tracks {
-		a.world.tell("%-3s "+format, append([]any{a.name}, args...)...)
+		a.world.log("%-3s "+format, append([]any{a.name}, args...)...)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// opening is a mutant of what is decided about a Node that has the startup taint.
+// opening returns a mutant of the decision about a Node with the startup taint.
 func opening(f func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
 	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if t.Type != txn.Added || n == nil || n.UID != t.UID || !n.Gated {
@@ -21,19 +21,21 @@ func opening(f func(t txn.Transaction, r *record.Record, n *preserve.Node, d pre
 	}}.among(admissions)
 }
 
-// admitting is a mutant of what the webhook answers.
+// admitting returns a mutant of the webhook's answer.
 func admitting(f func(r record.Record, req preserve.Request, answer preserve.Admission) preserve.Admission) mutant {
 	return mutant{admit: f}.among(admissions)
 }
 
-// isRestoredBy says whether a transaction shows a Node that has the marker and the labels of a record.
+// isRestoredBy reports whether a transaction shows a Node with the marker and the labels of a
+// record.
 func isRestoredBy(t txn.Transaction, r record.Record) bool {
 	return t.Marker == r.Revision.String() && maps.Equal(t.Labels, r.Labels)
 }
 
 var opened = preserve.Decision{Action: preserve.Open}
 
-// admissionMutants break the rules about Nodes that the webhook has admitted, and about the startup taint. They are part of [mutants].
+// admissionMutants break the rules about Nodes that the webhook has admitted, and about the startup
+// taint. They are part of [mutants].
 var admissionMutants = map[string]mutant{
 	"webhook: a stale marker counts": restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore && !n.Gated && n.Admitted.Set()[labels.Marker] {
@@ -49,7 +51,7 @@ var admissionMutants = map[string]mutant{
 		other.Admitted = ""
 		return preserve.Decide(t, &r, &other, policy)
 	}).among(admissions),
-	"webhook: the marker says that a node has what is held back": admitting(func(r record.Record, _ preserve.Request, answer preserve.Admission) preserve.Admission {
+	"webhook: the marker covers what is held back": admitting(func(r record.Record, _ preserve.Request, answer preserve.Admission) preserve.Admission {
 		if answer.Held != "" {
 			answer.Marker = r.Revision.String()
 		}
@@ -74,13 +76,13 @@ var admissionMutants = map[string]mutant{
 		other.Restricted = labels.Keep
 		return preserve.Admit(&r, req, other)
 	}).among(trustedAdmissions),
-	"webhook: a machine that says nothing is the same": admitting(func(r record.Record, req preserve.Request, _ preserve.Admission) preserve.Admission {
+	"webhook: a machine without an identity is the same": admitting(func(r record.Record, req preserve.Request, _ preserve.Admission) preserve.Admission {
 		if req.Node.Identity.IsZero() {
 			req.Node.Identity = r.Identity.Identity
 		}
 		return preserve.Admit(&r, req, policy)
 	}).among(trustedAdmissions),
-	"webhook: a restricted label that it gave is somebody's word": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"webhook: a restricted label that it gave counts as set by a user": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action != preserve.Restore {
 			return d
 		}
@@ -88,8 +90,9 @@ var admissionMutants = map[string]mutant{
 		other.Admitted = n.Admitted.Without(trustKey)
 		return preserve.Decide(t, &r, &other, policy)
 	}).among(trustedBehind),
-	// The record is right as far as the watcher knows. What is in the queue before it may change that.
-	"webhook: nobody records the return of a node that has its labels": mutant{leavesAdmitted: true}.among(admissionsUnnoted),
+	// According to the watcher's cache the record is right. Transactions that are already in the queue
+	// may change it.
+	"webhook: the return of a node that has its labels is not recorded": mutant{leavesAdmitted: true}.among(admissionsUnnoted),
 	"gate: opened, and nothing is saved": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save {
 			return opened
@@ -120,14 +123,14 @@ var admissionMutants = map[string]mutant{
 		}
 		return d
 	}),
-	"gate: nobody records that it is closed later": observing(func(before, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+	"gate: a later closing is not recorded": observing(func(before, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
 		if before != nil && after != nil && before.UID == after.UID && len(transactions) == 1 && transactions[0].Type == txn.Added {
 			return nil
 		}
 		return transactions
 	}).among(admissions),
-	"gate: nobody records that it may have been closed again in a gap": mutant{trustsGates: true}.shownBy(closesAgainInAGap),
-	"gate: nobody knows that a node which has its labels waits": mutant{knows: func(t txn.Transaction, r *record.Record, _ []*storedTxn) bool {
+	"gate: a possible closing in a gap is not recorded": mutant{trustsGates: true}.shownBy(closesAgainInAGap),
+	"gate: a waiting node that has its labels is ignored": mutant{knows: func(t txn.Transaction, r *record.Record, _ []*storedTxn) bool {
 		t.Marker = ""
 		return r != nil && preserve.Applied(t, *r)
 	}}.among(admissionsAfterRemovals),

@@ -9,7 +9,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// agentMutants break the rules that say whose a label is. They are part of [mutants].
+// agentMutants break the rules about the ownership of labels. They are part of [mutants].
 var agentMutants = map[string]mutant{
 	"agents: the machine's word is overwritten": restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
 		live.Machine = ""

@@ -2,7 +2,7 @@ package simulation
 
 import "nodekeeper.dev/test/schedules"
 
-// choices is the list of bytes that a run is a function of. Behind its end every choice is 0.
+// choices is the input of a run: a list of bytes. After its end every choice is 0.
 type choices struct {
 	bytes []byte
 	used  int
@@ -20,16 +20,17 @@ func (c *choices) next(n int) int {
 	return int(b) % n
 }
 
-// chance is how often, of 64 times, something happens.
+// chance is the probability of an event, in sixty-fourths.
 type chance int
 
-// happens is never true behind the end: nothing goes wrong any more.
+// happens reports whether the event happens. It returns false after the end of the list: no more
+// faults occur.
 func (c *choices) happens(often chance) bool {
 	return often > 0 && c.next(64) >= 64-int(often)
 }
 
-// pick returns one of a few values; the first is what shrinking strives for.
+// pick returns one of the given values. Shrinking prefers the first.
 func pick[T any](c *choices, from ...T) T { return from[c.next(len(from))] }
 
-// Most schedules are short. What needs more than one restore to go wrong needs the long ones.
+// Most schedules are short. A fault that takes more than one restore needs a long one.
 var lengths = schedules.Lengths{Min: 40, Max: 240, Long: 800, LongOneIn: 8} //nolint:gochecknoglobals // a constant

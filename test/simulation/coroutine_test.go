@@ -2,7 +2,7 @@ package simulation
 
 import "iter"
 
-// party has turns. A crash ends its present life.
+// party is a participant that takes turns. A crash ends its current life.
 type party interface {
 	next()
 	crash()
@@ -14,28 +14,28 @@ var (
 	_ party = stateless(nil)
 )
 
-// stateless is a party that remembers nothing from one turn to the next.
+// stateless is a party without state between turns.
 type stateless func()
 
 func (f stateless) next()  { f() }
 func (f stateless) crash() {}
 func (f stateless) end()   {}
 
-// coroutine runs an actor between two pauses at a time. It is used for many runs, since one costs
-// more than a run.
+// coroutine runs an actor from one pause to the next. It is reused for many runs, since starting
+// one is more expensive than a run.
 type coroutine struct {
 	step func() (struct{}, bool)
 	stop func()
 
-	isEnding bool // the present life is to end
-	isNew    bool // the present life has not begun yet
+	isEnding bool // the current life must end
+	isNew    bool // the current life has not begun yet
 }
 
-// ended is what a life panics with to end at once, wherever it is.
+// ended is the panic value that ends a life immediately.
 type ended struct{}
 
-// newCoroutine returns the coroutine of an actor that lives over and over. It stands before the
-// first life.
+// newCoroutine returns the coroutine of an actor with consecutive lives. It is positioned before
+// the first life.
 func newCoroutine(life func(pause func())) *coroutine {
 	c := &coroutine{}
 	c.step, c.stop = iter.Pull(func(yield func(struct{}) bool) {
@@ -59,7 +59,7 @@ func newCoroutine(life func(pause func())) *coroutine {
 	return c
 }
 
-// live calls one life and swallows its end.
+// live runs one life and recovers from its end.
 func (c *coroutine) live(life func()) {
 	defer func() {
 		if r := recover(); r != nil && r != (ended{}) {
@@ -69,13 +69,13 @@ func (c *coroutine) live(life func()) {
 	life()
 }
 
-// next lets the actor go on to its next pause.
+// next runs the actor to its next pause.
 func (c *coroutine) next() { c.step() }
 
-// end stops the coroutine for good.
+// end stops the coroutine permanently.
 func (c *coroutine) end() { c.stop() }
 
-// crash ends the present life and stands before the next one.
+// crash ends the current life. The coroutine is then positioned before the next one.
 func (c *coroutine) crash() {
 	if c.isNew {
 		return

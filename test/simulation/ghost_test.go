@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -26,50 +26,53 @@ var (
 	errNoisy   = errors.New("a restart of every watcher on a quiet cluster records nothing")
 )
 
-// ghost knows what the labels ought to be. It sees all writes at once, and decides nothing for the actors.
+// ghost computes the expected labels. It observes all writes immediately, and does not influence
+// the actors.
 //
-// An incarnation owns its labels from when they were put back onto it; the first one from its creation. What
-// the next incarnation is to get are the labels that the last owner had in the end. If all watchers were down,
-// nobody may know those: then any labels that it had will do that are not older than what was stored of it.
+// An incarnation owns its labels from the moment when they are restored onto it; the first
+// incarnation owns them from its creation. The next incarnation must get the final labels of the
+// last owner. If all watchers were down, these may be unknown; then the next incarnation may get
+// any labels that the last owner had, but none older than its stored labels.
 type ghost struct {
-	strict         bool // whether nothing is ever to be lost
+	strict         bool // no change may be lost
 	recordsUpdates bool
-	protects       bool // whether processors save the end of a Node before what waits of it in the queue
-	markersSuffice bool // whether a Node with the marker of the record has its labels, though the record has no note of it
-	watched        bool // whether the effect of each event is that of a watcher which has seen the one before
+	protects       bool // processors save the end of a Node before its transactions in the queue
+	markersSuffice bool // a Node with the marker of the record owns its labels even if the record does not note it
+	watched        bool // each event is compared with its predecessor, as a watcher does that has seen both
 
-	owner     int  // the last incarnation that owned its labels; 0: none has yet
-	founder   int  // the last one that the first record may be of; 0: any
-	overruled bool // whether a person has ever written on the key of the agents
-	withdrawn bool // whether agents have ever taken their label back, so that it may look as if a person had
+	owner     int  // the last incarnation that owned its labels; 0: none yet
+	founder   int  // the last incarnation that the first record may belong to; 0: any
+	overruled bool // a user has ever written the key of the agents
+	withdrawn bool // agents have ever withdrawn their label, which may look like an edit by a user
 	trust     trust
-	forgot    int    // up to where no event counts, since the record was removed
-	ending    ending // of the processor that writes a record
-	by        []life // the incarnations; the first one has the index 1
+	forgot    int    // events up to this revision do not count, since the record was removed
+	ending    ending // set while a processor saves the end of a Node
+	by        []life // the incarnations, starting at index 1
 }
 
-// life is what the ghost knows of one incarnation. All numbers are resourceVersions; 0: not yet.
+// life is the ghost's state of one incarnation. All numbers are resourceVersions; 0 means not yet.
 type life struct {
-	restored int     // when labels were last put back onto it
-	owns     int     // since when it owns its labels
-	stored   int     // the newest of its states that a watcher has stored
-	floor    int     // what was stored of the last owner when it was first recorded that this incarnation was added
-	removed  int     // since when it is stored that a person has removed the key of the agents; 0: it is not
-	machine  machine // which one it is
+	restored int     // the last restore onto it
+	owns     int     // from when it owns its labels
+	stored   int     // its newest state that a watcher has stored
+	floor    int     // the stored state of the last owner when the addition of this incarnation was first recorded
+	removed  int     // from when it is stored that a user has removed the key of the agents; 0: not stored
+	machine  machine // its machine
 	isAdded  bool
 	isEnded  bool // a watcher has stored its end
-	isLoose  bool // it was there while the record was removed: that may have overtaken what was stored of it
+	isLoose  bool // it existed during a removal of the record, which may have overtaken its stored states
 
-	said []string // what its agents have said
+	set []string // the values that its agents have set
 
-	asked *creation // how it was admitted, if it had its labels then; nil: they are put back later
+	asked *creation // its admission, if it had its labels then; nil: they are restored later
 }
 
-// ending is what a processor may know of the past of an incarnation whose end it saves: what was
-// stored of the owner when it read the queue. Zero: it saves no end.
+// ending is what a processor can know about earlier incarnations when it saves the end of a Node:
+// the stored state of the owner when the processor read the queue. The zero value means that no end
+// is being saved.
 type ending struct{ incarnation, owner, stored int }
 
-// endingOf returns what a processor may know that reads the queue now to save the end of a Node.
+// endingOf returns the ending of a processor that reads the queue now.
 func (g *ghost) endingOf(uid types.UID) ending {
 	return ending{incarnationOf(uid), g.owner, g.by[g.owner].stored}
 }
@@ -79,7 +82,7 @@ func (g *ghost) reset(s *settings) {
 	*g = ghost{strict: s.isStrict(), protects: s.variant == protected, recordsUpdates: s.recordUpdates, markersSuffice: s.markersSuffice, watched: watched, by: append(g.by[:0], life{}), trust: trust{isOn: s.trust > 0}}
 }
 
-// created is told after a Node was created.
+// created must be called after a Node was created.
 func (g *ghost) created(w *world) {
 	g.by = append(g.by, life{machine: w.machine})
 	switch {
@@ -88,21 +91,21 @@ func (g *ghost) created(w *world) {
 	case g.strict && g.forgot > 0 && g.founder == 0 && !w.record.hasLabels():
 		g.founder = w.incarnation
 	case g.founder == 0 && !w.record.hasLabels() && slices.ContainsFunc(w.queue, g.founds):
-		g.founder = w.incarnation - 1 // what is stored is of before
+		g.founder = w.incarnation - 1 // the stored transactions are older
 	}
 }
 
-// founds says whether a transaction makes a record if there is none.
+// founds reports whether a transaction would create the first record.
 func (g *ghost) founds(t *storedTxn) bool {
 	return (t.Type != txn.Added || t.FoundsRecord) && number(t.Revision.String()) > g.forgot && !g.by[incarnationOf(t.UID)].isLoose
 }
 
-// released is told after a Node was deleted by the write that took its finalizer away: now its labels are stored, but for
-// an edit in the very moment, which is stored later.
+// released must be called after the write that removed the finalizer deleted a Node. Its labels
+// must be stored by now, except an edit during the release, which is stored later.
 func (g *ghost) released(w *world, isEditedLate, isOvertaken bool) {
 	last := w.events[len(w.events)-1]
 	l := &g.by[last.incarnation]
-	if isOvertaken { // what the decision went by was removed after it
+	if isOvertaken { // the record was removed after the decision
 		l.isLoose, g.founder = true, 0
 		return
 	}
@@ -110,9 +113,9 @@ func (g *ghost) released(w *world, isEditedLate, isOvertaken bool) {
 	own, _ := split(last.node.Labels)
 	switch {
 	case !w.record.hasLabels():
-		w.breaks(errBrokeP1, "%s is let go, and nothing is saved", last.node.UID)
+		w.breaks(errBrokeP1, "%s is released, and nothing is saved", last.node.UID)
 	case l.owns > 0 && g.owner == last.incarnation && !isEditedLate && !maps.Equal(own, plain(w.record.Labels)):
-		w.breaks(errBrokeP1, "%s is let go with %v, and saved are %v", last.node.UID, own, w.record.Labels)
+		w.breaks(errBrokeP1, "%s is released with %v, and saved are %v", last.node.UID, own, w.record.Labels)
 	}
 }
 
@@ -121,10 +124,11 @@ func (g *ghost) becomesOwner(incarnation, rv int) {
 	g.by[incarnation].owns = rv
 }
 
-// owns says whether the live incarnation has its labels.
+// owns reports whether the live incarnation owns its labels.
 func (g *ghost) owns(w *world) bool { return g.by[w.incarnation].owns > 0 }
 
-// puts is told before a transaction is stored, and when one is left out that need not be.
+// puts must be called before a transaction is stored, and when a watcher skips a redundant
+// transaction.
 func (g *ghost) puts(t txn.Transaction) {
 	l := &g.by[incarnationOf(t.UID)]
 	l.stored = max(l.stored, number(t.Revision.String()))
@@ -134,65 +138,68 @@ func (g *ghost) puts(t txn.Transaction) {
 	}
 }
 
-// restores is told before a restore.
+// restores must be called before a restore.
 func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string) {
 	g.givesTrust(w, read, wanted)
 	own, _ := split(read.Labels)
 	given, _ := split(wanted)
 	if g.trust.isOn && g.owns(w) && maps.Equal(own, given) {
-		return // it has its other labels, and gets this one, or has it, too
+		return // it owns its other labels, and gets or has the trust label
 	}
 	if g.owns(w) {
 		w.breaks(errBrokeP3, "%s has %v, and gets %v", read.UID, own, given)
 		return
 	}
 	live := cameWith(read)
-	g.checkMachinesWord(w, read.UID, live, given)
+	g.checkAgentKey(w, read.UID, live, given)
 	if !g.had(w, g.by[w.incarnation].floor, g.gives(w, live, given)) {
 		w.breaks(errBrokeP1, "%s gets %v, which u%d did not have in the end", read.UID, given, g.owner)
 	}
 }
 
-// gives returns whether a node that came with some labels is given these by a restore of a state of the owner.
+// gives returns a function that reports whether restoring a state of the owner onto a node with the
+// live labels results in the given labels.
 func (g *ghost) gives(w *world, live labels.Side, given map[string]string) func(*metav1.PartialObjectMetadata, map[string]string) bool {
 	return func(n *metav1.PartialObjectMetadata, saved map[string]string) bool {
 		return slices.ContainsFunc(g.sidesOf(w, n, saved), func(side labels.Side) bool { return maps.Equal(given, policy.Restored(live, side)) })
 	}
 }
 
-// sidesOf are what the record may say of a state of the owner.
+// sidesOf returns the possible contents of the record for a state of the owner.
 func (g *ghost) sidesOf(w *world, n *metav1.PartialObjectMetadata, saved map[string]string) (sides []labels.Side) {
 	side := labels.Side{Labels: saved, Machine: agents.Machine(n), Unclear: agents.Unclear(n)}
-	// Where the end of a protected Node overtakes the word of a watcher, a taint that is there again may be anybody's.
+	// If the end of a protected Node overtakes the watcher's transaction, the setter of a taint that
+	// is present again is unknown.
 	_, isThereAgain := saved[agentTaint]
-	if !g.knowsRemoval(w, number(n.ResourceVersion)) || g.protects && isThereAgain {
+	if !g.mustKnowRemoval(w, number(n.ResourceVersion)) || g.protects && isThereAgain {
 		sides = append(sides, side)
-		if side.Unclear != "" && g.haveSaid(g.owner, saved[w.agentKey]) {
+		if side.Unclear != "" && g.hasSet(g.owner, saved[w.agentKey]) {
 			sides = append(sides, labels.Side{Labels: saved, Machine: side.Unclear})
 		}
 	}
-	if (g.overruled || g.withdrawn) && side.Machine == "" { // it is unknown if no watcher saw what the agents had said before
+	if (g.overruled || g.withdrawn) && side.Machine == "" { // unknown if no watcher saw the previous values of the agents
 		side.Overruled = labels.Keys(w.agentKey)
 		sides = append(sides, side)
 	}
 	return sides
 }
 
-// agentsSay is told after the agents of the live incarnation have said something.
-func (g *ghost) agentsSay(w *world, value string) {
+// agentsSet must be called after the agents of the live incarnation have set a value.
+func (g *ghost) agentsSet(w *world, value string) {
 	l := &g.by[w.incarnation]
-	l.said = append(l.said, value)
+	l.set = append(l.set, value)
 }
 
-// haveSaid says whether the agents of an incarnation have ever said this.
-func (g *ghost) haveSaid(incarnation int, value string) bool {
-	return slices.Contains(g.by[incarnation].said, value)
+// hasSet reports whether the agents of an incarnation have ever set a value.
+func (g *ghost) hasSet(incarnation int, value string) bool {
+	return slices.Contains(g.by[incarnation].set, value)
 }
 
-// hearsOfRemoval is told before a transaction is stored. It counts what must have its effect: no later state is stored.
-func (g *ghost) hearsOfRemoval(w *world, t txn.Transaction) {
+// recordsRemoval must be called before a transaction is stored. It counts only removals that must
+// have an effect, because no later state is stored.
+func (g *ghost) recordsRemoval(w *world, t txn.Transaction) {
 	l, rv := &g.by[incarnationOf(t.UID)], number(t.Revision.String())
-	if rv < l.removed || t.Withdrawn != "" { // it may say, or says, that agents withdrew the key
+	if rv < l.removed || t.Withdrawn != "" { // the agents have withdrawn the key, or may have
 		l.removed = 0
 		return
 	}
@@ -201,7 +208,7 @@ func (g *ghost) hearsOfRemoval(w *world, t txn.Transaction) {
 		return
 	}
 	if t.Overruled == "" && !labels.IsLabel(w.agentKey) {
-		return // that one is gone says nothing by itself: the watcher may not see any
+		return // the absence alone proves nothing: the watcher may not see such keys
 	}
 	isLate := w.record.hasLabels() && lastSeen(w.record.Record) >= rv ||
 		slices.ContainsFunc(w.queue, func(other *storedTxn) bool { return other.Revision.After(t.Revision) })
@@ -210,42 +217,44 @@ func (g *ghost) hearsOfRemoval(w *world, t txn.Transaction) {
 	}
 }
 
-// knowsRemoval says whether it must be known that a person has removed the key of the agents from a state of the owner.
-func (g *ghost) knowsRemoval(w *world, rv int) bool {
+// mustKnowRemoval reports whether a user's removal of the key of the agents from a state of the
+// owner must be known.
+func (g *ghost) mustKnowRemoval(w *world, rv int) bool {
 	l := g.by[g.owner]
 	if l.removed == 0 || l.owns == 0 || l.removed <= l.owns || rv < l.removed || l.isLoose {
 		return false
 	}
-	return !slices.ContainsFunc(w.events, func(e event) bool { // they say it again
+	return !slices.ContainsFunc(w.events, func(e event) bool { // the agents have set it again
 		return e.incarnation == g.owner && e.rv > l.removed && e.rv <= rv && agents.Machine(e.node) != ""
 	})
 }
 
-// checkMachinesWord is for where no person has ever written on the key of the agents.
-func (g *ghost) checkMachinesWord(w *world, uid types.UID, live labels.Side, given map[string]string) {
+// checkAgentKey checks the key of the agents in schedules in which no user has ever written it.
+func (g *ghost) checkAgentKey(w *world, uid types.UID, live labels.Side, given map[string]string) {
 	before, isThere := live.Labels[w.agentKey]
 	after, isGiven := given[w.agentKey]
 	if w.agentKey == agentTaint && !isThere {
-		return // it is mostly unclear who set the former one, which is put back then
+		return // usually the setter of the previous taint is unclear, and the taint is restored
 	}
 	if !g.overruled && !g.withdrawn && (isThere != isGiven || before != after) {
 		w.breaks(errBrokeP7, "%s has %v, and gets %v", uid, live.Labels, given)
 	}
 }
 
-// restored is told after a restore.
+// restored must be called after a restore.
 func (g *ghost) restored(w *world) {
 	if g.trust.isOn && g.owns(w) {
-		return // it had its labels but for the trust label
+		return // it already owned its labels except the trust label
 	}
 	g.by[w.incarnation].restored, g.by[w.incarnation].asked = w.rv, nil
-	if g.strict && !g.by[g.owner].isLoose { // whose end may be stored once more, and is later then than the record that was left
+	if g.strict && !g.by[g.owner].isLoose { // the end of a loose owner may be stored again, later than the remaining record
 		g.becomesOwner(w.incarnation, w.rv)
 	}
 }
 
-// noted is told that the record has a note of a restore, or labels that came after it. If a watcher that was away records
-// late what was before the restore, that is done only then, and done again until then.
+// noted must be called when the record has a note of a restore, or later labels. If a watcher that
+// was down records events from before the restore, the incarnation owns its labels only from then
+// on, and the restore may be repeated until then.
 func (g *ghost) noted(w *world, incarnation int) {
 	if l := g.by[incarnation]; l.restored > 0 && l.owns == 0 {
 		if l.asked != nil {
@@ -255,7 +264,7 @@ func (g *ghost) noted(w *world, incarnation int) {
 	}
 }
 
-// had says whether the owner had labels that may be what the next incarnation gets.
+// had reports whether the owner had labels that the next incarnation may get.
 func (g *ghost) had(w *world, floor int, isRight func(n *metav1.PartialObjectMetadata, own map[string]string) bool) bool {
 	for _, e := range slices.Backward(w.events) {
 		if e.incarnation != g.owner {
@@ -272,7 +281,7 @@ func (g *ghost) had(w *world, floor int, isRight func(n *metav1.PartialObjectMet
 	return false
 }
 
-// saves is told before a record is written.
+// saves must be called before a record is written.
 func (g *ghost) saves(w *world, r record.Record) {
 	g.savesTrust(w, r)
 	version, source := number(r.Revision.String()), incarnationOf(r.Source)
@@ -307,7 +316,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 		switch {
 		case e.incarnation != source || !maps.Equal(own, plain(r.Labels)):
 			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
-		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node) && (r.Machine != agents.Unclear(e.node) || !g.haveSaid(source, own[w.agentKey])):
+		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node) && (r.Machine != agents.Unclear(e.node) || !g.hasSet(source, own[w.agentKey])):
 			w.breaks(errBrokeP2, "%v are not the keys of the agents of %s at %s", r.Machine, r.Source, r.Revision)
 		case g.by[source].owns == 0 || g.by[source].owns > version:
 			w.breaks(errBrokeP2, "%v is saved, and %s did not have its labels", r.Labels, r.Source)
@@ -315,13 +324,15 @@ func (g *ghost) saves(w *world, r record.Record) {
 	}
 }
 
-// removed is told before the record is removed, by somebody who has read a Node, nil for none, when the resourceVersion was now.
+// removed must be called before a record is removed, by an actor who read the Node, nil for none,
+// at resourceVersion now.
 func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
 	g.trust.isUnsure = true
 	for i := range g.by {
 		l := &g.by[i]
 		l.owns, l.removed = 0, 0
-		// The record that is left may have the revision of the one before it: both have what that Node had then.
+		// The remaining record may have the revision of its predecessor: both contain the labels of the
+		// Node at that time.
 		if l.asked == nil || n == nil || l.asked.node.Labels[labels.Marker] != n.ResourceVersion {
 			l.restored, l.asked = 0, nil
 		}
@@ -347,7 +358,8 @@ func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
 	}
 }
 
-// lastSeen is when an incarnation was last known to have the labels of a record.
+// lastSeen returns the last revision at which an incarnation is known to have had the labels of a
+// record.
 func lastSeen(r record.Record) int {
 	return max(number(r.Revision.String()), number(r.Restored.Revision.String()))
 }
@@ -362,7 +374,7 @@ func (w *world) firstRV(incarnation int) int {
 	return 0
 }
 
-// check compares what there is in the end with what there ought to be.
+// check compares the final state with the expected one.
 func (g *ghost) check(w *world) {
 	g.checkTrust(w)
 	g.checkGate(w)
@@ -374,7 +386,7 @@ func (g *ghost) check(w *world) {
 	case w.node != nil && !g.owns(w):
 		w.breaks(errBrokeP4, "%s never got its labels", w.node.UID)
 	case w.node != nil && !w.isNoted():
-		w.breaks(errBrokeP4, "the record does not say that %s has its labels", w.node.UID)
+		w.breaks(errBrokeP4, "the record does not note that %s has its labels", w.node.UID)
 	case w.node != nil && !g.recordsUpdates:
 	case w.node != nil:
 		own, marker := split(w.node.Labels)
@@ -388,7 +400,7 @@ func (g *ghost) check(w *world) {
 	}
 }
 
-// checkNoRecord is for the end if nothing was ever saved.
+// checkNoRecord checks the final state if there is no record.
 func (g *ghost) checkNoRecord(w *world) {
 	switch {
 	case w.incarnation == 0:
@@ -401,10 +413,10 @@ func (g *ghost) checkNoRecord(w *world) {
 	}
 }
 
-// incarnationOf is which life of the node, counted from 1, a uid belongs to.
+// incarnationOf returns the number of the incarnation with a UID. The first is 1.
 func incarnationOf(uid types.UID) int { return number(string(uid[1:])) }
 
-// number is that of a resourceVersion; -1 if it is none.
+// number returns the number of a resourceVersion, or -1 if it is not a number.
 func number(rv string) int {
 	n, err := strconv.Atoi(rv)
 	if err != nil {

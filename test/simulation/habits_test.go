@@ -13,16 +13,17 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// breaks is what the bad habits of a processor need to know of the transactions that it applies now.
+// breaks is the state that the broken rules of a processor need about the transactions that it
+// applies.
 type breaks struct {
 	transactions []txn.Transaction
-	before       *storedRecord                 // as it was when the Node was last read
-	restored     *metav1.PartialObjectMetadata // the Node as a restore left it, until the record is written
+	before       *storedRecord                 // when the Node was last read
+	restored     *metav1.PartialObjectMetadata // the result of a restore, until the record is written
 	conflicted   bool
 	saved        bool // a record was written
 }
 
-// decision is the real one, or what a mutant makes of it.
+// decision returns the decision of the real rules, as changed by the mutant.
 func (a *processorActor) decision(t txn.Transaction, r *record.Record, n *preserve.Node) preserve.Decision {
 	d := preserve.Decide(t, r, n, policy)
 	if a.mutant.decide != nil {
@@ -31,7 +32,7 @@ func (a *processorActor) decision(t txn.Transaction, r *record.Record, n *preser
 	return d
 }
 
-// mutantPlan returns the plan of a mutant, nil for the real one.
+// mutantPlan returns the plan function of a mutant, or nil for the real one.
 func (a *processorActor) mutantPlan() func([]txn.Transaction, *record.Record, *preserve.Node) []preserve.Step {
 	if a.mutant.decide == nil && a.mutant.plan == nil {
 		return nil
@@ -45,7 +46,7 @@ func (a *processorActor) mutantPlan() func([]txn.Transaction, *record.Record, *p
 	}
 }
 
-// mutantRecord is what a mutant takes for a live read of the record.
+// mutantRecord returns the record that a mutant uses in place of a live read.
 func (a *processorActor) mutantRecord() (*storedRecord, bool) {
 	restores := slices.ContainsFunc(a.broken.transactions, func(t txn.Transaction) bool { return t.Type == txn.Added })
 	switch {
@@ -57,7 +58,7 @@ func (a *processorActor) mutantRecord() (*storedRecord, bool) {
 	return nil, false
 }
 
-// mutantRead is the Node that a restore is conditional on.
+// mutantRead returns the Node that a restore is conditional on.
 func (a *processorActor) mutantRead(read *metav1.PartialObjectMetadata, wanted map[string]string) *metav1.PartialObjectMetadata {
 	now := a.world.node
 	switch {
@@ -65,12 +66,12 @@ func (a *processorActor) mutantRead(read *metav1.PartialObjectMetadata, wanted m
 	case a.mutant.patchesBlindly:
 		return now
 	case a.mutant.savesThenReads && a.broken.saved && now.UID == read.UID && now.Labels[labels.Marker] != wanted[labels.Marker]:
-		return now // the Node as it is read after the save, without its record
+		return now // the Node is read after the save, without its record
 	}
 	return read
 }
 
-// mutantQueue is what a mutant has of the queue in its cache: for a moment, a part of the list that it got.
+// mutantQueue returns the cached queue of a mutant, which may be an incomplete list.
 func (a *processorActor) mutantQueue(all []*storedTxn) []*storedTxn {
 	if !a.mutant.seesParts || !a.choices.happens(16) {
 		return all
@@ -78,7 +79,7 @@ func (a *processorActor) mutantQueue(all []*storedTxn) []*storedTxn {
 	return slices.DeleteFunc(slices.Clone(all), func(*storedTxn) bool { return a.choices.happens(32) })
 }
 
-// mutantLabels are the labels that a restore writes: a mutant may have no marker.
+// mutantLabels returns the labels that a restore writes. A mutant may omit the marker.
 func (a *processorActor) mutantLabels(wanted map[string]string) map[string]string {
 	if wanted[labels.Marker] != "" {
 		return wanted
@@ -88,7 +89,7 @@ func (a *processorActor) mutantLabels(wanted map[string]string) map[string]strin
 	return wanted
 }
 
-// mutantNote is the record that is written after a restore.
+// mutantNote returns the record that is written after a restore.
 func (a *processorActor) mutantNote(read records.Stored, next record.Record) record.Record {
 	n := a.broken.restored
 	if n == nil || a.mutant.note == nil {

@@ -7,21 +7,21 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-// member is the Lease of one life of a watcher, which others go on to see when that life is over.
+// member is the Lease of one life of a watcher. It outlasts that life.
 type member struct {
 	dead     bool // the life is over
-	released bool // taken over, or its end was seen
-	silent   bool // taken over, and the watcher lives
+	released bool // taken over, or its holder's end was observed
+	silent   bool // taken over, although the watcher lives
 	answers  []answer
 }
 
-// answer is what a watcher has written into its Lease. It is never withdrawn.
+// answer is the content that a watcher has written into its Lease. It is never withdrawn.
 type answer struct {
-	to   *list
-	says watcher.Answer
+	to     *list
+	answer watcher.Answer
 }
 
-func (m *member) says(l *list) *answer {
+func (m *member) answerTo(l *list) *answer {
 	for i := range m.answers {
 		if m.answers[i].to == l {
 			return &m.answers[i]
@@ -31,10 +31,10 @@ func (m *member) says(l *list) *answer {
 	return &m.answers[len(m.answers)-1]
 }
 
-// list is one list of the Nodes, and how the watcher asks the others about it.
+// list is one list of the Nodes, with the state of the watcher's questions about it.
 type list struct {
 	question      watcher.Question
-	position      int // of the event that follows
+	position      int // of the next event
 	asked         bool
 	peers         []*member
 	alike, passed bool
@@ -47,7 +47,8 @@ func (w *world) join() *member {
 	return m
 }
 
-// list is one request, which may take long. It returns the Node as it was at some moment between.
+// list is one request, which may take long. It returns the Node at some moment between request and
+// answer.
 func (a *watcherActor) list() *metav1.PartialObjectMetadata {
 	w := a.world
 	a.passTimeIdle()
@@ -71,8 +72,8 @@ func (a *watcherActor) list() *metav1.PartialObjectMetadata {
 	return listed
 }
 
-// passTimeIdle is the time that a list takes. The watcher still answers others, by what it has seen
-// before.
+// passTimeIdle lets the time of a list request pass. The watcher still answers others, using what
+// it has observed so far.
 func (a *watcherActor) passTimeIdle() {
 	for a.choices.happens(a.settings.slow) {
 		a.pause()
@@ -82,7 +83,7 @@ func (a *watcherActor) passTimeIdle() {
 	}
 }
 
-// peers returns the members that are not known to be gone, but this one.
+// peers returns the other members that are not known to be gone.
 func (a *watcherActor) peers() (peers []*member) {
 	for _, m := range a.world.members {
 		if m != a.member && !m.released {
@@ -92,14 +93,14 @@ func (a *watcherActor) peers() (peers []*member) {
 	return peers
 }
 
-// lookEarly is when a mutant looks who the others are: before it lists.
-func (a *watcherActor) lookEarly() {
+// readMembersEarly makes a mutant read the members before it lists.
+func (a *watcherActor) readMembersEarly() {
 	if a.mutant.knowsMembersFirst {
 		a.early = a.peers()
 	}
 }
 
-// converse is what passes between watchers by their Leases.
+// converse is the communication between watchers by their Leases.
 func (a *watcherActor) converse() {
 	if a.choices.happens(a.settings.deaf) {
 		return
@@ -115,7 +116,7 @@ func (a *watcherActor) converse() {
 		least := watcher.Passed
 		for _, m := range l.peers {
 			if !m.released {
-				least = min(least, m.says(l).says)
+				least = min(least, m.answerTo(l).answer)
 			}
 		}
 		if a.settings.variant == protected && !a.mutant.forgetsProtectors {
@@ -129,7 +130,7 @@ func (a *watcherActor) converse() {
 	}
 }
 
-// answer answers the questions of the others.
+// answer answers the questions of the other members.
 func (a *watcherActor) answer() {
 	if a.member.silent {
 		return
@@ -142,9 +143,9 @@ func (a *watcherActor) answer() {
 			if l.passed || !l.asked {
 				continue
 			}
-			says := a.member.says(l)
-			if says.says != watcher.Passed {
-				says.says = max(says.says, l.question.Answer(rev(a.reached), a.digest, a.holds))
+			answer := a.member.answerTo(l)
+			if answer.answer != watcher.Passed {
+				answer.answer = max(answer.answer, l.question.Answer(rev(a.reached), a.digest, a.holds))
 			}
 		}
 	}
@@ -154,8 +155,8 @@ func (a *watcherActor) holds(upTo revision.Revision) bool {
 	return !a.mutant.answersEarly && a.outbox.Holds(upTo)
 }
 
-// networkActor is what happens to others, some time: Leases are taken over, and requests come to
-// the API server whose sender is gone.
+// networkActor simulates what takes time to affect others: Leases are taken over, and requests
+// arrive at the API server after their sender has ended.
 type networkActor struct{ actor }
 
 // next is one turn of the network.
@@ -176,7 +177,7 @@ func (a *networkActor) takeOver() {
 	}
 }
 
-// deliver lets a late request have its effect.
+// deliver delivers a delayed request.
 func (a *networkActor) deliver() {
 	w := a.world
 	if len(w.late) == 0 || a.choices.happens(a.settings.deaf) {
@@ -185,16 +186,16 @@ func (a *networkActor) deliver() {
 	t := w.late[0]
 	w.late = w.late[1:]
 	if w.put(t) == nil {
-		a.tell("records %s %s@%s %v marker %q", t.Type, t.UID, t.Revision, t.Labels, t.Marker)
+		a.log("records %s %s@%s %v marker %q", t.Type, t.UID, t.Revision, t.Labels, t.Marker)
 	}
 }
 
-// silence takes the Lease of a watcher over that lives.
+// silence takes over the Lease of a live watcher.
 func (a *networkActor) silence() {
 	w := a.watchers[a.choices.next(a.settings.watchers)]
 	if w.member == nil || len(w.lists) == 0 || w.member.silent || !a.mayMiss(w) {
 		return
 	}
-	a.tell("takes the Lease of %s over", w.name)
+	a.log("takes the Lease of %s over", w.name)
 	w.member.released, w.member.silent = true, true
 }

@@ -12,38 +12,39 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// mutant is the real system with one rule broken. The zero value has none broken.
+// mutant is the real system with one broken rule. The zero value has no broken rule.
 type mutant struct {
-	// among narrows what schedules draw, for what matters only where many things come together; nil: nothing is narrowed.
+	// narrow restricts the schedules for faults that take a rare combination; nil: no restriction.
 	narrow func(s *settings)
-	// script is the schedule that shows the mutant, where random choice does not get there; nil: random schedules find it.
+	// script is a schedule that exposes the mutant if random schedules do not; nil: random schedules
+	// do.
 	script func(s *script)
-	// decide and note are given what the real rules say.
+	// decide and note get the results of the real rules.
 	decide func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision
 	note   func(t txn.Transaction, r record.Record, n preserve.Node, next record.Record) record.Record
-	// observe and catchUp are given what the real watcher makes of what it sees.
+	// observe and catchUp get the results of the real watcher.
 	observe func(before, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction
 	catchUp func(a *watcherActor, listed *metav1.PartialObjectMetadata, r *record.Record, transactions []txn.Transaction) []txn.Transaction
 
-	// bad habits of a processor
+	// faults of a processor
 	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
 	patchesBlindly, savesBlindly, notesNothing, savesThenReads, seesParts                  bool
-	neverLooks                                                                             bool
-	// admit is given what the webhook answers.
+	neverRechecks                                                                          bool
+	// admit gets the answer of the webhook.
 	admit func(r record.Record, req preserve.Request, answer preserve.Admission) preserve.Admission
-	// plan is given the real plan.
+	// plan gets the real plan.
 	plan                                                       func([]preserve.Step) []preserve.Step
 	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits bool
 	overtakesQueue, trustsRecords, trustsMarkers, ignoresOwn   bool
-	// bad habits of those who remove records
+	// faults of actors that remove records
 	looksFirst, leavesNoFloor bool
-	// bad habits of a watcher
+	// faults of a watcher
 	recordsFirst, trustsNames, ignoresQueue, leavesForGood                    bool
 	leavesAdmitted                                                            bool
 	noBarrier, holdsConclusions, replacesBarrier                              bool
 	trustsDigests, answersEarly, forgetsProtectors, trustsLabels, trustsGates bool
 	knowsMembersFirst, keepsBarrier, staysAway                                bool
-	// knows is what a watcher takes for stored, besides what the real one does.
+	// knows reports which further transactions the watcher assumes to be stored.
 	knows func(t txn.Transaction, r *record.Record, queue []*storedTxn) bool
 }
 
@@ -52,13 +53,13 @@ func (m mutant) among(narrow func(s *settings)) mutant {
 	return m
 }
 
-// shownBy is for a mutant that random schedules hardly ever find.
+// shownBy sets the script of a mutant that random schedules hardly ever expose.
 func (m mutant) shownBy(steps func(*script)) mutant {
 	m.script = steps
 	return m
 }
 
-// saving is a mutant of the rows of Save where there is a record.
+// saving returns a mutant of the rows of Save that apply if there is a record.
 func saving(f func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision) mutant {
 	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
 		if r == nil || r.Floor || t.Type == txn.Added {
@@ -68,7 +69,7 @@ func saving(f func(t txn.Transaction, r record.Record, d preserve.Decision) pres
 	}}
 }
 
-// forgetting is a mutant of Save where nothing is stored in one case.
+// forgetting returns a mutant of Save that stores nothing in one case.
 func forgetting(isCase func(t txn.Transaction, r record.Record) bool) mutant {
 	return saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
 		if isCase(t, r) {
@@ -78,7 +79,8 @@ func forgetting(isCase func(t txn.Transaction, r record.Record) bool) mutant {
 	})
 }
 
-// believing is a mutant of Save where labels are stored in one case that the real rules drop.
+// believing returns a mutant of Save that stores labels in one case in which the real rules drop
+// them.
 func believing(isCase func(t txn.Transaction, r record.Record) bool) mutant {
 	return saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Nothing && isCase(t, r) {
@@ -88,10 +90,10 @@ func believing(isCase func(t txn.Transaction, r record.Record) bool) mutant {
 	})
 }
 
-// planning is a mutant of the plan.
+// planning returns a mutant of the plan.
 func planning(f func([]preserve.Step) []preserve.Step) mutant { return mutant{plan: f} }
 
-// founding is a mutant of the row where there is no record.
+// founding returns a mutant of the row that applies if there is no record.
 func founding(f func(t txn.Transaction, d preserve.Decision) preserve.Decision) mutant {
 	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
 		if r != nil && !r.Floor {
@@ -101,7 +103,7 @@ func founding(f func(t txn.Transaction, d preserve.Decision) preserve.Decision) 
 	}}
 }
 
-// restoring is a mutant of the rows of Restore.
+// restoring returns a mutant of the rows of Restore.
 func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
 	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if r == nil || r.Floor || t.Type != txn.Added {
@@ -111,7 +113,7 @@ func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d pr
 	}}
 }
 
-// restoringLabels is a mutant of what a restore makes of what it knows of the two sides.
+// restoringLabels returns a mutant that changes the two sides that a restore merges.
 func restoringLabels(f func(live, saved labels.Side) (labels.Side, labels.Side)) mutant {
 	return restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
@@ -121,17 +123,18 @@ func restoringLabels(f func(live, saved labels.Side) (labels.Side, labels.Side))
 	})
 }
 
-// observing is a mutant of what a watcher makes of an event.
+// observing returns a mutant of a watcher's handling of an event.
 func observing(f func(before, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction) mutant {
 	return mutant{observe: f}
 }
 
-// knowing is a mutant of what a watcher takes for stored by a record that it has seen.
+// knowing returns a mutant that considers further transactions stored because of a cached record.
 func knowing(isKnown func(t txn.Transaction, r record.Record) bool) mutant {
 	return mutant{knows: func(t txn.Transaction, r *record.Record, _ []*storedTxn) bool { return r != nil && isKnown(t, *r) }}
 }
 
-// knowingQueue is a mutant of what a watcher takes for stored by a transaction that it has seen.
+// knowingQueue returns a mutant that considers further transactions stored because of a cached
+// transaction.
 func knowingQueue(isKnown func(t, queued txn.Transaction) bool) mutant {
 	return mutant{knows: func(t txn.Transaction, _ *record.Record, queue []*storedTxn) bool {
 		return slices.ContainsFunc(queue, func(queued *storedTxn) bool { return isKnown(t, queued.Transaction) })
@@ -152,13 +155,13 @@ func restored(r record.Record, n *preserve.Node) preserve.Decision {
 	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}, preserve.Saved(r)), Marker: r.Revision.String()}
 }
 
-// onlyNoted is a note that takes no account of the Node's labels.
+// onlyNoted notes a restore without regard to the Node's labels.
 func onlyNoted(r record.Record, n preserve.Node) record.Record {
 	r.Restored = record.Restoration{UID: n.UID, Revision: n.Revision}
 	return r
 }
 
-// atTransaction is a record that has the transaction's resourceVersion for that of the Node.
+// atTransaction returns a record with the transaction's resourceVersion in place of the Node's.
 func atTransaction(t txn.Transaction, next record.Record) record.Record {
 	if next.Restored.UID == t.UID {
 		next.Restored.Revision = t.Revision
@@ -190,7 +193,7 @@ func isStranger(t txn.Transaction, r record.Record) bool {
 
 func hasSameLabels(t txn.Transaction, r record.Record) bool { return maps.Equal(t.Labels, r.Labels) }
 
-// replaces says whether a decision replaces what the record has.
+// replaces reports whether a decision replaces the contents of the record.
 func replaces(d preserve.Decision, r record.Record) bool {
 	return d.Action == preserve.Save && d.Record.Revision != r.Revision
 }

@@ -10,9 +10,11 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// mutants are the rules of docs/design.md, each broken in turn. The name of a mutant says what it does instead.
+// mutants are the rules of docs/design.md, each broken in turn. The name of a mutant
+// describes its behavior.
 //
-// Of the tables of the decision, these are the rows and the conditions in them, from top to bottom, and the mutants of each:
+// These are the rows of the tables of the decision and their conditions, from top to bottom, with
+// their mutants:
 //
 //	Save
 //	no record                                   no record: *
@@ -54,7 +56,7 @@ import (
 //
 //	the last save counts                      plan: the first of several saves is written
 var mutants = with(map[string]mutant{
-	"": {}, // the real thing
+	"": {}, // the real rules
 
 	"no record: none is made of a delete": founding(func(t txn.Transaction, d preserve.Decision) preserve.Decision {
 		if t.Type == txn.Deleted {
@@ -302,8 +304,9 @@ var mutants = with(map[string]mutant{
 	"watcher: ignores what is not applied":             {ignoresQueue: true, narrow: backAndForth},
 	"watcher: forgets what it leaves to the other one": {leavesForGood: true},
 	"watcher: leaves out what the record is behind":    knowing(func(t txn.Transaction, r record.Record) bool { return !isStranger(t, r) }),
-	// To look at resourceVersions alone would do here: what another incarnation had before the record's is over. But labels that people give
-	// are later than a Node that waits for them; the tests of the watcher have that.
+	// Comparing only resourceVersions would be sufficient here, as the labels of incarnations before
+	// the record's are obsolete. But labels that users set are later than a Node that waits for them;
+	// the tests of the watcher cover that.
 	"watcher: leaves out what a record of another incarnation shows": knowing(isStranger),
 	"watcher: leaves out what has the labels of the record":          knowing(hasSameLabels),
 	"watcher: leaves out what follows a restore that is not noted":   knowing(preserve.RestoredUnnoted),
@@ -382,7 +385,7 @@ var mutants = with(map[string]mutant{
 	}},
 }, agentMutants, trustMutants, preservedMutants, admissionMutants)
 
-// with adds mutants to others.
+// with merges mutants into all.
 func with(all map[string]mutant, more ...map[string]mutant) map[string]mutant {
 	for _, some := range more {
 		maps.Copy(all, some)

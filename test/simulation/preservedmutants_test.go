@@ -9,7 +9,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// preservedMutants break the rules of what is kept besides labels. They are part of [mutants].
+// preservedMutants break the rules about preserved annotations and taints. They are part of
+// [mutants].
 var preservedMutants = map[string]mutant{
 	"preserved: it is not put back": narrowed(preserved, restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
@@ -32,7 +33,7 @@ var preservedMutants = map[string]mutant{
 	})),
 }
 
-// narrowed is a mutant that is looked for only in some schedules.
+// narrowed restricts the schedules of a mutant.
 func narrowed(narrow func(*settings), m mutant) mutant {
 	m.narrow = narrow
 	return m

@@ -7,46 +7,47 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/processor/apply"
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/txn"
 )
 
-// maxConflicts is how often the protection of a node begins again at once after a conflict.
+// maxConflicts bounds the conflicts of the protection of a node that are retried at once.
 const maxConflicts = 10
 
-// processorActor is a processor without locks: the real [apply.Applier] on the API server of the simulation.
+// processorActor is a processor without locks: the real [apply.Applier], with the API server of the
+// simulation.
 type processorActor struct {
 	actor
 
 	applier *apply.Applier
 
-	// The caches are watches of their own: each may be behind the others, and all of them behind the API server.
+	// Each cache has its own watch. They may lag behind each other, and behind the API server.
 	queue    []*storedTxn
 	record   *storedRecord
 	node     *metav1.PartialObjectMetadata
-	position int // of the next event of the Node
+	position int // the index of the next event of the Node
 
 	isEdited bool              // the Node was edited while it was being deleted
-	late     []txn.Transaction // the ends of such Nodes, until they are stored
+	late     []txn.Transaction // the ends of these Nodes that are not stored yet
 
-	done   []int // removed, but perhaps in the cache for a moment
+	done   []int // removed, but possibly still in the cache
 	isIdle bool
 
-	read            int // which of the records was the present one when it was read last
-	removals, began int // removals of the record, when it was read and when the work on the batch began
+	read            int // the index of the record that was last read
+	removals, began int // the number of removals of the record when it was read, and when the batch began
 
-	ending ending // that it saves
+	ending ending // set while it saves the end of a Node
 
-	broken breaks // what the mutants among the doors to the API server need
+	broken breaks // the state of mutants that change calls of the API server
 }
 
-// down forgets all that a process has in its memory.
+// down clears the memory of the process.
 func (a *processorActor) down() {
 	a.done, a.late, a.isIdle, a.removals = a.done[:0], a.late[:0], false, 0
 	a.position, a.read = 0, 0
@@ -63,19 +64,19 @@ func (a *processorActor) run() {
 	for {
 		a.pause()
 		a.refresh()
-		a.isIdle = false // until it is known that nothing is to be done: other turns come between
+		a.isIdle = false // unless proven below, after turns of other actors, it is not idle
 		if a.settings.variant == protected && a.protect() {
 			continue
 		}
 		if batch := a.batch(); len(batch) > 0 {
 			a.drain(batch)
 		} else {
-			a.isIdle = !a.look()
+			a.isIdle = !a.recheck()
 		}
 	}
 }
 
-// refresh brings the caches up to date.
+// refresh updates the caches.
 func (a *processorActor) refresh() {
 	if !a.choices.happens(a.settings.stale) {
 		a.record = a.world.record
@@ -88,7 +89,7 @@ func (a *processorActor) refresh() {
 	}
 }
 
-// watch takes what the events of the Node show.
+// watch processes new events of the Node.
 func (a *processorActor) watch() {
 	for _, e := range a.world.events[a.position:] {
 		a.position++
@@ -106,7 +107,7 @@ func (a *processorActor) watch() {
 	}
 }
 
-// batch returns the transactions in the cache that are not applied, oldest first.
+// batch returns the cached transactions that are not applied, oldest first.
 func (a *processorActor) batch() []*storedTxn {
 	var batch []*storedTxn
 	for _, t := range a.queue {
@@ -120,12 +121,12 @@ func (a *processorActor) batch() []*storedTxn {
 	return batch
 }
 
-// drain applies transactions and removes those that are settled. It stops at an error, to try again.
+// drain applies transactions and removes the settled ones. It stops at an error, to retry later.
 func (a *processorActor) drain(batch []*storedTxn) {
 	transactions := make([]txn.Transaction, len(batch))
 	for i, t := range batch {
 		transactions[i] = t.Transaction
-		a.tell("takes %s %s@%s", t.Type, t.UID, t.Revision)
+		a.log("takes %s %s@%s", t.Type, t.UID, t.Revision)
 		if a.mutant.removesFirst {
 			a.remove(t)
 		}
@@ -140,7 +141,7 @@ func (a *processorActor) drain(batch []*storedTxn) {
 	}
 }
 
-// apply is the real thing.
+// apply calls the real Applier.
 func (a *processorActor) apply(transactions []txn.Transaction) (settled int, err error) {
 	a.broken = breaks{transactions: transactions}
 	return a.applier.Apply(context.Background(), transactions, func(context.Context, []txn.Transaction) error { return nil })
@@ -155,14 +156,15 @@ func (a *processorActor) remove(t *storedTxn) bool {
 	}
 	a.checkRemoval(t)
 	a.world.remove(t)
-	a.tell("removes %s %s@%s", t.Type, t.UID, t.Revision)
+	a.log("removes %s %s@%s", t.Type, t.UID, t.Revision)
 	return !a.isLost()
 }
 
-// checkRemoval: a transaction leaves the queue only when its effect is stored, so by the same rules there is none left.
+// checkRemoval checks that a transaction leaves the queue only after its effect is stored: the same
+// rules must not find any further effect.
 func (a *processorActor) checkRemoval(t *storedTxn) {
 	if at, ok := a.world.find(t.Transaction); !ok || a.world.queue[at] != t || a.began < a.world.removals {
-		return // another processor removed it, or it was decided about before a removal of the record
+		return // another processor has removed it, or the record was removed after the decision
 	}
 	d := a.decision(t.Transaction, a.world.record.get(), a.world.liveNode())
 	if hasEffect(t.Transaction, a.world.record.get(), d) && !a.world.isOpenedByAnother(t.Transaction, d) {
@@ -170,15 +172,15 @@ func (a *processorActor) checkRemoval(t *storedTxn) {
 	}
 }
 
-// isOvertaken says whether the record was removed after the decision that is carried out now.
+// isOvertaken reports whether the record was removed after the decision that is being executed.
 func (a *processorActor) isOvertaken() bool { return a.removals < a.world.removals }
 
-// isLost says whether the answer to a write that was done does not come.
+// isLost reports whether the answer to a successful write is lost.
 func (a *processorActor) isLost() bool {
 	if !a.choices.happens(a.settings.lostWrite) {
 		return false
 	}
-	a.tell("  and the answer is lost")
+	a.log("  and the answer is lost")
 	return true
 }
 
@@ -190,17 +192,17 @@ var (
 
 // Applied implements [apply.Observer].
 func (a *processorActor) Applied(_ context.Context, t txn.Transaction, d preserve.Decision, _ *metav1.PartialObjectMetadata) {
-	a.tell("  %s %s@%s: %s, %s", t.Type, t.UID, t.Revision, d.Action, d.Reason)
+	a.log("  %s %s@%s: %s, %s", t.Type, t.UID, t.Revision, d.Action, d.Reason)
 }
 
 // Withheld implements [apply.Observer].
 func (a *processorActor) Withheld(_ context.Context, t txn.Transaction, held preserve.Held) {
-	a.tell("  withholds %v from %s: %s", held.Keys, t.UID, held.Why)
+	a.log("  withholds %v from %s: %s", held.Keys, t.UID, held.Why)
 }
 
 // Conflicted implements [apply.Observer].
 func (a *processorActor) Conflicted(error) {
-	a.tell("  conflict")
+	a.log("  conflict")
 	a.broken.conflicted = true
 }
 
@@ -211,7 +213,7 @@ func (a *processorActor) TooLarge(context.Context, txn.Transaction, error) {}
 func (a *processorActor) Get(context.Context, string) (*metav1.PartialObjectMetadata, error) {
 	a.broken.before = a.world.record
 	a.pause()
-	a.tell("  reads the Node: %s", nodeText(a.world.node))
+	a.log("  reads the Node: %s", nodeText(a.world.node))
 	return a.world.node, nil
 }
 
@@ -225,7 +227,7 @@ func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMe
 	if !a.world.restore(a.mutantRead(read, wanted), wanted, a.read, a.isOvertaken()) {
 		return nil, nodes.ErrStale
 	}
-	a.tell("  restores %s@%s: %v", read.UID, a.world.node.ResourceVersion, wanted)
+	a.log("  restores %s@%s: %v", read.UID, a.world.node.ResourceVersion, wanted)
 	a.broken.restored = a.world.node
 	n := a.world.node
 	if _, isRead := identity.Noted(read); isRead {
@@ -237,7 +239,7 @@ func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMe
 	return n, nil
 }
 
-// recordsOf is a processor's door to the records.
+// recordsOf implements [apply.Records] for a processor.
 type recordsOf struct{ *processorActor }
 
 // Cached implements [apply.Records].
@@ -272,19 +274,20 @@ func (a recordsOf) Write(_ context.Context, read records.Stored, next record.Rec
 	a.broken.restored, a.broken.saved = nil, true
 	a.removals, a.read = a.world.removals, len(a.world.records)-1
 	written := a.world.record
-	a.tell("  stores %v version %s source %s restored %v", next.Labels, next.Revision, next.Source, next.Restored)
+	a.log("  stores %v version %s source %s restored %v", next.Labels, next.Revision, next.Source, next.Restored)
 	if a.isLost() {
 		return records.Stored{}, errLost
 	}
 	return written.stored(), nil
 }
 
-// protect gives the Node in the cache the finalizer, or lets one go that waits for it. False: there is nothing to do.
+// protect adds the finalizer to the cached Node, or releases a Node that waits for that. It returns
+// false if there is nothing to do.
 func (a *processorActor) protect() bool {
 	n := a.node
 	switch {
 	case len(a.late) > 0:
-		a.tell("saw the end of %s, which was edited late", a.late[0].UID)
+		a.log("saw the end of %s, which was edited late", a.late[0].UID)
 		if _, err := a.apply(a.late[:1:1]); err == nil {
 			a.late = a.late[1:]
 		}
@@ -292,17 +295,17 @@ func (a *processorActor) protect() bool {
 	case n != nil && n.DeletionTimestamp == nil && !isProtected(n):
 		a.pause()
 		if a.world.isNode(n.UID, n.ResourceVersion) && a.world.setFinalizer(true) {
-			a.tell("protects %s", nodeText(a.world.node))
+			a.log("protects %s", nodeText(a.world.node))
 		}
 		return true
 	case waitsForFinalizer(n):
 		a.letGo()
-		return a.world.node != nil // the cache may be behind: then there is other work
+		return a.world.node != nil // a stale cache means that there is other work
 	}
 	return false
 }
 
-// letGo stores the last labels of a Node that waits for it, and takes the finalizer away.
+// letGo stores the last labels of a Node that waits for it, and removes the finalizer.
 func (a *processorActor) letGo() {
 	for range maxConflicts {
 		a.pause()
@@ -313,23 +316,23 @@ func (a *processorActor) letGo() {
 		if !waitsForFinalizer(n) {
 			return
 		}
-		a.tell("lets %s go", nodeText(n))
+		a.log("lets %s go", nodeText(n))
 		if !a.mutant.letsGoFirst && !a.saveEnd(n) {
 			return
 		}
 		a.pause()
 		if a.world.node == nil || !a.mayLetGo(n) {
-			a.tell("  conflict")
+			a.log("  conflict")
 			continue
 		}
 		isEditedLate := a.choices.happens(a.settings.lateEdit)
-		if isEditedLate { // between the API server's check and its delete
+		if isEditedLate { // after the API server has checked the precondition, and before it deletes the Node
 			a.world.editLate()
-			a.tell("  %s is edited in this moment: %v", nodeText(a.world.node), a.world.node.Labels)
+			a.log("  %s is edited in this moment: %v", nodeText(a.world.node), a.world.node.Labels)
 		}
 		a.world.setFinalizer(false)
 		a.world.ghost.released(a.world, isEditedLate, a.isOvertaken())
-		a.tell("  and takes the finalizer of %s away", nodeText(n))
+		a.log("  and takes the finalizer of %s away", nodeText(n))
 		if a.mutant.letsGoFirst {
 			a.saveEnd(n)
 		}
@@ -352,13 +355,13 @@ func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
 			waiting = append(waiting, t.Transaction)
 		}
 	}
-	a.tell("  of the queue, %d count", len(waiting))
+	a.log("  of the queue, %d count", len(waiting))
 	_, err := a.apply(preserve.Ending(end, r, waiting))
 	a.ending = ending{}
 	return err == nil
 }
 
-// leavesOut says whether a mutant takes no account of a transaction when it saves an end.
+// leavesOut reports whether a mutant ignores a transaction when it saves an end.
 func (a *processorActor) leavesOut(t, end txn.Transaction, r *record.Record) bool {
 	switch {
 	case a.mutant.overtakesQueue:
@@ -369,8 +372,8 @@ func (a *processorActor) leavesOut(t, end txn.Transaction, r *record.Record) boo
 	return a.mutant.trustsMarkers && r != nil && preserve.Owned(*r, end.UID, end.Marker)
 }
 
-// knownRecord returns the record in the cache, nil if there is none. To a mutant any record is one
-// of the Node.
+// knownRecord returns the cached record, or nil if there is none. A mutant assumes that any record
+// belongs to the Node.
 func (a *processorActor) knownRecord(n *metav1.PartialObjectMetadata) *record.Record {
 	if a.record == nil {
 		return nil
@@ -381,7 +384,7 @@ func (a *processorActor) knownRecord(n *metav1.PartialObjectMetadata) *record.Re
 	return &a.record.Record
 }
 
-// mayLetGo says whether the Node is the one whose labels were stored.
+// mayLetGo reports whether the Node is the one whose labels were stored.
 func (a *processorActor) mayLetGo(n *metav1.PartialObjectMetadata) bool {
 	if a.mutant.letsGoBlindly {
 		return isProtected(a.world.node)

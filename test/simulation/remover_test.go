@@ -6,8 +6,8 @@ import (
 	"nodekeeper.dev/internal/preserve"
 )
 
-// removerActor removes the record of the node at any time, as a user does with kubectl nodekeeper forget. It does not care what
-// is pending.
+// removerActor removes the record of the node at any time, like a user with kubectl nodekeeper
+// forget. It ignores pending transactions.
 type removerActor struct {
 	actor
 	busy bool
@@ -27,8 +27,8 @@ func (a *removerActor) run() {
 	}
 }
 
-// remove replaces the record, conditional on the one that was read. That is read before the Node: so it is not the record of a
-// Node that has come since.
+// remove replaces the record, conditional on the record that was read. It reads the record before
+// the Node, so the record cannot belong to a Node that was created later.
 func (a *removerActor) remove() {
 	var n *metav1.PartialObjectMetadata
 	var live *preserve.Node
@@ -45,21 +45,22 @@ func (a *removerActor) remove() {
 		a.pause()
 		n, live, now = a.world.node, a.world.liveNode(), a.world.rv
 	}
-	a.tell("is to remove version %s, with the Node: %s", read.Revision, nodeText(n))
+	a.log("must remove version %s, with the Node: %s", read.Revision, nodeText(n))
 	a.pause()
 	if a.world.removeRecord(read, n, live, now) {
-		a.tell("removes the record")
+		a.log("removes the record")
 	}
 }
 
-// removeRecord leaves what is to be there in place of a record: of the Node that was read, which the decision sees as live.
+// removeRecord replaces the record after the Node was read. The decision gets live as the current
+// Node.
 func (w *world) removeRecord(read *storedRecord, n *metav1.PartialObjectMetadata, live *preserve.Node, now int) bool {
 	if w.record != read {
 		return false
 	}
 	next := preserve.Forgotten(nodeName, live, rev(now))
 	w.nextRV()
-	if next.Equal(read.Record) { // the record stays the same, so no decision changes
+	if next.Equal(read.Record) { // the record does not change, so no decision does
 		w.setRecord(newStoredRecord(next))
 		return true
 	}

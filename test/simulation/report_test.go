@@ -11,12 +11,12 @@ import (
 	"nodekeeper.dev/test/schedules"
 )
 
-// report shrinks the schedule of a seed that breaks a promise, and tells it.
+// report shrinks the schedule of a seed that breaks a promise, and returns its trace.
 func report(seed uint64, m mutant, kindName, mutantName string) string {
 	return lengths.Report(seed, runner{newSimulation(m)}, schedules.Command("test/simulation", seed, kindName, mutantName))
 }
 
-// maxReportLines is what somebody reads to the end.
+// maxReportLines keeps a report readable.
 const maxReportLines = 40
 
 func TestReportIsShortAndSaysHowToRepeatIt(t *testing.T) {
@@ -32,7 +32,7 @@ func TestReportIsShortAndSaysHowToRepeatIt(t *testing.T) {
 	want := fmt.Sprintf("go test ./test/simulation -run=TestNoScheduleBreaksAPromise -args -schedules=1 -seed=%d -mutant='%s'", seed, name)
 	assert.Equal(t, want, lines[len(lines)-1])
 
-	again, err := explore(seed, 1, m) // what that command does
+	again, err := explore(seed, 1, m) // as that command does
 	require.Error(t, err)
 	assert.Equal(t, seed, again)
 	_, err = explore(seed, 1, mutant{})

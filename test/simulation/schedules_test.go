@@ -14,17 +14,18 @@ import (
 )
 
 var (
-	most       = flag.Int("schedules", 400_000, "how many schedules TestNoScheduleBreaksAPromise explores")
+	most       = flag.Int("schedules", 40_000, "how many schedules TestNoScheduleBreaksAPromise explores")
 	firstSeed  = flag.Uint64("seed", 0, "the seed of the first schedule, each next one has the next seed; 0: one that changes with the commit")
+	narrowMost = flag.Int("narrow", 4_000, "how many schedules of each kind TestNoNarrowScheduleBreaksAPromise explores")
 	kindName   = flag.String("kind", "", "the kind of narrow schedules that TestNoScheduleBreaksAPromise explores instead of all")
 	mutantName = flag.String("mutant", "", "the mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
 )
 
-// mutantSchedules is how many schedules a mutant may survive.
+// mutantSchedules is the number of schedules that a mutant may survive.
 const mutantSchedules = 200_000
 
-// fewCollections lets the garbage of some thousand schedules gather: next to nothing of it lives
-// on.
+// fewCollections makes garbage collection rare, since almost no garbage of a few thousand schedules
+// survives.
 const fewCollections = 3000
 
 func TestNoScheduleBreaksAPromise(t *testing.T) {
@@ -41,11 +42,8 @@ func TestNoScheduleBreaksAPromise(t *testing.T) {
 	}
 }
 
-// narrowSchedules is how many schedules of each kind that finds a mutant the real rules must
-// survive.
-const narrowSchedules = 30_000
-
-// narrowKinds are the kinds of narrow schedules.
+// narrowKinds are the kinds of narrow schedules. Each exposes a mutant, and the real rules must
+// survive it.
 var narrowKinds = map[string]func(*settings){
 	"preserved": preserved, "machines": machines, "late machines": lateMachines, "protected only": protectedOnly, "back and forth": backAndForth, "quick succession": quickSuccession,
 	"taking turns": takingTurns, "late edits": lateEdits, "standing still": standingStill,
@@ -56,7 +54,7 @@ var narrowKinds = map[string]func(*settings){
 func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {
 	for name, narrow := range narrowKinds {
 		t.Run(name, func(t *testing.T) {
-			if seed, err := explore(schedules.Seed(t, *firstSeed), narrowSchedules, mutant{narrow: narrow}); err != nil {
+			if seed, err := explore(schedules.Seed(t, *firstSeed), *narrowMost, mutant{narrow: narrow}); err != nil {
 				t.Error(report(seed, mutant{narrow: narrow}, name, ""))
 			}
 		})
@@ -85,19 +83,19 @@ func TestEveryMutantIsFound(t *testing.T) {
 	}
 }
 
-// explore runs schedules side by side until one breaks a promise.
+// explore runs schedules concurrently until one breaks a promise.
 func explore(first uint64, count int, m mutant) (seed uint64, broken error) {
 	return lengths.Explore(first, count, fewCollections, func() schedules.Runner { return runner{newSimulation(m)} })
 }
 
-// runner lets package schedules run a simulation.
+// runner adapts a simulation for package schedules.
 type runner struct{ *simulation }
 
-// Run is run.
+// Run calls run.
 func (r runner) Run(choices []byte, traced bool) error { return r.run(choices, traced) }
 
-// Trace returns what the last run has told.
+// Trace returns the trace of the last run.
 func (r runner) Trace() []string { return r.world.trace }
 
-// End is end.
+// End calls end.
 func (r runner) End() { r.end() }

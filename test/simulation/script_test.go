@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// script drives the actors of a simulation through one schedule that random choice does not find. Nothing goes wrong but
-// what the script does itself.
+// script drives the actors of a simulation through one schedule that random schedules do not find.
+// It alone causes faults.
 type script struct{ *simulation }
 
-// maxTurns is how many turns of one actor a step of a script takes at most.
+// maxTurns bounds the turns of an actor in one step of a script.
 const maxTurns = 50
 
-// play runs a script, lets everybody finish, and returns what happened and the promise that was broken.
+// play runs a script, lets all actors finish, and returns the trace and the broken promise, if
+// any.
 func play(m mutant, steps func(*script)) (trace []string, broken error) {
 	s := newSimulation(m)
 	defer s.end()
@@ -23,7 +24,7 @@ func play(m mutant, steps func(*script)) (trace []string, broken error) {
 	return s.world.trace, s.world.broken
 }
 
-// until gives an actor turns until it tells a text.
+// until gives an actor turns until it logs a text.
 func (s *script) until(name, text string) {
 	for range maxTurns {
 		seen := len(s.world.trace)
@@ -42,17 +43,17 @@ func (s *script) turns(name string, count int) {
 	}
 }
 
-// crashes ends the life of an actor, which begins a new one with its next turn.
+// crashes ends the life of an actor, which starts a new one with its next turn.
 func (s *script) crashes(name string) {
 	who := slices.Index(s.names, name)
 	if !s.canCrash(who) {
 		panic(fmt.Sprintf("%s must not crash here:\n%s", name, strings.Join(s.world.trace, "\n")))
 	}
-	s.world.tell("%-3s crashes", name)
+	s.world.log("%-3s crashes", name)
 	s.crash(who)
 }
 
-// user does something to the node, and creates it if there is none.
+// user performs actions on the node. It creates the node if it does not exist.
 func (s *script) user(actions ...userAction) {
 	u := userActor{s.actor("U")}
 	for _, action := range actions {
@@ -64,7 +65,7 @@ func (s *script) user(actions ...userAction) {
 	}
 }
 
-// admits creates a Node that has the finalizer, and the webhook answers.
+// admits creates a Node with the finalizer, with an answer of the webhook.
 func (s *script) admits(own map[string]string) {
 	u, c := userActor{s.actor("U")}, s.world.request(own, []string{finalizer})
 	u.ask(c)

@@ -1,10 +1,11 @@
 package simulation
 
-// creates stands for the create of a node that is not there.
+// creates is the action on a node that does not exist.
 const creates = deletes
 
-// notesLate: a processor reads a Node whose restore is noted by another one, and then stands still until the next incarnation has its
-// labels, too. The labels are those of the same version, since no watcher saw the end between.
+// notesLate: a processor reads a Node while another processor notes its restore, and then stalls
+// until the next incarnation has its labels, too. These labels have the same version, since no
+// watcher saw the end in between.
 func notesLate(s *script) {
 	s.user(creates)
 	s.until("W1", "records added u1")
@@ -29,18 +30,18 @@ func notesLate(s *script) {
 	s.turns("P1", 1)
 }
 
-// joinsDuringAList: a watcher joins while another one waits for the answer to its list. When the one that was there before is gone,
-// only the one that has joined knows the end of the last incarnation.
+// joinsDuringAList: a watcher joins while another one waits for the answer to its list. After the
+// earlier watcher is gone, only the new one has seen the end of the last incarnation.
 func joinsDuringAList(s *script) {
 	s.user(creates)
 	s.until("W1", "records added u1")
 	s.until("P1", "removes added u1")
 	s.turns("W2", 1) // joins
 	s.until("W3", "lists u1")
-	s.turns("W1", 1) // is told how far the API server is
+	s.turns("W1", 1) // receives the current revision of the API server
 	s.user(edits, deletes, creates)
 	s.until("W2", "lists u2")
-	s.turns("W3", 3) // asks, and takes in the edit, the end and the next incarnation
+	s.turns("W3", 3) // asks, and processes the edit, the end and the next incarnation
 	s.turns("W1", 1) // answers, and stores nothing
 	s.turns("W2", 1) // answers
 	s.until("W3", "starts")
@@ -50,11 +51,12 @@ func joinsDuringAList(s *script) {
 	s.turns("P1", 10)
 }
 
-// letsGoAfterARemoval: a processor stands still while it is to let a Node go. Meanwhile the record is removed, a Node without the
-// finalizer comes and goes, and the Node that is let go then is of the incarnation after that.
+// letsGoAfterARemoval: a processor stalls before it releases a Node. Meanwhile the record is
+// removed, and a Node without the finalizer is created and deleted. The Node that the processor
+// then releases is the following incarnation.
 func letsGoAfterARemoval(s *script) {
 	s.user(creates)
-	s.turns("P1", 2) // a watcher waits for those that protect nodes, too
+	s.turns("P1", 2) // a watcher also waits for processors that protect nodes
 	s.turns("P2", 2)
 	s.until("W1", "records added u1")
 	s.until("P1", "removes added u1")
@@ -70,7 +72,7 @@ func letsGoAfterARemoval(s *script) {
 	s.turns("P1", 10)
 }
 
-// closesAgainInAGap: a gate that was closed is opened and closed again in a gap of all watches.
+// closesAgainInAGap: a closed gate is opened and closed again in a gap of all watches.
 func closesAgainInAGap(s *script) {
 	s.user(creates)
 	s.until("W1", "records added u1")
@@ -84,7 +86,7 @@ func closesAgainInAGap(s *script) {
 	s.turns("W2", 4)
 	s.until("P1", "opens the gate")
 	s.until("P1", "removes added u1")
-	s.user(edits, closesGate) // with the same labels, the node is compared with its record
+	s.user(edits, closesGate) // with the same labels, the node would be compared with its record
 	for _, w := range s.watchers[:2] {
 		w.relist()
 	}
@@ -93,11 +95,11 @@ func closesAgainInAGap(s *script) {
 	s.turns("P1", 10)
 }
 
-// endsBeforeTheNote: a processor puts labels back and crashes before it notes that. A person
-// removes what the agents of the machine had set, and the node is deleted.
+// endsBeforeTheNote: a processor restores labels and crashes before it notes the restore. A user
+// removes the label of the machine's agents, and the node is deleted.
 func endsBeforeTheNote(s *script) {
 	s.user(creates)
-	s.turns("P1", 2) // a watcher waits for those that protect nodes, too
+	s.turns("P1", 2) // a watcher also waits for processors that protect nodes
 	s.turns("P2", 2)
 	s.until("W1", "records added u1")
 	s.until("P1", "removes added u1")
@@ -114,9 +116,9 @@ func endsBeforeTheNote(s *script) {
 	s.turns("P2", 10)
 }
 
-// admittedTooEarly: a Node is edited and deleted before it has the finalizer. The webhook answers
-// for the next one by the record of before the edit, and that one is deleted and let go while the
-// edit waits in the queue.
+// admittedTooEarly: a Node is edited and deleted before it has the finalizer. The webhook admits
+// the next one with the record from before the edit, and that Node is deleted and released while
+// the edit waits in the queue.
 func admittedTooEarly(s *script) {
 	s.until("W1", "lists none")
 	s.world.createNode(map[string]string{"base": "1"}, nil)

@@ -2,66 +2,68 @@ package simulation
 
 import "slices"
 
-// variant is which parts of the service are there to be relied on, and so what it promises.
+// variant is the part of the service that is available throughout a run, which determines the
+// promises.
 type variant int
 
 const (
-	// steady: at any time there is a watcher that has not missed anything, nor ended, since it
-	// stored what it is to store.
+	// steady: at any time there is a watcher that runs, has missed nothing, and has stored what it
+	// must store.
 	steady variant = iota
-	// outage: all watchers miss events and are down, also at the same time.
+	// outage: all watchers miss events and are down, possibly at the same time.
 	outage
-	// protected: as outage, but Nodes have the finalizer of --protect=finalizer.
+	// protected: like outage, but Nodes have the finalizer of --protect=finalizer.
 	protected
 )
 
 func (v variant) String() string { return [...]string{"steady", "outage", "protected"}[v] }
 
-// settings say what there is in one schedule, and how often. Each schedule draws its own: what is
-// rare among all faults at once is common where only few exist.
+// settings determine the faults of one schedule and their probabilities. Each schedule draws its
+// own: a combination that is rare among all faults is common where few faults exist.
 type settings struct {
 	variant       variant
 	recordUpdates bool
 
 	actions     []userAction
-	values      int    // how many label values users choose from; fewer than there are edits, so that labels become again what they were
-	template    chance // that a node is created with a marker
-	agents      chance // that a node is registered with a label of its agents
-	agentKey    string // which is no label at all, but an annotation or a taint, in some schedules
-	personKey   string // what people set
-	trust       chance // that a node is a machine, where there are trust labels; 0: there are none
-	lateMachine bool   // whether a machine never says at once who it is, but at first
-	webhook     chance // that the webhook answers when a node is created; 0: there is none
-	gate        bool   // whether it gives every node that returns the startup taint
-	uncertain   chance // that it does not know what is saved
-	behindHook  chance // that it answers by an earlier record
-	// markersSuffice: nobody demands that a record notes an incarnation which was admitted by it, see [admissionsUnnoted].
+	values      int    // the number of label values that users choose from; fewer than there are edits, so that values recur
+	template    chance // a node is created with a marker
+	agents      chance // a node is registered with a label of its agents
+	agentKey    string // an annotation or a taint in some schedules
+	personKey   string // the key that users set
+	trust       chance // a node is a machine; 0: there are no trust labels
+	lateMachine bool   // a machine may report its identity late only at first
+	webhook     chance // the webhook answers when a node is created; 0: there is no webhook
+	gate        bool   // it adds the startup taint to every node that returns
+	uncertain   chance // it cannot read the record
+	behindHook  chance // it reads an earlier record
+	// markersSuffice: the record need not note an incarnation that was admitted from it, see
+	// [admissionsUnnoted].
 	markersSuffice bool
-	kubelet        chance // that a node is registered by a kubelet, which may not set every label
-	comesGated     chance // that a node comes with the startup taint
-	unique         chance // that a value is one that no label had before, so that nothing is right by chance
-	bare           chance // that a node is created without the finalizer
-	unsafe         bool   // whether a node is also deleted without the finalizer: nothing is promised then but what outages leave
-	removals       chance // that somebody removes the record
-	lateEdit       chance // that a node is edited just when it loses the finalizer
+	kubelet        chance // a kubelet registers the node, which may not set every label
+	comesGated     chance // a node is created with the startup taint
+	unique         chance // a value is new, so that no result is right by chance
+	bare           chance // a node is created without the finalizer
+	unsafe         bool   // a node may be deleted without the finalizer: only the promises of outages hold then
+	removals       chance // the record is removed
+	lateEdit       chance // a node is edited just when it loses the finalizer
 
 	crash, gap         chance
-	lostPut, lostWrite chance // the write is done, and the caller gets an error
-	stale              chance // that a cache is not brought up to date
+	lostPut, lostWrite chance // the write is done, but the caller gets an error
+	stale              chance // a cache is not updated
 	newPace            chance
-	eager              chance // that a watcher stores before it has received all that there is
+	eager              chance // a watcher stores before it has received all events
 
-	restart    bool // whether it ends with a restart of every watcher
+	restart    bool // it ends with a restart of every watcher
 	watchers   int
-	relay      bool   // whether it is not always the first watcher that misses nothing
-	slow       chance // that a request takes some more time
-	deaf       chance // that nothing passes between the members
-	silence    chance // that the Lease of a watcher is taken over that lives
-	noBookmark chance // that a watcher is not told how far the API server is
+	relay      bool   // the watcher that misses nothing is not always the first
+	slow       chance // a request takes some more time
+	deaf       chance // members do not communicate
+	silence    chance // the Lease of a live watcher is taken over
+	noBookmark chance // a watcher does not receive the API server's current revision
 
-	knows  bool   // whether watchers leave out what their caches show to be stored
-	behind chance // that such a cache is not brought up to date
-	leaves chance // that a watcher leaves what it could store to the other one for a while
+	knows  bool   // watchers skip transactions that are stored according to their caches
+	behind chance // such a cache is not updated
+	leaves chance // a watcher leaves a transaction to the other one for a while
 }
 
 func (s *settings) draw(c *choices, narrow func(*settings)) {
@@ -106,18 +108,19 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 		s.actions = append(s.actions, removesTaint, removesPending, closesGate)
 	}
 	if s.trust > 0 {
-		s.actions = append(s.actions, setsTrust, setsTrust, removesTrust, saysMachine, saysMachine)
+		s.actions = append(s.actions, setsTrust, setsTrust, removesTrust, reportsMachine, reportsMachine)
 	}
 	s.unsafe = s.unsafe && s.variant == protected
-	// Without updates the first record is made at the end of an incarnation. If all watchers may be
-	// down then, nothing is promised.
+	// Without updates the first record is created at the end of an incarnation. If all watchers may be
+	// down at that time, there is no promise.
 	s.recordUpdates = s.recordUpdates || !s.isStrict()
 }
 
-// isStrict says whether nothing is ever to be lost.
+// isStrict reports whether no change may be lost.
 func (s *settings) isStrict() bool { return s.variant != outage && !s.unsafe }
 
-// drawActions returns every kind of the user's actions as often as it is to be met.
+// drawActions draws a weight for every kind of the user's actions, and returns each kind that
+// often.
 func drawActions(c *choices, actions []userAction) []userAction {
 	actions = append(actions, deletes, edits)
 	for action := range numActions {
@@ -128,8 +131,8 @@ func drawActions(c *choices, actions []userAction) []userAction {
 	return actions
 }
 
-// pace draws who gets turns how often: the more often an actor is in the list, the faster it is.
-// Some stand still until the next pace.
+// pace draws the relative speed of the actors: the more often an actor is in the list, the faster
+// it is. Some stall until the next pace.
 func (s *settings) pace(c *choices, turns []int) []int {
 	for i := range remover + 1 {
 		if s.watchers < i && i <= maxWatchers || i == remover && s.removals == 0 {
@@ -145,38 +148,38 @@ func (s *settings) pace(c *choices, turns []int) []int {
 	return turns
 }
 
-// preserved is for what matters only where taints and annotations are kept.
+// preserved narrows schedules to preserved taints and annotations.
 func preserved(s *settings) {
 	s.agentKey, s.personKey = agentTaint, "annotation:a"
 	s.agents = max(s.agents, 32)
 }
 
-// machines is for what matters only where nodes are machines, and people trust them.
+// machines narrows schedules to nodes that are machines and trusted by users.
 func machines(s *settings) {
 	s.trust, s.agents, s.template, s.removals = 56, 0, 0, 0
 	s.actions = append(s.actions[:0], deletes, edits, heartbeats, heartbeats, heartbeats)
 }
 
-// undisturbed is for what matters only where nobody fails, and processors are fast enough to see what
-// was there before.
+// undisturbed narrows schedules to runs without failures, in which processors are fast enough to
+// see each state.
 func undisturbed(s *settings) {
 	s.variant, s.recordUpdates = steady, true
 	s.crash, s.gap, s.stale, s.slow, s.deaf, s.silence, s.behind, s.leaves, s.lostPut = 0, 0, 0, 0, 0, 0, 0, 0, 0
 }
 
-// lateMachines is for what matters only where a machine says late who it is, and processors are fast enough to see what was
-// there before.
+// lateMachines narrows schedules to machines that report their identity late, and processors that
+// are fast enough to see each state.
 func lateMachines(s *settings) {
 	machines(s)
 	undisturbed(s)
 	s.knows, s.watchers, s.relay, s.newPace, s.lateMachine = true, 2, false, 6, true
 }
 
-// protectedOnly is for what does not exist elsewhere.
+// protectedOnly narrows schedules to the variant protected.
 func protectedOnly(s *settings) { s.variant, s.unsafe = protected, false }
 
-// unnotedEnds is for what matters only where a node ends while its restore is not noted, and a
-// person has removed what its agents said.
+// unnotedEnds narrows schedules to nodes that end before their restore is noted, after a user has
+// removed the key of the agents.
 func unnotedEnds(s *settings) {
 	protectedOnly(s)
 	s.crash, s.newPace, s.lostPut, s.lateEdit, s.removals = 16, 4, 0, 0, 0
@@ -184,22 +187,23 @@ func unnotedEnds(s *settings) {
 	s.actions = append(s.actions[:0], deletes, edits, overrules, overrules)
 }
 
-// removedThenUnprotected is for what matters only where an unprotected end follows the removal of a record.
+// removedThenUnprotected narrows schedules to an unprotected end after the removal of a record.
 func removedThenUnprotected(s *settings) {
 	unprotectedEnds(s)
 	s.removals, s.stale = 8, 56
 }
 
-// removals is for what matters only where records are removed.
+// removals narrows schedules to removals of records.
 func removals(s *settings) { s.removals = 32 }
 
-// shortLives is for replicas that live for a second: next to nothing that they begin is finished.
+// shortLives narrows schedules to replicas that live for a second, and finish almost nothing that
+// they begin.
 func shortLives(s *settings) {
 	s.crash, s.newPace, s.watchers = 24, 2, 3
 	s.lostPut, s.lostWrite = 6, 6
 }
 
-// fewIncarnations is for what matters only where watchers record different things of one short life.
+// fewIncarnations narrows schedules to watchers that record different states of one short life.
 func fewIncarnations(s *settings) {
 	s.agents = 0
 	s.removals, s.unsafe, s.silence, s.deaf, s.slow, s.knows = 0, false, 0, 0, 0, false
@@ -207,14 +211,16 @@ func fewIncarnations(s *settings) {
 	s.crash, s.watchers = max(s.crash, 2), 2
 }
 
-// tombstones is for what matters only where a watcher that was away takes an end to be at a revision that another event has.
+// tombstones narrows schedules to a watcher that was down and assigns an end the revision of
+// another event.
 func tombstones(s *settings) {
 	s.agents = 0
 	s.removals, s.unsafe, s.silence, s.gap, s.stale = 0, false, 0, 32, 32
 	s.actions = append(s.actions[:0], deletes, edits, heartbeats)
 }
 
-// admissions is for what matters only where the webhook answers, and the last changes of a node are stored late.
+// admissions narrows schedules to answers of the webhook, with last changes of a node that are
+// stored late.
 func admissions(s *settings) {
 	s.agents = 0
 	s.webhook, s.uncertain, s.kubelet, s.comesGated, s.behindHook = 60, 4, 16, 8, 24
@@ -226,27 +232,28 @@ func admissions(s *settings) {
 	s.newPace = max(s.newPace, 2)
 }
 
-// admissionsUnnoted is for a design in which the marker of a Node that was admitted is as good as a note in the record.
+// admissionsUnnoted narrows schedules to a design in which the marker of an admitted Node is
+// equivalent to a note in the record.
 func admissionsUnnoted(s *settings) {
 	admissions(s)
 	s.markersSuffice = true
 }
 
-// admissionsAfterRemovals is for what matters only where the webhook answers, and records are removed.
+// admissionsAfterRemovals narrows schedules to answers of the webhook and removals of records.
 func admissionsAfterRemovals(s *settings) {
 	admissions(s)
 	s.removals = 24
 }
 
-// admissionsOfUnprotected is for what matters only where the webhook answers while the end of a
-// Node without the finalizer is not saved yet, and the next one is let go.
+// admissionsOfUnprotected narrows schedules to answers of the webhook before the end of an
+// unprotected Node is saved, and to the release of the next Node.
 func admissionsOfUnprotected(s *settings) {
 	unprotectedEnds(s)
 	s.webhook, s.uncertain, s.kubelet, s.comesGated, s.behindHook, s.gate, s.lateEdit = 60, 0, 0, 0, 0, false, 0
 	s.removals, s.newPace = 0, max(s.newPace, 2)
 }
 
-// trustedAdmissions is for what matters only where the webhook answers about machines, and people trust them.
+// trustedAdmissions narrows schedules to answers of the webhook about machines that users trust.
 func trustedAdmissions(s *settings) {
 	behind := s.stale // drawn from the same values
 	machines(s)
@@ -256,8 +263,8 @@ func trustedAdmissions(s *settings) {
 	s.newPace = max(s.newPace, 2)
 }
 
-// trustedBehind is for what matters only where the webhook gives a Node a restricted label that
-// somebody has replaced since, and the Node does not get the one that replaced it.
+// trustedBehind narrows schedules to answers of the webhook with a restricted label that has been
+// replaced since, where the Node does not get the replacement.
 func trustedBehind(s *settings) {
 	trustedAdmissions(s)
 	undisturbed(s)
@@ -265,10 +272,10 @@ func trustedBehind(s *settings) {
 	s.actions = append(s.actions[:0], deletes, deletes, setsTrust, removesTrust)
 }
 
-// outageOnly is for what is shown by a script in which all watchers are down.
+// outageOnly narrows schedules to scripts in which all watchers are down.
 func outageOnly(s *settings) { s.variant = outage }
 
-// markersRemoved is for what matters only where a node loses its marker just after its restore.
+// markersRemoved narrows schedules to nodes that lose their marker just after their restore.
 func markersRemoved(s *settings) {
 	s.agents = 0
 	s.variant, s.unique, s.template, s.recordUpdates = steady, 60, 0, true
@@ -276,7 +283,7 @@ func markersRemoved(s *settings) {
 	s.crash, s.gap, s.lostPut, s.lostWrite, s.newPace, s.stale = 0, 0, 0, 0, 6, 0
 }
 
-// silences is for what matters only where the Leases of watchers that live are taken over, and no watcher lives for long.
+// silences narrows schedules to live watchers whose Leases are taken over, with short lives.
 func silences(s *settings) {
 	s.agents = 0
 	s.variant, s.relay, s.watchers, s.recordUpdates = steady, true, 3, true
@@ -285,7 +292,8 @@ func silences(s *settings) {
 	s.actions = append(s.actions[:0], deletes, edits, edits)
 }
 
-// unprotectedEnds is for what matters only where the end of a Node without the finalizer comes before that of one which has it.
+// unprotectedEnds narrows schedules to the end of an unprotected Node before that of a protected
+// one.
 func unprotectedEnds(s *settings) {
 	s.agents = 0
 	s.variant, s.bare, s.unsafe, s.recordUpdates = protected, 32, true, true
@@ -293,8 +301,7 @@ func unprotectedEnds(s *settings) {
 	s.unique, s.stale, s.template = 60, 32, 0
 }
 
-// backAndForth is for what matters only where a label becomes again what it was while no watcher
-// runs.
+// backAndForth narrows schedules to a label that returns to its former value while no watcher runs.
 func backAndForth(s *settings) {
 	s.agents = 0
 	s.variant, s.values, s.unique, s.template = outage, 1, 0, 0
@@ -302,8 +309,8 @@ func backAndForth(s *settings) {
 	s.crash, s.removals, s.silence, s.deaf, s.watchers = max(s.crash, 2), 0, 0, 0, 2
 }
 
-// quickSuccession is for what matters only where an incarnation ends just after its restore, and no
-// watcher sees that.
+// quickSuccession narrows schedules to an incarnation that ends just after its restore, unseen by
+// watchers.
 func quickSuccession(s *settings) {
 	s.variant, s.template, s.agents = outage, 0, 0
 	s.actions = append(s.actions[:0], deletes, heartbeats, edits, edits)
@@ -311,7 +318,7 @@ func quickSuccession(s *settings) {
 	s.lostWrite, s.gap, s.newPace = 24, 40, 3
 }
 
-// takingTurns is for what matters only where no watcher lives for long.
+// takingTurns narrows schedules to watchers with short lives.
 func takingTurns(s *settings) {
 	s.agents = 0
 	s.variant, s.relay, s.watchers = steady, true, 3
@@ -319,8 +326,7 @@ func takingTurns(s *settings) {
 	s.actions = append(s.actions[:0], deletes, edits, edits)
 }
 
-// lateEdits is for what matters only where a Node is edited when it is let go, and no watcher sees
-// that.
+// lateEdits narrows schedules to Nodes that are edited during their release, unseen by watchers.
 func lateEdits(s *settings) {
 	s.agents = 0
 	s.variant, s.watchers, s.lateEdit, s.unsafe = protected, 1, 56, false
@@ -328,7 +334,8 @@ func lateEdits(s *settings) {
 	s.actions = append(s.actions[:0], deletes, deletes, heartbeats)
 }
 
-// lateEnds is for what matters only where an event of an incarnation is recorded while the next one gets its labels.
+// lateEnds narrows schedules to an event of an incarnation that is recorded while the next
+// incarnation gets its labels.
 func lateEnds(s *settings) {
 	s.agents = 0
 	s.variant, s.template, s.unique, s.values = outage, 0, 0, 1
@@ -338,7 +345,7 @@ func lateEnds(s *settings) {
 	s.knows, s.leaves = false, 32
 }
 
-// standingStill is for what matters only where a processor stands still for long.
+// standingStill narrows schedules to processors that stall for long.
 func standingStill(s *settings) {
 	s.agents = 0
 	s.variant, s.recordUpdates, s.watchers, s.values, s.knows = outage, true, 2, 2, false
@@ -348,8 +355,8 @@ func standingStill(s *settings) {
 	s.actions = slices.DeleteFunc(s.actions, func(a userAction) bool { return a > removesMarker })
 }
 
-// overtaken is for what matters only where the end of an incarnation is recorded after its labels
-// were put back, by a watcher for which others have not waited.
+// overtaken narrows schedules to the end of an incarnation that is recorded after the restore of
+// its labels, by a watcher that others have not waited for.
 func overtaken(s *settings) {
 	s.agents = 0
 	s.variant, s.watchers, s.values, s.unique, s.template, s.lateEdit, s.bare = protected, 2, 1, 0, 0, 0, 0

@@ -2,8 +2,7 @@ package simulation
 
 import "strconv"
 
-// maxQuietRounds is how often everybody gets a turn after the choices are spent, which is far more
-// than it takes.
+// maxQuietRounds bounds the rounds after the choices are used up. It is far more than needed.
 const maxQuietRounds = 5000
 
 const (
@@ -12,7 +11,7 @@ const (
 	remover     = network + 1
 )
 
-// simulation is everybody there is. It is used for one run after the other.
+// simulation contains all parties. It is reused for consecutive runs.
 type simulation struct {
 	mutant   mutant
 	settings settings
@@ -22,9 +21,9 @@ type simulation struct {
 	watchers   [maxWatchers]*watcherActor
 	processors [2]*processorActor
 	remover    *removerActor
-	everybody  []party // the user is the first, the watchers follow, then the processors, the network and the remover
+	everybody  []party // the user, the watchers, the processors, the network and the remover, in this order
 	names      []string
-	down       []func() // lets each forget what a crash makes it forget
+	down       []func() // each function clears the memory of a party, as a crash does
 	turns      []int
 }
 
@@ -68,7 +67,7 @@ func (s *simulation) end() {
 	}
 }
 
-// run plays the choices, then lets everybody finish, and returns the promise that was broken.
+// run plays the choices, then lets all parties finish, and returns the broken promise, if any.
 func (s *simulation) run(bytes []byte, tracks bool) (broken error) {
 	s.reset(bytes, tracks)
 	s.changePace()
@@ -79,7 +78,7 @@ func (s *simulation) run(bytes []byte, tracks bool) (broken error) {
 	return s.world.broken
 }
 
-// finish lets everybody finish, and looks at what there is then.
+// finish lets all parties finish, and checks the final state.
 func (s *simulation) finish() {
 	s.settle()
 	s.checkEnds()
@@ -97,11 +96,11 @@ func (s *simulation) reset(bytes []byte, tracks bool) {
 	s.settings.draw(&s.choices, s.mutant.narrow)
 	s.world.reset(&s.settings, tracks)
 	s.world.leavesNoFloor = s.mutant.leavesNoFloor
-	s.world.tell("--- %v, updates are recorded: %v", s.settings.variant, s.settings.recordUpdates)
+	s.world.log("--- %v, updates are recorded: %v", s.settings.variant, s.settings.recordUpdates)
 	for _, a := range s.watchers {
 		a.reset()
 	}
-	if s.settings.variant == steady { // the first watcher lists the nodes before there are any
+	if s.settings.variant == steady { // the first watcher lists before any node exists
 		for !s.watchers[0].isComplete() {
 			s.everybody[1].next()
 		}
@@ -112,14 +111,14 @@ func (s *simulation) changePace() {
 	s.turns = s.settings.pace(&s.choices, s.turns[:0])
 }
 
-// step gives one actor a turn, or lets it crash.
+// step gives one party a turn, or lets it crash.
 func (s *simulation) step() {
 	if s.choices.happens(s.settings.newPace) {
 		s.changePace()
 	}
 	who := s.turns[s.choices.next(len(s.turns))]
 	if s.canCrash(who) && s.choices.happens(s.settings.crash) {
-		s.world.tell("%-3s crashes", s.names[who])
+		s.world.log("%-3s crashes", s.names[who])
 		s.leaveBehind(who)
 		s.crash(who)
 		return
@@ -139,9 +138,9 @@ func (s *simulation) canCrash(who int) bool {
 	return s.isSettled()
 }
 
-// mayMiss says whether a watcher may miss something, or end. Where nothing may be lost there is
-// always one that has seen everything since it listed the Nodes, and waited for the others then:
-// the first one, or the watchers take turns.
+// mayMiss reports whether a watcher may miss events or end. If no change may be lost, there must
+// always be a watcher that has seen every event since it listed the Nodes and waited for the
+// others: either the first one, or the watchers take turns.
 func (s *simulation) mayMiss(a *watcherActor) bool {
 	if s.settings.variant != steady {
 		return true
@@ -157,8 +156,8 @@ func (s *simulation) mayMiss(a *watcherActor) bool {
 	return false
 }
 
-// isSettled says whether no processor has to store, or to see, a Node that was edited when it was
-// let go. What is lost if all of them end in that moment is lost.
+// isSettled reports whether no processor still has to observe or store the end of a Node that was
+// edited during its release. If all processors ended before that, the edit would be lost.
 func (s *simulation) isSettled() bool {
 	for _, a := range s.processors {
 		if a.position < s.world.lateEdit || len(a.late) > 0 {
@@ -168,7 +167,7 @@ func (s *simulation) isSettled() bool {
 	return true
 }
 
-// leaveBehind lets the request of a watcher that crashes have its effect later.
+// leaveBehind lets the request of a crashed watcher have its effect later.
 func (s *simulation) leaveBehind(who int) {
 	if who < 1 || who > maxWatchers {
 		return
@@ -183,9 +182,9 @@ func (s *simulation) crash(who int) {
 	s.down[who]()
 }
 
-// settle gives everybody but the user turns until there is nothing to do.
+// settle gives all parties except the user turns until there is nothing to do.
 func (s *simulation) settle() {
-	s.world.tell("--- from here on nothing goes wrong")
+	s.world.log("--- no more faults from here on")
 	for round := 0; s.world.broken == nil && !s.isQuiet(); round++ {
 		for who, c := range s.everybody[1:] {
 			if who < s.settings.watchers || who >= maxWatchers {
@@ -215,8 +214,8 @@ func (s *simulation) isQuiet() bool {
 	return s.settings.variant != protected || s.world.node == nil || isProtected(s.world.node) && s.world.node.DeletionTimestamp == nil
 }
 
-// checkEnds: what a watcher has seen, it records, also an end that it only concludes from what is
-// there after a gap.
+// checkEnds checks that watchers record every end that they have seen, including ends that they
+// only infer after a gap.
 func (s *simulation) checkEnds() {
 	for _, a := range s.watchers {
 		for _, incarnation := range a.ended {
@@ -227,16 +226,16 @@ func (s *simulation) checkEnds() {
 	}
 }
 
-// restartWatchers shows whether they record something without a reason.
+// restartWatchers checks that watchers record nothing after a restart without a reason.
 func (s *simulation) restartWatchers() {
 	before := s.world.puts
-	s.world.tell("--- the watchers restart")
+	s.world.log("--- the watchers restart")
 	for who := 1; who <= maxWatchers; who++ {
 		s.crash(who)
 	}
 	s.settle()
-	// Without a record, which is only made at the end of an incarnation then, a restart cannot know
-	// what is recorded.
+	// Without updates the record is created only at the end of an incarnation. Until then, a restarted
+	// watcher cannot know what is recorded.
 	if s.world.broken == nil && s.world.puts > before && (s.settings.recordUpdates || s.world.record.hasLabels()) {
 		s.world.breaks(errNoisy, "%d transactions", s.world.puts-before)
 	}

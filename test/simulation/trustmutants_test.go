@@ -3,14 +3,14 @@ package simulation
 import (
 	"maps"
 
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
-// trusting is a mutant of the rules about restricted labels, where there is a record.
+// trusting returns a mutant of the rules about restricted labels that apply if there is a record.
 func trusting(f func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
 	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if r == nil || r.Floor {
@@ -20,7 +20,7 @@ func trusting(f func(t txn.Transaction, r record.Record, n *preserve.Node, d pre
 	}}.among(machines)
 }
 
-// byPolicy decides by another policy.
+// byPolicy returns a mutant that decides by another policy.
 func byPolicy(mode labels.RestrictedMode) mutant {
 	return trusting(func(t txn.Transaction, r record.Record, n *preserve.Node, _ preserve.Decision) preserve.Decision {
 		other := policy
@@ -29,7 +29,7 @@ func byPolicy(mode labels.RestrictedMode) mutant {
 	})
 }
 
-// believingNodes decides as if a Node said something else.
+// believingNodes returns a mutant that decides as if a Node had reported another identity.
 func believingNodes(what func(said identity.Identity, r record.Record) identity.Identity) mutant {
 	return trusting(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if n == nil {
@@ -41,7 +41,7 @@ func believingNodes(what func(said identity.Identity, r record.Record) identity.
 	})
 }
 
-// forgettingWithheld is a mutant of saves of one kind, after which nothing is withheld any more.
+// forgettingWithheld returns a mutant of one kind of saves that drops all withheld labels.
 func forgettingWithheld(isCase func(t txn.Transaction, r record.Record, d preserve.Decision) bool) mutant {
 	return trusting(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save && isCase(t, r, d) {
@@ -55,7 +55,7 @@ func forgettingWithheld(isCase func(t txn.Transaction, r record.Record, d preser
 var trustMutants = map[string]mutant{
 	"trust: every machine gets the labels": byPolicy(labels.Keep),
 	"trust: no machine gets the labels":    byPolicy(labels.Drop),
-	"trust: a machine that says nothing is the same": believingNodes(func(said identity.Identity, r record.Record) identity.Identity {
+	"trust: a machine without an identity is the same": believingNodes(func(said identity.Identity, r record.Record) identity.Identity {
 		if !said.IsZero() {
 			return said
 		}
@@ -64,10 +64,10 @@ var trustMutants = map[string]mutant{
 		}
 		return said.Filled(r.Identity.Identity)
 	}),
-	"trust: a machine that says nothing is another one": believingNodes(func(said identity.Identity, _ record.Record) identity.Identity {
+	"trust: a machine without an identity is another one": believingNodes(func(said identity.Identity, _ record.Record) identity.Identity {
 		return said.Filled(identity.Identity{SystemUUID: "another"})
 	}),
-	"trust: nobody looks again":                                mutant{neverLooks: true}.among(lateMachines),
+	"trust: there is no recheck":                               mutant{neverRechecks: true}.among(lateMachines),
 	"trust: what is withheld is forgotten when it is withheld": forgettingWithheld(func(_ txn.Transaction, _ record.Record, d preserve.Decision) bool { return d.Again }),
 	"trust: what is withheld is forgotten with the next save": forgettingWithheld(func(t txn.Transaction, _ record.Record, d preserve.Decision) bool {
 		return !d.Again && t.Type == txn.Updated
@@ -81,7 +81,7 @@ var trustMutants = map[string]mutant{
 			return next
 		},
 	}.among(machines),
-	"trust: what somebody has set since does not count": trusting(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"trust: a label that was set since does not count": trusting(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save && !d.Again && d.Record.Revision != r.Revision {
 			d.Record.Labels = maps.Clone(d.Record.Labels)
 			for _, w := range r.Withheld {

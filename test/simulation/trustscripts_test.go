@@ -1,21 +1,22 @@
 package simulation
 
-// registers creates the Node of a machine, which says who it is or will later.
-func (s *script) registers(m machine, hasSaid bool) {
+// registers creates the Node of a machine, which has reported its identity or will later.
+func (s *script) registers(m machine, hasReported bool) {
 	s.user(creates)
-	s.world.machine, s.world.hasSaid = m, hasSaid
+	s.world.machine, s.world.hasReported = m, hasReported
 	s.world.ghost.by[s.world.incarnation].machine = m
 }
 
-// ends deletes the Node, whose end is recorded and saved.
+// ends deletes the Node, and lets its end be recorded and saved.
 func (s *script) ends(node string) {
 	s.user(deletes)
 	s.until("W1", "records deleted "+node)
 	s.until("P1", "removes deleted "+node)
 }
 
-// anothersLabels: a Node that was made by hand is trusted, a machine takes its name, and gets the label, since the name was all that
-// the former Node had. A processor crashes before it notes that. Then another machine comes.
+// anothersLabels: a Node that was created by hand is trusted. A machine takes its name and gets the
+// label, as the former Node had no other identity. A processor crashes before it notes that, and
+// another machine comes.
 func anothersLabels(s *script) {
 	s.registers(byHand, false)
 	s.until("W1", "records added u1")
@@ -35,8 +36,8 @@ func anothersLabels(s *script) {
 	s.until("P1", "restores u3")
 }
 
-// trustedNoMore: a label is put back onto a machine that says late who it is, and a person removes it before the watcher has stored that
-// it was there. Then the machine comes once more.
+// trustedNoMore: a label is restored onto a machine that reports its identity late, and a user
+// removes it before the watcher has stored its presence. Then the machine returns.
 func trustedNoMore(s *script) {
 	s.registers(machineA, true)
 	s.until("W1", "records added u1")
@@ -49,7 +50,7 @@ func trustedNoMore(s *script) {
 	s.until("W1", "records added u2")
 	s.until("P1", "restores u2")
 	s.until("P1", "removes added u2")
-	s.user(saysMachine)
+	s.user(reportsMachine)
 	s.until("P1", "restores u2")
 	s.until("P1", "stores")
 	s.user(removesTrust)
@@ -61,8 +62,8 @@ func trustedNoMore(s *script) {
 	s.until("P1", "restores u3")
 }
 
-// putBackAndNotNoted: a label is put back onto a machine that says late who it is, the processor crashes before it notes that, and a
-// person removes the label.
+// putBackAndNotNoted: a label is restored onto a machine that reports its identity late, the
+// processor crashes before it notes that, and a user removes the label.
 func putBackAndNotNoted(s *script) {
 	s.registers(machineA, true)
 	s.until("W1", "records added u1")
@@ -75,7 +76,7 @@ func putBackAndNotNoted(s *script) {
 	s.until("W1", "records added u2")
 	s.until("P1", "restores u2")
 	s.until("P1", "removes added u2")
-	s.user(saysMachine)
+	s.user(reportsMachine)
 	s.until("P1", "restores u2")
 	s.crashes("P1")
 	s.user(removesTrust)

@@ -8,7 +8,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// userAction is one thing that a user does to the node, or something that acts like a user.
+// userAction is one action of a user on the node, or of an actor that behaves like a user.
 type userAction int
 
 const (
@@ -22,13 +22,13 @@ const (
 	overrules
 	setsTrust
 	removesTrust
-	saysMachine
+	reportsMachine
 	removesTaint
 	removesPending
 	closesGate
 )
 
-// numActions is how many there are without those about trust, and about the startup taint.
+// numActions is the number of actions, except those about trust and the startup taint.
 const numActions = int(overrules) + 1
 
 // userActor creates, edits and deletes the node.
@@ -64,16 +64,16 @@ func (a *userActor) create() {
 	}
 	a.drawMachine(own)
 	a.register(own, finalizers)
-	a.tell("creates %s %v", nodeText(w.node), w.node.Labels)
+	a.log("creates %s %v", nodeText(w.node), w.node.Labels)
 }
 
 func (a *userActor) act(action userAction) {
 	w := a.world
 	switch action {
 	case deletes:
-		// Where nothing is to be lost without a watcher, a Node must not be deleted before it is protected.
+		// If no change may be lost without a watcher, a Node must not be deleted before it is protected.
 		if a.settings.variant != protected || a.settings.unsafe || isProtected(w.node) {
-			a.tell("deletes %s %v", nodeText(w.node), w.node.Labels)
+			a.log("deletes %s %v", nodeText(w.node), w.node.Labels)
 			w.deleteNode()
 		}
 	case heartbeats:
@@ -82,15 +82,15 @@ func (a *userActor) act(action userAction) {
 		} else {
 			w.relabel(nil)
 		}
-		a.tell("heartbeat, %s", nodeText(w.node))
+		a.log("heartbeat, %s", nodeText(w.node))
 	case removesLabel:
 		w.relabel(func(own map[string]string) { delete(own, w.personKey) })
-		a.tell("removes what a person set, %s %v", nodeText(w.node), w.node.Labels)
+		a.log("removes what a person set, %s %v", nodeText(w.node), w.node.Labels)
 	case removesMarker:
-		// Before the restore is noted, to remove the marker is to ask for it again.
+		// Before the restore is noted, removing the marker requests the restore again.
 		if w.isNoted() && w.mayLosePending() {
 			w.relabel(func(own map[string]string) { delete(own, labels.Marker) })
-			a.tell("removes the marker, %s", nodeText(w.node))
+			a.log("removes the marker, %s", nodeText(w.node))
 		}
 	case agentSets, agentRemoves:
 		if value := a.value(); action == agentSets {
@@ -99,7 +99,7 @@ func (a *userActor) act(action userAction) {
 			w.act("")
 			w.ghost.withdrawn = w.ghost.withdrawn || !w.ghost.watched || !w.follows(w.node.UID)
 		}
-		a.tell("an agent acts, %s %v", nodeText(w.node), w.node.Labels)
+		a.log("an agent acts, %s %v", nodeText(w.node), w.node.Labels)
 	case overrules:
 		value, removes := a.value(), a.choices.next(2) == 0
 		w.ghost.overruled = true
@@ -108,14 +108,14 @@ func (a *userActor) act(action userAction) {
 				own[w.agentKey] = value
 			}
 		})
-		a.tell("overrules the agents, %s %v", nodeText(w.node), w.node.Labels)
-	case setsTrust, removesTrust, saysMachine:
+		a.log("overrules the agents, %s %v", nodeText(w.node), w.node.Labels)
+	case setsTrust, removesTrust, reportsMachine:
 		a.actOnMachine(action)
 	case removesTaint, removesPending, closesGate:
 		a.actOnGate(action)
 	case edits:
 		w.relabel(func(own map[string]string) { own[w.personKey] = a.value() })
-		a.tell("edits %s %v", nodeText(w.node), w.node.Labels)
+		a.log("edits %s %v", nodeText(w.node), w.node.Labels)
 	}
 }
 
@@ -126,8 +126,9 @@ func (a *userActor) value() string {
 	return [...]string{"x", "y", "z"}[a.choices.next(a.settings.values)]
 }
 
-// marker is of a template that somebody made of another node, or of this node before it was deleted. The latter says that
-// the labels are back already, unless the end of the last incarnation was recorded.
+// marker returns the marker of a template, which was made from another node, or from this node
+// before it was deleted. The latter marker means that the labels have been restored, unless the end
+// of the last incarnation was recorded.
 func (a *userActor) marker() string {
 	if before := a.world.events; a.settings.variant == steady && len(before) > 0 && a.choices.next(2) == 0 {
 		if marker, ok := before[len(before)-1].node.Labels[labels.Marker]; ok {
@@ -137,7 +138,7 @@ func (a *userActor) marker() string {
 	return "99999"
 }
 
-// nodeState prints as a uid and a resourceVersion.
+// nodeState prints a Node as its UID and resourceVersion.
 type nodeState metav1.PartialObjectMetadata
 
 func nodeText(n *metav1.PartialObjectMetadata) *nodeState { return (*nodeState)(n) }

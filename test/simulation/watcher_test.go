@@ -15,31 +15,30 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-// watcherActor is a watcher: what it has seen, and what it has not stored. The outbox is the real
-// one.
+// watcherActor is a watcher: what it has observed, and what it has not stored yet. It uses the real
+// outbox.
 type watcherActor struct {
 	actor
 	observer watcher.Observer
 	outbox   *watcher.Outbox
 
-	// What it has seen of what is stored, which is behind. Nothing is concluded from what these do
-	// not have.
+	// Caches of stored objects, which may be stale. The absence of an object in them proves nothing.
 	queue  []*storedTxn
 	record *storedRecord
 
 	member   *member
-	early    []*member // a mutant's: the others, just before the latest list
+	early    []*member // used by a mutant: the other members just before the latest list
 	lists    []*list
-	position int // of the next event
-	reached  int // the resourceVersion up to which everything was observed, or was before the list
+	position int // the index of the next event
+	reached  int // the resourceVersion up to which every event was observed, or precedes the list
 	digest   watcher.Digest
 	last     *metav1.PartialObjectMetadata
-	doubtful *metav1.PartialObjectMetadata // as the latest list has it, if it must be compared with its record
-	started  bool                          // the nodes were compared with their records
-	ended    []int                         // the incarnations whose end it has seen, or concluded
+	doubtful *metav1.PartialObjectMetadata // the listed Node, if it must be compared with its record
+	started  bool                          // the nodes have been compared with their records
+	ended    []int                         // the incarnations whose end it has seen or inferred
 	inFlight *txn.Transaction
-	busy     bool // with a request: events are taken in meanwhile, nothing else
-	cutOff   bool // its watch has ended, and the list that follows is not answered yet
+	busy     bool // a request is under way: only events are processed meanwhile
+	cutOff   bool // its watch has ended, and the following list is not answered yet
 }
 
 var (
@@ -47,23 +46,23 @@ var (
 	errLost  = errors.New("the answer is lost")
 )
 
-// The outbox sees the world by these.
+// The interfaces that the outbox uses.
 var (
-	_ watcher.Known = (*watcherActor)(nil)
-	_ watcher.Store = (*watcherActor)(nil)
-	_ watcher.Gate  = (*watcherActor)(nil)
+	_ watcher.StoredEvents = (*watcherActor)(nil)
+	_ watcher.Store        = (*watcherActor)(nil)
+	_ watcher.Turn         = (*watcherActor)(nil)
 )
 
-// reset makes the watcher ready for another run.
+// reset prepares the watcher for another run.
 func (a *watcherActor) reset() {
 	a.observer.RecordUpdates = a.settings.recordUpdates
 	a.down()
 }
 
-// down forgets all that a process has in its memory.
+// down clears the memory of the process.
 func (a *watcherActor) down() {
 	if a.outbox == nil || a.outbox.Len(nodeName) > 0 {
-		a.outbox = &watcher.Outbox{Known: a, Store: a, Gate: a}
+		a.outbox = &watcher.Outbox{Stored: a, Store: a, Turn: a}
 	}
 	a.doubtful = nil
 	a.last, a.started, a.busy, a.cutOff, a.inFlight = nil, false, false, false, nil
@@ -79,14 +78,14 @@ func (a *watcherActor) down() {
 // run is one life of a watcher.
 func (a *watcherActor) run() {
 	a.member = a.world.join()
-	a.lookEarly()
+	a.readMembersEarly()
 	a.pause()
 	var early *storedRecord
 	if a.mutant.recordsFirst {
 		early = a.world.record
 	}
 	listed := a.list()
-	a.tell("lists %s", nodeText(listed))
+	a.log("lists %s", nodeText(listed))
 	for !a.lists[0].alike && !a.mutant.noBarrier {
 		a.pause()
 		a.converse()
@@ -107,7 +106,7 @@ func (a *watcherActor) run() {
 	}
 }
 
-// start compares the nodes that were there with their records.
+// start compares the listed nodes with their records.
 func (a *watcherActor) start(listed *metav1.PartialObjectMetadata, early *storedRecord) {
 	queued := len(a.world.queue) > 0 && !a.mutant.ignoresQueue
 	a.pause()
@@ -120,7 +119,7 @@ func (a *watcherActor) start(listed *metav1.PartialObjectMetadata, early *stored
 		for _, t := range slices.Backward(found) {
 			a.outbox.AddFirst(watcher.Event{Transaction: t, List: 0})
 		}
-		a.tell("starts, saw %s, is to record %d", nodeText(listed), len(found))
+		a.log("starts, saw %s, must record %d", nodeText(listed), len(found))
 	}
 	a.started = true
 }
@@ -138,27 +137,28 @@ func (a *watcherActor) compare() {
 	for _, t := range a.observer.CatchUp(n, a.world.record.get(), queued, time.Time{}) {
 		a.outbox.Add(watcher.Event{Transaction: t, List: list})
 	}
-	a.tell("compares %s with its record", nodeText(n))
+	a.log("compares %s with its record", nodeText(n))
 }
 
-// flush stores what it can. It returns false if there was nothing to do but wait.
+// flush stores what can be stored. It returns false if the watcher only waits.
 func (a *watcherActor) flush() bool {
 	a.refresh()
 	_, err := a.outbox.Flush(context.Background(), nodeName)
 	return !errors.Is(err, watcher.ErrHeld)
 }
 
-// isDone says whether everything is stored.
+// isDone reports whether everything is stored.
 func (a *watcherActor) isDone() bool {
 	return a.started && a.doubtful == nil && a.outbox.Len(nodeName) == 0 && a.position == len(a.world.events) && a.lists[len(a.lists)-1].passed
 }
 
-// isComplete says whether the watcher needs no other one: what it did not see itself is stored.
+// isComplete reports whether the watcher does not depend on another one: everything that it has not
+// seen itself is stored.
 func (a *watcherActor) isComplete() bool {
 	return a.started && !a.cutOff && a.doubtful == nil && !a.member.silent && a.lists[len(a.lists)-1].passed
 }
 
-// receive takes the next event, or sees after a gap what is there now.
+// receive processes the next event, or the current state after a gap.
 func (a *watcherActor) receive() {
 	w := a.world
 	if a.member.silent {
@@ -174,7 +174,7 @@ func (a *watcherActor) receive() {
 		return
 	}
 	if !a.busy && a.choices.happens(a.settings.gap) && a.mayMiss(a) {
-		a.tell("lists anew after a gap")
+		a.log("relists after a gap")
 		a.relist()
 		return
 	}
@@ -182,26 +182,26 @@ func (a *watcherActor) receive() {
 	a.position++
 	a.reached = e.rv
 	if e.isDelete {
-		a.see(e.node, nil, false)
+		a.observe(e.node, nil, false)
 		return
 	}
-	a.see(a.last, e.node, false)
+	a.observe(a.last, e.node, false)
 }
 
-// relist sees what is there now: what is not there any more leaves a tombstone, the last state that
-// was seen.
+// relist processes the current state. If a Node is gone, its last observed state becomes a
+// tombstone.
 func (a *watcherActor) relist() {
 	a.cutOff = true
 	before := a.last
-	a.lookEarly()
+	a.readMembersEarly()
 	after := a.list()
 	a.last = before
-	a.see(before, after, true)
+	a.observe(before, after, true)
 }
 
-// wake is what a watcher does after a silence for which the others may not have waited.
+// wake is called after a silence for which the others may not have waited.
 func (a *watcherActor) wake() {
-	a.tell("wakes up")
+	a.log("wakes up")
 	switch {
 	case a.mutant.staysAway:
 		a.member.silent = false
@@ -214,8 +214,8 @@ func (a *watcherActor) wake() {
 	}
 }
 
-// see puts what the real watcher makes of an event behind what is in the outbox.
-func (a *watcherActor) see(before, after *metav1.PartialObjectMetadata, relisted bool) {
+// observe adds the transactions that the real watcher makes from an event to the outbox.
+func (a *watcherActor) observe(before, after *metav1.PartialObjectMetadata, relisted bool) {
 	observe := a.observer.Observe
 	if relisted && !a.mutant.trustsGates {
 		observe = a.observer.ObserveAfterGap
@@ -226,9 +226,9 @@ func (a *watcherActor) see(before, after *metav1.PartialObjectMetadata, relisted
 	}
 	for _, t := range transactions {
 		a.outbox.Add(watcher.Event{Transaction: t, List: len(a.lists) - 1, Observed: !relisted})
-		a.doubtful = nil // this says what there is to say
+		a.doubtful = nil // the event has the same effect
 	}
-	if relisted && (a.doubtful != nil || a.observer.Doubtful(before, after)) && !a.mutant.trustsLabels {
+	if relisted && (a.doubtful != nil || a.observer.NeedsCheck(before, after)) && !a.mutant.trustsLabels {
 		a.doubtful = after
 	}
 	if a.last != nil {
@@ -242,7 +242,8 @@ func (a *watcherActor) see(before, after *metav1.PartialObjectMetadata, relisted
 	}
 }
 
-// catchUp is what the real watcher makes of a node that is there when it starts.
+// catchUp returns the transactions that the real watcher makes for a node that exists when it
+// starts.
 func (a *watcherActor) catchUp(listed *metav1.PartialObjectMetadata, r *record.Record, queued bool) []txn.Transaction {
 	transactions := a.observer.CatchUp(listed, r, queued, time.Time{})
 	if a.mutant.catchUp != nil {
@@ -275,7 +276,7 @@ func (a *watcherActor) Wait(context.Context, watcher.Event, int) time.Duration {
 	return 0
 }
 
-// refresh brings the caches up to date.
+// refresh updates the caches.
 func (a *watcherActor) refresh() {
 	if !a.settings.knows {
 		return
@@ -288,20 +289,20 @@ func (a *watcherActor) refresh() {
 	}
 }
 
-// Has says whether the caches show that a transaction is stored, or has had its effect.
+// Has reports whether a transaction is stored, or has had its effect, according to the caches.
 func (a *watcherActor) Has(_ context.Context, t txn.Transaction) bool {
 	if a.mutant.leavesForGood && a.choices.happens(a.settings.leaves) {
 		return true
 	}
 	if r := a.record.get(); a.mutant.leavesAdmitted && t.Type == txn.Added && r != nil && isRestoredBy(t, *r) {
-		a.tell("leaves %s %s@%s to nobody", t.Type, t.UID, t.Revision)
+		a.log("leaves %s %s@%s unrecorded", t.Type, t.UID, t.Revision)
 		return true
 	}
 	if !a.settings.knows || !a.isKnown(t) {
 		return false
 	}
 	a.checkKnown(t)
-	a.tell("leaves %s %s@%s out", t.Type, t.UID, t.Revision)
+	a.log("leaves %s %s@%s out", t.Type, t.UID, t.Revision)
 	return true
 }
 
@@ -318,8 +319,8 @@ func (a *watcherActor) isKnown(t txn.Transaction) bool {
 	return false
 }
 
-// checkKnown: what is left out is in the queue, or by the rules of the decision has no effect any
-// more.
+// checkKnown checks that a skipped transaction is in the queue, or has no effect any more by the
+// rules of the decision.
 func (a *watcherActor) checkKnown(t txn.Transaction) {
 	at, isQueued := a.world.find(t)
 	isQueued = isQueued && a.world.queue[at].IsSameEvent(t)
@@ -332,16 +333,16 @@ func (a *watcherActor) checkKnown(t txn.Transaction) {
 	a.world.ghost.puts(t)
 }
 
-// Put stores a transaction, as queue.Queue.Put does. Events are taken in while the request is under
-// way.
+// Put stores a transaction, as queue.Queue.Put does. Events are processed while the request is
+// under way.
 func (a *watcherActor) Put(_ context.Context, t txn.Transaction) error {
 	a.inFlight = &t
 	a.passTime()
 	a.inFlight = nil
 	if other := a.world.put(t); other == nil {
-		a.tell("records %s %s@%s %v marker %q", t.Type, t.UID, t.Revision, t.Labels, t.Marker)
+		a.log("records %s %s@%s %v marker %q", t.Type, t.UID, t.Revision, t.Labels, t.Marker)
 		if a.choices.happens(a.settings.lostPut) {
-			a.tell("  and the answer is lost")
+			a.log("  and the answer is lost")
 			return errLost
 		}
 		a.passTime()
@@ -355,7 +356,7 @@ func (a *watcherActor) Put(_ context.Context, t txn.Transaction) error {
 	return nil
 }
 
-// passTime lets others have their turns while a request is under way.
+// passTime gives others turns while a request is under way.
 func (a *watcherActor) passTime() {
 	a.busy = true
 	for a.choices.happens(a.settings.slow) {
@@ -366,7 +367,7 @@ func (a *watcherActor) passTime() {
 	a.busy = false
 }
 
-// rev returns the revision of a number.
+// rev returns a number as a revision.
 func rev(rv int) revision.Revision { return revisions[min(rv, len(revisions)-1)] }
 
 var revisions = func() (all [len(rvTexts)]revision.Revision) {

@@ -8,16 +8,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
-// heldKey is a label that no kubelet may set.
+// heldKey is a label that kubelets may not set.
 const heldKey = "x.k8s.io/a"
 
 var (
@@ -25,24 +25,24 @@ var (
 	errRefused = errors.New("webhook: no answer makes the API server refuse a kubelet")
 )
 
-// creation is a Node that is about to be created, as the webhook leaves it.
+// creation is the Node of a request, as the webhook leaves it.
 type creation struct {
 	node, requested *metav1.PartialObjectMetadata
-	seen            *metav1.PartialObjectMetadata // by the last answer that changed anything: what an earlier one has replaced is gone
+	seen            *metav1.PartialObjectMetadata // by the last answer with changes: earlier answers have been replaced
 	gated           bool
 	isKubelet       bool
-	isComplete      bool // whether an answer says that the Node has all its labels
+	isComplete      bool // an answer has restored all labels of the Node
 }
 
-// drawWebhook draws what there is about the requests that create nodes.
+// drawWebhook draws the settings of requests that create nodes.
 func (s *settings) drawWebhook(c *choices) {
 	s.webhook = pick[chance](c, 0, 0, 0, 40, 60)
 	if s.webhook == 0 {
 		s.comesGated = pick[chance](c, 0, 0, 0, 32)
 		return
 	}
-	// An edit in the very moment in which a finalizer is removed is too late for an answer, and the next incarnation may end
-	// before the edit is stored.
+	// An edit during the removal of a finalizer is too late for an answer, and the next incarnation
+	// may end before the edit is stored.
 	s.lateEdit = 0
 	s.gate = pick(c, false, false, true)
 	s.uncertain = pick[chance](c, 0, 0, 16)
@@ -54,7 +54,8 @@ func (s *settings) drawWebhook(c *choices) {
 	}
 }
 
-// register creates a Node. The webhook may be down, and it may be asked twice: then the first answer is part of the second request.
+// register creates a Node. The webhook may be down, or may be called twice; the second request then
+// contains the first answer.
 func (a *userActor) register(own map[string]string, finalizers []string) {
 	s, c := a.settings, a.world.request(own, finalizers)
 	if a.choices.happens(s.comesGated) {
@@ -70,11 +71,11 @@ func (a *userActor) register(own map[string]string, finalizers []string) {
 	a.world.addNode(c)
 }
 
-// ask is one call of the webhook.
+// ask calls the webhook once.
 func (a *userActor) ask(c *creation) {
 	w := a.world
 	if a.choices.happens(a.settings.uncertain) {
-		a.tell("asks the webhook, which is uncertain")
+		a.log("asks the webhook, which is uncertain")
 		own, _ := labels.Split(c.node.Labels)
 		w.change(c, own, labels.Pending)
 		return
@@ -88,7 +89,7 @@ func (a *userActor) ask(c *creation) {
 	if a.mutant.admit != nil && r != nil {
 		answer = a.mutant.admit(r.Record, req, answer)
 	}
-	a.tell("asks the webhook, which gives %v, marker %q, not %q: %s", answer.Labels, answer.Marker, answer.Held, answer.Reason)
+	a.log("asks the webhook, which gives %v, marker %q, not %q: %s", answer.Labels, answer.Marker, answer.Held, answer.Reason)
 	if !answer.Restores() {
 		return
 	}
@@ -102,14 +103,14 @@ func (a *userActor) ask(c *creation) {
 	}
 }
 
-// hasForbidden says whether any of the labels is one that no kubelet may set.
+// hasForbidden reports whether kubelets may not set some of the labels.
 func hasForbidden(own map[string]string) bool {
 	_, isHeld := own[heldKey]
 	_, isTrusted := own[trustKey]
 	return isHeld || isTrusted
 }
 
-// change makes the changes of an answer. The webhook is the field manager of what it sets.
+// change applies the changes of an answer. The webhook is the field manager of the changed fields.
 func (w *world) change(c *creation, own map[string]string, marker string) {
 	before, n, gate := c.node, *c.node, marker == labels.Pending
 	n.Labels, n.Annotations = maps.Clone(own), nil
@@ -124,7 +125,7 @@ func (w *world) change(c *creation, own map[string]string, marker string) {
 	machine, unclear := agents.Machine(before).Same(before.Labels, n.Labels), agents.Unclear(before)
 	value, isThere := n.Labels[agentTaint]
 	former, wasThere := before.Labels[agentTaint]
-	if isThere && (gate != c.gated || !wasThere || former != value) { // it has written the list
+	if isThere && (gate != c.gated || !wasThere || former != value) { // it has written the list of taints
 		machine, unclear = "", agentTaint
 	}
 	agents.Note(&n, machine, unclear, w.acted)
@@ -132,12 +133,12 @@ func (w *world) change(c *creation, own map[string]string, marker string) {
 	c.seen, c.node, c.gated, c.isComplete = before, &n, gate, !gate
 }
 
-// gateAnnotation has the startup taint where the spec of a Node is read.
+// gateAnnotation represents the startup taint in a Node that is read with its spec.
 const gateAnnotation = "nodekeeper.dev/taints"
 
-const gateTaints = `[{"key":"` + nodeview.GateTaint + `","effect":"NoSchedule"}]`
+const gateTaints = `[{"key":"` + nodeview.StartupTaintKey + `","effect":"NoSchedule"}]`
 
-// withGate returns a Node, whose annotations are its own, with the startup taint if it has it.
+// withGate returns a Node with the startup taint if it has one. It may change the annotations of n.
 func withGate(n *metav1.PartialObjectMetadata, isGated bool) *metav1.PartialObjectMetadata {
 	if isGated {
 		metav1.SetMetaDataAnnotation(&n.ObjectMeta, gateAnnotation, gateTaints)
@@ -145,12 +146,12 @@ func withGate(n *metav1.PartialObjectMetadata, isGated bool) *metav1.PartialObje
 	return n
 }
 
-// whole returns the live Node with all that is read of it where its spec is.
+// whole returns the live Node as it is read with its spec.
 func (w *world) whole(n *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	return withGate(w.identified(n), w.gated)
 }
 
-// setAdmitted notes that the webhook owns no longer what somebody else has changed since.
+// setAdmitted removes the fields from the webhook's ownership that others have changed.
 func (w *world) setAdmitted(n *metav1.PartialObjectMetadata) {
 	if admitted := agents.Admitted(w.node); admitted != "" {
 		n.Annotations = maps.Clone(n.Annotations)
@@ -158,13 +159,14 @@ func (w *world) setAdmitted(n *metav1.PartialObjectMetadata) {
 	}
 }
 
-// setRecord makes a record the present one.
+// setRecord replaces the current record.
 func (w *world) setRecord(r *storedRecord) {
 	w.record = r
 	w.records = append(w.records, r)
 }
 
-// open removes the startup taint and the marker from a Node. It returns false if the Node is not the one that was read.
+// open removes the startup taint and the marker from a Node. It returns an error if the Node has
+// changed since it was read.
 func (a *processorActor) open(read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error) {
 	w := a.world
 	if !w.isNode(read.UID, read.ResourceVersion) {
@@ -173,12 +175,12 @@ func (a *processorActor) open(read *metav1.PartialObjectMetadata, wanted map[str
 	if !a.isOvertaken() {
 		w.ghost.opens(w, read, wanted, a.read)
 	}
-	w.gated = w.gated && !nodeview.HasGate(read)
+	w.gated = w.gated && !nodeview.HasStartupTaint(read)
 	w.relabel(func(own map[string]string) {
 		clear(own)
 		maps.Copy(own, wanted)
 	})
-	a.tell("  opens the gate of %s@%s", read.UID, w.node.ResourceVersion)
+	a.log("  opens the gate of %s@%s", read.UID, w.node.ResourceVersion)
 	n := w.whole(w.node)
 	if a.isLost() {
 		return nil, errLost
@@ -186,45 +188,48 @@ func (a *processorActor) open(read *metav1.PartialObjectMetadata, wanted map[str
 	return n, nil
 }
 
-// actOnGate is what a user does about the startup taint by hand.
+// actOnGate performs an action of a user on the startup taint.
 func (a *userActor) actOnGate(action userAction) {
 	w := a.world
 	switch {
 	case action == removesTaint && w.gated:
 		w.relabel(nil)
 		w.gated = false
-		a.tell("removes the startup taint of %s", nodeText(w.node))
-	// Before the restore is noted, another marker is to ask for it again.
+		a.log("removes the startup taint of %s", nodeText(w.node))
+	// Before the restore is noted, changing the marker requests the restore again.
 	case action == closesGate && !w.gated && w.isNoted():
 		w.gated = true
 		w.relabel(func(own map[string]string) { own[labels.Marker] = labels.Pending })
 		w.closed = number(w.node.ResourceVersion)
-		a.tell("closes the gate of %s", nodeText(w.node))
+		a.log("closes the gate of %s", nodeText(w.node))
 	case action == removesPending && w.mayLosePending() && w.node.Labels[labels.Marker] == labels.Pending:
 		w.relabel(func(own map[string]string) { delete(own, labels.Marker) })
-		a.tell("removes the marker of %s, which is pending", nodeText(w.node))
+		a.log("removes the marker of %s, which is pending", nodeText(w.node))
 	}
 }
 
-// mayLosePending says whether the gate is opened without the marker: somebody has recorded that the Node came with it.
+// mayLosePending reports whether the gate is opened even without the marker, since it is recorded
+// that the Node was created with it.
 func (w *world) mayLosePending() bool {
 	return !w.gated || w.isGateKnown(w.node.UID, rev(0))
 }
 
-// isGateKnown says whether a transaction, but that of one revision, says that an incarnation came with the startup taint.
+// isGateKnown reports whether a transaction, other than the one of the given revision, shows that
+// an incarnation was created with the startup taint.
 func (w *world) isGateKnown(uid types.UID, but revision.Revision) bool {
 	return slices.ContainsFunc(w.queue, func(t *storedTxn) bool {
 		return t.UID == uid && preserve.ComesGated(t.Transaction) && t.Revision != but
 	})
 }
 
-// isOpenedByAnother says whether the only effect of a transaction is that the gate is opened, which another one has, too: one in the
-// queue, or the one by which a watcher records that somebody has closed it.
+// isOpenedByAnother reports whether the only effect of a transaction is to open the gate, and
+// another transaction has that effect, too: one in the queue, or the one with which a watcher will
+// record that the gate was closed.
 func (w *world) isOpenedByAnother(t txn.Transaction, d preserve.Decision) bool {
 	return d.Action == preserve.Open && (number(t.Revision.String()) < w.closed || w.isGateKnown(t.UID, t.Revision))
 }
 
-// cameWith returns what a Node has by itself: what the webhook has given it is no word of its own.
+// cameWith returns the Node's own contents, without those that the webhook has added.
 func cameWith(n *metav1.PartialObjectMetadata) labels.Side {
 	own, _ := split(n.Labels)
 	for key := range agents.Admitted(n).All() {
@@ -233,8 +238,8 @@ func cameWith(n *metav1.PartialObjectMetadata) labels.Side {
 	return labels.Side{Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n)}
 }
 
-// admitted is told after a Node was created. That it has its labels is known only once the record says so: the answer may have
-// been by an earlier one.
+// admitted must be called after a Node was created. It is only known to own its labels once the
+// record notes that: the answer may have come from an earlier record.
 func (g *ghost) admitted(w *world, c *creation) {
 	if c.isComplete {
 		l := &g.by[w.incarnation]
@@ -242,12 +247,13 @@ func (g *ghost) admitted(w *world, c *creation) {
 	}
 }
 
-// checkAdmitted is for when the record says that an incarnation had its labels when it was created.
+// checkAdmitted checks an incarnation once the record notes that it had its labels when it was
+// created.
 func (g *ghost) checkAdmitted(w *world, incarnation int, c *creation) {
 	given, _ := split(c.node.Labels)
 	floor := g.by[incarnation].floor
-	// The end of a protected Node waits for no watcher: it overtakes what is stored after its
-	// processor has read the queue, and before it writes the record.
+	// The end of a protected Node does not wait for watchers: it overtakes what is stored between the
+	// processor's read of the queue and its write of the record.
 	if e := g.ending; e.incarnation == incarnation && e.owner == g.owner {
 		floor = min(floor, e.stored)
 	}
@@ -256,8 +262,9 @@ func (g *ghost) checkAdmitted(w *world, incarnation int, c *creation) {
 	}
 }
 
-// opens is told before a write by which a Node loses the startup taint. By the record, or by one that was there since the
-// processor read it, the Node then has what a restore gives it.
+// opens must be called before a write that removes the startup taint. The Node must then have the
+// labels that a restore would set, from the current record or from another one since the processor
+// read the record.
 func (g *ghost) opens(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string, since int) {
 	if !nodeview.Gated(read) {
 		return
@@ -277,7 +284,7 @@ func (g *ghost) opens(w *world, read *metav1.PartialObjectMetadata, wanted map[s
 	}
 }
 
-// checkGate looks whether a Node is left behind the startup taint.
+// checkGate checks that no Node is left with the startup taint.
 func (g *ghost) checkGate(w *world) {
 	if n := w.node; n != nil && (w.gated || n.Labels[labels.Marker] == labels.Pending) {
 		w.breaks(errGated, "%s is left with the marker %q and the taint: %v", n.UID, n.Labels[labels.Marker], w.gated)

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
@@ -24,15 +24,15 @@ const (
 	liveKey   = "live"
 	finalizer = "nodekeeper.dev/save-labels"
 
-	// What agents set, and people, too: a label, an annotation or a taint.
+	// The keys that agents and users set: a label, an annotation or a taint.
 	agentLabel      = "agent"
 	agentAnnotation = "annotation:agent"
 	agentTaint      = "taint:agent:NoSchedule"
 
-	agentKeys labels.Keys = agentLabel + "," + agentAnnotation + "," + agentTaint // whichever there is
+	agentKeys labels.Keys = agentLabel + "," + agentAnnotation + "," + agentTaint // whichever is present
 )
 
-// policy is that of the processors.
+// policy is the policy of the processors.
 var policy = func() labels.Policy {
 	live, err := labels.ParsePatterns(liveKey)
 	if err != nil {
@@ -41,7 +41,7 @@ var policy = func() labels.Policy {
 	return labels.Policy{Mode: labels.Replace, Live: live, Preserves: func(string) bool { return true }}
 }()
 
-// event is one event of a watch on Nodes. What it points to is never changed.
+// event is one event of a watch on Nodes. The objects that it points to are immutable.
 type event struct {
 	node        *metav1.PartialObjectMetadata
 	incarnation int
@@ -49,20 +49,20 @@ type event struct {
 	isDelete    bool
 }
 
-// storedRecord is the record as the API server has it. What it points to is never changed.
+// storedRecord is a record in the API server. The objects that it points to are immutable.
 type storedRecord struct {
 	record.Record
-	object *corev1.ConfigMap // which stands for its resourceVersion
+	object *corev1.ConfigMap // represents its resourceVersion
 }
 
 func newStoredRecord(r record.Record) *storedRecord {
 	return &storedRecord{Record: r, object: &corev1.ConfigMap{}}
 }
 
-// hasLabels says whether there is a record, and not only a floor.
+// hasLabels reports whether there is a record, and it is not just a floor.
 func (s *storedRecord) hasLabels() bool { return s != nil && !s.Floor }
 
-// get returns the record, nil if there is none.
+// get returns the record, or nil if there is none.
 func (s *storedRecord) get() *record.Record {
 	if s == nil {
 		return nil
@@ -70,7 +70,7 @@ func (s *storedRecord) get() *record.Record {
 	return &s.Record
 }
 
-// stored returns the record as the door to the records does.
+// stored returns the record as package records does.
 func (s *storedRecord) stored() records.Stored {
 	if s == nil {
 		return records.Stored{}
@@ -78,39 +78,39 @@ func (s *storedRecord) stored() records.Stored {
 	return records.Stored{Record: &s.Record, Object: s.object}
 }
 
-// storedTxn is a transaction as the API server has it. What it points to is never changed.
+// storedTxn is a transaction in the API server. The objects that it points to are immutable.
 type storedTxn struct {
 	txn.Transaction
 	uid int
 }
 
-// world is the API server: one Node, its record and its transactions.
+// world is the API server, with one Node, its record and its transactions.
 type world struct {
 	rv          int
-	incarnation int // of the live Node, or of the last one
+	incarnation int // of the live or latest Node
 	node        *metav1.PartialObjectMetadata
 	events      []event
-	acted       string // when the agents of the machine last set anything
-	agentKey    string // what they set
-	personKey   string // what people set, and nobody else
-	gated       bool   // whether the live Node has the startup taint
-	closed      int    // when somebody has closed its gate after it was created, 0: nobody has
+	acted       string // when the agents of the machine last set a value
+	agentKey    string // the key that they set
+	personKey   string // the key that only users set
+	gated       bool   // the live Node has the startup taint
+	closed      int    // when its gate was closed after its creation; 0: never
 	record      *storedRecord
-	records     []*storedRecord // all that there ever was, the present one last: what caches may have
-	queue       []*storedTxn    // in order; a new slice with every change, so that caches can have the old one
+	records     []*storedRecord // all records so far, which caches may have; the current one is last
+	queue       []*storedTxn    // in order; every change creates a new slice, so that caches can keep the old one
 	puts        int
-	removals    int               // of the record
-	machine     machine           // which the live Node is, or the last one was
-	hasSaid     bool              // whether it says which machine it is
-	members     []*member         // in the order in which they joined
-	late        []txn.Transaction // whose senders have crashed
-	lateEdit    int               // how many events there were at the last end of a Node that was edited while it was let go
+	removals    int               // the number of removals of the record
+	machine     machine           // the machine of the live or latest Node
+	hasReported bool              // it has reported its identity
+	members     []*member         // in the order of joining
+	late        []txn.Transaction // requests whose senders have crashed
+	lateEdit    int               // the number of events at the latest end of a Node that was edited during its release
 
-	leavesNoFloor bool // a mutant's
+	leavesNoFloor bool // used by a mutant
 
 	ghost  ghost
-	broken error    // the first promise that was broken
-	trace  []string // what happened, if wanted
+	broken error    // the first broken promise
+	trace  []string // what happened, if tracing is on
 	tracks bool
 }
 
@@ -119,7 +119,7 @@ func (w *world) reset(s *settings, tracks bool) {
 	w.ghost.reset(s)
 }
 
-func (w *world) tell(format string, args ...any) {
+func (w *world) log(format string, args ...any) {
 	if w.tracks {
 		w.trace = append(w.trace, fmt.Sprintf(format, args...))
 	}
@@ -128,7 +128,7 @@ func (w *world) tell(format string, args ...any) {
 func (w *world) breaks(err error, format string, args ...any) {
 	if w.broken == nil {
 		w.broken = fmt.Errorf("%w: "+format, append([]any{err}, args...)...)
-		w.tell("!!! %v", w.broken)
+		w.log("!!! %v", w.broken)
 	}
 }
 
@@ -137,10 +137,10 @@ func (w *world) nextRV() string {
 	return rvText(w.rv)
 }
 
-// rvText returns the text of a resourceVersion.
+// rvText returns a resourceVersion as text.
 func rvText(rv int) string { return rvTexts[min(rv, len(rvTexts)-1)] }
 
-// rvTexts are those of a run, which ends long before.
+// rvTexts are the texts of the first resourceVersions. No run needs more.
 var rvTexts = func() (texts [20_000]string) {
 	for i := range texts {
 		texts[i] = strconv.Itoa(i)
@@ -148,7 +148,7 @@ var rvTexts = func() (texts [20_000]string) {
 	return texts
 }()
 
-// show makes a state of the Node the present one and tells the watches.
+// show makes n the current state of the Node, and emits an event.
 func (w *world) show(n *metav1.PartialObjectMetadata, isDelete bool) {
 	n.ResourceVersion = w.nextRV()
 	w.node = n
@@ -158,7 +158,8 @@ func (w *world) show(n *metav1.PartialObjectMetadata, isDelete bool) {
 	}
 }
 
-// relabel changes the labels of the Node, as people or a processor; nil: nothing but its resourceVersion.
+// relabel changes the labels of the Node, like a user or a processor; nil changes only its
+// resourceVersion.
 func (w *world) relabel(change func(own map[string]string)) {
 	n := *w.node
 	if change != nil {
@@ -167,7 +168,7 @@ func (w *world) relabel(change func(own map[string]string)) {
 	}
 	value, isThere := n.Labels[w.agentKey]
 	switch {
-	case w.agentKey == agentTaint: // somebody has written the list of taints, and be it that nothing changed of this one
+	case w.agentKey == agentTaint: // the list of taints has been written, even if this taint has not changed
 		n.Annotations = maps.Clone(n.Annotations)
 		agents.Note(&n, "", labels.Keys(agentTaint).Where(func(string) bool { return isThere }), w.acted)
 	case !isThere || value != w.node.Labels[w.agentKey]:
@@ -178,7 +179,7 @@ func (w *world) relabel(change func(own map[string]string)) {
 	w.show(&n, false)
 }
 
-// act changes what the agents of the machine say of it: another value, or "" to take it back.
+// act changes the value that the agents of the machine set; "" removes it.
 func (w *world) act(value string) {
 	n := *w.node
 	n.Labels, n.Annotations = maps.Clone(n.Labels), nil
@@ -186,22 +187,23 @@ func (w *world) act(value string) {
 	machine := labels.Keys("")
 	if delete(n.Labels, w.agentKey); value != "" {
 		n.Labels[w.agentKey], machine = value, labels.Keys(w.agentKey)
-		w.ghost.agentsSay(w, value)
+		w.ghost.agentsSet(w, value)
 	}
 	agents.Note(&n, machine, "", w.acted)
 	agents.NoteAdmitted(&n, agents.Admitted(w.node).Where(func(key string) bool { return key != w.agentKey }))
 	w.show(&n, false)
 }
 
-// follows says whether the record is of an incarnation.
+// follows reports whether the record belongs to an incarnation.
 func (w *world) follows(uid types.UID) bool {
 	return w.record.hasLabels() && (w.record.Source == uid || w.record.Restored.UID == uid)
 }
 
-// lastStored is the newest state of an incarnation in the queue or in the record. It is none if the
-// end may overtake the queue. A processor's restore that is not noted yet counts as stored: its
-// note makes void what is in the queue of before. The webhook sees nothing that lasts: what a Node
-// was created with is known when a watcher has stored it.
+// lastStored returns the newest state of an incarnation in the queue or in the record. It returns
+// the zero value if the end may overtake the queue. A restore by a processor counts as stored
+// before it is noted, since its note supersedes earlier transactions in the queue. An admission by
+// the webhook is not persistent: the initial contents of a Node are known once a watcher has stored
+// them.
 func (w *world) lastStored(uid types.UID) labels.Side {
 	var saved labels.Side
 	seen := 0
@@ -222,7 +224,7 @@ func (w *world) lastStored(uid types.UID) labels.Side {
 	return saved
 }
 
-// sideAt is what the Node said when it had this resourceVersion.
+// sideAt returns the contents of the Node at a resourceVersion.
 func (w *world) sideAt(rv int) labels.Side {
 	at := slices.IndexFunc(w.events, func(e event) bool { return e.rv == rv })
 	n := w.events[at].node
@@ -230,7 +232,7 @@ func (w *world) sideAt(rv int) labels.Side {
 	return labels.Side{Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n)}
 }
 
-// actElsewhere is something that agents set on the Node which is no label.
+// actElsewhere lets agents set something other than a label on the Node.
 func (w *world) actElsewhere() {
 	n := *w.node
 	n.Annotations = nil
@@ -244,7 +246,7 @@ func (w *world) createNode(own map[string]string, finalizers []string) {
 	w.addNode(w.request(own, finalizers))
 }
 
-// request returns a Node that is about to be created.
+// request returns the Node of a create request.
 func (w *world) request(own map[string]string, finalizers []string) *creation {
 	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: own, Finalizers: finalizers}}
 	if _, isSaid := own[w.agentKey]; isSaid { // the kubelet registers with it
@@ -254,7 +256,7 @@ func (w *world) request(own map[string]string, finalizers []string) *creation {
 	return &creation{node: n, requested: n}
 }
 
-// addNode creates a Node as it was admitted.
+// addNode creates a Node after its admission.
 func (w *world) addNode(c *creation) {
 	w.incarnation++
 	c.node.UID = types.UID("u" + strconv.Itoa(w.incarnation))
@@ -262,12 +264,12 @@ func (w *world) addNode(c *creation) {
 	w.show(c.node, false)
 	w.ghost.created(w)
 	if value, isSaid := c.requested.Labels[w.agentKey]; isSaid {
-		w.ghost.agentsSay(w, value)
+		w.ghost.agentsSet(w, value)
 	}
 	w.ghost.admitted(w, c)
 }
 
-// deleteNode deletes the Node, or marks it if it has the finalizer.
+// deleteNode deletes the Node, or marks it as deleted if it has the finalizer.
 func (w *world) deleteNode() {
 	n := *w.node
 	if len(n.Finalizers) == 0 {
@@ -280,13 +282,15 @@ func (w *world) deleteNode() {
 	}
 }
 
-// isNode says whether the Node is the one that was read: what every write to it is conditional on.
+// isNode reports whether the Node is unchanged since it was read, the precondition of every write
+// to it.
 func (w *world) isNode(uid types.UID, rv string) bool {
 	return w.node != nil && w.node.UID == uid && w.node.ResourceVersion == rv
 }
 
-// restore gives the Node labels and a marker. It returns false if the Node is not the one that was read. Where a removal of
-// the record has overtaken it, it is as if it had been done just before that.
+// restore sets the labels and the marker of the Node. It returns false if the Node has changed
+// since it was read. If the record was removed after the decision, the restore counts as done just
+// before the removal.
 func (w *world) restore(read *metav1.PartialObjectMetadata, wanted map[string]string, since int, isOvertaken bool) bool {
 	if !w.isNode(read.UID, read.ResourceVersion) {
 		return false
@@ -295,7 +299,7 @@ func (w *world) restore(read *metav1.PartialObjectMetadata, wanted map[string]st
 		w.ghost.restores(w, read, wanted)
 		w.ghost.opens(w, read, wanted, since)
 	}
-	w.gated = w.gated && !nodeview.HasGate(read)
+	w.gated = w.gated && !nodeview.HasStartupTaint(read)
 	w.relabel(func(own map[string]string) {
 		clear(own)
 		maps.Copy(own, wanted)
@@ -306,7 +310,8 @@ func (w *world) restore(read *metav1.PartialObjectMetadata, wanted map[string]st
 	return true
 }
 
-// setFinalizer gives the Node the finalizer or takes it away. A Node that is being deleted cannot get one, and goes with it.
+// setFinalizer adds or removes the finalizer of the Node. It cannot be added to a Node that is
+// being deleted; removing it deletes such a Node.
 func (w *world) setFinalizer(isOn bool) bool {
 	if isOn == isProtected(w.node) || isOn && w.node.DeletionTimestamp != nil {
 		return false
@@ -320,7 +325,7 @@ func (w *world) setFinalizer(isOn bool) bool {
 	return true
 }
 
-// editLate is an edit of the Node that is about to be gone.
+// editLate edits the Node just before it is deleted.
 func (w *world) editLate() {
 	w.relabel(func(own map[string]string) { own[w.personKey] = "late" + strconv.Itoa(w.rv) })
 	w.lateEdit = len(w.events) + 1
@@ -328,17 +333,17 @@ func (w *world) editLate() {
 
 func isProtected(n *metav1.PartialObjectMetadata) bool { return n != nil && len(n.Finalizers) > 0 }
 
-// waitsForFinalizer says whether a Node goes when it loses the finalizer.
+// waitsForFinalizer reports whether the removal of the finalizer deletes a Node.
 func waitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
 	return isProtected(n) && n.DeletionTimestamp != nil
 }
 
-// isNoted says whether the record says of the live incarnation that it has its labels.
+// isNoted reports whether the record notes that the live incarnation owns its labels.
 func (w *world) isNoted() bool {
 	return w.record != nil && (w.record.Source == w.node.UID || w.record.Restored.UID == w.node.UID)
 }
 
-// liveNode is what a processor reads of the Node.
+// liveNode returns the Node as a processor reads it.
 func (w *world) liveNode() *preserve.Node {
 	if w.node == nil {
 		return nil
@@ -346,7 +351,8 @@ func (w *world) liveNode() *preserve.Node {
 	return preserve.NodeOf(w.whole(w.node))
 }
 
-// writeRecord is conditional on the record that was read, nil for none.
+// writeRecord writes a record, conditional on the record that was read, or on its absence if that
+// is nil.
 func (w *world) writeRecord(read *corev1.ConfigMap, r record.Record) bool {
 	if current := w.record.stored().Object; read != current {
 		return false
@@ -357,26 +363,26 @@ func (w *world) writeRecord(read *corev1.ConfigMap, r record.Record) bool {
 	return true
 }
 
-// find returns where in the queue the transaction with a resourceVersion is, or would be.
+// find returns the position of a transaction in the queue, or where to insert it.
 func (w *world) find(t txn.Transaction) (int, bool) {
 	return slices.BinarySearchFunc(w.queue, t, func(stored *storedTxn, t txn.Transaction) int { return txn.Compare(stored.Transaction, t) })
 }
 
-// put creates a transaction. If the name is taken, it returns the one that has it.
+// put creates a transaction. If the name is taken, it returns the existing transaction.
 func (w *world) put(t txn.Transaction) (other *storedTxn) {
 	at, isTaken := w.find(t)
 	if isTaken {
 		return w.queue[at]
 	}
 	w.ghost.puts(t)
-	w.ghost.hearsOfRemoval(w, t)
+	w.ghost.recordsRemoval(w, t)
 	w.nextRV()
 	w.puts++
 	w.queue = slices.Insert(slices.Clone(w.queue), at, &storedTxn{Transaction: t, uid: w.rv})
 	return nil
 }
 
-// remove deletes a transaction, conditional on its uid.
+// remove deletes a transaction, conditional on its UID.
 func (w *world) remove(t *storedTxn) {
 	if at, ok := w.find(t.Transaction); ok && w.queue[at].uid == t.uid {
 		w.queue = slices.Delete(slices.Clone(w.queue), at, at+1)

@@ -1,49 +1,40 @@
-package story_test
+package story
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"nodekeeper.dev/test/story"
 )
 
-func TestPlayEndsAtTheFirstFailure(t *testing.T) {
+func TestAStoryEndsAtTheFirstFailure(t *testing.T) {
 	var printed bytes.Buffer
-	good := story.Step{Title: "good", Promise: "is good", Run: func(context.Context) error { return nil }}
-	bad := story.Step{Title: "bad", Promise: "is bad", Run: func(context.Context) error { return errors.New("broken") }}
+	s := &Stage{Screen: &Screen{w: &printed}}
+	good := Step{Title: "good", Promise: "is good", Run: func(context.Context) error { return nil }}
+	bad := Step{Title: "bad", Promise: "is bad", Run: func(context.Context) error { return errors.New("broken") }}
+	story := &Story{Steps: []Step{good, bad, good}}
 
-	results := story.Play(t.Context(), time.Minute, story.PlainScreen(&printed), []story.Step{good, bad, good}, func() error { return nil })
-
-	require.NoError(t, results[0].Err)
-	require.ErrorContains(t, results[1].Err, "broken")
-	require.ErrorIs(t, results[2].Err, story.ErrNotReached)
-	require.ErrorIs(t, story.Failure(results), story.ErrNotAsExpected)
-	require.NoError(t, story.Failure(results[:1]))
+	err := s.play(t.Context(), story)
+	require.ErrorIs(t, err, errNotAsExpected)
 	assert.Equal(t, "\n1/3  good\n  ✓ is good\n\n2/3  bad\n  ✗ broken\n", printed.String())
+	s.summary(story, err)
+	assert.Contains(t, printed.String(), "  ✗ 2  is bad\n  ✗ 3  is good (not reached)\n")
+	assert.NotContains(t, printed.String(), "as expected")
 }
 
-func TestPlayChecksAfterEachStep(t *testing.T) {
-	good := story.Step{Title: "good", Promise: "is good", Run: func(context.Context) error { return nil }}
-	results := story.Play(t.Context(), time.Minute, story.PlainScreen(&bytes.Buffer{}), []story.Step{good}, func() error { return errors.New("ended") })
-	require.ErrorContains(t, results[0].Err, "ended")
+func TestAStoryIsCheckedAfterEachStep(t *testing.T) {
+	var printed bytes.Buffer
+	s := &Stage{Screen: &Screen{w: &printed}}
+	good := Step{Run: func(context.Context) error { return nil }}
+	require.ErrorIs(t, s.play(t.Context(), &Story{Steps: []Step{good}, Check: func() error { return errors.New("ended") }}), errNotAsExpected)
+	assert.Contains(t, printed.String(), "✗ ended")
 }
 
 func TestWrap(t *testing.T) {
-	assert.Equal(t, []string{"aa  bb", "long-word", "c"}, story.Wrap([]string{"aa", "bb", "long-word", "c"}, 6))
-}
-
-func TestScreenPrintsTheSameTextTwice(t *testing.T) {
-	var first, second bytes.Buffer
-	out := story.PlainScreen(&first)
-	out.AlsoTo(&second)
-	out.Heading("title")
-	out.Result(true, "\x1b[32mgreen\x1b[0m")
-	assert.Equal(t, "\ntitle\n  ✓ \x1b[32mgreen\x1b[0m\n", first.String())
-	assert.Equal(t, "\ntitle\n  ✓ green\n", second.String())
+	long := strings.Repeat("x", 100)
+	assert.Equal(t, []string{"aa  bb", long, "c"}, Wrap([]string{"aa", "bb", long, "c"}))
 }

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Versions records every version of a Node that a watch shows from now on. The result ends the watch
-// and returns them in order, without those of deletes.
+// Versions records every version of a Node that a watch delivers from now on. The returned function
+// ends the watch and returns the versions in order, without deletes.
 func Versions(ctx context.Context, c client.WithWatch, node string) (end func() []*corev1.Node, err error) {
 	w, err := c.Watch(ctx, &corev1.NodeList{}, client.MatchingFields{metav1.ObjectNameField: node})
 	if err != nil {

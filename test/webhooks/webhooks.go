@@ -1,4 +1,5 @@
-// Package webhooks lets an API server of the tests ask a webhook that runs as a process on this machine.
+// Package webhooks makes the API server of a test call a webhook that runs as a process on this
+// machine.
 package webhooks
 
 import (
@@ -16,36 +17,37 @@ import (
 	"nodekeeper.dev/test/ports"
 )
 
-// Site is where a webhook runs, and what it is asked about. Its objects are those of deploy/components/admission, but that the Service
-// leads to this machine.
+// Site describes where a webhook runs, and for which Nodes it is called. Its objects are those of
+// deploy/components/admission, except that the Service leads to this machine.
 type Site struct {
-	// Namespace is that of the Secret and the Service. It is created if it is missing.
+	// Namespace is the namespace of the Secret and the Service. It is created if it is missing.
 	Namespace string
 	// Name is the name of the MutatingWebhookConfiguration.
 	Name string
-	// Prefix begins the names of the nodes that the webhook is asked about; "" for all.
+	// Prefix is the prefix of the names of the Nodes that the webhook is called for; "" means all.
 	Prefix string
-	// Twice makes the API server ask the webhook twice about each Node, as it may if webhooks are asked again after another one has
-	// changed the Node.
+	// Twice makes the API server call the webhook twice for each Node, as it may if another webhook
+	// has changed the Node.
 	Twice bool
-	// TimeoutSeconds is for how long the API server waits for an answer; 0: a second, as in the manifests. On a machine that stands
-	// still for longer it goes on without one.
+	// TimeoutSeconds is the time for which the API server waits for an answer. Zero means one second,
+	// as in the manifests. On a machine that stalls for longer, the API server continues without an
+	// answer.
 	TimeoutSeconds int32
 
 	port int32
 }
 
-// Install makes the objects, and chooses a free port.
+// Install creates the objects, and chooses a free port.
 func (s *Site) Install(ctx context.Context, c client.Client) error {
 	port, err := ports.Free()
 	if err != nil {
-		return err //nolint:wrapcheck // it says what failed
+		return err //nolint:wrapcheck // the error already names the failed part
 	}
 	s.port = int32(port)
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "webhook-certificate"}},
-		// The API server resolves the Service by itself, and verifies the certificate for it.
+		// The API server resolves the Service itself, and verifies the certificate for it.
 		&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "webhook"},
 			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
@@ -59,17 +61,17 @@ func (s *Site) Install(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// Address is where the API server asks.
+// Address is the address at which the API server calls the webhook.
 func (s *Site) Address() string { return "127.0.0.1:" + strconv.Itoa(int(s.port)) }
 
-// Flags are those of a webhook that runs there.
+// Flags returns the flags of a webhook at this site.
 func (s *Site) Flags() []string {
 	return []string{
 		"--webhook-bind-address=" + s.Address(), "--service-namespace=" + s.Namespace, "--webhook-configuration=" + s.Name,
 	}
 }
 
-// Configuration returns the configuration as it is installed.
+// Configuration returns the installed configuration.
 func (s *Site) Configuration() *admissionregistrationv1.MutatingWebhookConfiguration {
 	all := []admissionregistrationv1.MutatingWebhook{s.webhook("nodes.nodekeeper.dev")}
 	if s.Twice {
@@ -105,8 +107,9 @@ func (s *Site) Forget(ctx context.Context, c client.Client, metadataNamespace st
 	return nil
 }
 
-// Answers reports whether the API server asks a webhook by now, which answers from the records of a namespace: it makes a record of a
-// node that never comes, whose name begins with the prefix, and asks what that node would get.
+// Answers reports whether the API server calls a webhook that answers from the records of a
+// namespace. It creates the record of a node that does not exist, whose name begins with the
+// prefix, and requests the webhook's answer by a dry run.
 func (s *Site) Answers(ctx context.Context, c client.Client, metadataNamespace string) (bool, error) {
 	name := s.Prefix + "webhook-probe"
 	saved := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metadataNamespace, Name: name}, Data: map[string]string{"labels_restored": "1", "probed": "yes"}}

@@ -14,7 +14,7 @@ import (
 
 type key struct{}
 
-func TestContextOutlivesTheOneItIsMadeFrom(t *testing.T) {
+func TestContextOutlivesItsParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
 		longer, cancel := grace.Context(ctx, time.Second)

@@ -1,4 +1,4 @@
-// Package pages reads long lists page by page, so that neither side holds all of one at once.
+// Package pages reads long lists page by page, so that neither side holds the whole list at once.
 package pages
 
 import (
@@ -11,8 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Each calls do with every object in a namespace, "" for all of them, that the selectors in matching
-// match, and stops at the first error. newList returns an empty list of that kind, of objects of type O. If the pages expire while they
+// Each calls do with every object in a namespace, or in all namespaces if it is "", that matches
+// the selectors, and stops at the first error. newList returns an empty list of objects of type O.
+// If the pages expire while they are read, the rest is read as one list, and do may see an object
+// twice.
 // are read, the rest comes with one list of all, and do may see an object twice.
 func Each[O client.Object](
 	ctx context.Context, from client.Reader, newList func() client.ObjectList, namespace string, do func(O) error, matching ...client.ListOption,

@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/internal/daemon/pages"
 )
 
-// book has a name on every page.
+// book has one name on each page.
 type book struct {
 	client.Reader
 	names []string
@@ -62,7 +62,8 @@ func TestEachReadsEveryPage(t *testing.T) {
 }
 
 func TestEachEndsWithTheFirstError(t *testing.T) {
-	// A book for each: the pager reads ahead, and may do so for a moment after the end.
+	// Use a book for each call, because the pager reads ahead, and may do so for a moment after the
+	// end.
 	one := func() *book { return &book{names: []string{"a", "b"}} }
 	failed := errors.New("failed")
 	require.ErrorIs(t, pages.Each(t.Context(), one(), configMaps, "", func(*corev1.ConfigMap) error { return failed }), failed)

@@ -14,12 +14,12 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// ErrRewound means that what this process remembers is of a lost future: only a new process is
-// without it.
+// ErrRewound means that the state in this process belongs to a lost future. The process must be
+// restarted.
 var ErrRewound = errors.New("the cluster was rewound, as by a restore of etcd from a backup (start this program again)")
 
-// Detector watches over the watches of one process. It is safe for concurrent use; the methods of a
-// nil Detector report that nothing was rewound.
+// Detector monitors the watches of one process. It is safe for concurrent use; the methods of a nil
+// Detector report that nothing was rewound.
 type Detector struct {
 	proof    chan error // holds the first proof
 	resumed  chan struct{}
@@ -29,13 +29,14 @@ type Detector struct {
 	evidence    Evidence
 	rewound     bool
 	interrupted map[*stream]bool
-	// alive is when any watch has last delivered something, or went on without an interruption, and
-	// aliveOf is when each has.
+	// alive is when any watch last delivered an event or resumed without an interruption, and
+	// aliveOf is the same for each watch.
 	alive   time.Time
 	aliveOf map[*stream]time.Time
-	// resumedAt is when any watch last went on that had ended before its time, interruption or not.
+	// resumedAt is when any watch last resumed after it had ended early, with or without an
+	// interruption.
 	resumedAt time.Time
-	doubts    doubts
+	periods   periods
 }
 
 // New returns a Detector without evidence: [Detector.SetEvidence] sets it.
@@ -56,8 +57,8 @@ func (d *Detector) SetEvidence(evidence Evidence) {
 // NewInformer is the type of cache.Options.NewInformer.
 type NewInformer func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
-// Informers returns a function that makes the informers of next, nil for client-go's own, so that
-// the Detector learns from their watches.
+// Informers returns a function that creates the informers of next, or client-go's own if next is
+// nil, and attaches them to the Detector.
 func (d *Detector) Informers(next NewInformer) NewInformer {
 	if next == nil {
 		next = toolscache.NewSharedIndexInformer
@@ -71,8 +72,8 @@ func (d *Detector) Informers(next NewInformer) NewInformer {
 	}
 }
 
-// Requests returns the same requests, so that the Detector learns from them. They must be those of
-// one reflector or informer. A nil Detector learns nothing.
+// Requests returns the same requests, attached to the Detector. They must belong to one reflector
+// or informer. A nil Detector returns lw unchanged.
 func (d *Detector) Requests(lw toolscache.ListerWatcher) toolscache.ListerWatcher {
 	if d == nil {
 		return lw
@@ -80,8 +81,8 @@ func (d *Detector) Requests(lw toolscache.ListerWatcher) toolscache.ListerWatche
 	return &stream{ListerWatcher: lw, lw: toolscache.ToListerWatcherWithContext(lw), detector: d}
 }
 
-// Run asks for evidence after each interruption. It returns an error when the cluster was rewound,
-// upon which the process must end, and nil when ctx is done.
+// Run requests evidence after each interruption. It returns an error when the cluster was rewound,
+// in which case the process must exit, and nil when ctx is done.
 func (d *Detector) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -96,8 +97,8 @@ func (d *Detector) Run(ctx context.Context) error {
 	}
 }
 
-// Rewound reports whether the cluster was: nothing that the process remembers may be written any
-// more.
+// Rewound reports whether the cluster was rewound. If so, nothing from this process's memory may be
+// written any more.
 func (d *Detector) Rewound() bool {
 	if d == nil {
 		return false
@@ -107,21 +108,21 @@ func (d *Detector) Rewound() bool {
 	return d.rewound
 }
 
-// Unconfirmed reports whether something that this process observed at that time may be of a lost
-// future: a live read must confirm it before it is written. While a watch is interrupted, that is
-// so for everything.
+// Unconfirmed reports whether an event observed at that time may belong to a lost future: a live
+// read must confirm it before it is written. While a watch is interrupted, every event is
+// unconfirmed.
 func (d *Detector) Unconfirmed(observedAt time.Time) bool {
 	if d == nil {
 		return false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.rewound || len(d.interrupted) > 0 || d.doubts.cover(observedAt)
+	return d.rewound || len(d.interrupted) > 0 || d.periods.covers(observedAt)
 }
 
-// LastResumed returns when a watch last went on that had ended before its time, or zero if none has.
-// A cache that depends on that watch may be behind for a moment longer. A list in between makes up
-// for what the watch has missed, and counts as no such time.
+// LastResumed returns when a watch last resumed after it had ended early, or zero if none has. A
+// cache that depends on that watch may be behind for a moment longer. If a list comes in between,
+// it makes up for the missed events, and the time does not count.
 func (d *Detector) LastResumed() time.Time {
 	if d == nil {
 		return time.Time{}
@@ -131,9 +132,9 @@ func (d *Detector) LastResumed() time.Time {
 	return d.resumedAt
 }
 
-// Behind returns how far the informers of objects of the type of obj may be behind the cluster. It is
-// zero as long as each of their watches is open and delivers, be it only a bookmark, which the API
-// server sends about once a minute. What other watches deliver does not count.
+// Behind returns how far the informers of objects of the type of obj may be behind the cluster. It
+// is zero while each of their watches is open and delivers at least bookmarks, which the API server
+// sends about once a minute. Other watches do not count.
 func (d *Detector) Behind(obj runtime.Object) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,17 +151,17 @@ func (d *Detector) Behind(obj runtime.Object) time.Duration {
 // silent is longer than the time between two bookmarks.
 const silent = 2 * time.Minute
 
-// Compare takes two resourceVersions of one object, or of one kind of objects, in the order in
+// Compare compares two resourceVersions of one object, or of one kind of objects, in the order in
 // which they were observed. It returns [ErrRewound] if the second is lower.
 func (d *Detector) Compare(before, after string) error {
 	order, err := resourceversion.CompareResourceVersion(after, before)
 	if d == nil || err != nil || order >= 0 {
-		return nil //nolint:nilerr // what is no resourceVersion of etcd's says nothing
+		return nil //nolint:nilerr // a malformed resourceVersion proves nothing
 	}
 	return d.Lost(fmt.Sprintf("from resourceVersion %s to %s", before, after))
 }
 
-// Lost takes another proof that the cluster was rewound. It returns [ErrRewound] with the proof.
+// Lost records another proof that the cluster was rewound. It returns [ErrRewound] with the proof.
 func (d *Detector) Lost(proof string) error {
 	err := fmt.Errorf("%w: %s", ErrRewound, proof)
 	if d == nil {
@@ -175,7 +176,7 @@ func (d *Detector) Lost(proof string) error {
 	return err
 }
 
-// delivered notes that a watch has delivered something.
+// delivered records that a watch has delivered an event.
 func (d *Detector) delivered(s *stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,24 +188,24 @@ func (d *Detector) aliveLocked(s *stream) {
 	d.aliveOf[s] = d.alive
 }
 
-// deliveredWithin reports whether a watch has delivered something in the last moment.
+// deliveredWithin reports whether any watch has delivered an event within the given time.
 func (d *Detector) deliveredWithin(moment time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return time.Since(d.alive) < moment
 }
 
-// interrupt notes that a watch has ended before its time.
+// interrupt records that a watch has ended early.
 func (d *Detector) interrupt(s *stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.interrupted) == 0 {
-		d.doubts.begin(d.alive)
+		d.periods.begin(d.alive)
 	}
 	d.interrupted[s] = true
 }
 
-// resume notes that a watch goes on, and whether the one before it had ended before its time.
+// resume records that a watch has resumed, and whether the previous one had ended early.
 func (d *Detector) resume(s *stream, wasCut bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -216,15 +217,15 @@ func (d *Detector) resume(s *stream, wasCut bool) {
 		d.aliveLocked(s)
 		return
 	}
-	// A watch that was only opened again shows nothing of before: etcd may be a restored one, and
-	// other watches must find that out for themselves.
+	// A watch that was only reopened proves nothing about the time before: etcd may be a restored
+	// one, and other watches must find that out for themselves.
 	delete(d.interrupted, s)
 	if len(d.interrupted) > 0 {
 		return
 	}
-	d.doubts.resume(now)
+	d.periods.resume(now)
 	select {
 	case d.resumed <- struct{}{}:
-	default: // asked for already
+	default: // requested already
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 var errDown = errors.New("the API server is down")
 
-// cluster is an API server of which a test says what it has.
+// cluster is an API server with a state set by a test.
 type cluster struct {
 	resourceVersion string
 	isDown          bool
@@ -32,7 +32,7 @@ type cluster struct {
 	lists           []metav1.ListOptions
 }
 
-// ListWithContext is a list of nothing.
+// ListWithContext returns an empty list.
 func (c *cluster) ListWithContext(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	c.lists = append(c.lists, options)
 	if c.isDown {
@@ -41,7 +41,7 @@ func (c *cluster) ListWithContext(_ context.Context, options metav1.ListOptions)
 	return &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: c.resourceVersion}}, nil
 }
 
-// WatchWithContext is a watch that shows nothing but event.
+// WatchWithContext returns a watch that delivers only event.
 func (c *cluster) WatchWithContext(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	if c.isDown {
 		return nil, errDown
@@ -54,7 +54,7 @@ func (c *cluster) WatchWithContext(context.Context, metav1.ListOptions) (watch.I
 	return watch.NewFake(), nil
 }
 
-// through returns what an informer has of the cluster.
+// through returns the requests of an informer of the cluster.
 func (c *cluster) through(d *rewind.Detector) toolscache.ListerWatcherWithContext {
 	return c.throughFor(d, nil)
 }
@@ -69,8 +69,8 @@ func (c *cluster) throughFor(d *rewind.Detector, obj runtime.Object) toolscache.
 	return lw
 }
 
-// goOn watches on from a resourceVersion, for a minute.
-func goOn(t *testing.T, lw toolscache.ListerWatcherWithContext, from string) error {
+// resumeFrom resumes a watch from a resourceVersion, for a minute.
+func resumeFrom(t *testing.T, lw toolscache.ListerWatcherWithContext, from string) error {
 	t.Helper()
 	w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: from, TimeoutSeconds: new(int64(60))})
 	if err == nil {
@@ -79,28 +79,28 @@ func goOn(t *testing.T, lw toolscache.ListerWatcherWithContext, from string) err
 	return err
 }
 
-func TestWatchThatFailsInItsTurnIsInterrupted(t *testing.T) {
+func TestFailedResumeIsInterruption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw := c.through(d)
-		require.NoError(t, goOn(t, lw, ""))
+		require.NoError(t, resumeFrom(t, lw, ""))
 		time.Sleep(time.Minute)
 		c.isDown = true
-		require.ErrorIs(t, goOn(t, lw, "300"), errDown)
+		require.ErrorIs(t, resumeFrom(t, lw, "300"), errDown)
 		c.isDown, c.resourceVersion = false, "299"
 		time.Sleep(time.Second)
-		require.ErrorIs(t, goOn(t, lw, "300"), rewind.ErrRewound)
+		require.ErrorIs(t, resumeFrom(t, lw, "300"), rewind.ErrRewound)
 	})
 }
 
-// listFrom lists what is not older than a resourceVersion.
+// listFrom lists objects that are not older than a resourceVersion.
 func listFrom(t *testing.T, lw toolscache.ListerWatcherWithContext, from string) error {
 	t.Helper()
 	_, err := lw.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: from})
 	return err
 }
 
-func TestWatchThatIsNotInterruptedAsksForNothing(t *testing.T) {
+func TestUninterruptedWatchSendsNoRequests(t *testing.T) {
 	for name, hasListed := range map[string]bool{"a watch that begins with what there is": false, "a list and a watch": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -112,11 +112,11 @@ func TestWatchThatIsNotInterruptedAsksForNothing(t *testing.T) {
 					from = "300"
 				}
 				before := len(c.lists)
-				require.NoError(t, goOn(t, lw, from))
+				require.NoError(t, resumeFrom(t, lw, from))
 				assert.False(t, d.Unconfirmed(time.Now()))
 				for range 100 {
 					time.Sleep(time.Minute)
-					require.NoError(t, goOn(t, lw, "300"))
+					require.NoError(t, resumeFrom(t, lw, "300"))
 					assert.False(t, d.Unconfirmed(time.Now()))
 				}
 				assert.Len(t, c.lists, before)
@@ -125,14 +125,14 @@ func TestWatchThatIsNotInterruptedAsksForNothing(t *testing.T) {
 	}
 }
 
-func TestWatchThatResumesAMomentAfterADeliveryIsNotInterrupted(t *testing.T) {
+func TestResumeSoonAfterDeliveryIsNotInterruption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw := c.through(d)
-		require.NoError(t, goOn(t, lw, ""))
+		require.NoError(t, resumeFrom(t, lw, ""))
 		for range 100 { // as an API server ends the watches of a client that falls behind
 			time.Sleep(time.Second / 2)
-			require.NoError(t, goOn(t, lw, "300"))
+			require.NoError(t, resumeFrom(t, lw, "300"))
 			assert.False(t, d.Unconfirmed(time.Now()))
 			assert.False(t, d.Unconfirmed(time.Now().Add(-time.Second/2)))
 		}
@@ -140,123 +140,123 @@ func TestWatchThatResumesAMomentAfterADeliveryIsNotInterrupted(t *testing.T) {
 
 		time.Sleep(time.Second / 2)
 		c.isDown = true
-		require.ErrorIs(t, goOn(t, lw, "300"), errDown)
+		require.ErrorIs(t, resumeFrom(t, lw, "300"), errDown)
 		assert.True(t, d.Unconfirmed(time.Now()))
 		c.isDown, c.resourceVersion = false, "299"
 		time.Sleep(time.Second)
-		require.ErrorIs(t, goOn(t, lw, "300"), rewind.ErrRewound, "it did not resume at the first attempt")
+		require.ErrorIs(t, resumeFrom(t, lw, "300"), rewind.ErrRewound, "it did not resume at the first attempt")
 	})
 }
 
-func TestLastResumedIsThatOfAWatchWhichEndedBeforeItsTime(t *testing.T) {
+func TestLastResumedCountsWatchesThatEndedEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw := c.through(d)
-		require.NoError(t, goOn(t, lw, ""))
+		require.NoError(t, resumeFrom(t, lw, ""))
 		time.Sleep(time.Minute)
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		assert.Zero(t, d.LastResumed(), "it ended in its time")
 		for _, after := range []time.Duration{time.Second, 10 * time.Second} { // without an interruption, and with one
 			time.Sleep(after)
-			require.NoError(t, goOn(t, lw, "300"))
+			require.NoError(t, resumeFrom(t, lw, "300"))
 			assert.Equal(t, time.Now(), d.LastResumed())
 		}
 		time.Sleep(10 * time.Second)
 		c.isDown = true
 		last := d.LastResumed()
-		require.ErrorIs(t, goOn(t, lw, "300"), errDown)
+		require.ErrorIs(t, resumeFrom(t, lw, "300"), errDown)
 		assert.Equal(t, last, d.LastResumed(), "it does not go on")
 		time.Sleep(10 * time.Second)
 		c.isDown = false
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		assert.Equal(t, time.Now(), d.LastResumed())
 	})
 }
 
-// TestWatchThatDeliversSaysNothingOfHowFarAnotherIsBehind: each may be cut off by itself, be it by a right that was taken away.
-func TestWatchThatDeliversSaysNothingOfHowFarAnotherIsBehind(t *testing.T) {
+// Each watch may be cut off separately, for example by a revoked permission.
+func TestBehindIgnoresOtherWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records, secrets := &corev1.ConfigMap{}, &corev1.Secret{}
 		here, there, d := &cluster{resourceVersion: "300"}, &cluster{resourceVersion: "300"}, rewind.New()
 		ofRecords, ofSecrets := here.throughFor(d, records), there.throughFor(d, secrets)
-		require.NoError(t, goOn(t, ofRecords, ""))
-		require.NoError(t, goOn(t, ofSecrets, ""))
+		require.NoError(t, resumeFrom(t, ofRecords, ""))
+		require.NoError(t, resumeFrom(t, ofSecrets, ""))
 		assert.Zero(t, d.Behind(records))
 		here.isDown = true
 		for minute := 1; minute <= 3; minute++ {
 			time.Sleep(time.Minute)
-			require.ErrorIs(t, goOn(t, ofRecords, "300"), errDown)
-			require.NoError(t, goOn(t, ofSecrets, "300"))
+			require.ErrorIs(t, resumeFrom(t, ofRecords, "300"), errDown)
+			require.NoError(t, resumeFrom(t, ofSecrets, "300"))
 			assert.Equal(t, time.Duration(minute)*time.Minute, d.Behind(records))
 			assert.Zero(t, d.Behind(secrets))
 		}
 		here.isDown, there.isDown = false, true
-		require.NoError(t, goOn(t, ofRecords, "300"))
+		require.NoError(t, resumeFrom(t, ofRecords, "300"))
 		time.Sleep(time.Minute)
-		require.NoError(t, goOn(t, ofRecords, "300"))
-		require.ErrorIs(t, goOn(t, ofSecrets, "300"), errDown)
+		require.NoError(t, resumeFrom(t, ofRecords, "300"))
+		require.ErrorIs(t, resumeFrom(t, ofSecrets, "300"), errDown)
 		assert.Zero(t, d.Behind(records), "its own watch is open, and has gone on")
 		assert.Equal(t, time.Minute, d.Behind(secrets))
-		require.NoError(t, goOn(t, ofRecords, "300"))
+		require.NoError(t, resumeFrom(t, ofRecords, "300"))
 		time.Sleep(2 * time.Minute)
 		assert.Equal(t, 2*time.Minute, d.Behind(records), "it is open, and delivers not even a bookmark")
 	})
 }
 
-// Cut six seconds before its time, the watch takes two seconds to open.
-func TestWatchThatIsCutShortBeforeItsTimeAndOpensLateHasResumed(t *testing.T) {
+// Cut six seconds early, the watch takes two seconds to open.
+func TestWatchCutEarlyThatOpensLateHasResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw, other := c.through(d), c.through(d)
-		require.NoError(t, goOn(t, lw, ""))
+		require.NoError(t, resumeFrom(t, lw, ""))
 		time.Sleep(54 * time.Second)
-		require.NoError(t, goOn(t, other, "")) // delivers
+		require.NoError(t, resumeFrom(t, other, "")) // delivers
 		c.opens = 2 * time.Second
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		assert.Equal(t, time.Now(), d.LastResumed())
 	})
 }
 
-// The restored etcd is past what the first watch has seen, and not what the other one has.
-func TestWatchThatResumesAfterAnInterruptionVouchesForNoOther(t *testing.T) {
+// The restored etcd is newer than the first watch's last event, but not than the other one's.
+func TestResumedWatchDoesNotConfirmOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := &cluster{resourceVersion: "500"}, rewind.New()
 		lw, other := c.through(d), c.through(d)
-		require.NoError(t, goOn(t, lw, ""))
-		require.NoError(t, goOn(t, other, ""))
+		require.NoError(t, resumeFrom(t, lw, ""))
+		require.NoError(t, resumeFrom(t, other, ""))
 		time.Sleep(30 * time.Second)
 		c.resourceVersion = "400"
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		time.Sleep(time.Second)
-		require.ErrorIs(t, goOn(t, other, "500"), rewind.ErrRewound)
+		require.ErrorIs(t, resumeFrom(t, other, "500"), rewind.ErrRewound)
 	})
 }
 
-// An API server that has lost its etcd may answer when etcd is back, as it was before.
-func TestWatchThatOpensLateIsCompared(t *testing.T) {
+// An API server that has lost its etcd may respond when etcd is back, as it was before.
+func TestLateOpenIsCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw := c.through(d)
-		require.NoError(t, goOn(t, lw, ""))
+		require.NoError(t, resumeFrom(t, lw, ""))
 		time.Sleep(time.Second)
 		c.opens, c.resourceVersion = 30*time.Second, "299"
-		require.Error(t, goOn(t, lw, "300"))
+		require.Error(t, resumeFrom(t, lw, "300"))
 		assert.True(t, d.Unconfirmed(time.Now()))
 		c.opens = 0
-		require.ErrorIs(t, goOn(t, lw, "300"), rewind.ErrRewound)
+		require.ErrorIs(t, resumeFrom(t, lw, "300"), rewind.ErrRewound)
 	})
 }
 
 // etcd may also be restored between the comparison and the opening of the watch.
-func TestWatchThatOpensLateAfterTheComparisonIsComparedAgain(t *testing.T) {
+func TestLateOpenAfterComparisonIsComparedAgain(t *testing.T) {
 	for reopened, want := range map[string]error{"299": rewind.ErrRewound, "300": nil} {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := &cluster{resourceVersion: "300"}, rewind.New()
 			lw := c.through(d)
-			require.NoError(t, goOn(t, lw, ""))
+			require.NoError(t, resumeFrom(t, lw, ""))
 			time.Sleep(10 * time.Second)
 			c.opens, c.reopened = 30*time.Second, reopened
-			require.ErrorIs(t, goOn(t, lw, "300"), want)
+			require.ErrorIs(t, resumeFrom(t, lw, "300"), want)
 			assert.Equal(t, want != nil, d.Rewound())
 		})
 	}
@@ -271,19 +271,19 @@ func TestInterruptedWatchIsComparedBeforeItResumes(t *testing.T) {
 		now   string
 		want  error
 	}{
-		"ended early, goes on":     {moment, goOn, "300", nil},
-		"ended early, was rewound": {moment, goOn, "299", rewind.ErrRewound},
-		"by length":                {moment, goOn, "1000", nil},
-		"was not resumed for long": {time.Hour, goOn, "299", rewind.ErrRewound},
+		"ended early, goes on":     {moment, resumeFrom, "300", nil},
+		"ended early, was rewound": {moment, resumeFrom, "299", rewind.ErrRewound},
+		"by length":                {moment, resumeFrom, "1000", nil},
+		"was not resumed for long": {time.Hour, resumeFrom, "299", rewind.ErrRewound},
 		"relists, goes on":         {moment, listFrom, "301", nil},
 		"relists, was rewound":     {moment, listFrom, "299", rewind.ErrRewound},
-		"not of etcd":              {moment, goOn, "x", nil},
+		"not of etcd":              {moment, resumeFrom, "x", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, d := &cluster{resourceVersion: tc.now}, rewind.New()
 				lw := c.through(d)
-				require.NoError(t, goOn(t, lw, ""))
+				require.NoError(t, resumeFrom(t, lw, ""))
 				time.Sleep(tc.after)
 				require.ErrorIs(t, tc.then(t, lw, "300"), tc.want)
 				assert.Equal(t, metav1.ListOptions{Limit: 1}, c.lists[0], "one object, and the resourceVersion that etcd has now")
@@ -294,28 +294,28 @@ func TestInterruptedWatchIsComparedBeforeItResumes(t *testing.T) {
 	}
 }
 
-func TestAllIsUnconfirmedWhileAWatchIsInterruptedAndWhatWasBeforeFromThenOn(t *testing.T) {
+func TestUnconfirmedDuringAndAfterInterruption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw, other := c.through(d), c.through(d)
-		require.NoError(t, goOn(t, lw, ""))
-		require.NoError(t, goOn(t, other, ""))
+		require.NoError(t, resumeFrom(t, lw, ""))
+		require.NoError(t, resumeFrom(t, other, ""))
 		time.Sleep(3 * time.Second)
 		start := time.Now()
 		assert.False(t, d.Unconfirmed(start))
 
 		c.isDown = true
-		require.ErrorIs(t, goOn(t, lw, "300"), errDown)
-		require.ErrorIs(t, goOn(t, other, "300"), errDown)
+		require.ErrorIs(t, resumeFrom(t, lw, "300"), errDown)
+		require.ErrorIs(t, resumeFrom(t, other, "300"), errDown)
 		time.Sleep(time.Hour)
 		assert.True(t, d.Unconfirmed(time.Now()))
 		c.isDown = false
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		time.Sleep(time.Hour)
 		assert.True(t, d.Unconfirmed(time.Now()), "the other is interrupted still")
 		last := time.Now()
 		time.Sleep(time.Nanosecond)
-		require.NoError(t, goOn(t, other, "300"))
+		require.NoError(t, resumeFrom(t, other, "300"))
 		assert.False(t, d.Unconfirmed(time.Now()), "at once")
 		time.Sleep(time.Hour)
 		assert.True(t, d.Unconfirmed(start))

@@ -1,26 +1,28 @@
 // Package rewind detects that the cluster was rewound: its etcd was restored from an older backup,
-// so that what a process remembers of the time since, a lost future, never happened.
+// so that events that a process has observed since the backup, a lost future, never happened.
 //
-// Nobody else tells. An API server accepts a watch from a resourceVersion that is yet to come, and
-// is silent until that is reached (https://github.com/kubernetes/kubernetes/issues/107457). The
-// informer goes on without an error, with a cache of objects that do not exist.
+// There is no other signal. An API server accepts a watch from a resourceVersion that lies in the
+// future, and is silent until that is reached
+// (https://github.com/kubernetes/kubernetes/issues/107457). The informer continues without an
+// error, with a cache of objects that do not exist.
 //
 // # Detection
 //
 // When a watch was interrupted and before it resumes, a [Detector] reads the current
 // resourceVersion of the watched objects. If that is lower than where the watch left off, the
-// cluster was rewound: the process must end and start again ([Detector.Run]), as it knows nothing
-// of the time since the backup. Only resourceVersions of one kind of object are compared: other
-// kinds may be in another etcd. While no watch is interrupted there are no requests.
+// cluster was rewound: the process must exit and restart ([Detector.Run]), because it knows nothing
+// of the time since the backup. Only resourceVersions of one kind of object are compared, because
+// other kinds may be in another etcd. While no watch is interrupted, there are no requests.
 //
 // # Confirmation
 //
-// A restored etcd may have been written to for so long that its resourceVersion is past that of the
-// lost future. So what a process observed before an interruption is unconfirmed afterwards, and
-// needs a live read before anything is written because of it ([Detector.Unconfirmed]). [Evidence]
-// ends that at once for nearly all of it. A restore ends every watch, so as long as some watch
-// delivered something there was none. If the evidence shows that a write from before that time is
-// still part of the cluster's history, so is everything that was observed before the write:
+// A restored etcd may have been written to for so long that its resourceVersion is higher than the
+// lost future's. So everything that a process observed before an interruption is unconfirmed
+// afterwards, and needs a live read before anything is written because of it
+// ([Detector.Unconfirmed]). [Evidence] ends that at once for nearly all of it. A restore ends every
+// watch, so while any watch delivers events there was none. If the evidence proves that an earlier
+// write is still part of the cluster's history, so is everything that was observed before the
+// write:
 //
 //	renewal      last delivery    watch ends      watch resumes
 //	   |               |              |                 |

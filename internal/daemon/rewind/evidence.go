@@ -13,19 +13,19 @@ import (
 // retryPeriod is the time between two attempts to get evidence.
 const retryPeriod = time.Second
 
-// Evidence shows what is part of the cluster's history. [shardlease.Keeper] is one, if its Lease is
-// in the etcd of what is watched.
+// Evidence proves that events are part of the cluster's history. [shardlease.Keeper] implements it,
+// if its Lease is in the same etcd as the watched objects.
 type Evidence interface {
-	// Confirm returns a time: all that this process observed before then is part of the history
-	// that the cluster has now. The proof rests on something that the process wrote before the
-	// given time and that is still there. It returns an error that wraps [shardlease.ErrUnproven]
-	// if there is none, any other if a retry may have a result.
+	// Confirm returns a time: everything that this process observed before then is part of the
+	// cluster's current history. The proof rests on something that the process wrote before the
+	// given time and that still exists. If there is none, the error wraps [shardlease.ErrUnproven];
+	// after any other error, a retry may succeed.
 	Confirm(ctx context.Context, before time.Time) (until time.Time, err error)
 }
 
 var _ Evidence = (*shardlease.Keeper)(nil)
 
-// confirm asks for evidence after each interruption, until ctx is done.
+// confirm requests evidence after each interruption, until ctx is done.
 func (d *Detector) confirm(ctx context.Context) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -42,15 +42,14 @@ func (d *Detector) confirm(ctx context.Context) {
 	}
 }
 
-// confirmOnce asks for evidence if there is a doubt that may need it, and reports whether that is
-// settled.
+// confirmOnce requests evidence if a period needs it, and reports whether that is settled.
 func (d *Detector) confirmOnce(ctx context.Context) bool {
 	d.mu.Lock()
-	evidence, before, to := d.evidence, d.doubts.alive, d.doubts.open.to
-	waiting := d.doubts.isOpen && len(d.interrupted) == 0
+	evidence, before, to := d.evidence, d.periods.alive, d.periods.open.to
+	waiting := d.periods.isOpen && len(d.interrupted) == 0
 	d.mu.Unlock()
 	if !waiting {
-		return true // the next watch that resumes asks again
+		return true // the next watch that resumes requests it again
 	}
 	var until time.Time
 	if evidence != nil {
@@ -60,7 +59,7 @@ func (d *Detector) confirmOnce(ctx context.Context) bool {
 			return false
 		}
 		if err != nil {
-			logf.FromContext(ctx).Info("Found no proof that etcd was not restored while a watch was interrupted: live reads confirm what was observed before")
+			logf.FromContext(ctx).Info("Could not rule out an etcd restore while a watch was interrupted, confirming earlier events by live reads")
 			until = time.Time{}
 		}
 	}
@@ -69,6 +68,6 @@ func (d *Detector) confirmOnce(ctx context.Context) bool {
 	if len(d.interrupted) > 0 {
 		return true // as above
 	}
-	d.doubts.settle(until, to)
-	return !d.doubts.isOpen
+	d.periods.settle(until, to)
+	return !d.periods.isOpen
 }

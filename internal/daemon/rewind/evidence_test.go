@@ -19,13 +19,13 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// renewals are evidence of what was observed before the last of them.
+// renewals are evidence for everything observed before the last of them.
 type renewals struct {
 	mu    sync.Mutex
 	at    []time.Time
 	err   error
 	asked int
-	takes time.Duration // how long an answer takes
+	takes time.Duration // how long a response takes
 }
 
 var _ rewind.Evidence = (*renewals)(nil)
@@ -73,18 +73,18 @@ func run(t *testing.T, c *cluster, r *renewals) (*rewind.Detector, toolscache.Li
 		wg.Wait()
 	})
 	lw := c.through(d)
-	require.NoError(t, goOn(t, lw, ""))
+	require.NoError(t, resumeFrom(t, lw, ""))
 	return d, lw
 }
 
-// after lets time pass and returns what it is then.
+// after lets time pass and returns the current time.
 func after(d time.Duration) time.Time {
 	time.Sleep(d)
 	synctest.Wait()
 	return time.Now()
 }
 
-func TestEvidenceConfirmsAllButWhatWasObservedAfterTheLastRenewal(t *testing.T) {
+func TestEvidenceConfirmsTimeBeforeLastRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := &cluster{resourceVersion: "300", event: make(chan watch.Event)}, &renewals{takes: time.Millisecond}
 		d, lw := run(t, c, r)
@@ -101,7 +101,7 @@ func TestEvidenceConfirmsAllButWhatWasObservedAfterTheLastRenewal(t *testing.T) 
 		after(time.Second)
 		late := r.renew(nil) // perhaps to another etcd
 		after(time.Second)
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		assert.True(t, d.Unconfirmed(long), "nothing is proven yet")
 		resumed := after(time.Nanosecond)
 		after(r.takes)
@@ -118,7 +118,7 @@ func TestEvidenceConfirmsAllButWhatWasObservedAfterTheLastRenewal(t *testing.T) 
 	})
 }
 
-func TestEvidenceIsAskedForUntilItAnswers(t *testing.T) {
+func TestEvidenceIsRequestedUntilAvailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := &cluster{resourceVersion: "300"}, &renewals{}
 		start := r.renew(nil)
@@ -126,7 +126,7 @@ func TestEvidenceIsAskedForUntilItAnswers(t *testing.T) {
 		d, lw := run(t, c, r)
 		after(3 * time.Second)
 		r.renew(errors.New("the API server does not answer"))
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		after(10 * time.Second)
 		assert.True(t, d.Unconfirmed(start.Add(-1)))
 		assert.InDelta(t, 11, r.count(), 1)
@@ -136,26 +136,25 @@ func TestEvidenceIsAskedForUntilItAnswers(t *testing.T) {
 	})
 }
 
-func TestWithoutProofAllThatWasObservedBeforeStaysUnconfirmed(t *testing.T) {
+func TestWithoutProofEarlierEventsStayUnconfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := &cluster{resourceVersion: "300"}, &renewals{}
 		start := time.Now()
 		d, lw := run(t, c, r)
 		r.renew(shardlease.ErrUnproven)
 		after(3 * time.Second)
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		r.renew(nil)
 		after(time.Second)
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		resumed := after(time.Hour)
 		assert.True(t, d.Unconfirmed(start), "the proof that comes later is of a later time")
 		assert.False(t, d.Unconfirmed(resumed))
 	})
 }
 
-// TestInterruptionThatBeginsBeforeTheEvidenceIsThere is about one more interruption: both make one
-// doubt.
-func TestInterruptionThatBeginsBeforeTheEvidenceIsThere(t *testing.T) {
+// The evidence arrives after another interruption: both are merged into one period.
+func TestInterruptionWhileEvidenceIsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := &cluster{resourceVersion: "300"}, &renewals{}
 		start := r.renew(nil)
@@ -163,36 +162,36 @@ func TestInterruptionThatBeginsBeforeTheEvidenceIsThere(t *testing.T) {
 		d, lw := run(t, c, r)
 		after(3 * time.Second)
 		between := r.renew(errors.New("the API server does not answer"))
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		after(time.Second)
 		c.isDown = true
-		require.ErrorIs(t, goOn(t, lw, "300"), errDown)
+		require.ErrorIs(t, resumeFrom(t, lw, "300"), errDown)
 		r.renew(nil)
 		after(2 * time.Second)
 		assert.True(t, d.Unconfirmed(start.Add(-1)), "it is interrupted")
 		c.isDown = false
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		after(time.Second)
 		assert.False(t, d.Unconfirmed(start.Add(-1)))
 		assert.True(t, d.Unconfirmed(between), "it was sent after the first interruption")
 	})
 }
 
-func TestManyInterruptionsAreKeptInBoundedMemory(t *testing.T) {
+func TestMemoryForInterruptionsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := &cluster{resourceVersion: "300"}, &renewals{}
 		d, lw := run(t, c, r)
 		var doubtful, proven []time.Time
 		for range 200 {
 			after(time.Minute)
-			require.NoError(t, goOn(t, lw, "0"))
+			require.NoError(t, resumeFrom(t, lw, "0"))
 			proven = append(proven, after(time.Nanosecond))
 			r.renew(nil)
 			after(10 * time.Second)
 			doubtful = append(doubtful, after(0))
-			require.NoError(t, goOn(t, lw, "0"))
+			require.NoError(t, resumeFrom(t, lw, "0"))
 			after(10 * time.Second)
-			require.NoError(t, goOn(t, lw, "300"))
+			require.NoError(t, resumeFrom(t, lw, "300"))
 			after(time.Second)
 		}
 		for _, at := range doubtful {

@@ -14,5 +14,5 @@ func newRestarts() prometheus.Counter {
 // Describe describes the metric of [Detector.Collect].
 func (d *Detector) Describe(ch chan<- *prometheus.Desc) { d.restarts.Describe(ch) }
 
-// Collect collects how many watches ended before their time.
+// Collect collects how many watches ended early.
 func (d *Detector) Collect(ch chan<- prometheus.Metric) { d.restarts.Collect(ch) }

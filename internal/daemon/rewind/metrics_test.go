@@ -12,32 +12,32 @@ import (
 	"nodekeeper.dev/internal/daemon/rewind"
 )
 
-func TestMetricCountsWatchesThatEndBeforeTheirTime(t *testing.T) {
+func TestMetricCountsWatchesThatEndEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := &cluster{resourceVersion: "300"}, rewind.New()
 		lw := c.through(d)
 		restarts := func() float64 { return testutil.ToFloat64(d) }
 		require.NoError(t, listFrom(t, lw, "0"))
 		for range 3 {
-			require.NoError(t, goOn(t, lw, "300"))
-			time.Sleep(time.Minute) // its time
+			require.NoError(t, resumeFrom(t, lw, "300"))
+			time.Sleep(time.Minute) // its regular duration
 		}
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		assert.Zero(t, restarts())
 
 		time.Sleep(10 * time.Second)
 		c.isDown = true
 		for range 5 {
-			require.ErrorIs(t, goOn(t, lw, "300"), errDown)
+			require.ErrorIs(t, resumeFrom(t, lw, "300"), errDown)
 			time.Sleep(time.Second)
 		}
 		c.isDown = false
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		assert.InDelta(t, 1, restarts(), 0, "one interruption, however many attempts")
 
 		time.Sleep(10 * time.Second)
 		require.NoError(t, listFrom(t, lw, "")) // as after 410 Gone
-		require.NoError(t, goOn(t, lw, "300"))
+		require.NoError(t, resumeFrom(t, lw, "300"))
 		assert.InDelta(t, 2, restarts(), 0)
 	})
 }

@@ -15,31 +15,31 @@ import (
 	"nodekeeper.dev/internal/daemon/shortwatch"
 )
 
-// slack bounds how far from its time a watch may end. No etcd is restored in that time.
+// slack bounds how early or late a watch may end. No etcd is restored in that time.
 const slack = 5 * time.Second
 
-// quick bounds how long after the last delivery a watch may resume without doubt, so that watches
-// that the API server ends under load cost nothing. To restore etcd it must be stopped and started
-// on other data, and its API servers must connect to it and list, which takes longer.
+// quick bounds how long after the last delivery a watch may resume without a check, so that watches
+// that the API server ends under load cost nothing. A restore of etcd takes longer: it must be
+// stopped and started on other data, and its API servers must connect to it and list.
 const quick = 2 * time.Second
 
 // stream is a ListerWatcher that checks, before it resumes after an interruption, whether the
-// cluster still has behind it what was observed. Its reflector makes one request at a time.
+// cluster's history still includes the observed events. Its reflector makes one request at a time.
 type stream struct {
-	toolscache.ListerWatcher // its methods without context are deprecated; nobody calls them
+	toolscache.ListerWatcher // its methods without context are deprecated and never called
 
 	lw       toolscache.ListerWatcherWithContext
 	detector *Detector
-	// object is the type of the objects of an informer, nil if something else makes the requests.
+	// object is the type of the objects of an informer, nil if the requests are not an informer's.
 	object reflect.Type
-	// ends is when the open watch must end: one that resumes then was not interrupted. Zero if none
-	// is open.
+	// ends is when the open watch must end: a watch that resumes then was not interrupted. It is
+	// zero if none is open.
 	ends time.Time
 }
 
 var _ toolscache.ListerWatcherWithContext = (*stream)(nil)
 
-// ListWithContext lists, by pages perhaps.
+// ListWithContext lists, possibly page by page.
 func (s *stream) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.Continue == "" {
 		if err := s.check(ctx, options.ResourceVersion, s.isInTime(s.ends)); err != nil {
@@ -66,7 +66,7 @@ func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOption
 		s.detector.interrupt(s)
 		return nil, err
 	}
-	// etcd may have been restored since the comparison, or since the watch before this one ended.
+	// etcd may have been restored since the comparison, or since the previous watch ended.
 	if trusted && !s.isInTime(ends) || !trusted && time.Since(began) >= slack {
 		err = s.compare(ctx, options.ResourceVersion)
 	}
@@ -82,8 +82,8 @@ func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOption
 	return shortwatch.Hold(opened, func() { s.detector.delivered(s) }), nil
 }
 
-// check returns [ErrRewound] if what the stream resumes from is yet to come. A stream that resumes
-// in time is not compared.
+// check returns [ErrRewound] if the stream would resume from a resourceVersion in the future. A
+// stream that resumes in time is not compared.
 func (s *stream) check(ctx context.Context, from string, inTime bool) error {
 	if !s.ends.IsZero() && !inTime {
 		s.detector.restarts.Inc()
@@ -95,13 +95,14 @@ func (s *stream) check(ctx context.Context, from string, inTime bool) error {
 	return s.compare(ctx, from)
 }
 
-// compare interrupts the stream and compares where it left off with etcd's resourceVersion now.
+// compare interrupts the stream and compares its last resourceVersion with etcd's current one.
 func (s *stream) compare(ctx context.Context, from string) error {
-	if from == "" || from == "0" { // from whatever there is
+	if from == "" || from == "0" { // from any state
 		return nil
 	}
 	s.detector.interrupt(s)
-	// Without a resourceVersion it is that of etcd now, whatever the API server has in its cache.
+	// Without a resourceVersion, the list returns etcd's current one, whatever the API server has
+	// in its cache.
 	list, err := s.lw.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
@@ -113,8 +114,8 @@ func (s *stream) compare(ctx context.Context, from string) error {
 	return s.detector.Compare(from, now.GetResourceVersion())
 }
 
-// isInTime reports whether a watch that must end at a time, and has ended, may still be resumed
-// without a doubt. Zero: there was none.
+// isInTime reports whether a watch that has ended, and had to end at the given time, may be resumed
+// without a check. A zero time means that there was no watch.
 func (s *stream) isInTime(ends time.Time) bool {
 	return time.Since(ends).Abs() < slack || !ends.IsZero() && s.detector.deliveredWithin(quick)
 }

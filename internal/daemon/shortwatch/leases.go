@@ -30,7 +30,7 @@ type leases struct {
 func (l leases) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	opened, err := l.LeaseInterface.Watch(ctx, options)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // for the reflector, which looks at its kind
+		return nil, err //nolint:wrapcheck // for the reflector, which checks its kind
 	}
 	return Hold(opened, nil), nil
 }

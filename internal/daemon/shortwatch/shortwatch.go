@@ -1,10 +1,9 @@
-// Package shortwatch keeps client-go's reflectors at work while watches are cut again and again.
+// Package shortwatch keeps client-go's reflectors working while watches are repeatedly cut.
 //
-// A reflector takes a watch that ends within a second without an event for the fault of a server
-// that is not well: it lists again after a pause of one or two seconds, and doubles that pause up
-// to a minute (client-go, tools/cache, VeryShortWatchError). An API server that restarts or a load
-// balancer that closes idle connections cuts watches as well, and then a cache that waits is a
-// cache that is behind.
+// A reflector attributes a watch that ends within a second without an event to an unhealthy server:
+// it lists again after a pause of one or two seconds, and doubles that pause up to a minute
+// (client-go, tools/cache, VeryShortWatchError). But a restarting API server or a load balancer
+// that closes idle connections cuts watches as well, and a cache that waits is stale.
 package shortwatch
 
 import (
@@ -17,17 +16,17 @@ import (
 )
 
 const (
-	// minDuration is how long a watch must last for a reflector, if it has no events.
+	// minDuration is how long a watch without events must last for a reflector.
 	minDuration = time.Second
-	// storing is how long a reflector may take to store a streamed list. It begins to count a watch
+	// storing bounds how long a reflector takes to store a streamed list. It starts to time a watch
 	// only then.
 	storing = time.Second
 )
 
-// Hold returns a watch with the events of w. If w ends without any within a second, it ends only
-// after that second: the reflector then resumes at once, and opens one watch a second at most. A
-// watch that begins with a streamed list counts from its end, as for the reflector.
-// delivered is called before each event is passed on; it may be nil.
+// Hold returns a watch with the events of w. If w ends within a second without any event, it ends
+// only after that second: the reflector then resumes at once, and opens at most one watch per
+// second. A watch that begins with a streamed list is timed from the list's end, as by the
+// reflector. delivered is called before each event is passed on; it may be nil.
 func Hold(w watch.Interface, delivered func()) watch.Interface {
 	if delivered == nil {
 		delivered = func() {}
@@ -84,7 +83,7 @@ func endsList(e watch.Event) bool {
 	return err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// wait returns when a time has come or the watch is stopped.
+// wait returns when the timer fires or the watch is stopped.
 func (h *held) wait(until <-chan time.Time) {
 	select {
 	case <-until:

@@ -21,7 +21,7 @@ func TestEnd(t *testing.T) {
 	for name, tc := range map[string]struct {
 		events int
 		after  time.Duration // when the watch ends
-		want   time.Duration // when the held one does
+		want   time.Duration // when the held one ends
 	}{
 		"at once":                   {0, 0, time.Second},
 		"soon":                      {0, 900 * time.Millisecond, time.Second},
@@ -69,7 +69,7 @@ func TestStopWaitsForNothing(t *testing.T) {
 	})
 }
 
-// server is an API server whose watches are cut after half a second, without an event.
+// server is an API server that cuts watches after half a second, without an event.
 type server struct{ lists, watches int }
 
 func (s *server) requests(hold bool) *toolscache.ListWatch {
@@ -97,9 +97,9 @@ func (s *server) requests(hold bool) *toolscache.ListWatch {
 	}
 }
 
-// TestReflectorResumesWatchesThatAreCut: for two minutes, whether the list is streamed by the first
-// watch or not. Without [shortwatch.Hold] it soon waits for most of a minute.
-func TestReflectorResumesWatchesThatAreCut(t *testing.T) {
+// The reflector must resume for two minutes, whether the list is streamed by the first watch or
+// not. Without [shortwatch.Hold] it soon waits for most of a minute.
+func TestReflectorResumesCutWatches(t *testing.T) {
 	for name, semantics := range map[string]any{"a list": notStreaming{}, "a streamed list": struct{}{}} {
 		t.Run(name, func(t *testing.T) {
 			run := func(hold bool) *server {

@@ -9,16 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Version is the version of this build, as `git describe` names it. The linker sets it (see the
-// Makefile); without that, as with `go run` and in tests, it is "devel".
+// Version is the version of this build, from `git describe`. The linker sets it (see the Makefile);
+// otherwise, as with `go run` and in tests, it is "devel".
 var Version = "devel"
 
-// commit is what the linker sets.
+// commit is set by the linker.
 var commit string
 
-// Commit is what git calls the commit that this build is made from. The linker sets it; without
-// that it is what the Go toolchain recorded, with "+dirty" if there were changes on top, or
-// "unknown".
+// Commit returns the git commit of this build. If the linker did not set it, it is the commit
+// recorded by the Go toolchain, with "+dirty" if there were uncommitted changes, or "unknown".
 func Commit() string {
 	if commit != "" {
 		return commit
@@ -30,12 +29,12 @@ func Commit() string {
 	return commitOf(info.Settings)
 }
 
-// Line is what --version prints of a program.
+// Line returns the output of --version for a program.
 func Line(program string) string {
 	return fmt.Sprintf("%s %s (commit %s, %s)", program, Version, Commit(), runtime.Version())
 }
 
-// Metric is nodekeeper_build_info, whose labels are what Line says.
+// Metric returns nodekeeper_build_info, whose labels contain the fields of Line.
 func Metric(program string) prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "nodekeeper_build_info",

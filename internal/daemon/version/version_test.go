@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestCommitIsWhatTheToolchainRecorded(t *testing.T) {
+func TestCommitIsRecordedByToolchain(t *testing.T) {
 	commit := debug.BuildSetting{Key: "vcs.revision", Value: "abc"}
 	dirty := debug.BuildSetting{Key: "vcs.modified", Value: "true"}
 	for name, tc := range map[string]struct {
@@ -24,7 +24,7 @@ func TestCommitIsWhatTheToolchainRecorded(t *testing.T) {
 	}
 }
 
-func TestLineSaysEverything(t *testing.T) {
+func TestLineIsComplete(t *testing.T) {
 	assert.Regexp(t, `^watcher devel \(commit \S+, go1\.\S+\)$`, Line("watcher"))
 }
 

@@ -1,7 +1,7 @@
-// Package agents reports which labels of a Node the machine's own agents set: the kubelet, a cloud
-// controller manager and others that describe the machine by themselves, and do so again when
-// another machine takes the name. Kubernetes says who set a label, in metadata.managedFields. The
-// package is pure.
+// Package agents reports which labels of a Node the machine's own agents set. Agents are the
+// kubelet, a cloud controller manager and other programs that describe the machine, and that do so
+// again when another machine takes the name. Kubernetes records the setter of a label in
+// metadata.managedFields. The package is pure.
 package agents
 
 import (
@@ -17,15 +17,15 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// Managers are the names of the field managers by which agents write. The zero value has none: then
-// people set every label. It is immutable and safe for concurrent use.
+// Managers are the field managers that agents use. The zero value has none, which means that users
+// set every label. It is immutable and safe for concurrent use.
 type Managers struct {
 	exact    map[string]bool
 	prefixes []string
 }
 
-// Parse reads a list of names of field managers, separated by commas: exact ones, or prefixes with
-// a * behind them. Space around a name is ignored, and so is an empty one: "" has none.
+// Parse parses a comma-separated list of field managers: exact names, or prefixes followed by *.
+// Spaces around a name and empty names are ignored.
 func Parse(list string) (Managers, error) {
 	m := Managers{exact: map[string]bool{}}
 	for name := range strings.SplitSeq(list, ",") {
@@ -36,7 +36,7 @@ func Parse(list string) (Managers, error) {
 		case strings.ContainsAny(prefix, "* \t="):
 			return Managers{}, fmt.Errorf("unreadable name %q: use the name of a field manager, or a prefix and *", name)
 		case prefix == "":
-			return Managers{}, fmt.Errorf("%q would make every label the machine's, including those that people set, so nothing would be restored", name)
+			return Managers{}, fmt.Errorf("%q would attribute every label to the machine, including those that users set, so nothing would be restored", name)
 		case isPrefix:
 			m.prefixes = append(m.prefixes, prefix)
 		default:
@@ -59,7 +59,7 @@ func (m Managers) match(name string) bool {
 	return false
 }
 
-// The annotations by which a Node in memory keeps what managedFields says.
+// In-memory annotations that hold the contents of managedFields.
 const (
 	machineAnnotation  = "nodekeeper.dev/machine-labels"
 	unclearAnnotation  = "nodekeeper.dev/unclear-labels"
@@ -67,30 +67,29 @@ const (
 	admittedAnnotation = "nodekeeper.dev/admitted-labels"
 )
 
-// Webhook is the field manager of what the webhook sets on a Node when it is created. If it replaces
-// a value of the request, the creator owns that key as well: the API server notes who created the
-// Node before it asks webhooks.
+// Webhook is the field manager of the fields that the webhook sets when a Node is created. If it
+// replaces a value of the request, the creator owns that key as well, because the API server
+// records the creator's fields before it calls webhooks.
 const Webhook = "nodekeeper-webhook"
 
-// Stamp notes in a Node's annotations, in memory only, which of its labels agents set, and when
-// these last set anything: [Machine], [Unclear], [Withdrawn] and [Removed] read that. What the
-// annotations said of it before does not count.
+// Stamp stores in a Node's annotations, in memory only, which of its labels agents set, and when
+// they last set anything. [Machine], [Unclear], [Withdrawn] and [Removed] read these annotations.
+// Earlier values are replaced.
 func (m Managers) Stamp(n *metav1.PartialObjectMetadata) {
-	w := m.whose(n)
+	w := m.owners(n)
 	Note(n, w.machine, w.unclear, w.actedAt)
-	NoteAdmitted(n, w.admitted) // whoever may patch the Node can write the annotation
+	NoteAdmitted(n, w.admitted) // anyone who may patch the Node can set the annotation
 }
 
-// Admitted returns the keys of the labels of a stamped Node that the webhook put onto it when it
-// was created, and that nobody else owns: neither did the request have the key, nor has anybody set
-// it since, not even to the same value.
+// Admitted returns the keys of the labels of a stamped Node that only the webhook owns: they were
+// not in the request to create the Node, and have not been set since, not even to the same value.
 func Admitted(n *metav1.PartialObjectMetadata) labels.Keys {
 	return labels.Keys(n.Annotations[admittedAnnotation])
 }
 
 // OwnedByWebhook returns the index of the webhook's entry, -1 if there is none, and the keys of the
-// labels and annotations that it owns, with [AllTaints] if it owns the list. If the entry cannot be
-// read, no key is the webhook's.
+// labels and annotations that it owns, with [AllTaints] if it owns the list. If the entry is
+// unreadable, the webhook owns no keys.
 func OwnedByWebhook(entries []metav1.ManagedFieldsEntry) (at int, owned map[string]bool) {
 	at = webhooksEntry(entries)
 	owned = map[string]bool{}
@@ -100,12 +99,12 @@ func OwnedByWebhook(entries []metav1.ManagedFieldsEntry) (at int, owned map[stri
 	return at, owned
 }
 
-// webhooksEntry returns the index of the webhook's entry, -1 if there is none.
+// webhooksEntry returns the index of the webhook's entry, or -1 if there is none.
 func webhooksEntry(entries []metav1.ManagedFieldsEntry) int {
 	return slices.IndexFunc(entries, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == Webhook })
 }
 
-// Note does what [Managers.Stamp] does, with what the caller knows without managedFields.
+// Note is like [Managers.Stamp] for callers that know the owners without managedFields.
 func Note(n *metav1.PartialObjectMetadata, machine, unclear labels.Keys, actedAt string) {
 	for key, value := range map[string]string{
 		machineAnnotation: string(machine), unclearAnnotation: string(unclear), actedAtAnnotation: actedAt,
@@ -120,7 +119,7 @@ func Note(n *metav1.PartialObjectMetadata, machine, unclear labels.Keys, actedAt
 	}
 }
 
-// NoteAdmitted does what [Managers.Stamp] does about [Admitted], with what the caller knows without
+// NoteAdmitted is like [Managers.Stamp] for [Admitted], for callers that know the keys without
 // managedFields.
 func NoteAdmitted(n *metav1.PartialObjectMetadata, keys labels.Keys) {
 	if delete(n.Annotations, admittedAnnotation); keys != "" {
@@ -128,22 +127,22 @@ func NoteAdmitted(n *metav1.PartialObjectMetadata, keys labels.Keys) {
 	}
 }
 
-// Machine returns the keys of the labels of a stamped Node that agents set, and nobody else.
+// Machine returns the keys of the labels of a stamped Node that only agents own.
 func Machine(n *metav1.PartialObjectMetadata) labels.Keys {
 	return labels.Keys(n.Annotations[machineAnnotation])
 }
 
-// Unclear returns the keys of the labels of a stamped Node of which the API server does not say any
-// more who set them.
+// Unclear returns the keys of the labels of a stamped Node whose setter the API server no longer
+// records.
 func Unclear(n *metav1.PartialObjectMetadata) labels.Keys {
 	return labels.Keys(n.Annotations[unclearAnnotation])
 }
 
-// Withdrawn returns the keys of the labels that are gone between two consecutive states of a
-// stamped Node in which agents have written to it, so that these may have taken their labels back
-// themselves. The API server does not say who removed a label, and its times are whole seconds. If
-// nothing shows that an agent wrote, the result is empty: then a person removed what is gone. The
-// result includes taints whose value changed, since the API server does not say who changed one.
+// Withdrawn returns the keys of labels that disappeared between two consecutive states of a stamped
+// Node in which agents wrote to it, so that the agents may have removed their labels themselves.
+// The API server does not record who removed a label, and its times are whole seconds. If there is
+// no sign that an agent wrote, the result is empty: a user removed them. The result includes taints
+// whose value changed, because the API server does not record who changed a taint.
 func Withdrawn(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	if !haveWritten(before, after) {
 		return ""
@@ -151,9 +150,9 @@ func Withdrawn(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	return gone(Machine(before).Union(Unclear(before)), before, after)
 }
 
-// Removed returns the keys of the labels of the machine that are gone between two consecutive
-// states of a stamped Node, but for those that agents may have withdrawn: a person removed them. It
-// includes taints whose value changed, and taints of which it is unclear who set them.
+// Removed returns the keys of the machine's labels that disappeared between two consecutive states
+// of a stamped Node, except those that agents may have withdrawn: a user removed them. It includes
+// taints whose value changed, and taints whose setter is unknown.
 func Removed(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	if haveWritten(before, after) {
 		return ""
@@ -161,7 +160,7 @@ func Removed(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	return gone(Machine(before).Union(Unclear(before).Taints()), before, after)
 }
 
-// gone returns those of keys that are absent from after, and those of taints whose value differs.
+// gone returns the keys that are absent from after, and those of taints whose value differs.
 func gone(keys labels.Keys, before, after *metav1.PartialObjectMetadata) labels.Keys {
 	return keys.Where(func(key string) bool {
 		value, isThere := after.Labels[key]
@@ -169,9 +168,9 @@ func gone(keys labels.Keys, before, after *metav1.PartialObjectMetadata) labels.
 	})
 }
 
-// keysOf returns the keys of a Node's labels, with the marker or without it, for which isKept is
-// true. Keys that are only in managedFields, which whoever may patch the Node can write, are not
-// among them.
+// keysOf returns the keys of a Node's labels for which isKept is true, with or without the marker.
+// It excludes keys that exist only in managedFields, because anyone who may patch the Node can
+// write them.
 func keysOf(n *metav1.PartialObjectMetadata, withMarker bool, isKept func(key string) bool) labels.Keys {
 	return labels.KeysOf(func(yield func(string) bool) {
 		for key := range n.Labels {
@@ -182,8 +181,8 @@ func keysOf(n *metav1.PartialObjectMetadata, withMarker bool, isKept func(key st
 	})
 }
 
-// haveWritten reports whether agents have written to a Node between two states of it. Times that
-// become earlier mean that the API server has forgotten a manager.
+// haveWritten reports whether agents have written to a Node between two states of it. Earlier times
+// in the later state mean that the API server has dropped a manager.
 func haveWritten(before, after *metav1.PartialObjectMetadata) bool {
 	if after.Annotations[actedAtAnnotation] > before.Annotations[actedAtAnnotation] { // RFC 3339, in UTC
 		return true
@@ -196,68 +195,68 @@ func haveWritten(before, after *metav1.PartialObjectMetadata) bool {
 	return false
 }
 
-// nobody are the field managers by which the API server owns what others have set: the oldest of
-// more than ten (capmanagers.go in k8s.io/apimachinery/pkg/util/managedfields/internal), and those
-// of before managedFields was there (buildmanagerinfo.go and skipnonapplied.go there).
-var nobody = map[string]bool{"ancient-changes": true, "before-first-apply": true}
+// unknownSetters are the field managers that the API server uses for fields whose setters it no
+// longer records, the oldest of more than ten (capmanagers.go in
+// k8s.io/apimachinery/pkg/util/managedfields/internal), or never recorded, from before
+// managedFields existed (buildmanagerinfo.go and skipnonapplied.go there).
+var unknownSetters = map[string]bool{"ancient-changes": true, "before-first-apply": true}
 
-// owners say whose the labels of a Node are.
-type owners struct {
-	// machine are the keys that agents set, and nobody else, and unclear those of which it is unknown
-	// who did.
+// ownership records who owns the labels of a Node.
+type ownership struct {
+	// machine are the keys that only agents own, unclear those with an unknown setter.
 	machine, unclear labels.Keys
-	// actedAt is when agents last set anything but the status.
+	// actedAt is when agents last set anything except the status.
 	actedAt string
-	// admitted are the keys that the webhook owns, and nobody else.
+	// admitted are the keys that only the webhook owns.
 	admitted labels.Keys
 }
 
-// whose returns the owners of a Node's labels. A label that no manager owns is unclear: somebody has
-// reset managedFields. So is every label if an entry cannot be read, as one of a format to come, and
-// none is the webhook's then. What no kubelet may set is never the machine's: a kubelet may write
-// into managedFields that it has set it.
-func (m Managers) whose(n *metav1.PartialObjectMetadata) owners {
-	f, o := m.read(n), owners{}
+// owners returns the owners of a Node's labels. A label without any manager is unclear, because its
+// managedFields were reset. If an entry cannot be read, as one of a future format, every label is
+// unclear and none is the webhook's. Labels that a kubelet may not set are never the machine's,
+// because a kubelet can claim them in managedFields.
+func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
+	f, o := m.read(n), ownership{}
 	if !f.latest.IsZero() {
 		o.actedAt = f.latest.UTC().Format(time.RFC3339)
 	}
-	if f.isAllReadable && len(f.webhooks) > 0 {
-		o.admitted = keysOf(n, true, func(key string) bool { return f.webhooks[key] && !f.mine[key] && !f.theirs[key] && !f.nobodys[key] })
+	if f.isAllReadable && len(f.webhook) > 0 {
+		o.admitted = keysOf(n, true, func(key string) bool { return f.webhook[key] && !f.agents[key] && !f.others[key] && !f.unknown[key] })
 	}
 	if !f.isReadable {
 		o.unclear = keysOf(n, false, func(string) bool { return true })
 		return o
 	}
 	if m.match(Webhook) {
-		maps.Copy(f.mine, f.webhooks)
+		maps.Copy(f.agents, f.webhook)
 	} else {
-		maps.Copy(f.theirs, f.webhooks)
+		maps.Copy(f.others, f.webhook)
 	}
-	isMine := func(key string) bool {
+	isAgents := func(key string) bool {
 		if labels.IsTaint(key) {
 			key = AllTaints
 		}
-		return f.mine[key] && !f.theirs[key] && !labels.NodeRestriction(key)
+		return f.agents[key] && !f.others[key] && !labels.NodeRestriction(key)
 	}
-	o.machine = keysOf(n, false, isMine)
+	o.machine = keysOf(n, false, isAgents)
 	o.unclear = keysOf(n, false, func(key string) bool {
-		return !isMine(key) && (labels.IsTaint(key) || !f.mine[key] && !f.theirs[key] && !labels.NodeRestriction(key))
+		return !isAgents(key) && (labels.IsTaint(key) || !f.agents[key] && !f.others[key] && !labels.NodeRestriction(key))
 	})
 	return o
 }
 
-// ownedFields are the keys that field managers own: agents, the webhook, those of [nobody], and all
-// others. Without an entry of the webhook, webhooks and nobodys are nil.
+// ownedFields are the keys owned by agents, the webhook, [unknownSetters] and all others. Without
+// an entry of the webhook, webhook and unknown are nil.
 type ownedFields struct {
-	mine, webhooks, nobodys, theirs map[string]bool
-	// latest is when agents last set anything but the status.
+	agents, webhook, unknown, others map[string]bool
+	// latest is when agents last set anything except the status.
 	latest time.Time
-	// isReadable reports whether every entry could be read but those of nobody, isAllReadable whether
-	// these could, too.
+	// isReadable reports whether all entries except those of unknown setters could be read,
+	// isAllReadable whether these could be read, too.
 	isReadable, isAllReadable bool
 }
 
-// read reads each entry of a Node's managedFields once.
+// read parses each entry of a Node's managedFields once.
 func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 	members := memberNames[:1]
 	for key := range n.Labels {
@@ -266,42 +265,42 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 			break
 		}
 	}
-	f := ownedFields{mine: map[string]bool{}, theirs: map[string]bool{}, isReadable: true, isAllReadable: true}
+	f := ownedFields{agents: map[string]bool{}, others: map[string]bool{}, isReadable: true, isAllReadable: true}
 	at := webhooksEntry(n.ManagedFields)
 	if at >= 0 {
-		f.webhooks, f.nobodys = map[string]bool{}, map[string]bool{}
+		f.webhook, f.unknown = map[string]bool{}, map[string]bool{}
 	}
 	for i, entry := range n.ManagedFields {
-		isNobodys := nobody[entry.Manager]
-		isAgents := !isNobodys && m.match(entry.Manager)
+		isUnknown := unknownSetters[entry.Manager]
+		isAgents := !isUnknown && m.match(entry.Manager)
 		if isAgents && entry.Subresource == "" && entry.Time != nil && entry.Time.After(f.latest) {
 			f.latest = entry.Time.Time
 		}
-		owned := f.theirs
+		owned := f.others
 		switch {
-		case isNobodys && at < 0:
+		case isUnknown && at < 0:
 			continue
-		case isNobodys:
-			owned = f.nobodys
+		case isUnknown:
+			owned = f.unknown
 		case i == at:
-			owned = f.webhooks
+			owned = f.webhook
 		case isAgents:
-			owned = f.mine
+			owned = f.agents
 		}
 		if collect(entry, members, owned) != nil {
-			f.isReadable, f.isAllReadable = f.isReadable && isNobodys, false
+			f.isReadable, f.isAllReadable = f.isReadable && isUnknown, false
 		}
 	}
 	return f
 }
 
-// AllTaints is the key that stands for the taints of a Node: managedFields has them as one list,
-// which belongs to whoever wrote it last.
+// AllTaints is the key that stands for all taints of a Node: in managedFields they are one list,
+// owned by its last writer.
 const AllTaints = "taints"
 
-// fields are the members of an entry of managedFields that count here. For each label and
-// annotation that the manager owns there is a member "f:" and its key, and "." stands for the map
-// itself. For taints there is one member, for the whole list.
+// fields are the relevant members of an entry of managedFields. Each owned label or annotation has
+// a member "f:" followed by its key, and "." stands for the map itself. Taints have a single
+// member, for the whole list.
 type fields struct {
 	Metadata struct {
 		Labels      map[string]struct{} `json:"f:labels"`
@@ -312,31 +311,31 @@ type fields struct {
 	} `json:"f:spec"`
 }
 
-// memberNames are the names of these members. Only the first counts for a Node of which nothing but
-// labels is seen.
+// memberNames are the names of these members. If a Node's view contains only labels, only the first
+// is relevant.
 var memberNames = []string{`"f:labels"`, `"f:annotations"`, `"f:taints"`}
 
 // collect adds the keys of the labels and annotations that an entry owns, and AllTaints if it owns
-// the list. It does not read an entry that has none of the members.
+// the list. It skips entries without any of the members.
 func collect(entry metav1.ManagedFieldsEntry, members []string, keys map[string]bool) error {
 	if entry.FieldsV1 == nil || !slices.ContainsFunc(members, func(name string) bool { return strings.Contains(entry.FieldsV1.GetRawString(), name) }) {
-		return nil // most entries have none, and need not be read
+		return nil // most entries have none, and need no parsing
 	}
-	var said fields
-	if err := json.Unmarshal([]byte(entry.FieldsV1.GetRawString()), &said); err != nil {
+	var reported fields
+	if err := json.Unmarshal([]byte(entry.FieldsV1.GetRawString()), &reported); err != nil {
 		return fmt.Errorf("reading the fields of manager %q: %w", entry.Manager, err)
 	}
-	for field := range said.Metadata.Labels {
+	for field := range reported.Metadata.Labels {
 		if key, ok := strings.CutPrefix(field, "f:"); ok {
 			keys[key] = true
 		}
 	}
-	for field := range said.Metadata.Annotations {
+	for field := range reported.Metadata.Annotations {
 		if key, ok := strings.CutPrefix(field, "f:"); ok {
 			keys[labels.AnnotationKey(key)] = true
 		}
 	}
-	if said.Spec.Taints != nil {
+	if reported.Spec.Taints != nil {
 		keys[AllTaints] = true
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/agents"
 )
 
 func parse(t *testing.T, list string) agents.Managers {
@@ -26,12 +26,12 @@ func entry(manager, fields string) metav1.ManagedFieldsEntry {
 	}
 }
 
-// here are the labels of the Nodes of these tests.
+// here are the labels of the Nodes in these tests.
 var here = set{"zone": "a", "labels_restored": "7"}
 
 const zone = `{"f:metadata":{"f:labels":{".":{},"f:zone":{}}}}`
 
-func TestStampOfWhatCannotBeReadClaimsNothing(t *testing.T) {
+func TestStampOfUnreadableFieldsClaimsNothing(t *testing.T) {
 	for name, managed := range map[string][]metav1.ManagedFieldsEntry{
 		"no entries":                    nil,
 		"no agent":                      {entry("kubectl", zone)},
@@ -51,8 +51,8 @@ func TestStampOfWhatCannotBeReadClaimsNothing(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatNobodyElseOwnsIsTheWebhooks, whichever entry comes first, and nothing is if any entry cannot be read.
-func TestOnlyWhatNobodyElseOwnsIsTheWebhooks(t *testing.T) {
+// The order of the entries does not matter. If an entry cannot be read, no key is the webhook's.
+func TestWebhookOwnsOnlyUnsharedKeys(t *testing.T) {
 	both := entry(agents.Webhook, `{"f:metadata":{"f:labels":{"f:zone":{},"f:rack":{},"f:gone":{},"f:labels_restored":{}}}}`)
 	for name, tc := range map[string]struct {
 		other metav1.ManagedFieldsEntry
@@ -64,8 +64,8 @@ func TestOnlyWhatNobodyElseOwnsIsTheWebhooks(t *testing.T) {
 		"applied in the same name":    {entry(agents.Webhook, zone), "labels_restored,rack"},
 		"an agent's of a new format":  {entry("kubelet", `["f:labels"]`), ""},
 		"forgotten and of another":    {entry("ancient-changes", `["f:labels"]`), ""},
-		"of somebody without labels":  {entry("kubectl", `{"f:spec":{}}`), "labels_restored,rack,zone"},
-		"of somebody without a field": {metav1.ManagedFieldsEntry{Manager: "kubectl"}, "labels_restored,rack,zone"},
+		"of a manager without labels": {entry("kubectl", `{"f:spec":{}}`), "labels_restored,rack,zone"},
+		"of a manager without fields": {metav1.ManagedFieldsEntry{Manager: "kubectl"}, "labels_restored,rack,zone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, entries := range [][]metav1.ManagedFieldsEntry{{both, tc.other}, {tc.other, both}} {
@@ -77,20 +77,20 @@ func TestOnlyWhatNobodyElseOwnsIsTheWebhooks(t *testing.T) {
 				}}
 				parse(t, "kubelet").Stamp(n)
 				assert.Equal(t, tc.want, agents.Admitted(n))
-				assert.NotContains(t, string(agents.Machine(n)), "rack", "what the webhook has put back is no machine's")
+				assert.NotContains(t, string(agents.Machine(n)), "rack", "labels restored by the webhook are not the machine's")
 			}
 		})
 	}
 }
 
-func TestStampReplacesWhatSomebodyWroteThere(t *testing.T) {
+func TestStampReplacesForgedAnnotations(t *testing.T) {
 	made := set{"nodekeeper.dev/machine-labels": "rack", "nodekeeper.dev/machine-acted-at": "2026-11-21T03:14:15Z", "other": "stays"}
 	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: made}}
 	parse(t, "kubelet").Stamp(n)
 	assert.Equal(t, set{"other": "stays"}, n.Annotations)
 }
 
-func TestStampAgainChangesNothing(t *testing.T) {
+func TestStampIsIdempotent(t *testing.T) {
 	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: here, ManagedFields: []metav1.ManagedFieldsEntry{entry("kubelet", zone)}}}
 	managers := parse(t, "kubelet")
 	managers.Stamp(n)
@@ -99,7 +99,7 @@ func TestStampAgainChangesNothing(t *testing.T) {
 	assert.Equal(t, labels.Keys("zone"), agents.Machine(n))
 }
 
-func TestManagersOfNobodyClaimNothing(t *testing.T) {
+func TestZeroManagersClaimNothing(t *testing.T) {
 	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: here, ManagedFields: []metav1.ManagedFieldsEntry{entry("", zone), entry("kubelet", zone)}}}
 	for _, nobody := range []agents.Managers{{}, parse(t, ""), parse(t, " , ")} {
 		nobody.Stamp(n)
@@ -107,7 +107,7 @@ func TestManagersOfNobodyClaimNothing(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatMeansNothing(t *testing.T) {
+func TestParseRejectsInvalidNames(t *testing.T) {
 	for list, want := range map[string]string{
 		"kubelet,*":        "nothing would be restored",
 		"a*b":              `unreadable name "a*b"`,

@@ -18,20 +18,20 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/agents"
 )
 
 type set = map[string]string
 
-// Who writes in these tests: programs by their user agents, as they do.
+// The writers in these tests, by the user agents of the real programs.
 const (
 	kubelet = "kubelet/v1.36.0 (linux/amd64) kubernetes/abcdef0"
 	nfd     = "nfd-master/v0.18.0 (linux/amd64) kubernetes/abcdef0"
 	person  = "kubectl/v1.36.0 (linux/amd64) kubernetes/abcdef0"
 )
 
-// node is a Node of the API server.
+// node is a Node in the API server.
 type node struct {
 	t    *testing.T
 	name string
@@ -61,7 +61,7 @@ func (n *node) object() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
 }
 
-// patch writes labels by a merge patch, nil to remove one.
+// patch writes labels by a merge patch; a nil value removes a label.
 func (n *node) patch(userAgent string, own map[string]any, options ...client.PatchOption) {
 	n.t.Helper()
 	require.NoError(n.t, as(n.t, userAgent).Patch(n.t.Context(), n.object(), n.merge(own), options...))
@@ -74,7 +74,7 @@ func (n *node) merge(own map[string]any) client.Patch {
 	return client.RawPatch(types.MergePatchType, body)
 }
 
-// read returns the Node as it comes through a cache or a door.
+// read returns the Node as caches and other readers return it.
 func (n *node) read() *metav1.PartialObjectMetadata {
 	n.t.Helper()
 	read := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
@@ -90,7 +90,8 @@ func (n *node) machine() labels.Keys {
 	return agents.Machine(n.read())
 }
 
-// awaitNextSecond returns when a write has a later time than those before: managedFields has whole seconds.
+// awaitNextSecond waits until a write gets a later time than earlier writes, because managedFields
+// has whole seconds.
 func awaitNextSecond(t *testing.T) {
 	t.Helper()
 	begin := time.Now().Truncate(time.Second)
@@ -99,13 +100,13 @@ func awaitNextSecond(t *testing.T) {
 	}))
 }
 
-func TestLabelsAreTheMachinesIfOnlyItsAgentsSetThem(t *testing.T) {
+func TestLabelsOwnedOnlyByAgentsAreTheMachines(t *testing.T) {
 	t.Parallel()
 	n := register(t, set{"pool": "a", "zone": "z1", "taken": "1", "shared": "1"})
 	assert.Equal(t, labels.Keys("pool,shared,taken,zone"), n.machine())
 
 	n.patch(person, map[string]any{"rack": "r1", "taken": "2", "pool": "a"})
-	assert.Equal(t, labels.Keys("pool,shared,zone"), n.machine(), "a person took one, wrote one as it was, and added one")
+	assert.Equal(t, labels.Keys("pool,shared,zone"), n.machine(), "a user removed one, rewrote one unchanged, and added one")
 
 	n.patch(nfd, map[string]any{"feature": "true"})
 	assert.Equal(t, labels.Keys("feature,pool,shared,zone"), n.machine())
@@ -114,15 +115,15 @@ func TestLabelsAreTheMachinesIfOnlyItsAgentsSetThem(t *testing.T) {
 	body, err := json.Marshal(apply)
 	require.NoError(t, err)
 	require.NoError(t, as(t, person).Patch(t.Context(), n.object(), client.RawPatch(types.ApplyPatchType, body), client.FieldOwner("argocd")))
-	assert.Equal(t, labels.Keys("feature,pool,zone"), n.machine(), "one that a person applies too is the person's")
+	assert.Equal(t, labels.Keys("feature,pool,zone"), n.machine(), "a label that a user applies, too, is the user's")
 
 	n.patch(kubelet, map[string]any{"taken": "3"})
 	assert.Equal(t, labels.Keys("feature,pool,taken,zone"), n.machine(), "an agent took it back")
 }
 
-// TestWhoRemovedALabel is what the decision relies on: managedFields has no trace of a removal, only the time at which its writer
-// set something else.
-func TestWhoRemovedALabel(t *testing.T) {
+// TestRemovalsLeaveNoTrace verifies what decisions rely on: managedFields has no trace of a
+// removal, only the time at which its writer set something else.
+func TestRemovalsLeaveNoTrace(t *testing.T) {
 	t.Parallel()
 	n := register(t, set{"pool": "a", "zone": "z1", "tier": "x"})
 	n.patch(nfd, map[string]any{"feature": "1", "other": "1"})
@@ -135,21 +136,21 @@ func TestWhoRemovedALabel(t *testing.T) {
 		return agents.Withdrawn(before, last)
 	}
 	assert.Empty(t, withdrawn(func() { n.patch(person, map[string]any{"rack": "r1"}) }))
-	assert.Empty(t, withdrawn(func() { n.patch(person, map[string]any{"pool": nil, "rack": "r2"}) }), "a person removed it")
+	assert.Empty(t, withdrawn(func() { n.patch(person, map[string]any{"pool": nil, "rack": "r2"}) }), "a user removed it")
 	assert.Equal(t, labels.Keys("other"), withdrawn(func() { n.patch(nfd, map[string]any{"other": nil, "another": "1"}) }), "an agent that sets something, too")
-	assert.Empty(t, withdrawn(func() { n.patch(nfd, map[string]any{"another": nil}) }), "an agent that does nothing but remove one is not told from a person")
+	assert.Empty(t, withdrawn(func() { n.patch(nfd, map[string]any{"another": nil}) }), "an agent that only removes a label looks like a user")
 	status := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":null}},"status":{"phase":"Running"}}`))
 	assert.Empty(t, withdrawn(func() {
 		require.NoError(t, as(t, kubelet).Status().Patch(t.Context(), n.object(), status))
-	}), "what a kubelet reports of its status says nothing of labels")
+	}), "a kubelet's status update does not concern labels")
 	assert.Equal(t, labels.Keys("zone"), withdrawn(func() {
 		n.annotate(kubelet, "kubelet")
 		n.patch(person, map[string]any{"zone": nil})
 	}), "what lies between states that are not consecutive may be of either")
 }
 
-// TestAgentThatRelabelsTwiceInASecond: the time does not show it.
-func TestAgentThatRelabelsTwiceInASecond(t *testing.T) {
+// The time does not change.
+func TestAgentRelabelsTwiceInOneSecond(t *testing.T) {
 	before, after := stampedAt("2026-11-22T10:00:00Z", set{"feature-a": "1"}, "feature-a"), stampedAt("2026-11-22T10:00:00Z", set{"feature-b": "1"}, "feature-b")
 	assert.Equal(t, labels.Keys("feature-a"), agents.Withdrawn(before, after))
 	before, after = stampedAt("2026-11-22T10:00:00Z", set{"a": "1", "b": "1"}, "a,b"), stampedAt("2026-11-22T10:00:00Z", set{"b": "2"}, "b")
@@ -164,7 +165,7 @@ func stampedAt(actedAt string, own set, machine labels.Keys) *metav1.PartialObje
 	return n
 }
 
-// TestResetOfManagedFields: the API server tracks no manager until the next apply. Labels that no manager owns are unclear.
+// The API server tracks no manager until the next apply. Labels without a manager are unclear.
 func TestResetOfManagedFields(t *testing.T) {
 	t.Parallel()
 	n := register(t, set{"pool": "a", "zone": "z1"})
@@ -174,15 +175,15 @@ func TestResetOfManagedFields(t *testing.T) {
 	assert.Equal(t, labels.Keys("pool,rack,zone"), agents.Unclear(n.read()))
 }
 
-// TestLabelsThatNoKubeletMaySetAreNeverTheMachines: a kubelet may write into the managedFields of its Node that it has set them.
-func TestLabelsThatNoKubeletMaySetAreNeverTheMachines(t *testing.T) {
+// A kubelet can claim in the managedFields of its Node that it has set them.
+func TestRestrictedLabelsAreNeverTheMachines(t *testing.T) {
 	t.Parallel()
 	n := register(t, set{"node-restriction.kubernetes.io/tenant": "a", "x.node-restriction.kubernetes.io/tenant": "b", "zone": "z1"})
 	assert.Equal(t, labels.Keys("zone"), n.machine())
 }
 
-// TestKeysThatTheNodeDoesNotHaveAreNobodys: whoever may patch a Node can write what is in managedFields.
-func TestKeysThatTheNodeDoesNotHaveAreNobodys(t *testing.T) {
+// Anyone who may patch a Node can write managedFields.
+func TestAbsentKeysAreSkipped(t *testing.T) {
 	t.Parallel()
 	n := register(t, set{"zone": "z1"})
 	forged := fmt.Sprintf(`{"metadata":{"managedFields":[{"manager":"kubelet","operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1",`+
@@ -192,7 +193,8 @@ func TestKeysThatTheNodeDoesNotHaveAreNobodys(t *testing.T) {
 	assert.Equal(t, labels.Keys("zone"), n.machine())
 }
 
-// TestAncientChanges: the API server merges the oldest of more than ten field managers into one, which is nobody.
+// The API server merges the oldest of more than ten field managers into one, which has no known
+// setter.
 func TestAncientChanges(t *testing.T) {
 	t.Parallel()
 	n := register(t, set{"zone": "z1"})
@@ -214,7 +216,7 @@ func (n *node) annotate(userAgent, manager string) {
 	require.NoError(n.t, as(n.t, userAgent).Patch(n.t.Context(), n.object(), client.RawPatch(types.MergePatchType, []byte(body)), client.FieldOwner(manager)))
 }
 
-func TestLabelsThatAKubeletWritesWithItsStatusAreItsOwn(t *testing.T) {
+func TestLabelsWrittenWithKubeletStatusAreTheMachines(t *testing.T) {
 	t.Parallel()
 	n := register(t, set{"zone": "z1"})
 	patch := n.merge(map[string]any{"arch": "arm64"})
@@ -222,7 +224,7 @@ func TestLabelsThatAKubeletWritesWithItsStatusAreItsOwn(t *testing.T) {
 	assert.Equal(t, labels.Keys("arch,zone"), n.machine())
 }
 
-func TestNodeWhoseManagedFieldsWereResetBelongsToPeople(t *testing.T) {
+func TestLabelsAfterResetManagedFieldsAreUsers(t *testing.T) {
 	t.Parallel()
 	n := register(t, set{"zone": "z1"})
 	require.NotEmpty(t, n.machine())
@@ -234,7 +236,7 @@ func TestNodeWhoseManagedFieldsWereResetBelongsToPeople(t *testing.T) {
 	assert.Empty(t, n.machine(), "the API server tracks it no more")
 }
 
-func TestNameOfTheWriterIsTheFieldManagerIfItGivesOne(t *testing.T) {
+func TestExplicitFieldManagerIsUsed(t *testing.T) {
 	t.Parallel()
 	n := register(t, set{"zone": "z1"})
 	n.patch(person, map[string]any{"a": "1"}, client.FieldOwner("nfd-master"))
@@ -243,8 +245,9 @@ func TestNameOfTheWriterIsTheFieldManagerIfItGivesOne(t *testing.T) {
 	assert.Equal(t, labels.Keys("a,zone"), n.machine())
 }
 
-// TestWhoseAnnotationsAndTaintsAre: of taints, Kubernetes says only who wrote the list last.
-func TestWhoseAnnotationsAndTaintsAre(t *testing.T) {
+// TestOwnersOfAnnotationsAndTaints: for taints, Kubernetes records only the last writer of the
+// list.
+func TestOwnersOfAnnotationsAndTaints(t *testing.T) {
 	t.Parallel()
 	const feature, other = "annotation:feature", "annotation:other"
 	const dedicated = "taint:dedicated:NoSchedule"
@@ -274,17 +277,17 @@ func TestWhoseAnnotationsAndTaintsAre(t *testing.T) {
 		managers.Stamp(seen)
 		return seen
 	}
-	// An admission plugin may have added a taint to what the kubelet wrote.
+	// An admission plugin may have added a taint to the kubelet's.
 	ours := func(keys labels.Keys) labels.Keys {
 		return keys.Where(func(key string) bool { return key != labels.TaintKey(corev1.TaintNodeNotReady, "NoSchedule") })
 	}
 	assert.Equal(t, labels.Keys(feature+","+other+","+dedicated), ours(agents.Machine(read())))
 	write(person, `{"metadata":{"annotations":{"other":"2","owner":"a"}}}`)
-	assert.Equal(t, labels.Keys(feature+","+dedicated), ours(agents.Machine(read())), "a person wrote the others")
+	assert.Equal(t, labels.Keys(feature+","+dedicated), ours(agents.Machine(read())), "a user wrote the others")
 	write(person, `{"spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"},{"key":"mine","effect":"NoSchedule"}]}}`)
 	before := read()
 	assert.Empty(t, agents.Machine(before).Taints())
-	assert.Equal(t, labels.Keys(dedicated+",taint:mine:NoSchedule"), agents.Unclear(before), "nobody knows who set one of a list")
+	assert.Equal(t, labels.Keys(dedicated+",taint:mine:NoSchedule"), agents.Unclear(before), "the setter of an item of a list is unknown")
 	write(person, `{"spec":{"taints":[{"key":"mine","effect":"NoSchedule"}]}}`)
 	assert.Equal(t, labels.Keys(dedicated), agents.Removed(before, read()))
 	write(nfd, `{"spec":{"taints":[{"key":"nfd","effect":"NoSchedule"}]}}`)

@@ -2,13 +2,12 @@ package agents
 
 import "strings"
 
-// Default are the field managers of well-known agents. All of them set their labels again by
-// themselves when a Node is registered again, also if the machine has stayed the same: what is
-// theirs need not be put back. So the managers of programs that label a Node only once, as kubeadm
-// and k3s do with roles, are not among them. See docs/explanation/labels.md for what each sets, and how that is
-// known.
+// Default are the field managers of well-known agents. All of them set their labels again when a
+// Node is registered again, even if the machine is the same, so their labels need not be restored.
+// Managers of programs that label a Node only once, as kubeadm and k3s do with roles, are excluded.
+// docs/explanation/labels.md lists the labels that each sets, with evidence.
 var Default = strings.Join([]string{
-	// The kubelet, also within one process with others.
+	// The kubelet, also when it shares a process with other programs.
 	"kubelet",
 	"kubelet.exe",
 	"kubelite",
@@ -29,12 +28,12 @@ var Default = strings.Join([]string{
 	"vsphere-cloud-controller-manager",
 	"aws-k8s-agent",
 	"plugin.csi.alibabacloud.com",
-	// What makes machines.
+	// Machine provisioners.
 	"karpenter",
 	"kops-controller",
 	"machine-controller",
 	"nodelink-controller",
-	// What looks at the hardware.
+	// Hardware discovery.
 	"nfd-master",
 	"gpu-operator",
 	"nvidia-mig-manager",

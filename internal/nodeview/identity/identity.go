@@ -1,6 +1,6 @@
-// Package identity compares machines. A Node says in two places which machine it is: the cloud's name
-// for it in spec.providerID, and that of its firmware in status.nodeInfo.systemUUID. Both are what the
-// kubelet says. The package is pure.
+// Package identity compares machines. A Node identifies its machine by two fields: spec.providerID,
+// the cloud's name for it, and status.nodeInfo.systemUUID, its firmware's. The kubelet reports
+// both. The package is pure.
 package identity
 
 import (
@@ -11,54 +11,54 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Identity is what a Node says of which machine it is. A field is "" if it does not say that; the zero
-// value says nothing.
+// Identity is the machine that a Node reports to be. Empty fields have not been reported.
 type Identity struct {
 	ProviderID, SystemUUID string
 }
 
-// MaxBytes bounds each field. A kubelet can say anything, and it is stored in an annotation.
+// MaxBytes bounds each field, because a kubelet can report any value, and it is stored in an
+// annotation.
 const MaxBytes = 1 << 10
 
-// Of returns what a Node says. A field that is larger than [MaxBytes] was not said.
+// Of returns the identity that a Node reports. Fields larger than [MaxBytes] count as not reported.
 func Of(n *corev1.Node) Identity {
 	return Identity{ProviderID: bounded(n.Spec.ProviderID), SystemUUID: bounded(n.Status.NodeInfo.SystemUUID)}
 }
 
-func bounded(said string) string {
-	if len(said) > MaxBytes {
+func bounded(reported string) string {
+	if len(reported) > MaxBytes {
 		return ""
 	}
-	return said
+	return reported
 }
 
-// IsZero reports whether nothing is said.
+// IsZero reports whether both fields are empty.
 func (i Identity) IsZero() bool { return i == Identity{} }
 
-// printable returns a text that a kubelet has said as it is, or quoted if it is not plain.
-func printable(said string) string {
-	if quoted := strconv.Quote(said); quoted != `"`+said+`"` {
+// printable returns a value reported by a kubelet, quoted if it contains special characters.
+func printable(reported string) string {
+	if quoted := strconv.Quote(reported); quoted != `"`+reported+`"` {
 		return quoted
 	}
-	return said
+	return reported
 }
 
-// String returns it for people. It has no characters that a terminal would act on.
+// String formats the identity for users. It contains no terminal control characters.
 func (i Identity) String() string {
-	var said []string
+	var reported []string
 	if i.ProviderID != "" {
-		said = append(said, "providerID "+printable(i.ProviderID))
+		reported = append(reported, "providerID "+printable(i.ProviderID))
 	}
 	if i.SystemUUID != "" {
-		said = append(said, "systemUUID "+printable(i.SystemUUID))
+		reported = append(reported, "systemUUID "+printable(i.SystemUUID))
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(reported, ", ")
 }
 
-// IsComplete reports whether all is said that can be.
+// IsComplete reports whether both fields are set.
 func (i Identity) IsComplete() bool { return i.ProviderID != "" && i.SystemUUID != "" }
 
-// Filled returns i, with what it does not say taken from an earlier identity of the same machine.
+// Filled returns i with empty fields taken from an earlier identity of the same machine.
 func (i Identity) Filled(earlier Identity) Identity {
 	if i.ProviderID == "" {
 		i.ProviderID = earlier.ProviderID
@@ -69,24 +69,25 @@ func (i Identity) Filled(earlier Identity) Identity {
 	return i
 }
 
-// Verdict is whether two identities are of one machine.
+// Verdict is the result of comparing two identities.
 type Verdict int
 
 const (
-	// Undecided means that the Node has not said yet all that could show that it is the machine.
+	// Undecided means that the Node has not reported enough yet to rule out that it is the machine.
 	Undecided Verdict = iota
-	// Same means that one kind is equal: a cloud may give an instance another firmware, and a provider
-	// may give a machine another name. Some machines share a systemUUID, see docs/explanation/labels.md.
+	// Same means that one field is equal: a cloud may give an instance another firmware, and a
+	// provider may rename a machine. Some machines share a systemUUID, see
+	// docs/explanation/labels.md.
 	Same
-	// Other means that the Node says all that the machine had said, and none of it is equal.
+	// Other means that the Node reports every field that the machine had, and none is equal.
 	Other
 )
 
-// Compare compares what a machine has said with what a Node says. As long as the Node has not said
-// something that the machine had, it is undecided whether it is another one.
-func Compare(saved, said Identity) Verdict {
+// Compare compares the saved identity of a machine with a Node's. While the Node
+// has not reported a field that the machine had, a difference is undecided.
+func Compare(saved, reported Identity) Verdict {
 	isOpen, differs := false, false
-	for _, kind := range kinds(saved, said) {
+	for _, kind := range kinds(saved, reported) {
 		switch {
 		case kind[0] == "":
 		case kind[1] == "":
@@ -103,7 +104,7 @@ func Compare(saved, said Identity) Verdict {
 	return Undecided
 }
 
-// Contradicts reports whether something of the same kind is said in both and is not the same.
+// Contradicts reports whether a field is set in both but differs.
 func (i Identity) Contradicts(other Identity) bool {
 	for _, kind := range kinds(i, other) {
 		if kind[0] != "" && kind[1] != "" && kind[0] != kind[1] {
@@ -113,28 +114,28 @@ func (i Identity) Contradicts(other Identity) bool {
 	return false
 }
 
-// kinds returns what two identities say of each kind. A firmware may report the same UUID in upper case
-// or in lower case, as its kernel reads it.
+// kinds returns the fields of two identities in pairs. The case of a UUID is ignored, because
+// firmware and kernels report the same one in upper or lower case.
 func kinds(a, b Identity) [2][2]string {
 	return [2][2]string{{a.ProviderID, b.ProviderID}, {strings.ToLower(a.SystemUUID), strings.ToLower(b.SystemUUID)}}
 }
 
-// The annotations by which the metadata of a Node in memory keeps what the Node says.
+// In-memory annotations that hold the identity in a Node's metadata.
 const (
 	readAnnotation       = "nodekeeper.dev/identity-read"
 	providerIDAnnotation = "nodekeeper.dev/provider-id"
 	systemUUIDAnnotation = "nodekeeper.dev/system-uuid"
 )
 
-// Clear takes off the metadata of a Node what its annotations say of its identity: whoever may patch
-// the Node can write these.
+// Clear removes the identity annotations from a Node, because anyone who may patch the Node can set
+// them.
 func Clear(n *metav1.PartialObjectMetadata) {
 	for _, key := range []string{readAnnotation, providerIDAnnotation, systemUUIDAnnotation} {
 		delete(n.Annotations, key)
 	}
 }
 
-// Note notes in the metadata of a Node, in memory only, what the Node says.
+// Note stores an identity in the metadata of a Node, in memory only.
 func Note(n *metav1.PartialObjectMetadata, i Identity) {
 	if n.Annotations == nil {
 		n.Annotations = map[string]string{}
@@ -143,8 +144,8 @@ func Note(n *metav1.PartialObjectMetadata, i Identity) {
 	n.Annotations[providerIDAnnotation], n.Annotations[systemUUIDAnnotation] = i.ProviderID, i.SystemUUID
 }
 
-// Noted returns what [Note] noted. It is not ok if that was never done: then nobody knows what the
-// Node says.
+// Noted returns the identity stored by [Note]. If ok is false, none was stored: the identity is
+// unknown.
 func Noted(n *metav1.PartialObjectMetadata) (i Identity, ok bool) {
 	i = Identity{ProviderID: n.Annotations[providerIDAnnotation], SystemUUID: n.Annotations[systemUUIDAnnotation]}
 	return i, n.Annotations[readAnnotation] != ""

@@ -15,36 +15,36 @@ func id(provider, system string) identity.Identity {
 	return identity.Identity{ProviderID: provider, SystemUUID: system}
 }
 
-func TestOneKindThatIsEqualIsEnough(t *testing.T) {
+func TestOneEqualFieldIsEnough(t *testing.T) {
 	for name, tc := range map[string]struct {
 		saved, said identity.Identity
 		want        identity.Verdict
 	}{
-		"both equal":              {id("p", "s"), id("p", "s"), identity.Same},
-		"another firmware":        {id("p", "s"), id("p", "t"), identity.Same},
-		"another provider ID":     {id("p", "s"), id("q", "s"), identity.Same},
-		"one kind each, equal":    {id("", "s"), id("p", "s"), identity.Same},
-		"one is not said again":   {id("p", "s"), id("", "s"), identity.Same},
-		"one kind, not equal":     {id("p", ""), id("q", "s"), identity.Other},
-		"one is not said yet":     {id("p", "s"), id("", "t"), identity.Undecided},
-		"the other is not":        {id("p", "s"), id("q", ""), identity.Undecided},
-		"neither equal":           {id("p", "s"), id("q", "t"), identity.Other},
-		"nothing of one kind":     {id("p", ""), id("", "s"), identity.Undecided},
-		"nothing said":            {id("p", "s"), id("", ""), identity.Undecided},
-		"nothing said by neither": {id("", ""), id("", ""), identity.Undecided},
+		"both equal":                 {id("p", "s"), id("p", "s"), identity.Same},
+		"another firmware":           {id("p", "s"), id("p", "t"), identity.Same},
+		"another provider ID":        {id("p", "s"), id("q", "s"), identity.Same},
+		"one kind each, equal":       {id("", "s"), id("p", "s"), identity.Same},
+		"one is no longer reported":  {id("p", "s"), id("", "s"), identity.Same},
+		"one kind, not equal":        {id("p", ""), id("q", "s"), identity.Other},
+		"one is not reported yet":    {id("p", "s"), id("", "t"), identity.Undecided},
+		"the other is not":           {id("p", "s"), id("q", ""), identity.Undecided},
+		"neither equal":              {id("p", "s"), id("q", "t"), identity.Other},
+		"nothing of one kind":        {id("p", ""), id("", "s"), identity.Undecided},
+		"nothing reported":           {id("p", "s"), id("", ""), identity.Undecided},
+		"nothing reported by either": {id("", ""), id("", ""), identity.Undecided},
 	} {
 		assert.Equal(t, tc.want, identity.Compare(tc.saved, tc.said), name)
 	}
 }
 
-func TestWhatWasSaidBeforeStaysIfItIsNotSaidAgain(t *testing.T) {
+func TestFilledKeepsEarlierFields(t *testing.T) {
 	assert.Equal(t, id("p", "t"), id("", "t").Filled(id("p", "s")))
 	assert.True(t, id("p", "s").IsComplete())
 	assert.False(t, id("p", "").IsComplete())
 }
 
-// TestAnnotationsOfTheNodeItselfDoNotCount: whoever may patch a Node can write any.
-func TestAnnotationsOfTheNodeItselfDoNotCount(t *testing.T) {
+// Anyone who may patch a Node can set any annotation.
+func TestAnnotationsOfTheNodeAreIgnored(t *testing.T) {
 	n := &metav1.PartialObjectMetadata{}
 	_, isRead := identity.Noted(n)
 	assert.False(t, isRead)
@@ -58,7 +58,7 @@ func TestAnnotationsOfTheNodeItselfDoNotCount(t *testing.T) {
 	assert.True(t, said.IsZero())
 }
 
-func TestWhatAKubeletSaysIsBoundedAndPrintable(t *testing.T) {
+func TestReportedValuesAreBoundedAndPrintable(t *testing.T) {
 	n := &corev1.Node{}
 	n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID = strings.Repeat("x", identity.MaxBytes+1), "\x1b[2J"
 	said := identity.Of(n)
@@ -67,12 +67,12 @@ func TestWhatAKubeletSaysIsBoundedAndPrintable(t *testing.T) {
 	assert.Equal(t, "providerID aws:///eu-central-1a/i-0d02aa4e", identity.Identity{ProviderID: "aws:///eu-central-1a/i-0d02aa4e"}.String())
 }
 
-func TestCaseOfAUUIDDoesNotCount(t *testing.T) {
+func TestCaseOfUUIDIsIgnored(t *testing.T) {
 	assert.Equal(t, identity.Same, identity.Compare(identity.Identity{SystemUUID: "EC2D02AA-1"}, identity.Identity{SystemUUID: "ec2d02aa-1"}))
 	assert.Equal(t, identity.Other, identity.Compare(identity.Identity{ProviderID: "A"}, identity.Identity{ProviderID: "a"}))
 }
 
-func TestContradictsOnlyWhatBothSay(t *testing.T) {
+func TestContradictsComparesOnlyCommonFields(t *testing.T) {
 	assert.True(t, id("p", "s").Contradicts(id("", "t")))
 	assert.False(t, id("p", "").Contradicts(id("", "t")))
 	assert.False(t, id("p", "S").Contradicts(id("p", "s")))

@@ -90,7 +90,7 @@ func TestPrunableNodesAreAwayForLongAndHaveNothingPending(t *testing.T) {
 }
 
 func TestEndIsMissingUntilItIsOnRecord(t *testing.T) {
-	r, ended, given := saved(), saved(), preserve.Given("node-1", labels.Side{Labels: set{"rack": "r1"}}, revision.MustParse("9"))
+	r, ended, given := saved(), saved(), preserve.UserRecord("node-1", labels.Side{Labels: set{"rack": "r1"}}, revision.MustParse("9"))
 	ended.Ended = true
 	for name, tc := range map[string]struct {
 		n    *inspect.Node

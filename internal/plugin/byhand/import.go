@@ -92,7 +92,7 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	r := i.record
 	foreign := origin != here || r.Revision.After(now) || r.Restored.Revision.After(now)
 	if foreign || !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
-		given := preserve.Given(r.Node, preserve.Saved(*r), now)
+		given := preserve.UserRecord(r.Node, preserve.Saved(*r), now)
 		given.SavedAt, given.Withheld = r.SavedAt, preserve.Apart(*r)
 		given.Write(wanted)
 		i.record, i.given = &given, true
@@ -170,7 +170,7 @@ func (i *Import) Stored() bool {
 	case has.Object == nil || !maps.Equal(has.Object.Labels, i.wanted.Labels):
 		return false
 	case i.given:
-		return has.Record != nil && preserve.SaysTheSame(*has.Record, *i.record) &&
+		return has.Record != nil && preserve.Equivalent(*has.Record, *i.record) &&
 			maps.Equal(ofPeople(has.Object.Annotations), ofPeople(i.wanted.Annotations))
 	}
 	return maps.Equal(has.Object.Data, i.wanted.Data) && len(has.Object.BinaryData) == 0 && maps.Equal(has.Object.Annotations, i.wanted.Annotations)

@@ -62,7 +62,7 @@ func elsewhere() []*corev1.ConfigMap {
 func TestImportSeesANodeThatComesBackMeanwhile(t *testing.T) {
 	for name, more := range map[string]set{"with its labels": {}, "with another zone": {"topology.kubernetes.io/zone": "z2"}} {
 		t.Run(name, func(t *testing.T) {
-			own := preserve.Given("node-1", labels.Side{Labels: set{"rack": "r1"}}, revision.MustParse("100"))
+			own := preserve.UserRecord("node-1", labels.Side{Labels: set{"rack": "r1"}}, revision.MustParse("100"))
 			own.Source, own.Ended = "source", true
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: own.Node, UID: "next", Labels: set{"rack": "r1", labels.Marker: "100"}}}
 			maps.Copy(n.Labels, more)

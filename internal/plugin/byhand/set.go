@@ -57,7 +57,7 @@ func (e *Edit) Apply(ctx context.Context, name string) (before, after record.Rec
 }
 
 // Changes reports whether an edit changes the labels of a record or their owners.
-func Changes(before, after record.Record) bool { return !preserve.SaysTheSame(before, after) }
+func Changes(before, after record.Record) bool { return !preserve.Equivalent(before, after) }
 
 // settled waits until no transactions of a node are pending, and returns the node, which must be away
 // and have a record.
@@ -94,7 +94,7 @@ func (e *Edit) expedite(ctx context.Context, n *inspect.Node) error {
 		return nil
 	}
 	for _, t := range n.Pending {
-		if err := e.Cluster.Queue().Hurry(ctx, t); err != nil {
+		if err := e.Cluster.Queue().Expedite(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -119,7 +119,7 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 	if err != nil {
 		return record.Record{}, err
 	}
-	edited := preserve.GivenAfter(*n.Saved.Record, after, e.Labels.keys(), n.Now)
+	edited := preserve.UserRecordAfter(*n.Saved.Record, after, e.Labels.keys(), n.Now)
 	if _, without := record.Bounded(edited.Withheld); without != "" {
 		return record.Record{}, errors.New("a record has no room for so many restricted labels of a machine: name some of them as KEY=VALUE, which gives them to the name, or remove some")
 	}

@@ -43,7 +43,7 @@ func awaitEnd(ctx context.Context, c *inspect.Cluster, n *inspect.Node, timeout 
 			return true, nil
 		}
 		for _, t := range n.Pending {
-			if err := c.Queue().Hurry(ctx, t); err != nil {
+			if err := c.Queue().Expedite(ctx, t); err != nil {
 				return false, err
 			}
 		}

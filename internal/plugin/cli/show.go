@@ -192,7 +192,7 @@ func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
 	if n.Live != nil {
 		live := preserve.NodeOf(n.Live)
 		s.Node = &shownLive{UID: string(live.UID), ResourceVersion: live.Revision.String(), Marker: live.Marker, RestoredAt: inspect.RestoredAt(n.Live)}
-		if closed := nodeview.GateClosedAt(n.Live); !closed.IsZero() {
+		if closed := nodeview.GatedSince(n.Live); !closed.IsZero() {
 			s.Node.GatedSince = &metav1.Time{Time: closed}
 		}
 		s.Node.IsSame = n.Saved.Record != nil && maps.Equal(live.Labels, n.Saved.Record.Labels)
@@ -317,7 +317,7 @@ func (s *shownNode) describeGate(now time.Time) string {
 	if s.Record == nil && s.Problem == "" {
 		awaited = "save its labels" // nothing can be restored
 	}
-	text := fmt.Sprintf("not yet: for %s it has been waiting behind the taint %s for a processor to %s", output.AgeOf(s.Node.GatedSince, now), nodeview.GateTaint, awaited)
+	text := fmt.Sprintf("not yet: for %s it has been waiting behind the taint %s for a processor to %s", output.AgeOf(s.Node.GatedSince, now), nodeview.StartupTaintKey, awaited)
 	if len(s.Pending) == 0 {
 		text += "; nothing is pending: kubectl nodekeeper restore " + s.Name
 	}

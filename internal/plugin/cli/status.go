@@ -243,8 +243,8 @@ func (s *status) addGated(all []inspect.Summary, now time.Time, stuckAfter time.
 	for _, n := range all {
 		if since := n.GatedSince; since != nil && now.Sub(since.Time) > stuckAfter {
 			s.Stuck = append(s.Stuck, problem{
-				n.Name, "it has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for its labels behind the taint " + nodeview.GateTaint,
-				"a processor removes it with the restore; without one: " + nodeview.OpenByHand(n.Name),
+				n.Name, "it has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for its labels behind the taint " + nodeview.StartupTaintKey,
+				"a processor removes it with the restore; without one: " + nodeview.OpenCommands(n.Name),
 			})
 		}
 	}

@@ -57,7 +57,7 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 		live = preserve.NodeOf(n.Live)
 	}
 	switch {
-	case !w.PutBack.IsZero():
+	case !w.RestoredAt.IsZero():
 		return "put back, and not saved yet"
 	case policy.Restricted == labels.Drop:
 		return "--restricted-labels=drop: removed when the node returns next"

@@ -59,7 +59,7 @@ type Summary struct {
 	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`
 	// DeletionWaitsSince is when the live Node was deleted, if only nodekeeper's finalizer keeps it.
 	DeletionWaitsSince *metav1.Time `json:"deletionWaitsSince,omitempty"`
-	// GatedSince is when the live Node got the marker [labels.Pending]: see [nodeview.GateClosedAt].
+	// GatedSince is when the live Node got the marker [labels.Pending]: see [nodeview.GatedSince].
 	GatedSince *metav1.Time `json:"gatedSince,omitempty"`
 	// Pending is the number of transactions.
 	Pending int `json:"pending"`
@@ -167,7 +167,7 @@ func summarizeNode(n *metav1.PartialObjectMetadata, selector apilabels.Selector)
 	if nodes.WaitsForFinalizer(n) {
 		summary.waitingSince = n.DeletionTimestamp
 	}
-	summary.gatedSince = timeOf(nodeview.GateClosedAt(n))
+	summary.gatedSince = timeOf(nodeview.GatedSince(n))
 	return summary
 }
 

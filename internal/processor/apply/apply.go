@@ -1,9 +1,10 @@
-// Package apply makes the effect of transactions stored: it reads the Node and its record once,
-// plans, and executes the plan by conditional writes. It starts over with live reads when a write
-// finds that something has changed.
+// Package apply carries out transactions: it reads the Node and its record once, plans, and
+// executes the plan by conditional writes. If a write finds that an object has changed, it starts
+// over with live reads.
 //
-// It is the only writer of restores. Any number of processes may apply the same transactions
-// at once: the writes carry preconditions, and a transaction that has had its effect has no other.
+// The package is the only writer of restores. Any number of processes may apply the same
+// transactions at once: every write has a precondition, and a transaction that has had its effect
+// has no further one.
 package apply
 
 import (
@@ -25,46 +26,46 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// maxConflicts bounds immediate retries after conflicts. More in a row mean that something else
-// writes all the time: then the node backs off.
+// maxConflicts bounds the conflicts that are retried at once. More in a row mean that another
+// client writes continuously; the node then backs off.
 const maxConflicts = 10
 
-// maxIdle bounds immediate plans that settle nothing. Withheld labels take two.
+// maxIdle bounds consecutive plans that settle no transaction. Withheld labels take two.
 const maxIdle = 2 * maxConflicts
 
-// Nodes are the live Nodes.
+// Nodes reads and writes live Nodes.
 type Nodes interface {
-	// Get returns the metadata of a Node, nil if there is none. GetIdentified does, too, and which
-	// machine it is, see [identity.Noted].
+	// Get returns the metadata of a Node, or nil if it does not exist. GetIdentified also returns the
+	// identity of its machine, see [identity.Noted].
 	Get(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error)
 	GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error)
-	// Relabel gives a Node exactly these labels, conditional on the Node that was read. It returns
-	// the Node that came of it, with the identity that was read, or [nodes.ErrStale].
+	// Relabel replaces the labels of a Node, conditional on the Node that was read. It returns the
+	// resulting Node, with the identity that was read, or [nodes.ErrStale].
 	Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error)
 }
 
-// Records are the records of nodes.
+// Records reads and writes the records of nodes.
 type Records interface {
-	// Cached returns a record from a cache, which may be behind; Get does by a live read. Zero:
-	// there is none.
+	// Cached returns a record from a cache, which may be stale; Get reads it from the API server. Both
+	// return the zero value if the node has no record.
 	Cached(ctx context.Context, node string) (records.Stored, error)
 	Get(ctx context.Context, node string) (records.Stored, error)
-	// Write stores a record, conditional on the one that was read, or returns [records.ErrStale].
+	// Write stores a record, conditional on the record that was read, or returns [records.ErrStale].
 	Write(ctx context.Context, read records.Stored, next record.Record) (records.Stored, error)
 }
 
-// Observer receives what was done, for logs, metrics and events.
+// Observer receives the results, for logs, metrics and events.
 type Observer interface {
-	// Applied receives a transaction that has had its effect by this decision. Node is the Node as
-	// a restore left it, else nil.
+	// Applied receives a transaction that has had its effect, and the decision that it rested on.
+	// After a restore node is the resulting Node; otherwise it is nil.
 	Applied(ctx context.Context, t txn.Transaction, d preserve.Decision, node *metav1.PartialObjectMetadata)
-	// Withheld receives restricted labels that a transaction's Node does not get. A restore tells
-	// that once, and so does the end of a wait.
+	// Withheld receives the restricted labels that a transaction's Node does not get. It is called
+	// once by the restore, and once when labels stop waiting.
 	Withheld(ctx context.Context, t txn.Transaction, held preserve.Held)
 	// Conflicted receives the error of a write whose object had changed: [nodes.ErrStale] or
 	// [records.ErrStale].
 	Conflicted(err error)
-	// TooLarge receives a transaction that is dropped because its labels do not fit a record.
+	// TooLarge receives a transaction that is dropped because its labels do not fit in a record.
 	TooLarge(ctx context.Context, t txn.Transaction, err error)
 }
 
@@ -80,8 +81,8 @@ func (e *RefusedError) Error() string {
 }
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// UnreadableError means that the record of a node cannot be read: its transactions wait until
-// somebody corrects or deletes it.
+// UnreadableError means that the record of a node cannot be read. The node's transactions wait
+// until a user corrects or deletes the record.
 type UnreadableError struct {
 	Object *corev1.ConfigMap
 	Err    error
@@ -102,24 +103,26 @@ type Applier struct {
 	Plan func(queue []txn.Transaction, r *record.Record, n *preserve.Node) []preserve.Step
 }
 
-// known is the input of a plan. Zero: nothing was read.
+// known is the input of a plan. The zero value means that nothing has been read.
 type known struct {
 	stored records.Stored
 	node   *metav1.PartialObjectMetadata
-	// nodeRead reports whether the Node was read; if there is none, node is nil all the same.
+	// nodeRead reports whether the Node was read. The node is nil if it was not, or if there is none.
 	nodeRead bool
-	// identified reports whether it was read which machine the Node is.
+	// identified reports whether the identity of the machine was read, too.
 	identified bool
-	// current reports whether the record was live after the Node was read, by a read or by a write
-	// that succeeded.
+	// current reports whether the record was found to be current after the Node was read: by a live
+	// read, or by a successful write.
 	current bool
 }
 
-// Apply makes the effect of the transactions of a node stored, in their order. It returns how many
-// have had their effect, counted from the first; these can be removed from the queue, whatever the
-// error. Confirm is called before a plan is executed, after all reads, with the transactions that
-// the plan saves the labels of: an error ends the attempt. The others need no other proof than the
-// live Node: a restore takes nothing from a transaction but the uid, which is that of the Node.
+// Apply carries out the transactions of a node in order. It returns how many of them, from the
+// start of the queue, have had their effect; these can be removed from the queue even if Apply
+// returns an error.
+//
+// Before a plan is executed, and after all reads, confirm is called with the transactions whose
+// labels the plan saves; its error ends the attempt. Other transactions need no confirmation beyond
+// the live Node: a restore uses only the UID of a transaction, which must be that of the Node.
 func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm func(context.Context, []txn.Transaction) error) (settled int, err error) {
 	r := run{queue: queue, fromCache: true}
 	for r.settled < len(queue) {
@@ -156,26 +159,27 @@ type run struct {
 	known
 
 	queue     []txn.Transaction
-	settled   int // how many transactions have had their effect
-	alone     int // the transactions before this one are planned one by one
+	settled   int // transactions that have had their effect
+	alone     int // transactions before this index are planned one by one
 	fromCache bool
-	conflicts int // in a row
-	idle      int // plans in a row that settled nothing
+	conflicts int // consecutive
+	idle      int // consecutive plans that settled no transaction
 }
 
-// afterError prepares another attempt after an error of one that planned some transactions, or
-// returns the error.
+// afterError prepares another attempt after an attempt with the given number of transactions
+// failed, or returns the error if there must be none.
 func (a *Applier) afterError(ctx context.Context, r *run, planned int, err error) error {
 	switch {
 	case errors.Is(err, records.ErrTooLarge) && planned > 1:
-		// One of the transactions can never be stored, and those that its save supersedes must be.
+		// One of the transactions cannot be stored. The transactions that its save would supersede must
+		// be.
 		r.known, r.alone, r.fromCache = known{}, len(r.queue), false
 		return nil
 	case errors.Is(err, records.ErrTooLarge) && !r.current:
-		r.known, r.fromCache = known{}, false // nothing is dropped on a cached read
+		r.known, r.fromCache = known{}, false // no transaction is dropped because of a cached read
 		return nil
 	case errors.Is(err, records.ErrTooLarge):
-		// It must not hold up the rest. What is saved of this node stays as it is.
+		// Drop the transaction, so that it does not block the others. The record stays as it is.
 		a.Observer.TooLarge(ctx, r.queue[r.settled], err)
 		r.known = known{}
 		r.settled++
@@ -191,7 +195,8 @@ func (a *Applier) afterError(ctx context.Context, r *run, planned int, err error
 	return nil
 }
 
-// saved returns the transactions that a plan saves up to its first restore, superseded ones too.
+// saved returns the transactions that a plan saves before its first restore, including superseded
+// ones.
 func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 	var all []txn.Transaction
 	at := 0
@@ -200,7 +205,7 @@ func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 			break
 		}
 		for _, d := range step.Decisions {
-			// After a save that is not all of its effect, the transaction comes once more.
+			// A save with a further effect is followed by another decision on the same transaction.
 			if d.Action == preserve.Save && (len(all) == 0 || txn.Compare(all[len(all)-1], queue[at]) != 0) {
 				all = append(all, queue[at])
 			}
@@ -212,12 +217,12 @@ func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 	return all
 }
 
-// plan reads what is not known yet and returns a plan that can be executed. The Node is read before
-// its record, or before the save that shows the cached record to be the current one: so a restore
-// by another process either shows in the record or makes the write to the Node fail.
+// plan reads what is still missing and returns a plan that can be executed. It reads the Node
+// before the record, or before the save that proves the cached record to be current. A restore by
+// another process is therefore either visible in the record or makes the write to the Node fail.
 func (a *Applier) plan(ctx context.Context, queue []txn.Transaction, k *known, fromCache bool) ([]preserve.Step, error) {
 	if k.current && (!k.nodeRead && preserve.NeedsNode(queue, k.stored.Record) || !k.identified && preserve.NeedsIdentity(queue, k.stored.Record)) {
-		*k = known{} // the transactions before these needed only the record, or not which machine the Node is
+		*k = known{} // so far neither the Node, or not its identity, was needed
 	}
 	if !k.current && fromCache {
 		steps, err := a.planFromCache(ctx, queue, k)
@@ -233,9 +238,9 @@ func (a *Applier) plan(ctx context.Context, queue []txn.Transaction, k *known, f
 	return a.planned(queue, k), nil
 }
 
-// planFromCache returns a plan that begins with a save, whose precondition shows whether the cached
-// record is the current one; no other plan may be executed: the write of a restore is conditional
-// on the Node only, and nothing is ever dropped on a cached read.
+// planFromCache returns a plan that begins with a save, whose precondition proves the cached record
+// to be current. It returns no other plan: the write of a restore is conditional on the Node only,
+// and no transaction may be dropped because of a cached read.
 func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k *known) ([]preserve.Step, error) {
 	stored, err := a.Records.Cached(ctx, queue[0].Node)
 	if err != nil || stored.Unreadable != nil {
@@ -254,7 +259,7 @@ func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k 
 }
 
 // readLive reads the record, and before it the Node if a plan may need it. If the record shows that
-// it matters which machine the Node is, both are read once more.
+// the identity of the machine matters, readLive reads both again.
 func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *known) (err error) {
 	hasAdded := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })
 	for identified := k.identified || preserve.NeedsIdentity(queue, k.stored.Record); ; identified = true {
@@ -277,7 +282,7 @@ func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *know
 }
 
 func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *known, identified bool) (err error) {
-	// One that came with the startup taint may have lost the marker since, which says so.
+	// A Node that was created with the startup taint may have lost the marker since that shows this.
 	identified = identified || slices.ContainsFunc(queue, preserve.ComesGated)
 	get := a.Nodes.Get
 	if identified {
@@ -285,8 +290,8 @@ func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *know
 	}
 	k.node, err = get(ctx, queue[0].Node)
 	if err == nil && !identified && k.node != nil {
-		// What somebody has trusted since may be saved by a note of a restore, with which machine
-		// it is. The startup taint can be removed only from the list of all taints.
+		// The note of a restore may save a label that a user has trusted since, together with the
+		// identity. And the startup taint can be removed only from the complete list of taints.
 		if n := preserve.NodeOf(k.node); n.Gated || preserve.HasRestricted(n.Labels, n.Machine) {
 			identified = true
 			k.node, err = a.Nodes.GetIdentified(ctx, queue[0].Node)
@@ -307,7 +312,8 @@ func (a *Applier) planned(queue []txn.Transaction, k *known) []preserve.Step {
 	return preserve.Plan(queue, k.stored.Record, node, a.Policy)
 }
 
-// execute executes a plan up to its first write of the Node, whose answer the next plan needs.
+// execute executes a plan up to its first write of the Node. The next plan needs the answer to that
+// write.
 func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (err error) {
 	for _, step := range steps {
 		switch step.Action {
@@ -327,18 +333,18 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 			r.settled += step.Settles()
 			return nil
 		}
-		a.tell(ctx, r, step)
+		a.report(ctx, r, step)
 	}
 	return nil
 }
 
-// tell passes the transactions of a step without a restore to the observer. Of the saves, which are
-// one write, it passes on the one that has changed the labels, if any has.
-func (a *Applier) tell(ctx context.Context, r *run, step preserve.Step) {
-	told := -1
+// report passes the transactions of a step without a restore to the observer. All saves of a step
+// are one write: only the one that changed the labels, if any, is reported as a save.
+func (a *Applier) report(ctx context.Context, r *run, step preserve.Step) {
+	reported := -1
 	for i, d := range step.Decisions {
-		if d.Action == preserve.Save && !d.Again && (told < 0 || !d.IsNote() || step.Decisions[told].IsNote()) {
-			told = i
+		if d.Action == preserve.Save && !d.Again && (reported < 0 || !d.IsNote() || step.Decisions[reported].IsNote()) {
+			reported = i
 		}
 	}
 	for i, d := range step.Decisions {
@@ -349,7 +355,7 @@ func (a *Applier) tell(ctx context.Context, r *run, step preserve.Step) {
 		if d.Again {
 			continue
 		}
-		if d.Action == preserve.Save && i != told {
+		if d.Action == preserve.Save && i != reported {
 			d = preserve.Decision{Reason: preserve.Superseded}
 		}
 		a.Observer.Applied(ctx, t, d, nil)
@@ -357,8 +363,8 @@ func (a *Applier) tell(ctx context.Context, r *run, step preserve.Step) {
 	}
 }
 
-// keepAlive writes a record with the annotation away-since again, which removes that: any event of
-// the node is a sign of life.
+// keepAlive removes the annotation away-since by rewriting the record that has it, since any event
+// of the node is a sign of life.
 func (a *Applier) keepAlive(ctx context.Context, k *known) error {
 	if k.stored.Object == nil || k.stored.Object.Annotations[record.AwaySinceAnnotation] == "" {
 		return nil
@@ -366,7 +372,7 @@ func (a *Applier) keepAlive(ctx context.Context, k *known) error {
 	return a.save(ctx, *k.stored.Record, k)
 }
 
-// save replaces the known record. Success shows that it was the current one.
+// save replaces the known record. Success proves that it was current.
 func (a *Applier) save(ctx context.Context, next record.Record, k *known) error {
 	stored, err := a.Records.Write(ctx, k.stored, next)
 	if err != nil {
@@ -376,8 +382,8 @@ func (a *Applier) save(ctx context.Context, next record.Record, k *known) error 
 	return nil
 }
 
-// restore puts labels and marker onto the Node in one write, then notes that in the record. After a
-// crash between the two the next attempt finds the marker.
+// restore sets the labels and the marker of the Node in one write, then notes the restore in the
+// record. After a crash between the two the next attempt finds the marker.
 func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) error {
 	wanted := maps.Clone(step.Labels)
 	wanted[labels.Marker] = step.Marker
@@ -388,17 +394,17 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 	for _, held := range step.Held {
 		a.Observer.Withheld(ctx, t, held)
 	}
-	// The answer, and not the request: admission plugins may add and remove labels.
+	// Note the answer, not the request: admission plugins may add and remove labels.
 	return a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node)), k)
 }
 
-// open removes the startup taint and the marker from a Node whose labels stay as they are.
+// open removes the startup taint and the marker from a Node, and keeps its labels.
 func (a *Applier) open(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) error {
 	own, _ := labels.Split(k.node.Labels)
 	return a.relabel(ctx, t, step, own, k)
 }
 
-// relabel replaces the labels of the known Node, and with them the startup taint if it has that.
+// relabel replaces the labels of the known Node, and removes its startup taint if it has one.
 func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.Step, wanted map[string]string, k *known) error {
 	node, err := a.Nodes.Relabel(ctx, k.node, wanted)
 	if nodes.Refused(err) {

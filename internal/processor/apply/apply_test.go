@@ -14,17 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
-// returned is a cluster with a record of incarnation a, of which incarnation b has returned with the labels that its kubelet gave it.
+// returned is a cluster with a record of incarnation a; incarnation b has returned with the labels
+// that its kubelet set.
 func returned() *cluster {
 	c := &cluster{rv: 1000}
 	c.node = nodes.Metadata("node-1")
@@ -87,8 +88,8 @@ func TestReadsAndWritesPerPlan(t *testing.T) {
 	}
 }
 
-// TestSaveOfAnEditAndTheEndAfterItIsToldAsTheEdit: the end has the same labels, so it alone would be no change.
-func TestSaveOfAnEditAndTheEndAfterItIsToldAsTheEdit(t *testing.T) {
+// The end has the same labels, so on its own it would not change the record.
+func TestSaveOfAnEditAndTheFollowingEndIsReportedAsTheEdit(t *testing.T) {
 	t.Parallel()
 	c := returned()
 	c.mustApply(t, edited, event(txn.Deleted, "a", "70", edited.Labels))
@@ -123,7 +124,7 @@ func TestConflictMakesEveryReadLive(t *testing.T) {
 	c := returned()
 	behind := c.stored
 	c.cached = &behind
-	// Another process has saved the end, restored its labels onto b, and noted that.
+	// Another process has saved the end, restored its labels onto b, and noted the restore.
 	c.node.Labels, c.node.ResourceVersion = set{"rack": "edited", labels.Marker: "70"}, "111"
 	c.keep(record.Record{
 		Node: "node-1", Labels: set{"rack": "r3"}, Revision: revision.MustParse("70"), Source: "a",
@@ -140,7 +141,7 @@ func TestConflictMakesEveryReadLive(t *testing.T) {
 func TestNothingIsDroppedOnACachedRead(t *testing.T) {
 	t.Parallel()
 	c := returned()
-	// The cache has a record of what comes later: of another cluster's past, or of a lost future.
+	// The cache has a later record, which belongs to another cluster or was undone by an etcd restore.
 	ahead := records.Stored{Record: &record.Record{Node: "node-1", Revision: revision.MustParse("900"), Source: "a"}, Object: c.stored.Object}
 	c.cached = &ahead
 	c.mustApply(t, ended)
@@ -153,7 +154,7 @@ func TestConflictsInARowEndTheAttempt(t *testing.T) {
 	c := returned()
 	c.before = func(call string) error {
 		if call == "relabel" {
-			c.node.ResourceVersion = c.next() // something writes the Node all the time
+			c.node.ResourceVersion = c.next() // another client writes the Node continuously
 		}
 		return nil
 	}
@@ -164,7 +165,7 @@ func TestConflictsInARowEndTheAttempt(t *testing.T) {
 	assert.NotContains(t, c.node.Labels, labels.Marker)
 }
 
-// An answer that is lost ends the attempt. The next one finds what was written, and writes no label twice.
+// A lost answer ends the attempt. The next attempt finds the write, and writes no label twice.
 func TestLostAnswersAreFoundByTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	for lost := range 5 {
@@ -180,11 +181,11 @@ func TestLostAnswersAreFoundByTheNextAttempt(t *testing.T) {
 			}
 			queue := []txn.Transaction{ended, added}
 			settled, err := c.apply(t, queue...)
-			if lost == 0 { // a cache that fails is as good as none
+			if lost == 0 { // a failing cache is equivalent to no cache
 				require.NoError(t, err)
 			} else {
 				require.ErrorIs(t, err, errOut)
-				// A user edits what the restore left.
+				// A user edits the restored labels.
 				if c.node.Labels[labels.Marker] != "" {
 					c.node.Labels["rack"], c.node.ResourceVersion = "edited", c.next()
 				}
@@ -289,8 +290,8 @@ func TestSignOfLifeTakesTheTimeOfAbsenceAway(t *testing.T) {
 	assert.Equal(t, []string{"110: nothing"}, c.applied)
 }
 
-// TestTransactionWhoseRecordDoesNotFitHoldsUpNobody: only that one is lost, not those that its save would have superseded.
-func TestTransactionWhoseRecordDoesNotFitHoldsUpNobody(t *testing.T) {
+// Only that transaction is dropped, not the transactions that its save would have superseded.
+func TestTransactionTooLargeForARecordBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	huge := set{"huge": "x"}
 	tooLarge, more := event(txn.Updated, "a", "65", huge), event(txn.Updated, "a", "66", huge)
@@ -317,22 +318,21 @@ func TestTransactionWhoseRecordDoesNotFitHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestReturnAfterASaveThatWasPlannedAloneReadsTheNode: alone, the edit is saved from the cache without a look at the Node, which the
-// return needs. Together with the labels that are too large it is none of this record's.
+// Planned alone, the edit is saved from the cache without reading the Node, which the return needs.
+// Planned together with the labels that are too large, it does not fit in the record.
 func TestReturnAfterASaveThatWasPlannedAloneReadsTheNode(t *testing.T) {
 	t.Parallel()
 	c := returned()
 	c.tooLarge = set{"huge": "h"}
 	between := event(txn.Updated, "between", "80", set{"rack": "r4"})
-	between.Marker = "50" // restored from the record, which does not say so yet
+	between.Marker = "50" // restored from the record, which does not note it yet
 	c.mustApply(t, event(txn.Updated, "a", "60", c.tooLarge), between, added)
 	assert.Equal(t, []string{"80: save", "100: restore"}, c.applied)
 	assert.Len(t, c.oversize, 1)
 	assert.Equal(t, "r4", c.node.Labels["rack"])
 }
 
-// TestNothingTooLargeIsDroppedOnACachedRead: the cache does not show the record yet, so the labels that the node came with look as if
-// they were to be saved.
+// The cache does not have the record yet, so the initial labels of the node seem to need saving.
 func TestNothingTooLargeIsDroppedOnACachedRead(t *testing.T) {
 	t.Parallel()
 	c := returned()

@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nodekeeper.dev/internal/processor/apply"
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/txn"
@@ -22,23 +22,24 @@ import (
 
 type set = map[string]string
 
-// cluster is a Node and its record, and what was done with them. It is all that an Applier sees.
+// cluster holds a Node and its record, and logs the calls on them. It implements everything that an
+// Applier needs.
 type cluster struct {
 	node   *metav1.PartialObjectMetadata
-	says   identity.Identity // which machine the Node is
+	says   identity.Identity // the identity of the Node's machine
 	stored records.Stored
-	cached *records.Stored // nil: the cache is not behind
+	cached *records.Stored // nil: the cache is current
 	rv     int
 
 	calls []string
-	// before is called before each call with its name, which "get node", "relabel", "cached", "get record" and "write" are. An
-	// error is the answer.
+	// before is called before each call with its name: "get node", "relabel", "cached", "get record"
+	// or "write". If it returns an error, the call fails with that error.
 	before func(call string) error
-	// after is called after each call that succeeded. An error is the answer that its caller gets.
+	// after is called after each successful call. If it returns an error, the caller gets that error.
 	after func(call string) error
-	// mutate changes the labels that a Node gets, as admission plugins do.
+	// mutate changes the labels in a write of the Node, as admission plugins do.
 	mutate func(set)
-	// tooLarge are labels that do not fit a record.
+	// tooLarge are labels that do not fit in a record.
 	tooLarge set
 
 	applied  []string
@@ -149,7 +150,7 @@ func (d recordDoor) Write(_ context.Context, read records.Stored, next record.Re
 	return s, err
 }
 
-// keep makes this the record that is stored.
+// keep stores r as the record.
 func (c *cluster) keep(r record.Record) {
 	cm := r.ConfigMap("records")
 	cm.ResourceVersion = c.next()
@@ -174,7 +175,7 @@ func (c *cluster) applier() *apply.Applier {
 	return &apply.Applier{Nodes: nodeDoor{c}, Records: recordDoor{c}, Policy: labels.Policy{Mode: labels.Replace}, Observer: c}
 }
 
-// apply applies transactions that are all in the queue.
+// apply applies transactions, all of which are in the queue.
 func (c *cluster) apply(t *testing.T, queue ...txn.Transaction) (settled int, err error) {
 	t.Helper()
 	return c.applier().Apply(t.Context(), queue, func(context.Context, []txn.Transaction) error { return nil })

@@ -21,7 +21,7 @@ const role = "node-role.kubernetes.io/worker"
 
 var machineA, machineB = identity.Identity{SystemUUID: "a"}, identity.Identity{SystemUUID: "b"}
 
-// trusted is a node that has returned, and whose record is of machine A.
+// trusted is a cluster with a node that has returned, and whose record belongs to machine A.
 func trusted(says identity.Identity) *cluster {
 	c := returned()
 	c.says = says
@@ -33,10 +33,10 @@ func trusted(says identity.Identity) *cluster {
 	return c
 }
 
-// look applies what stands for the wait of a Node, if there is a wait.
-func (c *cluster) look(t *testing.T) error {
+// recheck applies the transaction that represents the waiting labels of a Node, if there are any.
+func (c *cluster) recheck(t *testing.T) error {
 	t.Helper()
-	tx, waits := preserve.Look(*c.stored.Record)
+	tx, waits := preserve.Recheck(*c.stored.Record)
 	if !waits {
 		return nil
 	}
@@ -57,7 +57,7 @@ func TestOnlyARestrictedLabelCostsAReadOfTheWholeNode(t *testing.T) {
 	assert.Equal(t, record.Identity{UID: c.node.UID, Identity: machineA}, c.stored.Record.Identity)
 }
 
-// TestFirstRestrictedLabelNotesTheMachine: with one more read, and no more writes.
+// The note takes one more read, and no more writes.
 func TestFirstRestrictedLabelNotesTheMachine(t *testing.T) {
 	t.Parallel()
 	c := trusted(machineA)
@@ -79,7 +79,7 @@ func TestFirstRestrictedLabelNotesTheMachine(t *testing.T) {
 	assert.Equal(t, []string{"cached", "write"}, c.calls)
 }
 
-// TestRestrictedLabelsSurviveEveryFault: at each call, the process ends before it, or its answer is lost.
+// At each call, either the process ends before it, or the answer is lost.
 func TestRestrictedLabelsSurviveEveryFault(t *testing.T) {
 	t.Parallel()
 	errDown := errors.New("down")
@@ -105,7 +105,7 @@ func TestRestrictedLabelsSurviveEveryFault(t *testing.T) {
 				settled, err := c.apply(t, added)
 				if err == nil {
 					require.Equal(t, 1, settled)
-					err = c.look(t)
+					err = c.recheck(t)
 				}
 				if err != nil {
 					require.ErrorIs(t, err, errDown)
@@ -116,7 +116,7 @@ func TestRestrictedLabelsSurviveEveryFault(t *testing.T) {
 			_, has := c.node.Labels[role]
 			assert.Equal(t, name == "same", has, "%s, fault %d: %v", name, fault, c.calls)
 			assert.Contains(t, c.stored.Record.All(), role, "%s, fault %d", name, fault)
-			_, waits := preserve.Look(*c.stored.Record)
+			_, waits := preserve.Recheck(*c.stored.Record)
 			assert.False(t, waits, "%s, fault %d", name, fault)
 			if !done {
 				break
@@ -125,27 +125,27 @@ func TestRestrictedLabelsSurviveEveryFault(t *testing.T) {
 	}
 }
 
-// TestHeldLabelsAreToldOnce: for each incarnation and reason.
-func TestHeldLabelsAreToldOnce(t *testing.T) {
+// They are reported once for each incarnation and reason.
+func TestWithheldLabelsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	c := trusted(identity.Identity{})
 	for range 3 {
 		c.mustApply(t, added)
-		require.NoError(t, c.look(t))
+		require.NoError(t, c.recheck(t))
 	}
 	c.says = machineB
 	for range 3 {
-		require.NoError(t, c.look(t))
+		require.NoError(t, c.recheck(t))
 		c.mustApply(t, added)
 	}
-	told := slices.Clone(c.held)
-	for i := range told {
-		_, told[i], _ = strings.Cut(told[i], " ")
+	reported := slices.Clone(c.held)
+	for i := range reported {
+		_, reported[i], _ = strings.Cut(reported[i], " ")
 	}
-	assert.Equal(t, []string{role + " waiting", role + " other-machine"}, told)
+	assert.Equal(t, []string{role + " waiting", role + " other-machine"}, reported)
 }
 
-// TestMachineIsReadAgainWithTheRecordThatMakesItMatter: the cache is behind, and had no restricted label.
+// The cached record is stale, and has no restricted label.
 func TestMachineIsReadAgainWithTheRecordThatMakesItMatter(t *testing.T) {
 	t.Parallel()
 	c := trusted(machineB)
@@ -159,7 +159,7 @@ func TestMachineIsReadAgainWithTheRecordThatMakesItMatter(t *testing.T) {
 	assert.Equal(t, []string{"cached", "get node", "get record", "identify node", "get record"}, c.calls[:5])
 }
 
-// TestPlansThatSettleNothingEnd: a fault in the decisions must not make a processor write without end.
+// A fault in the decisions must not make a processor write endlessly.
 func TestPlansThatSettleNothingEnd(t *testing.T) {
 	t.Parallel()
 	c := returned()

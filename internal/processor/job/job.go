@@ -1,5 +1,5 @@
-// Package job is what the controllers of a processor have in common: each works on nodes by their
-// names, with a bound on time, under the nodes' locks.
+// Package job contains what the controllers of a processor share: each works on nodes by name,
+// within a time limit, under the nodes' locks.
 package job
 
 import (
@@ -22,27 +22,27 @@ import (
 )
 
 const (
-	// A node whose work fails is retried after minBackoff, doubling up to maxBackoff.
+	// Failed nodes are retried after minBackoff, doubling up to maxBackoff.
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 30 * time.Second
 
-	// contendedRetry is the longest time between two attempts at a lock that another process holds:
-	// it may be released before its time. contendedPause is the shortest.
+	// contendedRetry and contendedPause are the longest and the shortest delay before a node whose
+	// lock another process holds is retried. The holder may release the lock before it expires.
 	contendedRetry = time.Second
 	contendedPause = 100 * time.Millisecond
 
-	// nextTurn is when a node that has had its turn is behind those that wait.
+	// nextTurn is the delay that moves a node whose turn is over behind the waiting nodes.
 	nextTurn = time.Millisecond
 
-	// Timeout ends work that hangs. The API server ends a request after a minute (its
-	// --request-timeout), so no worker is lost for good.
+	// Timeout ends work that hangs, so that it cannot block a worker forever. The API server ends a
+	// request after a minute (--request-timeout).
 	Timeout = 5 * time.Minute
 )
 
-// ErrTurnOver means that a node has more work than is done in one turn.
+// ErrTurnOver means that a node has more transactions than one turn may apply.
 var ErrTurnOver = errors.New("the node has more transactions than are applied in one turn")
 
-// Requests are the queue of a controller.
+// Requests is the queue of a controller.
 type Requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // NewController returns a controller whose requests are the names of nodes.
@@ -62,12 +62,12 @@ func NewController(mgr manager.Manager, name string, workers int, do reconcile.F
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the controller %q: %w", name, err)
+		return nil, fmt.Errorf("creating the controller %q: %w", name, err)
 	}
 	return c, addReadiness(mgr, name+"-controller", c)
 }
 
-// addReadiness makes the manager's readiness probe say whether a controller has started.
+// addReadiness adds a readiness check that passes once a controller has started.
 func addReadiness(mgr manager.Manager, name string, c controller.Controller) error {
 	var started atomic.Bool
 	err := c.Watch(source.Func(func(context.Context, Requests) error {
@@ -75,11 +75,11 @@ func addReadiness(mgr manager.Manager, name string, c controller.Controller) err
 		return nil
 	}))
 	if err != nil {
-		return fmt.Errorf("watching over the start of %s: %w", name, err)
+		return fmt.Errorf("watching the start of %s: %w", name, err)
 	}
 	err = mgr.AddReadyzCheck(name, func(*http.Request) error {
 		if !started.Load() {
-			return errors.New("it does not run yet")
+			return errors.New("not started yet")
 		}
 		return nil
 	})
@@ -89,12 +89,12 @@ func addReadiness(mgr manager.Manager, name string, c controller.Controller) err
 	return nil
 }
 
-// Request returns the request of a node.
+// Request returns the request for a node.
 func Request(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
 }
 
-// UnderLock does work for a node under its lock, or requeues the node if another process holds the
+// UnderLock calls work under the lock of a node, or requeues the node if another process holds the
 // lock.
 func UnderLock(ctx context.Context, locks *nodelock.Locker, node string, work func(context.Context) error) (reconcile.Result, error) {
 	err := locks.Do(ctx, node, work)
@@ -104,7 +104,7 @@ func UnderLock(ctx context.Context, locks *nodelock.Locker, node string, work fu
 	case errors.Is(err, ErrTurnOver):
 		return reconcile.Result{RequeueAfter: nextTurn, Priority: new(0)}, nil
 	case errors.Is(ctx.Err(), context.Canceled):
-		return reconcile.Result{}, nil // a shutdown: what is left is for the next processor
+		return reconcile.Result{}, nil // shutdown: the next processor continues
 	}
 	return reconcile.Result{}, err
 }

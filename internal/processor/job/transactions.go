@@ -14,16 +14,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/internal/queue"
 )
 
-// RunIndex makes the manager keep an index of the transaction namespace up to date, and its
-// readiness probe wait for the first list. The detector may be nil.
+// RunIndex makes the manager maintain an index of the transaction namespace, and adds a readiness
+// check that passes after the first list. The detector may be nil.
 func RunIndex(mgr manager.Manager, index *queue.Index, namespace string, detector *rewind.Detector) error {
 	rest, err := apiutil.RESTClientForGVK(corev1.SchemeGroupVersion.WithKind("ConfigMap"), false, false, mgr.GetConfig(), scheme.Codecs, mgr.GetHTTPClient())
 	if err != nil {
-		return fmt.Errorf("making the client that watches transactions: %w", err)
+		return fmt.Errorf("creating the client that watches transactions: %w", err)
 	}
 	requests := detector.Requests(toolscache.NewListWatchFromClient(rest, "configmaps", namespace, fields.Everything()))
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
@@ -35,7 +35,7 @@ func RunIndex(mgr manager.Manager, index *queue.Index, namespace string, detecto
 	}
 	err = mgr.AddReadyzCheck("transactions", func(*http.Request) error {
 		if !index.Synced() {
-			return errors.New("the transactions are not listed: see the log for lists and watches that fail")
+			return errors.New("transactions not listed yet: check the log for failing lists and watches")
 		}
 		return nil
 	})
@@ -45,9 +45,9 @@ func RunIndex(mgr manager.Manager, index *queue.Index, namespace string, detecto
 	return nil
 }
 
-// Transactions returns the source of a controller that works on what an index holds: enqueue gets
-// every entry that is added, changed or removed, see [queue.Index.Follow]. The controller starts
-// when the index has been synced.
+// Transactions returns a controller source that calls enqueue with every entry of the index that is
+// added, changed or removed, see [queue.Index.Follow]. The controller starts when the index has
+// synced.
 func Transactions(index *queue.Index, enqueue func(*queue.Entry, Requests)) source.SyncingSource {
 	return transactions{index, enqueue}
 }
@@ -57,11 +57,11 @@ type transactions struct {
 	enqueue func(*queue.Entry, Requests)
 }
 
-// Start passes entries on, for as long as the index runs.
+// Start calls enqueue with entries for as long as the index runs.
 func (s transactions) Start(_ context.Context, work Requests) error {
 	s.index.Follow(func(e *queue.Entry) { s.enqueue(e, work) })
 	return nil
 }
 
-// WaitForSync waits until the index is synced.
+// WaitForSync waits until the index has synced.
 func (s transactions) WaitForSync(ctx context.Context) error { return s.index.WaitForSync(ctx) }

@@ -8,7 +8,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// LateEnds returns what is kept of the ends of a node after its watch showed these states, each the next of the one before; nil: it is gone.
+// LateEnds returns the ends of a node that are kept after its watch delivered these states in this
+// order; nil stands for a deleted Node.
 func LateEnds(node string, states ...*metav1.PartialObjectMetadata) []txn.Transaction {
 	var l lateEdits
 	var before *metav1.PartialObjectMetadata
@@ -16,14 +17,15 @@ func LateEnds(node string, states ...*metav1.PartialObjectMetadata) []txn.Transa
 		if after == nil {
 			l.end(before)
 		} else {
-			l.see(before, after)
+			l.observe(before, after)
 		}
 		before = after
 	}
 	return l.ends[node]
 }
 
-// Save stores the end of a node as before its finalizer is removed, without a cluster that may be rewound.
+// Save stores the end of a node as before the removal of its finalizer, in a cluster without an
+// etcd restore.
 func (c *Controller) Save(ctx context.Context, end txn.Transaction) error {
 	return c.save(ctx, end, func(context.Context, []txn.Transaction) error { return nil })
 }

@@ -12,19 +12,20 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// lateEdits are the ends of Nodes that were edited while they were being deleted. The edit may have
-// come between the write that removed the [Finalizer] and the delete, and there may be no watcher.
-// So every process that protects nodes keeps what its own watch shows until that is stored. The
-// zero value has none. It is safe for concurrent use.
+// lateEdits holds the ends of Nodes that were edited while they were being deleted. Such an edit
+// may have come between the write that removed the [Finalizer] and the delete, and possibly no
+// watcher runs. So every process that protects nodes keeps the ends that its own watch delivers
+// until their labels are stored. The zero value is empty and ready to use. It is safe for
+// concurrent use.
 type lateEdits struct {
 	mu     sync.Mutex
-	edited map[types.UID]bool           // Nodes that are being deleted and have not ended
-	ends   map[string][]txn.Transaction // by node, oldest first, none is empty
+	edited map[types.UID]bool           // Nodes that are being deleted and still exist
+	ends   map[string][]txn.Transaction // by node, oldest first, never empty
 }
 
-// see takes an event of a Node that is there; before is nil if it was not seen before.
-func (l *lateEdits) see(before, after *metav1.PartialObjectMetadata) {
-	if before != nil && before.UID != after.UID { // the watch missed the end of one and the start of the other
+// observe processes an event of a Node that exists; before is nil if the Node is new to the cache.
+func (l *lateEdits) observe(before, after *metav1.PartialObjectMetadata) {
+	if before != nil && before.UID != after.UID { // the watch missed a delete and a create
 		l.end(before)
 		before = nil
 	}
@@ -39,7 +40,7 @@ func (l *lateEdits) see(before, after *metav1.PartialObjectMetadata) {
 	l.edited[after.UID] = true
 }
 
-// end takes the end of a Node. If the watch missed it, n is the last that was seen.
+// end processes the delete of a Node. If the watch missed the last state, n is an earlier one.
 func (l *lateEdits) end(n *metav1.PartialObjectMetadata) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,8 +67,8 @@ func (l *lateEdits) oldest(node string) (t txn.Transaction, ok bool) {
 	return l.ends[node][0], true
 }
 
-// removeOldest removes the oldest end. The controller runs one worker per node, so nobody else
-// removes it meanwhile.
+// removeOldest removes the oldest end of a node. Only one worker at a time works on a node, so it
+// is the end that oldest returned.
 func (l *lateEdits) removeOldest(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

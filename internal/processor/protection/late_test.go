@@ -14,7 +14,7 @@ import (
 
 type set = map[string]string
 
-// TestEndOfANodeIsKeptIfItWasEditedWhileItWasBeingDeleted: in any other case the labels in the end are those that were stored.
+// In all other cases the final labels have been stored already.
 func TestEndOfANodeIsKeptIfItWasEditedWhileItWasBeingDeleted(t *testing.T) {
 	at := func(uid types.UID, resourceVersion, rack string, isEnding bool) *metav1.PartialObjectMetadata {
 		n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: uid, ResourceVersion: resourceVersion, Labels: set{"rack": rack}}}
@@ -26,7 +26,7 @@ func TestEndOfANodeIsKeptIfItWasEditedWhileItWasBeingDeleted(t *testing.T) {
 	live, ending, edited := at("a", "1", "r1", false), at("a", "3", "r2", true), at("a", "4", "r3", true)
 	for name, tc := range map[string]struct {
 		states []*metav1.PartialObjectMetadata
-		want   []string // their resourceVersions
+		want   []string // by resourceVersion
 	}{
 		"not edited":              {[]*metav1.PartialObjectMetadata{live, at("a", "2", "r1", true), nil}, nil},
 		"edited before":           {[]*metav1.PartialObjectMetadata{live, at("a", "2", "r2", false), ending, nil}, nil},

@@ -11,10 +11,10 @@ import (
 	"nodekeeper.dev/internal/nodes"
 )
 
-// cacheTimeout bounds the wait for a cache that is not synced: then the metric is left out.
+// cacheTimeout bounds the wait for the cache to sync. After it the metric is omitted.
 const cacheTimeout = time.Second
 
-// waiting counts the Nodes in a cache whose deletion waits.
+// waiting counts the Nodes whose deletion waits, from the cache.
 type waiting struct {
 	cache client.Reader
 	desc  *prometheus.Desc
@@ -30,7 +30,7 @@ func newWaiting(cache client.Reader) *waiting {
 // Describe describes the metric of Collect.
 func (w *waiting) Describe(ch chan<- *prometheus.Desc) { ch <- w.desc }
 
-// Collect counts.
+// Collect counts the Nodes.
 func (w *waiting) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), cacheTimeout)
 	defer cancel()

@@ -1,12 +1,12 @@
-// Package protection keeps a Node that is being deleted until its last labels are stored, also
+// Package protection keeps a Node that is being deleted until its last labels are stored, even
 // while no watcher runs.
 //
-// It gives every Node a finalizer. When a Node is being deleted and that finalizer is the last one,
-// it stores the Node's labels and removes the finalizer, upon which the API server deletes the
-// Node.
+// It adds a finalizer to every Node. When a Node is being deleted and no other finalizer is left,
+// the package stores the Node's labels and removes the finalizer, upon which the API server deletes
+// the Node.
 //
-// protection.go is the controller, release.go lets one Node go, late.go keeps what is edited in
-// that very moment.
+// protection.go contains the controller, release.go releases one Node, and late.go handles edits
+// during the release.
 package protection
 
 import (
@@ -26,31 +26,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"nodekeeper.dev/internal/processor/apply"
-	"nodekeeper.dev/internal/processor/job"
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/processor/job"
+	"nodekeeper.dev/internal/processor/telemetry"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
-	"nodekeeper.dev/internal/daemon/rewind"
-	"nodekeeper.dev/internal/processor/telemetry"
 )
 
 // Finalizer keeps a Node that is being deleted until its last labels are stored. The write that
-// removes it is conditional on the resourceVersion whose labels were stored, but the delete is a
-// second step of the API server's own, without a precondition (Store.deleteWithoutFinalizers in
-// k8s.io/apiserver/pkg/registry/generic/registry/store.go). The watch shows an edit between the
-// two, see lateEdits.
+// removes it is conditional on the resourceVersion whose labels were stored. The API server deletes
+// the Node in a second step, which has no precondition (Store.deleteWithoutFinalizers in
+// k8s.io/apiserver/pkg/registry/generic/registry/store.go); lateEdits catches an edit between the
+// two.
 const Finalizer = nodes.Finalizer
 
-// UnprotectCommand removes the finalizer from every Node, also when no processor runs. Other
-// finalizers stay.
+// UnprotectCommand removes the finalizer from every Node, also when no processor runs. It keeps
+// other finalizers.
 const UnprotectCommand = `kubectl get nodes -o name | xargs kubectl patch -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + Finalizer + `"]}}'`
 
-// Controller keeps the finalizer on every Node. All fields but Rewind are required.
+// Controller adds the finalizer to every Node. All fields except Rewind are required.
 type Controller struct {
 	Nodes    *nodes.Nodes
 	Records  *records.Records
@@ -59,17 +59,18 @@ type Controller struct {
 	Applier  *apply.Applier
 	Observer *telemetry.Observer
 	Locks    *nodelock.Locker
-	// Cache holds the metadata of Nodes, of which annotations and owner references may be missing.
+	// Cache holds the metadata of Nodes, possibly without annotations and owner references.
 	Cache client.Reader
-	// Rewind receives the proof if what this process saw of a Node never happened. It may be nil.
+	// Rewind reports which events are unconfirmed and receives the proof that an event was lost in an
+	// etcd restore. It may be nil.
 	Rewind *rewind.Detector
-	// Workers is how many nodes are worked on at a time.
+	// Workers is the number of nodes that are processed concurrently.
 	Workers int
 
 	late lateEdits
 }
 
-// Register makes the manager run the controller, and registers its metric.
+// Register adds the controller to the manager, and registers its metric.
 func (c *Controller) Register(mgr manager.Manager, metrics prometheus.Registerer) error {
 	if err := metrics.Register(newWaiting(c.Cache)); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
@@ -88,8 +89,8 @@ func (c *Controller) Register(mgr manager.Manager, metrics prometheus.Registerer
 	return nil
 }
 
-// WarnOfProtected logs whether there are protected Nodes. Run it in a processor that protects none:
-// when these Nodes are deleted, they wait until somebody removes the finalizer.
+// WarnOfProtected logs whether there are protected Nodes. Call it in a processor that does not
+// protect Nodes: when they are deleted, they wait until the finalizer is removed.
 func WarnOfProtected(ctx context.Context, all *nodes.Nodes) error {
 	log := logf.FromContext(ctx)
 	count := 0
@@ -100,7 +101,7 @@ func WarnOfProtected(ctx context.Context, all *nodes.Nodes) error {
 		return nil
 	})
 	switch {
-	case err != nil: // this processor may be without the right to list Nodes, which it does not need otherwise
+	case err != nil: // without protection a processor may lack the permission to list Nodes
 		log.V(1).Info("Skipped the check for protected nodes", "reason", err.Error())
 	case count > 0:
 		log.Info("Found protected nodes: their deletion waits for a processor with --protect=finalizer",
@@ -109,22 +110,22 @@ func WarnOfProtected(ctx context.Context, all *nodes.Nodes) error {
 	return nil
 }
 
-// nodeHandler enqueues a Node that must get the finalizer or lose it, or that may have been edited
-// when it lost it.
+// nodeHandler enqueues a Node whose finalizer must be added or removed, or that may have been
+// edited while its finalizer was removed.
 func (c *Controller) nodeHandler() handler.TypedEventHandler[*metav1.PartialObjectMetadata, reconcile.Request] {
 	type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	see := func(before, after *metav1.PartialObjectMetadata, work requests) {
-		c.late.see(before, after)
-		if isKeptInVain(after) || lacksFinalizer(after) || nodes.WaitsForFinalizer(after) || c.late.has(after.Name) {
+	observe := func(before, after *metav1.PartialObjectMetadata, work requests) {
+		c.late.observe(before, after)
+		if waitsUnselected(after) || lacksFinalizer(after) || nodes.WaitsForFinalizer(after) || c.late.has(after.Name) {
 			work.Add(job.Request(after.Name))
 		}
 	}
 	return handler.TypedFuncs[*metav1.PartialObjectMetadata, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*metav1.PartialObjectMetadata], work requests) {
-			see(nil, e.Object, work)
+			observe(nil, e.Object, work)
 		},
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*metav1.PartialObjectMetadata], work requests) {
-			see(e.ObjectOld, e.ObjectNew, work)
+			observe(e.ObjectOld, e.ObjectNew, work)
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*metav1.PartialObjectMetadata], work requests) {
 			if c.late.end(e.Object); c.late.has(e.Object.Name) {
@@ -141,27 +142,28 @@ func (c *Controller) recordedNode(_ context.Context, cm *corev1.ConfigMap) []rec
 	return []reconcile.Request{job.Request(cm.Name)}
 }
 
-// lacksFinalizer reports whether a Node must get the finalizer. One that is being deleted cannot
-// get it any more.
+// lacksFinalizer reports whether the finalizer must be added to a Node. It cannot be added to a
+// Node that is being deleted.
 func lacksFinalizer(n *metav1.PartialObjectMetadata) bool {
-	// A node of that name cannot have a record, so its labels could never be stored.
+	// A node named like the root CA ConfigMap cannot have a record, so its labels could never be
+	// stored.
 	return n.DeletionTimestamp == nil && nodeview.Selected(n) && n.Name != record.RootCAName && !slices.Contains(n.Finalizers, Finalizer)
 }
 
-// isKeptInVain reports whether a Node that is not looked after waits for the finalizer. As long as it
-// is not deleted it may have it: a processor with another selector, during a roll, would put it on
-// again.
-func isKeptInVain(n *metav1.PartialObjectMetadata) bool {
+// waitsUnselected reports whether a Node that is not selected waits for the finalizer. An unselected
+// Node that is not being deleted keeps its finalizer: during a rollout another processor, with
+// another selector, would add it again.
+func waitsUnselected(n *metav1.PartialObjectMetadata) bool {
 	return n.DeletionTimestamp != nil && !nodeview.Selected(n) && slices.Contains(n.Finalizers, Finalizer)
 }
 
-// reconcile gives a live Node the finalizer, and removes it from one that waits for that.
+// reconcile adds the finalizer to a live Node, and removes it from a Node that waits for that.
 func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	n := nodes.Metadata(req.Name)
 	if err := c.Cache.Get(ctx, req.NamespacedName, n); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("reading node %q: %w", req.Name, err)
 	}
-	if isKeptInVain(n) {
+	if waitsUnselected(n) {
 		return reconcile.Result{}, c.unprotect(ctx, n)
 	}
 	if n.UID != "" && lacksFinalizer(n) {
@@ -185,7 +187,7 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 		c.Observer.Failed(err)
 		if nodes.WaitsForFinalizer(n) {
 			c.Observer.Warn(nodes.Reference(n.Name, n.UID), reasons.DeletionWaits, "Save",
-				"This node is not deleted before its labels are saved, retrying: %v", err)
+				"The deletion of this node waits until its labels are saved, retrying: %v", err)
 		}
 	}
 	return result, err

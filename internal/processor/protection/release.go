@@ -16,38 +16,37 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// maxConflicts bounds the retries that follow a conflict at once.
+// maxConflicts bounds the conflicts that are retried at once.
 const maxConflicts = 10
 
 // errChanged means that a Node has changed since it was read.
 var errChanged = errors.New("the node has changed")
 
-// protect gives a Node the finalizer, conditional on the Node that is in the cache.
+// protect adds the finalizer to a Node, conditional on the cached Node.
 func (c *Controller) protect(ctx context.Context, n *metav1.PartialObjectMetadata) error {
 	err := c.setFinalizers(ctx, n, append(slices.Clone(n.Finalizers), Finalizer))
 	if errors.Is(err, nodes.ErrStale) {
-		return nil // the change that came first enqueues the Node again
+		return nil // the conflicting change enqueues the Node again
 	}
 	return err
 }
 
-// unprotect takes the finalizer off a Node, conditional on the Node that is in the cache. Nothing of it
-// is stored.
+// unprotect removes the finalizer from a Node, conditional on the cached Node. It stores no labels.
 func (c *Controller) unprotect(ctx context.Context, n *metav1.PartialObjectMetadata) error {
 	others := slices.DeleteFunc(slices.Clone(n.Finalizers), func(f string) bool { return f == Finalizer })
 	err := c.setFinalizers(ctx, n, others)
 	if errors.Is(err, nodes.ErrStale) {
-		return nil // the change that came first enqueues the Node again
+		return nil // the conflicting change enqueues the Node again
 	}
 	return err
 }
 
-// release stores the last labels of a Node that waits for that, and removes the finalizer.
+// release stores the last labels of a Node that waits for the finalizer, and removes the finalizer.
 func (c *Controller) release(ctx context.Context, name string) error {
 	for range maxConflicts {
 		n, err := c.Nodes.Get(ctx, name)
 		if err != nil || n == nil || !nodes.WaitsForFinalizer(n) {
-			return err // another process let it go, or it is another incarnation
+			return err // another process has released it, or it is another incarnation
 		}
 		unchanged := func(ctx context.Context, _ []txn.Transaction) error { return c.unchanged(ctx, n) }
 		err = c.save(ctx, txn.EndSeen(n), unchanged)
@@ -69,8 +68,8 @@ func (c *Controller) release(ctx context.Context, name string) error {
 	return fmt.Errorf("releasing node %q: %d conflicts in a row", name, maxConflicts)
 }
 
-// save stores what a watcher would record of the end of a node, and before it what
-// [preserve.Ending] says. A cache that shows a record may be behind its removal.
+// save stores the end of a node as if a watcher had recorded it, after the transactions that
+// [preserve.Ending] puts before it. The cache may still show a record that has been removed.
 func (c *Controller) save(ctx context.Context, end txn.Transaction, confirm func(context.Context, []txn.Transaction) error) error {
 	stored, err := c.Records.Cached(ctx, end.Node)
 	if err != nil {
@@ -88,8 +87,9 @@ func (c *Controller) save(ctx context.Context, end txn.Transaction, confirm func
 	return err
 }
 
-// waiting returns the transactions of a node that wait, oldest first. Where the record notes the
-// incarnation, they only say which labels its agents have withdrawn since, so the cache will do.
+// waiting returns the pending transactions of a node, oldest first. If the record notes the
+// incarnation, they only contribute the labels that its agents have withdrawn since, and the cache
+// is good enough.
 func (c *Controller) waiting(ctx context.Context, node string, noted bool) ([]queue.Queued, error) {
 	if noted && c.Index.Synced() {
 		return c.Index.Pending(node), nil
@@ -97,8 +97,9 @@ func (c *Controller) waiting(ctx context.Context, node string, noted bool) ([]qu
 	return c.Queue.Of(ctx, node)
 }
 
-// unchanged returns an error unless a Node is as it was read. Call it after all other reads, which
-// the client retries while the API server is away: they can outlast a restore of etcd.
+// unchanged returns errChanged if a Node has changed since it was read. Call it after all other
+// reads: the client retries these while the API server is down, so they may take longer than a
+// restore of etcd.
 func (c *Controller) unchanged(ctx context.Context, read *metav1.PartialObjectMetadata) error {
 	if !c.Rewind.Unconfirmed(metav1.Now().Time) {
 		return nil
@@ -133,7 +134,8 @@ func (c *Controller) saveLate(ctx context.Context, node string) error {
 	}
 }
 
-// setFinalizers is conditional on the uid and the revision of the Node that was read.
+// setFinalizers replaces the finalizers, conditional on the UID and the revision of the Node that
+// was read.
 func (c *Controller) setFinalizers(ctx context.Context, read *metav1.PartialObjectMetadata, finalizers []string) error {
 	_, err := c.Nodes.Patch(ctx, read.Name, read.UID, revision.Of(read.ResourceVersion), map[string]any{"finalizers": finalizers})
 	return err

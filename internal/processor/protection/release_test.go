@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/processor/protection"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
@@ -22,7 +22,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// silent is told what is applied, and says nothing.
+// silent is an observer that ignores everything.
 type silent struct{}
 
 func (silent) Applied(context.Context, txn.Transaction, preserve.Decision, *metav1.PartialObjectMetadata) {
@@ -31,8 +31,8 @@ func (silent) Withheld(context.Context, txn.Transaction, preserve.Held) {}
 func (silent) Conflicted(error)                                         {}
 func (silent) TooLarge(context.Context, txn.Transaction, error)         {}
 
-// saveEnd saves the end of a node before it is let go, and returns the record that is stored then.
-// The cache shows records.
+// saveEnd saves the end of a node before its release, and returns the record that is then stored.
+// The cache provides the records.
 func saveEnd(t *testing.T, live, cache client.Client, end txn.Transaction) *record.Record {
 	t.Helper()
 	all := &records.Records{Client: live, Cache: cache, Namespace: "records"}
@@ -46,8 +46,8 @@ func saveEnd(t *testing.T, live, cache client.Client, end txn.Transaction) *reco
 	return stored.Record
 }
 
-// TestEndOfANodeDoesNotOvertakeItsQueue: the cache shows a record that was removed meanwhile. An unprotected incarnation came and
-// went since, and its end is in the queue.
+// The cache has a record that has been removed meanwhile. Since then an unprotected incarnation has
+// come and gone, and its end is in the queue.
 func TestEndOfANodeDoesNotOvertakeItsQueue(t *testing.T) {
 	const node = "node-1"
 	unprotected := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("20"), Labels: map[string]string{"rack": "r2"}}
@@ -60,8 +60,7 @@ func TestEndOfANodeDoesNotOvertakeItsQueue(t *testing.T) {
 	assert.Equal(t, map[string]string{"rack": "r2"}, stored.Labels)
 }
 
-// TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue: a person has removed a label of the agents, no processor has applied that, and
-// the node is deleted.
+// A user has removed a label of the agents. Before a processor applies that, the node is deleted.
 func TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue(t *testing.T) {
 	const node = "node-1"
 	kept := map[string]string{"rack": "r1"}
@@ -77,9 +76,8 @@ func TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue(t *testing.T) {
 	assert.True(t, stored.Ended)
 }
 
-// TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore: labels were put back onto a node whose
-// agents had set one more. A person has removed that one, and the node is deleted before the
-// restore is noted.
+// Labels were restored onto a node whose agents had set one more. A user has removed that label,
+// and the node is deleted before the restore is noted.
 func TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore(t *testing.T) {
 	const node = "node-1"
 	kept := map[string]string{"rack": "r1"}
@@ -95,15 +93,15 @@ func TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore(t *testing.T) {
 	assert.True(t, stored.Ended)
 }
 
-// TestEndOfANodeThatWasAdmittedTooEarly: the webhook answered for u2 by the record of before the
-// end of u1, which waits in the queue: u1 was deleted before it had the finalizer. Then u2 is
-// edited, and deleted. A restore by a processor counts, whatever is recorded after it.
+// The webhook admitted u2 with the record from before the end of u1, which is still in the queue,
+// since u1 was deleted before it had the finalizer. Then u2 is edited and deleted. If a processor
+// has restored labels onto u2, its labels are saved whatever is recorded afterwards.
 func TestEndOfANodeThatWasAdmittedTooEarly(t *testing.T) {
 	const node = "node-1"
 	rack := func(value string) map[string]string { return map[string]string{"rack": value} }
 	for name, tc := range map[string]struct {
-		formerEnd   string // the rack of u1 in its end
-		addedMarker string // that of u2 when it was added
+		formerEnd   string // the rack at the end of u1
+		addedMarker string // the marker of u2 when it was added
 		want        string
 	}{
 		"the former one has later labels":     {formerEnd: "r2", addedMarker: "5", want: "r2"},

@@ -1,6 +1,6 @@
-// Package quarantine marks ConfigMaps that were meant as transactions and cannot be read. They are
-// kept, and block nobody: kubectl get cm -l nodekeeper.dev/malformed lists them. ConfigMaps of
-// other products are left alone.
+// Package quarantine marks ConfigMaps that are meant as transactions but cannot be read. They are
+// kept and do not block any node; kubectl get cm -l nodekeeper.dev/malformed lists them. ConfigMaps
+// of other products are ignored.
 package quarantine
 
 import (
@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nodekeeper.dev/internal/processor/job"
+	"nodekeeper.dev/internal/processor/telemetry"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/reasons"
-	"nodekeeper.dev/internal/processor/telemetry"
 )
 
 // Controller marks malformed transactions. All fields are required.
@@ -28,20 +28,20 @@ type Controller struct {
 	Observer *telemetry.Observer
 
 	mu sync.Mutex
-	// found are the entries to mark, by name.
+	// found contains the entries to mark, by name.
 	found map[string]*queue.Entry
 }
 
-// Register makes the manager run the controller. The Index must run.
+// Register adds the controller to the manager. The Index must run.
 func (c *Controller) Register(mgr manager.Manager) error {
 	marks, err := controller.New("malformed", mgr, controller.Options{
 		NeedLeaderElection:    new(false),
-		SkipNameValidation:    new(true), // more than one may run in one process
+		SkipNameValidation:    new(true), // one process may run several
 		ReconciliationTimeout: job.Timeout,
 		Reconciler:            reconcile.Func(c.reconcile),
 	})
 	if err != nil {
-		return fmt.Errorf("making the controller of malformed transactions: %w", err)
+		return fmt.Errorf("creating the controller of malformed transactions: %w", err)
 	}
 	if err := marks.Watch(job.Transactions(c.Index, c.enqueue)); err != nil {
 		return fmt.Errorf("watching malformed transactions: %w", err)
@@ -49,7 +49,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	return nil
 }
 
-// enqueue enqueues what must be marked. It runs with the index locked.
+// enqueue enqueues an entry that must be marked. It runs with the index locked.
 func (c *Controller) enqueue(e *queue.Entry, work job.Requests) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *Controller) enqueue(e *queue.Entry, work job.Requests) {
 	work.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: e.Namespace, Name: e.Name}})
 }
 
-// reconcile marks a malformed transaction and gives the reason in an event. It deletes nothing.
+// reconcile marks a malformed transaction and emits an event with the reason. It deletes nothing.
 func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	c.mu.Lock()
 	e := c.found[req.Name]
@@ -85,7 +85,7 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.found[req.Name] == e { // not a later version, which brings its own request
+	if c.found[req.Name] == e { // a later version has its own request
 		delete(c.found, req.Name)
 	}
 	return reconcile.Result{}, nil

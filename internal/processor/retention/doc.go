@@ -1,9 +1,9 @@
 // Package retention removes the records of nodes that stay away.
 //
-// A record is removed when its node has been seen to be away for the whole retention time. Only
-// time in which processors looked counts: a node may come and go while every processor is stopped,
-// and no trace of it is left. So each sweep notes in one Lease that somebody looked, and since when
-// somebody has:
+// A record is removed after its node has been observed to be away for the whole retention time.
+// Time without a sweep does not count: while every processor is stopped, a node may come and go
+// without a trace. So each sweep notes in a Lease when it ran, and since when there has been no gap
+// between sweeps:
 //
 //	apiVersion: coordination.k8s.io/v1
 //	kind: Lease
@@ -12,13 +12,13 @@
 //	  namespace: node-metadata
 //	spec:
 //	  acquireTime: "2026-11-21T03:14:15.000000Z"   # since when there has been no gap
-//	  renewTime: "2026-11-24T17:04:15.000000Z"     # the latest look
-//	  holderIdentity: processor-7c9f-x2m4t         # who looked
+//	  renewTime: "2026-11-24T17:04:15.000000Z"     # the latest sweep
+//	  holderIdentity: processor-7c9f-x2m4t         # the processor that swept
 //
-// After a gap every absence counts from then on. The same rule bounds what a wrong clock does: to a
-// processor whose clock is ahead by more than the gap, and to the others after it, the note shows a
-// gap. They keep records for longer then, never shorter.
+// After a gap every absence period restarts. The same rule bounds the effect of a wrong clock: a
+// processor whose clock is ahead by more than the gap finds a gap in the Lease, and so does the
+// next processor after it. Records are then kept for longer, never for a shorter time.
 //
-// Limits: a node that is there only within a gap of three sweeps, while no watcher runs, is not
-// noticed; its record counts on.
+// Limits: a node that is present only within a gap of less than three sweep periods, while no
+// watcher runs, is not noticed, and its absence period continues.
 package retention

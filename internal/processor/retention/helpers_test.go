@@ -19,11 +19,11 @@ import (
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/processor/retention"
+	"nodekeeper.dev/internal/processor/retention/removal"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
-	"nodekeeper.dev/internal/processor/retention"
-	"nodekeeper.dev/internal/processor/retention/removal"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/controlplane"
@@ -31,16 +31,17 @@ import (
 
 type set = map[string]string
 
-// hour is the retention time of most tests, and longAgo is longer ago than that at start.
+// hour is the retention time of most tests. longAgo is more than an hour before start.
 const (
 	hour    = time.Hour
 	longAgo = "2006-01-02T15:04:05Z"
 )
 
-// start is when the sweeps of these tests begin.
+// start is the time of the first sweep.
 var start = time.Date(2026, 11, 21, 3, 14, 15, 0, time.UTC)
 
-// cluster is a test's part of the API server: its namespaces, and nodes with a name of its own. Its client meets no faults.
+// cluster is a test's part of the API server: its namespaces, and nodes with unique names. Its
+// client is not subject to faults.
 type cluster struct {
 	client.WithWatch
 	transactions, records string
@@ -53,20 +54,20 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{WithWatch: c, transactions: controlplane.Namespace(t, c), records: controlplane.Namespace(t, c)}
 }
 
-// inMemory returns a cluster for tests in fake time.
+// inMemory returns a cluster for tests with fake time.
 func inMemory() *cluster {
 	byName := func(obj client.Object) []string { return []string{obj.GetName()} }
 	inner := fake.NewClientBuilder().WithIndex(nodes.Metadata(""), metav1.ObjectNameField, byName).Build()
 	return &cluster{transactions: "transactions", records: "records", WithWatch: interceptor.NewClient(inner, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			err := c.List(ctx, list, opts...)
-			list.SetResourceVersion("1000") // which the fake one does not set
+			list.SetResourceVersion("1000") // the fake client does not set it
 			return err
 		},
 	})}
 }
 
-// sweeper returns the retention of one processor.
+// sweeper returns the Retention of one processor.
 func (c *cluster) sweeper(after time.Duration, fault ...faults.Fault) *retention.Retention {
 	return c.sweeperWith(c.WithWatch, after, fault...)
 }
@@ -81,7 +82,7 @@ func (c *cluster) sweeperWith(cache client.Reader, after time.Duration, fault ..
 	}}
 }
 
-// smallPages lets every list that is read by pages have many of them.
+// smallPages limits the pages of lists, so that every paged list has several pages.
 func smallPages(c client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -93,7 +94,7 @@ func smallPages(c client.WithWatch) client.WithWatch {
 	})
 }
 
-// observed makes it so that somebody has looked without a gap from since until last.
+// observed stores an observation without a gap between two times.
 func (c *cluster) observed(t *testing.T, since, last time.Time) {
 	t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.records, Name: retention.LeaseName}}
@@ -107,7 +108,7 @@ func (c *cluster) observed(t *testing.T, since, last time.Time) {
 	require.NoError(t, c.Update(t.Context(), lease))
 }
 
-// sweepFrom sweeps every five minutes between two times, the second of them too.
+// sweepFrom sweeps every five minutes between two times, both included.
 func sweepFrom(t *testing.T, r *retention.Retention, from, to time.Time) {
 	t.Helper()
 	for at := from; at.Before(to); at = at.Add(5 * time.Minute) {
@@ -116,10 +117,11 @@ func sweepFrom(t *testing.T, r *retention.Retention, from, to time.Time) {
 	require.NoError(t, r.Sweep(t.Context(), to))
 }
 
-// name returns a node name that no other test has.
+// name returns a node name that no other test uses.
 func (c *cluster) name(name string) string { return name + "-" + c.transactions }
 
-// away saves a record of a node that is away, since then if that is not "", and returns the node's name.
+// away saves a record of an absent node, with the start of its absence unless that is empty, and
+// returns the node's name.
 func (c *cluster) away(t *testing.T, name, since string) string {
 	t.Helper()
 	node := c.name(name)
@@ -131,14 +133,14 @@ func (c *cluster) away(t *testing.T, name, since string) string {
 	return node
 }
 
-// expired is away for a node whose record the first sweep at start is to remove.
+// expired is away for a node whose record must be removed by the first sweep.
 func (c *cluster) expired(t *testing.T, name string) string {
 	t.Helper()
 	c.observed(t, start.Add(-2*hour), start)
 	return c.away(t, name, longAgo)
 }
 
-// addNode creates a node, which is gone when the test is over.
+// addNode creates a node, which is deleted when the test ends.
 func (c *cluster) addNode(t *testing.T, name string, own set) *corev1.Node {
 	t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: own}}
@@ -150,12 +152,12 @@ func (c *cluster) addNode(t *testing.T, name string, own set) *corev1.Node {
 	return n
 }
 
-// event returns a transaction that nobody has put yet.
+// event returns a transaction that is not in the queue.
 func event(typ txn.Type, node string, uid types.UID, rv string) txn.Transaction {
 	return txn.Transaction{Type: typ, Node: node, UID: uid, Revision: revision.MustParse(rv), ObservedAt: start}
 }
 
-// stored returns the ConfigMap of a node's record, nil if there is none.
+// stored returns the ConfigMap of a node's record, or nil if there is none.
 func (c *cluster) stored(t *testing.T, node string) *corev1.ConfigMap {
 	t.Helper()
 	cm := &corev1.ConfigMap{}
@@ -178,7 +180,7 @@ func (c *cluster) kept(t *testing.T, node string) (*record.Record, *corev1.Confi
 	return r, cm
 }
 
-// assertForgotten fails the test unless a floor is in the place of a node's record.
+// assertForgotten checks that a node's record is a floor.
 func (c *cluster) assertForgotten(t *testing.T, node string) {
 	t.Helper()
 	cm := c.stored(t, node)

@@ -13,16 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// LeaseName is the name of the Lease in the metadata namespace that says since when processors look
-// for absent nodes.
+// LeaseName is the name of the Lease in the metadata namespace that records sweeps for absent
+// nodes.
 const LeaseName = "nodekeeper-retention"
 
-// observation is the time in which somebody looked without a gap. The zero value: nobody has
-// looked.
+// observation is a period of sweeps without a gap. The zero value means that there has been no
+// sweep.
 type observation struct{ since, last time.Time }
 
-// at returns the observation after a look at now: it goes on unless the latest look is further from
-// now than maxGap. A look that seems to come from the future is just as far: one of the two clocks
+// at returns the observation after a sweep at now. It restarts if the latest sweep is further than
+// maxGap from now, in either direction: if the latest sweep is in the future, one of the two clocks
 // is wrong.
 func (o observation) at(now time.Time, maxGap time.Duration) observation {
 	if now.Sub(o.last).Abs() > maxGap {
@@ -34,7 +34,8 @@ func (o observation) at(now time.Time, maxGap time.Duration) observation {
 	return observation{since: o.since, last: now}
 }
 
-// absent returns for how long at least a node has been away, given since when that is noted.
+// absent returns the minimum time for which a node has been away, given the noted start of its
+// absence.
 func (o observation) absent(since, now time.Time) time.Duration {
 	if since.Before(o.since) {
 		since = o.since
@@ -42,16 +43,15 @@ func (o observation) absent(since, now time.Time) time.Duration {
 	return now.Sub(since)
 }
 
-// errRaced says that another processor has noted its look at the same moment.
-var errRaced = errors.New("another processor looked at the same moment")
+// errRaced means that another processor swept at the same moment.
+var errRaced = errors.New("another processor swept at the same moment")
 
-// look notes in the Lease that this process looks now, and returns since when somebody has looked
-// without a gap.
-func (r *Retention) look(ctx context.Context, now time.Time) (observation, error) {
+// noteSweep notes in the Lease that this process sweeps at now, and returns the observation.
+func (r *Retention) noteSweep(ctx context.Context, now time.Time) (observation, error) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Records.Namespace, Name: LeaseName}}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name}, lease)
 	if client.IgnoreNotFound(err) != nil {
-		return observation{}, fmt.Errorf("reading since when there was no gap: %w", err)
+		return observation{}, fmt.Errorf("reading the latest sweep for absent nodes: %w", err)
 	}
 	missing := err != nil
 	before := observationIn(lease)
@@ -63,15 +63,15 @@ func (r *Retention) look(ctx context.Context, now time.Time) (observation, error
 	} else {
 		err = r.Client.Update(ctx, lease)
 	}
-	// AlreadyExists, Conflict: or the answer to our own write was lost. NotFound: somebody deleted
-	// it since.
+	// AlreadyExists, Conflict: another processor was faster, or the answer to our own write was lost.
+	// NotFound: the Lease has been deleted since.
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) && !missing {
 		return observation{}, errRaced
 	}
 	if err != nil {
-		return observation{}, fmt.Errorf("noting the look for absent nodes: %w", err)
+		return observation{}, fmt.Errorf("noting the sweep for absent nodes: %w", err)
 	}
-	return observationIn(lease), nil // to the microsecond, as the next one reads it
+	return observationIn(lease), nil // with the precision of the Lease, as the next sweep reads it
 }
 
 func observationIn(lease *coordinationv1.Lease) observation {

@@ -18,24 +18,24 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/preserve"
-	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/processor/retention/removal"
+	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
-// removes hits the write that leaves a floor.
+// removes selects the write of the floor.
 func removes() faults.Calls {
 	return faults.Calls{Verb: faults.Update, Kind: "ConfigMap", Times: 1}
 }
 
-// secondLook hits so many looks for a node after the first, or all of them. The sweep's own list is of all nodes, in as many
-// pages as the nodes of other tests fill.
-func secondLook(node string, times int) faults.Calls {
+// recheck selects the given number of reads of a node after the first, or all of them if times is
+// zero. The sweep itself lists all nodes, in as many pages as the nodes of other tests fill.
+func recheck(node string, times int) faults.Calls {
 	return faults.Calls{Verb: faults.List, Kind: "Node", Name: node, Skip: 1, Times: times}
 }
 
-// returning lets a node return in the moment in which its record is removed.
+// returning makes a node return at the moment at which its record is removed.
 func (c *cluster) returning(t *testing.T, node string) *faults.Race {
 	t.Helper()
 	return &faults.Race{
@@ -57,7 +57,7 @@ func TestExpiredRecordIsKeptIfALiveReadFindsAReason(t *testing.T) {
 	})
 	lock := faults.Calls{Verb: faults.Create, Kind: "Lease", Times: 1}
 	for name, tc := range map[string]struct {
-		atRemoval bool // not when the lock is taken
+		atRemoval bool // false: when the lock is taken
 		happen    func(ctx context.Context, c *cluster, node string) error
 	}{
 		"the node is back":   {false, live},
@@ -100,7 +100,7 @@ func TestExpiredRecordIsKeptIfALiveReadFindsAReason(t *testing.T) {
 	}
 }
 
-// No write can be conditional on there being no Node, so the record is removed under it, and put back.
+// No write can be conditional on the absence of a Node, so the record is removed and then restored.
 func TestNodeThatReturnsWhileItsRecordIsRemovedGetsItsLabels(t *testing.T) {
 	t.Parallel()
 	type calls = faults.Calls
@@ -111,7 +111,7 @@ func TestNodeThatReturnsWhileItsRecordIsRemovedGetsItsLabels(t *testing.T) {
 	for name, follows := range map[string]func(node string) hits{
 		"only that":              func(string) hits { return &faults.Log{} },
 		"the answer is lost too": func(string) hits { return &faults.LostAnswer{Calls: removes()} },
-		"an outage follows":      func(node string) hits { return &faults.Outage{Calls: secondLook(node, 3)} },
+		"an outage follows":      func(node string) hits { return &faults.Outage{Calls: recheck(node, 3)} },
 		"it is not put back at first": func(string) hits {
 			return &faults.Outage{Calls: calls{Verb: faults.Update, Kind: "ConfigMap", Skip: 1, Times: 2}}
 		},
@@ -128,7 +128,7 @@ func TestNodeThatReturnsWhileItsRecordIsRemovedGetsItsLabels(t *testing.T) {
 			before.Annotations["example.com/note"] = "of a user"
 			require.NoError(t, c.Update(t.Context(), before))
 			removed := &faults.Log{Calls: removes()}
-			_ = c.sweeper(hour, c.returning(t, node), removed, after).Sweep(t.Context(), start) // what it says is tested elsewhere
+			_ = c.sweeper(hour, c.returning(t, node), removed, after).Sweep(t.Context(), start) // its error is tested elsewhere
 
 			assert.Positive(t, after.Hits())
 			assert.Len(t, removed.Entries(), 1)
@@ -150,10 +150,10 @@ func TestOutageAfterTheRemovalIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := inMemory()
 		node := c.expired(t, "node")
-		looks := &faults.Outage{Calls: secondLook(node, 0)}
+		rechecks := &faults.Outage{Calls: recheck(node, 0)}
 		renewals := &faults.Outage{Calls: faults.Calls{Verb: faults.Update, Kind: "Lease", Namespace: c.transactions}}
-		time.AfterFunc(time.Minute, looks.End) // the lock is lost long before
-		require.NoError(t, c.sweeper(hour, c.returning(t, node), looks, renewals).Sweep(t.Context(), start))
+		time.AfterFunc(time.Minute, rechecks.End) // the lock expires long before
+		require.NoError(t, c.sweeper(hour, c.returning(t, node), rechecks, renewals).Sweep(t.Context(), start))
 		assert.Positive(t, renewals.Hits())
 		c.kept(t, node)
 	})
@@ -164,9 +164,9 @@ func TestShutdownWaitsForTheSecondLook(t *testing.T) {
 	c := newCluster(t)
 	node := c.expired(t, "node")
 	ctx, end := context.WithCancel(t.Context())
-	told := &faults.Race{Calls: secondLook(node, 1), First: func(context.Context) { end() }}
-	require.NoError(t, c.sweeper(hour, c.returning(t, node), told).Sweep(ctx, start))
-	assert.Equal(t, 1, told.Hits())
+	race := &faults.Race{Calls: recheck(node, 1), First: func(context.Context) { end() }}
+	require.NoError(t, c.sweeper(hour, c.returning(t, node), race).Sweep(ctx, start))
+	assert.Equal(t, 1, race.Hits())
 	c.kept(t, node)
 }
 
@@ -174,16 +174,16 @@ func TestSecondLookEndsAfterAShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := inMemory()
-		looks := &faults.Outage{Calls: secondLook(c.expired(t, "node"), 0)}
+		rechecks := &faults.Outage{Calls: recheck(c.expired(t, "node"), 0)}
 		ctx, end := context.WithTimeout(t.Context(), time.Minute)
 		defer end()
 		began := time.Now()
-		require.ErrorContains(t, c.sweeper(hour, looks).Sweep(ctx, start), "once more")
+		require.ErrorContains(t, c.sweeper(hour, rechecks).Sweep(ctx, start), "rechecking node")
 		assert.Less(t, time.Since(began), time.Minute+2*time.Second)
 	})
 }
 
-// In that moment the lock was lost and another processor has applied the event of the node.
+// The lock has expired at that moment, and another processor has applied the node's event.
 func TestRecordThatTheNodeGotSinceIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -198,8 +198,8 @@ func TestRecordThatTheNodeGotSinceIsNotReplaced(t *testing.T) {
 	assert.Equal(t, "20", r.Revision.String())
 }
 
-// People forget the node in the moment in which retention looks at it: their removal is not undone.
-func TestRecordThatSomebodyElseForgotIsNotPutBack(t *testing.T) {
+// A user forgets the node while the sweep checks it. That removal is not undone.
+func TestRecordForgottenByAUserIsNotRestored(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.expired(t, "node")
@@ -232,7 +232,7 @@ func TestCheckSaysWhatRemoveWouldDo(t *testing.T) {
 	c.kept(t, live)
 }
 
-// What the cache shows to be away, for long, is written since.
+// Nodes that are long absent according to the cache have been written since.
 func TestStaleCacheRemovesNothing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -251,7 +251,7 @@ func TestStaleCacheRemovesNothing(t *testing.T) {
 	}
 }
 
-// frozenList is a cache whose list of records is behind.
+// frozenList is a cache with a stale list of records.
 type frozenList struct {
 	client.Reader
 	records corev1.ConfigMapList

@@ -37,8 +37,9 @@ func TestRecordIsRemovedWhenItsNodeStayedAwayForTheRetentionTime(t *testing.T) {
 	assert.Empty(t, locks.Items)
 }
 
-// A node was there only while every processor was stopped: nobody knows, so its record must be kept for the whole time from then on.
-func TestTimeInWhichNobodyLookedDoesNotCount(t *testing.T) {
+// A node may have been present while every processor was stopped, so its record must be kept for
+// the full time after that.
+func TestTimeWithoutSweepsDoesNotCount(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.away(t, "node", "")
@@ -54,7 +55,7 @@ func TestTimeInWhichNobodyLookedDoesNotCount(t *testing.T) {
 	c.assertForgotten(t, node)
 }
 
-// One of two processors has a clock that is ahead by more than the retention time.
+// The clock of one of two processors is ahead by more than the retention time.
 func TestClockThatIsAheadRemovesNothing(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]bool{"it looks first": true, "it looks later": false} {
@@ -121,8 +122,8 @@ func TestNoteThatIsNoTimeCountsFromNow(t *testing.T) {
 	assert.Equal(t, "2026-11-21T03:14:15Z", c.stored(t, node).Annotations[record.AwaySinceAnnotation])
 }
 
-// A clock that was wrong, or a user, keeps a record for longer, and never for shorter.
-func TestNoteThatIsOfTheFutureIsWaitedFor(t *testing.T) {
+// A wrong clock, or a user, makes a record stay for longer, never for a shorter time.
+func TestNoteFromTheFutureIsAwaited(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.away(t, "node", "2026-11-22T03:14:15Z")
@@ -170,7 +171,7 @@ func TestSweepGoesOnAfterFaults(t *testing.T) {
 			c := newCluster(t)
 			node := c.away(t, "node", "")
 			r := c.sweeper(hour, f)
-			for i := range 30 { // an error only means that a later round does it
+			for i := range 30 { // after an error a later sweep removes the record
 				_ = r.Sweep(t.Context(), start.Add(time.Duration(i)*5*time.Minute))
 			}
 			assert.Positive(t, f.Hits())
@@ -188,7 +189,7 @@ func TestNothingIsRemovedIfTheNodesCannotBeListed(t *testing.T) {
 	c.kept(t, node)
 }
 
-// The time that a node is away outlives every processor.
+// The absence period of a node is stored, so it continues after a processor ends.
 func TestAnotherProcessorGoesOnFromTheNote(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -265,7 +266,7 @@ func TestRecordIsKeptForTheWholeRetentionTime(t *testing.T) {
 		c.assertForgotten(t, away)
 		c.kept(t, back)
 		time.Sleep(month/2 - time.Hour)
-		c.kept(t, back) // its time began again
+		c.kept(t, back) // its absence period restarted
 		assert.Nil(t, c.stored(t, away), "the floor is collected")
 		time.Sleep(2 * time.Hour)
 		c.assertForgotten(t, back)

@@ -1,9 +1,9 @@
-// Package schedule decides when a processor works on a node: it coalesces saves, leaves a node to
-// its owner for a moment, and never delays restores for a save.
+// Package schedule decides when a processor works on a node: it coalesces saves, prefers the owner
+// of a node for a moment, and never delays a restore in favor of a save.
 //
 // All delays count from times that are stored in the cluster, so that a process inherits the age of
-// what it finds. All are bounded: work that is older than the bounds is free for every process that
-// sees it.
+// the transactions that it finds. All delays are bounded: any process may take work that is older
+// than the bounds.
 package schedule
 
 import (
@@ -22,46 +22,45 @@ import (
 const (
 	// step is the failover delay per rank.
 	step = 3 * time.Second
-	// unreadyStep is the failover delay for all members that are not ready together. Most of them are
-	// gone. One that still runs has missed two renewals, and is most likely late with its nodes, too.
+	// unreadyStep is the failover delay for all members that are not ready. Most of them are gone. A
+	// member that still runs has missed two renewals, and is most likely late with its nodes, too.
 	unreadyStep = time.Second
 	// limit bounds the failover delay, whatever the number of replicas, dead or alive.
 	limit = 5 * time.Second
-	// returns is how many batch periods the end of an incarnation waits for the node to return.
-	// Nobody needs the save meanwhile, and together with the return it costs one lock instead of
-	// two. With 5,000 nodes that are deleted and come back it saves one lock in six.
+	// returns is the number of batch periods for which the end of an incarnation waits for the node to
+	// return. The save is not needed meanwhile, and together with the return it costs one lock instead
+	// of two. When 5,000 nodes are deleted and return, this saves one lock in six.
 	returns = 9
 )
 
-// foreignPriorities is how many different priorities the nodes of other owners have. The metric
-// workqueue_depth of controller-runtime tells 25 priorities of a queue from each other, and is wrong
-// with more.
+// foreignPriorities is the number of different priorities of nodes with another owner. The metric
+// workqueue_depth of controller-runtime distinguishes 25 priorities per queue, and is wrong with
+// more.
 const foreignPriorities = 20
 
-// The priorities of nodes, see [Priority]. Urgent nodes of other owners have UrgentPriority or up to
-// foreignPriorities more.
+// The priorities of nodes, see [Priority]. Urgent nodes of other owners have a priority from
+// UrgentPriority to UrgentPriority+foreignPriorities-1.
 const (
 	NormalPriority = 0
 	UrgentPriority = 50
 	OwnedPriority  = 100
 )
 
-// Pending is what matters of the transactions of a node. The zero value: there are none.
+// Pending summarizes the pending transactions of a node. The zero value means that there are none.
 type Pending struct {
 	// First identifies the first transaction.
 	First types.UID
 	// Since is when the first transaction was recorded, or zero if that is unknown.
 	Since time.Time
-	// Urgent reports whether there are transactions that wait for nothing: those that restore
-	// labels, and those that somebody waits for. UrgentSince is when the first of them was
-	// recorded.
+	// Urgent reports whether there are urgent transactions, see [Urgent]. UrgentSince is when the
+	// first of them was recorded.
 	Urgent      bool
 	UrgentSince time.Time
 	// Ended reports whether the last transaction is the end of an incarnation.
 	Ended bool
 }
 
-// Of summarizes transactions, oldest first.
+// Of summarizes transactions, which are ordered oldest first.
 func Of(pending []queue.Queued) Pending {
 	if len(pending) == 0 {
 		return Pending{}
@@ -77,18 +76,18 @@ func Of(pending []queue.Queued) Pending {
 	return p
 }
 
-// AtOnce returns p as if somebody waited for the transactions.
+// AtOnce returns p as if its transactions were urgent.
 func (p Pending) AtOnce() Pending {
 	p.Urgent, p.UrgentSince = true, p.Since
 	return p
 }
 
-// Urgent reports whether a transaction waits for nothing: it restores labels, or somebody waits for
+// Urgent reports whether a transaction must not be delayed: it restores labels, or a user waits for
 // it.
 func Urgent(t txn.Transaction) bool { return t.Type == txn.Added || t.AtOnce }
 
-// recordedAt returns a time of the watcher's clock, bounded by the API server's, which has whole
-// seconds.
+// recordedAt returns when a transaction was recorded: by the watcher's clock, but at most the time
+// of the API server, which has a precision of one second.
 func recordedAt(t queue.Queued) time.Time {
 	if latest := t.Created.Add(time.Second); t.ObservedAt.IsZero() || !t.Created.IsZero() && latest.Before(t.ObservedAt) {
 		return latest
@@ -96,9 +95,10 @@ func recordedAt(t queue.Queued) time.Time {
 	return t.ObservedAt
 }
 
-// Due returns when a process may work on a node, whose first transaction it saw at the time seen.
-// Batch is the batch period of saves; zero means that they wait for nothing. A clock that is ahead
-// of this process's cannot lengthen a delay: it never counts from later than seen.
+// Due returns when a process may work on a node, given that it first saw the node's first
+// transaction at the time seen. Batch is the batch period of saves; zero means that they are not
+// delayed. A watcher's clock that is ahead of this process cannot lengthen a delay: no delay starts
+// later than seen.
 func Due(p Pending, place ring.Place, batch time.Duration, seen time.Time) time.Time {
 	if p.Ended {
 		batch *= returns
@@ -110,34 +110,35 @@ func Due(p Pending, place ring.Place, batch time.Duration, seen time.Time) time.
 	return due.Add(failover(place))
 }
 
-// The shortest and the longest time between two looks at a Node that has not said yet which machine
-// it is. A kubelet says it within seconds, or never.
+// Recheck periods of Nodes that have not reported the identity of their machine yet. A kubelet
+// reports it within seconds, or never.
 const (
-	minLook = 500 * time.Millisecond
-	maxLook = time.Minute
-	// foreignLook is between two looks at a node of another owner: if that has ended, somebody else owns
-	// the node and does not know it before the next look.
-	foreignLook = 5 * time.Minute
+	minRecheck = 500 * time.Millisecond
+	maxRecheck = time.Minute
+	// foreignRecheck applies to nodes with another owner. If that owner ends without this process
+	// learning of it, the next recheck takes over.
+	foreignRecheck = 5 * time.Minute
 )
 
-// LookAgain returns when to look again at a Node of an age that has not said which machine it is. The
-// delay grows with the age, so that it needs no memory. Where the API server's clock is ahead, so that
-// the age is negative, it is that of an old Node. Processes that do not own the node look seldom.
-func LookAgain(age time.Duration, place ring.Place) time.Duration {
+// Recheck returns the delay until the next check of a Node of the given age that has not reported
+// the identity of its machine. The delay grows with the age, so no state is needed. If the age is
+// negative, as the API server's clock is ahead, the delay is that of an old Node. Processes that do
+// not own the node recheck rarely.
+func Recheck(age time.Duration, place ring.Place) time.Duration {
 	switch {
 	case failover(place) > 0:
-		return foreignLook
+		return foreignRecheck
 	case age < 0:
-		return maxLook
+		return maxRecheck
 	}
-	return min(max(age/2, minLook), maxLook)
+	return min(max(age/2, minRecheck), maxRecheck)
 }
 
-// Priority orders the nodes that are due: those with an urgent transaction go first, and of these
-// the ones that this process owns. Under load every node is free for everybody before its owner
-// gets to it; the order keeps the others from racing for it while they have nodes of their own.
-// Those of other owners come in random order: their owners take the oldest first, and would compete
-// with a helper that did the same for the same locks.
+// Priority orders the nodes that are due: nodes with an urgent transaction first, and among them
+// the nodes that this process owns. Under load nodes become available to every process before their
+// owner gets to them; the order keeps other processes from competing for them while they have nodes
+// of their own. Nodes of other owners have a random order: their owners take the oldest first, and
+// a helper with the same order would compete for the same locks.
 func Priority(urgent bool, place ring.Place) int {
 	switch {
 	case !urgent:
@@ -148,7 +149,7 @@ func Priority(urgent bool, place ring.Place) int {
 	return OwnedPriority
 }
 
-// failover returns how long a node is left to those that come before this process.
+// failover returns how long a node is reserved for the processes of lower rank.
 func failover(place ring.Place) time.Duration {
 	delay := time.Duration(place.Rank) * step
 	if place.Unready {
@@ -164,7 +165,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Schedule keeps what a process must remember of each node with pending transactions. It is safe
+// Schedule holds the state that a process keeps for each node with pending transactions. It is safe
 // for concurrent use.
 type Schedule struct {
 	// Batch is the batch period of saves.
@@ -174,15 +175,16 @@ type Schedule struct {
 	nodes map[string]node
 }
 
-// node is what the process remembers of a node.
+// node is the state of a node.
 type node struct {
 	first types.UID
 	seen  time.Time
-	// begun reports whether this process has begun with the node: then it finishes it.
+	// begun reports whether this process has begun to work on the node. It then continues without
+	// delay.
 	begun bool
 }
 
-// Wait returns how much longer to leave a node alone, zero if it is due.
+// Wait returns the delay until a node is due, or zero if it is.
 func (s *Schedule) Wait(name string, p Pending, place ring.Place, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,8 +202,8 @@ func (s *Schedule) Wait(name string, p Pending, place ring.Place, now time.Time)
 	return max(0, Due(p, place, s.Batch, n.seen).Sub(now))
 }
 
-// SeenBefore returns the nodes that this process has not begun with, and whose first pending
-// transaction it saw before a time. It does not depend on other clocks.
+// SeenBefore returns the nodes that this process has not begun to work on, and whose first pending
+// transaction it first saw before the given time. It uses only the clock of this process.
 func (s *Schedule) SeenBefore(at time.Time) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +216,8 @@ func (s *Schedule) SeenBefore(at time.Time) []string {
 	return names
 }
 
-// Begin notes that this process works on a node, which is due from then on until [Schedule.Forget].
+// Begin notes that this process works on a node. The node is due from then on until
+// [Schedule.Forget].
 func (s *Schedule) Begin(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	_ "sigs.k8s.io/controller-runtime/pkg/controller" // it registers the metrics of queues
+	_ "sigs.k8s.io/controller-runtime/pkg/controller" // registers the metrics of queues
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"nodekeeper.dev/internal/processor/schedule"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/ring"
-	"nodekeeper.dev/internal/processor/schedule"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -34,14 +34,14 @@ func TestDue(t *testing.T) {
 	behindDead, behindBoth := ring.Place{Unready: true}, ring.Place{Rank: 1, Unready: true}
 	asked := at(txn.Updated, 0)
 	asked.AtOnce = true
-	ahead := at(txn.Updated, -time.Hour) // the watcher's clock is ahead, and so is the API server's
+	ahead := at(txn.Updated, -time.Hour) // both clocks, the watcher's and the API server's, are ahead
 	watcherAhead := at(txn.Added, -time.Hour)
 	watcherAhead.Created = start.Add(-time.Second)
 
 	for name, tc := range map[string]struct {
 		pending []queue.Queued
 		place   ring.Place
-		want    time.Duration // from the time at which the process first sees it
+		want    time.Duration // counted from when the process first sees it
 	}{
 		"a restore, the owner":                          {[]queue.Queued{at(txn.Added, 0)}, owner, 0},
 		"a restore, the next":                           {[]queue.Queued{at(txn.Added, 0)}, second, 3 * time.Second},
@@ -71,9 +71,9 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestWorkThatIsOldIsFreeForEverybody: over arbitrary histories of members, each process that sees work that is older than the limits
-// may do it, from its first moment on.
-func TestWorkThatIsOldIsFreeForEverybody(t *testing.T) {
+// For arbitrary membership histories, every process may do work that is older than the limits, as
+// soon as it starts.
+func TestOldWorkIsDueForEveryProcess(t *testing.T) {
 	g := rand.New(rand.NewPCG(1, 2))
 	for range 100_000 {
 		pending := make([]queue.Queued, 1+g.IntN(4))
@@ -84,7 +84,7 @@ func TestWorkThatIsOldIsFreeForEverybody(t *testing.T) {
 			pending[i] = at(typ, 5*time.Second+time.Duration(g.Int64N(int64(time.Minute))))
 		}
 		oldest := 5 * time.Second
-		if !restores { // then saves wait, too
+		if !restores { // saves wait then
 			for i := range pending {
 				pending[i] = at(pending[i].Type, 50*time.Second+time.Duration(g.Int64N(int64(time.Minute))))
 			}
@@ -96,8 +96,8 @@ func TestWorkThatIsOldIsFreeForEverybody(t *testing.T) {
 	}
 }
 
-// TestNoPlaceAndNoClockDelaysWorkForLong: a process that goes on looking is due after the limits by its own clock, whatever the stored
-// times say and however its place changes.
+// After the limits, by its own clock, a running process is due, whatever the stored times are and
+// however its place changes.
 func TestNoPlaceAndNoClockDelaysWorkForLong(t *testing.T) {
 	g := rand.New(rand.NewPCG(3, 4))
 	for range 10_000 {
@@ -150,7 +150,7 @@ func TestOwnerWorksOnItsNodesFirst(t *testing.T) {
 	}
 }
 
-// TestHelpersTakeNodesInAnotherOrderThanTheirOwners: they would meet at each node otherwise.
+// Otherwise helpers and owners would compete for each node.
 func TestHelpersTakeNodesInAnotherOrderThanTheirOwners(t *testing.T) {
 	seen := map[int]bool{}
 	for range 1000 {
@@ -159,8 +159,7 @@ func TestHelpersTakeNodesInAnotherOrderThanTheirOwners(t *testing.T) {
 	assert.Greater(t, len(seen), 10)
 }
 
-// TestDepthOfTheQueueIsRight: controller-runtime counts what waits by priority, and stops to tell
-// them apart if there are many.
+// controller-runtime counts waiting items by priority, and merges priorities if there are too many.
 func TestDepthOfTheQueueIsRight(t *testing.T) {
 	q := priorityqueue.New[int](t.Name())
 	defer q.ShutDown()
@@ -182,7 +181,7 @@ func TestDepthOfTheQueueIsRight(t *testing.T) {
 	}
 }
 
-// The time that the API server gives a transaction says nothing about this process's clock.
+// The time that the API server assigns to a transaction is independent of this process's clock.
 func TestNodesThatWereSeenLongAgoAreKnown(t *testing.T) {
 	start := time.Now()
 	s := &schedule.Schedule{Batch: time.Hour}

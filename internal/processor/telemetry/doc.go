@@ -1,2 +1,2 @@
-// Package telemetry reports by logs, metrics and events what is done to nodes and records.
+// Package telemetry reports changes to nodes and records by logs, metrics and events.
 package telemetry

@@ -2,5 +2,5 @@ package telemetry
 
 import "time"
 
-// ReturnedAt is when a node returned.
+// ReturnedAt exports returnedAt.
 func ReturnedAt(created, seen time.Time) time.Time { return returnedAt(created, seen) }

@@ -12,8 +12,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// metrics are those that the processor counts. Those that are computed from the cache are in
-// stock.go.
+// metrics are the counters of a processor. stock.go of package processor computes metrics from the
+// cache.
 type metrics struct {
 	applied   *prometheus.CounterVec
 	restore   prometheus.Histogram
@@ -22,7 +22,7 @@ type metrics struct {
 	unsent    *prometheus.CounterVec
 }
 
-// The values of the label object of nodekeeper_write_conflicts_total.
+// Values of the label object of nodekeeper_write_conflicts_total.
 const (
 	nodeObject   = "node"
 	recordObject = "record"
@@ -86,9 +86,9 @@ func (m metrics) countApplied(t txn.Transaction, action preserve.Action) {
 	m.applied.WithLabelValues(string(t.Type), effect(action)).Inc()
 }
 
-// returnedAt returns when a node returned, given the creationTimestamp of its Node, which has whole
-// seconds, and when a watcher saw it, which is precise, but late if no watcher ran, and by another
-// clock.
+// returnedAt returns when a node returned: the time at which a watcher saw it, clamped to the
+// second of the Node's creationTimestamp. The watcher's time is precise, but late if no watcher
+// ran, and from another clock.
 func returnedAt(created, seen time.Time) time.Time {
 	earliest, latest := created, created.Add(time.Second)
 	switch {

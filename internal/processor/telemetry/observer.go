@@ -14,35 +14,35 @@ import (
 	"k8s.io/client-go/tools/events"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/txn"
 )
 
 const (
-	// informRate and informBurst limit the Normal events of a processor. When a whole fleet
-	// returns, most nodes get none; in quiet times every action has its event.
-	informRate  = rate.Limit(1) // a second
+	// informRate and informBurst limit the Normal events of a processor. When a whole fleet returns,
+	// most nodes get no event; in quiet times every action gets one.
+	informRate  = rate.Limit(1) // per second
 	informBurst = 25
 
-	// maxNoteBytes is the length in bytes that the note of an event may have (noteLengthLimit in
+	// maxNoteBytes is the maximum length of the note of an event in bytes (noteLengthLimit in
 	// k8s.io/kubernetes/pkg/apis/core/validation/events.go).
 	maxNoteBytes = 1024
 )
 
-// Observer reports by logs, metrics and events what an [apply.Applier] does. It is safe for
+// Observer reports the actions of an [apply.Applier] by logs, metrics and events. It is safe for
 // concurrent use.
 type Observer struct {
 	events    events.EventRecorder
 	metrics   metrics
-	informing *rate.Limiter // of Normal events
+	informing *rate.Limiter // limits Normal events
 }
 
 var _ apply.Observer = (*Observer)(nil)
 
-// NewObserver returns an Observer whose metrics are registered.
+// NewObserver returns an Observer and registers its metrics.
 func NewObserver(recorder events.EventRecorder, registry prometheus.Registerer) (*Observer, error) {
 	o := &Observer{events: recorder, metrics: newMetrics(), informing: rate.NewLimiter(informRate, informBurst)}
 	m := o.metrics
@@ -66,7 +66,7 @@ func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.De
 	case preserve.Restore:
 		o.metrics.restore.Observe(max(0, time.Since(returnedAt(node.CreationTimestamp.Time, t.ObservedAt)).Seconds()))
 		log.Info("Restored labels", "count", len(d.Labels), "version", d.Marker)
-		o.inform(nodes.Reference(t.Node, t.UID), reasons.LabelsRestored, "Restore", "Put %d labels back, version %s.", len(d.Labels), d.Marker)
+		o.inform(nodes.Reference(t.Node, t.UID), reasons.LabelsRestored, "Restore", "Restored %d labels, version %s.", len(d.Labels), d.Marker)
 	}
 }
 
@@ -81,12 +81,12 @@ func (o *Observer) Conflicted(err error) {
 
 // TooLarge implements [apply.Observer].
 func (o *Observer) TooLarge(ctx context.Context, t txn.Transaction, err error) {
-	logf.FromContext(ctx).Error(err, "Lost an event: its labels cannot be stored", "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
+	logf.FromContext(ctx).Error(err, "Dropped a transaction: its labels do not fit in a record", "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
 	o.Warn(nodes.Reference(t.Node, t.UID), reasons.LabelsTooLarge, "Save",
-		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that nobody needs.", txn.MaxDataBytes)
+		"The labels of this node are not kept: they do not fit a ConfigMap, whose values may have %d bytes. Remove labels that are not needed.", txn.MaxDataBytes)
 }
 
-// Failed makes a Warning event of an error of [apply.Applier.Apply] that users must know about.
+// Failed emits a Warning event for an error of [apply.Applier.Apply] that users must know about.
 func (o *Observer) Failed(err error) {
 	if refused, ok := errors.AsType[*apply.RefusedError](err); ok {
 		o.metrics.refused.Inc()
@@ -98,20 +98,20 @@ func (o *Observer) Failed(err error) {
 	}
 }
 
-// Warn makes a Warning event. These are never left out.
+// Warn emits a Warning event. Warning events are not rate limited.
 func (o *Observer) Warn(regarding *corev1.ObjectReference, reason, action, format string, args ...any) {
 	o.events.Eventf(regarding, nil, corev1.EventTypeWarning, reason, action, "%s", Note(format, args...))
 }
 
-// informSaved makes the event of labels that were saved. The resourceVersion distinguishes one save
-// of an incarnation from the next: client-go counts events on the same object as one.
+// informSaved emits the event of labels that were saved. The resourceVersion distinguishes the
+// saves of an incarnation: client-go aggregates events on the same object.
 func (o *Observer) informSaved(t txn.Transaction, d preserve.Decision) {
 	regarding := nodes.Reference(t.Node, d.Record.Source)
 	regarding.ResourceVersion = d.Record.Revision.String()
 	o.inform(regarding, reasons.LabelsSaved, "Save", "Saved %d labels, version %s.", len(d.Record.Labels), d.Record.Revision)
 }
 
-// inform makes a Normal event on a Node, unless there were too many.
+// inform emits a Normal event on a Node, unless the rate limit is exceeded.
 func (o *Observer) inform(regarding *corev1.ObjectReference, reason, action, format string, args ...any) {
 	if !o.informing.Allow() {
 		o.metrics.unsent.WithLabelValues(reason).Inc()
@@ -120,10 +120,10 @@ func (o *Observer) inform(regarding *corev1.ObjectReference, reason, action, for
 	o.events.Eventf(regarding, nil, corev1.EventTypeNormal, reason, action, format, args...)
 }
 
-// Note formats the note of an event and cuts it to the length that one may have.
+// Note formats the note of an event, truncated to the maximum length.
 func Note(format string, args ...any) string {
 	text := fmt.Sprintf(format, args...)
-	// The cut may go through a character, and the API server replaces invalid UTF-8 by something
-	// longer.
+	// Truncation may split a character, and the API server would replace the invalid UTF-8 by
+	// something longer.
 	return strings.ToValidUTF8(text[:min(len(text), maxNoteBytes)], "")
 }

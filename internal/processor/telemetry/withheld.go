@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// maxNamedBytes bounds the keys that the note of an event names.
+// maxNamedBytes bounds the keys in the note of an event.
 const maxNamedBytes = 400
 
 // Withheld implements [apply.Observer].
@@ -23,21 +23,21 @@ func (o *Observer) Withheld(ctx context.Context, t txn.Transaction, held preserv
 	const byHand = "If this node may have them, run kubectl label node %s KEY=VALUE; kubectl nodekeeper show %s has the values."
 	switch held.Why {
 	case preserve.Waiting:
-		o.inform(node, reasons.RestrictedLabelsWaiting, "Restore", "%s", Note("%s: put back when this node reports the spec.providerID or status.nodeInfo.systemUUID of the machine "+
-			"that they were saved from. What it reports so far cannot be compared with that.", keys))
+		o.inform(node, reasons.RestrictedLabelsWaiting, "Restore", "%s", Note("%s: restored when this node reports the spec.providerID or status.nodeInfo.systemUUID of the machine "+
+			"that they were saved from. It has not reported a comparable identity yet.", keys))
 	case preserve.OtherMachine:
-		o.Warn(node, reasons.RestrictedLabelsWithheld, "Restore", "%s: not put back, since this is another machine than they were saved from. "+byHand, keys, t.Node, t.Node)
+		o.Warn(node, reasons.RestrictedLabelsWithheld, "Restore", "%s: not restored, since they were saved from another machine. "+byHand, keys, t.Node, t.Node)
 	case preserve.UnknownMachine:
-		o.Warn(node, reasons.RestrictedLabelsWithheld, "Restore", "%s: not put back, since it is unknown which machine they were saved from. "+byHand, keys, t.Node, t.Node)
+		o.Warn(node, reasons.RestrictedLabelsWithheld, "Restore", "%s: not restored, since the machine that they were saved from is unknown. "+byHand, keys, t.Node, t.Node)
 	case preserve.Dropped:
-		o.Warn(node, reasons.RestrictedLabelsDropped, "Restore", "%s: not put back, as --restricted-labels=drop demands.", keys)
+		o.Warn(node, reasons.RestrictedLabelsDropped, "Restore", "%s: not restored, because of --restricted-labels=drop.", keys)
 	case preserve.NoRoom:
-		o.Warn(node, reasons.RestrictedLabelsDropped, "Restore", "%s: not put back, and forgotten, since a record has no room for so many withheld labels. "+
+		o.Warn(node, reasons.RestrictedLabelsDropped, "Restore", "%s: not restored, and forgotten, since a record has no room for so many withheld labels. "+
 			"Set them again with kubectl label node.", keys)
 	}
 }
 
-// named returns keys for people, as many as an event has room for.
+// named returns keys in a readable form, as many as fit in an event.
 func named(keys labels.Keys) string {
 	text := strings.ReplaceAll(string(keys), ",", ", ")
 	if len(text) > maxNamedBytes {

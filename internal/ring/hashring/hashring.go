@@ -1,6 +1,5 @@
 // Package hashring places keys on members by consistent hashing: when a member joins or leaves,
-// only its share of the keys moves. It is pure: who the members are, and whether they are alive, is
-// the caller's business.
+// only its share of the keys moves. It is pure: the caller determines the members.
 package hashring
 
 import (
@@ -12,9 +11,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// tokens is the number of places that a member has on the ring. With 100, every second ring of 20
-// members has a member whose share of 5,000 keys is more than a quarter off the mean; with 1,000
-// one ring of 200 has.
+// tokens is the number of tokens of a member on the ring. With 100, one in two rings of 20 members
+// has a member whose share of 5,000 keys is more than a quarter off the mean; with 1,000, one in
+// 200.
 const tokens = 1000
 
 // Ring is an immutable set of members. It is safe for concurrent use. The zero value has no
@@ -28,7 +27,7 @@ type member struct {
 	tokens []uint64 // sorted
 }
 
-// New returns a ring of these members. The order of the names and repetitions do not matter.
+// New returns a ring of these members. Order and duplicates do not matter.
 func New(names ...string) *Ring {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	r := &Ring{members: make([]member, len(names))}
@@ -41,28 +40,27 @@ func New(names ...string) *Ring {
 func tokensOf(name string) []uint64 {
 	all := make([]uint64, tokens)
 	for i := range all {
-		all[i] = xxhash.Sum64String(name + "/" + strconv.Itoa(i)) // names of Kubernetes objects have no slash
+		all[i] = xxhash.Sum64String(name + "/" + strconv.Itoa(i)) // names of Kubernetes objects never contain a slash
 	}
 	slices.Sort(all)
 	return all
 }
 
-// Owner returns the member that comes first for a key, or "" on a ring without members. It does not
-// allocate.
+// Owner returns the first member for a key, or "" on a ring without members. It does not allocate.
 func (r *Ring) Owner(key string) string {
 	owner, _ := r.Place(key, "")
 	return owner
 }
 
-// Rank returns how many members come before the named one for a key: 0 for the owner. A name that
-// is not on the ring comes after all members. It does not allocate.
+// Rank returns how many members precede the named one for a key: 0 for the owner. A name that is
+// not on the ring comes after all members. It does not allocate.
 func (r *Ring) Rank(key, name string) int {
 	_, rank := r.Place(key, name)
 	return rank
 }
 
 // Place returns both the [Ring.Owner] of a key and the [Ring.Rank] of the named member, in one
-// pass. The members come in the order of their next tokens, clockwise from the place of the key.
+// pass. The members are ordered by their next tokens, clockwise from the hash of the key.
 func (r *Ring) Place(key, name string) (owner string, rank int) {
 	place := xxhash.Sum64String(key)
 	own, ownIndex := uint64(math.MaxUint64), len(r.members)
@@ -91,7 +89,7 @@ func (r *Ring) Members() []string {
 	return names
 }
 
-// distance returns how far it is clockwise from a place to the next token of the member.
+// distance returns the clockwise distance from a place to the next token of the member.
 func (m *member) distance(place uint64) uint64 {
 	i, _ := slices.BinarySearch(m.tokens, place)
 	return m.tokens[i%len(m.tokens)] - place // modulo 2^64: the ring closes

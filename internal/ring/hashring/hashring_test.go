@@ -15,7 +15,7 @@ import (
 
 const keyCount = 5000
 
-// random returns the names of members as pods have them.
+// random returns members with names like pods.
 func random(seed uint64, count int) []string {
 	r := rand.New(rand.NewPCG(seed, uint64(count)))
 	names := make([]string, count)
@@ -52,7 +52,7 @@ func TestSharesAreBalanced(t *testing.T) {
 	}
 }
 
-func TestOnlyTheShareOfAMemberMovesWithIt(t *testing.T) {
+func TestOnlyShareOfMemberMoves(t *testing.T) {
 	t.Parallel()
 	all := keys()
 	for count := 1; count <= 20; count++ {
@@ -65,7 +65,7 @@ func TestOnlyTheShareOfAMemberMovesWithIt(t *testing.T) {
 				continue
 			}
 			moved++
-			assert.Equal(t, members[0], after, "%s goes to nobody but the member that joins", key)
+			assert.Equal(t, members[0], after, "%s moves only to the joining member", key)
 			assert.Equal(t, 1, with.Rank(key, before), "the member that lost %s comes next", key)
 		}
 		mean := float64(keyCount) / float64(count+1)
@@ -89,7 +89,7 @@ func TestRanksAreAnOrderOfTheMembers(t *testing.T) {
 	}
 }
 
-func TestRingIsTheSameForEverybody(t *testing.T) {
+func TestRingIsDeterministic(t *testing.T) {
 	members := random(3, 5)
 	reversed := slices.Clone(members)
 	slices.Reverse(reversed)
@@ -98,7 +98,7 @@ func TestRingIsTheSameForEverybody(t *testing.T) {
 	for _, key := range keys() {
 		require.Equal(t, one.Owner(key), other.Owner(key))
 	}
-	// Replicas of different versions must agree too: these places must not change.
+	// Replicas of different versions must agree, so these places must not change.
 	fixed := hashring.New("a", "b", "c")
 	assert.Equal(t, []string{"a", "c", "a"}, []string{fixed.Owner("node-1"), fixed.Owner("node-2"), fixed.Owner("node-3")})
 }

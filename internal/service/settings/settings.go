@@ -13,20 +13,20 @@ import (
 	"time"
 	"unicode"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 )
 
-// The annotations of a membership Lease.
+// Annotations of a membership Lease.
 const (
 	Annotation        = "nodekeeper.dev/settings"
 	VersionAnnotation = "nodekeeper.dev/version"
 )
 
-// The settings, by the names of their flags. The first five are all programs', RecordUpdates is
-// the watchers', the next three are the processors' and the webhooks', the next three are only the
-// processors', and the last two are only the webhooks'.
+// The settings, by the names of their flags. The first five belong to all programs, RecordUpdates
+// to the watchers, the next three to the processors and the webhooks, the next three only to the
+// processors, and the last two only to the webhooks.
 const (
 	MachineManagers = "machine-managers"
 	IgnoreLabels    = "ignore-labels"
@@ -44,24 +44,24 @@ const (
 	HoldBack        = "hold-back"
 )
 
-// The values of the flag --protect.
+// Values of the flag --protect.
 const (
 	ProtectNone      = "none"
 	ProtectFinalizer = "finalizer"
 )
 
-// DefaultSaveDelay covers what a kubelet and the controllers around it write on a node that has
-// just returned. Nobody waits for a save, and nothing is lost meanwhile: it is in the queue.
+// DefaultSaveDelay covers the writes of a kubelet and of controllers to a node that has just
+// returned. The delay is harmless, because the save is in the queue.
 const DefaultSaveDelay = 5 * time.Second
 
-// MaxBytes bounds the text of all settings. An object may have annotations of 256 KiB, and every
-// renewal of a Lease writes all of them.
+// MaxBytes bounds the text of all settings. The annotations of an object are limited to 256 KiB,
+// and every renewal of a Lease writes all of them.
 const MaxBytes = 16 << 10
 
-// Settings are the values of flags, by the names of these. A name that is missing was not said.
+// Settings are the values of flags, by name. A missing name was not published.
 type Settings map[string]string
 
-// checks are the settings that there are, and how each is read.
+// checks are the valid settings and their validation functions.
 var checks = map[string]func(value string) error{
 	MachineManagers: func(v string) error { _, err := nodeview.Parse(v, "", ""); return err },
 	IgnoreLabels:    func(v string) error { _, err := nodeview.Parse("", v, ""); return err },
@@ -92,7 +92,7 @@ func checkDuration(value string) error {
 	return err
 }
 
-// Defaults are those of the programs.
+// Defaults returns the defaults of the programs.
 func Defaults() Settings {
 	return Settings{
 		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, NodeSelector: "", Annotations: "", Taints: "", RecordUpdates: "true",
@@ -101,8 +101,8 @@ func Defaults() Settings {
 	}
 }
 
-// Of returns the settings among the flags of a program. Space in a value, line breaks too, is one
-// blank.
+// Of returns the settings among the flags of a program. Whitespace in a value, including line
+// breaks, becomes one space.
 func Of(fs *flag.FlagSet) Settings {
 	s := Settings{}
 	fs.VisitAll(func(f *flag.Flag) {
@@ -113,8 +113,8 @@ func Of(fs *flag.FlagSet) Settings {
 	return s
 }
 
-// Annotations returns what a replica of a version publishes. Settings that are larger than
-// [MaxBytes] are left out.
+// Annotations returns the annotations that a replica of a version publishes. Settings that are
+// larger than [MaxBytes] are omitted.
 func (s Settings) Annotations(version string) map[string]string {
 	published := map[string]string{VersionAnnotation: version}
 	text, err := json.Marshal(map[string]string(s))
@@ -124,12 +124,12 @@ func (s Settings) Annotations(version string) map[string]string {
 	return published
 }
 
-// Parse returns the settings that a replica has published, nil if none. It returns an error, and no
-// settings, if one that is known cannot be read.
+// Parse returns the settings that a replica has published, nil if none. If a known setting is
+// invalid, it returns an error and no settings.
 func Parse(annotations map[string]string) (Settings, error) {
 	text, ok := annotations[Annotation]
 	if !ok {
-		return nil, nil //nolint:nilnil // a replica of a former release says nothing
+		return nil, nil //nolint:nilnil // a replica of a former release publishes none
 	}
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("they have %d bytes, more than %d", len(text), MaxBytes)
@@ -161,7 +161,7 @@ func Parse(annotations map[string]string) (Settings, error) {
 
 var readableVersion = regexp.MustCompile(`^[0-9A-Za-z.+_-]{1,64}$`)
 
-// Version returns the version that a replica has published, "" if none that can be read.
+// Version returns the version that a replica has published, or "" if there is no valid one.
 func Version(annotations map[string]string) string {
 	if version := annotations[VersionAnnotation]; readableVersion.MatchString(version) {
 		return version
@@ -169,11 +169,11 @@ func Version(annotations map[string]string) string {
 	return ""
 }
 
-// Check returns an error, which names the flag, unless a value of the named setting can be read.
+// Check returns an error, which names the flag, unless the value of the named setting is valid.
 func Check(name, value string) error {
 	check, ok := checks[name]
 	if !ok {
-		return fmt.Errorf("there is no setting %q", name)
+		return fmt.Errorf("unknown setting %q", name)
 	}
 	err := check(value)
 	if err == nil || strings.HasPrefix(err.Error(), "--"+name) {
@@ -182,7 +182,7 @@ func Check(name, value string) error {
 	return fmt.Errorf("--%s: %w", name, err)
 }
 
-// With returns the settings with others in place of those of the same name.
+// With returns the settings, overridden by others.
 func (s Settings) With(others Settings) Settings {
 	all := maps.Clone(s)
 	if all == nil {
@@ -206,29 +206,29 @@ func (s Settings) Differing(others Settings) []string {
 // Names returns the names of the settings, sorted.
 func (s Settings) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
-// complete returns the settings with the defaults of those that were not said.
+// complete returns the settings with defaults for missing ones.
 func (s Settings) complete() Settings { return Defaults().With(s) }
 
-// View returns what a replica with these settings sees of a Node. The settings must be readable, as
-// those of [Parse] are.
+// View returns the view of a replica with these settings. The settings must be valid, like the
+// result of [Parse].
 func (s Settings) View() nodeview.View {
 	all := s.complete()
-	view, _ := nodeview.Parse(all[MachineManagers], all[IgnoreLabels], all[NodeSelector]) // each of them was checked
+	view, _ := nodeview.Parse(all[MachineManagers], all[IgnoreLabels], all[NodeSelector]) // each was validated
 	view.Preserved, _ = nodeview.ParsePreserved(all[Annotations], all[Taints])
 	return view
 }
 
-// Policy returns what a processor with these settings restores. The settings must be readable, as
-// those of [Parse] are.
+// Policy returns the restore policy of a processor with these settings. The settings must be valid,
+// like the result of [Parse].
 func (s Settings) Policy() labels.Policy {
 	all := s.complete()
 	view := all.View()
-	live, _ := labels.ParsePatterns(all[LiveLabels]) // it was checked
+	live, _ := labels.ParsePatterns(all[LiveLabels]) // it was validated
 	return labels.Policy{Mode: labels.Mode(all[RestoreMode]), Live: live, Ignored: view.Ignored, Restricted: labels.RestrictedMode(all[Restricted]), Preserves: view.Preserved.Has}
 }
 
-// BatchPeriod returns how long a processor with these settings lets saves wait.
+// BatchPeriod returns how long a processor with these settings delays saves.
 func (s Settings) BatchPeriod() time.Duration {
-	period, _ := time.ParseDuration(s.complete()[SaveDelay]) // it was checked
+	period, _ := time.ParseDuration(s.complete()[SaveDelay]) // it was validated
 	return period
 }

@@ -15,7 +15,7 @@ import (
 
 func published(text string) map[string]string { return map[string]string{settings.Annotation: text} }
 
-func TestPublishedFlagsAreReadBack(t *testing.T) {
+func TestPublishedFlagsRoundTrip(t *testing.T) {
 	fs := flag.NewFlagSet("processor", flag.ContinueOnError)
 	fs.String("live-labels", "", "")
 	fs.Duration("save-delay", time.Minute, "")
@@ -28,12 +28,12 @@ func TestPublishedFlagsAreReadBack(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, settings.Settings{settings.LiveLabels: "a, b*", settings.SaveDelay: "1m0s"}, s)
 	assert.True(t, s.Policy().Live.Match("bx"))
-	assert.Equal(t, labels.Replace, s.Policy().Mode, "what is not said is the default")
+	assert.Equal(t, labels.Replace, s.Policy().Mode, "missing settings have their defaults")
 	assert.True(t, s.View().Ignored.Match("karpenter.sh/initialized"))
 	assert.Equal(t, time.Minute, s.BatchPeriod())
 }
 
-func TestOnlyWhatBothSayCanDiffer(t *testing.T) {
+func TestDifferingComparesCommonNames(t *testing.T) {
 	own := settings.Settings{settings.RestoreMode: "merge", settings.LiveLabels: "a", settings.Gate: "true", settings.NodeSelector: ""}
 	assert.Empty(t, own.Differing(nil))
 	assert.Equal(t, []string{settings.NodeSelector, settings.RestoreMode}, own.Differing(settings.Settings{
@@ -41,7 +41,7 @@ func TestOnlyWhatBothSayCanDiffer(t *testing.T) {
 	}))
 }
 
-func TestDefaultsCanBeRead(t *testing.T) {
+func TestDefaultsAreValid(t *testing.T) {
 	for name, value := range settings.Defaults() {
 		require.NoError(t, settings.Check(name, value), name)
 	}
@@ -51,7 +51,7 @@ func TestDefaultsCanBeRead(t *testing.T) {
 	require.Error(t, settings.Check("workers", "3"))
 }
 
-func TestUnknownSettingsAreLeftOut(t *testing.T) {
+func TestUnknownSettingsAreIgnored(t *testing.T) {
 	s, err := settings.Parse(published(`{"restore-mode":"merge","taints":{"keep":true}}`))
 	require.NoError(t, err)
 	assert.Equal(t, settings.Settings{settings.RestoreMode: "merge"}, s)
@@ -60,7 +60,7 @@ func TestUnknownSettingsAreLeftOut(t *testing.T) {
 	assert.Nil(t, s)
 }
 
-func TestUnreadableSettingsAreNone(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                                "not a JSON object",
 		"null and more":                   "not a JSON object",
@@ -89,7 +89,7 @@ func TestTooManySettingsAreNotPublished(t *testing.T) {
 	assert.Equal(t, map[string]string{settings.VersionAnnotation: "v1"}, s.Annotations("v1"), "the Lease must be stored whatever the flags are")
 }
 
-func TestVersionThatNobodyBuiltIsNone(t *testing.T) {
+func TestInvalidVersionIsNone(t *testing.T) {
 	for _, text := range []string{"", "v1 and more", "\x1b[31mv1", strings.Repeat("1", 65)} {
 		assert.Empty(t, settings.Version(map[string]string{settings.VersionAnnotation: text}))
 	}

@@ -1,9 +1,9 @@
 // Package liveness distinguishes a loop that hangs from one that is idle, or whose work fails.
 //
-// A [Loop] knows what its workers do. It hangs if one of them has worked on the same item for
-// [Limit] without progress, or if nothing has passed through it for that time, not even the
-// heartbeat of each [Period], an item without work. Work that fails and is retried is progress: no
-// loop hangs because the API server is away, or because of one node.
+// A [Loop] tracks its workers. It hangs if one of them has worked on the same item for [Limit]
+// without progress, or if nothing has passed through it for that time, not even the heartbeat of
+// each [Period], an item without work. Work that fails and is retried is progress, so a loop never
+// hangs because the API server is unavailable or because of one node.
 package liveness
 
 import (
@@ -17,25 +17,25 @@ import (
 
 const (
 	// Limit is far longer than one step can take: a few requests, each of which an API server that
-	// answers ends within a minute (its --request-timeout), and client-go gives up a connection
-	// that is dead after 45 seconds.
+	// responds ends within a minute (its --request-timeout). client-go closes a dead connection
+	// after 45 seconds.
 	Limit = 5 * time.Minute
 
 	// Period is the time between two heartbeats.
 	Period = 10 * time.Second
 )
 
-// Loop is one loop with any number of workers. The zero value is one that has not begun. It is safe
-// for concurrent use.
+// Loop is one loop with any number of workers. The zero value is ready to use. It is safe for
+// concurrent use.
 type Loop struct {
 	mu sync.Mutex
 	// movedAt is when something last passed through the loop; zero before the first heartbeat.
 	movedAt time.Time
-	// underWay is when the items under way last made progress.
+	// underWay is when the items in progress last advanced.
 	underWay map[string]time.Time
 }
 
-// Begin notes that a worker starts an item, which no other works on; end notes that it is done.
+// Begin records that a worker starts an item, which no other works on; end records that it is done.
 func (l *Loop) Begin(item string) (end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ func (l *Loop) Begin(item string) (end func()) {
 	}
 }
 
-// Progress notes that the work on an item advances.
+// Progress records that the work on an item advances.
 func (l *Loop) Progress(item string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +62,7 @@ func (l *Loop) Progress(item string) {
 	l.movedLocked()
 }
 
-// Beat notes a heartbeat. From the first one on the loop must move.
+// Beat records a heartbeat. From the first one on, the loop must move.
 func (l *Loop) Beat() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"nodekeeper.dev/internal/watcher/liveness"
 )
 
-func TestLoopThatHasNotBegunIsLive(t *testing.T) {
+func TestNewLoopIsLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l liveness.Loop
 		time.Sleep(time.Hour)
@@ -22,7 +22,7 @@ func TestLoopThatHasNotBegunIsLive(t *testing.T) {
 	})
 }
 
-func TestLoopThatMissesItsBeatsHangs(t *testing.T) {
+func TestLoopWithoutBeatsHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l liveness.Loop
 		for range 100 {
@@ -37,7 +37,7 @@ func TestLoopThatMissesItsBeatsHangs(t *testing.T) {
 	})
 }
 
-func TestItemsThatFailKeepALoopLive(t *testing.T) {
+func TestFailingItemsKeepLoopLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l liveness.Loop
 		l.Beat()
@@ -50,7 +50,7 @@ func TestItemsThatFailKeepALoopLive(t *testing.T) {
 	})
 }
 
-func TestOneWorkerThatHangsIsToldOf(t *testing.T) {
+func TestOneHangingWorkerIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l liveness.Loop
 		end := l.Begin("node-1")

@@ -16,19 +16,19 @@ import (
 	"nodekeeper.dev/internal/reasons"
 )
 
-// Deletions reports by Warning events the deleted Nodes that wait for nodekeeper's finalizer, which
-// only processors with --protect=finalizer remove: the others need not see Nodes. All exported
-// fields are required, and mean what they mean of a [Reporter]. It is safe for concurrent use.
+// Deletions reports, by Warning events, deleted Nodes that wait for nodekeeper's finalizer. Only
+// processors with --protect=finalizer remove it; the others need not watch Nodes. All exported
+// fields are required, and have the same meaning as in a [Reporter]. It is safe for concurrent use.
 type Deletions struct {
 	Cache  client.Reader
 	Events events.EventRecorder
 	Owner  func(node string) bool
 
-	waiting map[types.UID]bool // at the last look; only Run uses it
+	waiting map[types.UID]bool // at the last check; only Run uses it
 }
 
-// Run looks once a minute until ctx is done, and records an event on each Node that this process owns
-// and that waited for the finalizer at the last look, too. It returns nil. Call it once.
+// Run checks once a minute until ctx is done, and records an event on each owned Node that already
+// waited for the finalizer at the previous check. It returns nil. Call it once.
 func (d *Deletions) Run(ctx context.Context) error {
 	wait.UntilWithContext(ctx, d.report, period)
 	return nil
@@ -52,11 +52,12 @@ func (d *Deletions) report(ctx context.Context) {
 			continue
 		}
 		d.Events.Eventf(nodes.Reference(n.Name, n.UID), nil, corev1.EventTypeWarning, reasons.DeletionWaits, "Save",
-			"This node is not deleted before a processor with --protect=finalizer has saved its labels. Without one: %s", letGo(n.Name))
+			"This node is not deleted until a processor with --protect=finalizer has saved its labels. Without one: %s", removeFinalizer(n.Name))
 	}
 }
 
-// letGo returns the command that lets a deleted Node go, whether its labels are saved or not.
-func letGo(node string) string {
+// removeFinalizer returns the command that releases a deleted Node, whether its labels are saved or
+// not.
+func removeFinalizer(node string) string {
 	return fmt.Sprintf(`kubectl patch node %s -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["%s"]}}'`, node, nodes.Finalizer)
 }

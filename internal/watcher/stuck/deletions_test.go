@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"nodekeeper.dev/internal/watcher/stuck"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/watcher/stuck"
 )
 
 // protected returns a Node with finalizers.
@@ -25,7 +25,7 @@ func protected(name string, finalizers ...string) client.Object {
 	return n
 }
 
-func TestDeletionsThatNoProcessorEndsAreReported(t *testing.T) {
+func TestStuckDeletionsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := events.NewFakeRecorder(10)
 		c := fake.NewClientBuilder().WithObjects(

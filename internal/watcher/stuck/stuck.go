@@ -1,9 +1,9 @@
-// Package stuck reports Nodes that wait for a processor, so that none does unnoticed: those that keep
-// the startup taint because no processor restores their labels ([Reporter]), and those that are not
-// deleted because no processor removes the finalizer ([Deletions]).
+// Package stuck reports Nodes that wait for a processor: those that keep the startup taint because
+// no processor restores their labels ([Reporter]), and those that are not deleted because no
+// processor removes the finalizer ([Deletions]).
 //
-// It knows the former by the marker, since by default watchers do not see taints: a Node whose taint
-// was removed by hand is reported until its marker is removed, too.
+// It identifies the former by the marker, since by default watchers do not see taints. A Node whose
+// taint was removed manually is reported until its marker is removed, too.
 package stuck
 
 import (
@@ -27,26 +27,26 @@ import (
 )
 
 const (
-	// period is the time between two looks. A gate that is closed at two of them is reported: a restore
-	// takes less than a second, and another processor takes over from a dead one within half a minute.
-	// client-go aggregates repeated events into one.
+	// period is the time between two checks. A Node that is gated at two of them is reported: a
+	// restore takes less than a second, and another processor takes over from a crashed one within
+	// half a minute. client-go aggregates repeated events into one.
 	period = time.Minute
-	// collectTimeout is shorter than the time that Prometheus waits by default.
+	// collectTimeout is shorter than the default scrape timeout of Prometheus.
 	collectTimeout = time.Second
 )
 
-// Reporter reports closed gates by metrics and by Warning events. All fields are required. It is
+// Reporter reports gated Nodes by metrics and by Warning events. All fields are required. It is
 // safe for concurrent use.
 type Reporter struct {
-	// Cache has the metadata of all Nodes, with the notes of [nodeview.NoteGate].
+	// Cache has the metadata of all Nodes, with the times of [nodeview.NoteGatedSince].
 	Cache client.Reader
 	// Events records the events.
 	Events events.EventRecorder
-	// Owner reports whether this process records the events of a node, so that one of all watchers
+	// Owner reports whether this process records the events of a node, so that exactly one watcher
 	// does. It must be safe for concurrent use.
 	Owner func(node string) bool
 
-	closed map[types.UID]bool // at the last look; only Run uses it
+	gatedBefore map[types.UID]bool // at the last check; only Run uses it
 }
 
 var (
@@ -55,7 +55,7 @@ var (
 	gatedDesc = prometheus.NewDesc("nodekeeper_gated_nodes",
 		"Nodes that wait behind the startup taint, by their marker. Every watcher reports all of them.", nil, nil)
 	oldestDesc = prometheus.NewDesc("nodekeeper_oldest_gate_age_seconds",
-		"Seconds since the first of these Nodes got that marker, or since whoever set it last changed something else of the Node. 0 if there is none.", nil, nil)
+		"Seconds since the first of these Nodes got that marker, or since its field manager last changed another field of the Node. 0 if there are none.", nil, nil)
 )
 
 // Describe describes the metrics of [Reporter.Collect].
@@ -64,8 +64,8 @@ func (r *Reporter) Describe(ch chan<- *prometheus.Desc) {
 	ch <- oldestDesc
 }
 
-// Collect collects how many gates are closed, and since when the first of them is. It collects
-// nothing while the cache cannot be read.
+// Collect collects the number of gated Nodes, and the age of the oldest. It collects nothing while
+// the cache cannot be read.
 func (r *Reporter) Collect(ch chan<- prometheus.Metric) {
 	// A cache that is not synced yet would wait for ever.
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
@@ -76,7 +76,7 @@ func (r *Reporter) Collect(ch chan<- prometheus.Metric) {
 	}
 	var oldest time.Duration
 	for i := range gated {
-		if at := nodeview.NotedGate(&gated[i]); !at.IsZero() {
+		if at := nodeview.NotedGatedSince(&gated[i]); !at.IsZero() {
 			oldest = max(oldest, time.Since(at))
 		}
 	}
@@ -84,8 +84,8 @@ func (r *Reporter) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, oldest.Seconds())
 }
 
-// Run looks once a minute until ctx is done, and records an event on each Node that this process owns
-// and whose gate was closed at the last look, too. It returns nil. Call it once.
+// Run checks once a minute until ctx is done, and records an event on each owned Node that was
+// already gated at the previous check. It returns nil. Call it once.
 func (r *Reporter) Run(ctx context.Context) error {
 	wait.UntilWithContext(ctx, r.report, period)
 	return nil
@@ -97,17 +97,17 @@ func (r *Reporter) report(ctx context.Context) {
 		logf.FromContext(ctx).Error(err, "Failed to look for nodes with the startup taint")
 		return
 	}
-	before := r.closed
-	r.closed = make(map[types.UID]bool, len(gated))
+	before := r.gatedBefore
+	r.gatedBefore = make(map[types.UID]bool, len(gated))
 	for i := range gated {
 		n := &gated[i]
-		r.closed[n.UID] = true
+		r.gatedBefore[n.UID] = true
 		if !before[n.UID] || !r.Owner(n.Name) {
 			continue
 		}
 		r.Events.Eventf(nodes.Reference(n.Name, n.UID), nil, corev1.EventTypeWarning, reasons.GateClosed, "Restore",
-			"Pods are kept away by the taint %s, as the labels are not back. A processor removes it. Without one: %s",
-			nodeview.GateTaint, nodeview.OpenByHand(n.Name))
+			"The taint %s keeps pods away until the labels are restored. A processor removes it. Without one: %s",
+			nodeview.StartupTaintKey, nodeview.OpenCommands(n.Name))
 	}
 }
 

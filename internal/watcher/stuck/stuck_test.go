@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"nodekeeper.dev/internal/watcher/stuck"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/watcher/stuck"
 )
 
 // node returns a Node of an age.
@@ -29,30 +29,30 @@ func node(name, marker string, age time.Duration) client.Object {
 	if marker != "" {
 		n.Labels[labels.Marker] = marker
 	}
-	nodeview.NoteGate(n) // as the cache does
+	nodeview.NoteGatedSince(n) // as the cache does
 	return n
 }
 
-// closedAgain returns a Node of ten hours whose gate was closed again later.
-func closedAgain(name string, ago time.Duration) client.Object {
+// gatedAgain returns a Node created ten hours ago and gated again later.
+func gatedAgain(name string, ago time.Duration) client.Object {
 	n := nodes.Metadata(name)
 	n.UID, n.CreationTimestamp, n.Labels = types.UID(name), metav1.NewTime(time.Now().Add(-10*time.Hour)), map[string]string{labels.Marker: labels.Pending}
 	n.ManagedFields = []metav1.ManagedFieldsEntry{
 		{Manager: "kubelet", Time: &n.CreationTimestamp, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:rack":{}}}}`)},
 		{Manager: "karpenter", Time: new(metav1.NewTime(time.Now().Add(-ago))), FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:labels_restored":{}}}}`)},
 	}
-	nodeview.NoteGate(n)
+	nodeview.NoteGatedSince(n)
 	n.ManagedFields = nil
 	return n
 }
 
-func TestGatesThatStayClosedAreReported(t *testing.T) {
+func TestStuckStartupTaintsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := events.NewFakeRecorder(10)
 		c := fake.NewClientBuilder().WithObjects(
 			node("new", "", time.Hour), node("restored", "70", time.Hour), node("young", labels.Pending, 0),
 			node("old", labels.Pending, time.Hour), node("anothers", labels.Pending, 2*time.Hour),
-			closedAgain("anothers-again", time.Minute),
+			gatedAgain("anothers-again", time.Minute),
 		).Build()
 		r := &stuck.Reporter{
 			Cache: c, Events: recorder, Owner: func(node string) bool { return !strings.HasPrefix(node, "anothers") },
@@ -61,7 +61,7 @@ func TestGatesThatStayClosedAreReported(t *testing.T) {
 # HELP nodekeeper_gated_nodes Nodes that wait behind the startup taint, by their marker. Every watcher reports all of them.
 # TYPE nodekeeper_gated_nodes gauge
 nodekeeper_gated_nodes 4
-# HELP nodekeeper_oldest_gate_age_seconds Seconds since the first of these Nodes got that marker, or since whoever set it last changed something else of the Node. 0 if there is none.
+# HELP nodekeeper_oldest_gate_age_seconds Seconds since the first of these Nodes got that marker, or since its field manager last changed another field of the Node. 0 if there are none.
 # TYPE nodekeeper_oldest_gate_age_seconds gauge
 nodekeeper_oldest_gate_age_seconds 7200
 `)))

@@ -21,12 +21,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	webhook "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"nodekeeper.dev/internal/webhook/admission"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service/settings"
+	"nodekeeper.dev/internal/webhook/admission"
 )
 
-// leases are what a cache has.
+// leases is a cache with fixed Leases.
 type leases struct {
 	client.Reader
 
@@ -42,7 +42,7 @@ func (l leases) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-// processors returns three that say everything.
+// processors returns Peers with three processors that publish all settings.
 func processors() *admission.Peers {
 	var l leases
 	own := settings.Defaults()
@@ -56,7 +56,8 @@ func processors() *admission.Peers {
 	return &admission.Peers{Leases: l, Settings: own}
 }
 
-// BenchmarkDiffering is the part of an answer that looks whether the processors have the same settings.
+// BenchmarkDiffering measures the comparison of the settings with those of the processors, a part
+// of every answer.
 func BenchmarkDiffering(b *testing.B) {
 	peers := processors()
 	for b.Loop() {
@@ -66,7 +67,7 @@ func BenchmarkDiffering(b *testing.B) {
 	}
 }
 
-// BenchmarkAnswer asks about the Node of a kubelet, as the API server does: by a request over TLS.
+// BenchmarkAnswer sends the requests of the API server for the Node of a kubelet, over TLS.
 func BenchmarkAnswer(b *testing.B) {
 	own := set{}
 	for i := range 12 {
@@ -93,8 +94,8 @@ func BenchmarkAnswer(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// reviewOf returns the question about a Node as a kubelet of today creates it: with fifty images, ten
-// conditions and the fields that it owns.
+// reviewOf returns the review of a Node as a current kubelet creates it, with fifty images, ten
+// conditions and managed fields.
 func reviewOf(b *testing.B) []byte {
 	b.Helper()
 	n := node("worker-1", set{"kubernetes.io/hostname": "worker-1", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"})

@@ -18,69 +18,70 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/service/settings"
 )
 
-// kubelets is the group that the API server puts every kubelet into (NodesGroup in
-// k8s.io/apiserver/pkg/authentication/user).
+// kubelets is the group of all kubelets (NodesGroup in k8s.io/apiserver/pkg/authentication/user).
 const kubelets = "system:nodes"
 
-// maxBehind is how far the cache may be behind before its answers count as uncertain. A webhook
-// that is further behind is not ready, either.
+// maxBehind is the maximum staleness of the cache. With an older cache every answer is uncertain,
+// and the webhook is not ready.
 const maxBehind = 30 * time.Second
 
-// answerTimeout bounds the wait for a cache that is not synced yet. It leaves most of the second
-// that the API server waits for an answer.
+// answerTimeout bounds the wait for the cache to sync. It leaves most of the second for which the
+// API server waits for an answer.
 const answerTimeout = 300 * time.Millisecond
 
-// Records reads records from a cache that may be behind. Cached returns the zero value if a node
+// Records reads records from a cache, which may be stale. Cached returns the zero value if a node
 // has no record.
 type Records interface {
 	Cached(ctx context.Context, node string) (records.Stored, error)
 }
 
-// Processors say with which flags they restore.
+// Processors compares the flags of the processors.
 type Processors interface {
-	// Differing returns the names of the flags that the webhook shares with them and that differ.
+	// Differing returns the names of the flags whose values differ between the webhook and a
+	// processor.
 	Differing(ctx context.Context) ([]string, error)
 }
 
 var _ Processors = (*Peers)(nil)
 
-// Handler answers requests that create Nodes. All fields are required but HeldBack and Gate. It is
-// safe for concurrent use.
+// Handler answers requests that create Nodes. All fields except HeldBack and Gate are required. It
+// is safe for concurrent use.
 type Handler struct {
 	Records Records
-	// Processors tell whether View and Policy are theirs. While they are not, every answer is
-	// uncertain, but for nodes of which nobody knows whether they are looked after.
+	// Processors reports whether the processors have the same View and Policy. While they do not,
+	// every answer is uncertain; if the node selector differs, Nodes are left as requested.
 	Processors Processors
-	// View selects the parts of a Node that count, and Policy determines what a restore writes.
+	// View selects the relevant parts of a Node, and Policy determines the labels that a restore
+	// writes.
 	View   nodeview.View
 	Policy labels.Policy
-	// HeldBack are the keys of labels and annotations that the webhook leaves to the processors. The
-	// zero value holds back none.
+	// HeldBack selects keys of labels and annotations that the webhook leaves to the processors. The
+	// zero value selects none.
 	HeldBack labels.Patterns
-	// Gate gives the startup taint to every Node that has a record, see [nodeview.GateTaint].
+	// Gate adds the startup taint to every Node that has a record, see [nodeview.StartupTaintKey].
 	Gate bool
-	// Behind returns how far the cache may be behind. It must be safe for concurrent use.
+	// Behind returns the maximum staleness of the cache. It must be safe for concurrent use.
 	Behind  func() time.Duration
 	Metrics *Metrics
 }
 
 var _ admission.Handler = (*Handler)(nil)
 
-// errStale means that the cache is too far behind for an answer.
+// errStale means that the cache is too stale for an answer.
 var errStale = errors.New("the cache of the records is behind")
 
 // Handle answers a request that creates a Node. Every answer allows the request. The patch of an
-// uncertain answer adds only the startup taint and the marker [labels.Pending], with a warning that
-// gives the reason. If the request cannot be read, or the answer panics, there is a warning and no
-// patch. Dry runs are not counted in the metrics.
+// uncertain answer adds only the startup taint and the marker [labels.Pending], and a warning gives
+// the reason. If the request cannot be read, or the answer panics, there is a warning and no patch.
+// Dry runs are not counted in the metrics.
 func (h *Handler) Handle(ctx context.Context, req admission.Request) (response admission.Response) {
 	begun, outcome := time.Now(), failed
 	defer func() {
@@ -96,10 +97,10 @@ func (h *Handler) Handle(ctx context.Context, req admission.Request) (response a
 	return response
 }
 
-// Ready is a readiness check. It fails with an error if the cache is too far behind to answer from.
+// Ready is a readiness check. It fails if the cache is too stale.
 func (h *Handler) Ready(*http.Request) error {
 	if behind := h.Behind(); behind > maxBehind {
-		return fmt.Errorf("%w by %s: see the log for watches that fail", errStale, behind.Round(time.Second))
+		return fmt.Errorf("%w by %s: check the log for failing watches", errStale, behind.Round(time.Second))
 	}
 	return nil
 }
@@ -119,12 +120,12 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 		return admission.Allowed("").WithWarnings("nodekeeper: this node gets its labels later: " + err.Error()), failed
 	}
 	if c.seen.Unselected {
-		return admission.Allowed("nodekeeper does not look after this node"), untouched
+		return admission.Allowed("nodekeeper does not select this node"), untouched
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	differing, err := h.Processors.Differing(ctx)
-	if slices.Contains(differing, settings.NodeSelector) { // nobody might open the gate
+	if slices.Contains(differing, settings.NodeSelector) { // possibly no processor would open the gate
 		err = differs(differing)
 		logf.FromContext(ctx).Error(err, "Left a Node as requested", "node", node.Name)
 		return admission.Allowed("").WithWarnings("nodekeeper: this node gets its labels later: " + err.Error()), failed
@@ -136,7 +137,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 	if err == nil && answer.Restores() {
 		c.change(c.node, c.view, answer.Labels, answer.Marker)
 		if err = c.validate(); err == nil && !h.selects(c.labels) {
-			return admission.Allowed("nodekeeper does not look after this node with its saved labels"), untouched
+			return admission.Allowed("nodekeeper does not select this node with its saved labels"), untouched
 		}
 	}
 	if err != nil {
@@ -153,20 +154,20 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 	return c.response(), h.Metrics.restored(answer)
 }
 
-// selects reports whether a Node with these labels is looked after. Watchers ignore a Node that is
-// not, so nobody would open its gate.
+// selects reports whether a Node with these labels is selected. Watchers ignore an unselected Node,
+// so its gate would stay closed.
 func (h *Handler) selects(own map[string]string) bool {
 	return h.View.Selector == nil || h.View.Selector.Matches(apilabels.Set(own))
 }
 
-// admit decides about a request by the record in the cache.
+// admit decides about a request, given the cached record.
 func (h *Handler) admit(ctx context.Context, c *creation, kubelet bool) (preserve.Admission, error) {
 	if h.Behind() > maxBehind {
 		return preserve.Admission{}, errStale
 	}
 	stored, err := h.Records.Cached(ctx, c.node.Name)
 	if err != nil {
-		return preserve.Admission{}, err //nolint:wrapcheck // it says what it was doing
+		return preserve.Admission{}, err //nolint:wrapcheck // the error already names the operation
 	}
 	if stored.Unreadable != nil {
 		return preserve.Admission{}, stored.Unreadable
@@ -174,11 +175,11 @@ func (h *Handler) admit(ctx context.Context, c *creation, kubelet bool) (preserv
 	return preserve.Admit(stored.Record, preserve.Request{Node: *c.seen, Kubelet: kubelet, HeldBack: h.HeldBack, Gate: h.Gate}, h.Policy), nil
 }
 
-// requested returns a Node as it is requested, and as the view shows it.
+// requested returns the Node of a request, together with its view.
 func (h *Handler) requested(node *corev1.Node) (*creation, error) {
 	metadata, err := h.View.Whole(node.DeepCopy())
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it was doing
+		return nil, err //nolint:wrapcheck // the error already names the operation
 	}
 	identity.Note(metadata, identity.Of(node))
 	return &creation{node: node, view: metadata, seen: preserve.NodeOf(metadata)}, nil
@@ -186,7 +187,7 @@ func (h *Handler) requested(node *corev1.Node) (*creation, error) {
 
 func isKubelet(user authenticationv1.UserInfo) bool { return slices.Contains(user.Groups, kubelets) }
 
-// creation is a Node that is created, and the changes to it.
+// creation is the Node of a request, and the changes to it.
 type creation struct {
 	node *corev1.Node
 	view *metav1.PartialObjectMetadata

@@ -15,8 +15,8 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 )
 
-// TestNodeWhoseAnnotationsDoNotFitJoinsAllTheSame: those in the request and the kept ones are legal
-// each, and too large together.
+// The annotations in the request and the saved annotations are legal on their own, but too large
+// together.
 func TestNodeWhoseAnnotationsDoNotFitJoinsAllTheSame(t *testing.T) {
 	t.Parallel()
 	h := handler(t, saved{record: recordOf(set{labels.AnnotationKey("example.com/kept"): strings.Repeat("x", 150<<10), "rack": "r1"})})
@@ -30,7 +30,7 @@ func TestNodeWhoseAnnotationsDoNotFitJoinsAllTheSame(t *testing.T) {
 	created(t, kubelet(t, name), n)
 }
 
-// TestNodeWithAKeptAnnotationThatOnlyNodesAreValidatedFor joins: a person wrote a record by hand.
+// A user has written a record by hand.
 func TestNodeWithAKeptAnnotationThatOnlyNodesAreValidatedFor(t *testing.T) {
 	t.Parallel()
 	const key = "scheduler.alpha.kubernetes.io/preferAvoidPods"
@@ -43,7 +43,7 @@ func TestNodeWithAKeptAnnotationThatOnlyNodesAreValidatedFor(t *testing.T) {
 	created(t, kubelet(t, name), node(name, nil))
 }
 
-// TestOddNodesJoin as they are requested, and with their labels.
+// TestOddNodesJoin checks that unusual Nodes join as requested, and with their labels.
 func TestOddNodesJoin(t *testing.T) {
 	t.Parallel()
 	record := recordOf(set{"rack": "r1", "empty": "", "a.b/c_d.e": "v", strings.Repeat("p", 250) + "/" + strings.Repeat("n", 63): strings.Repeat("v", 63)})
@@ -68,7 +68,7 @@ func TestOddNodesJoin(t *testing.T) {
 		"many labels": func(n *corev1.Node) { n.Labels = many },
 		"tildes":      func(n *corev1.Node) { n.Annotations = set{"example.com/a": "~0~1/", "a": "~"} },
 		"taints": func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: "NoExecute"}, {Key: "a", Value: "b", Effect: "NoSchedule"}, {Key: nodeview.GateTaint, Effect: "NoExecute"}}
+			n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: "NoExecute"}, {Key: "a", Value: "b", Effect: "NoSchedule"}, {Key: nodeview.StartupTaintKey, Effect: "NoExecute"}}
 		},
 		"many managers": func(n *corev1.Node) { n.ManagedFields = managers },
 		"no managers":   func(n *corev1.Node) { n.ManagedFields = []metav1.ManagedFieldsEntry{{}} },
@@ -101,7 +101,7 @@ func TestOddNodesJoin(t *testing.T) {
 	}
 }
 
-// TestAppliedNodeJoins: it is created by server-side apply.
+// TestAppliedNodeJoins checks a Node that is created by server-side apply.
 func TestAppliedNodeJoins(t *testing.T) {
 	t.Parallel()
 	h := handler(t, saved{record: recordOf(set{"rack": "r1"})})

@@ -17,7 +17,7 @@ import (
 
 type set = map[string]string
 
-// kubelet returns a client that is the kubelet of a node.
+// kubelet returns a client with the identity of a node's kubelet.
 func kubelet(t *testing.T, node string) client.Client {
 	t.Helper()
 	path, err := api.KubeconfigFor("system:node:"+node, "system:nodes")
@@ -30,8 +30,8 @@ func kubelet(t *testing.T, node string) client.Client {
 	return c
 }
 
-// TestKubeletMaySetIsWhatTheAPIServerSays, by a request for each class of key.
-func TestKubeletMaySetIsWhatTheAPIServerSays(t *testing.T) {
+// TestKubeletMaySetMatchesTheAPIServer sends a request for each class of keys.
+func TestKubeletMaySetMatchesTheAPIServer(t *testing.T) {
 	t.Parallel()
 	name := "node-" + rand.String(8)
 	c := kubelet(t, name)

@@ -7,7 +7,7 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// api is an API server that treats kubelets as a cluster does.
+// api is an API server that restricts kubelets as a cluster does.
 var api *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {

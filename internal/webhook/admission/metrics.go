@@ -33,8 +33,8 @@ type Metrics struct {
 	held     prometheus.Counter
 }
 
-// NewMetrics returns metrics and registers them, with a gauge of the cache's age, which behind
-// returns. It returns an error if one of the names is registered already.
+// NewMetrics returns metrics and registers them, with a gauge of the cache's staleness, which
+// behind returns. It returns an error if one of the names is already registered.
 func NewMetrics(registry prometheus.Registerer, behind func() time.Duration) (*Metrics, error) {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 )
 
 // patches are the changes to a Node, as a JSON patch (RFC 6902). The zero value changes nothing.
@@ -24,12 +24,12 @@ type patches struct {
 	// managedFields.
 	ownLabels, ownAnnotations map[string]struct{}
 	ownsTaints                bool
-	// labels and annotations are what the Node then has.
+	// labels and annotations are the resulting labels and annotations of the Node.
 	labels, annotations map[string]string
 }
 
-// change turns the labels that the view shows into wanted, and sets the marker. Labels and
-// annotations that the view does not show stay as they are. Call it once.
+// change sets the wanted labels and the marker. It removes other labels of the view, and keeps
+// labels and annotations outside the view. Call it once.
 func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, wanted map[string]string, marker string) {
 	former := p.formerlyOwned(node)
 	seen, _ := labels.Split(view.Labels)
@@ -37,16 +37,17 @@ func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, 
 	d.Labels[labels.Marker] = &marker
 	p.labels = p.entries("/metadata/labels", node.Labels, d.Labels, p.ownLabels)
 	p.annotations = p.entries("/metadata/annotations", node.Annotations, d.Annotations, p.ownAnnotations)
-	if marker == labels.Pending && !slices.ContainsFunc(node.Spec.Taints, nodeview.IsGate) {
-		p.add("add", "/spec/taints", append(slices.Clone(node.Spec.Taints), nodeview.Gate()))
+	if marker == labels.Pending && !slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint) {
+		p.add("add", "/spec/taints", append(slices.Clone(node.Spec.Taints), nodeview.StartupTaint()))
 		p.ownsTaints = true
 	}
 	p.own(node, former)
 }
 
-// formerlyOwned notes the fields that the webhook set when it was asked about the Node before, or
-// about the one that a manifest was copied from. The API server keeps one entry for each manager
-// and operation. The result is the index of that entry, -1 if there is none.
+// formerlyOwned initializes the owned fields with the fields that the webhook set when it handled
+// the Node before, or another Node that a manifest was copied from. It returns the index of their
+// entry in managedFields, or -1 if there is none; the API server keeps one entry per manager and
+// operation.
 func (p *patches) formerlyOwned(node *corev1.Node) (at int) {
 	at, owned := agents.OwnedByWebhook(node.ManagedFields)
 	p.ownLabels, p.ownAnnotations, p.ownsTaints = map[string]struct{}{}, map[string]struct{}{}, owned[agents.AllTaints]
@@ -62,11 +63,11 @@ func (p *patches) formerlyOwned(node *corev1.Node) (at int) {
 	return at
 }
 
-// escape makes a key a part of a JSON pointer (RFC 6901).
+// escape escapes a key for use in a JSON pointer (RFC 6901).
 var escape = strings.NewReplacer("~", "~0", "/", "~1")
 
-// entries changes entries of a map of the Node; nil removes one. It notes those that are set, and
-// returns what the map then has.
+// entries changes entries of a map of the Node; a nil value removes an entry. It adds the keys that
+// it sets to set, and returns the resulting map.
 func (p *patches) entries(path string, before map[string]string, changes map[string]*string, set map[string]struct{}) map[string]string {
 	after := maps.Clone(before)
 	if after == nil {
@@ -80,7 +81,7 @@ func (p *patches) entries(path string, before map[string]string, changes map[str
 		value := changes[key]
 		switch _, isThere := before[key]; {
 		case value != nil:
-			p.add("add", at, *value) // replaces what is there
+			p.add("add", at, *value) // replaces an existing entry
 			set["f:"+key], after[key] = struct{}{}, *value
 		case isThere:
 			p.add("remove", at, nil)
@@ -91,10 +92,9 @@ func (p *patches) entries(path string, before map[string]string, changes map[str
 }
 
 // own adds an entry to managedFields for the fields that the webhook sets, or replaces the former
-// one. It copies the time of the creator's entry, which is the API server's, so that the clock of
-// the webhook does not matter. A Node that is created with nothing but a name has no entries, and
-// the API server would never begin to track who owns its fields: the entry of the webhook makes it
-// do so.
+// one. It copies the time of the creator's entry, which the API server has set, so that the clock
+// of the webhook does not matter. If a Node is created without any field but its name, it has no
+// entries, and the API server would never track its fields; with the entry of the webhook it does.
 func (p *patches) own(node *corev1.Node, former int) {
 	at := metav1.NewTime(time.Now())
 	if len(node.ManagedFields) == 0 {
@@ -123,5 +123,5 @@ func (p *patches) add(operation, path string, value any) {
 	p.list = append(p.list, jsonpatch.NewOperation(operation, path, value))
 }
 
-// response returns an answer that allows the request with these changes.
+// response returns a response that allows the request with these changes.
 func (p *patches) response() admission.Response { return admission.Patched("", p.list...) }

@@ -21,33 +21,33 @@ import (
 // processors is the name of the ring of the processors.
 const processors = "processor"
 
-// errDiffers means that processors restore with other flags than the webhook.
+// errDiffers means that a processor has different flags than the webhook.
 var errDiffers = errors.New("the processors have another value of --")
 
-// Peers compares the settings of a webhook with those that the processors publish on their Leases.
-// While these differ, the labels of an answer might not be those of a restore, and the marker would
-// keep the processors from correcting them. All exported fields are required. It is safe for
-// concurrent use.
+// Peers compares the settings of a webhook with the settings that processors publish on their
+// Leases. While they differ, the labels of an answer may differ from the labels of a restore, and
+// the marker would keep the processors from correcting them. All exported fields are required. It
+// is safe for concurrent use.
 type Peers struct {
-	// Leases reads from a cache as [LeasesOfProcessors] describes it.
+	// Leases reads from a cache that is configured by [LeasesOfProcessors].
 	Leases    client.Reader
 	Namespace string
 	// Settings are the webhook's own.
 	Settings settings.Settings
 
 	mu sync.Mutex
-	// compared are what came of the texts that the processors published at the last call: they hardly
-	// ever change, and to read one takes as long as a tenth of an answer.
+	// compared caches the comparisons of the last call by the published text. The texts hardly ever
+	// change, and parsing one takes a tenth of the time of an answer.
 	compared map[string]comparison
 }
 
-// comparison is what came of one text.
+// comparison is the result of comparing one text.
 type comparison struct {
 	differing []string
 	err       error
 }
 
-// LeasesOfProcessors returns what a cache needs to have of a namespace for [Peers].
+// LeasesOfProcessors configures a cache for [Peers].
 func LeasesOfProcessors(namespace string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&coordinationv1.Lease{}: {
@@ -57,10 +57,9 @@ func LeasesOfProcessors(namespace string) map[client.Object]cache.ByObject {
 	}
 }
 
-// Differing returns the names of the flags that the webhook shares with processors and of which one
-// of these has another value, sorted. Processors that publish nothing, as those of earlier releases,
-// do not count, nor do those that have ended. It returns an error if the settings of any processor
-// cannot be read.
+// Differing returns the names of the flags whose value differs between the webhook and at least one
+// processor, sorted. It ignores processors that have ended, and processors of earlier releases,
+// which publish no settings. It returns an error if the settings of any processor cannot be read.
 func (p *Peers) Differing(ctx context.Context) ([]string, error) {
 	var leases coordinationv1.LeaseList
 	if err := p.Leases.List(ctx, &leases, client.InNamespace(p.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -73,7 +72,8 @@ func (p *Peers) Differing(ctx context.Context) ([]string, error) {
 	var names []string
 	for i := range leases.Items {
 		l := &leases.Items[i]
-		// A Lease that is no longer renewed counts until somebody deletes it: no clocks are compared.
+		// A Lease that is no longer renewed counts until it is deleted, so that clocks need not be
+		// compared.
 		if l.Labels[ring.Label] != processors || !shardlease.StateOf(l, 0, 0).Member() {
 			continue
 		}

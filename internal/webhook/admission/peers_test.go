@@ -11,14 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/webhook/admission"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service/settings"
+	"nodekeeper.dev/internal/webhook/admission"
 	"nodekeeper.dev/test/controlplane"
 )
 
-// TestNothingIsRestoredWhileProcessorsDiffer: with the marker of the record they would believe that the labels are theirs.
+// Because of the marker the processors would otherwise assume that the labels are the ones that
+// they would restore.
 func TestNothingIsRestoredWhileProcessorsDiffer(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -49,7 +50,7 @@ func TestNothingIsRestoredWhileProcessorsDiffer(t *testing.T) {
 	}
 }
 
-// TestPeersCompareWhatProcessorsPublish on the Leases of an API server.
+// TestPeersCompareWhatProcessorsPublish reads Leases from an API server.
 func TestPeersCompareWhatProcessorsPublish(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)

@@ -24,17 +24,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	webhook "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"nodekeeper.dev/internal/webhook/admission"
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/webhook/admission"
 )
 
-// saved is a cache with one record for every node, or an error.
+// saved is a cache that returns the same record for every node, or an error.
 type saved struct {
 	record *record.Record
 	err    error
@@ -48,7 +48,7 @@ func (s saved) Cached(context.Context, string) (records.Stored, error) {
 	return records.Stored{Record: s.record}, s.err
 }
 
-// others are processors, and what differs on them.
+// others are processors with the given differing flags.
 type others struct {
 	differing []string
 	err       error
@@ -78,8 +78,8 @@ func handler(tb testing.TB, s saved) *admission.Handler {
 
 func current() time.Duration { return 0 }
 
-// serve makes the API server ask handlers, one after the other, about the Nodes whose name begins
-// with the result.
+// serve registers handlers with the API server, which calls them in order for all Nodes whose name
+// begins with the result.
 func serve(t *testing.T, handlers ...*admission.Handler) (prefix string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -101,16 +101,16 @@ func serve(t *testing.T, handlers ...*admission.Handler) (prefix string) {
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"}},
 			}},
 			MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "of-this-test", Expression: fmt.Sprintf("object.metadata.name.startsWith('%s')", prefix)}},
-			FailurePolicy:           new(admissionregistrationv1.Fail), // a test must see what fails
+			FailurePolicy:           new(admissionregistrationv1.Fail), // so that failures are visible
 			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-			TimeoutSeconds:          new(int32(30)), // a machine may stand still for a while
+			TimeoutSeconds:          new(int32(30)), // for slow machines
 			AdmissionReviewVersions: []string{"v1"},
 		})
 	}
 	admin := adminClient(t)
 	require.NoError(t, admin.Create(t.Context(), configuration))
 	t.Cleanup(func() { assert.NoError(t, admin.Delete(context.WithoutCancel(t.Context()), configuration)) })
-	// The API server learns of a configuration by a watch.
+	// The API server receives a configuration by a watch.
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		probe := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: prefix + "-probe"}}
 		before := asked.count.Load()
@@ -153,11 +153,11 @@ func node(name string, own set) *corev1.Node {
 }
 
 func hasGate(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Spec.Taints, nodeview.IsGate)
+	return slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint)
 }
 
-// TestFirstVersionHasTheLabels, and says from which revision of the record, and that they are no
-// agent's.
+// TestFirstVersionHasTheLabels also checks the revision in the marker, and that no agent owns the
+// labels.
 func TestFirstVersionHasTheLabels(t *testing.T) {
 	t.Parallel()
 	h := handler(t, saved{record: recordOf(set{"rack": "r1", "example.com/team": "blue", "node-role.kubernetes.io/worker": ""})})
@@ -175,8 +175,7 @@ func TestFirstVersionHasTheLabels(t *testing.T) {
 	assert.Equal(t, "example.com/team,labels_restored,node-role.kubernetes.io/worker,rack", string(seen.Admitted))
 }
 
-// TestKubeletGetsWhatItMaySet, and the rest waits behind the startup taint. It would not join at all
-// otherwise.
+// The other labels wait behind the startup taint. With them, the request would be rejected.
 func TestKubeletGetsWhatItMaySet(t *testing.T) {
 	t.Parallel()
 	h := handler(t, saved{record: recordOf(set{
@@ -197,7 +196,7 @@ func TestKubeletThatMaySetAllOfItIsNotHeldBack(t *testing.T) {
 	assert.False(t, hasGate(got))
 }
 
-// TestLaterAnswerKeepsWhatAnEarlierOneOwns: the API server keeps one entry of each field manager.
+// The API server keeps one entry per field manager.
 func TestLaterAnswerKeepsWhatAnEarlierOneOwns(t *testing.T) {
 	first := saved{record: recordOf(set{"rack": "r1"})}
 	sure, unsure := handler(t, first), handler(t, saved{err: errors.New("away")})
@@ -217,7 +216,7 @@ func TestLaterAnswerKeepsWhatAnEarlierOneOwns(t *testing.T) {
 	}
 }
 
-// TestLabelsOfABareNodeAreTheWebhooks: the API server tracks nothing of a Node that has nothing but a name.
+// The API server does not track the fields of a Node that is created with only a name.
 func TestLabelsOfABareNodeAreTheWebhooks(t *testing.T) {
 	t.Parallel()
 	bare := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
@@ -244,8 +243,8 @@ func TestLabelsOfABareNodeAreTheWebhooks(t *testing.T) {
 	assert.Empty(t, unclear)
 }
 
-// TestWhatSomebodyAppliesIsTheirsToo: then a restore keeps it, as any label that came with the Node.
-func TestWhatSomebodyAppliesIsTheirsToo(t *testing.T) {
+// A restore therefore keeps it, like any label that came with the Node.
+func TestAppliedLabelsAreOwnedByTheirUserToo(t *testing.T) {
 	n := created(t, adminClient(t), node(serve(t, handler(t, saved{record: recordOf(set{"rack": "r1", "team": "blue"})}))+"-applied", set{"own": "1"}))
 	body := client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Node","metadata":{"labels":{"rack":"r1"}}}`))
 	require.NoError(t, adminClient(t).Patch(t.Context(), n, body, client.FieldOwner("machines"), client.ForceOwnership))
@@ -269,7 +268,7 @@ func TestNodeWithoutARecordJoinsUntouched(t *testing.T) {
 	}
 }
 
-// TestNodeThatItsLabelsTakeOutOfTheSelectorJoinsUntouched: no watcher would look at it, and nobody would open its gate.
+// A gate would stay closed, as watchers ignore the Node.
 func TestNodeThatItsLabelsTakeOutOfTheSelectorJoinsUntouched(t *testing.T) {
 	t.Parallel()
 	h := handler(t, saved{record: recordOf(set{"pool": "b", "node-role.kubernetes.io/worker": ""})})
@@ -292,7 +291,7 @@ func TestGateHoldsEveryReturningNode(t *testing.T) {
 	assert.True(t, hasGate(got))
 }
 
-// TestUncertainAnswersGate, and allow the request with a warning.
+// TestUncertainAnswersGate also checks that these requests are allowed with a warning.
 func TestUncertainAnswersGate(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(h *admission.Handler){
@@ -312,7 +311,7 @@ func TestUncertainAnswersGate(t *testing.T) {
 	}
 }
 
-// TestRecordThatNoNodeCanHaveKeepsNoNodeFromJoining: people may edit records.
+// Users may edit records.
 func TestRecordThatNoNodeCanHaveKeepsNoNodeFromJoining(t *testing.T) {
 	t.Parallel()
 	huge := strings.Repeat("x", 300<<10)
@@ -347,7 +346,8 @@ func TestPanicRejectsNothing(t *testing.T) {
 	assert.Equal(t, set{"own": "1"}, got.Labels)
 }
 
-// TestAnnotationsComeWithTheLabels, also onto a Node that has none. Taints come later: nothing would say that the webhook has set them.
+// TestAnnotationsComeWithTheLabels also covers a Node without annotations. Taints are restored
+// later: the webhook could not be shown to be their owner.
 func TestAnnotationsComeWithTheLabels(t *testing.T) {
 	t.Parallel()
 	h := handler(t, saved{record: recordOf(set{
@@ -367,5 +367,5 @@ func TestAnnotationsComeWithTheLabels(t *testing.T) {
 			own = append(own, taint)
 		}
 	}
-	assert.Equal(t, []corev1.Taint{nodeview.Gate()}, own)
+	assert.Equal(t, []corev1.Taint{nodeview.StartupTaint()}, own)
 }

@@ -17,29 +17,29 @@ import (
 )
 
 // aboutToExpire is the remaining validity below which a replica is not ready. The certificate
-// should have been replaced weeks before, and people need a day to find out why it was not.
+// should have been replaced weeks before; a day leaves time to find out why it was not.
 const aboutToExpire = 24 * time.Hour
 
 // Config names the objects that hold the certificate, and the Service that it is for.
 type Config struct {
-	// Namespace is that of the Secret and of the Service. Required.
+	// Namespace is the namespace of the Secret and of the Service. Required.
 	Namespace string
-	// Secret is the name of the Secret. Required. It is not created.
+	// Secret is the name of the Secret, which must exist. Required.
 	Secret string
-	// WebhookConfiguration is the name of the MutatingWebhookConfiguration whose webhooks all get
-	// the caBundle. Required with Rotate, else ignored. It is not created.
+	// WebhookConfiguration is the name of an existing MutatingWebhookConfiguration; the caBundle of
+	// all of its webhooks is set. Required with Rotate, otherwise ignored.
 	WebhookConfiguration string
-	// Service is the name of the Service by which the API server calls the webhook. Required with
-	// Rotate. Without Rotate, only a certificate for this Service is served, or one for any name if
-	// Service is empty.
+	// Service is the name of the Service at which the API server calls the webhook. Required with
+	// Rotate. Without Rotate, only a certificate for this Service is served, or a certificate for any
+	// name if Service is empty.
 	Service string
-	// Rotate makes the package write the Secret and caBundle. If it is false, something else must
-	// write them, and the package only reads and serves the certificate.
+	// Rotate makes the package write the Secret and caBundle. Otherwise something else must write
+	// them, and the package only reads and serves the certificate.
 	Rotate bool
 }
 
-// ByObject returns what [Certificate.Register] watches, for the manager's cache. Without it the
-// cache asks for all objects of these kinds, which the roles of the package comment do not allow.
+// ByObject configures the manager's cache for [Certificate.Register]. Without it the cache requests
+// all objects of these kinds, which the roles in the package comment do not permit.
 func (cfg Config) ByObject() map[client.Object]cache.ByObject {
 	one := func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
 	watched := map[client.Object]cache.ByObject{
@@ -61,10 +61,10 @@ func (cfg Config) validate() error {
 	return nil
 }
 
-// serverName is the name for which the API server verifies a certificate.
+// serverName is the name that the API server verifies in a certificate.
 func (cfg Config) serverName() string { return cfg.Service + "." + cfg.Namespace + ".svc" }
 
-// dnsNames are the names in a certificate that this package issues.
+// dnsNames are the names in the certificates that this package issues.
 func (cfg Config) dnsNames() []string {
 	return []string{cfg.serverName(), cfg.serverName() + ".cluster.local", cfg.Service + "." + cfg.Namespace}
 }
@@ -73,17 +73,16 @@ func (cfg Config) dnsNames() []string {
 type Certificate struct {
 	cfg    Config
 	expiry *prometheus.Desc
-	// served is nil while there is none.
+	// served is nil if there is no certificate.
 	served atomic.Pointer[tls.Certificate]
-	// problem is the error of the last attempt to read the Secret or to serve its certificate, or
-	// nil.
+	// problem is the error of the last attempt to read the Secret or to serve its certificate, or nil.
 	problem atomic.Pointer[error]
 }
 
 var _ prometheus.Collector = (*Certificate)(nil)
 
-// New returns a Certificate that serves nothing yet. It reads the Secret once the manager that it
-// is registered with runs.
+// New returns a Certificate that does not serve anything yet. It reads the Secret once it is
+// registered with a manager and that runs.
 func New(cfg Config) (*Certificate, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -93,8 +92,8 @@ func New(cfg Config) (*Certificate, error) {
 		"When the serving certificate of the webhook expires, in seconds since 1970; 0 while there is none.", nil, nil)}, nil
 }
 
-// GetCertificate is for [tls.Config]. It returns an error that says why while there is no
-// certificate.
+// GetCertificate implements the function of that name in [tls.Config]. If there is no certificate,
+// the error gives the reason.
 func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if served := c.served.Load(); served != nil {
 		return served, nil
@@ -105,7 +104,7 @@ func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, er
 	return nil, errors.New("there is no serving certificate yet")
 }
 
-// Expires returns when the certificate that is served expires, or zero if there is none.
+// Expires returns when the served certificate expires, or zero if there is none.
 func (c *Certificate) Expires() time.Time {
 	if served := c.served.Load(); served != nil {
 		return served.Leaf.NotAfter
@@ -114,8 +113,8 @@ func (c *Certificate) Expires() time.Time {
 }
 
 // Ready is a readiness check. It fails if there is no certificate, or if it is about to expire. It
-// does not fail only because the Secret has become unusable: the certificate of before still
-// serves.
+// does not fail merely because the Secret has become unusable, since the previous certificate is
+// still served.
 func (c *Certificate) Ready(*http.Request) error {
 	if _, err := c.GetCertificate(nil); err != nil {
 		return err
@@ -134,7 +133,7 @@ func (c *Certificate) Ready(*http.Request) error {
 // Describe describes the metric of [Certificate.Collect].
 func (c *Certificate) Describe(ch chan<- *prometheus.Desc) { ch <- c.expiry }
 
-// Collect collects when the certificate expires.
+// Collect collects the expiry of the certificate.
 func (c *Certificate) Collect(ch chan<- prometheus.Metric) {
 	value := 0.0
 	if expires := c.Expires(); !expires.IsZero() {
@@ -143,8 +142,8 @@ func (c *Certificate) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.expiry, prometheus.GaugeValue, value)
 }
 
-// load serves the certificate in the Secret. If that is unusable, it keeps serving the previous
-// one.
+// load serves the certificate in the Secret. If the Secret is unusable, the previous certificate is
+// kept.
 func (c *Certificate) load(s *corev1.Secret) error {
 	pair, err := parsePair(s.Data)
 	if err == nil && c.cfg.Service != "" {

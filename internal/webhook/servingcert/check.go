@@ -12,10 +12,10 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Check returns an error, of one line that says what to do, unless the Secret is there, and the
-// webhook configuration sends requests to the Service. A configuration that is missing or empty is
-// only logged: whoever turns the webhook off deletes it first. Without Rotate, only the Secret is looked
-// at.
+// Check returns an error unless the Secret exists and the webhook configuration sends requests to
+// the Service. The error has one line, and includes the remedy. A configuration that is missing or
+// empty is only logged, since deleting it is the first step of turning the webhook off. Without
+// Rotate, Check reads only the Secret.
 func (cfg Config) Check(ctx context.Context, c client.Client) error {
 	err := c.Get(ctx, client.ObjectKey{Namespace: cfg.Namespace, Name: cfg.Secret}, &corev1.Secret{})
 	switch {
@@ -40,16 +40,16 @@ func (cfg Config) Check(ctx context.Context, c client.Client) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading MutatingWebhookConfiguration %s: %w", cfg.WebhookConfiguration, err)
-	case slices.ContainsFunc(found.Webhooks, cfg.isAsked):
+	case slices.ContainsFunc(found.Webhooks, cfg.mayReachService):
 		return nil
 	}
 	return fmt.Errorf("MutatingWebhookConfiguration %s does not send requests to Service %s/%s: correct its clientConfig.service, or --service-namespace, --service or --webhook-configuration",
 		cfg.WebhookConfiguration, cfg.Namespace, cfg.Service)
 }
 
-// isAsked reports whether a webhook of the configuration leads to the Service. One with a URL is
-// somebody's own, whose address says nothing about who answers there.
-func (cfg Config) isAsked(w admissionregistrationv1.MutatingWebhook) bool {
+// mayReachService reports whether a webhook of the configuration leads to the Service. A webhook with a URL
+// may lead to it: the URL does not show which server answers.
+func (cfg Config) mayReachService(w admissionregistrationv1.MutatingWebhook) bool {
 	to := w.ClientConfig.Service
 	return w.ClientConfig.URL != nil || to != nil && to.Namespace == cfg.Namespace && to.Name == cfg.Service
 }

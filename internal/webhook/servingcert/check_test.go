@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestCheckSaysWhatToDo with no other rights than those of a webhook.
-func TestCheckSaysWhatToDo(t *testing.T) {
+// TestCheckNamesTheRemedy uses only the permissions of a webhook.
+func TestCheckNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
 	rest, err := clientcmd.BuildConfigFromFlags("", w.user)

@@ -26,32 +26,34 @@ import (
 )
 
 const (
-	// Work that fails is retried after minBackoff, doubling up to maxBackoff.
+	// Failed work is retried after minBackoff, doubling up to maxBackoff.
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 10 * time.Second
 	// timeout ends requests that hang.
 	timeout = 15 * time.Second
-	// nextStep is when the step after one that was done is taken.
+	// nextStep is the delay between two steps.
 	nextStep = time.Millisecond
-	// A controller that undoes what this one writes is answered with a burst of writes, then with
-	// one each pause.
+	// If another controller keeps undoing the writes of this one, there is a burst of writes, and then
+	// one write per pause.
 	burst = 10
 	pause = time.Second
 )
 
-// rotator reads both objects, serves the certificate, and takes the steps of [state.next].
+// rotator reads both objects, serves the certificate, and performs the steps that [state.next]
+// returns.
 type rotator struct {
 	*Certificate
 
-	// reader reads the API server itself. The watches only say when.
+	// reader reads from the API server. The watches only trigger reads.
 	reader client.Reader
 	writer client.Writer
 	writes *rate.Limiter
-	// told is the problem that was logged last. Only the controller's single worker uses it.
-	told string
+	// logged is the problem that was logged last. Only the controller's single worker uses it.
+	logged string
 }
 
-// Register makes the manager keep the certificate. Its cache needs [Config.ByObject].
+// Register makes the manager maintain the certificate. Its cache must be configured by
+// [Config.ByObject].
 func (c *Certificate) Register(mgr manager.Manager) error {
 	r := &rotator{
 		Certificate: c, reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
@@ -59,14 +61,14 @@ func (c *Certificate) Register(mgr manager.Manager) error {
 	}
 	keep, err := controller.New("serving-certificate", mgr, controller.Options{
 		MaxConcurrentReconciles: 1,
-		NeedLeaderElection:      new(false), // every replica serves, and writes do not collide
-		SkipNameValidation:      new(true),  // more than one may run in one process
+		NeedLeaderElection:      new(false), // every replica serves, and conflicting writes fail
+		SkipNameValidation:      new(true),  // one process may run several
 		ReconciliationTimeout:   timeout,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
 		Reconciler:              reconcile.Func(r.reconcile),
 	})
 	if err != nil {
-		return fmt.Errorf("making the controller of the serving certificate: %w", err)
+		return fmt.Errorf("creating the controller of the serving certificate: %w", err)
 	}
 	for _, watch := range c.sources(mgr) {
 		if err := keep.Watch(watch); err != nil {
@@ -76,11 +78,11 @@ func (c *Certificate) Register(mgr manager.Manager) error {
 	return nil
 }
 
-// sources returns the sources of the controller's only request, which stands for both objects.
+// sources returns the sources of the controller's only request, which represents both objects.
 func (c *Certificate) sources(mgr manager.Manager) []source.Source {
 	work := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: c.cfg.Namespace, Name: c.cfg.Secret}}
 	all := []source.Source{
-		// No event tells that an object is missing.
+		// There is no event for a missing object.
 		source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			q.Add(work)
 			return nil
@@ -106,35 +108,35 @@ func (c *Certificate) sources(mgr manager.Manager) []source.Source {
 }
 
 func (r *rotator) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	// The configuration is read first, so that an older bundle never replaces a newer one: the
-	// caBundle of a later Secret than the one read here is written after that one is, so the
-	// configuration has changed since it was read, and this write is a conflict.
+	// Read the configuration first, so that an older bundle never replaces a newer one: if the Secret
+	// changes after it is read here, its new caBundle is written later still. The configuration has
+	// then changed since it was read, and this write fails with a conflict.
 	config, configErr := r.configuration(ctx)
 	var secret corev1.Secret
 	if err := r.reader.Get(ctx, req.NamespacedName, &secret); err != nil {
 		err = fmt.Errorf("reading Secret %s: %w", req, err)
-		r.tell(ctx, err)
+		r.report(ctx, err)
 		if apierrors.IsNotFound(err) {
-			return reconcile.Result{RequeueAfter: checkPeriod}, nil // its creation is an event
+			return reconcile.Result{RequeueAfter: checkPeriod}, nil // its creation triggers a request
 		}
 		return reconcile.Result{}, err
 	}
 	err := r.serve(ctx, &secret)
-	r.tell(ctx, err)
+	r.report(ctx, err)
 	if !r.cfg.Rotate {
-		return reconcile.Result{RequeueAfter: checkPeriod}, nil // its next change is an event
+		return reconcile.Result{RequeueAfter: checkPeriod}, nil // its next change triggers a request
 	}
 	if configErr != nil {
-		r.blame(errors.Join(err, configErr))
+		r.setProblem(errors.Join(err, configErr))
 		return reconcile.Result{}, configErr
 	}
 	after, rotateErr := r.rotate(ctx, &secret, config)
-	r.blame(errors.Join(err, rotateErr))
+	r.setProblem(errors.Join(err, rotateErr))
 	return reconcile.Result{RequeueAfter: after}, rotateErr
 }
 
-// configuration returns the webhook configuration. One that is missing has no webhooks: nobody
-// calls then, and the certificate is kept all the same.
+// configuration returns the webhook configuration. If it is missing, the result has no webhooks:
+// the API server calls no webhook then, but the certificate is maintained nevertheless.
 func (r *rotator) configuration(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	var config admissionregistrationv1.MutatingWebhookConfiguration
 	if !r.cfg.Rotate {
@@ -142,7 +144,7 @@ func (r *rotator) configuration(ctx context.Context) (*admissionregistrationv1.M
 	}
 	err := r.reader.Get(ctx, client.ObjectKey{Name: r.cfg.WebhookConfiguration}, &config)
 	if apierrors.IsNotFound(err) {
-		logf.FromContext(ctx).Info("There is no webhook configuration", "mutatingWebhookConfiguration", r.cfg.WebhookConfiguration)
+		logf.FromContext(ctx).Info("Webhook configuration not found", "mutatingWebhookConfiguration", r.cfg.WebhookConfiguration)
 		return &admissionregistrationv1.MutatingWebhookConfiguration{}, nil
 	}
 	if err != nil {
@@ -151,7 +153,7 @@ func (r *rotator) configuration(ctx context.Context) (*admissionregistrationv1.M
 	return &config, nil
 }
 
-// serve serves what the Secret holds, if it can be.
+// serve serves the certificate in the Secret, if it is usable.
 func (r *rotator) serve(ctx context.Context, secret *corev1.Secret) error {
 	before := r.served.Load()
 	if err := r.load(secret); err != nil {
@@ -163,21 +165,21 @@ func (r *rotator) serve(ctx context.Context, secret *corev1.Secret) error {
 	return nil
 }
 
-// tell remembers and logs why the Secret cannot be served, once for each reason.
-func (r *rotator) tell(ctx context.Context, problem error) {
-	r.blame(problem)
+// report stores and logs the reason why the Secret cannot be served, once for each reason.
+func (r *rotator) report(ctx context.Context, problem error) {
+	r.setProblem(problem)
 	if problem == nil {
-		r.told = ""
+		r.logged = ""
 		return
 	}
-	if problem.Error() != r.told {
-		r.told = problem.Error()
-		logf.FromContext(ctx).Info("Found no certificate to serve", "reason", r.told, "servesAnother", r.served.Load() != nil)
+	if problem.Error() != r.logged {
+		r.logged = problem.Error()
+		logf.FromContext(ctx).Info("Found no certificate to serve", "reason", r.logged, "servesAnother", r.served.Load() != nil)
 	}
 }
 
-// blame stores the problem that [Certificate.Ready] reports, nil for none.
-func (r *rotator) blame(problem error) {
+// setProblem stores the problem that [Certificate.Ready] reports, or nil.
+func (r *rotator) setProblem(problem error) {
 	if problem == nil {
 		r.problem.Store(nil)
 		return
@@ -185,7 +187,7 @@ func (r *rotator) blame(problem error) {
 	r.problem.Store(&problem)
 }
 
-// rotate takes the next step, and returns when to look for another.
+// rotate performs the next step, and returns the delay until the next check.
 func (r *rotator) rotate(ctx context.Context, secret *corev1.Secret, config *admissionregistrationv1.MutatingWebhookConfiguration) (time.Duration, error) {
 	now, log := time.Now(), logf.FromContext(ctx)
 	s := stateOf(r.cfg, secret, config.Webhooks)
@@ -197,8 +199,8 @@ func (r *rotator) rotate(ctx context.Context, secret *corev1.Secret, config *adm
 		return pause, nil
 	}
 	err := r.take(ctx, do, s, secret, config, now)
-	if apierrors.IsConflict(err) { // another replica or a person was first: what they wrote is read next
-		log.V(1).Info("Lost a write to another", "step", do)
+	if apierrors.IsConflict(err) { // another replica or a user was first: read its result next
+		log.V(1).Info("Another client updated the object first", "step", do)
 		return nextStep, nil
 	}
 	if err != nil {
@@ -208,7 +210,7 @@ func (r *rotator) rotate(ctx context.Context, secret *corev1.Secret, config *adm
 	return nextStep, nil
 }
 
-// take does a step by one conditional write.
+// take performs a step by one conditional write.
 func (r *rotator) take(
 	ctx context.Context, do step, s *state, secret *corev1.Secret, config *admissionregistrationv1.MutatingWebhookConfiguration, now time.Time,
 ) error {
@@ -236,7 +238,7 @@ func (r *rotator) writeBundle(ctx context.Context, config *admissionregistration
 	for i := range changed.Webhooks {
 		changed.Webhooks[i].ClientConfig.CABundle = bundle
 	}
-	// A strategic merge patch has nothing but caBundle of each webhook: an update would drop the
-	// fields that only a newer API server knows.
+	// A strategic merge patch contains only the caBundle of each webhook: an update would drop fields
+	// that only a newer API server has.
 	return r.writer.Patch(ctx, changed, client.StrategicMergeFrom(config, client.MergeFromWithOptimisticLock{}))
 }

@@ -7,7 +7,7 @@
 //     certificate signed by it (tls.crt, tls.key), and copies ca.crt into the caBundle of every webhook
 //     of one MutatingWebhookConfiguration.
 //   - It replaces the certificate and the authority long before they expire, and repairs the Secret
-//     and caBundle as soon as somebody deletes or damages them.
+//     and caBundle as soon as they are deleted or damaged.
 //   - Any number of replicas may do this at the same time. The precondition of every write is the
 //     resourceVersion that was read, so one replica wins, and all serve the certificate that it wrote.
 //   - A replica serves a new certificate without a restart, as soon as its watch of the Secret shows

@@ -40,24 +40,26 @@ import (
 )
 
 const (
-	// longest is how long a test waits for what should take a second, and tick how often it looks.
+	// longest bounds the wait for something that should take a second, and tick is the polling
+	// interval.
 	longest = 3 * time.Minute
 	tick    = 20 * time.Millisecond
 )
 
-// world is a namespace with a Secret, a Service and the rights of a webhook, and its configuration.
+// world is a namespace with a Secret, a Service and the permissions of a webhook, and its
+// configuration.
 type world struct {
 	client.Client
 	cfg  servingcert.Config
 	user string // path of the kubeconfig of the replicas
-	// called are the replicas that the webhook configuration names.
+	// called are the replicas in the webhook configuration.
 	called []*replica
 }
 
 // users guards KubeconfigFor, which is not safe for concurrent use.
 var users sync.Mutex
 
-// newWorld makes a world without a Secret and without a webhook configuration.
+// newWorld returns a world without a Secret and without a webhook configuration.
 func newWorld(t *testing.T, rotate bool) *world {
 	t.Helper()
 	c, err := client.New(api.Config, client.Options{})
@@ -71,7 +73,7 @@ func newWorld(t *testing.T, rotate bool) *world {
 	w.user, err = api.KubeconfigFor(ns)
 	require.NoError(t, err)
 	w.grant(t)
-	// What has this name is reached under another: the API server calls the test.
+	// The Service leads back to the test.
 	w.create(t, &corev1.Service{ObjectMeta: w.meta("webhook"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}})
 	return w
 }
@@ -88,7 +90,7 @@ func (w *world) create(t *testing.T, o client.Object) {
 	})
 }
 
-// grant gives the replicas the rights of the package comment, and no others.
+// grant grants the replicas exactly the permissions of the package comment.
 func (w *world) grant(t *testing.T) {
 	t.Helper()
 	name, group := w.cfg.Namespace, rbacv1.GroupName
@@ -118,7 +120,7 @@ func (w *world) createSecret(t *testing.T, data map[string][]byte) {
 }
 
 // createConfiguration creates the configuration as the manifests do, with a webhook for each
-// replica. All of them must agree to every ConfigMap of the namespace.
+// replica. All of them must allow every ConfigMap of the namespace.
 func (w *world) createConfiguration(t *testing.T, replicas ...*replica) {
 	t.Helper()
 	config := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: w.cfg.WebhookConfiguration}}
@@ -135,7 +137,7 @@ func (w *world) createConfiguration(t *testing.T, replicas ...*replica) {
 			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.cfg.Namespace}},
 			FailurePolicy:           new(admissionregistrationv1.Fail),
 			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-			TimeoutSeconds:          new(int32(30)), // a machine that stands still for a while fails no call
+			TimeoutSeconds:          new(int32(30)), // long, so that no call fails on a slow machine
 			AdmissionReviewVersions: []string{"v1"},
 		})
 	}
@@ -148,8 +150,8 @@ func (w *world) call(ctx context.Context) error {
 	return w.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.cfg.Namespace, GenerateName: "call-"}}, client.DryRunAll)
 }
 
-// keepCalling makes calls one after the other until stop is called, which fails the test if any of
-// them failed.
+// keepCalling makes consecutive calls until stop is called, which fails the test if any call
+// failed.
 func (w *world) keepCalling(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -207,7 +209,7 @@ func (w *world) leaf(t *testing.T) *x509.Certificate {
 	return found[0]
 }
 
-// replica is one of those that serve a webhook.
+// replica serves a webhook.
 type replica struct {
 	*servingcert.Certificate
 	port  int32
@@ -215,7 +217,7 @@ type replica struct {
 	run   func()
 }
 
-// newReplica returns a replica that listens, and keeps its certificate once it runs.
+// newReplica returns a replica that listens, and maintains its certificate once it runs.
 func (w *world) newReplica(t *testing.T) *replica {
 	t.Helper()
 	return w.newReplicaWith(t, interceptor.Funcs{})
@@ -256,8 +258,7 @@ func (w *world) newReplicaWith(t *testing.T, funcs interceptor.Funcs) *replica {
 	return r
 }
 
-// start returns replicas that run, with a filled Secret, and a configuration by which they are
-// called.
+// start returns running replicas, with a filled Secret and a configuration that leads to them.
 func (w *world) start(t *testing.T, replicas int) []*replica {
 	t.Helper()
 	var all []*replica
@@ -273,8 +274,8 @@ func (w *world) start(t *testing.T, replicas int) []*replica {
 	return all
 }
 
-// waitForCalls waits until the API server calls every replica and trusts it. Before it has learned
-// the configuration, it agrees by itself.
+// waitForCalls waits until the API server calls every replica and trusts it. Before the API server
+// has received the configuration, it allows requests without a call.
 func (w *world) waitForCalls(t *testing.T) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -289,7 +290,8 @@ func (w *world) waitForCalls(t *testing.T) {
 	}, longest, tick)
 }
 
-// waitUntilServed waits until every replica serves what is in the Secret, which is not before.
+// waitUntilServed waits until every replica serves the certificate in the Secret, and this differs
+// from before.
 func (w *world) waitUntilServed(t *testing.T, before *x509.Certificate, replicas ...*replica) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -306,7 +308,7 @@ func (w *world) waitUntilServed(t *testing.T, before *x509.Certificate, replicas
 	}, longest, tick)
 }
 
-// leaf returns what the replica serves, or nil.
+// leaf returns the certificate that the replica serves, or nil.
 func (r *replica) leaf() *x509.Certificate {
 	served, err := r.GetCertificate(nil)
 	if err != nil {
@@ -315,8 +317,8 @@ func (r *replica) leaf() *x509.Certificate {
 	return served.Leaf
 }
 
-// serve serves a webhook that agrees to all, and returns its port. There is a TLS handshake for
-// every call.
+// serve serves a webhook that allows everything, and returns its port. Every call makes a new TLS
+// handshake.
 func (r *replica) serve(t *testing.T) int32 {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -343,10 +345,10 @@ func (r *replica) agree(w http.ResponseWriter, req *http.Request) {
 	}
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // the API server notices
+	_ = json.NewEncoder(w).Encode(review) // the API server reports an error
 }
 
-// authority is a certificate authority of somebody else.
+// authority is a foreign certificate authority.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -399,7 +401,7 @@ func (a *authority) issue(t *testing.T, validity time.Duration, names ...string)
 	return data
 }
 
-// names are those of a certificate for the webhook.
+// names are the names in a certificate for the webhook.
 func (w *world) names() []string {
 	host := w.cfg.Service + "." + w.cfg.Namespace
 	return []string{host + ".svc", host + ".svc.cluster.local", host}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// The keys of the Secret, which are those that cert-manager uses, and ca.key.
+// The keys of the Secret. All except ca.key are the keys that cert-manager uses.
 const (
 	authorityKey        = "ca.crt"
 	authorityPrivateKey = "ca.key"
@@ -28,12 +28,12 @@ const (
 )
 
 const (
-	// authorityValidity is long because what is replaced is trusted by every API server.
+	// authorityValidity is long because every API server must receive a replacement.
 	authorityValidity = 10 * 365 * 24 * time.Hour
-	// certificateValidity is short enough that a cluster's people see it replaced at least once
-	// before they depend on it.
+	// certificateValidity is short, so that operators of a cluster see at least one rotation before
+	// they depend on it.
 	certificateValidity = 90 * 24 * time.Hour
-	// backdated is how much a clock that verifies may be behind the one that issues.
+	// backdated is the tolerated difference of a verifier's clock that is behind the issuer's.
 	backdated = time.Hour
 )
 
@@ -43,7 +43,7 @@ func issued(c *x509.Certificate) time.Time { return c.NotBefore.Add(backdated) }
 // issueAuthority returns a new certificate authority and its private key in PEM.
 func issueAuthority(cfg Config, now time.Time) (*x509.Certificate, []byte, error) {
 	return sign(&x509.Certificate{
-		// With the time, so that those who look at a bundle can tell authorities apart.
+		// The time makes authorities distinguishable in a bundle.
 		Subject:               pkix.Name{CommonName: fmt.Sprintf("%s-ca@%d", cfg.serverName(), now.Unix())},
 		NotAfter:              now.Add(authorityValidity),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
@@ -65,8 +65,8 @@ func issueCertificate(cfg Config, now time.Time, authority *x509.Certificate, ke
 	}, now, authority, key)
 }
 
-// sign completes a template with a new key and signs it, with that key itself if there is no
-// authority.
+// sign completes a template with a new key and signs it: with the key of the authority, or
+// self-signed if there is none.
 func sign(template *x509.Certificate, now time.Time, authority *x509.Certificate, by crypto.Signer) (*x509.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -105,7 +105,7 @@ func parsePair(data map[string][]byte) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s and %s: %w", certificateKey, privateKey, err)
 	}
-	if pair.Leaf == nil { // not if GODEBUG says x509keypairleaf=0
+	if pair.Leaf == nil { // if GODEBUG contains x509keypairleaf=0
 		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
 			return nil, fmt.Errorf("%s: %w", certificateKey, err)
 		}
@@ -113,7 +113,7 @@ func parsePair(data map[string][]byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// parseAuthorities returns the authorities in a bundle, or none if it cannot be read.
+// parseAuthorities returns the authorities in a bundle, or none if it cannot be parsed.
 func parseAuthorities(bundle []byte) []*x509.Certificate {
 	found, err := cert.ParseCertsPEM(bundle)
 	if err != nil {

@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// renewAuthority is how long before its end an authority is replaced: longer than any
-	// certificate lives that it signed.
+	// renewAuthority is the remaining validity at which an authority is replaced. It exceeds the
+	// validity of any certificate that the authority has signed.
 	renewAuthority = 365 * 24 * time.Hour
-	// renewCertificate is how long before its end a certificate is replaced: a month in which an
-	// alert about a rotation that fails can be answered.
+	// renewCertificate is the remaining validity at which a certificate is replaced. It leaves a month
+	// for reacting to alerts about failing rotations.
 	renewCertificate = 30 * 24 * time.Hour
-	// settling is how long a new authority waits before it signs while certificates of another may
-	// be in use: API servers learn of a caBundle by a watch, most of them within milliseconds.
+	// settling is the delay before a new authority signs while certificates of another one may be in
+	// use. API servers receive a caBundle by a watch, most of them within milliseconds.
 	settling = 5 * time.Second
-	// overlap is how long the previous authorities stay trusted once a certificate of the new one
-	// is in the Secret. Replicas learn it by a watch, within a second unless they are cut off from
-	// the API server.
+	// overlap is the time for which previous authorities stay trusted once the Secret has a
+	// certificate of the new one. Replicas receive it by a watch, within a second unless they are
+	// disconnected from the API server.
 	overlap = 10 * time.Minute
-	// checkPeriod bounds the time between two checks of the certificate's age.
+	// checkPeriod bounds the interval between two checks of the certificate's age.
 	checkPeriod = time.Hour
-	// maxPrevious bounds the size of a bundle if something damages the Secret again and again.
+	// maxPrevious bounds the size of a bundle if the Secret is damaged repeatedly.
 	maxPrevious = 3
 )
 
@@ -38,22 +38,22 @@ const (
 type step string
 
 const (
-	// nothing is to be written.
+	// nothing means that no write is needed.
 	nothing step = "nothing"
-	// replaceAuthority writes a new authority, with those before it, to the Secret.
+	// replaceAuthority writes a new authority and its predecessors to the Secret.
 	replaceAuthority step = "replace the authority"
 	// trustAuthorities writes the Secret's authorities to caBundle.
 	trustAuthorities step = "trust the authorities"
 	// replaceCertificate writes a new certificate to the Secret.
 	replaceCertificate step = "replace the certificate"
 	// dropAuthorities removes the previous authorities from the Secret.
-	dropAuthorities step = "drop the authorities of before"
+	dropAuthorities step = "drop the previous authorities"
 )
 
-// state is what was read, as far as it can be used.
+// state is the usable part of both objects.
 type state struct {
 	names []string
-	// authorities are those in the Secret. The first one signs.
+	// authorities are the authorities in the Secret. The first one signs.
 	authorities []*x509.Certificate
 	// signer is the key of the first authority, or nil.
 	signer crypto.Signer
@@ -75,8 +75,8 @@ func stateOf(cfg Config, secret *corev1.Secret, webhooks []admissionregistration
 	return s
 }
 
-// next returns the next step, or nothing and when to look again. The order of the steps is what
-// keeps every certificate trusted that a replica may serve, see the package comment.
+// next returns the next step, or nothing and the delay until the next check. The order of the steps
+// ensures that every certificate that a replica may serve is trusted, see the package comment.
 func (s *state) next(now time.Time) (step, time.Duration) {
 	if !s.canSign(now) {
 		return replaceAuthority, 0
@@ -112,17 +112,17 @@ func (s *state) canSign(now time.Time) bool {
 	return signs && !now.Before(ca.NotBefore) && now.Before(ca.NotAfter.Add(-renewAuthority))
 }
 
-// trusted reports whether every webhook has the Secret's authorities, and only these.
+// trusted reports whether every webhook has exactly the Secret's authorities.
 func (s *state) trusted() bool {
 	bundle, err := cert.EncodeCertificates(s.authorities...)
 	if err != nil {
-		return true // They were parsed from PEM. There is nothing to write.
+		return true // No write is needed, as the authorities were parsed from PEM.
 	}
 	return !slices.ContainsFunc(s.bundles, func(b []byte) bool { return !bytes.Equal(b, bundle) })
 }
 
-// renewAt returns when the certificate must be replaced, which is now if the authority that signs
-// has not signed it, or it is not for all names.
+// renewAt returns when the certificate must be replaced. That is now if the current authority has
+// not signed it, or if it does not cover all names.
 func (s *state) renewAt(now time.Time) time.Time {
 	if s.pair == nil {
 		return now
@@ -140,8 +140,8 @@ func (s *state) renewAt(now time.Time) time.Time {
 	return leaf.NotAfter.Add(-renewCertificate)
 }
 
-// withPrevious returns a new authority with those that are trusted now: of the Secret, and of
-// caBundle, which tells them if the Secret is lost.
+// withPrevious returns a new authority together with the authorities that are trusted now: those of
+// the Secret, and those of caBundle in case the Secret was lost.
 func (s *state) withPrevious(authority *x509.Certificate, now time.Time) []*x509.Certificate {
 	known := slices.Clone(s.authorities)
 	for _, bundle := range s.bundles {
@@ -157,7 +157,7 @@ func (s *state) withPrevious(authority *x509.Certificate, now time.Time) []*x509
 	return all
 }
 
-// data returns what a step writes to the Secret.
+// data returns the data that a step writes to the Secret.
 func (s *state) data(cfg Config, do step, now time.Time) (map[string][]byte, error) {
 	switch do {
 	case replaceAuthority:

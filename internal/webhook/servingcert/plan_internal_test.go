@@ -15,7 +15,7 @@ import (
 
 const simulatedDay = 24 * time.Hour
 
-// cluster is a Secret and a configuration without an API server, at any time.
+// cluster simulates a Secret and a configuration at any time, without an API server.
 type cluster struct {
 	t      *testing.T
 	now    time.Time
@@ -23,7 +23,7 @@ type cluster struct {
 	secret corev1.Secret
 	hooks  []admissionregistrationv1.MutatingWebhook
 	taken  map[step]int
-	// served is what replicas serve.
+	// served is the certificate that replicas serve.
 	served *x509.Certificate
 }
 
@@ -35,7 +35,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 }
 
-// run takes what steps are due and returns how long there is nothing to do.
+// run performs the steps that are due, and returns the delay until the next one.
 func (c *cluster) run() time.Duration {
 	c.t.Helper()
 	for range 10 {
@@ -72,7 +72,7 @@ func (c *cluster) take(s *state, do step) {
 	maps.Copy(c.secret.Data, data)
 }
 
-// check checks that the certificate of before is trusted still, and then that the new one is.
+// check checks that the previous certificate is still trusted, and then that the new one is.
 func (c *cluster) check() {
 	c.t.Helper()
 	c.verify()
@@ -105,7 +105,7 @@ func TestForDecadesEveryCertificateIsTrustedAndReplacedInTime(t *testing.T) {
 		wait := c.run()
 		require.LessOrEqual(t, wait, checkPeriod)
 		require.GreaterOrEqual(t, c.served.NotAfter.Sub(c.now), renewCertificate-checkPeriod)
-		if len(c.authorities()) == 1 { // nothing is due for long: not every hour of decades
+		if len(c.authorities()) == 1 { // no step is due for long, so that decades do not take a check every hour
 			due := stateOf(c.cfg, &c.secret, c.hooks).renewAt(c.now).Sub(c.now)
 			wait = max(wait, min(due, 20*simulatedDay))
 		}
@@ -168,7 +168,7 @@ func TestACertificateThatCannotBeVerifiedIsReplaced(t *testing.T) {
 			spoil(c)
 			s := stateOf(c.cfg, &c.secret, c.hooks)
 			do, _ := s.next(c.now)
-			if name == "not valid yet" { // its authority is neither
+			if name == "not valid yet" { // the authority is not valid yet, either
 				require.Equal(t, replaceAuthority, do)
 				return
 			}
@@ -188,7 +188,7 @@ func newFilled(t *testing.T) *cluster {
 	return c
 }
 
-// with returns the data of a cluster with the values of another for keys.
+// with returns the data of a cluster, with the values of the other for the given keys.
 func with(c, other *cluster, keys ...string) map[string][]byte {
 	data := maps.Clone(c.secret.Data)
 	for _, key := range keys {

@@ -25,7 +25,7 @@ const (
 	year         = 365 * day
 )
 
-// assertSteady asserts that Secret and configuration are as they are between two rotations.
+// assertSteady checks that the Secret and the configuration are in the state between two rotations.
 func (w *world) assertSteady(t *testing.T, authorities int) {
 	t.Helper()
 	data := w.secret(t).Data
@@ -85,7 +85,7 @@ func TestReplicasThatStartTogetherConverge(t *testing.T) {
 	w.waitForCalls(t)
 }
 
-// Between what it reads and what it writes, somebody else fills the Secret.
+// Between the read and the write, another client fills the Secret.
 func TestAReplicaDoesNotReplaceWhatAnotherHasJustWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
@@ -139,8 +139,8 @@ func TestACertificateAboutToExpireIsReplacedWithoutAFailedCall(t *testing.T) {
 	assert.Equal(t, ca.issue(t, day)["ca.crt"], w.secret(t).Data["ca.crt"], "the authority is the same")
 }
 
-// In each of these cases the authority is replaced, and replicas go on serving the certificate of
-// before, until the API server trusts the new one.
+// In each of these cases the authority is replaced, and replicas continue to serve the previous
+// certificate until the API server trusts the new one.
 func TestAnAuthorityIsReplacedWithoutAFailedCall(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, data map[string][]byte) map[string][]byte{

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// cpu measures the processor time of a benchmark. Unlike the time of the clock it does not depend
-// on what else the machine does.
+// cpu measures the CPU time of a benchmark. Unlike wall-clock time, it does not depend on the load
+// of the machine.
 type cpu struct {
 	b     *testing.B
 	start time.Duration

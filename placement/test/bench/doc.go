@@ -1,3 +1,3 @@
-// Package bench measures what placement decides: scheduling, and building and encoding contracts.
-// placement/docs/performance.md has the figures and the targets.
+// Package bench measures the decisions of placement: scheduling, and building and encoding
+// contracts. The results and targets are in placement/docs/performance.md.
 package bench

@@ -6,8 +6,8 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// BenchmarkLook does what no function with the signature of Schedule can leave out: it looks once at the shares of each item,
-// and at the pod of each share.
+// BenchmarkLook measures the minimum work of any function with the signature of Schedule: one
+// access to the shares of each item and to the pod of each share.
 func BenchmarkLook(b *testing.B) {
 	each(b, func(b *testing.B, items []schedule.Item, now schedule.Assignment) {
 		b.Helper()

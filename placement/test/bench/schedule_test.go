@@ -9,7 +9,7 @@ import (
 
 const pods = 200
 
-// policy gives each pod a quarter more than the average load.
+// policy gives each pod a capacity of 125 % of the average load.
 var policy = schedule.Policy{Capacity: 63}
 
 func openPods(n int) []schedule.Pod {
@@ -28,7 +28,7 @@ func items(n int, replicas int32) []schedule.Item {
 	return result
 }
 
-// shapes are two ways to have 10,000 virtual replicas.
+// shapes are two ways to distribute 10,000 virtual replicas over items.
 var shapes = map[string][]schedule.Item{"1000x10": items(1000, 10), "10000x1": items(10_000, 1)}
 
 func each(b *testing.B, measure func(b *testing.B, items []schedule.Item, now schedule.Assignment)) {

@@ -2,7 +2,7 @@ package simulation
 
 import "nodekeeper.dev/test/schedules"
 
-// choices is the list of bytes that a run is a function of. Behind its end every choice is 0.
+// choices is the list of bytes that determines a run. Past its end, every choice is 0.
 type choices struct {
 	bytes []byte
 	used  int
@@ -20,8 +20,8 @@ func (c *choices) next(n int) int {
 	return int(b) % n
 }
 
-// happens is true as often as it says, of 64 times, and never behind the end.
+// happens returns true with a probability of often/64, and false past the end of the list.
 func (c *choices) happens(often int) bool { return often > 0 && c.next(64) >= 64-often }
 
-// Most schedules are short.
+// lengths makes most schedules short.
 var lengths = schedules.Lengths{Min: 60, Max: 300, Long: 900, LongOneIn: 6, Stream: 1} //nolint:gochecknoglobals // a constant

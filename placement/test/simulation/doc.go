@@ -1,18 +1,19 @@
-// Package simulation explores what becomes of virtual replicas when everything that can go wrong
-// does, at the granularity of single API calls.
+// Package simulation explores the behavior of placement under faults, at the granularity of single
+// API calls.
 //
-// There are two resources, three pods, and two controllers that both take themselves for the leader, each with
-// its own stale caches. An author creates, scales, changes and deletes resources. Pods are slow; they
-// crash, freeze, are cut off, and are replaced under the same name while the old process still runs. Workers
-// do not start or do not stop. Somebody deletes contracts and Leases. Writes arrive late and in any
-// order, and answers are lost. Clocks differ by up to 30 %.
+// There are two resources, three pods, and two controllers that both consider themselves the
+// leader, each with stale caches of its own. An author creates, scales, changes and deletes
+// resources. Pods are slow; they crash, freeze, are cut off, and are replaced under the same name
+// while the old process still runs. Workers fail to start or to stop. Contracts and Leases are
+// deleted. Writes arrive late and in any order, and responses are lost. Clock rates differ by up to
+// 30 %.
 //
-// The decisions are the real ones: those of packages schedule, contract and ready. The API server is in memory,
-// with resourceVersions, uids and preconditions. A ghost knows who really works on what, and checks the promises
-// of placement/docs/design.md.
+// The decisions are the real ones, from packages schedule, contract and ready. The API server is in
+// memory, with resourceVersions, UIDs and preconditions. A ghost observes which incarnations
+// actually work on which virtual replicas, and checks the promises of placement/docs/design.md.
 //
-// A run is a function of a list of bytes, its choices. A seed gives the bytes. A failure is shrunk by
-// leaving bytes out, and printed as a trace. Mutants, which are the real rules with one of them broken, show
-// that the simulation can fail. Random choices hardly ever find some of them: for these there are stories, schedules
-// that are written down step by step.
+// A run is a function of a list of bytes, its choices, which are generated from a seed. A failing
+// list is shrunk by removing bytes and printed as a trace. Mutants, which are the real rules with
+// one of them broken, show that the simulation detects violations. For mutants that random choices
+// hardly ever detect there are stories, which are schedules that are written down step by step.
 package simulation

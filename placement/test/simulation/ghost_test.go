@@ -12,24 +12,24 @@ import (
 
 // The promises that a run can break.
 var (
-	errBrokeW1    = errors.New("W1: two pods work on one vreplica, or an epoch does not grow")
+	errBrokeW1    = errors.New("W1: two pods work on one vreplica, or an epoch does not increase")
 	errBrokeW2    = errors.New("W2: a desired vreplica is not worked on")
-	errBrokeMove  = errors.New("W2: a move interrupts a vreplica though hand-overs overlap")
-	errBrokeW3    = errors.New("W3: Ready is written and a pod has not acknowledged its share")
+	errBrokeMove  = errors.New("W2: a move interrupts a vreplica although hand-overs overlap")
+	errBrokeW3    = errors.New("W3: Ready is written before a pod has acknowledged its share")
 	errBrokeW4    = errors.New("W4: a pod exceeds its capacity")
 	errBrokeW5    = errors.New("W5: a calm pool writes something")
 	errBrokeW6    = errors.New("W6: a new leader moves something")
 	errBrokeW8    = errors.New("W8: an entry of another incarnation is worked on")
 	errBrokeW9    = errors.New("W9: an error or a stale cache takes work away")
 	errBrokeW10   = errors.New("W10: one stuck vreplica delays another")
-	errNotStopped = errors.New("W2: somebody works on what nobody wants")
+	errNotStopped = errors.New("W2: a process works on a vreplica that is not desired")
 )
 
-// ghost knows what really happens.
+// ghost records what actually happens.
 type ghost struct {
 	fence   map[contract.Unit]fence
 	moved   map[contract.Unit]int64 // the last decision that changed the owner
-	dropped map[contract.Unit]int64 // the last decision for which nobody wanted it
+	dropped map[contract.Unit]int64 // the last decision in which it had no owner
 	held    map[task]int64          // the last decision by which an incarnation owned it
 	worked  map[task]int64          // the epoch with which an incarnation last worked
 	acks    map[holding]acked
@@ -38,7 +38,7 @@ type ghost struct {
 	deleted map[types.UID]bool
 }
 
-// fence is what a target system knows of a vreplica: the highest epoch, and whose it is.
+// fence is the state of a vreplica in a target system: the highest epoch and its incarnation.
 type fence struct {
 	epoch       int64
 	incarnation string
@@ -54,7 +54,7 @@ type holding struct {
 	incarnation string
 }
 
-// acked is what an incarnation last acknowledged of a resource.
+// acked is the last acknowledgement of a resource by an incarnation.
 type acked struct {
 	decision int64
 	works    map[int32]bool
@@ -75,10 +75,10 @@ func (g *ghost) reset() {
 	clear(g.deleted)
 }
 
-// starts is called when a process starts a worker.
+// starts records that a process starts a worker.
 func (g *ghost) starts(s *simulation, p *process, u contract.Unit, epoch int64) {
 	if s.settings.overlap {
-		return // there the former owner may even start late
+		return // with overlap, the former owner may start late
 	}
 	f := g.fence[u]
 	if epoch < f.epoch || epoch == f.epoch && f.incarnation != p.incarnation {
@@ -88,8 +88,8 @@ func (g *ghost) starts(s *simulation, p *process, u contract.Unit, epoch int64) 
 	g.checkAlone(s, p, u)
 }
 
-// checkAlone: nobody else works on what a process works on. The target system refuses a process that was frozen
-// beyond its deadline, since its epoch is lower.
+// checkAlone checks that no other process works on the same vreplica. It excludes processes that
+// were frozen past their deadline, because the target system refuses their lower epoch.
 func (g *ghost) checkAlone(s *simulation, p *process, u contract.Unit) {
 	for _, other := range s.processes {
 		if other == p || !other.alive || other.frozen || other.thawing {
@@ -101,7 +101,7 @@ func (g *ghost) checkAlone(s *simulation, p *process, u contract.Unit) {
 	}
 }
 
-// decides is called with each decision that is stored, and how many vreplicas it is for.
+// decides records a stored decision and the number of vreplicas that it is for.
 func (g *ghost) decides(uid types.UID, wanted int32, next placement.Status) {
 	owners := map[int32]string{}
 	for _, share := range next.Placement {
@@ -124,7 +124,7 @@ func (g *ghost) decides(uid types.UID, wanted int32, next placement.Status) {
 	}
 }
 
-// writesContract checks what a contract takes away from the incarnation that it is for.
+// writesContract checks that a contract takes away only what may be taken from its incarnation.
 func (g *ghost) writesContract(s *simulation, name int, before, after *contract.Contract) {
 	if before.Incarnation != after.Incarnation {
 		return
@@ -137,16 +137,16 @@ func (g *ghost) writesContract(s *simulation, name int, before, after *contract.
 			}
 			u := contract.Unit{UID: e.UID, Index: index}
 			if g.owner[u] == before.Incarnation && g.moved[u] <= epoch {
-				s.world.breaks(errBrokeW9, "the contract of %s loses %s, and it was never moved", podName(name), unitText(u))
+				s.world.breaks(errBrokeW9, "the contract of %s loses %s, which was never moved", podName(name), unitText(u))
 			}
 			g.checkGoesOn(s, before.Incarnation, u)
 		}
 	}
 }
 
-// checkGoesOn: where hand-overs overlap, somebody else works on what an incarnation loses. If
-// nobody has wanted that in the meantime, it is lost by that, and not by a move. An incarnation
-// that is over has nothing to lose.
+// checkGoesOn checks that, with overlap, another incarnation works on a vreplica that an
+// incarnation loses. It excludes vreplicas that were not desired in the meantime, because they are
+// not lost by a move, and incarnations that are over, which have nothing to lose.
 func (g *ghost) checkGoesOn(s *simulation, former string, u contract.Unit) {
 	owner := g.owner[u]
 	if g.dropped[u] > g.held[task{u, former}] {
@@ -165,7 +165,8 @@ func (g *ghost) checkGoesOn(s *simulation, former string, u contract.Unit) {
 			return
 		}
 	}
-	// Whoever has worked on it since is as good: it may have ended, or its contract may be lost.
+	// An incarnation that has worked on it since also counts: it may have ended, or its contract
+	// may be deleted.
 	for t, epoch := range g.worked {
 		if t.unit == u && t.incarnation != former && epoch > g.worked[task{u, former}] {
 			return
@@ -174,11 +175,11 @@ func (g *ghost) checkGoesOn(s *simulation, former string, u contract.Unit) {
 	if s.isOver(former) {
 		return
 	}
-	s.world.breaks(errBrokeMove, "%s loses %s, and nobody else has worked on it", former, unitText(u))
+	s.world.breaks(errBrokeMove, "%s loses %s, and no other incarnation has worked on it", former, unitText(u))
 }
 
 // isOver reports whether an incarnation can never work again, whatever its contract lists: no
-// process has it any more, and no Lease names it, so no restarted process adopts it.
+// process has it, and no Lease names it, so that no restarted process adopts it.
 func (s *simulation) isOver(incarnation string) bool {
 	for _, p := range s.processes {
 		if p.incarnation == incarnation {
@@ -193,7 +194,7 @@ func (s *simulation) isOver(incarnation string) bool {
 	return true
 }
 
-// acknowledges is called with each acknowledgement that is stored.
+// acknowledges records a stored acknowledgement.
 func (g *ghost) acknowledges(p *process, a *contract.Ack) {
 	for i := range p.contract.Entries {
 		e := &p.contract.Entries[i]
@@ -206,15 +207,15 @@ func (g *ghost) acknowledges(p *process, a *contract.Ack) {
 	}
 }
 
-// checkReady is called when Ready is written.
+// checkReady checks a condition Ready that is written.
 func (g *ghost) checkReady(s *simulation, r *resource) {
 	count := int32(0)
 	for _, share := range r.status.Placement {
 		a := g.acks[holding{r.uid, share.Incarnation}]
 		set, _ := schedule.ParseSet(share.Indexes)
 		for _, index := range set {
-			works, isKnown := a.works[index]
-			if a.decision < share.Since || !isKnown {
+			works, ok := a.works[index]
+			if a.decision < share.Since || !ok {
 				s.world.breaks(errBrokeW3, "%s is ready, and %s has not acknowledged vreplica %d of decision %d", r.uid, share.PodName, index, share.Since)
 			}
 			if !works && g.worked[task{contract.Unit{UID: r.uid, Index: index}, share.Incarnation}] == 0 {

@@ -11,29 +11,29 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// leader is one controller. It works by its caches, one write at a time.
+// leader is one controller. It uses its caches and performs one write at a time.
 type leader struct {
 	*simulation
 	name string
 	rate int
 
 	position [kinds]int
-	cached   [kinds][pods]int // where in the log the object is, plus 1
-	own      [kinds][pods]int // the same for its own last write, which overlays the cache
+	cached   [kinds][pods]int // index of the cached version in the log, plus 1
+	own      [kinds][pods]int // index of its own last write, which overlays the cache, plus 1
 
-	pending func() // the write that it has computed
+	pending func() // the computed write that is sent next
 
 	seen     [pods]contract.Versions
 	ended    map[string]bool
 	sighting [pods]sighting
-	unnamed  map[string]int // since when no Lease names an incarnation, by the own clock
+	unnamed  map[string]int // since when no Lease names an incarnation, by the local clock
 
 	turn  int
-	since [pods]int        // the turn in which the contract was first seen as somebody else left it
-	cm    [pods]*configMap // as it was then, or as the leader itself has written it
+	since [pods]int        // the turn in which the present version of the contract, by another writer, was first observed
+	cm    [pods]*configMap // that version, or the one that the leader itself has written
 	fresh [resources]freshDecision
 
-	decided [resources]bool // it has looked at the placements of the resource
+	decided [resources]bool // the leader has processed the placements of the resource
 }
 
 // freshDecision is a decision that was read live or written.
@@ -43,14 +43,14 @@ type freshDecision struct {
 	rv   int
 }
 
-// sighting is how a Lease was last seen to change.
+// sighting records when a Lease was last seen to change.
 type sighting struct {
 	rv, at int
 }
 
 func (l *leader) clock() int { return l.world.now * l.rate / 10 }
 
-// restart is a new process, whose caches may be older than those of the last one.
+// restart starts a new process, whose caches may be older than those of the previous one.
 func (l *leader) restart(behind int) {
 	*l = leader{simulation: l.simulation, name: l.name, rate: l.rate, ended: map[string]bool{}, unnamed: map[string]int{}}
 	for k := range l.world.log {
@@ -58,7 +58,7 @@ func (l *leader) restart(behind int) {
 	}
 }
 
-// sync lets the cache of a kind catch up.
+// sync advances the cache of a kind.
 func (l *leader) sync(k kind, count int) {
 	log := l.world.log[k]
 	for ; count > 0 && l.position[k] < len(log); count-- {
@@ -73,7 +73,7 @@ func (l *leader) syncAll() {
 	}
 }
 
-// get returns an object as the cache has it, overlaid by the own writes.
+// get returns an object from the cache, overlaid with the leader's own writes.
 func (l *leader) get(k kind, key int) any {
 	at := max(l.cached[k][key], l.own[k][key])
 	if at == 0 {
@@ -97,7 +97,7 @@ func (l *leader) pod(name int) *pod {
 	return p
 }
 
-// contract returns a contract, and remembers its version.
+// contract returns a contract and records its version.
 func (l *leader) contract(name int) *configMap {
 	c, _ := l.get(contractKind, name).(*configMap)
 	if c == nil {
@@ -118,19 +118,19 @@ func (l *leader) contract(name int) *configMap {
 	return c
 }
 
-// wrote overlays the cache with what the leader itself has written.
+// wrote overlays the cache with a write by the leader.
 func (l *leader) wrote(k kind, key int) { l.own[k][key] = len(l.world.log[k]) }
 
-// send puts a write off until the next turn. It may then arrive late, or its answer be lost.
+// send defers a write to the next turn. It may then arrive late, or its response may be lost.
 func (l *leader) send(write func() (answered func())) { l.pending = func() { l.transmit(write) } }
 
 func (l *leader) transmit(write func() (answered func())) {
 	switch {
 	case l.choices.happens(l.settings.lateWrites):
-		l.world.tell("%s: a write is under way for long", l.name)
+		l.world.record("%s: a write is under way for long", l.name)
 		l.world.late = append(l.world.late, func() { write() })
 	case l.choices.happens(l.settings.lostAnswers):
-		l.world.tell("%s: the answer is lost", l.name)
+		l.world.record("%s: the answer is lost", l.name)
 		write()
 	default:
 		if answered := write(); answered != nil {
@@ -139,7 +139,7 @@ func (l *leader) transmit(write func() (answered func())) {
 	}
 }
 
-// next is one turn: the write that was computed before, or something new.
+// next takes one turn: it sends the pending write or computes a new one.
 func (l *leader) next() {
 	l.turn++
 	if write := l.pending; write != nil {
@@ -169,7 +169,7 @@ func (l *leader) next() {
 	}
 }
 
-// everything does all that there is to do, one write after the other.
+// everything performs all pending work, one write after the other.
 func (l *leader) everything() {
 	l.turn++
 	do := func() {
@@ -200,7 +200,7 @@ func (l *leader) everything() {
 	}
 }
 
-// watch looks at a Lease: who has ended, and what to take over.
+// watch checks a Lease for an ended incarnation and for a takeover.
 func (l *leader) watch(name int) {
 	le := l.lease(name)
 	if le == nil {
@@ -224,14 +224,14 @@ func (l *leader) watch(name int) {
 		if l.world.putLease(name, le, next) == nil {
 			return nil
 		}
-		l.world.tell("%s takes over the Lease of %s", l.name, le.holder)
+		l.world.record("%s takes over the Lease of %s", l.name, le.holder)
 		l.world.writes++
 		return func() { l.wrote(leaseKind, name); l.ended[le.holder] = true }
 	})
 }
 
-// hasEnded reports whether an incarnation is known to have ended. One that no Lease names for 2D, and
-// none in a live read, has ended, too.
+// hasEnded reports whether an incarnation is known to have ended. An incarnation that no Lease has
+// named for 2D, confirmed by a live read, counts as ended.
 func (l *leader) hasEnded(name int, incarnation string) bool {
 	if l.ended[incarnation] {
 		return true
@@ -249,8 +249,8 @@ func (l *leader) hasEnded(name int, incarnation string) bool {
 		delete(l.unnamed, incarnation)
 		return false
 	}
-	since, isKnown := l.unnamed[incarnation]
-	if !isKnown {
+	since, ok := l.unnamed[incarnation]
+	if !ok {
 		l.unnamed[incarnation] = l.clock()
 		return false
 	}
@@ -267,8 +267,8 @@ func (l *leader) hasEnded(name int, incarnation string) bool {
 // endedOf returns hasEnded for the incarnations of a decision.
 func (l *leader) endedOf(r *resource) func(string) bool {
 	return func(incarnation string) bool {
-		name, isKnown := podOf(r, incarnation)
-		return isKnown && l.hasEnded(name, incarnation) || l.ended[incarnation]
+		name, ok := podOf(r, incarnation)
+		return ok && l.hasEnded(name, incarnation) || l.ended[incarnation]
 	}
 }
 
@@ -283,7 +283,7 @@ func podOf(r *resource, incarnation string) (int, bool) {
 	return 0, false
 }
 
-// view is what the leader knows of a pod.
+// view returns the leader's knowledge of a pod.
 func (l *leader) view(name int) *contract.View {
 	v := &contract.View{}
 	if c := l.contract(name); c != nil {
@@ -297,15 +297,15 @@ func (l *leader) view(name int) *contract.View {
 
 func (l *leader) viewOf(r *resource) func(string) (*contract.View, bool) {
 	return func(incarnation string) (*contract.View, bool) {
-		name, isKnown := podOf(r, incarnation)
-		if !isKnown {
+		name, ok := podOf(r, incarnation)
+		if !ok {
 			return nil, false
 		}
 		return l.view(name), true
 	}
 }
 
-// floor is the highest decision and epoch that contracts have of a resource.
+// floor returns the highest decision and epoch in any contract for a resource.
 func (l *leader) floor(uid types.UID) (highest int64) {
 	for name := range pods {
 		if c := l.contract(name); c != nil {
@@ -317,7 +317,7 @@ func (l *leader) floor(uid types.UID) (highest int64) {
 	return highest
 }
 
-// pool is what the leader schedules on.
+// pool returns the input for scheduling.
 func (l *leader) pool() []schedule.Pod {
 	list := make([]schedule.Pod, 0, pods)
 	for name := range pods {
@@ -341,7 +341,7 @@ func (l *leader) pool() []schedule.Pod {
 	return list
 }
 
-// decide schedules the whole pool, and decides about one resource.
+// decide schedules the whole pool and decides about one resource.
 func (l *leader) decide(name int) {
 	r := l.resource(name)
 	if r == nil {
@@ -394,7 +394,8 @@ func (l *leader) decide(name int) {
 	l.putStatus(r, status, changed, "decides")
 }
 
-// incarnationFor returns the one that gets what a pod has: its present one, if the pod is open.
+// incarnationFor returns the incarnation that gets the share of a pod: its present one if the pod
+// is open.
 func (l *leader) incarnationFor(r *resource, pod string, list []schedule.Pod) string {
 	name := int(pod[1] - '0')
 	if le := l.lease(name); le != nil && le.holder != "" && list[name].State != schedule.Closed {
@@ -413,10 +414,10 @@ func (l *leader) putStatus(r *resource, status placement.Status, isDecision bool
 	l.send(func() func() {
 		stored := l.world.putStatus(r, status, isDecision && l.mutant.decidesBlindly)
 		if stored == nil {
-			l.world.tell("%s: conflict at %s", l.name, r.uid)
+			l.world.record("%s: conflict at %s", l.name, r.uid)
 			return nil
 		}
-		l.world.tell("%s %s %s: %s", l.name, what, r.uid, statusText(&status))
+		l.world.record("%s %s %s: %s", l.name, what, r.uid, statusText(&status))
 		if isDecision {
 			l.world.ghost.decides(r.uid, r.wanted, status)
 		}
@@ -436,5 +437,5 @@ func statusText(s *placement.Status) string {
 	for _, p := range s.Releasing {
 		b.WriteString(p.Incarnation + " releases " + p.Indexes + ", ")
 	}
-	return cmp.Or(strings.TrimSuffix(b.String(), ", "), "nobody owns anything") + " (decision " + number(s.Decision) + ")"
+	return cmp.Or(strings.TrimSuffix(b.String(), ", "), "no owners") + " (decision " + number(s.Decision) + ")"
 }

@@ -14,7 +14,7 @@ import (
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// release looks who no longer works on what was taken from it.
+// release checks which incarnations no longer work on indexes that were taken from them.
 func (l *leader) release(name int) {
 	r := l.resource(name)
 	if r == nil || len(r.status.Releasing) == 0 {
@@ -24,11 +24,11 @@ func (l *leader) release(name int) {
 	if l.mutant.releaseView != nil {
 		honest := view
 		view = func(incarnation string) (*contract.View, bool) {
-			v, isKnown := honest(incarnation)
-			if isKnown {
+			v, ok := honest(incarnation)
+			if ok {
 				l.mutant.releaseView(v, r.uid, incarnation)
 			}
-			return v, isKnown
+			return v, ok
 		}
 	}
 	status, changed, err := contract.Release(r.status, r.uid, view, l.endedOf(r), l.floor(r.uid))
@@ -40,7 +40,7 @@ func (l *leader) release(name int) {
 	}
 }
 
-// input is what the contract of a pod is built from.
+// input returns the input for the contract of a pod.
 func (l *leader) input(name int, incarnation string) *contract.Input {
 	in := &contract.Input{Incarnation: incarnation, View: l.view(name), Overlap: l.settings.overlap}
 	in.Owners = func(owner string) (*contract.View, bool) {
@@ -94,7 +94,7 @@ func (l *leader) build(name int) {
 			if l.world.createContract(name, plan.Contract) == nil {
 				return nil
 			}
-			l.world.tell("%s creates the contract of %s: %s", l.name, podName(name), contractText(&plan.Contract))
+			l.world.record("%s creates the contract of %s: %s", l.name, podName(name), contractText(&plan.Contract))
 			return func() { l.wrote(contractKind, name) }
 		})
 	case contract.Update:
@@ -107,25 +107,25 @@ func (l *leader) update(name int, read *configMap, next contract.Contract) {
 		before := l.world.contract(name)
 		stored := l.world.putContract(name, read, next, l.mutant.buildsBlindly)
 		if stored == nil {
-			l.world.tell("%s: conflict at the contract of %s", l.name, podName(name))
+			l.world.record("%s: conflict at the contract of %s", l.name, podName(name))
 			return nil
 		}
-		l.world.tell("%s writes generation %d for %s: %s", l.name, next.Generation, next.Incarnation, contractText(&next))
+		l.world.record("%s writes generation %d for %s: %s", l.name, next.Generation, next.Incarnation, contractText(&next))
 		l.world.ghost.writesContract(l.simulation, name, &before.contract, &next)
 		return func() {
 			l.wrote(contractKind, name)
-			l.cm[name] = stored // nobody else has touched it: what is known of before stays known
+			l.cm[name] = stored // no other writer has changed it, so earlier observations remain valid
 			l.seen[name] = l.seen[name].With(stored.uid, next.Generation, stored.digest)
 		}
 	})
 }
 
-// readLive reads resources from the API server, after the contract. It may fail.
+// readLive reads resources from the API server, after the contract was observed. It may fail.
 func (l *leader) readLive(name int, in *contract.Input, uids []types.UID) bool {
 	for _, uid := range uids {
 		failed := l.choices.happens(l.settings.lostAnswers)
 		if failed && !l.mutant.removesOnError {
-			l.world.tell("%s cannot read %s", l.name, uid)
+			l.world.record("%s cannot read %s", l.name, uid)
 			return false
 		}
 		at := slices.IndexFunc(in.Placed, func(p contract.Placed) bool { return p.UID == uid })
@@ -156,9 +156,9 @@ func (l *leader) report(name int) {
 	}
 	in := &ready.Input{UID: r.uid, Generation: r.generation, Wanted: r.wanted, Status: r.status}
 	in.Pods = func(incarnation string) (ready.Pod, bool) {
-		pod, isKnown := podOf(r, incarnation)
+		pod, ok := podOf(r, incarnation)
 		le := l.lease(pod)
-		if !isKnown || le == nil {
+		if !ok || le == nil {
 			return ready.Pod{}, false
 		}
 		v := l.view(pod)
@@ -188,7 +188,7 @@ func (l *leader) report(name int) {
 		if stored == nil {
 			return nil
 		}
-		l.world.tell("%s reports %s: ready %v, %s", l.name, r.uid, isReady, conditions[2].Reason)
+		l.world.record("%s reports %s: ready %v, %s", l.name, r.uid, isReady, conditions[2].Reason)
 		if isReady {
 			l.world.ghost.checkReady(l.simulation, stored)
 		}

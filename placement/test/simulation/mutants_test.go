@@ -13,11 +13,11 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// mutant is the real system with one rule broken. The zero value has none broken.
+// mutant is the real system with one rule broken. The zero value breaks none.
 type mutant struct {
-	// narrow changes what is drawn, for what matters only where many things come together.
+	// narrow changes the settings, for mutants that are detected only if many events coincide.
 	narrow  func(*settings)
-	settles bool // it shows only when everything is calm
+	settles bool // the mutant is detected only after everything has calmed down
 
 	decide      func(r *resource, next placement.Status) placement.Status
 	releaseView func(v *contract.View, uid types.UID, incarnation string)
@@ -33,7 +33,7 @@ type mutant struct {
 }
 
 var mutants = map[string]mutant{
-	"": {}, // the real thing
+	"": {}, // the real rules
 
 	"decide: the former owner does not enter releasing": {decide: func(r *resource, next placement.Status) placement.Status {
 		next.Releasing = r.status.Releasing
@@ -172,22 +172,22 @@ var mutants = map[string]mutant{
 	"build: removes without the owner's acknowledgement": {narrow: overlap, input: func(_ *leader, in *contract.Input) {
 		owners := in.Owners
 		in.Owners = func(incarnation string) (*contract.View, bool) {
-			v, isKnown := owners(incarnation)
-			if isKnown {
+			v, ok := owners(incarnation)
+			if ok {
 				v.Ack = contract.Ack{Incarnation: incarnation, Generation: v.Contract.Generation, Digest: v.Digest}
 			}
-			return v, isKnown
+			return v, ok
 		}
 	}},
 	"build: removes on the owner's acknowledgement of an earlier decision": {narrow: overlap, input: func(_ *leader, in *contract.Input) {
 		owners := in.Owners
 		in.Owners = func(incarnation string) (*contract.View, bool) {
-			v, isKnown := owners(incarnation)
-			if isKnown && v.Ack.Incarnation == incarnation {
+			v, ok := owners(incarnation)
+			if ok && v.Ack.Incarnation == incarnation {
 				v.Ack.Generation, v.Ack.Digest = v.Contract.Generation, v.Digest
 				changeEntries(v, func(e *contract.Entry) { e.Decision = 1 << 40 })
 			}
-			return v, isKnown
+			return v, ok
 		}
 	}},
 
@@ -225,79 +225,79 @@ var mutants = map[string]mutant{
 func overlap(s *settings)   { s.overlap = true }
 func exclusive(s *settings) { s.overlap = false }
 
-// small leaves out what makes a run long.
+// small removes settings that make a run long.
 func small(s *settings) {
 	exclusive(s)
 	s.pods, s.resources, s.capacity, s.settles, s.stuck = 2, 1, 10, false, 0
 }
 
-// moving: pods leave the pool and come back all the time.
+// moving makes pods leave the pool and return all the time.
 func moving(s *settings) {
 	small(s)
 	s.churn, s.faults, s.lateWrites = 10, 0, max(s.lateWrites, 4)
 }
 
-// stalling: writes of leaders arrive late while work moves.
+// stalling makes writes of leaders arrive late while work moves.
 func stalling(s *settings) {
 	small(s)
 	s.churn, s.faults, s.lateWrites, s.slowWorkers, s.restarts = 14, 0, 16, 0, 0
 }
 
-// lagging: the caches of leaders catch up one kind at a time while work moves.
+// lagging makes the caches of leaders advance one kind at a time while work moves.
 func lagging(s *settings) {
 	small(s)
 	s.churn, s.faults, s.lateWrites, s.lostAnswers, s.slowWorkers, s.stale = 8, 0, 0, 0, 0, true
 }
 
-// restarting: leaders restart while work moves.
+// restarting makes leaders restart while work moves.
 func restarting(s *settings) {
 	exclusive(s)
 	s.churn, s.faults, s.stuck, s.restarts, s.settles = 6, 0, 0, 3, true
 }
 
-// stuckWorkers: workers do not stop while work moves.
+// stuckWorkers makes workers hang while work moves.
 func stuckWorkers(s *settings) {
 	small(s)
 	s.churn, s.faults, s.stuck, s.slowWorkers = 2, 0, 20, 0
 }
 
-// lostContracts: somebody deletes contracts while work moves.
+// lostContracts deletes contracts while work moves.
 func lostContracts(s *settings) {
 	small(s)
 	s.churn, s.faults, s.among, s.stale = 8, 6, []int{7}, true
 }
 
-// replaced: pods are replaced while their processes still run, and Leases are deleted.
+// replaced replaces pods while their processes still run, and deletes Leases.
 func replaced(s *settings) {
 	small(s)
 	s.churn, s.faults, s.among, s.patience = 2, 6, []int{6, 8, 8}, true
 }
 
-// reborn: pods release their Leases, crash and come back.
+// reborn makes pods release their Leases, crash and return.
 func reborn(s *settings) {
 	small(s)
 	s.churn, s.faults, s.among, s.stale = 8, 5, []int{2, 6, 8, 8}, true
 }
 
-// crashing: processes crash while work moves.
+// crashing makes processes crash while work moves.
 func crashing(s *settings) {
 	small(s)
 	s.churn, s.faults, s.among = 10, 10, []int{0}
 }
 
-// cutOff: pods do not reach the API server for long, and come back.
+// cutOff cuts pods off from the API server for long times.
 func cutOff(s *settings) {
 	small(s)
 	s.churn, s.faults, s.among, s.lateWrites = 2, 5, []int{5}, 0
 }
 
-// behind: leaders restart with old caches, and reads fail.
+// behind restarts leaders with old caches and makes reads fail.
 func behind(s *settings) {
 	exclusive(s)
 	s.settles, s.restarts, s.lostAnswers, s.churn, s.faults = false, 10, 20, 12, 0
 }
 
-// releasingOnly keeps what releases an index for a reason.
+// releasingOnly returns a status without the releases for which keeps returns false.
 func releasingOnly(s placement.Status, keeps func(pod string, index int32) bool) placement.Status {
 	var left []placement.Placement
 	for _, p := range s.Releasing {
@@ -325,7 +325,7 @@ func ownerPod(s *placement.Status, index int32) string {
 	return ""
 }
 
-// changeEntries gives a view other entries. What is stored stays as it is.
+// changeEntries replaces the entries of a view without changing what is stored.
 func changeEntries(v *contract.View, change func(e *contract.Entry)) {
 	v.Contract.Entries = slices.Clone(v.Contract.Entries)
 	for i := range v.Contract.Entries {
@@ -341,7 +341,7 @@ func changeEntry(v *contract.View, uid types.UID, change func(e *contract.Entry)
 	})
 }
 
-// worksOnAll is a view of a pod that has acknowledged everything.
+// worksOnAll returns the view of a pod that has acknowledged everything.
 func worksOnAll(in *contract.Input, owner string) *contract.View {
 	v := &contract.View{
 		ConfigMap: "cm", Digest: "d", Ack: contract.Ack{Incarnation: owner, Digest: "d", Generation: 1},
@@ -358,7 +358,7 @@ func worksOnAll(in *contract.Input, owner string) *contract.View {
 	return v
 }
 
-// found has the seed of a schedule that finds each mutant.
+// found contains the seed of a schedule that detects each mutant.
 var found = map[string]uint64{
 	"decide: the former owner does not enter releasing":                      20,
 	"decide: the former owner does not enter releasing when there are fewer": 20,
@@ -395,8 +395,8 @@ var found = map[string]uint64{
 	"schedule: overcommits":                                                  1,
 }
 
-// implied says of mutants that break no promise why their rules are there all the same.
+// implied explains why a rule exists although a mutant without it breaks no promise.
 var implied = map[string]string{
 	"release: by the acknowledgement of another incarnation": "a contract for another incarnation has changed all its entries since the last one was acknowledged. " +
-		"The rule stays for agents in other languages, which might acknowledge what is not for them",
+		"The rule is kept for agents in other languages, which might acknowledge contracts of other incarnations",
 }

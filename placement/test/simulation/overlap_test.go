@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// worksOnPod0: pod 0 works on the vreplica. The second leader does not see what becomes of the
-// Leases after that.
+// worksOnPod0 makes pod 0 work on the vreplica. From then on, the second leader does not see
+// changes of Leases.
 var worksOnPod0 = []step{
 	acts(pod0),
 	acts(pod1),
@@ -21,8 +21,8 @@ var worksOnPod0 = []step{
 	lags(leader2, leaseKind),
 }
 
-// losesItsEntry: the first leader moves the vreplica to pod 1, and the second one takes it out of
-// the contract of pod 0 before pod 1 works on it.
+// losesItsEntry makes the first leader move the vreplica to pod 1, and the second leader remove it
+// from the contract of pod 0 before pod 1 works on it.
 var losesItsEntry = []step{
 	decides(leader1),
 	builds(leader2, pod0),
@@ -33,12 +33,11 @@ func smallOverlap(s *settings) {
 	s.overlap = true
 }
 
-// TestMoveDoesNotInterruptAPodThatHasEnded: pod 0 has stopped by itself and released its Lease, so
-// its incarnation never works again. The leader that takes its entry away has an old Lease in its
-// cache.
+// Pod 0 has stopped by itself and released its Lease, so its incarnation never works again. The
+// leader that removes its entry has an old Lease in its cache.
 func TestMoveDoesNotInterruptAPodThatHasEnded(t *testing.T) {
 	s, err := playWith(smallOverlap, &mutant{}, slices.Concat(worksOnPod0, []step{
-		isToldToEnd(pod0),
+		isTerminating(pod0),
 		acts(pod0),
 		acts(pod0),
 	}, losesItsEntry))
@@ -50,16 +49,16 @@ func TestMoveDoesNotInterruptAPodThatHasEnded(t *testing.T) {
 	assert.NoError(t, s.world.broken, strings.Join(s.world.trace, "\n"))
 }
 
-// TestMoveInterruptsAPodThatMayGoOn: a pod that does not work at the moment, or that has been told
-// to end, has something to lose as long as its Lease names its incarnation.
+// A pod that is not working at the moment, or that is terminating, has something to lose as long as
+// its Lease names its incarnation.
 func TestMoveInterruptsAPodThatMayGoOn(t *testing.T) {
 	forgetsTheFormerOwner := mutants["decide: the former owner does not enter releasing"]
 	for name, what := range map[string][]step{
-		"works":                      nil,
-		"was told to end and works":  {isToldToEnd(pod0)},
-		"was told to end, and stops": {isToldToEnd(pod0), acts(pod0)},
-		"has crashed":                {crashes(pod0)},
-		"is frozen":                  {isFrozen(pod0)},
+		"works":                    nil,
+		"is terminating and works": {isTerminating(pod0)},
+		"is terminating and stops": {isTerminating(pod0), acts(pod0)},
+		"has crashed":              {crashes(pod0)},
+		"is frozen":                {isFrozen(pod0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := playWith(smallOverlap, &forgetsTheFormerOwner, slices.Concat(worksOnPod0, what, []step{leavesOrReturns(pod0)}, losesItsEntry))

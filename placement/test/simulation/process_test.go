@@ -10,7 +10,7 @@ import (
 	"nodekeeper.dev/placement/contract"
 )
 
-// worker is one running vreplica.
+// worker is the worker of one vreplica.
 type worker struct {
 	contract.Work
 	stopping  bool
@@ -22,23 +22,23 @@ type worker struct {
 type process struct {
 	*simulation
 	name int
-	uid  string // of the pod
+	uid  string // UID of the pod
 
 	alive   bool
 	frozen  bool
-	thawing bool // it was frozen beyond its deadline, and its workers have not returned yet
-	cut     bool // it does not reach the API server
-	leaves  bool // it has been told to end
+	thawing bool // it was frozen past its deadline, and its workers have not returned yet
+	cut     bool // it cannot reach the API server
+	leaves  bool // its pod is terminating
 
-	rate        int // of its clock, in tenths
+	rate        int // rate of its clock, in tenths
 	incarnation string
-	renewed     int    // when the last renewal began that succeeded, by its own clock
-	lease       *lease // as it last knew it
+	renewed     int    // when its last successful renewal began, by its own clock
+	lease       *lease // the last version that it has observed
 	contract    contract.Contract
 	digest      string
-	last        int64 // generation for Accepts
-	followed    int   // since when it follows the contract
-	position    int   // in the log of contracts
+	last        int64 // the generation for Accepts
+	followed    int   // since when it has followed the contract
+	position    int   // position in the log of contracts
 	running     map[contract.Unit]*worker
 }
 
@@ -50,19 +50,19 @@ func unitText(u contract.Unit) string { return fmt.Sprintf("%s[%d]", u.UID, u.In
 
 func (p *process) clock() int { return p.world.now * p.rate / 10 }
 
-// isLost reports whether the process has to take its Lease for lost.
+// isLost reports whether the process must consider its Lease lost.
 func (p *process) isLost() bool {
 	return p.incarnation == "" || p.clock()-p.renewed >= renewDeadline
 }
 
-// tick lets the timers of a process fire.
+// tick fires the timers of a process.
 func (p *process) tick() {
 	if !p.alive || p.frozen || p.incarnation == "" || !p.isLost() {
 		return
 	}
 	p.cancel()
 	if p.clock()-p.renewed >= renewDeadline+stopTime {
-		p.world.tell("%s has lost its Lease, and all its workers have returned", p)
+		p.world.record("%s has lost its Lease, and all its workers have returned", p)
 		p.forget()
 	}
 }
@@ -73,21 +73,21 @@ func (p *process) cancel() {
 	}
 }
 
-// forget ends the incarnation. Nothing runs any more.
+// forget ends the incarnation. No workers are left running.
 func (p *process) forget() {
 	clear(p.running)
 	p.incarnation, p.lease, p.contract, p.digest, p.last = "", nil, contract.Contract{}, "", 0
 	p.thawing = false
 }
 
-// crash ends the process; the container starts again.
+// crash ends the process. The container restarts.
 func (p *process) crash() {
-	p.world.tell("%s crashes", p)
+	p.world.record("%s crashes", p)
 	p.forget()
 	p.frozen = false
 }
 
-// next is one step of the agent.
+// next takes one step of the agent.
 func (p *process) next() {
 	switch {
 	case !p.alive || p.frozen:
@@ -108,7 +108,7 @@ func (p *process) next() {
 	}
 }
 
-// join takes the Lease, or adopts what the last process of this pod was.
+// join acquires the Lease, or adopts the incarnation of the previous process of this pod.
 func (p *process) join() {
 	if p.cut || p.leaves {
 		return
@@ -117,7 +117,7 @@ func (p *process) join() {
 	started := p.clock()
 	if l != nil && l.holder != "" {
 		if !strings.HasPrefix(l.holder, p.uid+"/") {
-			return // nobody takes the Lease of another pod
+			return // an agent never takes the Lease of another pod
 		}
 		p.adopt(l, started)
 		return
@@ -134,13 +134,13 @@ func (p *process) join() {
 			p.incarnation, p.lease, p.renewed = next.holder, stored, started
 			p.position = len(p.world.log[contractKind])
 			p.read(p.world.contract(p.name))
-			p.world.tell("%s joins", p)
+			p.world.record("%s joins", p)
 		}
 	})
 }
 
-// adopt goes on with the incarnation of the last process. Nothing starts before the Lease is renewed,
-// and the contract is read after that.
+// adopt continues the incarnation of the previous process. No worker starts before the Lease is
+// renewed, and the contract is read after that.
 func (p *process) adopt(l *lease, started int) {
 	next, last := *l, int64(0)
 	if l.ack.Incarnation == l.holder {
@@ -158,7 +158,7 @@ func (p *process) adopt(l *lease, started int) {
 			return
 		}
 		p.incarnation, p.lease, p.renewed, p.last = l.holder, stored, started, last
-		p.world.tell("%s adopts its incarnation", p)
+		p.world.record("%s adopts its incarnation", p)
 		if p.mutant.adoptsCached {
 			p.adoptCached()
 			return
@@ -168,7 +168,7 @@ func (p *process) adopt(l *lease, started int) {
 	})
 }
 
-// adoptCached is a mutant's way to go on.
+// adoptCached continues without these precautions, for a mutant.
 func (p *process) adoptCached() {
 	log := p.world.log[contractKind]
 	p.last, p.position = 0, max(0, len(log)-p.choices.next(len(log)+1))
@@ -182,21 +182,23 @@ func (p *process) adoptCached() {
 	}
 }
 
-// send is a write to the API server, which may fail, arrive late, or lose its answer. An answer that
-// is lost after the write is like one that arrives when the process looks again.
+// send sends a write to the API server. The write may fail or arrive late, or its response may be
+// lost. A response that is lost after the write is equivalent to one that arrives when the process
+// reads again.
 func (p *process) send(write func()) {
 	switch {
 	case p.cut:
 	case p.choices.happens(p.settings.lateWrites):
-		p.world.tell("%s: a write is under way for long", p)
+		p.world.record("%s: a write is under way for long", p)
 		p.world.late = append(p.world.late, write)
 	default:
 		write()
 	}
 }
 
-// writeLease renews the Lease, with the acknowledgement that it has. A Lease that somebody has deleted is not made again: that
-// write could arrive when the incarnation has long counted as ended, and a restarted process would adopt it.
+// writeLease renews the Lease with the current acknowledgement. A deleted Lease is not recreated:
+// that write could arrive long after the incarnation has been considered ended, and a restarted
+// process would adopt it.
 func (p *process) writeLease() {
 	if p.cut {
 		return
@@ -205,10 +207,10 @@ func (p *process) writeLease() {
 	now := p.world.lease(p.name)
 	switch {
 	case now == nil && p.mutant.remakesLease:
-	case now != nil && now != p.lease && now.holder == p.incarnation: // an answer was lost
+	case now != nil && now != p.lease && now.holder == p.incarnation: // a response was lost
 		p.lease = now
 	case now != p.lease:
-		p.world.tell("%s sees that its Lease is taken or deleted", p)
+		p.world.record("%s sees that its Lease is taken or deleted", p)
 		p.renewed = started - renewDeadline
 		p.tick()
 		return
@@ -226,7 +228,7 @@ func (p *process) release() {
 	if p.cut || p.lease == nil || p.world.lease(p.name) != p.lease {
 		return
 	}
-	p.world.tell("%s releases its Lease", p)
+	p.world.record("%s releases its Lease", p)
 	p.world.putLease(p.name, p.lease, lease{ack: p.lease.ack, ended: p.incarnation})
 	p.forget()
 	p.alive = false
@@ -235,7 +237,7 @@ func (p *process) release() {
 	}
 }
 
-// follow takes in events of the watch.
+// follow processes events of the watch.
 func (p *process) follow() {
 	if p.cut {
 		return
@@ -263,7 +265,7 @@ func (p *process) read(c *configMap) {
 		return
 	}
 	p.contract, p.digest, p.last, p.followed = c.contract, c.digest, c.contract.Generation, p.clock()
-	p.world.tell("%s follows generation %d: %s", p, p.last, contractText(&p.contract))
+	p.world.record("%s follows generation %d: %s", p, p.last, contractText(&p.contract))
 }
 
 func contractText(c *contract.Contract) string {
@@ -279,7 +281,7 @@ func contractText(c *contract.Contract) string {
 	return cmp.Or(b.String(), "nothing")
 }
 
-// work is what runs, as the real functions see it.
+// work returns the running workers in the form that the real functions use.
 func (p *process) work() map[contract.Unit]contract.Work {
 	m := make(map[contract.Unit]contract.Work, len(p.running))
 	for u, w := range p.running {
@@ -288,7 +290,7 @@ func (p *process) work() map[contract.Unit]contract.Work {
 	return m
 }
 
-// stepWorkers stops and starts workers, and lets them go on.
+// stepWorkers stops and starts workers and advances them.
 func (p *process) stepWorkers() {
 	if p.isLost() || p.leaves {
 		p.cancel()
@@ -305,11 +307,11 @@ func (p *process) stepWorkers() {
 		w := p.running[u]
 		switch {
 		case w.stopping && !w.neverEnds && !p.choices.happens(p.settings.slowWorkers):
-			p.world.tell("%s stopped %s", p, unitText(u))
+			p.world.record("%s stopped %s", p, unitText(u))
 			delete(p.running, u)
 		case !w.stopping && !w.Working && !w.neverRuns && !p.choices.happens(p.settings.slowWorkers):
 			w.Working = true
-			p.world.tell("%s works on %s", p, unitText(u))
+			p.world.record("%s works on %s", p, unitText(u))
 			p.world.ghost.worked[task{u, p.incarnation}] = w.Epoch
 		}
 	}
@@ -329,12 +331,12 @@ func (p *process) start(u contract.Unit) {
 	}
 	w := &worker{Work: contract.Work{Epoch: epoch}}
 	w.neverEnds, w.neverRuns = p.choices.happens(p.settings.stuck), p.choices.happens(p.settings.stuck)
-	p.world.tell("%s starts %s with epoch %d%s", p, unitText(u), epoch, map[bool]string{true: ", which never stops"}[w.neverEnds])
+	p.world.record("%s starts %s with epoch %d%s", p, unitText(u), epoch, map[bool]string{true: ", which never stops"}[w.neverEnds])
 	p.running[u] = w
 	p.world.ghost.starts(p.simulation, p, u, epoch)
 }
 
-// acknowledge writes what is done, or what is still to do after some time.
+// acknowledge writes an acknowledgement when everything is done, or after some time.
 func (p *process) acknowledge() {
 	if p.cut || p.contract.Incarnation == "" || p.world.lease(p.name) != p.lease || p.lease == nil {
 		return
@@ -352,14 +354,14 @@ func (p *process) acknowledge() {
 	next := *p.lease
 	next.ack = a
 	started, incarnation, read := p.clock(), p.incarnation, p.lease
-	// What the acknowledgement says is true when it is sent, also if it arrives late.
+	// The acknowledgement is true when it is sent, even if it arrives late.
 	p.world.ghost.acknowledges(p, &a)
 	p.send(func() {
 		stored := p.world.putLease(p.name, read, next)
 		if stored == nil {
 			return
 		}
-		p.world.tell("%s acknowledged %d", p, a.Generation)
+		p.world.record("%s acknowledged %d", p, a.Generation)
 		p.world.writes++
 		if p.incarnation == incarnation && p.alive {
 			p.lease, p.renewed = stored, max(p.renewed, started)

@@ -14,29 +14,29 @@ import (
 )
 
 var (
-	most       = flag.Int("schedules", 8_000, "how many schedules TestNoScheduleBreaksAPromise explores")
-	firstSeed  = flag.Uint64("seed", 0, "the seed of the first schedule, each next one has the next seed; 0: one that changes with the commit")
-	narrowMost = flag.Int("narrow", narrowSchedules, "how many schedules of each kind TestNoNarrowScheduleBreaksAPromise explores")
-	search     = flag.Bool("search", false, "look for a schedule that finds each mutant")
-	kindName   = flag.String("kind", "", "the kind of narrow schedules that TestNoScheduleBreaksAPromise explores instead of all")
-	mutantName = flag.String("mutant", "", "the mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
+	most       = flag.Int("schedules", 8_000, "number of schedules that TestNoScheduleBreaksAPromise explores")
+	firstSeed  = flag.Uint64("seed", 0, "seed of the first schedule, incremented for each further one; 0: a seed that depends on the commit")
+	narrowMost = flag.Int("narrow", narrowSchedules, "number of schedules of each kind that TestNoNarrowScheduleBreaksAPromise explores")
+	search     = flag.Bool("search", false, "search for a schedule that detects each mutant")
+	kindName   = flag.String("kind", "", "kind of narrow schedules that TestNoScheduleBreaksAPromise explores instead of all schedules")
+	mutantName = flag.String("mutant", "", "mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
 )
 
-// mutantSchedules is how many schedules a mutant may survive.
+// mutantSchedules is the number of schedules that a mutant may survive.
 const mutantSchedules = 1_000_000
 
-// nearSeeds is how many schedules are played from the one that is known to find a mutant.
+// nearSeeds is the number of seeds that are tried from the recorded seed of a mutant.
 const nearSeeds = 20
 
-// fewCollections lets the garbage of some thousand schedules gather.
+// fewCollections makes garbage collections rare, about one in some thousand schedules.
 const fewCollections = 1000
 
 func TestNoScheduleBreaksAPromise(t *testing.T) {
-	m, isKnown := mutants[*mutantName]
-	require.True(t, isKnown, "no mutant has the name %q", *mutantName)
+	m, ok := mutants[*mutantName]
+	require.True(t, ok, "no mutant has the name %q", *mutantName)
 	if *kindName != "" {
-		m.narrow, isKnown = narrowKinds[*kindName]
-		require.True(t, isKnown, "no kind of narrow schedules has the name %q", *kindName)
+		m.narrow, ok = narrowKinds[*kindName]
+		require.True(t, ok, "no kind of narrow schedules has the name %q", *kindName)
 	}
 	first := schedules.Seed(t, *firstSeed)
 	t.Logf("%d schedules from seed %d", *most, first)
@@ -45,7 +45,7 @@ func TestNoScheduleBreaksAPromise(t *testing.T) {
 	}
 }
 
-// narrowSchedules is how many schedules of each kind that finds a mutant the real rules must survive.
+// narrowSchedules is the number of schedules of each narrow kind that the real rules must survive.
 const narrowSchedules = 1_500
 
 // narrowKinds are the kinds of narrow schedules.
@@ -64,8 +64,8 @@ func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {
 	}
 }
 
-// TestEveryMutantIsFound plays the schedule that is known to find a mutant. After a change of what a seed means, -search
-// looks for another one.
+// Each mutant is detected by the schedule of its recorded seed. If the meaning of seeds changes,
+// -search finds a new seed.
 func TestEveryMutantIsFound(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(mutants)) {
 		if name == "" {
@@ -74,7 +74,7 @@ func TestEveryMutantIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, hasStory := stories[name]
 			if _, isImplied := implied[name]; hasStory || isImplied {
-				t.Skip("TestEveryStoryFindsItsMutant finds it, or other rules imply its rule")
+				t.Skip("TestEveryStoryFindsItsMutant detects it, or other rules imply its rule")
 			}
 			m := mutants[name]
 			first, count := found[name], nearSeeds
@@ -82,22 +82,22 @@ func TestEveryMutantIsFound(t *testing.T) {
 				first, count = 0, mutantSchedules
 			}
 			seed, err := explore(first, count, m)
-			if assert.Error(t, err, "the simulation cannot tell this mutant from the real thing; try -search") {
+			if assert.Error(t, err, "the simulation does not detect this mutant; try -search") {
 				t.Logf("found with seed %d: %v", seed, err)
 			}
 			_, err = explore(seed, 1, mutant{narrow: m.narrow, settles: m.settles})
-			assert.NoError(t, err, "the real rules keep all promises there")
+			assert.NoError(t, err, "the real rules keep all promises in this schedule")
 		})
 	}
 }
 
-// TestEveryMutantIsAccountedFor: random choices find a mutant, or a story does, or other rules imply the rule.
+// Each mutant is detected by random choices or by a story, or its rule is implied by other rules.
 func TestEveryMutantIsAccountedFor(t *testing.T) {
 	names := slices.Concat(slices.Collect(maps.Keys(found)), slices.Collect(maps.Keys(stories)), slices.Collect(maps.Keys(implied)), []string{""})
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(mutants)), names)
 }
 
-// maxReportLines is what somebody reads to the end.
+// maxReportLines bounds the length of a readable report.
 const maxReportLines = 60
 
 func TestReportIsShortAndSaysHowToRepeatIt(t *testing.T) {
@@ -112,24 +112,24 @@ func TestReportIsShortAndSaysHowToRepeatIt(t *testing.T) {
 	assert.Equal(t, schedules.Command("placement/test/simulation", seed, "", name), lines[len(lines)-1])
 }
 
-// explore runs schedules side by side until one breaks a promise.
+// explore runs schedules concurrently until one breaks a promise.
 func explore(first uint64, count int, m mutant) (seed uint64, broken error) {
 	return lengths.Explore(first, count, fewCollections, func() schedules.Runner { return runner{newSimulation(m)} })
 }
 
-// runner lets package schedules run a simulation.
+// runner adapts a simulation to package schedules.
 type runner struct{ *simulation }
 
-// Run is run.
+// Run runs the choices.
 func (r runner) Run(choices []byte, traced bool) error { return r.run(choices, traced) }
 
-// Trace returns what the last run has told.
+// Trace returns the trace of the last run.
 func (r runner) Trace() []string { return r.world.trace }
 
-// End does nothing: a simulation holds nothing.
+// End does nothing: a simulation holds no resources.
 func (r runner) End() {}
 
-// report shrinks the schedule of a seed that breaks a promise, and tells it.
+// report shrinks the schedule of a seed that breaks a promise, and describes it.
 func report(seed uint64, m mutant, kindName, mutantName string) string {
 	return lengths.Report(seed, runner{newSimulation(m)}, schedules.Command("placement/test/simulation", seed, kindName, mutantName))
 }

@@ -11,24 +11,25 @@ import (
 	"nodekeeper.dev/placement/ready"
 )
 
-// settings are what a run draws first: what there is, and how often it goes wrong.
+// settings are drawn at the start of a run. They determine the size of the system and the frequency
+// of faults.
 type settings struct {
 	overlap     bool
 	patience    bool
 	capacity    int32
-	lateWrites  int // of 64
+	lateWrites  int // in 64
 	lostAnswers int
 	slowWorkers int
 	stuck       int
-	faults      int // how often something happens to pods, contracts and Leases
+	faults      int // frequency of faults of pods, contracts and Leases
 	restarts    int
 	settles     bool
 
-	// What only narrow settings change.
+	// The following are changed only by narrow settings.
 	pods, resources int
 	churn           int   // how often pods leave the pool and the author changes something
-	among           []int // the faults that are drawn; nil: all
-	stale           bool  // the caches of a leader catch up one kind at a time
+	among           []int // the faults to draw from; nil: all
+	stale           bool  // the caches of a leader advance one kind at a time
 }
 
 func (s *settings) draw(c *choices) {
@@ -46,7 +47,7 @@ func (s *settings) draw(c *choices) {
 	s.stale = c.next(4) == 3
 }
 
-// simulation is everybody there is. It is used for one run after the other.
+// simulation contains all actors. It is reused for consecutive runs.
 type simulation struct {
 	mutant    mutant
 	settings  settings
@@ -64,7 +65,8 @@ func newSimulation(m mutant) *simulation {
 	return s
 }
 
-// run plays the choices, then lets everything calm down, and returns the promise that was broken.
+// run plays the choices, then lets everything calm down, and returns the promise that was broken,
+// if any.
 func (s *simulation) run(bytes []byte, tracks bool) error {
 	s.reset(bytes, tracks)
 	for !s.choices.isSpent() && s.world.broken == nil {
@@ -83,7 +85,7 @@ func (s *simulation) reset(bytes []byte, tracks bool) {
 		s.mutant.narrow(&s.settings)
 	}
 	s.world.reset(tracks)
-	s.world.tell("overlap %v, capacity %d", s.settings.overlap, s.settings.capacity)
+	s.world.record("overlap %v, capacity %d", s.settings.overlap, s.settings.capacity)
 	s.processes = s.processes[:0]
 	for name := range s.settings.pods {
 		s.newPod(name)
@@ -108,11 +110,11 @@ func (s *simulation) newPod(name int) {
 
 func (s *simulation) create(name int, wanted int32) {
 	r := &resource{name: name, uid: types.UID(s.world.nextUID("q")), rv: s.world.nextRV(), generation: 1, wanted: wanted}
-	s.world.tell("the author creates %s with %d", r.uid, wanted)
+	s.world.record("the author creates %s with %d", r.uid, wanted)
 	s.world.store(resourceKind, name, r)
 }
 
-// step gives one of all a turn.
+// step lets one actor take a turn.
 func (s *simulation) step() {
 	switch who := s.choices.next(32); {
 	case who < 13:
@@ -128,13 +130,13 @@ func (s *simulation) step() {
 			at := s.choices.next(n)
 			write := s.world.late[at]
 			s.world.late = append(s.world.late[:at], s.world.late[at+1:]...)
-			s.world.tell("a late write arrives")
+			s.world.record("a late write arrives")
 			write()
 		}
 	default:
 		if s.choices.happens(4 * s.settings.restarts) {
 			l := s.leaders[s.choices.next(2)]
-			s.world.tell("%s restarts", l.name)
+			s.world.record("%s restarts", l.name)
 			l.restart(s.choices.next(8))
 		}
 	}
@@ -159,7 +161,7 @@ func (s *simulation) passTime(seconds int) {
 	}
 }
 
-// author changes what is wanted.
+// author changes the desired state.
 func (s *simulation) author() {
 	name := s.choices.next(s.settings.resources)
 	r := s.world.resource(name)
@@ -167,18 +169,18 @@ func (s *simulation) author() {
 	case r == nil:
 		s.create(name, int32(1+s.choices.next(3)))
 	case s.choices.next(6) == 5:
-		s.world.tell("the author deletes %s", r.uid)
+		s.world.record("the author deletes %s", r.uid)
 		s.world.ghost.deleted[r.uid] = true
 		s.world.store(resourceKind, name, nil)
 	default:
 		next := *r
 		next.wanted, next.generation, next.rv = int32(s.choices.next(maxWanted+1)), r.generation+1, s.world.nextRV()
-		s.world.tell("the author wants %d of %s", next.wanted, next.uid)
+		s.world.record("the author wants %d of %s", next.wanted, next.uid)
 		s.world.store(resourceKind, name, &next)
 	}
 }
 
-// fault lets something go wrong.
+// fault causes a fault.
 func (s *simulation) fault() {
 	p := s.processes[s.choices.next(len(s.processes))]
 	what := s.choices.next(10)
@@ -192,64 +194,65 @@ func (s *simulation) fault() {
 		}
 	case 2:
 		if p.alive && !p.frozen {
-			s.world.tell("%s freezes", p)
+			s.world.record("%s freezes", p)
 			p.frozen = true
 		}
 	case 3, 4:
 		p.thaw()
 	case 5:
 		p.cut = !p.cut
-		s.world.tell("%s is cut off: %v", p, p.cut)
+		s.world.record("%s is cut off: %v", p, p.cut)
 	case 6:
 		s.replace(p)
 	case 7:
 		if c := s.world.contract(p.name); c != nil {
-			s.world.tell("somebody deletes the contract of %s", podName(p.name))
+			s.world.record("the contract of %s is deleted", podName(p.name))
 			s.world.store(contractKind, p.name, nil)
 		}
 	case 8:
 		if le := s.world.lease(p.name); le != nil {
-			s.world.tell("somebody deletes the Lease of %s", podName(p.name))
+			s.world.record("the Lease of %s is deleted", podName(p.name))
 			s.world.store(leaseKind, p.name, (*lease)(nil))
 		}
 	case 9:
 		if p.alive && !p.leaves {
-			s.world.tell("%s is told to end", p)
+			s.world.record("%s is terminating", p)
 			p.leaves = true
 		}
 	}
 }
 
-// leave lets a pod leave the pool, or come back to it.
+// leave makes a pod leave the pool or return to it.
 func (s *simulation) leave(name int) {
 	next := *s.world.pod(name)
 	next.leaving = !next.leaving
-	s.world.tell("%s leaves the pool: %v", podName(name), next.leaving)
+	s.world.record("%s leaves the pool: %v", podName(name), next.leaving)
 	s.world.store(podKind, name, &next)
 }
 
-// replace puts a new pod in the place of another one, whose process may still run where nobody sees it.
+// replace replaces a pod by a new one of the same name. The old process may still run on an
+// unreachable node.
 func (s *simulation) replace(p *process) {
 	pd := s.world.pod(p.name)
 	if pd == nil || pd.uid != p.uid || len(s.processes) >= 2*pods {
 		return
 	}
 	if s.choices.next(2) == 0 || !p.alive {
-		s.world.tell("%s is gone", p)
+		s.world.record("%s is gone", p)
 		p.crash()
 		p.alive = false
 	}
 	s.newPod(p.name)
-	s.world.tell("%s is replaced by %s", p, s.processes[len(s.processes)-1])
+	s.world.record("%s is replaced by %s", p, s.processes[len(s.processes)-1])
 }
 
-// thaw lets a frozen process go on. Workers beyond their deadline end within the time that they have.
+// thaw resumes a frozen process. Workers past their deadline end within the time that they have.
 func (p *process) thaw() {
 	if !p.frozen {
 		return
 	}
 	p.frozen = false
-	p.world.tell("%s thaws", p)
+	p.world.record("%s thaws", p)
 	if p.incarnation == "" {
 		return
 	}
@@ -273,17 +276,17 @@ func (p *process) thaw() {
 
 const (
 	maxRounds = 220
-	quiet     = 2*leaseDuration + 18 // of the slowest clock, and more
+	quiet     = 2*leaseDuration + 18 // by the slowest clock, with a margin
 )
 
-// settle lets nothing go wrong any more, until nobody has anything to do.
+// settle runs without further faults until no actor has anything left to do.
 func (s *simulation) settle() {
-	s.world.tell("--- from here on nothing goes wrong")
+	s.world.record("--- from here on nothing goes wrong")
 	for _, p := range s.processes {
 		p.cut = false
 		p.thaw()
 		if pd := s.world.pod(p.name); pd.uid != p.uid && p.alive {
-			s.world.tell("%s is gone", p)
+			s.world.record("%s is gone", p)
 			p.crash()
 			p.alive = false
 		}
@@ -311,7 +314,7 @@ func (s *simulation) settle() {
 			last = round
 		}
 		if round > maxRounds {
-			s.world.breaks(errBrokeW2, "it never ends")
+			s.world.breaks(errBrokeW2, "the system does not come to rest")
 		}
 	}
 	if s.world.broken == nil {
@@ -319,7 +322,7 @@ func (s *simulation) settle() {
 	}
 }
 
-// round gives everybody a turn. The longer nothing has happened, the faster time goes.
+// round gives every actor a turn. The longer nothing has happened, the faster time advances.
 func (s *simulation) round(idle int) {
 	s.passTime(1)
 	for range 2 {
@@ -336,7 +339,7 @@ func (s *simulation) round(idle int) {
 	}
 }
 
-// checkCalm looks at what there is in the end.
+// checkCalm checks the final state.
 func (s *simulation) checkCalm() {
 	loads := map[string]int32{}
 	stuck := map[contract.Unit]bool{}
@@ -382,7 +385,7 @@ func (s *simulation) checkCalm() {
 	s.checkStill()
 }
 
-// room reports whether everything that is wanted fits.
+// room reports whether all desired vreplicas fit.
 func (s *simulation) room() bool {
 	var wanted, capacity int32
 	for name := range s.settings.pods {
@@ -407,7 +410,7 @@ func (s *simulation) byUID(uid types.UID) *resource {
 	return nil
 }
 
-// checkStill: neither time nor a new leader changes anything.
+// checkStill checks that neither time nor a new leader changes anything.
 func (s *simulation) checkStill() {
 	if s.world.broken != nil {
 		return
@@ -421,7 +424,7 @@ func (s *simulation) checkStill() {
 		return
 	}
 	owners := s.owners()
-	s.world.tell("--- both leaders restart")
+	s.world.record("--- both leaders restart")
 	for _, l := range s.leaders {
 		l.restart(0)
 	}

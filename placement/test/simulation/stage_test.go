@@ -2,25 +2,25 @@ package simulation
 
 import "slices"
 
-// stage is a simulation whose schedule is written down. Nothing is drawn: one step follows another.
+// stage is a simulation with a fixed schedule. Nothing is random: the steps follow each other.
 type stage struct {
 	*simulation
-	lagging [2][kinds]bool // what a leader does not see
-	stalled func()         // a write that a leader has computed, and not yet sent
+	lagging [2][kinds]bool // the kinds whose changes a leader does not see
+	stalled func()         // a write that a leader has computed but not sent yet
 }
 
-// step is something that somebody does.
+// step is one step of a story.
 type step func(s *stage)
 
 // The leaders, pods and processes of a story. The process of a pod has the pod's number.
 const (
 	leader1, leader2 = 0, 1
 	pod0, pod1       = 0, 1
-	newPod0          = 2 // the process that comes after the one of pod0
+	newPod0          = 2 // the process in the replacement of pod0
 )
 
-// play plays steps from the start, and returns the promise that was broken. There is one resource, of which
-// the author wants one vreplica, and there are two pods.
+// play plays steps from the start and returns the promise that was broken, if any. There are one
+// resource with one desired vreplica and two pods.
 func play(m *mutant, steps []step) (*stage, error) { return playWith(small, m, steps) }
 
 // playWith is play with other settings.
@@ -37,7 +37,7 @@ func playWith(narrow func(*settings), m *mutant, steps []step) (*stage, error) {
 	return s, s.world.broken
 }
 
-// at returns a leader that has seen everything but that in which it lags, and begins a turn.
+// at starts a turn of a leader that has seen everything except the kinds in which it lags.
 func (s *stage) at(who int) *leader {
 	l := s.leaders[who]
 	l.turn++
@@ -49,7 +49,7 @@ func (s *stage) at(who int) *leader {
 	return l
 }
 
-// sends does the write that a leader has computed, and reports whether there was one.
+// sends performs the write that a leader has computed, and reports whether there was one.
 func (l *leader) sends() bool {
 	write := l.pending
 	if l.pending = nil; write == nil {
@@ -59,7 +59,7 @@ func (l *leader) sends() bool {
 	return true
 }
 
-// looks lets the caches of a leader catch up.
+// looks advances the caches of a leader.
 func looks(who int) step {
 	return func(s *stage) {
 		s.lagging[who] = [kinds]bool{}
@@ -112,18 +112,18 @@ func stalls(who, name int) step {
 		l := s.at(who)
 		l.build(name)
 		s.stalled, l.pending = l.pending, nil
-		s.world.tell("%s computes the contract of %s, and stalls", l.name, podName(name))
+		s.world.record("%s computes the contract of %s, and stalls", l.name, podName(name))
 	}
 }
 
 func wakesUp(s *stage) {
 	if s.stalled != nil {
-		s.world.tell("the leader that has stalled wakes up")
+		s.world.record("the stalled leader resumes")
 		s.stalled()
 	}
 }
 
-// acts gives a process one turn: it joins, or it does what its contract says and acknowledges it.
+// acts gives a process one turn: it joins, or it carries out its contract and acknowledges it.
 func acts(who int) step {
 	return func(s *stage) {
 		if who < len(s.processes) {
@@ -132,60 +132,61 @@ func acts(who int) step {
 	}
 }
 
-// leavesOrReturns lets a pod leave the pool, or come back to it.
+// leavesOrReturns makes a pod leave the pool or return to it.
 func leavesOrReturns(name int) step { return func(s *stage) { s.leave(name) } }
 
-// somebodyDeletes deletes the contract or the Lease of pod 0.
-func somebodyDeletes(what kind) step {
+// deletesOnPod0 deletes the contract or the Lease of pod 0.
+func deletesOnPod0(what kind) step {
 	return func(s *stage) {
 		if what == leaseKind {
-			s.world.tell("somebody deletes the Lease of %s", podName(pod0))
+			s.world.record("the Lease of %s is deleted", podName(pod0))
 			s.world.store(what, pod0, (*lease)(nil))
 			return
 		}
-		s.world.tell("somebody deletes the contract of %s", podName(pod0))
+		s.world.record("the contract of %s is deleted", podName(pod0))
 		s.world.store(what, pod0, nil)
 	}
 }
 
-// isReplaced starts a new pod of the same name. The old process still runs, on a node that nobody sees.
+// isReplaced starts a new pod of the same name. The old process still runs, on an unreachable node.
 func isReplaced(name int) step {
 	return func(s *stage) {
 		s.newPod(name)
-		s.world.tell("%s is replaced, and its process still runs", s.processes[name])
+		s.world.record("%s is replaced, and its process still runs", s.processes[name])
 	}
 }
 
-// isCutOff is for a process that does not reach the API server, or that reaches it again.
+// isCutOff cuts a process off from the API server, or reconnects it.
 func isCutOff(who int) step {
 	return func(s *stage) {
 		p := s.processes[who]
 		p.cut = !p.cut
-		s.world.tell("%s is cut off: %v", p, p.cut)
+		s.world.record("%s is cut off: %v", p, p.cut)
 	}
 }
 
-// isToldToEnd is for a process whose pod is deleted: its next turn stops the workers, and the one
-// after that releases the Lease.
-func isToldToEnd(who int) step {
+// isTerminating deletes the pod of a process: its next turn stops the workers, and the one after
+// that releases the Lease.
+func isTerminating(who int) step {
 	return func(s *stage) {
 		p := s.processes[who]
-		s.world.tell("%s is told to end", p)
+		s.world.record("%s is terminating", p)
 		p.leaves = true
 	}
 }
 
-// wants lets the author change how many vreplicas there are.
+// wants changes the desired number of vreplicas.
 func wants(count int32) step {
 	return func(s *stage) {
 		next := *s.world.resource(0)
 		next.wanted, next.generation, next.rv = count, next.generation+1, s.world.nextRV()
-		s.world.tell("the author wants %d of %s", count, next.uid)
+		s.world.record("the author wants %d of %s", count, next.uid)
 		s.world.store(resourceKind, 0, &next)
 	}
 }
 
-// renewsLate lets a process renew its Lease when it is time. The write is under way for long.
+// renewsLate makes a process renew its Lease when that is due. The write is in flight for a long
+// time.
 func renewsLate(who int) step {
 	return func(s *stage) {
 		s.passTime(leaseDuration / 3)
@@ -196,7 +197,7 @@ func renewsLate(who int) step {
 }
 
 func lateWritesArrive(s *stage) {
-	s.world.tell("late writes arrive")
+	s.world.record("late writes arrive")
 	for _, write := range s.world.late {
 		write()
 	}
@@ -206,10 +207,11 @@ func lateWritesArrive(s *stage) {
 func crashes(who int) step  { return func(s *stage) { s.processes[who].crash() } }
 func isFrozen(who int) step { return func(s *stage) { s.processes[who].frozen = true } }
 
-// timePasses lets a leader watch the Leases for longer than a takeover takes, while processes renew theirs.
+// timePasses lets a leader watch the Leases for longer than a takeover takes, while processes renew
+// theirs.
 func timePasses(who int) step {
 	return func(s *stage) {
-		s.world.tell("time passes")
+		s.world.record("time passes")
 		for range quiet {
 			s.passTime(1)
 			for _, p := range s.processes {
@@ -226,5 +228,5 @@ func timePasses(who int) step {
 	}
 }
 
-// without returns all steps but one.
+// without returns all steps except one.
 func without(steps []step, at int) []step { return slices.Delete(slices.Clone(steps), at, at+1) }

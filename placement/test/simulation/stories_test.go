@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// story is a schedule that a mutant does not survive, and that random choices hardly ever make. It is shrunk: without any
-// one of its steps, the mutant breaks no promise.
+// story is a schedule that detects a mutant and that random choices hardly ever produce. It is
+// minimal: without any one of its steps, the mutant breaks no promise.
 type story struct {
 	breaks error
 	steps  []step
 }
 
-// stories has the schedules for the mutants that need one.
+// stories contains the schedules for the mutants that need one.
 var stories = map[string]story{
 	"decide: since does not move":      {errBrokeW1, stalledGrant},
 	"release: the decision is ignored": {errBrokeW1, stalledGrant},
@@ -25,14 +25,15 @@ var stories = map[string]story{
 	"release: by the number without the digest":               {errBrokeW1, lostContract},
 	"release: by the acknowledgement of an earlier ConfigMap": {errBrokeW1, lostContract},
 
-	// A pod is replaced while its process still works, and somebody deletes its Lease, so the new process may join at
-	// once. It acknowledges the contract that the old one would have to acknowledge.
+	// A pod is replaced while its process still works, and its Lease is deleted, so that the new
+	// process can join at once. It acknowledges the contract that the old process would have to
+	// acknowledge.
 	"release: by the contract of another incarnation": {errBrokeW1, []step{
 		acts(pod0),
 		decides(leader1),
 		builds(leader1, pod0),
 		acts(pod0),
-		somebodyDeletes(leaseKind),
+		deletesOnPod0(leaseKind),
 		isReplaced(pod0),
 		acts(newPod0),
 		decides(leader1),
@@ -43,8 +44,9 @@ var stories = map[string]story{
 		acts(newPod0),
 	}},
 
-	// The first leader does not see that the second one has moved the vreplica from pod 0 to pod 1. Then the contract
-	// of pod 0 is lost, and with it the only object that would refuse a write from an old cache.
+	// The first leader does not see that the second one has moved the vreplica from pod 0 to pod 1.
+	// Then the contract of pod 0 is deleted, which is the only object that would refuse a write
+	// from an old cache.
 	"build: creates a contract with entries": {errBrokeW1, []step{
 		acts(pod0),
 		acts(pod1),
@@ -57,12 +59,12 @@ var stories = map[string]story{
 		releases(leader2),
 		builds(leader2, pod1),
 		acts(pod1),
-		somebodyDeletes(contractKind),
+		deletesOnPod0(contractKind),
 		builds(leader1, pod0),
 		acts(pod0),
 	}},
 
-	// The second leader sees the contract of pod 0, and not yet the resource that it has an entry of.
+	// The second leader sees the contract of pod 0 but not yet the resource of its entry.
 	"build: removes on a cached 404": {errBrokeW9, []step{
 		lags(leader2, resourceKind),
 		acts(pod0),
@@ -71,7 +73,8 @@ var stories = map[string]story{
 		builds(leader2, pod0),
 	}},
 
-	// Pod 0 is cut off until its Lease is taken over and its work has moved. When it is back, its contract is still there.
+	// Pod 0 is cut off until its Lease is taken over and its work has moved. When it returns, its
+	// contract still exists.
 	"apply: the incarnation has no run": {errBrokeW1, []step{
 		acts(pod0),
 		acts(pod1),
@@ -87,15 +90,16 @@ var stories = map[string]story{
 		acts(pod0),
 	}},
 
-	// Somebody deletes the Lease of pod 0. Its process makes the Lease again, and crashes while that write is under way for
-	// longer than it takes until the incarnation counts as ended. The vreplica goes away, and comes back on pod 1.
-	// Then the write arrives, and the restarted process adopts the incarnation, whose contract nobody has written since.
+	// The Lease of pod 0 is deleted. Its process recreates the Lease and crashes while that write
+	// is in flight for longer than it takes until the incarnation counts as ended. The vreplica is
+	// removed and added again on pod 1. Then the write arrives, and the restarted process adopts
+	// the incarnation, whose contract has not been rewritten since.
 	"apply: makes a deleted Lease again": {errBrokeW1, []step{
 		acts(pod0),
 		acts(pod1),
 		decides(leader1),
 		builds(leader1, pod0),
-		somebodyDeletes(leaseKind),
+		deletesOnPod0(leaseKind),
 		renewsLate(pod0),
 		crashes(pod0),
 		wants(0),
@@ -111,8 +115,8 @@ var stories = map[string]story{
 		acts(pod0),
 	}},
 
-	// Pod 1 has acknowledged what it may do while pod 0 releases the vreplica: nothing. Now pod 0 has released it, and
-	// the contract that grants it to pod 1 is still to be written.
+	// Pod 1 has acknowledged that it may do nothing while pod 0 releases the vreplica. Now pod 0
+	// has released it, and the contract that grants it to pod 1 is not written yet.
 	"ready: ignores a missing index": {errBrokeW3, []step{
 		acts(pod0),
 		acts(pod1),
@@ -128,9 +132,10 @@ var stories = map[string]story{
 	}},
 }
 
-// lostContract: pod 0 has acknowledged generation 1, and works. Its contract is lost. The second leader makes a new one, for
-// the decision that moves the vreplica to pod 1, and has not yet seen the acknowledgement, so it is generation 1
-// again. Pod 0 does not even follow it. Then the leader sees the acknowledgement, which is of the lost contract.
+// lostContract: pod 0 has acknowledged generation 1 and works. Its contract is deleted. The second
+// leader recreates it for the decision that moves the vreplica to pod 1. It has not seen the
+// acknowledgement yet, so the new contract also has generation 1. Pod 0 does not even follow it.
+// Then the leader sees the acknowledgement, which refers to the deleted contract.
 var lostContract = []step{
 	acts(pod0),
 	acts(pod1),
@@ -139,7 +144,7 @@ var lostContract = []step{
 	looks(leader2),
 	lags(leader2, leaseKind),
 	acts(pod0),
-	somebodyDeletes(contractKind),
+	deletesOnPod0(contractKind),
 	leavesOrReturns(pod0),
 	decides(leader2),
 	builds(leader2, pod0),
@@ -149,9 +154,9 @@ var lostContract = []step{
 	acts(pod1),
 }
 
-// stalledGrant: the vreplica moves from pod 0 to pod 1. The first leader computes the contract that grants it to pod 1, and
-// stalls. The second one gives it back to pod 0. Had nobody to write and acknowledge the contract of pod 1 for that, the
-// late write would succeed.
+// stalledGrant: the vreplica moves from pod 0 to pod 1. The first leader computes the contract that
+// grants it to pod 1, and stalls. The second leader moves it back to pod 0. If pod 1 did not first
+// have to acknowledge a rewritten contract, the late write would succeed.
 var stalledGrant = []step{
 	acts(pod0),
 	acts(pod1),
@@ -174,21 +179,21 @@ var stalledGrant = []step{
 	acts(pod1),
 }
 
-// TestEveryStoryFindsItsMutant: the mutant breaks the promise, needs each step for it, and the real rules keep all promises,
-// also when everything calms down after that. -v prints the stories.
+// Each story is minimal: the mutant breaks the promise and needs every step for that. The real
+// rules keep all promises, even after everything has calmed down. -v prints the stories.
 func TestEveryStoryFindsItsMutant(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(stories)) {
 		t.Run(name, func(t *testing.T) {
 			tale := stories[name]
-			m, isKnown := mutants[name]
-			require.True(t, isKnown)
+			m, ok := mutants[name]
+			require.True(t, ok)
 			s, err := play(&m, tale.steps)
 			trace := strings.Join(s.world.trace, "\n")
 			require.ErrorIs(t, err, tale.breaks, trace)
 			t.Logf("%v\n%s", err, trace)
 			for at := range tale.steps {
 				s, err := play(&m, without(tale.steps, at))
-				assert.NoError(t, err, "step %d is not needed:\n%s", at, strings.Join(s.world.trace, "\n"))
+				assert.NoError(t, err, "step %d is unnecessary:\n%s", at, strings.Join(s.world.trace, "\n"))
 			}
 			s, err = play(&mutant{}, tale.steps)
 			require.NoError(t, err)

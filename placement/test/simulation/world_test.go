@@ -15,13 +15,13 @@ const (
 	resources = 2
 	maxWanted = 4
 
-	// The times, in seconds. A tick of the world is one.
+	// Times are in seconds. One tick of the world is one second.
 	leaseDuration = 15
 	renewDeadline = 10
 	stopTime      = 5
 )
 
-// kind is what a controller has a cache of.
+// kind is a kind of object for which controllers have a cache.
 type kind int
 
 const (
@@ -32,7 +32,7 @@ const (
 	kinds
 )
 
-// What is stored is never changed, only replaced.
+// Stored objects are immutable; they are only replaced.
 
 type resource struct {
 	name       int
@@ -63,7 +63,7 @@ type pod struct {
 	leaving    bool
 }
 
-// event is one change of one object; nil for its end.
+// event is a change of one object; its object is nil for a deletion.
 type event struct {
 	key    int
 	object any
@@ -76,9 +76,9 @@ type world struct {
 	uids   int
 	log    [kinds][]event
 	stored [kinds][pods]any
-	late   []func() // writes that are under way
+	late   []func() // writes in flight
 
-	writes int // but for renewals
+	writes int // excluding renewals
 	ghost  ghost
 	broken error
 	trace  []string
@@ -94,7 +94,7 @@ func (w *world) reset(tracks bool) {
 	w.ghost.reset()
 }
 
-func (w *world) tell(format string, args ...any) {
+func (w *world) record(format string, args ...any) {
 	if w.tracks {
 		w.trace = append(w.trace, fmt.Sprintf("%4d  ", w.now)+fmt.Sprintf(format, args...))
 	}
@@ -103,7 +103,7 @@ func (w *world) tell(format string, args ...any) {
 func (w *world) breaks(err error, format string, args ...any) {
 	if w.broken == nil {
 		w.broken = fmt.Errorf("%w: "+format, append([]any{err}, args...)...)
-		w.tell("!!! %v", w.broken)
+		w.record("!!! %v", w.broken)
 	}
 }
 
@@ -142,7 +142,7 @@ func (w *world) pod(name int) *pod {
 	return p
 }
 
-// putStatus is conditional on the resourceVersion, unless a mutant does without.
+// putStatus is conditional on the resourceVersion, unless a mutant omits the precondition.
 func (w *world) putStatus(read *resource, status placement.Status, blindly bool) *resource {
 	now := w.resource(read.name)
 	if now == nil || now.uid != read.uid || now.rv != read.rv && !blindly {
@@ -155,7 +155,7 @@ func (w *world) putStatus(read *resource, status placement.Status, blindly bool)
 	return &next
 }
 
-// putContract is conditional on the resourceVersion, unless a mutant does without.
+// putContract is conditional on the resourceVersion, unless a mutant omits the precondition.
 func (w *world) putContract(name int, read *configMap, c contract.Contract, blindly bool) *configMap {
 	now := w.contract(name)
 	if now == nil || now.uid != read.uid || now.rv != read.rv && !blindly {
@@ -177,7 +177,7 @@ func (w *world) createContract(name int, c contract.Contract) *configMap {
 	return next
 }
 
-// putLease is conditional on the Lease that was read; nil creates one.
+// putLease is conditional on the given version of the Lease. If that is nil, it creates the Lease.
 func (w *world) putLease(name int, read *lease, next lease) *lease {
 	if w.lease(name) != read {
 		return nil

@@ -10,32 +10,32 @@ import (
 // subdomain.
 type Prefix string
 
-// DefaultPrefix is the prefix unless the sharder and the shards are told another one.
+// DefaultPrefix is the prefix that the sharder and the shards use unless configured otherwise.
 const DefaultPrefix Prefix = GroupName
 
-// TimeberttPrefix is the prefix that the shards of timebertt/kubernetes-controller-sharding know.
+// TimeberttPrefix is the prefix that the shards of timebertt/kubernetes-controller-sharding use.
 const TimeberttPrefix Prefix = "alpha.sharding.timebertt.dev"
 
-// AnyNamespace as the namespace of the shards of a ring means that their Leases can be in any one, as
-// those of timebertt/kubernetes-controller-sharding. The keys of such a ring have [TimeberttPrefix].
+// AnyNamespace is the namespace of a ring whose shards can have their Leases in any namespace, as
+// in timebertt/kubernetes-controller-sharding. The keys of such a ring have [TimeberttPrefix].
 const AnyNamespace = "*"
 
-// longestSubdomain is the longest that this package puts before a prefix.
+// longestSubdomain is the longest label that this package puts before a prefix.
 const longestSubdomain = "children."
 
-// Validate returns an error that says what is wrong with a prefix, nil if nothing is. The prefix of
-// timebertt/kubernetes-controller-sharding is for the rings of that project alone.
+// Validate returns an error if p is not a valid prefix. [TimeberttPrefix] is not valid, because it
+// is reserved for the rings of that project.
 func (p Prefix) Validate() error {
 	if problems := validation.IsDNS1123Subdomain(longestSubdomain + string(p)); len(problems) > 0 {
-		return fmt.Errorf("%q is not a valid prefix of labels: %s", string(p), problems[0])
+		return fmt.Errorf("%q is not a valid prefix of label keys: %s", string(p), problems[0])
 	}
 	if p == TimeberttPrefix {
-		return fmt.Errorf("%q is for rings of another project: choose another prefix", string(p))
+		return fmt.Errorf("%q is reserved for the rings of another project: choose another prefix", string(p))
 	}
 	return nil
 }
 
-// RingLabel returns the key of the label that names the ring of a shard, on its Lease.
+// RingLabel returns the key of the label on a shard's Lease that names the shard's ring.
 func (p Prefix) RingLabel() string {
 	if p == TimeberttPrefix {
 		return string(p) + "/controllerring"
@@ -43,43 +43,43 @@ func (p Prefix) RingLabel() string {
 	return string(p) + "/ring"
 }
 
-// StateLabel returns the key of the label in which the sharder says on a Lease what it takes the
-// state of the shard to be. It is for people: nobody decides by it.
+// StateLabel returns the key of the label on a Lease in which the sharder reports the state of the
+// shard. It is informational: no component reads it.
 func (p Prefix) StateLabel() string { return string(p) + "/state" }
 
-// HandoverLabel returns the key of the label in which the sharder says on a Lease how the shard may
-// give an object away. With [HandoverDirect] it may itself write what else admission or the sharder
-// writes after it: the object has the shard that the label drain named, and no label drain. Without
-// the label, or with another value, it removes the shard label only.
+// HandoverLabel returns the key of the label on a Lease that controls how the shard may release an
+// object. With the value [HandoverDirect], the shard may complete the hand-over in the same write:
+// it assigns the object to the shard named by the drain label and removes the drain label. Without
+// the label, or with any other value, it only removes the shard label.
 func (p Prefix) HandoverLabel() string { return string(p) + "/handover" }
 
-// ProtocolAnnotation returns the key of the annotation that says on a Lease which hand-over protocol
-// the shard follows, [Protocol1] if it is missing.
+// ProtocolAnnotation returns the key of the annotation on a Lease that names the shard's hand-over
+// protocol. If it is missing, the protocol is [Protocol1].
 func (p Prefix) ProtocolAnnotation() string { return string(p) + "/protocol" }
 
-// LeavingAnnotation returns the key of the annotation by which a shard says on its Lease that it
-// wants to give its objects away, with the value "true".
+// LeavingAnnotation returns the key of the annotation on a Lease by which a shard, with the value
+// "true", asks the sharder to move its objects.
 func (p Prefix) LeavingAnnotation() string { return string(p) + "/leaving" }
 
-// ShardLabel returns the key of the label that names the shard that an object is assigned to.
+// ShardLabel returns the key of the label that names the shard to which an object is assigned.
 func (p Prefix) ShardLabel(ring string) string { return "shard." + string(p) + "/" + ring }
 
-// DrainLabel returns the key of the label by which the sharder asks a shard to give an object away.
-// It names the shard that gets it.
+// DrainLabel returns the key of the label by which the sharder asks a shard to release an object.
+// Its value is the name of the shard that gets the object.
 func (p Prefix) DrainLabel(ring string) string { return "drain." + string(p) + "/" + ring }
 
-// ChildrenAnnotation returns the key of the annotation that tells the new shard of a main object up
-// to which resourceVersion of its children its caches must be.
+// ChildrenAnnotation returns the key of the annotation on a main object that records the
+// resourceVersions of its children that the new shard's caches must have reached.
 func (p Prefix) ChildrenAnnotation(ring string) string { return "children." + string(p) + "/" + ring }
 
-// Finalizer keeps a ring until its policies and the sharding metadata of its objects are gone.
+// Finalizer keeps a ring until its policies and the sharding metadata of its objects are removed.
 const Finalizer = GroupName + "/cleanup"
 
-// HandoverDirect says that no object of the ring has children that must move before it.
+// HandoverDirect means that no object of the ring has children that must move first.
 const HandoverDirect = "direct"
 
-// The hand-over protocols. In Protocol1 a shard acknowledges by removing both labels, in Protocol2 by
-// removing the shard label alone.
+// The hand-over protocols. A shard acknowledges a drain by removing both labels in Protocol1, and
+// by removing only the shard label in Protocol2.
 const (
 	Protocol1 = "1"
 	Protocol2 = "2"

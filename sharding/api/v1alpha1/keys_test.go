@@ -9,25 +9,25 @@ import (
 
 func TestPrefixesThatLabelsCanHave(t *testing.T) {
 	t.Parallel()
-	for prefix, says := range map[Prefix]string{
+	for prefix, message := range map[Prefix]string{
 		DefaultPrefix:         "",
 		"example.com":         "",
-		"":                    "not a valid prefix of labels",
-		"Example.com":         "not a valid prefix of labels",
-		"example.com/shards":  "not a valid prefix of labels",
-		Prefix(tooLong):       "not a valid prefix of labels",
+		"":                    "not a valid prefix of label keys",
+		"Example.com":         "not a valid prefix of label keys",
+		"example.com/shards":  "not a valid prefix of label keys",
+		Prefix(tooLong):       "not a valid prefix of label keys",
 		Prefix(tooLong[10:]):  "",
 		TimeberttPrefix:       "another project",
-		"-example.com":        "not a valid prefix of labels",
-		"shards.example.com.": "not a valid prefix of labels",
+		"-example.com":        "not a valid prefix of label keys",
+		"shards.example.com.": "not a valid prefix of label keys",
 	} {
-		if err := prefix.Validate(); says == "" {
+		if err := prefix.Validate(); message == "" {
 			assert.NoError(t, err, prefix)
 		} else {
-			assert.ErrorContains(t, err, says, prefix)
+			assert.ErrorContains(t, err, message, prefix)
 		}
 	}
 }
 
-// tooLong is a subdomain of 253 characters, the most that there can be: it has no room for what is put before it.
+// tooLong has 253 characters, the maximum for a subdomain, which leaves no room for a prefix.
 var tooLong = strings.Repeat("a.", 126) + "b"

@@ -2,8 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ClusterRing is a group of controller instances, its shards, that share out the objects of some
-// resources among themselves.
+// ClusterRing is a group of controller instances, called shards, and the resources whose objects
+// are distributed over them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=ring;rings
@@ -35,16 +35,17 @@ type ClusterRingList struct {
 	Items []ClusterRing `json:"items"`
 }
 
-// ClusterRingSpec says who the shards are, what they share out, and how objects move.
+// ClusterRingSpec defines the shards, the resources whose objects are distributed over them, and
+// how objects move.
 //
 // +kubebuilder:validation:XValidation:rule="self.resources.all(r, !has(r.controlledResources) || r.controlledResources.all(c, !self.resources.exists(m, m.group == c.group && m.resource == c.resource)))",message="a resource cannot be both a main resource and a controlled one: remove it from resources or from controlledResources"
-// +kubebuilder:validation:XValidation:rule="self.fence != 'Deny' || has(self.shards.serviceAccounts) && size(self.shards.serviceAccounts) > 0",message="fence Deny needs to know the shards: list their service accounts in shards.serviceAccounts"
-// +kubebuilder:validation:XValidation:rule="self.handover.onTimeout != 'Force' || self.fence == 'Deny'",message="handover.onTimeout Force takes objects from shards that may still work on them: it requires fence Deny"
+// +kubebuilder:validation:XValidation:rule="self.fence != 'Deny' || has(self.shards.serviceAccounts) && size(self.shards.serviceAccounts) > 0",message="fence Deny requires the identities of the shards: list their service accounts in shards.serviceAccounts"
+// +kubebuilder:validation:XValidation:rule="self.handover.onTimeout != 'Force' || self.fence == 'Deny'",message="handover.onTimeout Force takes objects from shards that may still be working on them, so it requires fence Deny"
 type ClusterRingSpec struct {
 	// +required
 	Shards Shards `json:"shards"`
 
-	// Resources are what is shared out: the main resources, and those that their objects control.
+	// Resources are the main resources of the ring, with the resources that their objects control.
 	//
 	// +required
 	// +listType=map
@@ -54,14 +55,14 @@ type ClusterRingSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	Resources []Resource `json:"resources"`
 
-	// NamespaceSelector selects the namespaces whose objects are shared out. If it is not set, these are
-	// all but kube-system and the namespace of the sharder; an empty one selects all. Objects that are
-	// cluster-scoped are always shared out.
+	// NamespaceSelector selects the namespaces whose objects belong to the ring. If it is not set,
+	// all namespaces except kube-system and the sharder's own are selected. An empty selector
+	// selects all namespaces. Cluster-scoped objects always belong to the ring.
 	//
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// Assignment is how an object tells its shard: by a label. There is no other way yet.
+	// Assignment is how an object is assigned to its shard. Label is the only supported value.
 	//
 	// +optional
 	// +default="Label"
@@ -72,26 +73,28 @@ type ClusterRingSpec struct {
 	// +default={}
 	Handover Handover `json:"handover,omitzero"`
 
-	// Fence is what the API server does about requests of a shard for an object that another shard has.
+	// Fence is how the API server treats a shard's request for an object that is assigned to
+	// another shard.
 	//
 	// +optional
 	// +default="Audit"
 	Fence Fence `json:"fence,omitempty"`
 }
 
-// Shards says where the shards of a ring are.
+// Shards identifies the shards of a ring.
 type Shards struct {
-	// Namespace is where the shards keep their Leases. Leases of other namespaces do not count. "*" stands
-	// for all namespaces, in rings of --compat=timebertt only: they use other label keys.
+	// Namespace is the namespace of the shards' Leases. Leases in other namespaces do not count.
+	// "*" means all namespaces; it is allowed only in rings of --compat=timebertt, which use other
+	// label keys.
 	//
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the namespace of the shards cannot be changed, as objects would be taken from shards that work on them: create another ring"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the namespace of the shards cannot be changed, because objects would be taken from shards that work on them: create another ring"
 	Namespace string `json:"namespace"`
 
-	// ServiceAccounts are the names of the service accounts, in that namespace, by which the shards
-	// identify themselves. Without any, there is no fence.
+	// ServiceAccounts are the names of the shards' service accounts in that namespace. If the list
+	// is empty, there is no fence.
 	//
 	// +optional
 	// +listType=set
@@ -101,7 +104,7 @@ type Shards struct {
 	ServiceAccounts []string `json:"serviceAccounts,omitempty"`
 }
 
-// GroupResource names a resource.
+// GroupResource identifies a resource.
 type GroupResource struct {
 	// Group is the API group, "" for the core group.
 	//
@@ -109,7 +112,7 @@ type GroupResource struct {
 	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group"`
 
-	// Resource is the plural name, in lower case.
+	// Resource is the plural name of the resource, in lower case.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength=1
@@ -117,27 +120,27 @@ type GroupResource struct {
 	Resource string `json:"resource"`
 }
 
-// Resource is a main resource: its objects are shared out by themselves.
+// Resource is a main resource: its objects are assigned to shards independently of each other.
 //
-// +kubebuilder:validation:XValidation:rule="(self.key == 'Label') == has(self.keyLabel)",message="keyLabel names the label for key Label, and belongs to no other key"
+// +kubebuilder:validation:XValidation:rule="(self.key == 'Label') == has(self.keyLabel)",message="set keyLabel if and only if key is Label"
 type Resource struct {
 	GroupResource `json:",inline"`
 
-	// Key is what an object is shared out by: its name, its namespace, so that the objects of a namespace
-	// stay together, or the value of a label.
+	// Key is the property of an object that determines its shard: its name, its namespace (which
+	// keeps the objects of a namespace together), or the value of a label.
 	//
 	// +optional
 	// +default="Name"
 	Key Key `json:"key,omitempty"`
 
-	// KeyLabel is the key of that label. Objects without it are shared out by their names.
+	// KeyLabel is the key of that label. Objects without the label are distributed by name.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	KeyLabel string `json:"keyLabel,omitempty"`
 
-	// ControlledResources are those whose objects follow the main object that controls them.
+	// ControlledResources are resources whose objects follow the main object that controls them.
 	//
 	// +optional
 	// +listType=map
@@ -147,51 +150,51 @@ type Resource struct {
 	ControlledResources []GroupResource `json:"controlledResources,omitempty"`
 }
 
-// Key is what objects are shared out by.
+// Key is the property of an object that determines its shard.
 //
 // +kubebuilder:validation:Enum=Name;Namespace;Label
 type Key string
 
-// The keys.
+// The supported keys.
 const (
 	KeyName      Key = "Name"
 	KeyNamespace Key = "Namespace"
 	KeyLabel     Key = "Label"
 )
 
-// Assignment is how an object tells its shard.
+// Assignment is how an object is assigned to its shard.
 //
 // +kubebuilder:validation:Enum=Label
 type Assignment string
 
-// AssignmentLabel means that the shard of an object is in a label of it.
+// AssignmentLabel means that a label of the object names its shard.
 const AssignmentLabel Assignment = "Label"
 
-// Handover says how objects move between shards that live.
+// Handover configures how objects move between live shards.
 type Handover struct {
-	// DrainTimeout is how long a shard may take to give an object away before that is a problem.
+	// DrainTimeout is how long a shard may take to release an object before OnTimeout applies.
 	//
 	// +optional
 	// +default="60s"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="give at least 1s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be at least 1s"
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
 
-	// OnTimeout says what happens then: the sharder goes on waiting, or it assigns the object to the
-	// other shard.
+	// OnTimeout is the action after DrainTimeout: Wait keeps waiting for the shard, and Force
+	// assigns the object to the other shard.
 	//
 	// +optional
 	// +default="Wait"
 	OnTimeout OnTimeout `json:"onTimeout,omitempty"`
 
-	// Settle is how long the last join of a shard must have been ago before new shards take objects from
-	// live ones, so that shards that join together cause one move.
+	// Settle is how long new shards wait after the last join before they take objects from live
+	// shards, so that shards that join at about the same time cause only one move.
 	//
 	// +optional
 	// +default="5s"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('10m')",message="give a duration from 0s to 10m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('10m')",message="must be a duration from 0s to 10m"
 	Settle *metav1.Duration `json:"settle,omitempty"`
 
-	// MaxConcurrentMoves is how many objects can be between two shards at any time.
+	// MaxConcurrentMoves is the maximum number of objects in a hand-over at any time.
 	//
 	// +optional
 	// +default=100
@@ -200,32 +203,32 @@ type Handover struct {
 	MaxConcurrentMoves int32 `json:"maxConcurrentMoves,omitempty"`
 }
 
-// OnTimeout is what happens when a shard does not give an object away.
+// OnTimeout is the action when a shard does not release an object in time.
 //
 // +kubebuilder:validation:Enum=Wait;Force
 type OnTimeout string
 
-// The values of OnTimeout.
+// The supported values of OnTimeout.
 const (
 	Wait  OnTimeout = "Wait"
 	Force OnTimeout = "Force"
 )
 
-// Fence is what the API server does about requests of shards that have lost an object.
+// Fence is how the API server treats requests of shards for objects that are not assigned to them.
 //
 // +kubebuilder:validation:Enum=None;Audit;Deny
 type Fence string
 
-// The fences.
+// The supported fences.
 const (
 	FenceNone  Fence = "None"
 	FenceAudit Fence = "Audit"
 	FenceDeny  Fence = "Deny"
 )
 
-// ClusterRingStatus is what the sharder says of a ring.
+// ClusterRingStatus is the observed state of a ring.
 type ClusterRingStatus struct {
-	// ObservedGeneration is the generation of the ring that the conditions are about.
+	// ObservedGeneration is the generation of the ring that the conditions refer to.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -235,22 +238,23 @@ type ClusterRingStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Shards is how many shards have a Lease that counts, whatever their state. AvailableShards are those
-	// of them that are ready, expired or uncertain.
+	// Shards is the number of shards with an accepted Lease, in any state. AvailableShards is the
+	// number of shards that are ready, expired or uncertain.
 	//
 	// +optional
 	Shards int32 `json:"shards"`
 	// +optional
 	AvailableShards int32 `json:"availableShards"`
 
-	// Moving is how many objects are in a hand-over, Unassigned how many wait for an assignment.
+	// Moving is the number of objects in a hand-over. Unassigned is the number of objects that wait
+	// for an assignment.
 	//
 	// +optional
 	Moving int32 `json:"moving"`
 	// +optional
 	Unassigned int32 `json:"unassigned"`
 
-	// Members are the shards, by name.
+	// Members are the shards, sorted by name.
 	//
 	// +optional
 	// +listType=map
@@ -261,13 +265,13 @@ type ClusterRingStatus struct {
 	// +optional
 	Table *Table `json:"table,omitempty"`
 
-	// BalancedGeneration is the last generation of the table for which a pass over all objects found
-	// nothing to move.
+	// BalancedGeneration is the last generation of the table for which a resync of all objects
+	// found no object to move.
 	//
 	// +optional
 	BalancedGeneration int64 `json:"balancedGeneration,omitempty"`
 
-	// LabelledResources are those whose objects may have sharding labels.
+	// LabelledResources are the resources whose objects may have sharding labels.
 	//
 	// +optional
 	// +listType=map
@@ -276,37 +280,37 @@ type ClusterRingStatus struct {
 	LabelledResources []GroupResource `json:"labelledResources,omitempty"`
 }
 
-// Member is a shard as the sharder sees it.
+// Member is the observed state of a shard.
 type Member struct {
 	Name string `json:"name"`
 	// State is ready, leaving, expired, uncertain, dead or orphaned.
 	State string `json:"state"`
-	// Slots is how many slots of the table the shard has.
+	// Slots is the number of slots that the shard has in the table.
 	Slots int32 `json:"slots"`
 }
 
-// MaxShards is how many shards a ring can have.
+// MaxShards is the maximum number of shards of a ring.
 const MaxShards = 256
 
-// Table says which shard has which slot, and so which objects.
+// Table maps slots to shards, and thereby objects to shards.
 type Table struct {
-	// Generation grows with every change of the table.
+	// Generation is incremented with every change of the table.
 	Generation int64 `json:"generation"`
 
-	// Shards are the names of the shards that live, in order. One that leaves has no slots.
+	// Shards are the names of the live shards, sorted. A leaving shard has no slots.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=63
 	Shards []string `json:"shards"`
 
-	// Slots has an index into Shards for each slot.
+	// Slots holds the index into Shards of each slot's shard.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	Slots []int32 `json:"slots,omitempty"`
 
-	// Next is the table as it will be if the shards that are silent are dead. New objects go by it.
+	// Next is the table without the silent shards. It determines the shard of new objects.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024

@@ -13,9 +13,9 @@ import (
 	"nodekeeper.dev/sharding/shard"
 )
 
-// journal is a file with a line for each beginning and end of work, by which tests see that no two shards
-// work on one object at once. The journals of several shards can be one file. It is safe for concurrent
-// use, and does nothing if it is nil.
+// journal records when work on each object begins and ends, so that tests can verify that no two
+// shards work on one object at the same time. Several shards can append to the same file. A nil
+// journal records nothing. It is safe for concurrent use.
 type journal struct {
 	file  *os.File
 	shard string
@@ -30,27 +30,27 @@ type entry struct {
 	Name            string    `json:"name"`
 	UID             types.UID `json:"uid"`
 	ResourceVersion string    `json:"resourceVersion"`
-	Nanoseconds     int64     `json:"ns"` // of CLOCK_MONOTONIC, which all processes of a machine share
+	Nanoseconds     int64     `json:"ns"` // by CLOCK_MONOTONIC, which all processes on a machine share
 }
 
-// openJournal opens a journal, or returns nil if there is no file.
+// openJournal opens a journal. It returns nil if path is empty.
 func openJournal(path, name string) (*journal, error) {
 	if path == "" {
-		return nil, nil //nolint:nilnil // a journal that writes nothing
+		return nil, nil //nolint:nilnil // a nil journal records nothing
 	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the user names it
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the path is a flag
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
 	return &journal{file, name}, nil
 }
 
-// write writes about work on a Secret.
+// write records an event of work on a Secret.
 func (j *journal) write(event string, s *corev1.Secret) error {
 	return j.append(entry{Event: event, Kind: "Secret", Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion})
 }
 
-// acknowledged writes that an object was given away.
+// acknowledged records that an object was released.
 func (j *journal) acknowledged(a shard.Acknowledgement) {
 	err := j.append(entry{Event: "ack", Kind: a.Kind.Kind, Namespace: a.Key.Namespace, Name: a.Key.Name, UID: a.UID, ResourceVersion: a.ResourceVersion})
 	if err != nil {
@@ -58,7 +58,7 @@ func (j *journal) acknowledged(a shard.Acknowledgement) {
 	}
 }
 
-// append appends a line in one write.
+// append appends an entry in one write.
 func (j *journal) append(e entry) error {
 	if j == nil {
 		return nil

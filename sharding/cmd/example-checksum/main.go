@@ -1,5 +1,5 @@
-// Command example-checksum is a sharded controller: its replicas share out the Secrets of a cluster, and
-// keep the checksums of each Secret in a ConfigMap. See sharding/docs/tutorial.md.
+// Command example-checksum is a sharded controller that keeps the checksums of each Secret in a
+// ConfigMap. The Secrets are distributed over its replicas. See sharding/docs/tutorial.md.
 package main
 
 import (
@@ -43,14 +43,14 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	var ring, namespace, leaseNamespace, name, journalFile, metricsAddress string
 	var leaseDuration, work time.Duration
 	fs := flag.NewFlagSet("example-checksum", flag.ContinueOnError)
-	fs.StringVar(&ring, "ring", "", "`name` of the ClusterRing; empty: work on all Secrets, without a ring")
-	fs.StringVar(&namespace, "namespace", "", "`namespace` of the Secrets; empty: all")
-	fs.StringVar(&leaseNamespace, "lease-namespace", "", "`namespace` of the Lease of this shard (default $POD_NAMESPACE, else that of the service account)")
-	fs.StringVar(&name, "shard-name", defaultName(), "`name` of this shard and of its Lease: by default $POD_NAME, else the host name")
-	fs.DurationVar(&leaseDuration, "lease-duration", 15*time.Second, "how long the Lease lasts without a renewal")
+	fs.StringVar(&ring, "ring", "", "`name` of the ClusterRing; if empty, work on all Secrets, without a ring")
+	fs.StringVar(&namespace, "namespace", "", "`namespace` of the Secrets; if empty, all namespaces")
+	fs.StringVar(&leaseNamespace, "lease-namespace", "", "`namespace` of this shard's Lease (default $POD_NAMESPACE, or else that of the service account)")
+	fs.StringVar(&name, "shard-name", defaultName(), "`name` of this shard and of its Lease; by default $POD_NAME, or else the host name")
+	fs.DurationVar(&leaseDuration, "lease-duration", 15*time.Second, "how long the Lease is valid without a renewal")
 	fs.DurationVar(&work, "work", 0, "how long to sleep in each reconcile")
-	fs.StringVar(&journalFile, "journal", "", "`file` to append a line to when work on a Secret begins and ends, and when a Secret is given away")
-	fs.StringVar(&metricsAddress, "metrics-bind-address", "0", "`address` of the metrics endpoint; 0 for none")
+	fs.StringVar(&journalFile, "journal", "", "`file` to which to append a line whenever work on a Secret begins or ends, or a Secret is released")
+	fs.StringVar(&metricsAddress, "metrics-bind-address", "0", "`address` of the metrics endpoint; 0 disables it")
 	config.RegisterFlags(fs) // --kubeconfig
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -94,6 +94,6 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 }
 
 func defaultName() string {
-	host, _ := os.Hostname() // without a name, the shard says what is missing
+	host, _ := os.Hostname() // if the name is empty, shard.New reports that it is missing
 	return cmp.Or(os.Getenv("POD_NAME"), host)
 }

@@ -15,15 +15,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// reconciler keeps the checksums of each Secret in a ConfigMap that the Secret controls. It does not know
-// that its controller is sharded.
+// reconciler keeps the checksums of each Secret in a ConfigMap that the Secret controls. It
+// contains no code for sharding.
 type reconciler struct {
 	client  client.Client
 	work    time.Duration
 	journal *journal
 }
 
-// Reconcile makes the ConfigMap of a Secret what it must be.
+// Reconcile creates or updates the ConfigMap of a Secret.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	secret := &corev1.Secret{}
 	if err := r.client.Get(ctx, req.NamespacedName, secret); err != nil {

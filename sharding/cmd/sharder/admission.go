@@ -12,13 +12,13 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// registerPolicies adds the controller that installs policies, or removes them, to the manager.
+// registerPolicies adds the controller that installs or removes policies to the manager.
 func registerPolicies(mgr manager.Manager, o *options, clock *shardlease.ServerClock, reports *ring.Reports) (*policy.Controller, error) {
 	mode, err := o.admission.Resolve(mgr.GetRESTMapper())
 	if err != nil {
 		return nil, fmt.Errorf("--admission=%s: %w", o.admission, err)
 	}
-	mgr.GetLogger().Info("Chose how new objects get their shard", "admission", mode)
+	mgr.GetLogger().Info("Selected the admission mode", "admission", mode)
 	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)

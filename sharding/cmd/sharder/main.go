@@ -1,4 +1,5 @@
-// Command sharder spreads the objects of each controller over its replicas, the shards. See sharding/docs.
+// Command sharder distributes the objects of controllers over their replicas, the shards. See
+// sharding/docs.
 package main
 
 import (
@@ -17,21 +18,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/internal/daemon/shortwatch"
+	"nodekeeper.dev/internal/daemon/version"
+	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/internal/assignment"
 	"nodekeeper.dev/sharding/internal/policy"
 	"nodekeeper.dev/sharding/internal/ring"
-	"nodekeeper.dev/internal/daemon/shortwatch"
-	"nodekeeper.dev/internal/daemon/version"
 	"nodekeeper.dev/sharding/shardlease"
 )
 
 const program = "sharder"
 
-// The leader must be found soon after the last one was killed: nobody moves the objects of a dead shard
-// until then.
+// A killed leader must be replaced soon: until then, the objects of a dead shard do not move.
 const (
 	leaseDuration = 6 * time.Second
 	renewDeadline = 4 * time.Second
@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	ctx = daemon.Begin(ctx, fs, stderr, &opts.Options)
 	metrics.Registry.MustRegister(version.Metric(program))
 	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
-		return err //nolint:wrapcheck // a fault of this program
+		return err //nolint:wrapcheck // a bug in this program
 	}
 	clock, detector := &shardlease.ServerClock{}, rewind.New()
 	mgr, err := daemon.New(ctx, daemon.Config{
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return daemon.Run(ctx, mgr)
 }
 
-// prepare returns what completes the options of the manager.
+// prepare returns a function that completes the configuration of the manager.
 func (o *options) prepare(clock *shardlease.ServerClock, detector *rewind.Detector) func(*rest.Config, *manager.Options) error {
 	return func(rc *rest.Config, m *manager.Options) error {
 		rc.Wrap(clock.Wrap)
@@ -80,15 +80,15 @@ func (o *options) prepare(clock *shardlease.ServerClock, detector *rewind.Detect
 	}
 }
 
-// rewound ends the sharder after etcd was restored from a backup: what this process remembers of Leases and
-// objects is of a lost future. A restore ends all watches, and the watch of the rings notices it when it goes
-// on.
+// rewound stops the sharder after etcd was restored from a backup, because its record of Leases and
+// objects then describes a history that no longer exists. A restore ends all watches, and the watch
+// of the rings detects it on resuming.
 type rewound struct{ detector *rewind.Detector }
 
-// Start returns an error when the cluster was rewound.
-func (r rewound) Start(ctx context.Context) error { return r.detector.Run(ctx) } //nolint:wrapcheck // it says what happened
+// Start returns an error once it detects that the cluster was rewound.
+func (r rewound) Start(ctx context.Context) error { return r.detector.Run(ctx) } //nolint:wrapcheck // the error needs no context
 
-// NeedLeaderElection says that each replica watches for it: one that does not lead remembers things, too.
+// NeedLeaderElection returns false: replicas that do not lead keep a record as well.
 func (rewound) NeedLeaderElection() bool { return false }
 
 // register adds the controllers to the manager.
@@ -105,14 +105,14 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 	reports, recorder := &ring.Reports{}, mgr.GetEventRecorder(program)
 	rings := &ring.Controller{Client: mgr.GetClient(), Observer: observer, Reports: reports, Recorder: recorder, SyncPeriod: o.syncPeriod}
 	if err := rings.Register(mgr, metrics.Registry); err != nil {
-		return err //nolint:wrapcheck // it says what failed
+		return err //nolint:wrapcheck // the error needs no context
 	}
 	assignments := &assignment.Controller{
 		Reader: mgr.GetCache(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Leases: leases, Observer: observer, Reports: reports, Recorder: recorder,
 		Dialect: o.dialect(), Namespace: o.namespace, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
 	}
 	if err := assignments.Register(mgr, metrics.Registry); err != nil {
-		return err //nolint:wrapcheck // it says what failed
+		return err //nolint:wrapcheck // the error needs no context
 	}
 	if err := registerMirrors(mgr, o, recorder); err != nil {
 		return err
@@ -125,5 +125,5 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 		Client: mgr.GetClient(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Reports: reports, Dialect: o.dialect(),
 		Unpolice: policies.Remove, Unaware: observer.Unaware, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
 	}
-	return cleaner.Register(mgr) //nolint:wrapcheck // it says what failed
+	return cleaner.Register(mgr) //nolint:wrapcheck // the error needs no context
 }

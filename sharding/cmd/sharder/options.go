@@ -9,19 +9,19 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 
-	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/internal/daemon"
+	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/internal/policy"
 )
 
-// options are the settings of a sharder.
+// options are the settings of the sharder.
 type options struct {
 	daemon.Options
 
 	namespace   string
 	leaderElect bool
 	syncPeriod  time.Duration
-	// concurrentMoves is how many objects of a resource are written at a time.
+	// concurrentMoves is the maximum number of concurrent writes per resource of a ring.
 	concurrentMoves int
 	admission       policy.Mode
 	labelPrefix     v1alpha1.Prefix
@@ -30,27 +30,27 @@ type options struct {
 
 func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
-	fs.StringVar(&o.namespace, "namespace", "sharder-system", "`namespace` of the Lease of the leader; created if it is missing")
-	fs.BoolVar(&o.leaderElect, "leader-elect", true, "write only while this replica leads; without it, there must be one replica")
-	fs.DurationVar(&o.syncPeriod, "sync-period", 5*time.Minute, "the longest `duration` between two attempts at what fails, and between two passes that find objects to move")
-	fs.IntVar(&o.concurrentMoves, "concurrent-moves", 100, "the maximum `number` of objects of each resource of a ring that are written at a time")
-	fs.StringVar((*string)(&o.admission), "admission", string(policy.Auto), "the `mode` in which new objects are assigned to shards: \"policy\" (by admission policies, Kubernetes 1.36 or newer), \"none\" (by the sharder, after they are created) or \"auto\" (\"policy\" if the API server serves that, else \"none\")")
-	fs.StringVar((*string)(&o.labelPrefix), "label-prefix", string(v1alpha1.DefaultPrefix), "`prefix` of the keys of sharding labels and annotations; set the same in the shards, and choose it before you create a ring: labels with another prefix are not removed")
-	fs.StringVar((*string)(&o.compat), "compat", string(compatNone), "shards of another `project` that are served, too: \"timebertt\" (timebertt/kubernetes-controller-sharding, by its ControllerRings) or \"none\"")
+	fs.StringVar(&o.namespace, "namespace", "sharder-system", "`namespace` of the leader election Lease; created if it is missing")
+	fs.BoolVar(&o.leaderElect, "leader-elect", true, "write only while this replica is the leader; if disabled, run only one replica")
+	fs.DurationVar(&o.syncPeriod, "sync-period", 5*time.Minute, "the maximum `duration` between retries of a failing operation, and between resyncs while they find objects to move")
+	fs.IntVar(&o.concurrentMoves, "concurrent-moves", 100, "the maximum `number` of concurrent writes to objects of each resource of a ring")
+	fs.StringVar((*string)(&o.admission), "admission", string(policy.Auto), "the `mode` in which new objects are assigned to shards: \"policy\" (by admission policies, Kubernetes 1.36 or newer), \"none\" (by the sharder, after they are created) or \"auto\" (\"policy\" if the API server supports it, otherwise \"none\")")
+	fs.StringVar((*string)(&o.labelPrefix), "label-prefix", string(v1alpha1.DefaultPrefix), "`prefix` of the keys of sharding labels and annotations; it must match that of the shards; choose it before you create a ring, because labels with another prefix are not removed")
+	fs.StringVar((*string)(&o.compat), "compat", string(compatNone), "another `project` whose shards are also supported: \"timebertt\" (timebertt/kubernetes-controller-sharding, through its ControllerRings) or \"none\"")
 }
 
 func (o *options) parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
 	if err := o.Parse(fs, args, stderr); err != nil {
-		return err //nolint:wrapcheck // it is one line that says what to do
+		return err //nolint:wrapcheck // the error needs no context
 	}
 	if problems := apivalidation.ValidateNamespaceName(o.namespace, false); len(problems) > 0 {
-		return fmt.Errorf("--namespace %q is no namespace name: %s", o.namespace, problems[0])
+		return fmt.Errorf("--namespace %q is not a valid namespace name: %s", o.namespace, problems[0])
 	}
 	if o.syncPeriod < time.Second {
-		return fmt.Errorf("--sync-period %s: give 1s or more", o.syncPeriod)
+		return fmt.Errorf("--sync-period %s: must be at least 1s", o.syncPeriod)
 	}
 	if o.concurrentMoves < 1 || o.concurrentMoves > 1000 {
-		return fmt.Errorf("--concurrent-moves %d: give a number from 1 to 1000", o.concurrentMoves)
+		return fmt.Errorf("--concurrent-moves %d: must be from 1 to 1000", o.concurrentMoves)
 	}
 	if err := o.admission.Validate(); err != nil {
 		return fmt.Errorf("--admission=%s: %w", o.admission, err)
@@ -73,8 +73,9 @@ func (o *options) permissions() []daemon.Permission {
 	return append(needed, o.admissionPermissions()...)
 }
 
-// admissionPermissions are what installing policies takes, and without admission, removing them. To
-// create rings is for dry runs, which show whether the API server applies policies.
+// admissionPermissions returns the permissions for installing policies or, with --admission=none,
+// for removing them. The permission to create rings is for dry runs, which show whether the API
+// server applies the policies.
 func (o *options) admissionPermissions() (needed []daemon.Permission) {
 	verbs := []string{"get", "delete"}
 	if o.admission != policy.None {

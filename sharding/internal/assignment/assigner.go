@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// reportPeriod is the time between two reports about a ring whose objects move.
+	// reportPeriod is the minimum interval between two reports about a ring.
 	reportPeriod = 500 * time.Millisecond
-	// stalePeriod is the time between two reports about a ring of which nothing is heard.
+	// stalePeriod is the interval between reports about a ring without changes.
 	stalePeriod = 10 * time.Second
-	// goneFor is for how long a read that shows whether a shard is gone counts.
+	// goneFor is how long a read of a shard's Lease may be used.
 	goneFor = 2 * time.Second
 )
 
@@ -35,36 +35,36 @@ type assigner struct {
 	name string
 	uid  types.UID
 	keys keys
-	ctx  context.Context //nolint:containedctx // that of the goroutines of the ring
+	ctx  context.Context //nolint:containedctx // the context of the ring's goroutines
 	stop context.CancelFunc
 
 	moves    moves
 	children *children
-	passes   *passes
+	resyncs  *resyncs
 	dirty    chan struct{}
 
 	mu       sync.Mutex
 	view     *view
 	trackers map[v1alpha1.GroupResource]*tracker
-	failing  map[moving]bool // objects that could not be written
-	// unresolved are the resources of which it is not known whether the API server serves them.
+	failing  map[moving]bool // objects whose last write failed
+	// unresolved are the resources for which it is unknown whether the API server serves them.
 	unresolved map[v1alpha1.GroupResource]error
-	// seenLive are the shards that this process has seen live.
+	// seenLive are the shards that this process has ever seen alive.
 	seenLive map[string]bool
 
 	goneMu sync.Mutex
 	gone   map[string]reading
 }
 
-// reading is what a read of the Lease of a shard showed.
+// reading is the result of reading the Lease of a shard.
 type reading struct {
 	at     time.Time
 	isGone bool
 }
 
-// until is when a write that relies on the reading must have been sent, or cut off: a shard that returns
-// waits for longer before it works on objects that have its label. A sharder that was frozen since must
-// read again.
+// until returns the deadline for sending a write that relies on the reading. A shard that returns
+// waits for longer than that before it works on objects that have its label. A sharder that was
+// frozen past the deadline must read again.
 func (r reading) until() time.Time { return r.at.Add(goneFor + writeTimeout) }
 
 func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *assigner {
@@ -76,16 +76,16 @@ func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *
 	c.metrics.begin(of.Name)
 	ctx, a.stop = context.WithCancel(logf.IntoContext(ctx, logf.FromContext(ctx).WithValues("ring", of.Name)))
 	a.ctx = ctx
-	a.children, a.passes = newChildren(a), newPasses()
+	a.children, a.resyncs = newChildren(a), newResyncs()
 	go a.children.run(ctx)
 	go a.report()
-	go a.pass()
+	go a.runResyncs()
 	return a
 }
 
-// show makes the assigner act by another view. It returns the resources that the API server does not
+// setView updates the view of the ring. It returns the resources that the API server does not
 // serve.
-func (a *assigner) show(v *view) (missing []string, err error) {
+func (a *assigner) setView(v *view) (missing []string, err error) {
 	resolved := a.resolve(v)
 	a.mu.Lock()
 	former, followed := a.view, len(a.trackers)
@@ -94,25 +94,26 @@ func (a *assigner) show(v *view) (missing []string, err error) {
 	missing, err = a.track(v, resolved)
 	all := a.all()
 	a.mu.Unlock()
-	hasMore := former != nil && len(all) > followed
-	if former != nil && v.decidesLike(former) && !hasMore {
+	added := former != nil && len(all) > followed
+	if former != nil && v.decidesLike(former) && !added {
 		return missing, err
 	}
 	for _, t := range all {
-		t.aim(v)
+		t.retarget(v)
 	}
-	a.passes.see(former, v, hasMore)
-	a.touch()
+	a.resyncs.setView(former, v, added)
+	a.requestReport()
 	return missing, err
 }
 
-// resolution is what the API server serves as a resource, or why that is not known.
+// resolution is the mapping of a resource, or the error from looking it up.
 type resolution struct {
 	mapping *meta.RESTMapping
 	err     error
 }
 
-// resolve finds the resources of a view. It can ask the API server, so the caller must not hold the lock.
+// resolve looks up the resources of a view. It can send requests, so the caller must not hold the
+// lock.
 func (a *assigner) resolve(v *view) map[v1alpha1.GroupResource]resolution {
 	all := map[v1alpha1.GroupResource]resolution{}
 	for _, resource := range ring.Resources(&v.ring.Spec) {
@@ -127,14 +128,14 @@ func (a *assigner) resolve(v *view) map[v1alpha1.GroupResource]resolution {
 	return all
 }
 
-// track begins to follow the resources of a view, and ends to follow others. The caller holds the lock.
-// What is not served or fails delays no other resource.
+// track starts trackers for new resources of a view and stops the trackers of removed ones. The
+// caller must hold the lock. A resource that is not served or fails does not delay other resources.
 func (a *assigner) track(v *view, resolved map[v1alpha1.GroupResource]resolution) (missing []string, err error) {
 	var failed []error
 	wanted := map[v1alpha1.GroupResource]bool{}
 	add := func(resource v1alpha1.GroupResource, main *v1alpha1.Resource) {
 		if wanted[resource] {
-			return // several main resources can control it
+			return // several main resources can control the same resource
 		}
 		wanted[resource] = true
 		delete(a.unresolved, resource)
@@ -173,7 +174,7 @@ func (a *assigner) track(v *view, resolved map[v1alpha1.GroupResource]resolution
 	return missing, errors.Join(failed...)
 }
 
-// drop ends to follow a resource. The caller holds the lock.
+// drop stops the tracker of a resource. The caller must hold the lock.
 func (a *assigner) drop(resource v1alpha1.GroupResource) {
 	t := a.trackers[resource]
 	if t == nil {
@@ -185,7 +186,7 @@ func (a *assigner) drop(resource v1alpha1.GroupResource) {
 	delete(a.trackers, resource)
 }
 
-// all returns the trackers. The caller holds the lock.
+// all returns the trackers. The caller must hold the lock.
 func (a *assigner) all() []*tracker {
 	var all []*tracker
 	for _, t := range a.trackers {
@@ -206,8 +207,8 @@ func (a *assigner) current() *view {
 	return a.view
 }
 
-// mainOf returns the tracker of the main resource that an owner reference points to, nil if the ring does not
-// control the other resource through it.
+// mainOf returns the tracker of the main resource of an owner reference, or nil if that resource
+// does not control the other one in this ring.
 func (a *assigner) mainOf(controlled v1alpha1.GroupResource, ref *metav1.OwnerReference) *tracker {
 	if ref == nil {
 		return nil
@@ -220,8 +221,9 @@ func (a *assigner) mainOf(controlled v1alpha1.GroupResource, ref *metav1.OwnerRe
 	return nil
 }
 
-// controlledBy returns the trackers of what the objects of a main resource control. It returns an error if it
-// is not known whether the API server serves one of these; one that is not served has no objects.
+// controlledBy returns the trackers of the resources that a main resource controls. It returns an
+// error if it is unknown whether the API server serves one of them; a resource that is not served
+// has no objects.
 func (a *assigner) controlledBy(main *tracker) (all []*tracker, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -235,15 +237,16 @@ func (a *assigner) controlledBy(main *tracker) (all []*tracker, err error) {
 	return all, nil
 }
 
-// hasSeenLive reports whether this process has seen a shard live: then nobody else has moved what it had.
+// hasSeenLive reports whether this process has ever seen a shard alive. If so, no other process has
+// moved that shard's objects.
 func (a *assigner) hasSeenLive(shard string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.seenLive[shard]
 }
 
-// isGone returns whether a shard does not hold its Lease, by a read from the API server: the view may not
-// have those that have joined since.
+// isGone determines, by a live read, whether a shard does not hold its Lease. The view may lack
+// shards that have joined recently.
 func (a *assigner) isGone(ctx context.Context, v *view, shard string) (reading, error) {
 	a.goneMu.Lock()
 	defer a.goneMu.Unlock()
@@ -262,32 +265,32 @@ func (a *assigner) isGone(ctx context.Context, v *view, shard string) (reading, 
 	return a.gone[shard], nil
 }
 
-// failed notes that something could not be done about an object.
-func (a *assigner) failed(ctx context.Context, t *tracker, key types.NamespacedName, err error) {
-	if !errors.Is(err, errLost) {
-		a.fails(ctx, t, key, err)
+// handleError records an error from processing an object, except for lost races.
+func (a *assigner) handleError(ctx context.Context, t *tracker, key types.NamespacedName, err error) {
+	if !errors.Is(err, errConflict) {
+		a.recordFailure(ctx, t, key, err)
 	}
 }
 
-// fails is failed for what is no lost race.
-func (a *assigner) fails(ctx context.Context, t *tracker, key types.NamespacedName, err error) {
-	if ctx.Err() != nil || t.isClosed.Load() {
+// recordFailure records that processing an object has failed.
+func (a *assigner) recordFailure(ctx context.Context, t *tracker, key types.NamespacedName, err error) {
+	if ctx.Err() != nil || t.closed.Load() {
 		return
 	}
 	a.mu.Lock()
 	a.failing[moving{t, key}] = true
 	a.mu.Unlock()
-	a.touch()
+	a.requestReport()
 	logf.FromContext(ctx).Error(err, "Assigning an object failed", "resource", t.mapping.Resource.String(), "object", key)
 }
 
-// succeeded notes that nothing is left to do about an object for now.
-func (a *assigner) succeeded(t *tracker, key types.NamespacedName) {
+// clearFailure records that an object was processed successfully.
+func (a *assigner) clearFailure(t *tracker, key types.NamespacedName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.failing[moving{t, key}] {
 		delete(a.failing, moving{t, key})
-		a.touch()
+		a.requestReport()
 	}
 }
 
@@ -295,22 +298,22 @@ func (a *assigner) event(kind, reason, format string, args ...any) {
 	a.Recorder.Eventf(a.current().ring, nil, kind, reason, "Assign", format, args...)
 }
 
-// touch makes the ring be reported about soon.
-func (a *assigner) touch() {
+// requestReport triggers a report about the ring.
+func (a *assigner) requestReport() {
 	select {
 	case a.dirty <- struct{}{}:
 	default:
 	}
 }
 
-// report reports about the ring when something has changed, but not all the time.
+// report updates the report about the ring after changes, at a limited rate.
 func (a *assigner) report() {
 	for {
 		select {
 		case <-a.ctx.Done():
 			return
 		case <-a.dirty:
-		case <-time.After(stalePeriod): // what moves gets older
+		case <-time.After(stalePeriod): // the age of the oldest drain grows
 		}
 		a.reportOnce()
 		select {
@@ -326,32 +329,32 @@ func (a *assigner) reportOnce() {
 	if v == nil {
 		return
 	}
-	epoch := a.passes.now()
+	epoch := a.resyncs.currentEpoch()
 	state := a.state(v)
-	a.passes.learn(state, epoch, time.Now())
-	balanced, isBalanced := a.passes.balanced(state)
+	a.resyncs.observe(state, epoch, time.Now())
+	balanced, isBalanced := a.resyncs.balanced(state)
 	a.metrics.unassigned.WithLabelValues(a.name).Set(float64(state.unassigned))
 	a.metrics.oldest.WithLabelValues(a.name).Set(state.oldest.Seconds())
 	a.Reports.Change(a.name, func(r *ring.Report) {
-		r.Moving, r.Unassigned = int32(state.moving), int32(state.unassigned) //nolint:gosec // far less
+		r.Moving, r.Unassigned = int32(state.moving), int32(state.unassigned) //nolint:gosec // far below the limit
 		r.Balanced = balanced
 		r.Set(conditionBalanced(v.ring.Generation, state, isBalanced))
 	})
 }
 
-// state is what of a ring is not at rest.
+// state counts the objects of a ring that are not at rest.
 type state struct {
 	unassigned, moving, found, late, failing int
 	oldest                                   time.Duration
-	isSynced                                 bool
+	synced                                   bool
 }
 
-// isQuiet reports whether nothing waits for an assignment or moves.
-func (s state) isQuiet() bool { return s.isSynced && s.unassigned+s.moving+s.found == 0 }
+// isQuiet reports whether no object moves or waits for an assignment.
+func (s state) isQuiet() bool { return s.synced && s.unassigned+s.moving+s.found == 0 }
 
 func (a *assigner) state(v *view) state {
 	a.mu.Lock()
-	s := state{moving: a.moves.count(), failing: len(a.failing), isSynced: true}
+	s := state{moving: a.moves.count(), failing: len(a.failing), synced: true}
 	a.mu.Unlock()
 	for _, t := range a.tracked() {
 		unassigned, found := t.pending(v)
@@ -360,7 +363,7 @@ func (a *assigner) state(v *view) state {
 		late, oldest := t.drainedLongest()
 		s.late += late
 		s.oldest = max(s.oldest, oldest)
-		s.isSynced = s.isSynced && t.isSynced()
+		s.synced = s.synced && t.isSynced()
 	}
 	return s
 }

@@ -15,11 +15,12 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// pageTimeout bounds each page of a list of children: one that hangs must not stop the others for ever.
+// pageTimeout bounds each page of a list of children: a request that hangs must not block the
+// others forever.
 const pageTimeout = 30 * time.Second
 
-// children moves the children of main objects before these. Moves that wait are done together: one list
-// per shard and resource finds the children of all.
+// children moves the children of main objects before the main objects themselves. Pending moves are
+// batched: one list per shard and resource finds the children of all of them.
 type children struct {
 	of *assigner
 
@@ -32,19 +33,19 @@ type children struct {
 type move struct {
 	of   *tracker
 	main *metav1.PartialObjectMetadata
-	// from is the shard that has them, "" if that is not known.
+	// from is the shard that has the children, or "" if it is unknown.
 	from, to string
-	// isAfter reports that the object itself has moved already.
-	isAfter bool
+	// mainMoved is set if the object itself has already moved.
+	mainMoved bool
 }
 
-// batch is what moves together.
+// batch is a set of moves from the same shard.
 type batch struct {
 	from  string
 	moves map[types.UID]*result
 }
 
-// result is what has become of a move.
+// result is the outcome of a move.
 type result struct {
 	move
 
@@ -57,7 +58,8 @@ func newChildren(of *assigner) *children {
 	return &children{of: of, waiting: map[types.UID]move{}, wake: make(chan struct{}, 1)}
 }
 
-// add makes the children of an object move. The object is enqueued afterwards, also if it fails.
+// add requests that the children of an object be moved. The object is enqueued afterwards, even on
+// failure.
 func (c *children) add(m move) {
 	c.mu.Lock()
 	c.waiting[m.main.UID] = m
@@ -82,7 +84,7 @@ func (c *children) run(ctx context.Context) {
 	}
 }
 
-// take returns what waits, by the shard that has the children.
+// take removes and returns the pending moves, by the shard that has the children.
 func (c *children) take() map[string]*batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +101,7 @@ func (c *children) take() map[string]*batch {
 	return batches
 }
 
-// move moves the children of a batch, and has the main objects decided about again.
+// move moves the children of a batch and enqueues the main objects.
 func (c *children) move(ctx context.Context, b *batch) {
 	done := map[*tracker]bool{}
 	for _, r := range b.moves {
@@ -120,23 +122,23 @@ func (c *children) move(ctx context.Context, b *batch) {
 	for uid, r := range b.moves {
 		key := keyFor(r.main)
 		if r.err != nil {
-			c.of.fails(ctx, r.of, key, r.err)
-			if !r.isAfter {
-				r.of.haveScattered(uid)
+			c.of.recordFailure(ctx, r.of, key, r.err)
+			if !r.mainMoved {
+				r.of.setScattered(uid)
 			}
 			r.of.queue.AddRateLimited(key)
 			continue
 		}
-		if r.isAfter {
-			r.of.forgetGiven(key, r.from)
+		if r.mainMoved {
+			r.of.forgetRelease(key, r.from)
 			continue
 		}
-		r.of.haveMoved(uid, r.to, r.versions)
+		r.of.setMoved(uid, r.to, r.versions)
 		r.of.queue.Add(key)
 	}
 }
 
-// fail notes that children of one resource could not be moved, for the objects that can have some.
+// fail records an error for all moves that may have children of a resource.
 func (b *batch) fail(of *tracker, err error) {
 	for _, r := range b.moves {
 		if slices.Contains(r.of.main.ControlledResources, of.resource) {
@@ -145,8 +147,8 @@ func (b *batch) fail(of *tracker, err error) {
 	}
 }
 
-// moveAll moves those children of a batch that are of one resource. They are listed from etcd, so that
-// none is missed that the shard created before it gave the main object away.
+// moveAll moves the children of a batch that belong to one resource. It lists them from etcd, so
+// that it does not miss any that the shard created before it released the main object.
 func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 	v := c.of.current()
 	limit := make(chan struct{}, c.of.Concurrency)
@@ -157,7 +159,7 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 		defer cancel()
 		return of.client.List(ctx, o)
 	})
-	return list.EachListItem(ctx, metav1.ListOptions{LabelSelector: of.childSelector(v, b.from)}, func(object runtime.Object) error { //nolint:wrapcheck // it says what failed
+	return list.EachListItem(ctx, metav1.ListOptions{LabelSelector: of.childSelector(v, b.from)}, func(object runtime.Object) error { //nolint:wrapcheck // the error needs no context
 		child, ok := object.(*metav1.PartialObjectMetadata)
 		if !ok {
 			return nil
@@ -167,7 +169,7 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 			return nil
 		}
 		if child.Labels[of.keys.shard] == "" && (!v.isLabelled(of.resource) || !v.selects(of.mapping, child)) {
-			return nil // a cluster-scoped object can have some in a namespace that does not belong to the ring
+			return nil // a cluster-scoped object can have children in namespaces outside the ring
 		}
 		limit <- struct{}{}
 		writes.Go(func() {
@@ -178,9 +180,9 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 	})
 }
 
-// childSelector returns the selector of the objects among which are all children at a shard, "" if it is not
-// known at which. Without a policy, they also include those that have no label yet: the shard may have
-// created them just before it gave their main object away.
+// childSelector returns a selector that matches at least all children at a shard, which is "" if it
+// is unknown. Without a policy, it also matches objects without a label: the shard may have created
+// them just before it released their main object.
 func (t *tracker) childSelector(v *view, from string) string {
 	switch {
 	case v.isUnderPolicy() && from == "":

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// withChildren returns a tracker of main objects that has seen the shard web-0 live, and one of these objects at it.
+// withChildren returns a tracker of main objects that has seen shard web-0 alive, and a main object
+// at that shard.
 func withChildren() (*tracker, *metav1.PartialObjectMetadata) {
 	t := &tracker{
 		of: &assigner{seenLive: map[string]bool{"web-0": true}}, keys: keys{shard: "shard", drain: "drain"},
@@ -17,15 +18,15 @@ func withChildren() (*tracker, *metav1.PartialObjectMetadata) {
 	return t, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "uid", Labels: map[string]string{"shard": "web-0"}}}
 }
 
-// TestScatteredChildrenAreLookedForEverywhere, until their main object has moved: a retry that looks only at the former shard misses those that
-// have left it, and moves the main object without them.
-func TestScatteredChildrenAreLookedForEverywhere(t *testing.T) {
+// A retry that considers only the former shard would miss children that have left it, and move the
+// main object without them.
+func TestScatteredChildrenAreSearchedEverywhere(t *testing.T) {
 	t.Parallel()
 	for name, scatter := range map[string]func(*tracker, *metav1.PartialObjectMetadata){
-		"an attempt failed":                  func(t *tracker, m *metav1.PartialObjectMetadata) { t.haveScattered(m.UID) },
-		"they had begun to go elsewhere":     func(t *tracker, m *metav1.PartialObjectMetadata) { t.childrenAt(m, "web-2") },
-		"both":                               func(t *tracker, m *metav1.PartialObjectMetadata) { t.childrenAt(m, "web-2"); t.haveScattered(m.UID) },
-		"they had begun to go, and are back": func(t *tracker, m *metav1.PartialObjectMetadata) { t.childrenAt(m, "web-2"); t.childrenAt(m, "web-1") },
+		"an attempt failed":             func(t *tracker, m *metav1.PartialObjectMetadata) { t.setScattered(m.UID) },
+		"an attempt had another target": func(t *tracker, m *metav1.PartialObjectMetadata) { t.childrenAt(m, "web-2") },
+		"both":                          func(t *tracker, m *metav1.PartialObjectMetadata) { t.childrenAt(m, "web-2"); t.setScattered(m.UID) },
+		"the target changed back":       func(t *tracker, m *metav1.PartialObjectMetadata) { t.childrenAt(m, "web-2"); t.childrenAt(m, "web-1") },
 	} {
 		tr, m := withChildren()
 		assert.Equal(t, "web-0", tr.childrenAt(m, "web-1"), name)
@@ -38,15 +39,15 @@ func TestScatteredChildrenAreLookedForEverywhere(t *testing.T) {
 	}
 }
 
-// TestVersionsOfChildrenAreKept: a second look, which finds no child at the former shard any more, does not take back up to where the new shard must
-// have seen them.
+// A second attempt that finds no more children at the former shard must not lower the versions that
+// the new shard must have seen.
 func TestVersionsOfChildrenAreKept(t *testing.T) {
 	t.Parallel()
 	tr, m := withChildren()
-	tr.haveMoved(m.UID, "web-1", map[string]string{"configmaps": "99", "services": "100"})
-	tr.haveMoved(m.UID, "web-1", map[string]string{"configmaps": "101"})
-	tr.haveMoved(m.UID, "web-1", map[string]string{})
+	tr.setMoved(m.UID, "web-1", map[string]string{"configmaps": "99", "services": "100"})
+	tr.setMoved(m.UID, "web-1", map[string]string{"configmaps": "101"})
+	tr.setMoved(m.UID, "web-1", map[string]string{})
 	assert.Equal(t, map[string]string{"configmaps": "101", "services": "100"}, tr.moved[m.UID].versions)
-	tr.haveMoved(m.UID, "web-2", map[string]string{"services": "90"})
-	assert.Equal(t, map[string]string{"services": "90"}, tr.moved[m.UID].versions, "they are elsewhere")
+	tr.setMoved(m.UID, "web-2", map[string]string{"services": "90"})
+	assert.Equal(t, map[string]string{"services": "90"}, tr.moved[m.UID].versions, "they are at another shard")
 }

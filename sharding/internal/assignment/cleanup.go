@@ -31,44 +31,44 @@ import (
 	"nodekeeper.dev/sharding/internal/ring"
 )
 
-// cleanAfter is the time between the end of labelling, or the last label, and the last look at a resource. A
-// write that was under way has arrived by then, and the API server, which looks for changes of policies once
-// a second, knows that they are gone.
+// cleanAfter is the minimum time between the end of labelling, or the last label found, and the
+// final check of a resource. By then, writes in flight have arrived, and the API server, which
+// checks for changed policies once a second, has noticed that they are deleted.
 const cleanAfter = writeTimeout + time.Second
 
-// Cleaner removes the sharding metadata of objects that no longer belong to a ring: because the ring is
-// deleted, or because a resource has left it. A ring goes only after that. All exported fields are
-// required.
+// Cleaner removes the sharding metadata of objects that no longer belong to a ring, because the
+// ring is being deleted or a resource has left it. A ring is deleted only afterwards. All exported
+// fields are required.
 type Cleaner struct {
-	// Client reads rings from a cache, and removes their finalizers.
+	// Client reads rings from a cache and removes their finalizers.
 	Client   client.Client
 	Metadata metadata.Interface
 	Mapper   meta.RESTMapper
 	Reports  *ring.Reports
 	Dialect  ring.Dialect
-	// Unpolice removes the policies of a ring, by which the API server labels new objects.
+	// Unpolice removes the policies of a ring, which label new objects.
 	Unpolice func(ctx context.Context, ring string) error
-	// Unaware returns the shards that may not have heard since a time that objects were taken from them, and
-	// whether that is known.
-	Unaware func(ring string, since time.Time) (names []string, isKnown bool)
-	// SyncPeriod bounds the time between two attempts at what fails.
+	// Unaware returns the shards that may not have noticed changes since the given time, and
+	// whether they are known.
+	Unaware func(ring string, since time.Time) (names []string, known bool)
+	// SyncPeriod bounds the delay between retries.
 	SyncPeriod time.Duration
-	// Concurrency is how many objects are written at a time.
+	// Concurrency is the maximum number of concurrent writes.
 	Concurrency int
 
 	mu sync.Mutex
-	// left is since when this process knows that a resource has left its ring, and has found no label on
-	// its objects.
+	// left records when this process first noticed that a resource has left its ring, or last found
+	// a label on one of its objects.
 	left map[leaving]time.Time
 }
 
-// leaving is a resource that has left a ring, or whose ring is deleted.
+// leaving is a resource that has left a ring, or whose ring is being deleted.
 type leaving struct {
 	ring     types.UID
 	resource v1alpha1.GroupResource
 }
 
-// Register makes the manager run the cleaner.
+// Register adds the cleaner to the manager.
 func (c *Cleaner) Register(mgr manager.Manager) error {
 	c.left = map[leaving]time.Time{}
 	err := builder.ControllerManagedBy(mgr).Named("cleanup").For(&v1alpha1.ClusterRing{}).
@@ -78,12 +78,12 @@ func (c *Cleaner) Register(mgr manager.Manager) error {
 		}).
 		Complete(c)
 	if err != nil {
-		return fmt.Errorf("cleaning up after rings: %w", err)
+		return fmt.Errorf("adding the cleanup controller: %w", err)
 	}
 	return nil
 }
 
-// Reconcile cleans up what has left a ring.
+// Reconcile cleans up the objects that have left a ring.
 func (c *Cleaner) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	of := &v1alpha1.ClusterRing{}
 	err := c.Client.Get(ctx, req.NamespacedName, of)
@@ -93,15 +93,15 @@ func (c *Cleaner) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading ring %q: %w", req.Name, err)
 	}
-	isDeleted := of.DeletionTimestamp != nil
-	if !isDeleted && c.Dialect.Ignores(of) {
+	deleting := of.DeletionTimestamp != nil
+	if !deleting && c.Dialect.Ignores(of) {
 		return reconcile.Result{}, nil
 	}
-	if isDeleted && !controllerutil.ContainsFinalizer(of, v1alpha1.Finalizer) {
+	if deleting && !controllerutil.ContainsFinalizer(of, v1alpha1.Finalizer) {
 		c.forget(of.UID)
 		return reconcile.Result{}, nil
 	}
-	if isDeleted {
+	if deleting {
 		if err := c.Unpolice(ctx, of.Name); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -115,13 +115,13 @@ func (c *Cleaner) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	switch {
 	case len(cleaned) < len(left):
 		return reconcile.Result{RequeueAfter: retryPeriod}, nil
-	case isDeleted:
+	case deleting:
 		return reconcile.Result{}, c.release(ctx, of)
 	}
 	return reconcile.Result{}, nil
 }
 
-// leaving returns the resources whose objects may have labels, and should not.
+// leaving returns the resources whose objects may have labels but must not.
 func (c *Cleaner) leaving(of *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 	if of.DeletionTimestamp != nil {
 		return of.Status.LabelledResources
@@ -130,9 +130,9 @@ func (c *Cleaner) leaving(of *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 	return slices.DeleteFunc(slices.Clone(of.Status.LabelledResources), func(r v1alpha1.GroupResource) bool { return slices.Contains(wanted, r) })
 }
 
-// cleanAll cleans up all resources that leave a ring, and returns those whose objects have no labels any
-// more, for good, once the shards can have heard of it: a ring that comes after this one under the same name
-// may give an object to another shard.
+// cleanAll cleans up all resources that leave a ring. It returns the resources whose objects
+// permanently have no labels and whose former shards have noticed that: a later ring of the same
+// name may assign the objects to other shards.
 func (c *Cleaner) cleanAll(ctx context.Context, of *v1alpha1.ClusterRing) (cleaned []v1alpha1.GroupResource, err error) {
 	var failed []error
 	c.keepOnly(of)
@@ -154,23 +154,23 @@ func (c *Cleaner) cleanAll(ctx context.Context, of *v1alpha1.ClusterRing) (clean
 	return cleaned, errors.Join(failed...)
 }
 
-// listPatience is how long a resource that has left waits for the first list of the Leases of its ring. A
-// ring whose Leases cannot be listed can be deleted, too.
+// listPatience is how long to wait for the first list of the ring's Leases. A ring whose Leases
+// cannot be listed can also be deleted.
 const listPatience = time.Minute
 
-// awaits reports whether shards may not have heard yet that objects were taken from them.
+// awaits reports whether shards may not have noticed yet that objects were taken from them.
 func (c *Cleaner) awaits(ctx context.Context, of *v1alpha1.ClusterRing, resource v1alpha1.GroupResource, since time.Time) bool {
-	shards, isKnown := c.Unaware(of.Name, since)
-	if !isKnown {
+	shards, known := c.Unaware(of.Name, since)
+	if !known {
 		return time.Since(since) < listPatience
 	}
 	if len(shards) > 0 {
-		logf.FromContext(ctx).V(1).Info("Waiting for shards from which objects were taken", "shards", shards, "resource", resource.Resource)
+		logf.FromContext(ctx).V(1).Info("Waiting for shards to notice that objects were taken from them", "shards", shards, "resource", resource.Resource)
 	}
 	return len(shards) > 0
 }
 
-// keepOnly forgets the resources of a ring that have come back to it.
+// keepOnly forgets the resources that have returned to a ring.
 func (c *Cleaner) keepOnly(of *v1alpha1.ClusterRing) {
 	left := c.leaving(of)
 	c.mu.Lock()
@@ -180,18 +180,19 @@ func (c *Cleaner) keepOnly(of *v1alpha1.ClusterRing) {
 	})
 }
 
-// found notes that objects of a resource had labels, which are gone by now.
+// found records that objects of a resource still had labels, which are now removed.
 func (c *Cleaner) found(what leaving) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.left[what] = time.Now()
 }
 
-// since returns since when a resource is known to have left, and none of its objects has had a label.
+// since returns when a resource was first noticed to have left, or when a label was last found on
+// one of its objects.
 func (c *Cleaner) since(what leaving) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, isKnown := c.left[what]; !isKnown {
+	if _, ok := c.left[what]; !ok {
 		c.left[what] = time.Now()
 	}
 	return c.left[what]
@@ -207,8 +208,8 @@ func (c *Cleaner) forget(uid types.UID) {
 	}
 }
 
-// clean removes the sharding metadata of a ring from the objects of a resource. It returns how many had
-// some.
+// clean removes the sharding metadata of a ring from the objects of a resource. It returns the
+// number of objects that had any.
 func (c *Cleaner) clean(ctx context.Context, k keys, resource v1alpha1.GroupResource) (found int64, err error) {
 	kind, err := c.Mapper.KindFor(schema.GroupVersionResource{Group: resource.Group, Resource: resource.Resource})
 	var mapping *meta.RESTMapping
@@ -216,7 +217,7 @@ func (c *Cleaner) clean(ctx context.Context, k keys, resource v1alpha1.GroupReso
 		mapping, err = c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}
 	if meta.IsNoMatchError(err) {
-		return 0, nil // its objects went with it
+		return 0, nil // the resource is gone, and its objects with it
 	}
 	if err != nil {
 		return 0, fmt.Errorf("finding resource %q of group %q: %w", resource.Resource, resource.Group, err)
@@ -230,7 +231,7 @@ func (c *Cleaner) clean(ctx context.Context, k keys, resource v1alpha1.GroupReso
 			m = strip(k, "", m)
 			failed.add(ignoreGone(unlabel(ctx, objects.Namespace(m.Namespace), k, m)))
 		})
-		failed.add(ignoreGone(err)) // also the resource itself
+		failed.add(ignoreGone(err)) // the resource itself may be gone
 	}
 	if err := failed.join(); err != nil {
 		return all.Load(), fmt.Errorf("removing the labels of %s: %w", resource.Resource, err)
@@ -249,13 +250,13 @@ func unlabel(ctx context.Context, objects metadata.ResourceInterface, k keys, m 
 	return err
 }
 
-// each calls do with every object that has a label, with several at a time.
+// each calls do concurrently for every object that has a label.
 func (c *Cleaner) each(ctx context.Context, objects metadata.ResourceInterface, label string, do func(*metav1.PartialObjectMetadata)) error {
 	limit := make(chan struct{}, c.Concurrency)
 	var writes sync.WaitGroup
 	defer writes.Wait()
 	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) })
-	return list.EachListItem(ctx, metav1.ListOptions{LabelSelector: label}, func(object runtime.Object) error { //nolint:wrapcheck // clean says what failed
+	return list.EachListItem(ctx, metav1.ListOptions{LabelSelector: label}, func(object runtime.Object) error { //nolint:wrapcheck // clean adds the context
 		m, ok := object.(*metav1.PartialObjectMetadata)
 		if !ok {
 			return nil
@@ -269,7 +270,7 @@ func (c *Cleaner) each(ctx context.Context, objects metadata.ResourceInterface, 
 	})
 }
 
-// release lets a ring go.
+// release removes the finalizer of a ring.
 func (c *Cleaner) release(ctx context.Context, of *v1alpha1.ClusterRing) error {
 	after := of.DeepCopy()
 	controllerutil.RemoveFinalizer(after, v1alpha1.Finalizer)
@@ -281,22 +282,22 @@ func (c *Cleaner) release(ctx context.Context, of *v1alpha1.ClusterRing) error {
 	return nil
 }
 
-// ignoreGone returns an error unless it says that the object is gone, or not what it was: then the next
-// look shows what it is.
+// ignoreGone returns nil if the error means that the object is gone or has changed; the next check
+// finds its current state. Otherwise it returns err.
 func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) || errors.Is(err, errLost) {
+	if apierrors.IsNotFound(err) || errors.Is(err, errConflict) {
 		return nil
 	}
 	return err
 }
 
-// failures are the first errors of many. It is safe for concurrent use.
+// failures collects the first few errors. It is safe for concurrent use.
 type failures struct {
 	mu  sync.Mutex
 	all []error
 }
 
-// maxFailures is how many errors are told.
+// maxFailures is the number of errors that are reported.
 const maxFailures = 3
 
 func (f *failures) add(err error) {

@@ -31,34 +31,36 @@ import (
 	"nodekeeper.dev/sharding/internal/ring"
 )
 
-// retryPeriod is the time until the second attempt at an object or a ring that fails.
+// retryPeriod is the delay before the first retry for an object or a ring.
 const retryPeriod = time.Second
 
-// missingPeriod is the time between two looks for a resource that the API server does not serve.
+// missingPeriod is the interval between checks for a resource that the API server does not serve.
 const missingPeriod = 5 * time.Second
 
-// workers is how many rings are dealt with at once: one that waits for the API server does not delay the others.
+// workers is the number of rings that are reconciled concurrently, so that one that waits for the
+// API server does not delay others.
 const workers = 16
 
-// Controller assigns and moves the objects of all rings, while this process leads. All exported fields
-// are required.
+// Controller assigns and moves the objects of all rings while this process is the leader. All
+// exported fields are required.
 type Controller struct {
 	// Reader reads rings and namespaces from a cache.
 	Reader client.Reader
-	// Metadata watches and changes objects.
+	// Metadata watches and writes objects.
 	Metadata metadata.Interface
 	Mapper   meta.RESTMapper
-	// Leases reads the Lease of a shard from the API server, before objects are taken from it.
+	// Leases reads the Lease of a shard from the API server before objects are taken from the
+	// shard.
 	Leases   coordinationv1client.LeasesGetter
 	Observer *ring.Observer
 	Reports  *ring.Reports
 	Recorder events.EventRecorder
 	Dialect  ring.Dialect
-	// Namespace is that of the sharder: by default its objects are not assigned.
+	// Namespace is the namespace of the sharder. By default, its objects are not assigned.
 	Namespace string
-	// SyncPeriod bounds the time between two attempts at what fails, and between two passes.
+	// SyncPeriod bounds the delay between retries and between resyncs.
 	SyncPeriod time.Duration
-	// Concurrency is how many objects of a resource are written at a time.
+	// Concurrency is the maximum number of concurrent writes per resource.
 	Concurrency int
 
 	metrics metrics
@@ -66,7 +68,7 @@ type Controller struct {
 	rings   map[string]*assigner
 }
 
-// Register makes the manager run the controller, and registers its metrics.
+// Register adds the controller to the manager and registers its metrics.
 func (c *Controller) Register(mgr manager.Manager, registry prometheus.Registerer) error {
 	c.metrics, c.rings = newMetrics(), map[string]*assigner{}
 	for _, collector := range c.metrics.all() {
@@ -80,18 +82,18 @@ func (c *Controller) Register(mgr manager.Manager, registry prometheus.Registere
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.selecting), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: limiter}).Complete(c)
 	if err != nil {
-		return fmt.Errorf("assigning objects: %w", err)
+		return fmt.Errorf("adding the assignment controller: %w", err)
 	}
 	return nil
 }
 
-// followShards enqueues a ring when the state of a shard changes.
+// followShards enqueues a ring when a shard's state changes.
 func (c *Controller) followShards(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	c.Observer.Tell(func(ring string) { queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: ring}}) })
+	c.Observer.OnChange(func(ring string) { queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: ring}}) })
 	return nil
 }
 
-// Reconcile passes a ring as it is now to its assigner.
+// Reconcile updates the view of a ring's assigner.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	of := &v1alpha1.ClusterRing{}
 	err := c.Reader.Get(ctx, req.NamespacedName, of)
@@ -107,7 +109,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	v := newView(of, c.Observer.Live(of.Name), selection)
-	missing, err := c.assignerOf(ctx, of).show(v) //nolint:contextcheck // it has its own, as it lasts
+	missing, err := c.assignerOf(ctx, of).setView(v) //nolint:contextcheck // the assigner has a context of its own
 	c.Reports.Change(of.Name, func(r *ring.Report) { r.Missing = missing })
 	if len(missing) > 0 && err == nil {
 		return reconcile.Result{RequeueAfter: missingPeriod}, nil
@@ -115,9 +117,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, err
 }
 
-// selectionOf returns which namespaces belong to a ring now.
+// selectionOf returns the namespaces that currently belong to a ring.
 func (c *Controller) selectionOf(ctx context.Context, of *v1alpha1.ClusterRing) (place.Selection, error) {
-	return place.SelectionOf(of, c.Namespace, func(selector labels.Selector) ([]string, error) { //nolint:wrapcheck // it says what failed
+	return place.SelectionOf(of, c.Namespace, func(selector labels.Selector) ([]string, error) { //nolint:wrapcheck // the error needs no context
 		namespaces := &metav1.PartialObjectMetadataList{}
 		namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
 		err := c.Reader.List(ctx, namespaces, client.MatchingLabelsSelector{Selector: selector})
@@ -129,11 +131,11 @@ func (c *Controller) selectionOf(ctx context.Context, of *v1alpha1.ClusterRing) 
 	})
 }
 
-// selecting returns the rings that select namespaces by their labels.
+// selecting returns the rings that select namespaces by label.
 func (c *Controller) selecting(ctx context.Context, _ client.Object) (requests []reconcile.Request) {
 	rings := &v1alpha1.ClusterRingList{}
 	if err := c.Reader.List(ctx, rings); err != nil {
-		return nil // the cache has been read before
+		return nil // unreachable: the cache is synced
 	}
 	for _, r := range rings.Items {
 		if r.Spec.NamespaceSelector != nil {
@@ -143,7 +145,7 @@ func (c *Controller) selecting(ctx context.Context, _ client.Object) (requests [
 	return requests
 }
 
-// assignerOf returns the assigner of a ring, which is begun if there is none. ctx must last as long as
+// assignerOf returns the assigner of a ring, and starts one if necessary. ctx must not end before
 // the controller.
 func (c *Controller) assignerOf(ctx context.Context, of *v1alpha1.ClusterRing) *assigner {
 	c.mu.Lock()
@@ -160,7 +162,7 @@ func (c *Controller) assignerOf(ctx context.Context, of *v1alpha1.ClusterRing) *
 	return a
 }
 
-// end ends the assigner of a ring that is gone.
+// end stops the assigner of a ring.
 func (c *Controller) end(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

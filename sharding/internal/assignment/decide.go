@@ -18,12 +18,12 @@ import (
 	"nodekeeper.dev/sharding/internal/place"
 )
 
-// confirmAfter is when to look whether an object moves that the watch does not show.
+// confirmAfter is the delay before checking a move that the watch has not shown.
 const confirmAfter = 10 * time.Second
 
-// process does what must be done about one object, if anything. It is done unless somebody else goes on
-// with it, and has it processed again.
-func (t *tracker) process(ctx context.Context, key types.NamespacedName) (isDone bool, err error) {
+// process performs the next action on one object, if any. It returns done = false if another
+// goroutine continues with the object and enqueues it again.
+func (t *tracker) process(ctx context.Context, key types.NamespacedName) (done bool, err error) {
 	v, m := t.of.current(), t.find(key)
 	if m == nil {
 		if err := t.followUp(ctx, key); err != nil {
@@ -34,21 +34,21 @@ func (t *tracker) process(ctx context.Context, key types.NamespacedName) (isDone
 	if !v.isLabelled(t.resource) {
 		return true, nil
 	}
-	if t.isBehind(m) { // the watch shows soon what it is, and the next pass what no watch shows
-		if t.forget(key) {
-			t.of.passes.work()
+	if t.isBehind(m) { // the watch or the next resync provides a newer version
+		if t.forgetFound(key) {
+			t.of.resyncs.markMoved()
 		}
 		return true, nil
 	}
 	if !v.selects(t.mapping, m) {
-		return true, t.lost(key, t.leave(ctx, m))
+		return true, t.handleConflict(key, t.leave(ctx, m))
 	}
 	if shard := m.Labels[t.keys.shard]; shard != "" && !v.live[shard] {
 		r, err := t.of.isGone(ctx, v, shard)
 		if err != nil {
 			return false, err
 		}
-		if !r.isGone { // it has joined, and the table shows it soon
+		if !r.isGone { // the shard has joined, and the table will contain it soon
 			t.queue.AddAfter(key, retryPeriod)
 			return true, nil
 		}
@@ -57,14 +57,14 @@ func (t *tracker) process(ctx context.Context, key types.NamespacedName) (isDone
 		defer cancel()
 	}
 	if t.main == nil {
-		return true, t.lost(key, t.processChild(ctx, v, m))
+		return true, t.handleConflict(key, t.processChild(ctx, v, m))
 	}
-	isDone, err = t.processMain(ctx, v, m)
-	return isDone, t.lost(key, err)
+	done, err = t.processMain(ctx, v, m)
+	return done, t.handleConflict(key, err)
 }
 
-// isBehind reports whether an object is known only as it was before the last write of it: the watch shows
-// soon what it is.
+// isBehind reports whether the known version of an object is older than the last write by this
+// process.
 func (t *tracker) isBehind(m *metav1.PartialObjectMetadata) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,11 +79,11 @@ func (t *tracker) leave(ctx context.Context, m *metav1.PartialObjectMetadata) er
 			return err
 		}
 	}
-	t.forget(keyFor(m))
+	t.forgetFound(keyFor(m))
 	return nil
 }
 
-// confirmMove ends a move that the watch has never shown: it was over before the watch could show it.
+// confirmMove ends a move that completed before the watch could show it.
 func (t *tracker) confirmMove(ctx context.Context, key types.NamespacedName) error {
 	if !t.of.moves.isActive(t, key) {
 		return nil
@@ -97,31 +97,31 @@ func (t *tracker) confirmMove(ctx context.Context, key types.NamespacedName) err
 		return nil
 	}
 	t.of.moves.end(t, key)
-	t.of.touch()
+	t.of.requestReport()
 	return nil
 }
 
-// lost makes the object be looked at again if it is not what it was: what a pass has found of it is not
-// true any more.
-func (t *tracker) lost(key types.NamespacedName, err error) error {
-	if err == nil || !errors.Is(err, errLost) && !apierrors.IsNotFound(err) {
+// handleConflict counts a lost race. It returns nil if the object will be found again in its new
+// state: a resync result that is out of date is discarded.
+func (t *tracker) handleConflict(key types.NamespacedName, err error) error {
+	if err == nil || !errors.Is(err, errConflict) && !apierrors.IsNotFound(err) {
 		return err
 	}
 	t.of.metrics.conflicts.WithLabelValues(t.of.name).Inc()
-	if t.forget(key) || apierrors.IsNotFound(err) {
-		return nil // the next pass finds it again
+	if t.forgetFound(key) || apierrors.IsNotFound(err) {
+		return nil // the next resync finds it if necessary
 	}
 	return err // the watch may be behind, or the API server refuses the change
 }
 
-// processMain does what must be done about a main object.
-func (t *tracker) processMain(ctx context.Context, v *view, m *metav1.PartialObjectMetadata) (isDone bool, err error) {
+// processMain performs the next action on a main object.
+func (t *tracker) processMain(ctx context.Context, v *view, m *metav1.PartialObjectMetadata) (done bool, err error) {
 	if v.live[m.Labels[t.keys.shard]] {
-		t.forgetChildren(m.UID) // it can get more of them there
+		t.forgetChildren(m.UID) // the shard can create more children
 	}
 	d := t.decide(v, m)
-	if to, isThere := m.Labels[t.keys.drain]; isThere && to == "" && d.Action == handover.Keep {
-		d.Action = handover.Undrain // somebody else has set it: it asks for nobody
+	if to, ok := m.Labels[t.keys.drain]; ok && to == "" && d.Action == handover.Keep {
+		d.Action = handover.Undrain // another client has set an empty drain label
 	}
 	switch d.Action {
 	case handover.Keep:
@@ -140,28 +140,29 @@ func (t *tracker) processMain(ctx context.Context, v *view, m *metav1.PartialObj
 		t.await(m, d)
 		return true, nil
 	}
-	t.forget(keyFor(m))
+	t.forgetFound(keyFor(m))
 	return true, nil
 }
 
-// childrenAt returns the shard that has the children of an object, which are to go to another one, "" if
-// that is not known: somebody else may have begun to move them, or some may have gone elsewhere.
+// childrenAt returns the shard that has the children of an object that moves to another shard. It
+// returns "" if that is unknown, because another process may have begun to move them or some may
+// already have moved elsewhere.
 func (t *tracker) childrenAt(m *metav1.PartialObjectMetadata, to string) string {
 	from := t.shardOf(m)
 	t.mu.Lock()
 	before := t.attempted[m.UID]
-	now := attempt{to: to, isScattered: before.isScattered || before.to != "" && before.to != to}
+	now := attempt{to: to, scattered: before.scattered || before.to != "" && before.to != to}
 	t.attempted[m.UID] = now
 	t.mu.Unlock()
-	if now.isScattered || !t.of.hasSeenLive(from) {
+	if now.scattered || !t.of.hasSeenLive(from) {
 		return ""
 	}
 	return from
 }
 
-// haveMoved notes that the children of an object are at a shard, up to these versions. What an earlier look
-// has found counts, too: it may have moved all that there were.
-func (t *tracker) haveMoved(uid types.UID, to string, versions map[string]string) {
+// setMoved records that the children of an object are at a shard, up to these versions. It keeps
+// later versions from an earlier attempt, which may have moved all the children there were.
+func (t *tracker) setMoved(uid types.UID, to string, versions map[string]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if before := t.moved[uid]; before.to == to {
@@ -174,17 +175,17 @@ func (t *tracker) haveMoved(uid types.UID, to string, versions map[string]string
 	t.moved[uid] = moved{to: to, versions: versions}
 }
 
-// haveScattered notes that the children of an object could not all be moved, and that it is not known which
-// were: an answer may have been lost.
-func (t *tracker) haveScattered(uid types.UID) {
+// setScattered records that moving the children of an object has failed. It is unknown which of
+// them have moved, because a response may have been lost.
+func (t *tracker) setScattered(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.attempted[uid]
-	before.isScattered = true
+	before.scattered = true
 	t.attempted[uid] = before
 }
 
-// forgetChildren forgets where the children of an object went.
+// forgetChildren discards the record of where the children of an object went.
 func (t *tracker) forgetChildren(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,7 +193,7 @@ func (t *tracker) forgetChildren(uid types.UID) {
 	delete(t.attempted, uid)
 }
 
-// decide returns what to do about a main object.
+// decide returns the decision about a main object.
 func (t *tracker) decide(v *view, m *metav1.PartialObjectMetadata) handover.Decision {
 	key := keyFor(m)
 	t.mu.Lock()
@@ -219,7 +220,7 @@ func (t *tracker) decide(v *view, m *metav1.PartialObjectMetadata) handover.Deci
 	return decision
 }
 
-// assign gives an object to a shard.
+// assign assigns an object to a shard.
 func (t *tracker) assign(ctx context.Context, m *metav1.PartialObjectMetadata, d handover.Decision) error {
 	to := change{labels: map[string]*string{t.keys.shard: &d.Shard, t.keys.drain: nil}}
 	t.mu.Lock()
@@ -233,8 +234,8 @@ func (t *tracker) assign(ctx context.Context, m *metav1.PartialObjectMetadata, d
 		to.annotations = map[string]*string{t.keys.children: new(string(text))}
 	}
 	_, err := t.write(ctx, m, to)
-	if len(to.annotations) > 0 && hasNoRoom(err) { // nobody would ever work on it
-		logf.FromContext(ctx).Info("Assigning an object whose annotations have no room for the note about its children", "resource", t.mapping.Resource.String(), "object", keyFor(m))
+	if len(to.annotations) > 0 && hasNoRoom(err) { // otherwise the object would never be reconciled
+		logf.FromContext(ctx).Info("Omitted the children annotation, because the object's annotations are full", "resource", t.mapping.Resource.String(), "object", keyFor(m))
 		to.annotations = nil
 		_, err = t.write(ctx, m, to)
 	}
@@ -242,48 +243,49 @@ func (t *tracker) assign(ctx context.Context, m *metav1.PartialObjectMetadata, d
 		return err
 	}
 	t.forgetChildren(m.UID)
-	t.forget(keyFor(m))
+	t.forgetFound(keyFor(m))
 	if d.Why == "" {
 		t.of.metrics.assigned(t)
 		return nil
 	}
 	t.of.metrics.moved(t, d.Why)
 	if d.Why == handover.Forced {
-		t.of.event(corev1.EventTypeWarning, "Forced", "%s %s was assigned to shard %s although shard %s had not given it away", t.mapping.GroupVersionKind.Kind, keyFor(m), d.Shard, m.Labels[t.keys.shard])
+		t.of.event(corev1.EventTypeWarning, "Forced", "%s %s was assigned to shard %s although shard %s had not released it", t.mapping.GroupVersionKind.Kind, keyFor(m), d.Shard, m.Labels[t.keys.shard])
 	}
 	return nil
 }
 
-// drain asks the shard of an object to give it away, or says where a parked object goes.
+// drain asks the shard of an object to release it, or sets the target of a parked object.
 func (t *tracker) drain(ctx context.Context, v *view, m *metav1.PartialObjectMetadata, d handover.Decision) error {
 	key := keyFor(m)
 	if !t.of.moves.reserve(t, key, int(v.ring.Spec.Handover.MaxConcurrentMoves)) {
-		return nil // it is enqueued when another move has ended
+		return nil // it is enqueued when another move ends
 	}
 	if _, err := t.write(ctx, m, change{labels: map[string]*string{t.keys.drain: &d.Shard}}); err != nil {
-		if !t.isDraining(key) { // if it was written after all, the watch tells
+		if !t.isDraining(key) { // if the write was stored after all, the watch shows the hand-over
 			t.of.moves.end(t, key)
 		}
 		return err
 	}
 	t.of.metrics.drains.WithLabelValues(t.of.name, t.resource.Group, t.resource.Resource).Inc()
-	t.forget(key)
+	t.forgetFound(key)
 	t.queue.AddAfter(key, confirmAfter)
 	return nil
 }
 
-// isDraining reports whether the watch shows that an object is in a hand-over.
+// isDraining reports whether the watch shows an object in a hand-over.
 func (t *tracker) isDraining(key types.NamespacedName) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.drains == nil {
 		return false
 	}
-	_, isThere, err := t.drains.store.GetByKey(storeKey(key))
-	return err == nil && isThere
+	_, exists, err := t.drains.store.GetByKey(storeKey(key))
+	return err == nil && exists
 }
 
-// await looks at an object again when a shard may have taken too long to give it away.
+// await requeues an object for its drain timeout, queues it for a free move, or reports that its
+// shard is late.
 func (t *tracker) await(m *metav1.PartialObjectMetadata, d handover.Decision) {
 	key := keyFor(m)
 	if d.After > 0 {
@@ -291,55 +293,55 @@ func (t *tracker) await(m *metav1.PartialObjectMetadata, d handover.Decision) {
 		return
 	}
 	if !d.IsLate {
-		t.of.moves.await(t, key) // too many move
+		t.of.moves.await(t, key) // the maximum number of objects is moving
 		return
 	}
 	t.mu.Lock()
-	at, isThere := t.drained[key]
-	isNew := isThere && at.uid == m.UID && !at.late // it may have been given away just now
+	at, ok := t.drained[key]
+	isNew := ok && at.uid == m.UID && !at.late // it may have been released meanwhile
 	if isNew {
 		at.late = true
 		t.drained[key] = at
 	}
 	t.mu.Unlock()
 	if isNew {
-		t.of.event(corev1.EventTypeWarning, "DrainTimeout", "the shard of %s %s has not given it away in time", t.mapping.GroupVersionKind.Kind, key)
-		t.of.touch()
+		t.of.event(corev1.EventTypeWarning, "DrainTimeout", "the shard of %s %s has not released it in time", t.mapping.GroupVersionKind.Kind, key)
+		t.of.requestReport()
 	}
 }
 
-// processChild gives a child to the shard of the object that controls it. That one moves first if its own
-// shard is gone, and takes its children along.
+// processChild assigns a child to the shard of the object that controls it. If that object's shard
+// is gone, the object moves first, together with its children.
 func (t *tracker) processChild(ctx context.Context, v *view, m *metav1.PartialObjectMetadata) error {
 	key := keyFor(m)
 	ref := metav1.GetControllerOf(m)
 	main := t.of.mainOf(t.resource, ref)
 	if main == nil {
-		t.forget(key) // somebody else's
+		t.forgetFound(key) // its controller does not belong to the ring
 		return nil
 	}
 	owner, err := main.get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: ref.Name})
 	if apierrors.IsNotFound(err) || err == nil && owner.UID != ref.UID {
-		t.forget(key) // it is about to be deleted, too
+		t.forgetFound(key) // its controller is gone, so it will be deleted
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	shard, to := m.Labels[t.keys.shard], owner.Labels[t.keys.shard]
-	_, hasDrain := m.Labels[t.keys.drain] // from when its resource was a main one
+	_, hasDrain := m.Labels[t.keys.drain] // left from when its resource was a main resource
 	switch {
 	case to == shard && to != "" && !hasDrain:
-		t.forget(key)
+		t.forgetFound(key)
 		return nil
-	case to == "" || !v.live[to]: // the owner is not at a shard that lives, so it moves or waits, too
+	case to == "" || !v.live[to]: // the controller has no live shard, so it is moving or waiting as well
 		t.queue.AddAfter(key, childPeriod)
 		return nil
 	}
 	if _, err := t.write(ctx, m, change{labels: map[string]*string{t.keys.shard: &to, t.keys.drain: nil}}); err != nil {
 		return err
 	}
-	t.forget(key)
+	t.forgetFound(key)
 	t.of.metrics.followed(t)
 	return nil
 }
@@ -351,16 +353,16 @@ func (t *tracker) get(ctx context.Context, key types.NamespacedName) (*metav1.Pa
 	if t.isClusterScoped() {
 		key.Namespace = ""
 	}
-	return t.client.Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}) //nolint:wrapcheck // its callers ask what it is
+	return t.client.Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}) //nolint:wrapcheck // callers check the kind of error
 }
 
-// write changes an object if its sharding labels are still as they were read.
+// write changes an object, on the condition that its sharding labels are as they were read.
 func (t *tracker) write(ctx context.Context, m *metav1.PartialObjectMetadata, to change) (*metav1.PartialObjectMetadata, error) {
 	t.mu.Lock()
 	_, wasFound := t.found[keyFor(m)]
 	t.mu.Unlock()
 	if wasFound {
-		t.of.passes.work()
+		t.of.resyncs.markMoved()
 	}
 	after, err := write(ctx, t.client.Namespace(m.Namespace), m, []string{t.keys.shard, t.keys.drain}, to)
 	if err != nil {
@@ -373,7 +375,8 @@ func (t *tracker) write(ctx context.Context, m *metav1.PartialObjectMetadata, to
 	return after, nil
 }
 
-// shardOf returns the shard of an object, or the one that has given it away, "" if that is not known.
+// shardOf returns the shard of an object, or the shard that has released it, or "" if that is
+// unknown.
 func (t *tracker) shardOf(m *metav1.PartialObjectMetadata) string {
 	if shard := m.Labels[t.keys.shard]; shard != "" {
 		return shard
@@ -383,7 +386,7 @@ func (t *tracker) shardOf(m *metav1.PartialObjectMetadata) string {
 	return t.former[m.UID]
 }
 
-// isNewer reports whether an object is a later version than another one, or the other one is nil.
+// isNewer reports whether an object is a later version than another one, which may be nil.
 func isNewer(m, other *metav1.PartialObjectMetadata) bool {
 	if other == nil {
 		return true
@@ -391,7 +394,7 @@ func isNewer(m, other *metav1.PartialObjectMetadata) bool {
 	return isLater(m.ResourceVersion, other.ResourceVersion)
 }
 
-// isLater reports whether a resourceVersion is later than another one, or the other one is "".
+// isLater reports whether a resourceVersion is later than another one, which may be "".
 func isLater(version, other string) bool {
 	if other == "" {
 		return true

@@ -19,7 +19,7 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// released are Leases that nobody holds. The process stands still after it has read one.
+// released returns Leases without a holder. The process is frozen after it has read one.
 type released struct {
 	coordinationv1client.LeaseInterface
 
@@ -33,7 +33,7 @@ func (r *released) Get(context.Context, string, metav1.GetOptions) (*coordinatio
 	return &coordinationv1.Lease{}, nil
 }
 
-// patches counts the patches that are sent: none by a context that has ended.
+// patches counts the patches that are sent. None is sent with a context that has ended.
 type patches struct {
 	metadata.ResourceInterface
 
@@ -50,8 +50,9 @@ func (p *patches) Patch(ctx context.Context, name string, _ types.PatchType, _ [
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "2"}}, nil
 }
 
-// TestFrozenSharderTakesNothing is a part of R27: that a shard is gone, which a process has read before it stood still, does not count any more when
-// it goes on. The shard may be back, and at work on its objects.
+// TestFrozenSharderTakesNothing covers a part of R27: if a process has read that a shard is gone
+// and was frozen since, it must not rely on that. The shard may have returned and be working on its
+// objects.
 func TestFrozenSharderTakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,10 +62,10 @@ func TestFrozenSharderTakesNothing(t *testing.T) {
 		v.ring.Spec.Handover.MaxConcurrentMoves = 1
 		leases, objects := &released{frozen: time.Minute}, &patches{}
 		c := &Controller{Leases: leases, metrics: newMetrics(), SyncPeriod: time.Minute}
-		of := &assigner{Controller: c, name: "website", keys: keysOf(v1alpha1.DefaultPrefix, "website"), view: v, passes: newPasses(), dirty: make(chan struct{}, 1), gone: map[string]reading{}}
+		of := &assigner{Controller: c, name: "website", keys: keysOf(v1alpha1.DefaultPrefix, "website"), view: v, resyncs: newResyncs(), dirty: make(chan struct{}, 1), gone: map[string]reading{}}
 		tr := newTrackerWith(of, secrets, objects)
 		defer tr.queue.ShutDown()
-		tr.note(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		tr.addFound(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "n", Name: "s", UID: "uid", ResourceVersion: "1", Labels: map[string]string{of.keys.shard: "web-0"},
 		}})
 		key := types.NamespacedName{Namespace: "n", Name: "s"}
@@ -74,11 +75,11 @@ func TestFrozenSharderTakesNothing(t *testing.T) {
 		leases.frozen = 0
 		_, err = tr.process(t.Context(), key)
 		require.NoError(t, err)
-		assert.Equal(t, 1, objects.sent, "another read shows that it is gone")
+		assert.Equal(t, 1, objects.sent, "a new read shows that the shard is gone")
 	})
 }
 
-// newTrackerWith returns a tracker of a main resource whose objects a fake stores.
+// newTrackerWith returns a tracker of a main resource that uses a fake client.
 func newTrackerWith(of *assigner, r v1alpha1.GroupResource, objects metadata.Getter) *tracker {
 	of.Metadata = getter{objects}
 	mapping := &meta.RESTMapping{
@@ -87,7 +88,7 @@ func newTrackerWith(of *assigner, r v1alpha1.GroupResource, objects metadata.Get
 	return newTracker(of, r, &v1alpha1.Resource{GroupResource: r}, mapping)
 }
 
-// getter is a client of one resource.
+// getter is a client of a single resource.
 type getter struct{ objects metadata.Getter }
 
 func (g getter) Resource(schema.GroupVersionResource) metadata.Getter { return g.objects }

@@ -6,11 +6,11 @@ import (
 	"nodekeeper.dev/sharding/internal/handover"
 )
 
-// metrics are those of all rings.
+// metrics are the metrics of all rings.
 type metrics struct {
 	assignments, moves, drains, conflicts *prometheus.CounterVec
 	unassigned, oldest                    *prometheus.GaugeVec
-	passes, handovers                     *prometheus.HistogramVec
+	resyncs, handovers                    *prometheus.HistogramVec
 }
 
 func newMetrics() metrics {
@@ -18,38 +18,38 @@ func newMetrics() metrics {
 	of := []string{ring, group, resource}
 	return metrics{
 		assignments: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sharder_assignments_total", Help: "Objects without a shard that were assigned to one, by what assigned them. Those that a policy assigns are not counted.",
+			Name: "sharder_assignments_total", Help: "Objects without a shard that were assigned to one, by the component that assigned them. Assignments by a policy are not counted.",
 		}, append(of, "by")),
 		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sharder_moves_total", Help: "Objects that the sharder has assigned to another shard, by why: dead, released or forced. Children have the reason children. Hand-overs that the shard or a policy completes are not counted.",
+			Name: "sharder_moves_total", Help: "Objects that the sharder has assigned to another shard, by reason: dead, released or forced; children for children. Hand-overs that the shard or a policy completes are not counted.",
 		}, append(of, "why")),
 		drains: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sharder_drains_total", Help: "Objects that a live shard was asked to give away.",
+			Name: "sharder_drains_total", Help: "Objects that a live shard was asked to release.",
 		}, of),
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sharder_patch_conflicts_total", Help: "Writes that were not done because the object had changed or was gone.",
+			Name: "sharder_patch_conflicts_total", Help: "Writes that failed because the object had changed or was gone.",
 		}, []string{ring}),
 		unassigned: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sharder_unassigned_objects", Help: "Main objects that wait for an assignment.",
 		}, []string{ring}),
 		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sharder_oldest_drain_seconds", Help: "For how long the object that has been drained longest has been seen to be.",
+			Name: "sharder_oldest_drain_seconds", Help: "Age of the oldest drain, as observed by the sharder.",
 		}, []string{ring}),
-		passes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "sharder_sync_seconds", Help: "How long a pass over all objects of a ring took.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 9),
+		resyncs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sharder_sync_seconds", Help: "Duration of resyncs of all objects of a ring.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 9),
 		}, []string{ring}),
 		handovers: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "sharder_drain_seconds", Help: "For how long objects were seen to be drained, until they were at another shard or the drain was withdrawn.",
+			Name: "sharder_drain_seconds", Help: "Duration of drains as observed by the sharder, until the object was at another shard or the drain was canceled.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 4, 9),
 		}, []string{ring}),
 	}
 }
 
-// begin makes the counters of a ring begin at zero.
+// begin initializes the counters of a ring to zero.
 func (m metrics) begin(ring string) { m.conflicts.WithLabelValues(ring) }
 
 func (m metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.assignments, m.moves, m.drains, m.conflicts, m.unassigned, m.oldest, m.passes, m.handovers}
+	return []prometheus.Collector{m.assignments, m.moves, m.drains, m.conflicts, m.unassigned, m.oldest, m.resyncs, m.handovers}
 }
 
 // assigned counts a first assignment.
@@ -62,10 +62,10 @@ func (m metrics) moved(t *tracker, why handover.Why) {
 	m.moves.WithLabelValues(t.of.name, t.resource.Group, t.resource.Resource, string(why)).Inc()
 }
 
-// followed counts a child that was given to the shard of its main object.
+// followed counts a child that was assigned to the shard of its main object.
 func (m metrics) followed(t *tracker) { m.moved(t, "children") }
 
-// forget removes those of a ring that is gone.
+// forget removes the metrics of a deleted ring.
 func (m metrics) forget(ring string) {
 	of := prometheus.Labels{"ring": ring}
 	for _, counter := range []*prometheus.CounterVec{m.assignments, m.moves, m.drains, m.conflicts} {
@@ -73,6 +73,6 @@ func (m metrics) forget(ring string) {
 	}
 	m.unassigned.DeletePartialMatch(of)
 	m.oldest.DeletePartialMatch(of)
-	m.passes.DeletePartialMatch(of)
+	m.resyncs.DeletePartialMatch(of)
 	m.handovers.DeletePartialMatch(of)
 }

@@ -8,24 +8,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// moves are the objects of a ring that are in a hand-over, and those that wait for one because there are
-// too many. The zero value has none. It is safe for concurrent use.
+// moves tracks the objects of a ring that are in a hand-over, and a queue of objects that wait
+// because the maximum number is moving. The zero value is ready to use. It is safe for concurrent
+// use.
 type moves struct {
 	mu      sync.Mutex
 	active  map[moving]struct{}
 	waiting []moving
-	// isWaiting has those that wait, so that each does once.
-	isWaiting map[moving]struct{}
+	// queued is the set of waiting objects, so that each is queued only once.
+	queued map[moving]struct{}
 }
 
-// moving is an object.
+// moving identifies an object.
 type moving struct {
 	of  *tracker
 	key types.NamespacedName
 }
 
-// isFull reports whether an object cannot begin to move, as too many others do. One that is already moving
-// is never refused.
+// isFull reports whether an object must not start to move because the maximum number of other
+// objects is moving.
 func (m *moves) isFull(of *tracker, key types.NamespacedName, limit int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,7 +34,7 @@ func (m *moves) isFull(of *tracker, key types.NamespacedName, limit int) bool {
 	return !isActive && len(m.active) >= limit
 }
 
-// isActive reports whether an object is in a hand-over, or is about to be.
+// isActive reports whether an object is in a hand-over or has reserved one.
 func (m *moves) isActive(of *tracker, key types.NamespacedName) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,7 +42,8 @@ func (m *moves) isActive(of *tracker, key types.NamespacedName) bool {
 	return isActive
 }
 
-// reserve begins the move of an object. It reports false if too many move: then the object waits, see next.
+// reserve starts the move of an object. If the maximum number of objects is moving, it queues the
+// object and returns false; see next.
 func (m *moves) reserve(of *tracker, key types.NamespacedName, limit int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -54,29 +56,29 @@ func (m *moves) reserve(of *tracker, key types.NamespacedName, limit int) bool {
 	return true
 }
 
-// begin notes that an object is in a hand-over.
+// begin records that an object is in a hand-over.
 func (m *moves) begin(of *tracker, key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.add(moving{of, key})
 }
 
-// await makes an object wait, see next.
+// await queues an object; see next.
 func (m *moves) await(of *tracker, key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.wait(moving{of, key})
 }
 
-// end notes that an object is in no hand-over any more.
+// end records that an object is no longer in a hand-over.
 func (m *moves) end(of *tracker, key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.active, moving{of, key})
 }
 
-// next enqueues an object that waits, if it can move. Call it after a move has ended, and after an object
-// that waited was processed: it may not have taken its place.
+// next enqueues the first waiting object if it can move. Call it after a move has ended and after a
+// waiting object was processed, because that object may not have started a move.
 func (m *moves) next(limit int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,33 +87,33 @@ func (m *moves) next(limit int) {
 	}
 	next := m.waiting[0]
 	m.waiting = m.waiting[1:]
-	delete(m.isWaiting, next)
+	delete(m.queued, next)
 	next.of.queue.Add(next.key)
 }
 
-// count returns how many objects move.
+// count returns the number of moving objects.
 func (m *moves) count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.active)
 }
 
-// forget closes a tracker, and ends what moves of it.
+// forget closes a tracker and removes its objects.
 func (m *moves) forget(of *tracker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	of.isClosed.Store(true)
+	of.closed.Store(true)
 	for o := range m.active {
 		if o.of == of {
 			delete(m.active, o)
 		}
 	}
 	m.waiting = slices.DeleteFunc(m.waiting, func(o moving) bool { return o.of == of })
-	maps.DeleteFunc(m.isWaiting, func(o moving, _ struct{}) bool { return o.of == of })
+	maps.DeleteFunc(m.queued, func(o moving, _ struct{}) bool { return o.of == of })
 }
 
 func (m *moves) add(o moving) {
-	if o.of.isClosed.Load() {
+	if o.of.closed.Load() {
 		return
 	}
 	if m.active == nil {
@@ -121,12 +123,12 @@ func (m *moves) add(o moving) {
 }
 
 func (m *moves) wait(o moving) {
-	if _, ok := m.isWaiting[o]; ok || o.of.isClosed.Load() {
+	if _, ok := m.queued[o]; ok || o.of.closed.Load() {
 		return
 	}
-	if m.isWaiting == nil {
-		m.isWaiting = map[moving]struct{}{}
+	if m.queued == nil {
+		m.queued = map[moving]struct{}{}
 	}
-	m.isWaiting[o] = struct{}{}
+	m.queued[o] = struct{}{}
 	m.waiting = append(m.waiting, o)
 }

@@ -17,9 +17,9 @@ func nth(i int) types.NamespacedName {
 	return types.NamespacedName{Namespace: "n", Name: strconv.Itoa(i)}
 }
 
-// TestNoPlaceIsLost: objects wait more than once, and some that waited need no place any more. All others get one in the end, and never more at a
-// time than the limit.
-func TestNoPlaceIsLost(t *testing.T) {
+// Objects may wait more than once, and some waiting objects need no move any more. All others move
+// eventually, and never more at a time than the limit allows.
+func TestEveryWaitingObjectMoves(t *testing.T) {
 	t.Parallel()
 	const limit, objects = 3, 40
 	var m moves
@@ -33,13 +33,13 @@ func TestNoPlaceIsLost(t *testing.T) {
 		of.queue.Done(key)
 		needsNone := key == nth(5) || key == nth(6) || moved[key]
 		switch {
-		case m.isActive(of, key): // it was given away
+		case m.isActive(of, key): // it was released
 			m.end(of, key)
 			moved[key] = true
 		case needsNone:
 		case m.reserve(of, key, limit):
 			assert.LessOrEqual(t, m.count(), limit)
-			of.queue.Add(key) // the shard gives it away
+			of.queue.Add(key) // the shard releases it
 		default:
 			m.await(of, key)
 			m.await(of, nth(5))
@@ -49,7 +49,7 @@ func TestNoPlaceIsLost(t *testing.T) {
 	assert.Len(t, moved, objects-2)
 	assert.Zero(t, m.count())
 	assert.Empty(t, m.waiting)
-	assert.Empty(t, m.isWaiting)
+	assert.Empty(t, m.queued)
 }
 
 func TestMovesOfATrackerThatIsGoneAreForgotten(t *testing.T) {
@@ -59,7 +59,7 @@ func TestMovesOfATrackerThatIsGoneAreForgotten(t *testing.T) {
 	assert.True(t, m.reserve(gone, nth(1), 1))
 	assert.False(t, m.reserve(gone, nth(2), 1))
 	assert.True(t, m.isFull(of, nth(3), 1))
-	assert.False(t, m.isFull(gone, nth(1), 1), "it moves already")
+	assert.False(t, m.isFull(gone, nth(1), 1), "it is already moving")
 	assert.False(t, m.reserve(of, nth(3), 1))
 	m.forget(gone)
 	assert.Zero(t, m.count())

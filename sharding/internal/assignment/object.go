@@ -13,8 +13,8 @@ func keysOf(prefix v1alpha1.Prefix, ring string) keys {
 	return keys{shard: prefix.ShardLabel(ring), drain: prefix.DrainLabel(ring), children: prefix.ChildrenAnnotation(ring)}
 }
 
-// strip returns what is kept in memory of an object. A map that exists stays one, as a patch needs to
-// know. It can be called again with what it has returned.
+// strip returns the part of an object that is kept in memory. It is idempotent. It distinguishes a
+// nil map from an empty one, as patches require.
 func strip(k keys, keyLabel string, m *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	kept := &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
@@ -26,7 +26,7 @@ func strip(k keys, keyLabel string, m *metav1.PartialObjectMetadata) *metav1.Par
 	return kept
 }
 
-// only returns the entries with these keys, nil if there is no map.
+// only returns the entries with these keys, or nil if the map is nil.
 func only(all map[string]string, keys ...string) map[string]string {
 	if all == nil {
 		return nil

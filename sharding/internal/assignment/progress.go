@@ -6,13 +6,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// pending returns how many objects wait for an assignment, and how many that a pass has found wait for
-// their move.
+// pending returns the number of objects that wait for an assignment, and the number of objects
+// found by a resync that wait for their move.
 func (t *tracker) pending(v *view) (unassigned, found int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.exceptions != nil && t.main != nil {
-		for _, object := range t.exceptions.store.List() {
+	if t.orphans != nil && t.main != nil {
+		for _, object := range t.orphans.store.List() {
 			m, ok := object.(*metav1.PartialObjectMetadata)
 			if ok && m.Labels[t.keys.drain] == "" && v.selects(t.mapping, m) {
 				unassigned++
@@ -22,8 +22,8 @@ func (t *tracker) pending(v *view) (unassigned, found int) {
 	return unassigned, len(t.found)
 }
 
-// drainedLongest returns how many objects were not given away in time, and for how long the one that is
-// drained longest has been.
+// drainedLongest returns the number of objects that were not released in time, and the age of the
+// oldest drain.
 func (t *tracker) drainedLongest() (late int, oldest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,11 +36,11 @@ func (t *tracker) drainedLongest() (late int, oldest time.Duration) {
 	return late, oldest
 }
 
-// isSynced reports whether both watches have shown all that there is.
+// isSynced reports whether the initial lists of both watches are complete.
 func (t *tracker) isSynced() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, f := range []*following{t.exceptions, t.drains} {
+	for _, f := range []*following{t.orphans, t.drains} {
 		if f != nil && !f.synced() {
 			return false
 		}

@@ -22,62 +22,64 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// childPeriod is the time between two looks whether a child has moved with the object that controls it.
-// Each look is a read.
+// childPeriod is the interval between checks whether a child has moved with the object that
+// controls it. Each check is a live read.
 const childPeriod = 5 * time.Second
 
-// tracker follows the objects of one resource of a ring that something must be done about, and does it.
-// One that fails delays no other.
+// tracker finds and processes the objects of one resource of a ring that need an action. An object
+// that fails does not delay others.
 type tracker struct {
 	of       *assigner
 	resource v1alpha1.GroupResource
-	// main is what the ring says of a main resource, nil for one that is controlled only.
+	// main is the main resource as defined in the ring, or nil if the resource is only a controlled
+	// one.
 	main     *v1alpha1.Resource
 	mapping  *meta.RESTMapping
 	client   metadata.Getter
 	keys     keys
 	keyLabel string
 	queue    workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	ctx      context.Context //nolint:containedctx // that of its goroutines
+	ctx      context.Context //nolint:containedctx // the context of the tracker's goroutines
 	stop     context.CancelFunc
 
-	mu         sync.Mutex
-	selector   string
-	exceptions *following
-	drains     *following
-	// found are the objects that a pass has found to move and that no watch shows.
+	mu       sync.Mutex
+	selector string
+	orphans  *following
+	drains   *following
+	// found are the objects that a resync has found to be misplaced and that no watch covers.
 	found map[types.NamespacedName]*metav1.PartialObjectMetadata
-	// drained is since when each object was seen to be drained to the same shard.
+	// drained records since when each object has been drained to its current target.
 	drained map[types.NamespacedName]drained
-	// former are the shards that objects in a hand-over had.
+	// former records the shards that objects in a hand-over had.
 	former map[types.UID]string
-	// written are the resourceVersions of the last writes, as long as a watch may show older ones.
+	// written records the resourceVersions of the last writes, as long as a watch may show older
+	// ones.
 	written map[types.NamespacedName]string
-	// moved are the objects whose children have moved before them, and attempted those whose children
-	// began to, with the shard that they went to.
+	// moved records the objects whose children have moved before them, and attempted the objects
+	// whose children have begun to move, both with the target shard.
 	moved     map[types.UID]moved
 	attempted map[types.UID]attempt
-	// given are the objects that a shard has given away by removing both labels, as shards of protocol 1
-	// do: their children follow.
-	given map[types.NamespacedName]given
+	// released records the objects that a shard has released by removing both labels, as shards of
+	// protocol 1 do. Their children follow.
+	released map[types.NamespacedName]release
 
-	// isClosed reports that the tracker is not used any more: nothing must be noted of it.
-	isClosed atomic.Bool
+	// closed is set when the tracker is no longer used: its objects must not be counted any more.
+	closed atomic.Bool
 }
 
-// moved is where the children of an object are.
+// moved is the location of the children of an object.
 type moved struct {
 	to string
-	// versions are the last resourceVersions of the children, by resource.
+	// versions are the latest resourceVersions of the children, by resource.
 	versions map[string]string
 }
 
-// attempt is where the children of an object began to go.
+// attempt is an attempt to move the children of an object.
 type attempt struct {
 	to string
-	// isScattered reports that some may be elsewhere than at their former shard: an earlier attempt failed,
-	// or it was for another shard.
-	isScattered bool
+	// scattered is set if children may be elsewhere than at their former shard, because an earlier
+	// attempt failed or had another target.
+	scattered bool
 }
 
 type drained struct {
@@ -87,7 +89,7 @@ type drained struct {
 	late  bool
 }
 
-// following is a watch of some objects, and those that it shows.
+// following is a watch with the objects that it covers.
 type following struct {
 	store  cache.Store
 	synced func() bool
@@ -99,7 +101,7 @@ func newTracker(of *assigner, resource v1alpha1.GroupResource, main *v1alpha1.Re
 		of: of, resource: resource, main: main, mapping: mapping, client: of.Metadata.Resource(mapping.Resource), keys: of.keys,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryPeriod, of.SyncPeriod)),
 		found: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, drained: map[types.NamespacedName]drained{}, former: map[types.UID]string{}, moved: map[types.UID]moved{},
-		written: map[types.NamespacedName]string{}, attempted: map[types.UID]attempt{}, given: map[types.NamespacedName]given{},
+		written: map[types.NamespacedName]string{}, attempted: map[types.UID]attempt{}, released: map[types.NamespacedName]release{},
 	}
 	if main != nil {
 		t.keyLabel = main.KeyLabel
@@ -107,7 +109,7 @@ func newTracker(of *assigner, resource v1alpha1.GroupResource, main *v1alpha1.Re
 	return t
 }
 
-// run works on the queue until ctx ends.
+// run processes the queue until ctx ends.
 func (t *tracker) run() {
 	var workers sync.WaitGroup
 	for range t.of.Concurrency {
@@ -121,25 +123,25 @@ func (t *tracker) run() {
 	workers.Wait()
 }
 
-// aim makes the tracker follow the objects that no live shard of a view has, and those in a hand-over. All
-// that are known are looked at again.
-func (t *tracker) aim(v *view) {
+// retarget makes the tracker watch the objects without a live shard in a view, and the objects in a
+// hand-over. All known objects are enqueued.
+func (t *tracker) retarget(v *view) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.drains == nil {
-		t.drains = t.follow(t.keys.drain, t.seeDrain)
+		t.drains = t.follow(t.keys.drain, t.onDrain)
 	}
-	selector := t.exceptionsOf(v)
+	selector := t.orphanSelector(v)
 	if selector != t.selector {
-		if t.exceptions != nil {
-			t.exceptions.stop()
-			t.exceptions = nil
+		if t.orphans != nil {
+			t.orphans.stop()
+			t.orphans = nil
 		}
 		if t.selector = selector; selector != "" {
-			t.exceptions = t.follow(selector, t.seeException)
+			t.orphans = t.follow(selector, t.onOrphan)
 		}
 	}
-	for _, f := range []*following{t.exceptions, t.drains} {
+	for _, f := range []*following{t.orphans, t.drains} {
 		if f != nil {
 			for _, key := range f.store.ListKeys() {
 				t.enqueue(key)
@@ -151,9 +153,10 @@ func (t *tracker) aim(v *view) {
 	}
 }
 
-// exceptionsOf returns the selector of the objects that no live shard has, "" if nothing can be done
-// about them. New objects of a controlled resource are left to the policy if there is one.
-func (t *tracker) exceptionsOf(v *view) string {
+// orphanSelector returns the selector of the objects without a live shard, or "" if there is no
+// live shard. For a controlled resource under a policy, it excludes objects without a label,
+// because the policy assigns them.
+func (t *tracker) orphanSelector(v *view) string {
 	names := v.liveNames()
 	if len(names) == 0 {
 		return ""
@@ -165,9 +168,9 @@ func (t *tracker) exceptionsOf(v *view) string {
 	return selector
 }
 
-// follow begins to watch the objects that a selector matches. see is called with the key of each that
-// changes, and with whether it is still there.
-func (t *tracker) follow(selector string, see func(m *metav1.PartialObjectMetadata, isThere bool)) *following {
+// follow starts to watch the objects that match a selector. It calls handle with each object that
+// changes or stops matching.
+func (t *tracker) follow(selector string, handle func(m *metav1.PartialObjectMetadata, exists bool)) *following {
 	ctx, stop := context.WithCancel(t.ctx)
 	client := t.client
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
@@ -189,48 +192,48 @@ func (t *tracker) follow(selector string, see func(m *metav1.PartialObjectMetada
 			return object, nil
 		},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(object any) { tell(object, true, see) },
-			UpdateFunc: func(_, object any) { tell(object, true, see) },
-			DeleteFunc: func(object any) { tell(object, false, see) },
+			AddFunc:    func(object any) { dispatch(object, true, handle) },
+			UpdateFunc: func(_, object any) { dispatch(object, true, handle) },
+			DeleteFunc: func(object any) { dispatch(object, false, handle) },
 		},
 	})
 	go informer.RunWithContext(ctx)
 	go func() {
-		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) { // no event tells that there is nothing
+		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) { // an empty list causes no event
 			t.sweep()
-			t.of.touch()
+			t.of.requestReport()
 		}
 	}()
 	return &following{store: store, synced: informer.HasSynced, stop: stop}
 }
 
-// tell passes an event of an informer on.
-func tell(object any, isThere bool, see func(m *metav1.PartialObjectMetadata, isThere bool)) {
+// dispatch passes an event of an informer to a handler.
+func dispatch(object any, exists bool, handle func(m *metav1.PartialObjectMetadata, exists bool)) {
 	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = gone.Obj
 	}
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
-		see(m, isThere)
+		handle(m, exists)
 	}
 }
 
-// seeException notes an object that no live shard has, or had.
-func (t *tracker) seeException(m *metav1.PartialObjectMetadata, isThere bool) {
-	t.of.touch()
+// onOrphan handles an event of an object that has or had no live shard.
+func (t *tracker) onOrphan(m *metav1.PartialObjectMetadata, exists bool) {
+	t.of.requestReport()
 	switch {
-	case !isThere:
+	case !exists:
 		t.forgetWrite(keyFor(m))
-		if t.isGiven(keyFor(m)) {
+		if t.isReleased(keyFor(m)) {
 			t.queue.Add(keyFor(m))
 		}
 	case t.main == nil && m.Labels[t.keys.shard] != "":
-		t.queue.AddAfter(keyFor(m), childPeriod) // the object that controls it takes it along
+		t.queue.AddAfter(keyFor(m), childPeriod) // it moves together with the object that controls it
 	default:
 		t.queue.Add(keyFor(m))
 	}
 }
 
-// sweep forgets what was written of objects that no watch shows any more.
+// sweep discards the records of writes to objects that no watch covers any more.
 func (t *tracker) sweep() {
 	t.mu.Lock()
 	keys := slices.Collect(maps.Keys(t.written))
@@ -240,7 +243,7 @@ func (t *tracker) sweep() {
 	}
 }
 
-// forgetWrite forgets what was written of an object if no watch shows it any more.
+// forgetWrite discards the record of a write to an object if no watch covers the object any more.
 func (t *tracker) forgetWrite(key types.NamespacedName) {
 	if t.find(key) != nil {
 		return
@@ -250,19 +253,19 @@ func (t *tracker) forgetWrite(key types.NamespacedName) {
 	delete(t.written, key)
 }
 
-// seeDrain notes an object that is in a hand-over, or was.
-func (t *tracker) seeDrain(m *metav1.PartialObjectMetadata, isThere bool) {
+// onDrain handles an event of an object that is or was in a hand-over.
+func (t *tracker) onDrain(m *metav1.PartialObjectMetadata, exists bool) {
 	key := keyFor(m)
-	if t.main == nil { // a child is in no hand-over of its own
-		t.seeException(m, isThere)
+	if t.main == nil { // children have no hand-overs of their own
+		t.onOrphan(m, exists)
 		return
 	}
 	t.mu.Lock()
-	if !isThere {
+	if !exists {
 		if shard := m.Labels[t.keys.shard]; shard != "" && len(t.main.ControlledResources) > 0 {
-			t.given[key] = given{m.UID, shard} // or the drain was withdrawn
+			t.released[key] = release{m.UID, shard} // or the drain was canceled
 		}
-		if d, isKnown := t.drained[key]; isKnown {
+		if d, ok := t.drained[key]; ok {
 			t.of.metrics.handovers.WithLabelValues(t.of.name).Observe(time.Since(d.since).Seconds())
 		}
 		delete(t.drained, key)
@@ -276,8 +279,8 @@ func (t *tracker) seeDrain(m *metav1.PartialObjectMetadata, isThere bool) {
 		}
 	}
 	t.mu.Unlock()
-	t.of.touch()
-	if isThere {
+	t.of.requestReport()
+	if exists {
 		t.of.moves.begin(t, key)
 	} else {
 		t.of.moves.end(t, key)
@@ -286,7 +289,7 @@ func (t *tracker) seeDrain(m *metav1.PartialObjectMetadata, isThere bool) {
 	t.queue.Add(key)
 }
 
-// enqueue adds an object by the key that stores have for it.
+// enqueue adds an object by its key in the stores.
 func (t *tracker) enqueue(key string) {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err == nil {
@@ -294,16 +297,16 @@ func (t *tracker) enqueue(key string) {
 	}
 }
 
-// find returns what is known of an object, nil if nothing must be done about it.
+// find returns the latest known version of an object, or nil if the object needs no action.
 func (t *tracker) find(key types.NamespacedName) *metav1.PartialObjectMetadata {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var newest *metav1.PartialObjectMetadata
-	for _, f := range []*following{t.exceptions, t.drains} {
+	for _, f := range []*following{t.orphans, t.drains} {
 		if f == nil {
 			continue
 		}
-		if object, isThere, err := f.store.GetByKey(storeKey(key)); err == nil && isThere {
+		if object, exists, err := f.store.GetByKey(storeKey(key)); err == nil && exists {
 			if m, ok := object.(*metav1.PartialObjectMetadata); ok && isNewer(m, newest) {
 				newest = m
 			}
@@ -315,29 +318,29 @@ func (t *tracker) find(key types.NamespacedName) *metav1.PartialObjectMetadata {
 	return newest
 }
 
-// note keeps an object that a pass has found.
-func (t *tracker) note(m *metav1.PartialObjectMetadata) {
+// addFound records an object that a resync has found.
+func (t *tracker) addFound(m *metav1.PartialObjectMetadata) {
 	t.mu.Lock()
 	t.found[keyFor(m)] = m
 	t.mu.Unlock()
 	t.queue.Add(keyFor(m))
 }
 
-// forget forgets what a pass has found of an object, and reports whether one had.
-func (t *tracker) forget(key types.NamespacedName) (wasThere bool) {
+// forgetFound discards an object that a resync has found, and reports whether there was one.
+func (t *tracker) forgetFound(key types.NamespacedName) (found bool) {
 	t.mu.Lock()
-	_, wasThere = t.found[key]
+	_, found = t.found[key]
 	delete(t.found, key)
 	t.mu.Unlock()
-	if wasThere {
+	if found {
 		t.forgetWrite(key)
-		t.of.touch()
+		t.of.requestReport()
 	}
-	return wasThere
+	return found
 }
 
-// isFor reports whether the tracker is the one for what a ring says of a main resource, nil for one that
-// is controlled only.
+// isFor reports whether the tracker was created for this definition of a main resource, which is
+// nil for a resource that is only controlled.
 func (t *tracker) isFor(main *v1alpha1.Resource) bool {
 	return equality.Semantic.DeepEqual(t.main, main)
 }
@@ -345,24 +348,24 @@ func (t *tracker) isFor(main *v1alpha1.Resource) bool {
 func (t *tracker) isClusterScoped() bool { return t.mapping.Scope.Name() == meta.RESTScopeNameRoot }
 
 func (t *tracker) processNext(ctx context.Context) bool {
-	key, isDown := t.queue.Get()
-	if isDown {
+	key, shutdown := t.queue.Get()
+	if shutdown {
 		return false
 	}
 	defer t.queue.Done(key)
 	if ctx.Err() != nil {
 		return false
 	}
-	isDone, err := t.process(ctx, key)
+	done, err := t.process(ctx, key)
 	t.of.moves.next(int(t.of.current().ring.Spec.Handover.MaxConcurrentMoves))
 	if err == nil {
-		if isDone {
+		if done {
 			t.queue.Forget(key)
-			t.of.succeeded(t, key)
+			t.of.clearFailure(t, key)
 		}
 		return true
 	}
-	t.of.failed(ctx, t, key, err)
+	t.of.handleError(ctx, t, key, err)
 	t.queue.AddRateLimited(key)
 	return true
 }
@@ -371,7 +374,7 @@ func keyFor(m *metav1.PartialObjectMetadata) types.NamespacedName {
 	return types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 }
 
-// storeKey returns the key that a store has for an object.
+// storeKey returns the key of an object in the stores.
 func storeKey(key types.NamespacedName) string {
 	if key.Namespace == "" {
 		return key.Name

@@ -11,16 +11,17 @@ import (
 	"nodekeeper.dev/sharding/internal/place"
 )
 
-// conditionAdmission is the condition that is true while the API server assigns new objects.
+// conditionAdmission is the type of the condition that is true while the API server assigns new
+// objects.
 const conditionAdmission = "AdmissionInstalled"
 
-// policyInstalled is its reason if policies do that.
+// policyInstalled is the reason of that condition if policies assign them.
 const policyInstalled = "PolicyInstalled"
 
-// view is what decides about the objects of a ring. It is not changed after it was made.
+// view is the state of a ring on which decisions are based. It is immutable.
 type view struct {
 	ring *v1alpha1.ClusterRing
-	// table is that of the ring.
+	// table is the table of the ring.
 	table     place.Table
 	live      map[string]bool
 	selection place.Selection
@@ -32,8 +33,8 @@ func (v *view) selects(mapping *meta.RESTMapping, m *metav1.PartialObjectMetadat
 	return v.selection.Selects(v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}, m.Namespace, m.Name)
 }
 
-// newView returns the view of a ring. joined are the shards whose Leases show that they live; the table
-// may not have them yet.
+// newView returns the view of a ring. The argument joined lists the shards whose Leases show that
+// they are alive; the table may not contain them yet.
 func newView(ring *v1alpha1.ClusterRing, joined []string, selection place.Selection) *view {
 	v := &view{ring: ring, live: map[string]bool{}, table: place.TableOf(ring.Status.Table), selection: selection}
 	for _, name := range joined {
@@ -49,7 +50,7 @@ func newView(ring *v1alpha1.ClusterRing, joined []string, selection place.Select
 	return v
 }
 
-// generation returns that of the table, 0 if there is none.
+// generation returns the generation of the table, or 0 if there is no table.
 func (v *view) generation() int64 {
 	if v.ring.Status.Table == nil {
 		return 0
@@ -57,7 +58,7 @@ func (v *view) generation() int64 {
 	return v.ring.Status.Table.Generation
 }
 
-// liveNames returns the names of the live shards in order.
+// liveNames returns the names of the live shards, sorted.
 func (v *view) liveNames() []string { return slices.Sorted(maps.Keys(v.live)) }
 
 // isUnderPolicy reports whether the API server assigns new objects.
@@ -66,13 +67,13 @@ func (v *view) isUnderPolicy() bool {
 	return c != nil && c.Status == "True" && c.Reason == policyInstalled
 }
 
-// isLabelled reports whether the status says that objects of a resource may have labels: only then may
-// this package set them.
+// isLabelled reports whether the status lists a resource as labelled. Only then may this package
+// set labels on its objects.
 func (v *view) isLabelled(r v1alpha1.GroupResource) bool {
 	return slices.Contains(v.ring.Status.LabelledResources, r)
 }
 
-// decidesLike reports whether all that was decided by a former view is right by this one, too.
+// decidesLike reports whether all decisions based on a former view are also valid for this one.
 func (v *view) decidesLike(former *view) bool {
 	return former.ring.Generation == v.ring.Generation && former.isUnderPolicy() == v.isUnderPolicy() &&
 		slices.Equal(former.ring.Status.LabelledResources, v.ring.Status.LabelledResources) &&
@@ -80,15 +81,15 @@ func (v *view) decidesLike(former *view) bool {
 		former.generation() == v.generation() && former.selection.Equal(v.selection)
 }
 
-// hasChildren reports whether the ring has controlled resources. Of these, no watch shows the objects that
-// have no label if policies assign new ones.
+// hasChildren reports whether the ring has controlled resources. If policies assign their new
+// objects, no watch covers the ones without a label.
 func (v *view) hasChildren() bool {
 	return slices.ContainsFunc(v.ring.Spec.Resources, func(r v1alpha1.Resource) bool { return len(r.ControlledResources) > 0 })
 }
 
-// needsPass reports whether objects of live shards may have to move since a former view: after what an
-// exception watch does not show. A death alone needs none.
-func (v *view) needsPass(former *view) bool {
+// needsResync reports whether objects of live shards may have to move since a former view, because
+// the orphan watch does not cover them. A death alone requires no resync.
+func (v *view) needsResync(former *view) bool {
 	if former == nil || former.table.Now == nil || v.table.Now == nil || former.ring.Generation != v.ring.Generation || former.isUnderPolicy() != v.isUnderPolicy() || former.selection.Leaves(v.selection) ||
 		v.hasChildren() && !former.selection.Equal(v.selection) {
 		return true

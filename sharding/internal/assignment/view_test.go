@@ -10,7 +10,8 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// viewOf returns the view of a ring with these live shards, of which the silent ones are named, after a former view.
+// viewOf returns the view of a ring with these live shards after a former view. The silent ones are
+// also listed separately.
 func viewOf(former *view, shards []string, silent ...string) *view {
 	before := slots.Table{}
 	if former != nil {
@@ -48,29 +49,29 @@ func tableOf(v *view) slots.Table {
 	return t
 }
 
-// TestPassesAreOnlyForWhatNoWatchShows is R24: objects of shards that live.
-func TestPassesAreOnlyForWhatNoWatchShows(t *testing.T) {
+// TestResyncsAreOnlyForWhatNoWatchShows covers R24: resyncs are for objects of live shards.
+func TestResyncsAreOnlyForWhatNoWatchShows(t *testing.T) {
 	t.Parallel()
 	three := viewOf(nil, []string{"a", "b", "c"})
 	silent := viewOf(three, []string{"a", "b", "c"}, "b")
-	assert.True(t, three.needsPass(nil), "a new leader")
-	assert.False(t, viewOf(three, []string{"a", "b", "c"}).needsPass(three), "nothing changes")
-	assert.True(t, viewOf(three, []string{"a", "b", "c", "d"}).needsPass(three), "a shard joins")
-	assert.False(t, viewOf(three, []string{"a", "c"}).needsPass(three), "a shard dies")
-	assert.False(t, silent.needsPass(three), "a shard is silent")
-	assert.True(t, three.needsPass(silent), "it is back: what was placed meanwhile moves to it")
-	assert.False(t, viewOf(silent, []string{"a", "c"}).needsPass(silent), "it dies")
+	assert.True(t, three.needsResync(nil), "a new leader")
+	assert.False(t, viewOf(three, []string{"a", "b", "c"}).needsResync(three), "nothing changes")
+	assert.True(t, viewOf(three, []string{"a", "b", "c", "d"}).needsResync(three), "a shard joins")
+	assert.False(t, viewOf(three, []string{"a", "c"}).needsResync(three), "a shard dies")
+	assert.False(t, silent.needsResync(three), "a shard is silent")
+	assert.True(t, three.needsResync(silent), "it returns: objects placed elsewhere meanwhile move to it")
+	assert.False(t, viewOf(silent, []string{"a", "c"}).needsResync(silent), "it dies")
 
 	leaving := viewOf(three, []string{"a", "c"})
 	leaving.live["b"] = true
-	assert.True(t, leaving.needsPass(three), "a shard leaves, and still has its objects")
+	assert.True(t, leaving.needsResync(three), "a shard leaves and still has objects")
 	other := viewOf(three, []string{"a", "b", "c"})
 	other.ring.Generation++
-	assert.True(t, other.needsPass(three), "the spec changes")
+	assert.True(t, other.needsResync(three), "the spec changes")
 	narrow := viewOf(three, []string{"a", "b", "c"})
 	narrow.selection = place.Only("n")
-	assert.True(t, narrow.needsPass(three), "namespaces leave")
-	assert.False(t, three.needsPass(narrow), "namespaces join: the watch shows their objects")
+	assert.True(t, narrow.needsResync(three), "namespaces leave")
+	assert.False(t, three.needsResync(narrow), "namespaces join: the watch shows their objects")
 	three.ring.Spec.Resources = []v1alpha1.Resource{{ControlledResources: []v1alpha1.GroupResource{{Resource: "pods"}}}}
-	assert.True(t, three.needsPass(narrow), "but not the children")
+	assert.True(t, three.needsResync(narrow), "children in these namespaces are not covered")
 }

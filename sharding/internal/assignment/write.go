@@ -16,35 +16,36 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// fieldManager is who managedFields say has written the sharding metadata.
+// fieldManager is the field manager of the sharding metadata.
 const fieldManager = "sharder"
 
 // writeTimeout bounds each write.
 const writeTimeout = 5 * time.Second
 
-// errLost means that an object is no longer as the decision read it, or cannot be changed. The next event
-// of its watch, or the next attempt, shows what it is now.
-var errLost = errors.New("the object has changed meanwhile, or the API server refuses the change")
+// errConflict means that an object has changed since it was read, or cannot be changed. The next
+// event or retry provides the current version.
+var errConflict = errors.New("the object has changed since it was read, or the API server refuses the change")
 
-// change is what to write to an object: a nil value removes a key.
+// change is a change of an object's metadata. A nil value removes a key.
 type change struct{ labels, annotations map[string]*string }
 
-// operation is one of a JSON patch.
+// operation is an operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value,omitempty"`
 }
 
-// test is an operation whose value can be null: that something is missing.
+// test is a test operation whose value can be null, which means that the key must be missing.
 type test struct {
 	Op    string  `json:"op"`
 	Path  string  `json:"path"`
 	Value *string `json:"value"`
 }
 
-// patchOf returns the JSON patch of a change. It succeeds only for the very object that was read, with the
-// labels in known as they were then. Unrelated edits do not matter.
+// patchOf returns the JSON patch of a change. It succeeds only for the same object (by UID), and
+// only if the labels in known have the values that were read. It does not conflict with unrelated
+// changes.
 func patchOf(m *metav1.PartialObjectMetadata, known []string, c change) ([]byte, error) {
 	uid := string(m.UID)
 	all := []any{test{"test", "/metadata/uid", &uid}}
@@ -57,7 +58,8 @@ func patchOf(m *metav1.PartialObjectMetadata, known []string, c change) ([]byte,
 	return patch, nil
 }
 
-// edits returns the operations on one of the maps of the metadata, which has the entries of before.
+// edits returns the operations on one of the maps of the metadata, given the entries that were
+// read.
 func edits(path string, before map[string]string, known []string, changes map[string]*string) (all []any) {
 	if before == nil {
 		after := map[string]string{}
@@ -80,24 +82,24 @@ func edits(path string, before map[string]string, known []string, changes map[st
 	}
 	for _, key := range slices.Sorted(maps.Keys(changes)) {
 		value := changes[key]
-		_, isThere := before[key]
+		_, exists := before[key]
 		switch {
 		case value != nil:
 			all = append(all, operation{"add", path + "/" + escape(key), *value})
-		case isThere:
+		case exists:
 			all = append(all, operation{"remove", path + "/" + escape(key), nil})
 		}
 	}
 	return all
 }
 
-// escape returns a key as a part of a JSON pointer (RFC 6901).
+// escape escapes a key for a JSON pointer (RFC 6901).
 func escape(key string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1") // a Replacer costs more to make than to use
+	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1") // creating a Replacer would cost more
 }
 
-// write changes an object if it is still as it was read, and returns it as it is then. errLost says that
-// it is not.
+// write changes an object on the condition that it is as it was read, and returns the new version.
+// It returns errConflict if the condition does not hold.
 func write(ctx context.Context, c metadata.ResourceInterface, m *metav1.PartialObjectMetadata, known []string, to change) (*metav1.PartialObjectMetadata, error) {
 	patch, err := patchOf(m, known, to)
 	if err != nil {
@@ -107,15 +109,16 @@ func write(ctx context.Context, c metadata.ResourceInterface, m *metav1.PartialO
 	defer cancel()
 	after, err := c.Patch(ctx, m.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	switch {
-	case apierrors.IsConflict(err) || apierrors.IsInvalid(err): // a failed test is the latter
-		return nil, fmt.Errorf("%w: %w", errLost, err)
+	case apierrors.IsConflict(err) || apierrors.IsInvalid(err): // a failed test results in Invalid
+		return nil, fmt.Errorf("%w: %w", errConflict, err)
 	case err != nil:
 		return nil, fmt.Errorf("patching %s %s/%s: %w", m.Kind, m.Namespace, m.Name, err)
 	}
 	return after, nil
 }
 
-// hasNoRoom reports whether the API server has refused a change because the annotations would be too large.
+// hasNoRoom reports whether the API server has refused a change because the annotations would
+// exceed their size limit.
 func hasNoRoom(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || status.ErrStatus.Details == nil {

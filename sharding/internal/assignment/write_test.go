@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPatchesTestWhatTheDecisionRead is R25.
+// TestPatchesTestWhatTheDecisionRead covers R25.
 func TestPatchesTestWhatTheDecisionRead(t *testing.T) {
 	t.Parallel()
 	to := change{labels: map[string]*string{"p/s": new("b"), "p/d": nil}}

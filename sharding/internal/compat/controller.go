@@ -27,27 +27,29 @@ import (
 
 const (
 	conditionReady = "Ready"
-	// The reasons why a ControllerRing has no mirror. Those of the mirror's own condition are in package
-	// ring.
+	// Reasons of the condition of a ControllerRing without a mirror. Package ring has the reasons
+	// of a mirror's own condition.
 	nameConflict = "NameConflict"
 	invalidSpec  = "InvalidSpec"
 )
 
-// workers is how many ControllerRings are worked on at a time: one that fails does not delay the others.
+// workers is the number of ControllerRings that are reconciled concurrently, so that a failing one
+// does not delay others.
 const workers = 4
 
-// Controller mirrors ControllerRings. It writes only while this process leads. All fields are required.
+// Controller mirrors ControllerRings into ClusterRings. It writes only while this process is the
+// leader. All fields are required.
 type Controller struct {
-	// Client writes both kinds, and reads them from a cache.
+	// Client writes both kinds and reads them from a cache.
 	Client client.Client
-	// Live reads them from the API server.
+	// Live reads both kinds from the API server.
 	Live     client.Reader
 	Recorder events.EventRecorder
-	// SyncPeriod bounds the time between two attempts at a ControllerRing that fails.
+	// SyncPeriod bounds the delay between retries for a failing ControllerRing.
 	SyncPeriod time.Duration
 }
 
-// Register makes the manager run the controller.
+// Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
 	err := builder.ControllerManagedBy(mgr).Named("controllerring").For(newControllerRing()).Owns(&v1alpha1.ClusterRing{}).
 		WithOptions(controller.Options{
@@ -60,7 +62,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	return nil
 }
 
-// Reconcile mirrors one ControllerRing.
+// Reconcile updates the mirror and the status of one ControllerRing.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	u := newControllerRing()
 	err := c.Client.Get(ctx, req.NamespacedName, u)
@@ -81,7 +83,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		after.set(u, metav1.ConditionFalse, invalidSpec, err.Error())
 		c.report(u, &parsed.Status, &after)
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err):
-		return reconcile.Result{RequeueAfter: time.Second}, nil // the cache shows soon what it is now
+		return reconcile.Result{RequeueAfter: time.Second}, nil // the cache will catch up
 	case err != nil:
 		return reconcile.Result{}, err
 	case mirror == nil:
@@ -94,8 +96,8 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: c.requeueAfter(mirror)}, c.store(ctx, u, &parsed.Status, &after)
 }
 
-// requeueAfter returns when to check whether the name of the mirror is free. It is zero if there is a mirror,
-// whose events requeue its ControllerRing.
+// requeueAfter returns the delay before the next check whether the name of the mirror is free. It
+// is zero if there is a mirror, because the mirror's events requeue the ControllerRing.
 func (c *Controller) requeueAfter(mirror *v1alpha1.ClusterRing) time.Duration {
 	if mirror == nil {
 		return min(c.SyncPeriod, 10*time.Second)
@@ -103,8 +105,8 @@ func (c *Controller) requeueAfter(mirror *v1alpha1.ClusterRing) time.Duration {
 	return 0
 }
 
-// mirror makes the mirror of a ControllerRing as it must be, and returns it. It returns nil if the
-// ClusterRing of that name is somebody else's.
+// mirror creates or updates the mirror of a ControllerRing and returns it. It returns nil if a
+// ClusterRing of that name exists and is not a mirror.
 func (c *Controller) mirror(ctx context.Context, u *unstructured.Unstructured, parsed *controllerRing) (*v1alpha1.ClusterRing, error) {
 	is := &v1alpha1.ClusterRing{}
 	err := c.Client.Get(ctx, client.ObjectKeyFromObject(u), is)
@@ -122,12 +124,12 @@ func (c *Controller) mirror(ctx context.Context, u *unstructured.Unstructured, p
 		return nil, fmt.Errorf("reading ClusterRing %q: %w", u.GetName(), err)
 	}
 	if !isMirror(is) {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
+		return nil, nil //nolint:nilnil // nil means that the name is taken
 	}
 	want := is.DeepCopy()
 	apply(u, parsed, want)
 	if is.DeletionTimestamp != nil || equality.Semantic.DeepEqual(is.Spec, want.Spec) && equality.Semantic.DeepEqual(is.OwnerReferences, want.OwnerReferences) {
-		return is, nil // a mirror that is being deleted is created again when it is gone
+		return is, nil // a mirror that is being deleted is recreated afterwards
 	}
 	if err := c.Client.Patch(ctx, want, client.MergeFromWithOptions(is, client.MergeFromWithOptimisticLock{})); err != nil {
 		return nil, fmt.Errorf("updating ClusterRing %q: %w", want.Name, err)
@@ -136,8 +138,8 @@ func (c *Controller) mirror(ctx context.Context, u *unstructured.Unstructured, p
 	return want, nil
 }
 
-// isMirror reports whether a ClusterRing is the mirror of a ControllerRing of its name, or of an earlier
-// one.
+// isMirror reports whether a ClusterRing is the mirror of a current or earlier ControllerRing of
+// the same name.
 func isMirror(of *v1alpha1.ClusterRing) bool {
 	owner := metav1.GetControllerOf(of)
 	if owner == nil || owner.Kind != Kind.Kind || owner.Name != of.Name {
@@ -147,8 +149,8 @@ func isMirror(of *v1alpha1.ClusterRing) bool {
 	return err == nil && version.Group == Kind.Group
 }
 
-// remove deletes the mirror of a ControllerRing that live reads show to be gone: its objects lose their
-// labels, and the ring goes.
+// remove deletes the mirror of a ControllerRing that live reads show to be deleted. The deletion
+// removes the sharding labels of the ring's objects.
 func (c *Controller) remove(ctx context.Context, name string) error {
 	key := types.NamespacedName{Name: name}
 	is := &v1alpha1.ClusterRing{}
@@ -165,11 +167,11 @@ func (c *Controller) remove(ctx context.Context, name string) error {
 		return fmt.Errorf("reading ControllerRing %q: %w", name, err)
 	}
 	if err == nil && u.GetDeletionTimestamp() == nil {
-		return nil // it is back, and the watch shows that
+		return nil // it exists again; its event follows
 	}
 	err = c.Client.Delete(ctx, is, client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})
 	if apierrors.IsNotFound(err) {
-		return nil // somebody else was first
+		return nil // it is already deleted
 	}
 	if err != nil {
 		return fmt.Errorf("deleting ClusterRing %q: %w", name, err)
@@ -186,7 +188,7 @@ func (c *Controller) store(ctx context.Context, u *unstructured.Unstructured, be
 	}
 	err = c.Client.Status().Patch(ctx, u.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // the watch shows what it is now
+		return nil // an event with the current version follows
 	}
 	if err != nil {
 		return fmt.Errorf("storing the status of ControllerRing %q: %w", u.GetName(), err)
@@ -194,7 +196,8 @@ func (c *Controller) store(ctx context.Context, u *unstructured.Unstructured, be
 	return nil
 }
 
-// report creates an event that says why a ControllerRing has no mirror, unless its status says so already.
+// report emits an event that explains why a ControllerRing has no mirror, unless its status already
+// does.
 func (c *Controller) report(u *unstructured.Unstructured, before, after *status) {
 	ready := meta.FindStatusCondition(after.Conditions, conditionReady)
 	if ready != nil && !equality.Semantic.DeepEqual(before.Conditions, after.Conditions) {

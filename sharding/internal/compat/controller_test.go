@@ -40,7 +40,7 @@ func mirrorOf(u *unstructured.Unstructured) *v1alpha1.ClusterRing {
 	}}
 }
 
-// build returns a fake API server with these objects, and with functions that replace some requests.
+// build returns a fake API server with the given objects and interceptors.
 func build(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) client.Client {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -49,7 +49,7 @@ func build(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) clie
 	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(controllerRing()).WithInterceptorFuncs(funcs).Build()
 }
 
-// reconcileOnce lets a controller that reads from a cache act on an API server.
+// reconcileOnce runs a reconcile with separate clients for cached and live reads.
 func reconcileOnce(t *testing.T, cache, live client.Client) error {
 	t.Helper()
 	c := &compat.Controller{Client: split{live, cache}, Live: live, Recorder: &events.FakeRecorder{}, SyncPeriod: time.Minute}
@@ -57,7 +57,7 @@ func reconcileOnce(t *testing.T, cache, live client.Client) error {
 	return err
 }
 
-// split reads from a cache.
+// split is a client that reads from a cache and writes to the API server.
 type split struct {
 	client.Client
 
@@ -75,7 +75,7 @@ func has(t *testing.T, c client.Client) bool {
 	return err == nil
 }
 
-// TestCacheAloneDeletesNoMirror: a ControllerRing that a cache does not show can exist.
+// A ControllerRing that is missing from the cache may exist.
 func TestCacheAloneDeletesNoMirror(t *testing.T) {
 	t.Parallel()
 	u := controllerRing()
@@ -87,7 +87,7 @@ func TestCacheAloneDeletesNoMirror(t *testing.T) {
 	assert.False(t, has(t, live))
 }
 
-// TestForeignRingIsNeverDeleted: it only has the name of a ControllerRing that is gone.
+// Such a ring merely has the name of a deleted ControllerRing.
 func TestForeignRingIsNeverDeleted(t *testing.T) {
 	t.Parallel()
 	other := mirrorOf(controllerRing())
@@ -97,7 +97,7 @@ func TestForeignRingIsNeverDeleted(t *testing.T) {
 	assert.True(t, has(t, live))
 }
 
-// TestLostAnswerLeavesOneMirror: the create has happened, and the cache does not show it yet.
+// The create was stored, but the cache does not contain the mirror yet.
 func TestLostAnswerLeavesOneMirror(t *testing.T) {
 	t.Parallel()
 	u := controllerRing()
@@ -116,7 +116,7 @@ func TestLostAnswerLeavesOneMirror(t *testing.T) {
 	assert.True(t, has(t, live))
 }
 
-// TestMirrorOfAnEarlierControllerRingIsAdopted: its objects keep their labels.
+// The objects of an adopted mirror keep their labels.
 func TestMirrorOfAnEarlierControllerRingIsAdopted(t *testing.T) {
 	t.Parallel()
 	earlier, u := controllerRing(), controllerRing()

@@ -14,18 +14,18 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// Kind is the kind of ControllerRings. It must not be changed.
+// Kind is the kind of ControllerRings. It must not be modified.
 var Kind = schema.GroupVersionKind{Group: "sharding.timebertt.dev", Version: "v1alpha1", Kind: "ControllerRing"}
 
-// newControllerRing returns an empty ControllerRing. Its Go type is not used: of all that it has, this
-// package knows the few fields below.
+// newControllerRing returns an empty ControllerRing. It is unstructured because this package uses
+// only the few fields below.
 func newControllerRing() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(Kind)
 	return u
 }
 
-// controllerRing is what this package reads of a ControllerRing.
+// controllerRing contains the fields of a ControllerRing that this package uses.
 type controllerRing struct {
 	Spec struct {
 		Resources []struct {
@@ -38,7 +38,7 @@ type controllerRing struct {
 	Status status `json:"status"`
 }
 
-// status is that of a ControllerRing.
+// status is the status of a ControllerRing.
 type status struct {
 	ObservedGeneration int64              `json:"observedGeneration"`
 	Conditions         []metav1.Condition `json:"conditions"`
@@ -54,8 +54,8 @@ func parse(u *unstructured.Unstructured) (*controllerRing, error) {
 	return parsed, nil
 }
 
-// apply makes a ClusterRing the mirror of a ControllerRing. It keeps what people set on the mirror: how objects
-// move, and the key of each resource.
+// apply makes a ClusterRing the mirror of a ControllerRing. It keeps the settings that users can
+// make on the mirror: how objects move, and the key of each resource.
 func apply(u *unstructured.Unstructured, of *controllerRing, mirror *v1alpha1.ClusterRing) {
 	mirror.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(u, Kind)}
 	spec := &mirror.Spec
@@ -75,19 +75,19 @@ func apply(u *unstructured.Unstructured, of *controllerRing, mirror *v1alpha1.Cl
 	}
 }
 
-// observed returns the status of a ControllerRing whose mirror has a status.
+// observed returns the status of a ControllerRing, derived from the status of its mirror.
 func observed(u *unstructured.Unstructured, before *status, mirror *v1alpha1.ClusterRing) status {
 	after := *before
 	after.Shards, after.AvailableShards = mirror.Status.Shards, mirror.Status.AvailableShards
 	ready := meta.FindStatusCondition(mirror.Status.Conditions, conditionReady)
 	if ready == nil || ready.ObservedGeneration != mirror.Generation {
-		return after // nothing is known yet of what the spec says now
+		return after // the sharder has not observed the current spec yet
 	}
 	after.set(u, ready.Status, ready.Reason, ready.Message)
 	return after
 }
 
-// set sets the condition that says whether objects are assigned, of a ControllerRing as it is now.
+// set sets the Ready condition for the current generation of a ControllerRing.
 func (s *status) set(u *unstructured.Unstructured, ready metav1.ConditionStatus, reason, message string) {
 	s.ObservedGeneration = u.GetGeneration()
 	s.Conditions = append([]metav1.Condition{}, s.Conditions...)
@@ -96,8 +96,8 @@ func (s *status) set(u *unstructured.Unstructured, ready metav1.ConditionStatus,
 	})
 }
 
-// patchOf returns a merge patch that replaces the status, conditional on the ControllerRing that was read,
-// nil if nothing changes.
+// patchOf returns a merge patch that replaces the status, conditional on the version that was read.
+// It returns nil if nothing changes.
 func patchOf(u *unstructured.Unstructured, before, after *status) ([]byte, error) {
 	if _, hasOne := u.Object["status"]; hasOne && equality.Semantic.DeepEqual(before, after) {
 		return nil, nil

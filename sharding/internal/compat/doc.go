@@ -1,6 +1,7 @@
-// Package compat lets shards of timebertt/kubernetes-controller-sharding run unmodified: it mirrors
-// each ControllerRing, which has no place for a table, into a ClusterRing of its name, and copies the
-// numbers of shards and the condition Ready of this mirror into the status of the ControllerRing.
+// Package compat lets shards of timebertt/kubernetes-controller-sharding run unmodified. A
+// ControllerRing has no place for a table, so this package mirrors each one into a ClusterRing of
+// the same name, and copies the mirror's shard counts and Ready condition into the status of the
+// ControllerRing.
 //
 // A ControllerRing and its mirror:
 //
@@ -18,5 +19,5 @@
 //	  resources: [{group: "", resource: secrets, controlledResources: [{group: "", resource: configmaps}]}]
 //	  fence: None
 //
-// People may set the other fields of the mirror: how objects move, and by which key they are shared out.
+// Users may set the other fields of the mirror: how objects move, and the key of each resource.
 package compat

@@ -2,63 +2,64 @@ package handover
 
 import "time"
 
-// Object is what decides about a main object. The zero value is an object that nobody has.
+// Object is the state of a main object. The zero value is an unassigned object.
 type Object struct {
-	// Shard and Drain are the values of its labels, "" if they are missing.
+	// Shard and Drain are the values of its shard and drain labels, "" if they are missing.
 	Shard, Drain string
-	// DrainedFor is for how long the label Drain has been seen to ask for the same shard.
+	// DrainedFor is how long the sharder has seen the drain label with its current value.
 	DrainedFor time.Duration
-	// ChildrenMoved reports whether no child is left at another shard than the one that the object goes
-	// to. It is true if the resource has no controlled resources.
+	// ChildrenMoved is set if all children are assigned to the shard that the object is moving to,
+	// or if the resource has no controlled resources.
 	ChildrenMoved bool
 }
 
-// Place is where an object belongs by the table of its ring.
+// Place is the shard to which the ring's table assigns an object.
 type Place struct {
-	// Now is the shard by the table, and Next the one by the table without silent shards. Both are "" if
-	// the ring has no shard.
+	// Now is the shard in the current table, Next the shard in the table without the silent shards.
+	// Both are "" if the ring has no shard.
 	Now, Next string
 }
 
-// Ring is what decides about every object of a ring.
+// Ring is the state of a ring, as far as it affects decisions.
 type Ring struct {
 	// Live reports whether a shard may act on its objects.
 	Live func(shard string) bool
 	// Silent reports whether a live shard has not renewed its Lease in time.
 	Silent func(shard string) bool
-	// DrainTimeout is how long a shard may take to give an object away. Force says that the object is
-	// taken from it then.
+	// DrainTimeout is how long a shard may take to release an object. If Force is set, the object
+	// is then taken from it.
 	DrainTimeout time.Duration
 	Force        bool
-	// IsFull reports whether as many objects are in a hand-over as may be.
+	// IsFull is set if the maximum number of objects is in a hand-over.
 	IsFull bool
 }
 
-// Action is what to do about an object.
+// Action is an action on an object.
 type Action int
 
 const (
-	// Keep means: nothing.
+	// Keep does nothing.
 	Keep Action = iota
-	// Assign means: set the label shard to Decision.Shard and remove the label drain.
+	// Assign sets the shard label to Decision.Shard and removes the drain label.
 	Assign
-	// Drain means: set the label drain to Decision.Shard, which asks the object's shard to give it away,
-	// or says where a parked object goes.
+	// Drain sets the drain label to Decision.Shard. This asks the object's shard to release it, or
+	// determines the target of a parked object.
 	Drain
-	// Undrain means: remove the label drain. The object stays where it is.
+	// Undrain removes the drain label. The object stays at its shard.
 	Undrain
-	// MoveChildren means: the children must be moved to Decision.Shard, and then decided again.
+	// MoveChildren moves the children to Decision.Shard; a new decision must follow.
 	MoveChildren
-	// Wait means: decide again when the shard acknowledges, or after Decision.After.
+	// Wait requires a new decision when the shard acknowledges the drain, or after Decision.After.
 	Wait
 )
 
-// String returns the action's name in lower case.
+// String returns the name of the action in lower case.
 func (a Action) String() string {
 	return [...]string{"keep", "assign", "drain", "undrain", "move children", "wait"}[a]
 }
 
-// Why is why an object moves, as the metric of moves says it. It is "" for a first assignment.
+// Why is the reason for a move, a label value of the metric of moves. It is "" for a first
+// assignment.
 type Why string
 
 const (
@@ -66,29 +67,30 @@ const (
 	Dead Why = "dead"
 	// Released means that the shard has acknowledged the drain.
 	Released Why = "released"
-	// Balance means that the table gives the object to another shard.
+	// Balance means that the table assigns the object to another shard.
 	Balance Why = "balance"
-	// Forced means that the shard did not acknowledge in time.
+	// Forced means that the shard did not acknowledge the drain in time.
 	Forced Why = "forced"
 )
 
-// Decision is what to do about an object, and why.
+// Decision is an action on an object and the reason for it.
 type Decision struct {
 	Action Action
-	// Shard is who gets the object.
+	// Shard is the shard that gets the object.
 	Shard string
 	Why   Why
-	// After is when to decide again at the latest, zero if only an event can change the decision.
+	// After is the delay before the next decision at the latest. It is zero if only an event can
+	// change the decision.
 	After time.Duration
-	// IsLate reports that the shard has not acknowledged the drain in time.
+	// IsLate is set if the shard has not acknowledged the drain in time.
 	IsLate bool
 }
 
-// Decide returns what to do about an object.
+// Decide returns the action on an object.
 //
-// An object whose shard lives leaves it only by an acknowledgement: the shard may be at work on it. One
-// that is at no shard, or at one that is gone, is assigned at once, but for its children, which move
-// before it: no shard may see a main object without them.
+// An object leaves a live shard only after the shard has acknowledged the drain, because the shard
+// may be working on the object. An object without a live shard is assigned at once, after its
+// children, so that no shard ever sees a main object without its children.
 func Decide(o Object, p Place, r Ring) Decision {
 	switch {
 	case o.Shard == "" && o.Drain == "":
@@ -101,8 +103,8 @@ func Decide(o Object, p Place, r Ring) Decision {
 	return decideHeld(o, p, r)
 }
 
-// target returns the shard that gets an object which has to move or is new. A silent shard gets it only if
-// there is no other one.
+// target returns the shard for a new or moving object. It returns a silent shard only if there is
+// no other shard.
 func target(o Object, p Place, r Ring) string {
 	if p.Now != "" && p.Now != o.Shard && r.Silent(p.Now) {
 		return p.Next
@@ -110,7 +112,7 @@ func target(o Object, p Place, r Ring) string {
 	return p.Now
 }
 
-// toward returns a decision for a shard. Without one, nothing is written.
+// toward returns a decision for a shard, or Keep if there is no shard.
 func toward(a Action, shard string, why Why) Decision {
 	if shard == "" {
 		return Decision{}
@@ -118,7 +120,7 @@ func toward(a Action, shard string, why Why) Decision {
 	return Decision{Action: a, Shard: shard, Why: why}
 }
 
-// afterChildren returns the decision to assign an object to a shard when its children are there.
+// afterChildren returns the decision to assign an object to a shard, or to move its children first.
 func afterChildren(o Object, shard string, why Why) Decision {
 	if !o.ChildrenMoved {
 		return toward(MoveChildren, shard, why)
@@ -126,7 +128,7 @@ func afterChildren(o Object, shard string, why Why) Decision {
 	return toward(Assign, shard, why)
 }
 
-// decideParked decides about an object that its shard has given away.
+// decideParked decides about an object that its shard has released.
 func decideParked(o Object, p Place, r Ring) Decision {
 	if r.Live(o.Drain) {
 		return afterChildren(o, o.Drain, Released)

@@ -9,7 +9,7 @@ import (
 	"nodekeeper.dev/sharding/internal/handover"
 )
 
-// rules returns those of a ring with the live shards a, b and c, of which the silent ones are named.
+// rules returns a ring with the live shards a, b and c. The arguments are the silent ones.
 func rules(silent ...string) handover.Ring {
 	isOneOf := func(names ...string) func(string) bool {
 		all := map[string]bool{}
@@ -21,7 +21,7 @@ func rules(silent ...string) handover.Ring {
 	return handover.Ring{Live: isOneOf("a", "b", "c"), Silent: isOneOf(silent...), DrainTimeout: time.Minute}
 }
 
-// TestDecide has each row of the table of R27, and what is between the rows.
+// TestDecide covers each row of the table of R27, and further combinations.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	type object = handover.Object
@@ -68,8 +68,9 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecisionsEndAndNeverTakeAnObjectFromALiveShard: over all inputs of a small ring, an object of a live shard is assigned to another one only by
-// force, its children come first, and what is decided is stable or comes to an end when everybody does what is asked.
+// For all inputs of a small ring: an object of a live shard is assigned to another shard only by
+// force, its children move first, and decisions are stable or lead to a stable state when every
+// actor cooperates.
 func TestDecisionsEndAndNeverTakeAnObjectFromALiveShard(t *testing.T) {
 	t.Parallel()
 	names := []string{"", "a", "b", "c", "x"}
@@ -84,7 +85,7 @@ func TestDecisionsEndAndNeverTakeAnObjectFromALiveShard(t *testing.T) {
 	}
 }
 
-// play does what is decided, and acknowledges every drain, until nothing is left to do.
+// play carries out decisions and acknowledges every drain until nothing is left to do.
 func play(t *testing.T, o handover.Object, p handover.Place, r handover.Ring) {
 	t.Helper()
 	begin := o

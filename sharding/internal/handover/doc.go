@@ -1,3 +1,3 @@
-// Package handover decides what the sharder does about one object: assign it, ask its shard to give it
-// away, or leave it. It is pure.
+// Package handover decides how the sharder handles one object: assign it, ask its shard to release
+// it, or leave it as it is. It is pure.
 package handover

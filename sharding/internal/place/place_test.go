@@ -15,8 +15,8 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// TestBrokenTableIsNone: people can edit a status.
-func TestBrokenTableIsNone(t *testing.T) {
+// An invalid table counts as no table: users can edit the status.
+func TestBrokenTableCountsAsNone(t *testing.T) {
 	t.Parallel()
 	for name, table := range map[string]*v1alpha1.Table{
 		"none":         nil,
@@ -27,7 +27,7 @@ func TestBrokenTableIsNone(t *testing.T) {
 		assert.Equal(t, handover.Place{}, place.TableOf(table).Of("k"), name)
 	}
 	table := place.TableOf(&v1alpha1.Table{Shards: []string{"a"}, Slots: make([]int32, slots.Count), Next: []int32{7}})
-	assert.Equal(t, handover.Place{Now: "a", Next: "a"}, table.Of("k"), "a broken next is the table")
+	assert.Equal(t, handover.Place{Now: "a", Next: "a"}, table.Of("k"), "the table replaces an invalid next")
 	assert.Empty(t, table.Silent)
 }
 
@@ -57,20 +57,20 @@ func TestSelection(t *testing.T) {
 		assert.True(t, s.Equal(same))
 		assert.False(t, s.Leaves(same))
 	}
-	assert.False(t, none.Equal(place.Selection{}), "none is not all")
+	assert.False(t, none.Equal(place.Selection{}), "no namespaces are not all namespaces")
 	assert.True(t, some.Leaves(none))
 	assert.False(t, none.Leaves(some))
 	assert.True(t, place.Selection{}.Leaves(standard))
 	assert.True(t, some.Selects(v1alpha1.GroupResource{Resource: "namespaces"}, "", "a"))
-	assert.False(t, some.Selects(v1alpha1.GroupResource{Resource: "namespaces"}, "", "b"), "Namespaces are selected themselves")
+	assert.False(t, some.Selects(v1alpha1.GroupResource{Resource: "namespaces"}, "", "b"), "a Namespace is selected by its own name")
 	assert.True(t, some.Selects(v1alpha1.GroupResource{Resource: "nodes"}, "", "b"))
 }
 
 func TestSelectionOf(t *testing.T) {
 	t.Parallel()
-	var asked []string
+	var listed []string
 	list := func(s labels.Selector) ([]string, error) {
-		asked = append(asked, s.String())
+		listed = append(listed, s.String())
 		return []string{"a"}, nil
 	}
 	for name, tc := range map[string]struct {
@@ -85,13 +85,13 @@ func TestSelectionOf(t *testing.T) {
 		require.NoError(t, err, name)
 		assert.True(t, tc.want.Equal(got), name)
 	}
-	assert.Equal(t, []string{"team=blue"}, asked)
+	assert.Equal(t, []string{"team=blue"}, listed)
 	broken := &metav1.LabelSelector{MatchLabels: map[string]string{"!": "blue"}}
 	_, err := place.SelectionOf(&v1alpha1.ClusterRing{Spec: v1alpha1.ClusterRingSpec{NamespaceSelector: broken}}, "sharders", list)
 	require.ErrorContains(t, err, "namespace selector")
 }
 
-// TestKeys has the keys of R11's page, which the policies compute, too.
+// TestKeys has the keys of R11, which the policies compute as well.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	m := map[string]string{"team": "", "app": "web"}
@@ -117,7 +117,7 @@ func TestChildrenHaveTheKeyOfTheirController(t *testing.T) {
 	pods := v1alpha1.GroupResource{Resource: "pods"}
 	main := v1alpha1.Resource{ControlledResources: []v1alpha1.GroupResource{pods}}
 	assert.True(t, place.Controls(main, kind, pods, ref))
-	assert.False(t, place.Controls(main, kind, v1alpha1.GroupResource{Resource: "secrets"}, ref), "no controlled resource")
-	assert.False(t, place.Controls(main, schema.GroupKind{Kind: "Deployment"}, pods, ref), "of another group")
+	assert.False(t, place.Controls(main, kind, v1alpha1.GroupResource{Resource: "secrets"}, ref), "not a controlled resource")
+	assert.False(t, place.Controls(main, schema.GroupKind{Kind: "Deployment"}, pods, ref), "another group")
 	assert.False(t, place.Controls(main, kind, pods, &metav1.OwnerReference{APIVersion: "a/b/c", Kind: "Deployment"}))
 }

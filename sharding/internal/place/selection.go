@@ -10,18 +10,19 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// Selection says which namespaces belong to a ring. The zero value has all. It is not changed after it was
-// made.
+// Selection is the set of namespaces that belong to a ring. The zero value contains all namespaces.
+// A Selection is immutable.
 type Selection struct {
-	// but are those that do not belong to the ring, if all others do; otherwise only are those that do.
-	but, only map[string]bool
+	// excluded, if set, lists the namespaces outside the ring; otherwise included, if set, lists
+	// the namespaces inside.
+	excluded, included map[string]bool
 }
 
-// AllBut returns the selection of all namespaces but these.
-func AllBut(namespaces ...string) Selection { return Selection{but: set(namespaces)} }
+// AllBut returns the selection of all namespaces except the given ones.
+func AllBut(namespaces ...string) Selection { return Selection{excluded: set(namespaces)} }
 
-// Only returns the selection of these namespaces.
-func Only(namespaces ...string) Selection { return Selection{only: set(namespaces)} }
+// Only returns the selection of the given namespaces.
+func Only(namespaces ...string) Selection { return Selection{included: set(namespaces)} }
 
 func set(names []string) map[string]bool {
 	all := map[string]bool{}
@@ -31,9 +32,9 @@ func set(names []string) map[string]bool {
 	return all
 }
 
-// SelectionOf returns which namespaces belong to a ring. list lists those that a selector matches: it is
-// called if the ring has one that does not match everything. Without a selector, all belong to the ring but
-// kube-system and the namespace of the sharder.
+// SelectionOf returns the namespaces that belong to a ring. If the ring has a selector that does
+// not match everything, SelectionOf calls list to get the matching namespaces. Without a selector,
+// all namespaces except kube-system and the sharder's belong to the ring.
 func SelectionOf(ring *v1alpha1.ClusterRing, sharderNamespace string, list func(labels.Selector) ([]string, error)) (Selection, error) {
 	if ring.Spec.NamespaceSelector == nil {
 		return AllBut(metav1.NamespaceSystem, sharderNamespace), nil
@@ -52,14 +53,14 @@ func SelectionOf(ring *v1alpha1.ClusterRing, sharderNamespace string, list func(
 	return Only(names...), nil
 }
 
-// Has reports whether the objects of a namespace belong to the ring. Those that are cluster-scoped, with
-// the namespace "", always do.
+// Has reports whether objects in a namespace belong to the ring. Cluster-scoped objects, with the
+// namespace "", always do.
 func (s Selection) Has(namespace string) bool {
-	return namespace == "" || s.only[namespace] || s.only == nil && !s.but[namespace]
+	return namespace == "" || s.included[namespace] || s.included == nil && !s.excluded[namespace]
 }
 
-// Selects reports whether an object of a resource belongs to the ring. Namespaces are selected themselves,
-// as by policies.
+// Selects reports whether an object of a resource belongs to the ring. As in admission policies, a
+// Namespace object is selected by its own name.
 func (s Selection) Selects(resource v1alpha1.GroupResource, namespace, name string) bool {
 	if IsNamespaces(resource) {
 		return s.Has(name)
@@ -67,15 +68,15 @@ func (s Selection) Selects(resource v1alpha1.GroupResource, namespace, name stri
 	return s.Has(namespace)
 }
 
-// IsNamespaces reports whether a resource is that of Namespaces.
+// IsNamespaces reports whether a resource is the core resource namespaces.
 func IsNamespaces(r v1alpha1.GroupResource) bool { return r.Resource == "namespaces" && r.Group == "" }
 
-// Leaves reports whether a namespace may belong to a ring by s, and does not by now.
+// Leaves reports whether s may contain a namespace that now does not.
 func (s Selection) Leaves(now Selection) bool {
-	if s.only == nil {
+	if s.included == nil {
 		return !s.Equal(now)
 	}
-	for name := range s.only {
+	for name := range s.included {
 		if !now.Has(name) {
 			return true
 		}
@@ -83,7 +84,7 @@ func (s Selection) Leaves(now Selection) bool {
 	return false
 }
 
-// Equal reports whether two selections are the same.
+// Equal reports whether two selections are equal.
 func (s Selection) Equal(other Selection) bool {
-	return (s.only == nil) == (other.only == nil) && maps.Equal(s.only, other.only) && maps.Equal(s.but, other.but)
+	return (s.included == nil) == (other.included == nil) && maps.Equal(s.included, other.included) && maps.Equal(s.excluded, other.excluded)
 }

@@ -6,17 +6,17 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// Table is the table of a ring. The zero value has no shard.
+// Table is the table of a ring in a form for lookups. The zero value has no shards.
 type Table struct {
-	// Now and Next are the shards of each slot, nil if the ring has no table. They differ for the slots of
-	// silent shards.
+	// Now and Next are the shards of each slot, or nil if the ring has no table. They differ for
+	// the slots of silent shards.
 	Now, Next []string
-	// Silent are the shards that have slots and have not renewed their Leases in time.
+	// Silent is the set of shards that have slots and have not renewed their Leases in time.
 	Silent map[string]bool
 }
 
-// TableOf returns the table in the status of a ring, which may be nil. One that is not as the sharder writes
-// it counts as none: people can edit a status.
+// TableOf converts the table in a ring's status, which may be nil. An invalid table counts as no
+// table, because users can edit the status.
 func TableOf(t *v1alpha1.Table) Table {
 	if t == nil {
 		return Table{}
@@ -33,7 +33,7 @@ func TableOf(t *v1alpha1.Table) Table {
 	return table
 }
 
-// Of returns where an object with a key belongs.
+// Of returns the place of the object with the given key.
 func (t Table) Of(key string) handover.Place {
 	if t.Now == nil {
 		return handover.Place{}
@@ -42,7 +42,7 @@ func (t Table) Of(key string) handover.Place {
 	return handover.Place{Now: t.Now[slot], Next: t.Next[slot]}
 }
 
-// owners returns the shard of each slot, nil if the indexes are not as the sharder writes them.
+// owners returns the shard of each slot, or nil if the indexes are invalid.
 func owners(shards []string, indexes []int32) []string {
 	if len(indexes) != slots.Count {
 		return nil

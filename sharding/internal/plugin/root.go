@@ -22,7 +22,7 @@ type plugin struct {
 // Main runs the plugin with these arguments and returns its exit code.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	p := newPlugin(streams)
-	return p.Execute(ctx, p.newCommand(), args)
+	return p.Execute(ctx, p.newCommand(), args) //nolint:contextcheck // a command gets the context when it runs
 }
 
 // NewCommand returns the plugin as a command.

@@ -17,20 +17,21 @@ import (
 const (
 	assignPrefix = "sharding-assign-"
 	stickPrefix  = "sharding-stick-"
-	// ringKind is the kind of what policies take the table from.
+	// ringKind is the kind of the policies' parameter, which contains the table.
 	ringKind = "ClusterRing"
-	// ringResource is what [Builder.Build] lets the sharder probe by.
+	// ringResource is the resource of the dry runs that detect whether the API server applies the
+	// policies.
 	ringResource = "clusterrings"
-	// systemNamespace has objects that the cluster itself needs. It is left alone by default.
+	// systemNamespace contains objects that the cluster itself needs. It is excluded by default.
 	systemNamespace = "kube-system"
-	// revisionLength is how many hexadecimal digits of a hash tell two versions of the policies apart.
+	// revisionLength is the number of hexadecimal digits of a policy revision.
 	revisionLength = 16
 )
 
-// names returns the names of the policies of a ring, and of their bindings.
+// names returns the names of the policies of a ring. Their bindings have the same names.
 func names(ring string) []string { return []string{assignPrefix + ring, stickPrefix + ring} }
 
-// ringOf returns the ring whose policy has a name, "" if that is no name of ours.
+// ringOf returns the ring of a policy, or "" if the name is not one of this package's.
 func ringOf(name string) string {
 	for _, prefix := range []string{assignPrefix, stickPrefix} {
 		if ring, ok := strings.CutPrefix(name, prefix); ok {
@@ -43,9 +44,9 @@ func ringOf(name string) string {
 // Builder builds the policies of rings. All fields are required.
 type Builder struct {
 	Prefix v1alpha1.Prefix
-	// Namespace is that of the sharder. Its objects are left alone by default.
+	// Namespace is the namespace of the sharder. It is excluded by default.
 	Namespace string
-	// Sharders are the names of the users that may change sharding labels as they like.
+	// Sharders are the names of the users that may change sharding labels without restrictions.
 	Sharders []string
 }
 
@@ -55,17 +56,17 @@ type Pair struct {
 	Binding *admissionregistrationv1.MutatingAdmissionPolicyBinding
 }
 
-// Policies are what is installed for a ring.
+// Policies are the policies of a ring.
 type Policies struct {
 	Assign, Stick Pair
-	// Revision tells these policies from others of the ring. In the answer to a dry run of the creation of
-	// a ring whose shard label has any value, the API server that applies these policies has replaced the
-	// value by it.
+	// Revision identifies the content of these policies. An API server that applies them replaces
+	// the value of the shard label by the revision in the response to a dry run that creates a ring
+	// with a shard label.
 	Revision string
 }
 
-// Build returns the policies of a ring for some of its resources, at least one, in the form in which the
-// API server stores them. The result does not depend on the order of the resources.
+// Build returns the policies of a ring for some of its resources, at least one. They have the form
+// in which the API server stores them. The result does not depend on the order of the resources.
 func (b *Builder) Build(ring *v1alpha1.ClusterRing, resources []Resource) Policies {
 	resources = slices.SortedFunc(slices.Values(resources), func(x, y Resource) int { return strings.Compare(x.name(), y.name()) })
 	e := expressions{shard: b.Prefix.ShardLabel(ring.Name), drain: b.Prefix.DrainLabel(ring.Name), children: b.Prefix.ChildrenAnnotation(ring.Name)}
@@ -80,7 +81,7 @@ func (b *Builder) Build(ring *v1alpha1.ClusterRing, resources []Resource) Polici
 	}}
 	stick.MatchConditions = []admissionregistrationv1.MatchCondition{
 		{Name: "not-the-sharder", Expression: "!(request.userInfo.username in " + list(b.Sharders) + ")"},
-		// The selector matches an update that adds the label, too.
+		// The selector also matches an update that adds the label.
 		{Name: "has-no-shard", Expression: "!(" + quote(e.shard) + " in object.metadata.?labels.orValue({}))"},
 	}
 
@@ -89,11 +90,11 @@ func (b *Builder) Build(ring *v1alpha1.ClusterRing, resources []Resource) Polici
 	return Policies{Assign: b.pair(ring, assignPrefix, assign), Stick: b.pair(ring, stickPrefix, stick), Revision: revision}
 }
 
-// revisionOf returns a hash of specs. It is a label value.
+// revisionOf returns a hash of specs, which is a valid label value.
 func revisionOf(specs ...admissionregistrationv1.MutatingAdmissionPolicySpec) string {
 	text, err := json.Marshal(specs)
 	if err != nil {
-		text = fmt.Append(nil, specs) // never: they are strings
+		text = fmt.Append(nil, specs) // unreachable: specs consist of strings
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])[:revisionLength]
@@ -118,8 +119,8 @@ func (b *Builder) spec(ring *v1alpha1.ClusterRing, rules []admissionregistration
 	}
 }
 
-// namespaces returns the selector of a ring. Objects that are cluster-scoped match any, but Namespaces by
-// their own labels.
+// namespaces returns the namespace selector of a ring. Cluster-scoped objects match any selector,
+// except that Namespaces are matched by their own labels.
 func (b *Builder) namespaces(ring *v1alpha1.ClusterRing) *metav1.LabelSelector {
 	if ring.Spec.NamespaceSelector != nil {
 		return ring.Spec.NamespaceSelector.DeepCopy()
@@ -129,7 +130,7 @@ func (b *Builder) namespaces(ring *v1alpha1.ClusterRing) *metav1.LabelSelector {
 	}}}
 }
 
-// pair returns a policy, which goes with its ring, and the binding to it.
+// pair returns a policy that is owned by the ring, and its binding.
 func (b *Builder) pair(ring *v1alpha1.ClusterRing, prefix string, spec admissionregistrationv1.MutatingAdmissionPolicySpec) Pair {
 	meta := metav1.ObjectMeta{Name: prefix + ring.Name, OwnerReferences: []metav1.OwnerReference{{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: ringKind, Name: ring.Name, UID: ring.UID, Controller: new(true),
@@ -146,8 +147,8 @@ func (b *Builder) pair(ring *v1alpha1.ClusterRing, prefix string, spec admission
 	}
 }
 
-// rules returns a rule for each group of the resources, which are in order. Updates of a status count as
-// updates.
+// rules returns one rule for each group of the resources, which must be sorted. Updates of the
+// status subresource are included in updates.
 func rules(resources []Resource, operation admissionregistrationv1.OperationType) (all []admissionregistrationv1.NamedRuleWithOperations) {
 	var groups []string
 	plurals := map[string][]string{}

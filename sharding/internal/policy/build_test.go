@@ -43,7 +43,7 @@ func TestPoliciesNeverReject(t *testing.T) {
 	}
 }
 
-func TestRulesNameTheResourcesAndTheStatusOfThose(t *testing.T) {
+func TestRulesCoverResourcesAndTheirStatus(t *testing.T) {
 	built := builder().Build(ring(), []policy.Resource{secrets, deployments, nodes})
 	named := func(p policy.Pair) (all []string) {
 		for _, r := range p.Policy.Spec.MatchConstraints.ResourceRules {
@@ -59,7 +59,7 @@ func TestRulesNameTheResourcesAndTheStatusOfThose(t *testing.T) {
 	assert.ElementsMatch(t, []string{"UPDATE /nodes", "UPDATE /nodes/status", "UPDATE /secrets", "UPDATE apps/deployments", "UPDATE apps/deployments/status"}, named(built.Stick))
 }
 
-func TestSelectorIsThatOfTheRing(t *testing.T) {
+func TestPoliciesUseTheSelectorOfTheRing(t *testing.T) {
 	r := ring()
 	selector := func() *metav1.LabelSelector {
 		return builder().Build(r, []policy.Resource{secrets}).Stick.Policy.Spec.MatchConstraints.NamespaceSelector
@@ -72,19 +72,19 @@ func TestSelectorIsThatOfTheRing(t *testing.T) {
 	assert.Equal(t, &metav1.LabelSelector{}, selector())
 }
 
-func TestRevisionFollowsWhatThePoliciesDo(t *testing.T) {
+func TestRevisionDependsOnTheContent(t *testing.T) {
 	resources := []policy.Resource{secrets, deployments}
 	first := builder().Build(ring(), resources)
 	slices.Reverse(resources)
 	assert.Equal(t, first, builder().Build(ring(), resources), "the order does not matter")
 	table := ring()
 	table.Status.Table = &v1alpha1.Table{Shards: []string{"web-0"}}
-	assert.Equal(t, first, builder().Build(table, resources), "nor does the table")
+	assert.Equal(t, first, builder().Build(table, resources), "the table does not matter")
 	assert.NotEqual(t, first.Revision, builder().Build(ring(), resources[:1]).Revision)
 	everywhere := ring()
 	everywhere.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	assert.NotEqual(t, first.Revision, builder().Build(everywhere, resources).Revision)
-	assert.LessOrEqual(t, len(first.Revision), 63, "it is a label value")
+	assert.LessOrEqual(t, len(first.Revision), 63, "it must be a label value")
 }
 
 func TestNamesAreQuoted(t *testing.T) {

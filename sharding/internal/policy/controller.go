@@ -39,31 +39,33 @@ const (
 	installing    = "Installing"
 )
 
-// workers is how many rings are worked on at a time: one that fails does not delay the others.
+// workers is the number of rings that are reconciled concurrently, so that a failing one does not
+// delay others.
 const workers = 4
 
-// Controller installs the policies of rings, and removes those of rings that are gone. It writes only while
-// this process leads. All exported fields are required.
+// Controller installs the policies of rings and removes the policies of deleted rings. It writes
+// only while this process is the leader. All exported fields are required.
 type Controller struct {
-	// Client writes rings and policies, and reads them from a cache.
+	// Client writes rings and policies and reads them from a cache.
 	Client    client.Client
 	Resources *Resources
 	Reports   *ring.Reports
 	Dialect   ring.Dialect
-	// Namespace is that of the sharder.
+	// Namespace is the namespace of the sharder.
 	Namespace string
-	// Mode is ByPolicy or None, which removes the policies that there are.
+	// Mode is ByPolicy, or None to remove existing policies.
 	Mode Mode
-	// SyncPeriod bounds the time between two attempts at a ring that fails.
+	// SyncPeriod bounds the delay between retries for a failing ring.
 	SyncPeriod time.Duration
 
 	mu sync.Mutex
-	// user is the name by which the API server knows this process, "" if it was not asked yet.
+	// user is the name under which the API server authenticates this process, or "" if it is not
+	// known yet.
 	user   string
 	proofs map[string]*proof
 }
 
-// Register makes the manager run the controller.
+// Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
 	b := builder.ControllerManagedBy(mgr).Named("policy").
 		For(&v1alpha1.ClusterRing{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, recorded()))).
@@ -84,8 +86,8 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	return nil
 }
 
-// recorded passes the change of a ring that records other resources. What else its status says changes
-// often, and does not matter.
+// recorded returns a predicate for updates that change the labelled resources in a ring's status.
+// Other parts of the status change often and do not affect policies.
 func recorded() predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.ClusterRing)
@@ -94,7 +96,7 @@ func recorded() predicate.Funcs {
 	}}
 }
 
-// toRing returns the ring of a policy.
+// toRing maps a policy or binding to its ring.
 func toRing(_ context.Context, o client.Object) []reconcile.Request {
 	if name := ringOf(o.GetName()); name != "" {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
@@ -102,7 +104,7 @@ func toRing(_ context.Context, o client.Object) []reconcile.Request {
 	return nil
 }
 
-// usersOf returns the rings with the resource that a CRD defines.
+// usersOf maps a CRD to the rings that include its resource.
 func (c *Controller) usersOf(ctx context.Context, crd client.Object) (all []reconcile.Request) {
 	rings := &v1alpha1.ClusterRingList{}
 	if err := c.Client.List(ctx, rings); err != nil {
@@ -110,8 +112,8 @@ func (c *Controller) usersOf(ctx context.Context, crd client.Object) (all []reco
 		return nil
 	}
 	for i := range rings.Items {
-		isOf := func(r v1alpha1.GroupResource) bool { return r.Resource+"."+r.Group == crd.GetName() }
-		if slices.ContainsFunc(resourcesOf(&rings.Items[i]), isOf) {
+		matches := func(r v1alpha1.GroupResource) bool { return r.Resource+"."+r.Group == crd.GetName() }
+		if slices.ContainsFunc(resourcesOf(&rings.Items[i]), matches) {
 			all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Name: rings.Items[i].Name}})
 		}
 	}
@@ -143,16 +145,16 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	again, err := c.keep(ctx, r, f)
-	if f.again > 0 && (again == 0 || f.again < again) {
-		again = f.again
+	after, err := c.keep(ctx, r, f)
+	if f.recheck > 0 && (after == 0 || f.recheck < after) {
+		after = f.recheck
 	}
-	return reconcile.Result{RequeueAfter: again}, err
+	return reconcile.Result{RequeueAfter: after}, err
 }
 
-// keep installs the policies for the resources that were found, and reports what came of it. again is when
-// to look whether the API server applies them, zero if there is nothing to see.
-func (c *Controller) keep(ctx context.Context, r *v1alpha1.ClusterRing, f found) (again time.Duration, err error) {
+// keep installs the policies for the served resources and reports the result. It returns the delay
+// before the next check whether the API server applies the policies, or zero if no check is needed.
+func (c *Controller) keep(ctx context.Context, r *v1alpha1.ClusterRing, f found) (after time.Duration, err error) {
 	missing := f.missing()
 	if len(f.resources) == 0 {
 		c.forget(r.Name)
@@ -165,14 +167,14 @@ func (c *Controller) keep(ctx context.Context, r *v1alpha1.ClusterRing, f found)
 	}
 	b := &Builder{Prefix: c.Dialect.PrefixOf(r), Namespace: c.Namespace, Sharders: []string{user}}
 	policies := b.Build(r, f.resources)
-	hasWritten, err := c.install(ctx, r.Name, policies)
+	written, err := c.install(ctx, r.Name, policies)
 	if err != nil {
 		return c.fail(r.Name, err)
 	}
-	if hasWritten {
+	if written {
 		logf.FromContext(ctx).Info("Installed policies", "ring", r.Name, "revision", policies.Revision)
 	}
-	p := c.prove(ctx, r, policies.Revision, hasWritten)
+	p := c.prove(ctx, r, policies.Revision, written)
 	switch {
 	case len(f.waiting) > 0:
 		c.report(r.Name, metav1.ConditionFalse, waiting, missing)
@@ -182,25 +184,25 @@ func (c *Controller) keep(ctx context.Context, r *v1alpha1.ClusterRing, f found)
 		c.report(r.Name, metav1.ConditionFalse, installing, p.note)
 	}
 	if !p.applied {
-		again = probePeriod
+		after = probePeriod
 	}
-	return again, nil
+	return after, nil
 }
 
-// fail reports why policies are not installed. What another attempt mends is not reported.
-func (c *Controller) fail(name string, err error) (again time.Duration, _ error) {
+// fail reports why policies are not installed, unless a retry is expected to succeed.
+func (c *Controller) fail(name string, err error) (after time.Duration, _ error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-		return probePeriod, nil // the cache shows soon what it is now
+		return probePeriod, nil // the cache will catch up
 	}
 	c.forget(name)
 	c.report(name, metav1.ConditionFalse, installFailed, err.Error())
 	if errors.Is(err, errForeign) {
-		return 0, nil // an event tells when it is gone
+		return 0, nil // an event follows when the foreign object is deleted
 	}
 	return 0, err
 }
 
-// self returns the name of the user that this process is to the API server.
+// self returns the user name under which the API server authenticates this process.
 func (c *Controller) self(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +211,7 @@ func (c *Controller) self(ctx context.Context) (string, error) {
 	}
 	review := &authenticationv1.SelfSubjectReview{}
 	if err := c.Client.Create(ctx, review); err != nil {
-		return "", fmt.Errorf("asking the API server who this process is: %w", err)
+		return "", fmt.Errorf("looking up the user name of this process: %w", err)
 	}
 	c.user = review.Status.UserInfo.Username
 	return c.user, nil

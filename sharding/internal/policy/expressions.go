@@ -9,26 +9,27 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// podName is the key of the user's extra attribute that names the pod to which the token of a request is
-// bound. The API server itself sets it.
+// podName is the key of the user's extra attribute that names the pod to which the token of a
+// request is bound. The API server sets it.
 const podName = "authentication.kubernetes.io/pod-name"
 
-// maxKey is the length of the longest key of an object with valid names, "<253>/<63>/<63>/<253>". The name
-// of a controller has any length, and the slot of a long one costs more than an expression may.
+// maxKey is the length of the longest key of an object with valid names, "<253>/<63>/<63>/<253>".
+// The name of a controller can have any length, and computing the slot of a long one exceeds the
+// cost limit of an expression.
 const maxKey = "635"
 
-// expressions are those of one ring in the Common Expression Language.
+// expressions builds the Common Expression Language expressions for one ring.
 type expressions struct {
-	// shard and drain are keys of labels, children is that of an annotation.
+	// shard and drain are label keys; children is an annotation key.
 	shard, drain, children string
 }
 
-// placing returns the variables that say where an object belongs by the table, in the order in which they
-// depend on each other. The ring says what is main, controlled, and by which key. Only the kinds are
-// constants, as it does not have them.
+// placing returns the variables that determine where the table places an object, in the order of
+// their dependencies. The ring defines the main and controlled resources and their keys. Only the
+// kinds are constants, because the ring does not contain them. The results are:
 //
-//   - resource: the main resource that an object belongs to, itself or by its controller, in a list that is
-//     empty for an object that the ring has nothing to do with
+//   - resource: a list with the main resource of the object or of its controller, empty for an
+//     object that does not belong to the ring
 //   - placed: the name of the shard, "" if there is none
 func (e expressions) placing(resources []Resource) []admissionregistrationv1.Variable {
 	const theResource = "group == request.resource.group && $.resource == request.resource.resource"
@@ -51,14 +52,14 @@ func (e expressions) placing(resources []Resource) []admissionregistrationv1.Var
 			" : variables.resource[0].?key.orValue('') == '" + string(v1alpha1.KeyNamespace) + "' ? 'namespace' : 'name'"},
 		{Name: "kind", Expression: "size(variables.controller) > 0 ? variables.controller[0].kind : request.kind.group + '/' + request.kind.kind"},
 		{Name: "inNamespace", Expression: "size(variables.controller) > 0 && variables.kind in variables.clusterScoped ? '' : object.metadata.?namespace.orValue('')"},
-		// Without a name, it is generated later.
+		// An object with generateName has no name yet.
 		{Name: "name", Expression: "size(variables.controller) > 0 ? variables.controller[0].name : object.metadata.?name.orValue('')"},
 		{Name: "key", Expression: "variables.by == 'label' ? variables.labels[variables.keyLabel]" +
 			" : variables.by == 'namespace' ? variables.inNamespace" +
 			" : variables.kind + '/' + variables.inNamespace + '/' + variables.name"},
 		{Name: "hasKey", Expression: "variables.by != 'nothing' && (variables.by != 'name' || variables.name != '') && size(variables.key) <= " + maxKey},
 		{Name: "shards", Expression: "params.?status.?table.?shards.orValue([])"},
-		// New objects go by the table as it will be if the silent shards are dead.
+		// New objects are placed by the next table, which excludes the silent shards.
 		{Name: "slots", Expression: "[params.?status.?table.?next.orValue([]), params.?status.?table.?slots.orValue([])].filter(s, size(s) == 1024)"},
 		{Name: "index", Expression: "variables.hasKey && size(variables.slots) > 0 ? int(variables.slots[0][" + slots.CEL("variables.key") + "]) : -1"},
 		{Name: "placed", Expression: valid("variables.index >= 0 && variables.index < size(variables.shards) ? string(variables.shards[variables.index]) : ''")},
@@ -67,9 +68,9 @@ func (e expressions) placing(resources []Resource) []admissionregistrationv1.Var
 	}
 }
 
-// assigning returns the variables of the policy that assigns new objects, on top of those of placing.
-// creator is the shard that creates a child, if the table lists it: a shard sees its own children also
-// while their main object moves.
+// assigning returns the variables that the assign policy uses in addition to those of placing. The
+// variable creator is the shard that creates a child, if the table lists it: a shard must see the
+// children that it creates even while their main object moves.
 func (e expressions) assigning() []admissionregistrationv1.Variable {
 	return []admissionregistrationv1.Variable{
 		{Name: "probe", Expression: theRing},
@@ -78,16 +79,17 @@ func (e expressions) assigning() []admissionregistrationv1.Variable {
 	}
 }
 
-// theRing says whether a request is about a ring.
+// theRing is an expression that is true if a request concerns a ring.
 const theRing = "request.resource.group == '" + v1alpha1.GroupName + "' && request.resource.resource == '" + ringResource + "'"
 
-// noRingButAProbe says whether a request is not about a ring, or a dry run that asks for the revision.
+// noRingButAProbe returns an expression that is true unless a request concerns a ring and is not a
+// dry run that asks for the revision.
 func (e expressions) noRingButAProbe() string {
 	return "!(" + theRing + ") || has(request.dryRun) && request.dryRun && " + quote(e.shard) + " in object.metadata.?labels.orValue({})"
 }
 
-// assign returns the patch of a new object: it has the label of its shard, and no other sharding metadata
-// of this ring. The label that a request brings is a copy.
+// assign returns the patch of a new object. It sets the shard label and removes all other sharding
+// metadata of this ring, because metadata in a create request is a copy from another object.
 func (e expressions) assign() string {
 	return "variables.probe ? [JSONPatch{op: 'replace', path: '" + labelPath(e.shard) + "', value: variables.revision}] :\n" +
 		e.set("variables.shard", "") + " +\n" +
@@ -96,14 +98,14 @@ func (e expressions) assign() string {
 		remove("/metadata/annotations/"+escape(e.children), quote(e.children)+" in object.metadata.?annotations.orValue({})")
 }
 
-// sticking returns the variables of the policy that keeps labels, on top of those of placing. A shard
-// acknowledges a drain by dropping its label.
+// sticking returns the variables that the stick policy uses in addition to those of placing. A
+// shard acknowledges a drain by removing its label.
 func (e expressions) sticking() []admissionregistrationv1.Variable {
-	was := func(label string) string { return "oldObject.metadata.?labels[?" + quote(label) + "].orValue('')" }
+	before := func(label string) string { return "oldObject.metadata.?labels[?" + quote(label) + "].orValue('')" }
 	return []admissionregistrationv1.Variable{
 		{Name: "ours", Expression: "size(variables.resource) > 0"},
-		{Name: "shard", Expression: was(e.shard)},
-		{Name: "target", Expression: was(e.drain)},
+		{Name: "shard", Expression: before(e.shard)},
+		{Name: "target", Expression: before(e.drain)},
 		{Name: "draining", Expression: quote(e.drain) + " in variables.labels"},
 		{Name: "acknowledged", Expression: "variables.ours && variables.shard != '' && variables.target != ''" +
 			" && (size(variables.accounts) == 0 || request.userInfo.username in variables.accounts)"},
@@ -115,14 +117,14 @@ func (e expressions) sticking() []admissionregistrationv1.Variable {
 	}
 }
 
-// stick returns the patch of an object that has no shard after an update.
+// stick returns the patch for an object that has no shard after an update.
 func (e expressions) stick() string {
 	return e.set("variables.setShard", "variables.setDrain") + " +\n" +
 		remove(labelPath(e.drain), "variables.moved && variables.draining")
 }
 
-// set returns operations that set the labels to the values of two expressions, the second of which may be
-// missing. An empty value sets nothing.
+// set returns operations that set the labels to the values of two expressions. The expression for
+// drain may be "". A label whose expression evaluates to ” is not set.
 func (e expressions) set(shard, drain string) string {
 	some, add := shard+" != ''", addLabel(e.shard, shard)
 	if drain != "" {
@@ -136,23 +138,24 @@ func addLabel(label, value string) string {
 	return "(" + value + " == '' ? [] : [JSONPatch{op: 'add', path: '" + labelPath(label) + "', value: " + value + "}])"
 }
 
-// remove returns an operation that removes what is at a path, under a condition.
+// remove returns an operation that removes the value at a path if a condition is true.
 func remove(path, condition string) string {
 	return "(" + condition + " ? [JSONPatch{op: 'remove', path: '" + path + "'}] : [])"
 }
 
-// valid returns an expression for the value of another if that is a label value, else for "": failure
-// policy Ignore does not cover a patch with an invalid result.
+// valid returns an expression that evaluates to a value if it is a valid label value, and to ”
+// otherwise. It is needed because failure policy Ignore does not cover a patch with an invalid
+// result.
 func valid(value string) string {
 	return "[" + value + "].filter(v, !format.labelValue().validate(v).hasValue())[?0].orValue('')"
 }
 
 func labelPath(label string) string { return "/metadata/labels/" + escape(label) }
 
-// escape returns a key as JSON pointers have it. Keys of labels have no tilde.
+// escape escapes a key for a JSON pointer. Label keys contain no tildes.
 func escape(key string) string { return strings.ReplaceAll(key, "/", "~1") }
 
-// kindsOf returns a map from resources to kinds.
+// kindsOf returns a map literal from resources to kinds.
 func kindsOf(resources []Resource) string {
 	all := make([]string, len(resources))
 	for i, r := range resources {
@@ -180,5 +183,5 @@ func list(values []string) string {
 
 var quoting = strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", `\n`, "\r", `\r`)
 
-// quote returns a string literal. User names have any characters.
+// quote returns a string literal. User names can contain any characters.
 func quote(s string) string { return "'" + quoting.Replace(s) + "'" }

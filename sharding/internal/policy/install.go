@@ -17,11 +17,11 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// errForeign means that something of a policy's name exists that is not the ring's.
+// errForeign means that an object with the name of a policy exists and does not belong to the ring.
 var errForeign = errors.New("it exists and does not belong to this ring: delete or rename it")
 
-// install makes the API server have the policies of a ring. It reports whether it had to write.
-func (c *Controller) install(ctx context.Context, ring string, p Policies) (hasWritten bool, err error) {
+// install creates or updates the policies of a ring. It reports whether it wrote anything.
+func (c *Controller) install(ctx context.Context, ring string, p Policies) (written bool, err error) {
 	for _, pair := range []Pair{p.Stick, p.Assign} {
 		wrotePolicy, err := c.ensurePolicy(ctx, ring, pair.Policy)
 		if err != nil {
@@ -31,30 +31,31 @@ func (c *Controller) install(ctx context.Context, ring string, p Policies) (hasW
 		if err != nil {
 			return true, fmt.Errorf("installing MutatingAdmissionPolicyBinding %s: %w", pair.Binding.Name, err)
 		}
-		hasWritten = hasWritten || wrotePolicy || wroteBinding
+		written = written || wrotePolicy || wroteBinding
 	}
-	return hasWritten, nil
+	return written, nil
 }
 
-func (c *Controller) ensurePolicy(ctx context.Context, ring string, want *admissionregistrationv1.MutatingAdmissionPolicy) (hasWritten bool, err error) {
+func (c *Controller) ensurePolicy(ctx context.Context, ring string, want *admissionregistrationv1.MutatingAdmissionPolicy) (written bool, err error) {
 	is := &admissionregistrationv1.MutatingAdmissionPolicy{}
 	err = c.Client.Get(ctx, client.ObjectKeyFromObject(want), is)
 	same := err == nil && equality.Semantic.DeepEqual(is.Spec, want.Spec)
 	return c.ensure(ctx, ring, want, is, same, err)
 }
 
-func (c *Controller) ensureBinding(ctx context.Context, ring string, want *admissionregistrationv1.MutatingAdmissionPolicyBinding) (hasWritten bool, err error) {
+func (c *Controller) ensureBinding(ctx context.Context, ring string, want *admissionregistrationv1.MutatingAdmissionPolicyBinding) (written bool, err error) {
 	is := &admissionregistrationv1.MutatingAdmissionPolicyBinding{}
 	err = c.Client.Get(ctx, client.ObjectKeyFromObject(want), is)
 	same := err == nil && equality.Semantic.DeepEqual(is.Spec, want.Spec)
 	return c.ensure(ctx, ring, want, is, same, err)
 }
 
-// ensure creates what does not exist, and updates what differs if nobody else has changed it meanwhile.
-// Reading it has returned the second object and err.
-func (c *Controller) ensure(ctx context.Context, ring string, want, is client.Object, same bool, err error) (hasWritten bool, _ error) {
+// ensure creates an object that does not exist, and updates one that differs, conditional on its
+// resourceVersion. The arguments is and err are the results of reading the object; same is set if
+// its spec needs no change.
+func (c *Controller) ensure(ctx context.Context, ring string, want, is client.Object, same bool, err error) (written bool, _ error) {
 	if apierrors.IsNotFound(err) {
-		return true, c.Client.Create(ctx, want) //nolint:wrapcheck // install says what
+		return true, c.Client.Create(ctx, want) //nolint:wrapcheck // install adds the context
 	}
 	if err != nil {
 		return false, err
@@ -66,10 +67,10 @@ func (c *Controller) ensure(ctx context.Context, ring string, want, is client.Ob
 		return false, nil
 	}
 	want.SetResourceVersion(is.GetResourceVersion())
-	return true, c.Client.Update(ctx, want) //nolint:wrapcheck // install says what
+	return true, c.Client.Update(ctx, want) //nolint:wrapcheck // install adds the context
 }
 
-// belongsTo reports whether an object is that of a ring of a name, or of an earlier one of that name.
+// belongsTo reports whether an object is owned by the ring, or by an earlier ring of the same name.
 func belongsTo(o client.Object, ring string) bool {
 	owner := metav1.GetControllerOf(o)
 	if owner == nil || owner.Kind != ringKind || owner.Name != ring {
@@ -79,8 +80,8 @@ func belongsTo(o client.Object, ring string) bool {
 	return err == nil && version.Group == v1alpha1.GroupName
 }
 
-// Remove deletes the policies of a ring, by live reads. A crash before the end leaves nothing that acts: a
-// policy does nothing without its binding, which goes first.
+// Remove deletes the policies of a ring, based on live reads. It deletes each binding before its
+// policy, so that after a crash no policy is left that takes effect.
 func (c *Controller) Remove(ctx context.Context, ring string) error {
 	for _, name := range names(ring) {
 		for _, o := range []client.Object{&admissionregistrationv1.MutatingAdmissionPolicyBinding{}, &admissionregistrationv1.MutatingAdmissionPolicy{}} {
@@ -92,20 +93,20 @@ func (c *Controller) Remove(ctx context.Context, ring string) error {
 	return nil
 }
 
-// delete deletes an object if it belongs to a ring. One that does not exist, or whose kind the API server
-// does not serve, is as it should be.
+// delete deletes an object if it belongs to the ring. It succeeds if the object does not exist or
+// the API server does not serve its kind.
 func (c *Controller) delete(ctx context.Context, ring, name string, o client.Object) error {
 	err := c.Resources.Reader.Get(ctx, types.NamespacedName{Name: name}, o)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return nil
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // Remove says what
+		return err //nolint:wrapcheck // Remove adds the context
 	}
 	if !belongsTo(o, ring) {
 		return nil
 	}
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	err = c.Client.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version})
-	return client.IgnoreNotFound(err) //nolint:wrapcheck // Remove says what
+	return client.IgnoreNotFound(err) //nolint:wrapcheck // Remove adds the context
 }

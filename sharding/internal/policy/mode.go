@@ -9,35 +9,36 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Mode says how objects get their shard when they are created.
+// Mode is the mechanism that assigns new objects to shards.
 type Mode string
 
-// The modes.
+// The admission modes.
 const (
-	// Auto is ByPolicy if the API server can do that, else None.
+	// Auto selects ByPolicy if the API server supports it, and None otherwise.
 	Auto     Mode = "auto"
 	ByPolicy Mode = "policy"
-	// ByWebhook does not exist yet.
+	// ByWebhook is reserved.
 	ByWebhook Mode = "webhook"
 	None      Mode = "none"
 )
 
-// Validate returns an error that says what to do if there is no such mode.
+// Validate returns an error if the mode is unknown or not supported.
 func (m Mode) Validate() error {
 	switch m {
 	case Auto, ByPolicy, None:
 		return nil
 	case ByWebhook:
-		return errors.New("the webhook is not built yet: give auto, policy or none")
+		return errors.New("the webhook mode is not implemented yet: use auto, policy or none")
 	default:
-		return fmt.Errorf("there is no mode %q: give auto, policy or none", string(m))
+		return fmt.Errorf("unknown mode %q: use auto, policy or none", string(m))
 	}
 }
 
-// errNotServed means that the API server is too old, or the API is turned off.
+// errNotServed means that the API server is too old or the API is disabled.
 var errNotServed = errors.New("the API server does not serve mutatingadmissionpolicies of admissionregistration.k8s.io/v1: use Kubernetes 1.36 or newer, or --admission=none")
 
-// Resolve returns ByPolicy or None. It asks whether the API server serves what policies need.
+// Resolve returns ByPolicy or None. For Auto and ByPolicy it checks whether the API server serves
+// admission policies.
 func (m Mode) Resolve(mapper meta.RESTMapper) (Mode, error) {
 	if m == None {
 		return None, nil
@@ -48,7 +49,7 @@ func (m Mode) Resolve(mapper meta.RESTMapper) (Mode, error) {
 	case err == nil:
 		return ByPolicy, nil
 	case !meta.IsNoMatchError(err):
-		return "", fmt.Errorf("asking the API server for admission policies: %w", err)
+		return "", fmt.Errorf("looking up admission policies: %w", err)
 	case m == Auto:
 		return None, nil
 	default:

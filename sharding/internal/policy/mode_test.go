@@ -36,6 +36,6 @@ func TestAutoTakesWhatTheAPIServerServes(t *testing.T) {
 
 func TestModesThatDoNotExistAreRefused(t *testing.T) {
 	require.NoError(t, policy.Auto.Validate())
-	require.ErrorContains(t, policy.ByWebhook.Validate(), "not built yet")
-	require.ErrorContains(t, policy.Mode("").Validate(), "give auto")
+	require.ErrorContains(t, policy.ByWebhook.Validate(), "not implemented yet")
+	require.ErrorContains(t, policy.Mode("").Validate(), "use auto")
 }

@@ -25,14 +25,14 @@ import (
 	sharderring "nodekeeper.dev/sharding/internal/ring"
 )
 
-// served is a discovery that knows Secrets.
+// served is a discovery client for Secrets only.
 type served struct{}
 
 func (served) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
 	return nil, []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true}}}}, nil
 }
 
-// TestPoliciesCountAsAppliedLaterIfProbesAreRefused: somebody's admission may refuse rings that the sharder creates, even in a dry run.
+// Another admission plugin may refuse rings that the sharder creates, even in a dry run.
 func TestPoliciesCountAsAppliedLaterIfProbesAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		refusal error
@@ -62,7 +62,7 @@ func reconcileAgain(t *testing.T, c *policy.Controller) time.Duration {
 	return result.RequeueAfter
 }
 
-// controller returns a controller for one ring of Secrets, whose probes end with an error.
+// controller returns a controller for one ring of Secrets, whose probes fail with the given error.
 func controller(t *testing.T, refusal error) *policy.Controller {
 	t.Helper()
 	scheme := runtime.NewScheme()

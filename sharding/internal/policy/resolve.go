@@ -22,19 +22,20 @@ import (
 )
 
 const (
-	// establishedFor is how long a custom resource must have been served before a policy may name it. In
-	// spite of Ignore, the API server refuses objects that a policy matches until it has read the schema,
-	// which takes about seven seconds.
+	// establishedFor is how long a custom resource must have been established before a policy may
+	// list it. In spite of failure policy Ignore, the API server refuses objects that a policy
+	// matches until it has read their schema, which takes about seven seconds.
 	establishedFor = 30 * time.Second
-	// missingPeriod is the time between two looks for a resource that no CRD defines. Nothing tells when an
-	// aggregated API comes.
+	// missingPeriod is the interval between checks for a resource without a CRD. No event signals
+	// that an aggregated API becomes available.
 	missingPeriod = 30 * time.Second
 )
 
-// CRDKind is the kind of what defines custom resources.
+// CRDKind is the kind of CustomResourceDefinitions.
 var CRDKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// CacheOptions returns how to cache what this package watches: of CRDs, only that they change.
+// CacheOptions returns cache options for the kinds that this package watches. Of CRDs, the cache
+// keeps only what is needed to detect changes.
 func CacheOptions() map[client.Object]cache.ByObject {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(CRDKind)
@@ -48,38 +49,39 @@ func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{crd: {Transform: strip}}
 }
 
-// Discovery tells all resources, as a discovery client does.
+// Discovery lists the resources that the API server serves, like a discovery client.
 type Discovery interface {
 	ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error)
 }
 
-// Resources finds out which resources the API server serves. All exported fields are required. It is safe
-// for concurrent use.
+// Resources determines which resources the API server serves. All exported fields are required. It
+// is safe for concurrent use.
 type Resources struct {
-	// Reader reads CRDs, not from a cache.
+	// Reader reads CRDs from the API server. It must not use a cache.
 	Reader    client.Reader
 	Discovery Discovery
-	// Clock returns the API server's time, zero if it is not known.
+	// Clock returns the API server's time, or zero if it is unknown.
 	Clock func() time.Time
 
 	mu sync.Mutex
-	// custom are the resources that were seen to have a CRD: without one, discovery can be late.
+	// custom are the resources that had a CRD at some time. For these, discovery is not consulted,
+	// because it can be out of date after the CRD is deleted.
 	custom map[v1alpha1.GroupResource]bool
 }
 
-// found are the resources of a ring that policies may name.
+// found lists the resources of a ring that policies may include.
 type found struct {
 	resources []Resource
-	// waiting says why each of the others is missing.
+	// waiting describes why each of the other resources is missing.
 	waiting []string
-	// again is when to look again, zero if an event will tell.
-	again time.Duration
+	// recheck is the delay before the next check, or zero if an event will trigger it.
+	recheck time.Duration
 }
 
-// maxNamed is how many missing resources a condition names: a ring can have a thousand.
+// maxNamed is the number of missing resources that a condition lists. A ring can have a thousand.
 const maxNamed = 5
 
-// missing says which resources are missing, and why.
+// missing describes which resources are missing and why.
 func (f *found) missing() string {
 	text := strings.Join(f.waiting[:min(len(f.waiting), maxNamed)], "; ")
 	if more := len(f.waiting) - maxNamed; more > 0 {
@@ -88,18 +90,18 @@ func (f *found) missing() string {
 	return text
 }
 
-// wait notes that a resource is missing.
-func (f *found) wait(r v1alpha1.GroupResource, why string, again time.Duration) {
+// wait records that a resource is missing.
+func (f *found) wait(r v1alpha1.GroupResource, why string, recheck time.Duration) {
 	f.waiting = append(f.waiting, strings.TrimSuffix(r.Resource+"."+r.Group, ".")+" "+why)
-	if again > 0 && (f.again == 0 || again < f.again) {
-		f.again = again
+	if recheck > 0 && (f.recheck == 0 || recheck < f.recheck) {
+		f.recheck = recheck
 	}
 }
 
-// of returns the resources of a ring. Those that the ring does not record are left out, as nobody would
-// remove labels from their objects.
+// of returns the resources of a ring. It omits resources that the ring's status does not record as
+// labelled: the sharder would not remove labels from their objects.
 func (r *Resources) of(ctx context.Context, ring *v1alpha1.ClusterRing) (f found, err error) {
-	var served []*metav1.APIResourceList // asked for at most once
+	var served []*metav1.APIResourceList // read at most once
 	for _, resource := range resourcesOf(ring) {
 		if !slices.Contains(ring.Status.LabelledResources, resource) {
 			f.wait(resource, "is not in the status of the ring yet", 0)
@@ -114,7 +116,7 @@ func (r *Resources) of(ctx context.Context, ring *v1alpha1.ClusterRing) (f found
 		}
 		if served == nil {
 			_, served, err = r.Discovery.ServerGroupsAndResources()
-			if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // the others are there
+			if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // other groups are still usable
 				return f, fmt.Errorf("discovering resources: %w", err)
 			}
 		}
@@ -127,7 +129,7 @@ func (r *Resources) of(ctx context.Context, ring *v1alpha1.ClusterRing) (f found
 	return f, nil
 }
 
-// resourcesOf returns all resources of a ring, each once.
+// resourcesOf returns all resources of a ring without duplicates.
 func resourcesOf(ring *v1alpha1.ClusterRing) (all []v1alpha1.GroupResource) {
 	add := func(r v1alpha1.GroupResource) {
 		if !slices.Contains(all, r) {
@@ -143,7 +145,7 @@ func resourcesOf(ring *v1alpha1.ClusterRing) (all []v1alpha1.GroupResource) {
 	return all
 }
 
-// definition is what counts of a CRD.
+// definition contains the fields of a CRD that this package uses.
 type definition struct {
 	Spec struct {
 		Scope string `json:"scope"`
@@ -162,10 +164,11 @@ type definition struct {
 	} `json:"status"`
 }
 
-// findCustom adds a resource that a CRD defines. It reports false if none does, and never has.
+// findCustom adds a resource that is defined by a CRD. It returns false if the resource has no CRD
+// and never had one.
 func (r *Resources) findCustom(ctx context.Context, resource v1alpha1.GroupResource, f *found) (isCustom bool, err error) {
 	if !strings.Contains(resource.Group, ".") {
-		return false, nil // the API server accepts no such CRD
+		return false, nil // the API server rejects CRDs of such groups
 	}
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(CRDKind)
@@ -191,14 +194,14 @@ func (r *Resources) findCustom(ctx context.Context, resource v1alpha1.GroupResou
 	case since.IsZero():
 		f.wait(resource, "is not established", 0)
 	case now.Sub(since) < establishedFor:
-		f.wait(resource, "is new: the API server may not know its schema yet", since.Add(establishedFor+time.Second).Sub(now))
+		f.wait(resource, "is new: the API server may not have its schema yet", since.Add(establishedFor+time.Second).Sub(now))
 	default:
 		f.resources = append(f.resources, d.resource(resource))
 	}
 	return true, nil
 }
 
-// wasCustom reports whether a resource has, or had, a CRD.
+// wasCustom reports whether a resource has or had a CRD.
 func (r *Resources) wasCustom(resource v1alpha1.GroupResource, isCustom bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +214,7 @@ func (r *Resources) wasCustom(resource v1alpha1.GroupResource, isCustom bool) bo
 	return r.custom[resource]
 }
 
-// established returns since when the resource is served, zero if it is not.
+// established returns when the resource was established, or zero if it is not.
 func (d *definition) established() time.Time {
 	for _, c := range d.Status.Conditions {
 		if c.Type == "Established" && c.Status == metav1.ConditionTrue {
@@ -229,7 +232,7 @@ func (d *definition) resource(r v1alpha1.GroupResource) Resource {
 	return one
 }
 
-// findServed returns what discovery says of a resource, nil if it says nothing.
+// findServed returns a resource according to discovery, or nil if it is not served.
 func findServed(lists []*metav1.APIResourceList, r v1alpha1.GroupResource) *Resource {
 	var one *Resource
 	hasStatus := false

@@ -8,13 +8,13 @@ type Resource struct {
 
 	Kind          string
 	ClusterScoped bool
-	// Status says whether objects have a status subresource. The labels of most core kinds can be changed
-	// by it.
+	// Status is set if the resource has a status subresource. Writes to it can change the labels of
+	// objects of most core kinds.
 	Status bool
 }
 
-// name returns the resource as in "apps/deployments", or "/pods".
+// name returns the resource in the form "apps/deployments" or "/pods".
 func (r Resource) name() string { return r.Group + "/" + r.Resource }
 
-// kind returns the kind as in the key of an object: "apps/Deployment", or "/Pod".
+// kind returns the kind in the form "apps/Deployment" or "/Pod", as used in keys of objects.
 func (r Resource) kind() string { return r.Group + "/" + r.Kind }

@@ -28,41 +28,46 @@ import (
 )
 
 const (
-	// statusPeriod is the least time between two writes of a status that do not change the table.
+	// statusPeriod is the minimum interval between two writes of a status that do not change the
+	// table.
 	statusPeriod = time.Second
-	// retryPeriod is the time between two attempts to take over the Lease of a silent shard.
+	// retryPeriod is the delay between attempts to take over the Lease of a silent shard.
 	retryPeriod = time.Second
-	// tidyPeriod is the time between two attempts at what is left of dead shards, and at labels.
+	// tidyPeriod is the delay between attempts to delete Leases of dead shards and to update
+	// labels.
 	tidyPeriod = 10 * time.Second
-	// writeTimeout bounds each write of a Lease: one that hangs must not delay the next ones for long.
+	// writeTimeout bounds each write of a Lease, so that one that hangs does not delay the
+	// following ones for long.
 	writeTimeout = 2 * time.Second
-	// listTimeout is when a ring whose Leases were not listed is not ready.
+	// listTimeout is how long the Leases of a ring may remain unlisted before the ring is not
+	// ready.
 	listTimeout = 5 * time.Second
-	// workers is how many rings are worked on at a time: one that fails does not delay the others.
+	// workers is the number of rings that are reconciled concurrently, so that a failing one does
+	// not delay others.
 	workers = 16
 )
 
-// Controller keeps the status of the rings, and the Leases of shards that are gone. It writes only
-// while this process leads. All exported fields are required.
+// Controller keeps the status of the rings and removes the Leases of dead shards. It writes only
+// while this process is the leader. All exported fields are required.
 type Controller struct {
-	// Client writes rings, and reads them from a cache.
+	// Client writes rings and reads them from a cache.
 	Client   client.Client
 	Observer *Observer
 	Reports  *Reports
 	Recorder events.EventRecorder
-	// SyncPeriod bounds the time between two attempts at a ring that fails.
+	// SyncPeriod bounds the delay between retries for a failing ring.
 	SyncPeriod time.Duration
 
 	metrics metrics
 	mu      sync.Mutex
-	// written is when the status of each ring was last written by this process.
+	// written records when this process last wrote the status of each ring.
 	written map[string]time.Time
-	// direct is when the shards of a ring, which must know that objects have children, were last
-	// told that none has.
+	// direct records when the Leases of a ring with unlabelled controlled resources were last seen
+	// to carry the label that no objects have children.
 	direct map[string]time.Time
 }
 
-// Register makes the manager run the controller and its observer, and registers their metrics.
+// Register adds the controller and its observer to the manager and registers their metrics.
 func (c *Controller) Register(mgr manager.Manager, registry prometheus.Registerer) error {
 	c.metrics, c.written, c.direct = newMetrics(), map[string]time.Time{}, map[string]time.Time{}
 	for _, collector := range c.metrics.all() {
@@ -73,13 +78,13 @@ func (c *Controller) Register(mgr manager.Manager, registry prometheus.Registere
 	err := builder.ControllerManagedBy(mgr).Named("observer").For(&v1alpha1.ClusterRing{}).
 		WithOptions(controller.Options{NeedLeaderElection: new(false), RateLimiter: c.limiter()}).Complete(c.Observer)
 	if err != nil {
-		return fmt.Errorf("following the rings: %w", err)
+		return fmt.Errorf("adding the observer of rings: %w", err)
 	}
 	err = builder.ControllerManagedBy(mgr).Named("ring").For(&v1alpha1.ClusterRing{}).
 		WatchesRawSource(source.Func(c.followShards)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: c.limiter()}).Complete(c)
 	if err != nil {
-		return fmt.Errorf("keeping the rings: %w", err)
+		return fmt.Errorf("adding the ring controller: %w", err)
 	}
 	return nil
 }
@@ -88,15 +93,15 @@ func (c *Controller) limiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, c.SyncPeriod)
 }
 
-// followShards enqueues a ring when the state of a shard or a report changes.
+// followShards enqueues a ring when a shard's state or a report changes.
 func (c *Controller) followShards(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	enqueue := func(ring string) { queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: ring}}) }
-	c.Observer.Tell(enqueue)
-	c.Reports.tell(enqueue)
+	c.Observer.OnChange(enqueue)
+	c.Reports.onChange(enqueue)
 	return nil
 }
 
-// Reconcile stores what has changed of a ring, and tidies its Leases.
+// Reconcile updates the status of a ring and tidies its Leases.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ring := &v1alpha1.ClusterRing{}
 	err := c.Client.Get(ctx, req.NamespacedName, ring)
@@ -108,7 +113,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("reading ring %q: %w", req.Name, err)
 	}
 	if ring.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil // nobody must be assigned any more
+		return reconcile.Result{}, nil // the cleaner handles deletion, and no objects are assigned any more
 	}
 	now := time.Now()
 	if c.Observer.Ignores(ring) {
@@ -124,14 +129,14 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	seen, ok := c.Observer.Seen(ring.Name, ring.Spec.Shards.Namespace, inTable, now)
 	if !ok {
-		return c.await(ctx, ring, now) // the observer tells when it has seen them
+		return c.await(ctx, ring, now) // the observer enqueues the ring once its Leases are listed
 	}
 	prefix := c.Observer.PrefixOf(ring)
 	shards, rejected := Shards(seen, prefix, inTable)
 	table, wait := Next(ring.Status.Table, shards, settleOf(ring), now)
 	pause, held := retryPeriod, c.heldBack(ring, shards, now)
-	isConfirmed := c.confirm(ctx, ring, table)
-	if isConfirmed {
+	confirmed := c.confirm(ctx, ring, table)
+	if confirmed {
 		status := statusOf(ring, shards, rejected, table, c.Reports.of(ring.Name))
 		status.LabelledResources = slices.DeleteFunc(status.LabelledResources, func(r v1alpha1.GroupResource) bool { return slices.Contains(held, r) })
 		pause, err = c.store(ctx, ring, status, now)
@@ -143,17 +148,17 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if len(held) > 0 {
 		pause = earliest(pause, retryPeriod)
 	}
-	return reconcile.Result{RequeueAfter: earliest(wait, pause, again(ring, shards, prefix))}, nil
+	return reconcile.Result{RequeueAfter: earliest(wait, pause, retryAfter(ring, shards, prefix))}, nil
 }
 
-// guard keeps a ring from being deleted before what the sharder does for it is undone. The change of the
-// ring brings it back here.
+// guard adds the finalizer that delays the ring's deletion until its sharding metadata is removed.
+// The update of the ring triggers the next reconcile.
 func (c *Controller) guard(ctx context.Context, ring *v1alpha1.ClusterRing) error {
 	after := ring.DeepCopy()
 	controllerutil.AddFinalizer(after, v1alpha1.Finalizer)
 	err := c.Client.Patch(ctx, after, client.MergeFromWithOptions(ring, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the watch shows what it is now
+		return nil // an event with the current version follows
 	}
 	if err != nil {
 		return fmt.Errorf("adding the finalizer of ring %q: %w", ring.Name, err)
@@ -161,7 +166,7 @@ func (c *Controller) guard(ctx context.Context, ring *v1alpha1.ClusterRing) erro
 	return nil
 }
 
-// await stores why nothing is known of a ring, if its Leases cannot be listed.
+// await reports that the ring is not ready if its Leases have been unlisted for too long.
 func (c *Controller) await(ctx context.Context, ring *v1alpha1.ClusterRing, now time.Time) (reconcile.Result, error) {
 	if c.Observer.Unlisted(ring.Name, ring.Spec.Shards.Namespace, now) < listTimeout {
 		return reconcile.Result{RequeueAfter: listTimeout}, nil
@@ -170,12 +175,12 @@ func (c *Controller) await(ctx context.Context, ring *v1alpha1.ClusterRing, now 
 	return reconcile.Result{RequeueAfter: listTimeout}, err
 }
 
-// errLives means that a shard which the cache does not show lives.
-var errLives = errors.New("the shard holds its Lease")
+// errStillHeld means that a shard missing from the cache still holds its Lease.
+var errStillHeld = errors.New("the shard still holds its Lease")
 
-// confirm reports whether live reads show that the shards which a table no longer has are gone: a
-// process that was frozen, or whose watch is behind, does not know of those that have joined since. Who
-// has vanished was waited for.
+// confirm reports whether live reads show that the shards that a new table no longer contains are
+// gone. A process that was frozen, or whose watch is behind, does not know about shards that have
+// joined since. Shards whose Leases were deleted have already been given time to return.
 func (c *Controller) confirm(ctx context.Context, ring *v1alpha1.ClusterRing, table *v1alpha1.Table) bool {
 	before := ring.Status.Table
 	if before == nil || before == table {
@@ -187,17 +192,17 @@ func (c *Controller) confirm(ctx context.Context, ring *v1alpha1.ClusterRing, ta
 		}
 		holds, err := c.Observer.Holds(ctx, c.Observer.Leases, ring, name)
 		if holds {
-			err = errLives
+			err = errStillHeld
 		}
 		if err != nil {
-			logf.FromContext(ctx).Info("Keeping a shard in the table that seemed to be gone", "ring", ring.Name, "shard", name, "reason", err.Error())
+			logf.FromContext(ctx).Info("Kept a shard in the table that may still be alive", "ring", ring.Name, "shard", name, "reason", err.Error())
 			return false
 		}
 	}
 	return true
 }
 
-// settleOf returns the settle time, which the API server sets if the ring's author has not.
+// settleOf returns the settle time of a ring. The API server sets the default.
 func settleOf(ring *v1alpha1.ClusterRing) time.Duration {
 	if settle := ring.Spec.Handover.Settle; settle != nil {
 		return settle.Duration
@@ -205,8 +210,9 @@ func settleOf(ring *v1alpha1.ClusterRing) time.Duration {
 	return 0
 }
 
-// again returns when to try again what could not be done for the Leases, zero if nothing is left.
-func again(ring *v1alpha1.ClusterRing, shards []Shard, prefix v1alpha1.Prefix) (pause time.Duration) {
+// retryAfter returns the delay before unfinished work on the Leases is retried, or zero if there is
+// none.
+func retryAfter(ring *v1alpha1.ClusterRing, shards []Shard, prefix v1alpha1.Prefix) (pause time.Duration) {
 	for _, s := range shards {
 		switch {
 		case s.Lease == nil:
@@ -219,7 +225,7 @@ func again(ring *v1alpha1.ClusterRing, shards []Shard, prefix v1alpha1.Prefix) (
 	return pause
 }
 
-// earliest returns the least duration that is not zero, zero if all are.
+// earliest returns the smallest nonzero duration, or zero if there is none.
 func earliest(all ...time.Duration) (least time.Duration) {
 	for _, d := range all {
 		if d > 0 && (least == 0 || d < least) {
@@ -229,16 +235,17 @@ func earliest(all ...time.Duration) (least time.Duration) {
 	return least
 }
 
-// store writes the status of a ring, conditional on the ring that was read. What is not about the table
-// is written once a second at most: pause is then how long to wait.
+// store writes the status of a ring, conditional on the version that was read. Changes that do not
+// affect the table are written at most once a second; if it is too early, store returns the
+// remaining delay.
 func (c *Controller) store(ctx context.Context, ring *v1alpha1.ClusterRing, status *v1alpha1.ClusterRingStatus, now time.Time) (pause time.Duration, err error) {
 	before := &ring.Status
-	c.metrics.show(ring.Name, status)
+	c.metrics.set(ring.Name, status)
 	if equality.Semantic.DeepEqual(before, status) {
 		return 0, nil
 	}
-	hasNewTable := isNew(before.Table, status.Table)
-	if left := c.lastWritten(ring.Name).Add(statusPeriod).Sub(now); left > 0 && !hasNewTable {
+	newTable := isNew(before.Table, status.Table)
+	if left := c.lastWritten(ring.Name).Add(statusPeriod).Sub(now); left > 0 && !newTable {
 		return left, nil
 	}
 	after := ring.DeepCopy()
@@ -246,22 +253,22 @@ func (c *Controller) store(ctx context.Context, ring *v1alpha1.ClusterRing, stat
 	patch := client.MergeFromWithOptions(ring, client.MergeFromWithOptimisticLock{})
 	if err := c.Client.Status().Patch(ctx, after, patch); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return statusPeriod, nil // the cache shows soon what it is now
+			return statusPeriod, nil // the cache will catch up
 		}
 		return 0, fmt.Errorf("storing the status of ring %q: %w", ring.Name, err)
 	}
 	c.wrote(ring.Name, now)
-	if hasNewTable {
+	if newTable {
 		if before.Table == nil || !slices.Equal(before.Table.Slots, status.Table.Slots) {
 			c.metrics.computations.WithLabelValues(ring.Name).Inc()
 		}
 		logf.FromContext(ctx).Info("Computed a table", "ring", ring.Name, "generation", status.Table.Generation, "shards", status.Table.Shards)
 	}
-	c.tell(ring, before, status)
+	c.emitEvents(ring, before, status)
 	return 0, nil
 }
 
-// isNew reports whether a table must be stored at once: it has other shards, or gives them other slots.
+// isNew reports whether a table must be stored at once because its shards or their slots differ.
 func isNew(before, after *v1alpha1.Table) bool {
 	if before == nil || after == nil {
 		return before != after
@@ -269,12 +276,12 @@ func isNew(before, after *v1alpha1.Table) bool {
 	return !slices.Equal(before.Shards, after.Shards) || !slices.Equal(before.Slots, after.Slots)
 }
 
-// tell creates events about what has become wrong. That objects move, or that a policy is being installed,
-// is not wrong.
-func (c *Controller) tell(ring *v1alpha1.ClusterRing, before, after *v1alpha1.ClusterRingStatus) {
+// emitEvents emits events for new problems. Moving objects and a pending policy installation are
+// not problems.
+func (c *Controller) emitEvents(ring *v1alpha1.ClusterRing, before, after *v1alpha1.ClusterRingStatus) {
 	for _, condition := range after.Conditions {
-		isWrong := condition.Type == conditionReady || condition.Type == conditionShardsAccepted || condition.Reason == installFailed
-		if !isWrong || !isFalse(after, condition.Type, condition.Reason) || isFalse(before, condition.Type, condition.Reason) {
+		problem := condition.Type == conditionReady || condition.Type == conditionShardsAccepted || condition.Reason == installFailed
+		if !problem || !isFalse(after, condition.Type, condition.Reason) || isFalse(before, condition.Type, condition.Reason) {
 			continue
 		}
 		c.Recorder.Eventf(ring, nil, corev1.EventTypeWarning, condition.Reason, "Reconcile", "%s", condition.Message)

@@ -14,16 +14,16 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// Dialect says which rings the sharder serves, and by which keys their shards know what to do.
+// Dialect defines which rings the sharder supports and which label keys they use.
 type Dialect struct {
-	// Prefix is that of the keys of rings whose shards are in one namespace.
+	// Prefix is the prefix of the keys of rings whose shards are in one namespace.
 	Prefix v1alpha1.Prefix
-	// Compat reports whether rings whose shards are in any namespace are served, too: those of
+	// Compat is set if rings whose shards can be in any namespace are also supported: the rings of
 	// timebertt/kubernetes-controller-sharding.
 	Compat bool
 }
 
-// PrefixOf returns the prefix of the keys of a ring, also of one that is ignored.
+// PrefixOf returns the prefix of the keys of a ring, even if the ring is ignored.
 func (d Dialect) PrefixOf(of *v1alpha1.ClusterRing) v1alpha1.Prefix {
 	if isAnywhere(of) {
 		return v1alpha1.TimeberttPrefix
@@ -31,10 +31,11 @@ func (d Dialect) PrefixOf(of *v1alpha1.ClusterRing) v1alpha1.Prefix {
 	return d.Prefix
 }
 
-// Ignores reports whether a ring is left as it is. Only what it has done is undone when it is deleted.
+// Ignores reports whether the sharder ignores a ring. On deletion, it still removes the metadata of
+// an ignored ring.
 func (d Dialect) Ignores(of *v1alpha1.ClusterRing) bool { return isAnywhere(of) && !d.Compat }
 
-// Holds reports by a live read whether a shard of a ring holds its Lease.
+// Holds reports, by a live read, whether a shard of a ring holds its Lease.
 func (d Dialect) Holds(ctx context.Context, leases coordinationv1client.LeasesGetter, of *v1alpha1.ClusterRing, shard string) (bool, error) {
 	label := d.PrefixOf(of).RingLabel()
 	holds := func(l coordinationv1.Lease) bool { return shardlease.Holder(&l) == shard && l.Labels[label] == of.Name }
@@ -61,7 +62,7 @@ func isAnywhere(of *v1alpha1.ClusterRing) bool {
 	return of.Spec.Shards.Namespace == v1alpha1.AnyNamespace
 }
 
-// scope returns the namespace to list the Leases of a ring in.
+// scope returns the namespace in which to list the Leases of a ring.
 func scope(namespace string) string {
 	if namespace == v1alpha1.AnyNamespace {
 		return metav1.NamespaceAll
@@ -69,10 +70,11 @@ func scope(namespace string) string {
 	return namespace
 }
 
-// holderFor returns who holds the Leases that the sharder has taken over, of rings with a prefix.
+// holderFor returns the holder identity that the sharder uses when it takes over Leases of rings
+// with a prefix.
 func holderFor(prefix v1alpha1.Prefix) string {
 	if prefix == v1alpha1.TimeberttPrefix {
-		return "shardlease-controller" // which shards of that project know
+		return "shardlease-controller" // the identity that the shards of that project expect
 	}
 	return "sharder"
 }

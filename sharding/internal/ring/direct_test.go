@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// TestShardsMayCompleteHandoversOfWhatHasNoChildren: no object may leave its children behind.
+// No object may be released without its children.
 func TestShardsMayCompleteHandoversOfWhatHasNoChildren(t *testing.T) {
 	t.Parallel()
 	secrets, nodes, configMaps := v1alpha1.GroupResource{Resource: "secrets"}, v1alpha1.GroupResource{Resource: "nodes"}, v1alpha1.GroupResource{Resource: "configmaps"}
@@ -42,7 +42,7 @@ func TestShardsMayCompleteHandoversOfWhatHasNoChildren(t *testing.T) {
 			l := seen("web-0", 0, shardlease.Ready, nil).Lease
 			l.Namespace, l.Labels = "web", map[string]string{"app": "web"}
 			if !tc.want {
-				l.Labels[key] = v1alpha1.HandoverDirect // as a former ring has left it
+				l.Labels[key] = v1alpha1.HandoverDirect // left by an earlier ring
 			}
 			clients := fake.NewClientset(l)
 			c := &ring.Controller{Observer: &ring.Observer{Leases: clients.CoordinationV1(), Dialect: dialect}}

@@ -1,5 +1,5 @@
-// Package ring keeps the status of ClusterRings: it follows the Leases of the shards of each ring, makes
-// those that are silent dead, and keeps the table that says which shard has which slot.
+// Package ring keeps the status of ClusterRings: it follows the Leases of the shards of each ring,
+// takes over the Leases of silent shards, and computes the table that maps slots to shards.
 //
 // [Shards] and [Next] are pure.
 package ring

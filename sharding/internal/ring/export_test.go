@@ -1,4 +1,4 @@
 package ring
 
-// Tidy is called with every look at a ring.
+// Tidy exports the method that updates the Leases of a ring.
 var Tidy = (*Controller).tidy

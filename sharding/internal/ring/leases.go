@@ -18,16 +18,16 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// fieldManager is who managedFields say has written the state.
+// fieldManager is the field manager of the labels that the sharder sets on Leases.
 const fieldManager = "sharder"
 
-// tidyTimeout bounds what is done for the Leases of a ring at a time. The rest is done with the next
-// change, or the next attempt.
+// tidyTimeout bounds the time spent on the Leases of a ring per reconcile. Unfinished work
+// continues with the next change or retry.
 const tidyTimeout = 5 * time.Second
 
-// tidy takes over the Leases of silent shards, deletes those of dead ones after a minute, and then
-// labels the others with their states, for people, and with how to give objects away. What fails is
-// logged and tried again.
+// tidy takes over the Leases of silent shards, deletes the Leases of dead shards after a minute,
+// and then labels the other Leases with the state and the hand-over mode of their shards. Failures
+// are logged and retried.
 func (c *Controller) tidy(ctx context.Context, ring *v1alpha1.ClusterRing, shards []Shard, twins []shardlease.Seen) {
 	for _, twin := range twins {
 		if twin.State == shardlease.Orphaned {
@@ -43,7 +43,7 @@ func (c *Controller) tidy(ctx context.Context, ring *v1alpha1.ClusterRing, shard
 		}
 		err := c.tidyOne(ctx, ring, s)
 		if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			continue // the shard is back, or the Lease is gone: the watch shows which
+			continue // the Lease has changed or is gone: an event follows
 		}
 		logf.FromContext(ctx).Error(err, "Tidying the Lease of a shard failed", "ring", ring.Name, "shard", s.Name)
 	}
@@ -53,7 +53,7 @@ func (c *Controller) tidyOne(ctx context.Context, ring *v1alpha1.ClusterRing, s 
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if s.Lease == nil {
-		return nil // it has vanished
+		return nil // the Lease was deleted
 	}
 	prefix := c.Observer.PrefixOf(ring)
 	l, log := s.Lease, logf.FromContext(ctx).WithValues("ring", ring.Name, "shard", s.Name)
@@ -77,13 +77,14 @@ func (c *Controller) tidyOne(ctx context.Context, ring *v1alpha1.ClusterRing, s 
 	return c.label(ctx, l, labelsOf(s, ring, prefix))
 }
 
-// labelsOf returns the labels that the sharder keeps on the Lease of a shard, "" for one that is
-// missing.
+// labelsOf returns the labels that the sharder keeps on the Lease of a shard. An empty value means
+// that the label must be missing.
 func labelsOf(s Shard, ring *v1alpha1.ClusterRing, prefix v1alpha1.Prefix) map[string]string {
 	return map[string]string{prefix.StateLabel(): string(s.State), prefix.HandoverLabel(): handoverOf(ring)}
 }
 
-// hasLabels reports whether a Lease has labels, "" for one that is missing.
+// hasLabels reports whether a Lease has the given labels. An empty value means that the label must
+// be missing.
 func hasLabels(l *coordinationv1.Lease, labels map[string]string) bool {
 	for key, value := range labels {
 		if l.Labels[key] != value {
@@ -93,7 +94,7 @@ func hasLabels(l *coordinationv1.Lease, labels map[string]string) bool {
 	return true
 }
 
-// label sets labels of a Lease, "" for one that must be missing. It changes nothing else.
+// label sets labels of a Lease and removes the ones with empty values. It changes nothing else.
 func (c *Controller) label(ctx context.Context, l *coordinationv1.Lease, labels map[string]string) error {
 	if hasLabels(l, labels) {
 		return nil

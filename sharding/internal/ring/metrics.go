@@ -6,7 +6,7 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// metrics are those of all rings.
+// metrics are the metrics of all rings.
 type metrics struct {
 	shards, slots *prometheus.GaugeVec
 	generation    *prometheus.GaugeVec
@@ -17,16 +17,16 @@ func newMetrics() metrics {
 	const ring = "ring"
 	return metrics{
 		shards: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sharder_shards", Help: "Shards whose Leases count, by ring and state.",
+			Name: "sharder_shards", Help: "Shards with an accepted Lease, by ring and state.",
 		}, []string{ring, "state"}),
 		slots: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sharder_slots", Help: "Slots of the table that each shard has, of 1,024.",
+			Name: "sharder_slots", Help: "Slots of each shard in the table, out of 1,024.",
 		}, []string{ring, "shard"}),
 		generation: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sharder_ring_generation", Help: "Generation of the table of each ring.",
 		}, []string{ring}),
 		computations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sharder_ring_computations_total", Help: "Tables that were computed and stored because shards joined, left or died.",
+			Name: "sharder_ring_computations_total", Help: "Tables computed and stored because shards joined, left or died.",
 		}, []string{ring}),
 	}
 }
@@ -35,8 +35,8 @@ func (m metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.shards, m.slots, m.generation, m.computations}
 }
 
-// show sets the metrics of a ring to what its status says.
-func (m metrics) show(ring string, s *v1alpha1.ClusterRingStatus) {
+// set sets the metrics of a ring according to its status.
+func (m metrics) set(ring string, s *v1alpha1.ClusterRingStatus) {
 	of := prometheus.Labels{"ring": ring}
 	m.shards.DeletePartialMatch(of)
 	m.slots.DeletePartialMatch(of)
@@ -52,7 +52,7 @@ func (m metrics) show(ring string, s *v1alpha1.ClusterRingStatus) {
 	}
 }
 
-// forget removes those of a ring that is gone.
+// forget removes the metrics of a deleted ring.
 func (m metrics) forget(ring string) {
 	of := prometheus.Labels{"ring": ring}
 	for _, gauge := range []*prometheus.GaugeVec{m.shards, m.slots, m.generation} {

@@ -19,15 +19,16 @@ import (
 )
 
 const (
-	// lookPeriod is the time between two looks at the Leases of a ring, which cost nothing but time.
+	// lookPeriod is the interval between evaluations of the Leases of a ring, which cause no
+	// requests.
 	lookPeriod = 200 * time.Millisecond
-	// orphanAfter is for how long a shard must be dead until its Lease is deleted.
+	// orphanAfter is how long a shard must be dead before its Lease is deleted.
 	orphanAfter = time.Minute
 )
 
-// Observer follows the Leases of the shards of every ring. Each replica of the sharder has one, also
-// those that do not lead: a new leader knows for how long each Lease was not renewed. All exported
-// fields are required. It is safe for concurrent use.
+// Observer follows the Leases of the shards of every ring. All replicas of the sharder run one, so
+// that a new leader knows how long each Lease has not been renewed. All exported fields are
+// required. It is safe for concurrent use.
 type Observer struct {
 	// Rings reads the rings.
 	Rings client.Reader
@@ -38,24 +39,24 @@ type Observer struct {
 
 	mu    sync.Mutex
 	rings map[string]*observed
-	// changed are called after something has changed that the ring's status depends on.
+	// changed are called after a change that affects the ring's status.
 	changed []func(ring string)
 }
 
-// observed is what was seen of one ring.
+// observed is the state of the Leases of one ring.
 type observed struct {
 	namespace string
 	prefix    v1alpha1.Prefix
-	followed  time.Time // since when
+	followed  time.Time // when this process started to follow the ring
 	stop      context.CancelFunc
-	isSeen    bool
-	// all has one Lease of each name, and twins the others of these names.
+	listed    bool
+	// all holds one Lease for each name, twins the other Leases with these names.
 	all, twins []shardlease.Seen
 	joined     map[string]time.Time
 	vanished   vanished
 }
 
-// Reconcile begins or ends to follow a ring. ctx must last as long as the controller.
+// Reconcile starts or stops following a ring. ctx must not end before the controller.
 func (o *Observer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ring := &v1alpha1.ClusterRing{}
 	err := o.Rings.Get(ctx, req.NamespacedName, ring)
@@ -70,7 +71,7 @@ func (o *Observer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	return reconcile.Result{}, nil
 }
 
-// follow follows the Leases of a ring in a namespace, or with "" no more.
+// follow starts to follow the Leases of a ring in a namespace. An empty namespace stops it.
 func (o *Observer) follow(ctx context.Context, ring, namespace string, prefix v1alpha1.Prefix) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,9 +80,9 @@ func (o *Observer) follow(ctx context.Context, ring, namespace string, prefix v1
 		return
 	}
 	now := &observed{namespace: namespace, prefix: prefix, followed: time.Now(), joined: map[string]time.Time{}, vanished: vanished{}}
-	if before != nil { // the shards of the other namespace may still be at work
+	if before != nil { // the shards in the previous namespace may still be working
 		now.vanished = before.vanished
-		now.vanished.see(before.live(), nil, now.followed)
+		now.vanished.observe(before.live(), nil, now.followed)
 		before.stop()
 		delete(o.rings, ring)
 	}
@@ -99,34 +100,36 @@ func (o *Observer) follow(ctx context.Context, ring, namespace string, prefix v1
 		Since: func(l *coordinationv1.Lease, at time.Time) time.Time { return o.since(now, l, at) },
 	}
 	go func() {
-		err := w.Run(ctx, func(_ context.Context, at time.Time, all []shardlease.Seen) { o.look(ring, now, at, all) })
+		err := w.Run(ctx, func(_ context.Context, at time.Time, all []shardlease.Seen) { o.record(ring, now, at, all) })
 		if err != nil {
 			logf.FromContext(ctx).Error(err, "Watching the Leases of a ring failed", "ring", ring)
 		}
 	}()
 }
 
-// since returns the time from which to count for a Lease that was not seen before. How old it is
-// matters only for those of the first list: the shard may have died while no sharder ran.
+// since returns the time from which to count the age of a Lease that this process sees for the
+// first time. The stored age matters only for Leases of the initial list: their shards may have
+// died while no sharder was running.
 func (o *Observer) since(of *observed, l *coordinationv1.Lease, at time.Time) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if of.isSeen {
+	if of.listed {
 		return at
 	}
 	return o.Clock.Since(l, at)
 }
 
-// look notes what was seen of a ring at a time.
-func (o *Observer) look(ring string, of *observed, at time.Time, all []shardlease.Seen) {
+// record records the Leases of a ring at a given time, and calls the change handlers if anything
+// relevant has changed.
+func (o *Observer) record(ring string, of *observed, at time.Time, all []shardlease.Seen) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.rings[ring] != of {
-		return // somebody else follows it by now
+		return // the ring is followed by another watch by now
 	}
 	all, twins := Distinct(all)
-	hasChanged := of.vanished.see(of.live(), of.own(all), at)
-	hasChanged = hasChanged || !of.isSeen || !slices.EqualFunc(of.all, all, of.sameShard) || !slices.EqualFunc(of.twins, twins, of.sameShard)
+	changed := of.vanished.observe(of.live(), of.own(all), at)
+	changed = changed || !of.listed || !slices.EqualFunc(of.all, all, of.sameShard) || !slices.EqualFunc(of.twins, twins, of.sameShard)
 	joined := map[string]time.Time{}
 	for _, seen := range all {
 		name := seen.Lease.Name
@@ -134,27 +137,28 @@ func (o *Observer) look(ring string, of *observed, at time.Time, all []shardleas
 			continue
 		}
 		joined[name] = at
-		if since, isIn := of.joined[name]; isIn {
+		if since, ok := of.joined[name]; ok {
 			joined[name] = since
 		}
 	}
-	of.isSeen, of.all, of.twins, of.joined = true, all, twins, joined
-	if !hasChanged {
+	of.listed, of.all, of.twins, of.joined = true, all, twins, joined
+	if !changed {
 		return
 	}
-	for _, changed := range o.changed {
-		changed(ring)
+	for _, notify := range o.changed {
+		notify(ring)
 	}
 }
 
-// sameShard reports whether two sightings show the same of a shard. A renewal shows nothing new.
+// sameShard reports whether two sightings are equivalent. A renewal alone makes no difference.
 func (of *observed) sameShard(a, b shardlease.Seen) bool {
 	state, handover := of.prefix.StateLabel(), of.prefix.HandoverLabel()
 	return a.Lease.UID == b.Lease.UID && a.Lease.Name == b.Lease.Name && stateOf(a, of.prefix) == stateOf(b, of.prefix) &&
 		a.Lease.Labels[state] == b.Lease.Labels[state] && a.Lease.Labels[handover] == b.Lease.Labels[handover]
 }
 
-// own returns the Leases but those that somebody of another name holds: their shards may not know it yet.
+// own returns the Leases except the ones that a client with another name holds: their shards may
+// not have noticed yet.
 func (of *observed) own(all []shardlease.Seen) []shardlease.Seen {
 	return slices.DeleteFunc(slices.Clone(all), func(s shardlease.Seen) bool {
 		reason, _ := objection(s.Lease, of.prefix)
@@ -170,44 +174,44 @@ func (of *observed) live() []shardlease.Seen {
 	})
 }
 
-// Observation is what was last seen of a ring.
+// Observation is the last observed state of a ring.
 type Observation struct {
-	// Leases are those that there are, one of each name, and Twins the others of these names.
+	// Leases holds one Lease for each name, Twins the other Leases with these names.
 	Leases, Twins []shardlease.Seen
-	// Vanished are the shards whose Leases are gone although nobody has shown that the shards are, by
+	// Vanished are the shards whose Leases were deleted but that may still be alive, sorted by
 	// name.
 	Vanished []string
-	// Joined is since when each live shard was seen live.
+	// Joined records since when each live shard has been observed alive.
 	Joined map[string]time.Time
 }
 
-// Unlisted returns for how long the Leases of a ring in a namespace could not be listed, zero if they
-// were or if nobody has begun to.
+// Unlisted returns how long the Leases of a ring in a namespace could not be listed. It returns
+// zero if they were listed or the observer does not follow the ring.
 func (o *Observer) Unlisted(ring, namespace string, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	of := o.rings[ring]
-	if of == nil || of.isSeen || of.namespace != namespace {
+	if of == nil || of.listed || of.namespace != namespace {
 		return 0
 	}
 	return now.Sub(of.followed)
 }
 
-// Seen returns what was seen of a ring in a namespace. It reports false if its Leases were never listed.
-// A shard in the table that has no Lease, and of which this process has not seen one, vanishes now.
+// Seen returns the observed state of a ring in a namespace. It returns false if the Leases were
+// never listed. Shards in the table without a Lease are added to the vanished ones.
 func (o *Observer) Seen(ring, namespace string, inTable []string, now time.Time) (Observation, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	of := o.rings[ring]
-	if of == nil || !of.isSeen || of.namespace != namespace {
+	if of == nil || !of.listed || of.namespace != namespace {
 		return Observation{}, false
 	}
-	of.vanished.miss(inTable, of.own(of.all), now)
+	of.vanished.addMissing(inTable, of.own(of.all), now)
 	return Observation{Leases: of.all, Twins: of.twins, Vanished: of.vanished.names(), Joined: maps.Clone(of.joined)}, true
 }
 
-// Live returns the names of the shards of a ring whose Leases show that they live. The table may not have
-// them yet.
+// Live returns the names of the live shards of a ring according to their Leases. The table may not
+// contain them yet.
 func (o *Observer) Live(ring string) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -222,35 +226,37 @@ func (o *Observer) Live(ring string) []string {
 	return names
 }
 
-// renewalMargin is the least time between a change and the next renewal of a shard's Lease, as the sharder
-// sees both, until the shard is taken to be connected since. A renewal that was sent before may come later.
+// renewalMargin is the minimum time between a change and a later renewal of a shard's Lease, both
+// as observed by the sharder, for the renewal to prove that the shard was connected after the
+// change. A renewal that was sent before the change may be observed after it.
 const renewalMargin = 2 * time.Second
 
-// Unaware returns the shards of a ring that may not have heard of a change, as nothing shows that they were
-// connected to the API server since. These are shards of protocol 2 that have not renewed their Leases since,
-// and shards whose Leases vanished. They lose the right to act within twice the duration of their Leases.
-// Others are not among them: what they hear cannot be known. It reports false while the Leases of the ring
-// were not listed.
-func (o *Observer) Unaware(ring string, changed time.Time) (names []string, isKnown bool) {
+// Unaware returns the shards of a ring that may not have observed a change yet, because nothing
+// proves that they were connected to the API server since. These are shards of protocol 2 that have
+// not renewed their Leases since the change, and shards whose Leases were deleted. They lose the
+// right to act within twice the duration of their Leases. Shards of other protocols are not
+// included, because nothing is known about their connections. It returns false if the Leases of the
+// ring were not listed.
+func (o *Observer) Unaware(ring string, changed time.Time) (names []string, listed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	of := o.rings[ring]
-	if of == nil || !of.isSeen {
+	if of == nil || !of.listed {
 		return nil, false
 	}
 	names = of.vanished.names()
 	for _, s := range of.live() {
-		isSilent := s.Since.Before(changed.Add(renewalMargin)) && s.State != shardlease.Uncertain
-		if isSilent && s.Lease.Annotations[of.prefix.ProtocolAnnotation()] == v1alpha1.Protocol2 {
+		silent := s.Since.Before(changed.Add(renewalMargin)) && s.State != shardlease.Uncertain
+		if silent && s.Lease.Annotations[of.prefix.ProtocolAnnotation()] == v1alpha1.Protocol2 {
 			names = append(names, s.Lease.Name)
 		}
 	}
 	return names, true
 }
 
-// Tell makes the observer call changed, which must not block, after something has changed that the status
-// of a ring depends on.
-func (o *Observer) Tell(changed func(ring string)) {
+// OnChange registers a function that is called after each change that affects the status of a ring.
+// The function must not block.
+func (o *Observer) OnChange(changed func(ring string)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.changed = append(o.changed, changed)

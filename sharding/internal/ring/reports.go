@@ -11,33 +11,35 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// Reports are what other parts of the sharder have found about rings. The controller of this package
-// stores them: a status has one writer. The zero value has none. It is safe for concurrent use.
+// Reports collects the reports of other parts of the sharder about rings. The controller of this
+// package stores them, so that each status has only one writer. The zero value is ready to use. It
+// is safe for concurrent use.
 type Reports struct {
 	mu    sync.Mutex
 	rings map[string]*Report
-	// changed is called after a report has changed; nil as long as nobody wants to know.
+	// changed is called after a report has changed, unless it is nil.
 	changed func(ring string)
 }
 
-// Report is what other parts of the sharder have found about one ring.
+// Report is the report of other parts of the sharder about one ring.
 type Report struct {
-	// Conditions replace those of the same types. One without a generation is about the ring as it is.
+	// Conditions replace the conditions of the same types in the status. A condition without a
+	// generation refers to the current one.
 	Conditions []metav1.Condition
-	// Moving is how many objects are in a hand-over, and Unassigned how many wait for an assignment.
+	// Moving is the number of objects in a hand-over, Unassigned the number of objects that wait
+	// for an assignment.
 	Moving, Unassigned int32
-	// Balanced is the last generation of the table for which a pass found nothing to move, 0 if there was
-	// none yet.
+	// Balanced is the last generation of the table for which a resync found nothing to move, or 0.
 	Balanced int64
 	// Missing are resources of the ring that the API server does not serve.
 	Missing []string
-	// Cleaned are resources that have left the ring, and whose objects have no labels any more, if its
-	// generation is CleanedFor.
+	// Cleaned are resources that have left the ring and whose objects have no labels any more. The
+	// list is valid for generation CleanedFor of the ring.
 	Cleaned    []v1alpha1.GroupResource
 	CleanedFor int64
 }
 
-// Change changes the report about a ring. It returns before the status has it.
+// Change modifies the report about a ring. The status is updated later.
 func (r *Reports) Change(ring string, change func(*Report)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +59,7 @@ func (r *Reports) Change(ring string, change func(*Report)) {
 	}
 }
 
-// Set sets a condition of a report.
+// Set sets a condition of the report.
 func (r *Report) Set(c metav1.Condition) { meta.SetStatusCondition(&r.Conditions, c) }
 
 // Forget removes the report about a ring.
@@ -67,14 +69,14 @@ func (r *Reports) Forget(ring string) {
 	delete(r.rings, ring)
 }
 
-// tell makes Change call changed, which must not block.
-func (r *Reports) tell(changed func(ring string)) {
+// onChange registers the function that is called after a report has changed. It must not block.
+func (r *Reports) onChange(changed func(ring string)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = changed
 }
 
-// of returns a copy of the report about a ring, which is empty if there is none.
+// of returns a copy of the report about a ring, or an empty report.
 func (r *Reports) of(ring string) Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,12 +84,12 @@ func (r *Reports) of(ring string) Report {
 	if report == nil {
 		return Report{}
 	}
-	found := *report
-	found.Conditions = slices.Clone(report.Conditions)
-	return found
+	result := *report
+	result.Conditions = slices.Clone(report.Conditions)
+	return result
 }
 
-// complete adds a report to the status of its ring.
+// complete applies the report to the status of its ring.
 func (r *Report) complete(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus) {
 	for _, c := range r.Conditions {
 		if c.ObservedGeneration == 0 {
@@ -102,6 +104,6 @@ func (r *Report) complete(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingSta
 	s.Moving, s.Unassigned = r.Moving, r.Unassigned
 	s.BalancedGeneration = max(s.BalancedGeneration, r.Balanced)
 	if s.Table != nil {
-		s.BalancedGeneration = min(s.BalancedGeneration, s.Table.Generation) // another ring may have had this name
+		s.BalancedGeneration = min(s.BalancedGeneration, s.Table.Generation) // it may stem from an earlier ring of this name
 	}
 }

@@ -13,49 +13,50 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// State is what a Lease shows about its shard. The states are those of [shardlease.State], and
-// [Leaving].
+// State is the state of a shard as derived from its Lease: one of the states of [shardlease.State],
+// or [Leaving].
 type State string
 
-// The states.
+// The states of a shard.
 const (
 	Ready     State = "ready"
-	Leaving   State = "leaving" // ready, and wants to give its objects away
+	Leaving   State = "leaving" // ready, and asks the sharder to move its objects
 	Expired   State = "expired"
 	Uncertain State = "uncertain"
 	Dead      State = "dead"
 	Orphaned  State = "orphaned"
 )
 
-// Live reports whether a shard in this state may act on its objects: nobody has shown that it is gone.
+// Live reports whether a shard in this state may act on its objects, that is, unless it is known to
+// be dead.
 func (s State) Live() bool { return s != Dead && s != Orphaned }
 
-// Silent reports whether the shard has not renewed its Lease in time: it keeps its objects and gets no
-// new ones.
+// Silent reports whether the shard has not renewed its Lease in time. A silent shard keeps its
+// objects but gets no new ones.
 func (s State) Silent() bool { return s == Expired || s == Uncertain }
 
-// Shard is one shard of a ring as its Lease shows it.
+// Shard is a shard of a ring as derived from its Lease.
 type Shard struct {
 	Name  string
 	State State
-	// Joined is when this process first saw the shard live without a break.
+	// Joined is when this process first observed the shard alive without interruption.
 	Joined time.Time
-	// Lease is nil if it has vanished: then the shard is uncertain.
+	// Lease is nil if it was deleted; the shard is then uncertain.
 	Lease *coordinationv1.Lease
 }
 
-// Rejected is a Lease that does not count, and why.
+// Rejected is a Lease that is not accepted, and the reason.
 type Rejected struct{ Name, Reason, Message string }
 
-// The reasons, which are those of the condition ShardsAccepted.
+// The reasons of Rejected, which are also reasons of the condition ShardsAccepted.
 const (
 	InvalidShardName = "InvalidShardName"
 	NameConflict     = "NameConflict"
 	TooManyShards    = "TooManyShards"
 )
 
-// Shards returns the shards of a ring, by name, and the Leases that do not count. If there are too many,
-// those count that live, among these the ones that are in the table, and of the others the oldest.
+// Shards returns the shards of a ring and the Leases that are not accepted, each sorted by name. If
+// there are too many shards, live shards come first, then shards in the table, then the oldest.
 func Shards(o Observation, prefix v1alpha1.Prefix, inTable []string) (shards []Shard, rejected []Rejected) {
 	for _, name := range o.Vanished {
 		shards = append(shards, Shard{Name: name, State: Uncertain})
@@ -70,7 +71,7 @@ func Shards(o Observation, prefix v1alpha1.Prefix, inTable []string) (shards []S
 	}
 	for _, twin := range o.Twins {
 		if isHeld(twin) {
-			rejected = append(rejected, Rejected{twin.Lease.Name, NameConflict, fmt.Sprintf("the Lease in namespace %s has the name of an older one: give each shard a name of its own", twin.Lease.Namespace)})
+			rejected = append(rejected, Rejected{twin.Lease.Name, NameConflict, fmt.Sprintf("the Lease in namespace %s has the same name as an older one: give each shard a unique name", twin.Lease.Namespace)})
 		}
 	}
 	byName := func(a, b Shard) int { return cmp.Compare(a.Name, b.Name) }
@@ -83,14 +84,15 @@ func Shards(o Observation, prefix v1alpha1.Prefix, inTable []string) (shards []S
 		return cmp.Or(-compareBool(a.State.Live(), b.State.Live()), -compareBool(isIn(a), isIn(b)), created(a).Compare(created(b)), byName(a, b))
 	})
 	for _, s := range shards[v1alpha1.MaxShards:] {
-		rejected = append(rejected, Rejected{s.Name, TooManyShards, "a ring can have 256 shards"})
+		rejected = append(rejected, Rejected{s.Name, TooManyShards, "a ring can have at most 256 shards"})
 	}
 	shards = shards[:v1alpha1.MaxShards]
 	slices.SortFunc(shards, byName)
 	return shards, rejected
 }
 
-// objection returns why a Lease does not count in a ring whose keys have a prefix, or "".
+// objection returns the reason why a Lease is not accepted in a ring whose keys have a prefix, or
+// "".
 func objection(l *coordinationv1.Lease, prefix v1alpha1.Prefix) (reason, message string) {
 	by, holder := shardlease.Holder(l), holderFor(prefix)
 	problems := validation.IsValidLabelValue(l.Name)
@@ -98,14 +100,14 @@ func objection(l *coordinationv1.Lease, prefix v1alpha1.Prefix) (reason, message
 	case len(problems) > 0:
 		return InvalidShardName, "the name of a Lease " + problems[0] + ": it is the value of a label on each object of the shard"
 	case l.Name == holder:
-		return InvalidShardName, "that is who holds the Leases of dead shards: give the shard another name"
+		return InvalidShardName, "this name is reserved for the holder of dead shards' Leases: give the shard another name"
 	case by != "" && by != l.Name && by != holder:
-		return NameConflict, fmt.Sprintf("it is held by %q, and a shard holds the Lease of its own name", by)
+		return NameConflict, fmt.Sprintf("it is held by %q, but a shard must hold the Lease of its own name", by)
 	}
 	return "", ""
 }
 
-// created returns when the Lease of a shard was created, zero if it is gone.
+// created returns when the Lease of a shard was created, or zero if the Lease was deleted.
 func created(s Shard) time.Time {
 	if s.Lease == nil {
 		return time.Time{}
@@ -123,7 +125,7 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// states are those that a Lease shows.
+// states maps the states of Leases to the states of shards.
 var states = map[shardlease.State]State{
 	shardlease.Ready: Ready, shardlease.Expired: Expired, shardlease.Uncertain: Uncertain, shardlease.Dead: Dead, shardlease.Orphaned: Orphaned,
 }

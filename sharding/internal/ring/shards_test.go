@@ -39,7 +39,8 @@ func TestStatesOfShards(t *testing.T) {
 	assert.Equal(t, at(3), got[0].Joined)
 }
 
-// TestNameThatIsNoLabelValueDoesNotCount is a part of R10 and of F7: objects of such a shard could not be created.
+// TestNameThatIsNoLabelValueDoesNotCount covers a part of R10 and F7: objects of such a shard could
+// not be created.
 func TestNameThatIsNoLabelValueDoesNotCount(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", 64)
@@ -59,7 +60,7 @@ func TestTooManyShards(t *testing.T) {
 	last := all[len(all)-1].Lease.Name
 	got, rejected := ring.Shards(ring.Observation{Leases: all}, v1alpha1.DefaultPrefix, []string{last})
 	require.Len(t, got, v1alpha1.MaxShards)
-	assert.Equal(t, last, got[len(got)-1].Name, "one that is in the table stays")
+	assert.Equal(t, last, got[len(got)-1].Name, "a shard in the table stays")
 	var names []string
 	for _, r := range rejected {
 		assert.Equal(t, ring.TooManyShards, r.Reason)
@@ -79,8 +80,9 @@ func TestShardWhoseLeaseIsGoneIsUncertain(t *testing.T) {
 	assert.Nil(t, got[0].Lease)
 }
 
-// TestLeaseOfSomebodyElseDoesNotCount, and is not removed with those of dead shards.
-func TestLeaseOfSomebodyElseDoesNotCount(t *testing.T) {
+// Leases that another client holds are not accepted, and are not removed with the Leases of dead
+// shards.
+func TestForeignLeaseDoesNotCount(t *testing.T) {
 	t.Parallel()
 	held := func(name, by string) shardlease.Seen {
 		s := seen(name, 0, shardlease.Dead, nil)
@@ -97,7 +99,8 @@ func TestLeaseOfSomebodyElseDoesNotCount(t *testing.T) {
 	assert.Equal(t, ring.InvalidShardName, rejected[1].Reason)
 }
 
-// TestDeadShardsTakeNoPlacesOfLiveOnes, and who is in a table keeps its place even if people have edited the table.
+// Live shards take precedence over dead ones. A shard in the table keeps its place even if a user
+// has edited the table.
 func TestDeadShardsTakeNoPlacesOfLiveOnes(t *testing.T) {
 	t.Parallel()
 	var all []shardlease.Seen

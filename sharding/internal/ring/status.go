@@ -11,11 +11,11 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// The types of the conditions that this package sets, and their reasons.
+// The types of conditions that this package sets or reads, and their reasons.
 const (
 	conditionReady          = "Ready"
 	conditionShardsAccepted = "ShardsAccepted"
-	// conditionAdmissionInstalled is reported by another package.
+	// conditionAdmissionInstalled is reported by package policy.
 	conditionAdmissionInstalled = "AdmissionInstalled"
 
 	installFailed    = "InstallFailed"
@@ -28,10 +28,11 @@ const (
 	accepted         = "Accepted"
 )
 
-// maxNamed is how many rejected Leases or missing resources a condition names.
+// maxNamed is the number of rejected Leases or missing resources that a condition lists.
 const maxNamed = 5
 
-// statusOf returns the status of a ring with what is known of its shards.
+// statusOf returns the status of a ring, derived from the state of its shards and the reports about
+// it.
 func statusOf(ring *v1alpha1.ClusterRing, shards []Shard, rejected []Rejected, table *v1alpha1.Table, report Report) *v1alpha1.ClusterRingStatus {
 	s := ring.Status.DeepCopy()
 	s.ObservedGeneration, s.Table, s.Members = ring.Generation, table, nil
@@ -54,28 +55,29 @@ func statusOf(ring *v1alpha1.ClusterRing, shards []Shard, rejected []Rejected, t
 	return s
 }
 
-// readiness returns the condition that says whether objects are assigned.
+// readiness returns the Ready condition.
 func readiness(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus, hasShards bool, missing []string) metav1.Condition {
 	c := metav1.Condition{Type: conditionReady, Status: metav1.ConditionFalse}
 	switch {
 	case !hasShards:
 		c.Reason = noAvailableShard
-		c.Message = fmt.Sprintf("no Lease in %s with the label of this ring is held by its shard: objects are not assigned", where(ring))
+		c.Message = fmt.Sprintf("no Lease in %s with the label of this ring is held by its shard, so objects are not assigned", where(ring))
 	case len(missing) > 0:
 		c.Reason = resourceNotFound
 		c.Message = fmt.Sprintf("the API server does not serve %d resources: create their definitions, or remove them from the ring: %s",
 			len(missing), strings.Join(missing[:min(len(missing), maxNamed)], ", "))
 	case isFalse(s, conditionAdmissionInstalled, installFailed):
 		c.Reason = admissionMissing
-		c.Message = "new objects do not get a shard when they are created, see " + conditionAdmissionInstalled
+		c.Message = "new objects are not assigned when they are created: see condition " + conditionAdmissionInstalled
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reconciled, "every slot has a shard"
 	}
 	return c
 }
 
-// labelled returns the resources whose objects may have sharding labels: those of the spec, and those
-// that were in it before. Nothing is labelled before this is stored, so that nothing is forgotten.
+// labelled returns the resources whose objects may have sharding labels: the resources in the spec
+// and the ones that were in it before. Objects are labelled only after this list is stored, so that
+// all labels can be removed later.
 func labelled(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 	all := slices.Clone(ring.Status.LabelledResources)
 	for _, r := range Resources(&ring.Spec) {
@@ -86,7 +88,7 @@ func labelled(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 	return all
 }
 
-// Resources returns the resources of a ring, main and controlled ones, each once.
+// Resources returns the main and controlled resources of a ring without duplicates.
 func Resources(spec *v1alpha1.ClusterRingSpec) (all []v1alpha1.GroupResource) {
 	for _, main := range spec.Resources {
 		for _, r := range append([]v1alpha1.GroupResource{main.GroupResource}, main.ControlledResources...) {
@@ -98,18 +100,18 @@ func Resources(spec *v1alpha1.ClusterRingSpec) (all []v1alpha1.GroupResource) {
 	return all
 }
 
-// unlisted returns the status of a ring of which nothing is known, as its Leases cannot be listed.
+// unlisted returns the status of a ring whose Leases cannot be listed.
 func unlisted(ring *v1alpha1.ClusterRing) *v1alpha1.ClusterRingStatus {
 	s := ring.Status.DeepCopy()
 	s.ObservedGeneration = ring.Generation
 	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
 		Type: conditionReady, Status: metav1.ConditionFalse, Reason: noPermission, ObservedGeneration: ring.Generation,
-		Message: fmt.Sprintf("the Leases in %s cannot be listed: let the sharder list and watch leases.coordination.k8s.io there, see its log", where(ring)),
+		Message: fmt.Sprintf("listing the Leases in %s failed: allow the sharder to list and watch leases.coordination.k8s.io there, and see its log", where(ring)),
 	})
 	return s
 }
 
-// where says in which namespaces the shards of a ring are.
+// where describes the namespaces of the shards of a ring.
 func where(ring *v1alpha1.ClusterRing) string {
 	if isAnywhere(ring) {
 		return "any namespace"
@@ -117,14 +119,14 @@ func where(ring *v1alpha1.ClusterRing) string {
 	return "namespace " + ring.Spec.Shards.Namespace
 }
 
-// ignored returns the status of a ring that this sharder does not serve. The table stays: policies may
-// assign by it.
+// ignored returns the status of a ring that this sharder does not support. It keeps the table
+// because policies may use it.
 func ignored(ring *v1alpha1.ClusterRing) *v1alpha1.ClusterRingStatus {
 	s := ring.Status.DeepCopy()
 	s.ObservedGeneration = ring.Generation
 	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
 		Type: conditionReady, Status: metav1.ConditionFalse, Reason: invalidSpec, ObservedGeneration: ring.Generation,
-		Message: "this ring is ignored: name the namespace of the shards in another ring, or start the sharder with --compat=timebertt if they are shards of timebertt/kubernetes-controller-sharding",
+		Message: "this ring is ignored: create another ring that names the namespace of the shards, or start the sharder with --compat=timebertt if they are shards of timebertt/kubernetes-controller-sharding",
 	})
 	return s
 }
@@ -139,11 +141,11 @@ func acceptance(rejected []Rejected) metav1.Condition {
 	for _, r := range rejected[:min(len(rejected), maxNamed)] {
 		named = append(named, fmt.Sprintf("%s: %s", r.Name, r.Message))
 	}
-	c.Message = fmt.Sprintf("%d Leases do not count: %s", len(rejected), strings.Join(named, "; "))
+	c.Message = fmt.Sprintf("%d Leases are not accepted: %s", len(rejected), strings.Join(named, "; "))
 	return c
 }
 
-// isFalse reports whether a status says that a condition does not hold, for a reason.
+// isFalse reports whether a condition of a status is false for the given reason.
 func isFalse(s *v1alpha1.ClusterRingStatus, condition, reason string) bool {
 	c := meta.FindStatusCondition(s.Conditions, condition)
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reason

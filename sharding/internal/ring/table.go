@@ -8,18 +8,19 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// maxSettles is how many times the settle time a join waits while others keep joining.
+// maxSettles bounds the wait for further joins, as a multiple of the settle time.
 const maxSettles = 4
 
-// Next returns the table after what the shards show at a time, with its generation one higher than that
-// of the old one, nil if there was none, or the old table if nothing changes. If a join waits for
-// others, it returns for how long, and otherwise zero. The shards must be in the order of their names.
+// Next returns the table for the given states of the shards, which must be sorted by name. If
+// nothing changes, it returns the old table; otherwise the generation is one higher than that of
+// the old table, which may be nil. If a join must wait for others, Next also returns the remaining
+// delay, and otherwise zero.
 func Next(old *v1alpha1.Table, shards []Shard, settle time.Duration, now time.Time) (next *v1alpha1.Table, wait time.Duration) {
-	live := []string{} // and not null
+	live := []string{} // encoded as an empty list, not as null
 	var members, silent []string
 	before := assigned(old)
 	var joiners []Shard
-	hasLost := slices.ContainsFunc(before.Shards, func(name string) bool { return !slices.ContainsFunc(shards, hasSlots(name)) })
+	lost := slices.ContainsFunc(before.Shards, func(name string) bool { return !slices.ContainsFunc(shards, hasSlots(name)) })
 	for _, s := range shards {
 		if !s.State.Live() {
 			continue
@@ -38,7 +39,7 @@ func Next(old *v1alpha1.Table, shards []Shard, settle time.Duration, now time.Ti
 		}
 	}
 	if due := settled(joiners, settle); len(joiners) > 0 {
-		if len(members) == len(silent) || hasLost || !now.Before(due) {
+		if len(members) == len(silent) || lost || !now.Before(due) {
 			for _, s := range joiners {
 				members = append(members, s.Name)
 			}
@@ -58,12 +59,12 @@ func Next(old *v1alpha1.Table, shards []Shard, settle time.Duration, now time.Ti
 	return next, wait
 }
 
-// hasSlots returns whether a shard is the named one and keeps its slots.
+// hasSlots returns a function that reports whether a shard has the given name and keeps its slots.
 func hasSlots(name string) func(Shard) bool {
 	return func(s Shard) bool { return s.Name == name && s.State.Live() && s.State != Leaving }
 }
 
-// settled returns when no more joins are waited for.
+// settled returns the time at which the wait for further joins ends.
 func settled(joiners []Shard, settle time.Duration) time.Time {
 	var first, last time.Time
 	for _, s := range joiners {
@@ -80,20 +81,21 @@ func settled(joiners []Shard, settle time.Duration) time.Time {
 	return first.Add(maxSettles * settle)
 }
 
-// withoutSilent returns the table as it will be if the silent shards are dead: the table itself if that
-// are all.
+// withoutSilent returns the table without the silent shards. It returns the table unchanged if all
+// shards are silent.
 func withoutSilent(t slots.Table, silent []string) slots.Table {
-	heard := slices.DeleteFunc(slices.Clone(t.Shards), func(name string) bool { return slices.Contains(silent, name) })
-	if len(heard) == 0 || len(silent) == 0 {
+	responsive := slices.DeleteFunc(slices.Clone(t.Shards), func(name string) bool { return slices.Contains(silent, name) })
+	if len(responsive) == 0 || len(silent) == 0 {
 		return t
 	}
-	return t.With(heard)
+	return t.With(responsive)
 }
 
-// assigned returns the shards that have slots, with these.
+// assigned returns the shards that have slots, with their slots. It returns an empty table if t is
+// invalid.
 func assigned(t *v1alpha1.Table) slots.Table {
 	if t == nil || len(t.Slots) != slots.Count || !slices.IsSorted(t.Shards) || !inRange(t.Slots, len(t.Shards)) {
-		return slots.Table{} // people can edit a status
+		return slots.Table{} // users can edit the status
 	}
 	var names []string
 	for i, name := range t.Shards {
@@ -108,12 +110,12 @@ func assigned(t *v1alpha1.Table) slots.Table {
 	return table
 }
 
-// inRange reports whether all indexes are below n.
+// inRange reports whether all indexes are in the range from 0 to n-1.
 func inRange(indexes []int32, n int) bool {
 	return !slices.ContainsFunc(indexes, func(i int32) bool { return i < 0 || int(i) >= n })
 }
 
-// tableOf returns the form in which a table is stored: live are the names of all shards that live.
+// tableOf returns the stored form of a table. The argument live lists the names of all live shards.
 func tableOf(live []string, now, next slots.Table) *v1alpha1.Table {
 	return &v1alpha1.Table{Shards: live, Slots: indexes(live, now), Next: indexes(live, next)}
 }

@@ -19,7 +19,7 @@ const settle = 5 * time.Second
 
 var start = time.Date(2026, 11, 21, 3, 14, 15, 0, time.UTC)
 
-// shards returns shards, which must be given in order, as name, state, and when they joined after start.
+// shards returns shards from their names, states and join times, which must be sorted by name.
 func shards(all ...any) []ring.Shard {
 	var list []ring.Shard
 	for i := 0; i < len(all); i += 3 {
@@ -28,7 +28,7 @@ func shards(all ...any) []ring.Shard {
 	return list
 }
 
-// shares returns how many slots each shard has.
+// shares returns the number of slots of each shard.
 func shares(t *v1alpha1.Table, indexes []int32) map[string]int {
 	all := map[string]int{}
 	for _, i := range indexes {
@@ -48,7 +48,7 @@ func TestFirstShardHasAllSlotsAtOnce(t *testing.T) {
 	assert.Equal(t, table.Slots, table.Next)
 }
 
-// TestJoinsThatComeTogetherMakeOneTable is R13.
+// TestJoinsThatComeTogetherMakeOneTable covers R13.
 func TestJoinsThatComeTogetherMakeOneTable(t *testing.T) {
 	t.Parallel()
 	first, _ := ring.Next(nil, shards("a", ring.Ready, 0), settle, at(0))
@@ -82,7 +82,8 @@ func TestJoinsThatGoOnAreNotWaitedForForEver(t *testing.T) {
 	assert.Len(t, shares(table, table.Slots), 8)
 }
 
-// TestEndsActAtOnce with all that have joined by then: a shard that replaces another within the settle time makes one change.
+// All shards that have joined by then are included: a shard that replaces another one within the
+// settle time causes only one change.
 func TestEndsActAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string][]any{
@@ -103,7 +104,7 @@ func TestEndsActAtOnce(t *testing.T) {
 	}
 }
 
-// TestSilentShardGetsNothingNew is R14.
+// TestSilentShardGetsNothingNew covers R14.
 func TestSilentShardGetsNothingNew(t *testing.T) {
 	t.Parallel()
 	table, _ := ring.Next(nil, shards("a", ring.Ready, 0, "b", ring.Ready, 0, "c", ring.Ready, 0), settle, at(0))
@@ -113,17 +114,17 @@ func TestSilentShardGetsNothingNew(t *testing.T) {
 		assert.Equal(t, map[string]int{"a": 512, "c": 512}, shares(next, next.Next))
 		dead, _ := ring.Next(next, shards("a", ring.Ready, 0, "b", ring.Dead, 0, "c", ring.Ready, 0), settle, at(30))
 		for slot, i := range next.Next {
-			require.Equal(t, next.Shards[i], dead.Shards[dead.Slots[slot]], "what was next becomes the table")
+			require.Equal(t, next.Shards[i], dead.Shards[dead.Slots[slot]], "the next table becomes the table")
 		}
 		back, _ := ring.Next(next, shards("a", ring.Ready, 0, "b", ring.Ready, 0, "c", ring.Ready, 0), settle, at(30))
 		assert.Equal(t, table.Slots, back.Slots)
 		assert.Equal(t, table.Slots, back.Next)
 	}
 	all, _ := ring.Next(table, shards("a", ring.Expired, 0, "b", ring.Expired, 0, "c", ring.Expired, 0), settle, at(20))
-	assert.Same(t, table, all, "nobody else is there")
+	assert.Same(t, table, all, "there is no other shard")
 }
 
-// TestJoinerWaitsForNobodyWhileAllAreSilent: new objects would go to silent shards until then.
+// Otherwise new objects would be assigned to silent shards.
 func TestJoinerWaitsForNobodyWhileAllAreSilent(t *testing.T) {
 	t.Parallel()
 	table, _ := ring.Next(nil, shards("a", ring.Ready, 0), settle, at(0))
@@ -152,8 +153,8 @@ func TestWithoutShardsTheTableIsEmpty(t *testing.T) {
 	assert.Equal(t, table.Generation+1, gone.Generation)
 }
 
-// TestTableThatSomebodyEditedIsComputedAgain whatever is in it.
-func TestTableThatSomebodyEditedIsComputedAgain(t *testing.T) {
+// An invalid table is computed again, whatever it contains.
+func TestEditedTableIsComputedAgain(t *testing.T) {
 	t.Parallel()
 	right, _ := ring.Next(nil, shards("a", ring.Ready, 0, "b", ring.Ready, 0), settle, at(0))
 	for name, edit := range map[string]func(*v1alpha1.Table){
@@ -175,8 +176,8 @@ func TestTableThatSomebodyEditedIsComputedAgain(t *testing.T) {
 	}
 }
 
-// TestEveryHistoryGivesEverySlotToALiveShard: over any states, the indexes fit, a slot has a live shard that does not leave, and nothing changes
-// without a reason.
+// For any states of shards, all indexes are valid, each slot has a live shard that is not leaving,
+// and nothing changes without a reason.
 func TestEveryHistoryGivesEverySlotToALiveShard(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))

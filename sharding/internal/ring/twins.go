@@ -8,9 +8,10 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// Distinct returns one Lease of each name, in the order of the names, and the others of these names: in a
-// ring with shards in any namespace, two can have one name, and with it the same objects. The older one
-// counts, unless only the other one is held by its shard: then nobody has shown that the name is gone.
+// Distinct returns one Lease for each name, sorted by name, and the other Leases with these names.
+// In a ring whose shards can be in any namespace, two shards can have the same name and thus the
+// same objects. The older Lease is accepted unless only the other one is held by its shard: a name
+// must not count as dead while a shard of that name is alive.
 func Distinct(all []shardlease.Seen) (counted, twins []shardlease.Seen) {
 	for _, s := range slices.SortedStableFunc(slices.Values(all), bySeniority) {
 		if n := len(counted); n > 0 && counted[n-1].Lease.Name == s.Lease.Name {
@@ -22,12 +23,12 @@ func Distinct(all []shardlease.Seen) (counted, twins []shardlease.Seen) {
 	return counted, twins
 }
 
-// bySeniority orders Leases by name, and those of one name as they count.
+// bySeniority orders Leases by name, and Leases of the same name by precedence.
 func bySeniority(a, b shardlease.Seen) int {
 	return cmp.Or(
 		strings.Compare(a.Lease.Name, b.Lease.Name), -compareBool(isHeld(a), isHeld(b)),
 		a.Lease.CreationTimestamp.Compare(b.Lease.CreationTimestamp.Time), strings.Compare(a.Lease.Namespace, b.Lease.Namespace))
 }
 
-// isHeld reports whether a shard holds its Lease, or may still do so.
+// isHeld reports whether a shard holds its Lease or may still hold it.
 func isHeld(s shardlease.Seen) bool { return s.State.Member() }

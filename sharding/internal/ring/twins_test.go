@@ -14,7 +14,8 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// TestOlderOfTwoLeasesOfANameCounts as long as a shard holds it, or none holds the other one (R46).
+// TestOlderOfTwoLeasesOfANameCounts covers R46: the older Lease is accepted as long as its shard
+// holds it, or if no shard holds the other one.
 func TestOlderOfTwoLeasesOfANameCounts(t *testing.T) {
 	t.Parallel()
 	in := func(namespace string, created int, state shardlease.State) shardlease.Seen {
@@ -28,8 +29,8 @@ func TestOlderOfTwoLeasesOfANameCounts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		all  []shardlease.Seen
 		want string
-		// isRejected reports that the other one is a shard, too, which does not count.
-		isRejected bool
+		// rejected is set if the other Lease is also held by a shard, and therefore reported.
+		rejected bool
 	}{
 		"both live":                  {[]shardlease.Seen{in("a", 2, shardlease.Ready), in("b", 1, shardlease.Ready)}, "b", true},
 		"the older one is silent":    {[]shardlease.Seen{in("a", 1, shardlease.Uncertain), in("b", 2, shardlease.Ready)}, "a", true},
@@ -46,12 +47,13 @@ func TestOlderOfTwoLeasesOfANameCounts(t *testing.T) {
 			assert.Equal(t, tc.want, counted[0].Lease.Namespace)
 			shards, rejected := ring.Shards(ring.Observation{Leases: counted, Twins: twins}, v1alpha1.TimeberttPrefix, nil)
 			assert.Len(t, shards, len(counted))
-			assert.Equal(t, tc.isRejected, len(rejected) > 0)
+			assert.Equal(t, tc.rejected, len(rejected) > 0)
 		})
 	}
 }
 
-// TestWhatIsLeftOfATwinGoes as the Leases of other dead shards do. One that a shard holds stays.
+// The Lease of a dead twin is deleted like the Leases of other dead shards. A Lease that a shard
+// holds is kept.
 func TestWhatIsLeftOfATwinGoes(t *testing.T) {
 	t.Parallel()
 	left, held := seen("web-0", 0, shardlease.Orphaned, nil), seen("web-1", 0, shardlease.Ready, nil)

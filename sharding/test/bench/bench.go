@@ -25,19 +25,20 @@ import (
 const (
 	prefix   = v1alpha1.DefaultPrefix
 	ringName = "bench"
-	// selected is a namespace whose objects the ring shares out, other one whose objects it does not.
+	// selected is a namespace that the ring selects, other one that it does not select.
 	selected, other = "bench", "bench-other"
-	// leaseSeconds is longer than any run: the Leases are made by hand and not renewed.
+	// leaseSeconds exceeds the duration of any run: the Leases are created by hand and not renewed.
 	leaseSeconds = 36000
 )
 
-// bench is an API server, with a ring of Secrets.
+// bench is an API server with a ring of Secrets.
 type bench struct {
 	settings
 
 	client  client.Client
 	objects metadata.ResourceInterface
-	// shards is objects for the shards: they are not the user that the sharder is, whose writes no policy completes.
+	// shards is a client for the shards. It has a user of its own, because policies do not complete
+	// writes by the sharder's user.
 	shards  metadata.ResourceInterface
 	plane   *controlplane.ControlPlane
 	sharder *programs.Program
@@ -80,21 +81,21 @@ func newBench(ctx context.Context, plane *controlplane.ControlPlane, s settings)
 	}, nil
 }
 
-// say prints a figure.
-func (*bench) say(what, format string, args ...any) {
-	fmt.Printf("| %s | %s |\n", what, fmt.Sprintf(format, args...)) //nolint:forbidigo // that is what the program is for
+// printResult prints a result.
+func (*bench) printResult(what, format string, args ...any) {
+	fmt.Printf("| %s | %s |\n", what, fmt.Sprintf(format, args...)) //nolint:forbidigo // printing is the purpose of this program
 }
 
-// secret returns a Secret of the size that one with a small certificate has.
+// secret returns a Secret of the size of a small certificate.
 func secret(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"data": make([]byte, 2048)}}
 }
 
-// timed is what creates are timed for.
+// timed is a kind of create to measure.
 type timed struct{ what, namespace string }
 
-// time creates Secrets one after the other, for one purpose after the other in turn, so that what else the machine does slows all of them
-// down alike. It prints how long that takes.
+// time creates Secrets sequentially, alternating between the kinds, so that other load on the
+// machine affects all of them equally. It prints the durations.
 func (b *bench) time(ctx context.Context, all ...timed) error {
 	if b.creates == 0 {
 		return nil
@@ -112,7 +113,7 @@ func (b *bench) time(ctx context.Context, all ...timed) error {
 	}
 	for k, one := range all {
 		slices.Sort(took[k])
-		b.say("create of a Secret, "+one.what+", p50, p90 and p99, ms", "%.2f, %.2f, %.2f", ms(took[k][len(took[k])/2]), ms(took[k][len(took[k])*9/10]), ms(took[k][len(took[k])*99/100]))
+		b.printResult("create of a Secret, "+one.what+", p50, p90 and p99, ms", "%.2f, %.2f, %.2f", ms(took[k][len(took[k])/2]), ms(took[k][len(took[k])*9/10]), ms(took[k][len(took[k])*99/100]))
 		if err := b.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(one.namespace)); err != nil {
 			return err
 		}
@@ -120,7 +121,7 @@ func (b *bench) time(ctx context.Context, all ...timed) error {
 	return nil
 }
 
-// configMap returns one that a Secret controls.
+// configMap returns a ConfigMap that is controlled by a Secret.
 func configMap(s *corev1.Secret, n int) *corev1.ConfigMap {
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: s.Name, UID: s.UID, Controller: new(true)}
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: fmt.Sprintf("%s-%d", s.Name, n), OwnerReferences: []metav1.OwnerReference{owner}}}
@@ -128,7 +129,7 @@ func configMap(s *corev1.Secret, n int) *corev1.ConfigMap {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// createBare times creates before there is a ring. The first round warms the API server up.
+// createBare measures creates without a ring. The first round is a warm-up.
 func (b *bench) createBare(ctx context.Context) error {
 	if err := b.time(ctx, timed{"warm-up", other}); err != nil {
 		return err
@@ -136,7 +137,7 @@ func (b *bench) createBare(ctx context.Context) error {
 	return b.time(ctx, timed{"no-ring", other})
 }
 
-// prepare creates the ring with one shard, and waits until new objects are assigned.
+// prepare creates the ring with one shard and waits until new objects are assigned.
 func (b *bench) prepare(ctx context.Context) error {
 	err := b.client.Create(ctx, &v1alpha1.ClusterRing{ObjectMeta: metav1.ObjectMeta{Name: ringName}, Spec: v1alpha1.ClusterRingSpec{
 		Shards:            v1alpha1.Shards{Namespace: selected},
@@ -163,14 +164,14 @@ func (b *bench) controlled() []v1alpha1.GroupResource {
 	return []v1alpha1.GroupResource{{Resource: "configmaps"}}
 }
 
-// createAssigned times creates that a policy looks at.
+// createAssigned measures creates that a policy matches.
 func (b *bench) createAssigned(ctx context.Context) error {
 	done := b.profile(ctx)
 	err := b.time(ctx, timed{"assigned-by-policy", selected}, timed{"namespace-not-selected", other})
 	return errors.Join(err, <-done)
 }
 
-// fill creates the objects, and counts those that have their shard in their first version.
+// fill creates the objects and counts the ones that are assigned in their first version.
 func (b *bench) fill(ctx context.Context) error {
 	assigned := make([]bool, b.settings.objects)
 	err := b.each(ctx, b.settings.objects, func(ctx context.Context, i int) error {
@@ -191,7 +192,7 @@ func (b *bench) fill(ctx context.Context) error {
 			n++
 		}
 	}
-	b.say("Secrets created, of these with their shard in their first version", "%d, %d", len(assigned), n)
+	b.printResult("Secrets created, of these with their shard in their first version", "%d, %d", len(assigned), n)
 	if err := b.until(ctx, isBalanced); err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func (b *bench) fill(ctx context.Context) error {
 	return b.used("after the creates")
 }
 
-// rest counts the requests while nothing happens.
+// rest counts the requests while the ring is at rest.
 func (b *bench) rest(ctx context.Context) error {
 	if b.idle == 0 {
 		return nil
@@ -221,7 +222,7 @@ func (b *bench) rest(ctx context.Context) error {
 	}
 	for _, kind := range kinds(after) {
 		if n := after[kind] - before[kind]; n > 0 {
-			b.say("a ring at rest for "+b.idle.String()+": "+kind, "%.0f", n)
+			b.printResult("a ring at rest for "+b.idle.String()+": "+kind, "%.0f", n)
 		}
 	}
 	return nil
@@ -236,7 +237,7 @@ func (b *bench) join(ctx context.Context, name string, seconds int32) error {
 	})
 }
 
-// each does something for n objects, with several at a time.
+// each calls do concurrently for n objects.
 func (b *bench) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(b.concurrency)
@@ -246,7 +247,7 @@ func (b *bench) each(ctx context.Context, n int, do func(ctx context.Context, i 
 	return group.Wait()
 }
 
-// until waits until the status of the ring is as asked for.
+// until waits until the status of the ring satisfies a condition.
 func (b *bench) until(ctx context.Context, is func(*v1alpha1.ClusterRingStatus) bool) error {
 	ring := &v1alpha1.ClusterRing{}
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {

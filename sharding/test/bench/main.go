@@ -1,5 +1,6 @@
-// Command shardbench measures the sharder on an API server of its own: what admission adds to creates, how long it takes to move objects, with how
-// many writes, and how much memory that takes. sharding/docs/performance.md has its figures.
+// Command bench measures the sharder on an API server of its own: the overhead of admission on
+// creates, the time and the number of writes to move objects, and the memory used. The results are
+// in sharding/docs/performance.md.
 package main
 
 import (
@@ -11,12 +12,12 @@ import (
 	"os/signal"
 	"time"
 
+	"nodekeeper.dev/sharding/test/rings"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
-	"nodekeeper.dev/sharding/test/rings"
 )
 
-// settings say what is measured.
+// settings are the parameters of a measurement.
 type settings struct {
 	objects, creates, children int
 	idle                       time.Duration
@@ -27,16 +28,16 @@ type settings struct {
 
 func main() {
 	var s settings
-	flag.IntVar(&s.objects, "objects", 10000, "how many Secrets the ring shares out")
-	flag.IntVar(&s.creates, "creates", 2000, "how many creates are timed, 0: none")
-	flag.IntVar(&s.children, "children", 0, "how many ConfigMaps each Secret controls")
-	flag.IntVar(&s.rounds, "rounds", 3, "how many times shards join and end: the medians count")
-	flag.BoolVar(&s.kill, "kill", true, "also have a shard die without a word")
-	flag.BoolVar(&s.leaderElect, "leader-elect", true, "whether the sharder needs a Lease to lead: it ends if the API server is too busy to renew it in time")
-	flag.BoolVar(&s.direct, "direct", true, "whether the shards complete hand-overs, as those of the library do; if not, admission does")
-	flag.StringVar(&s.profileFile, "profile", "", "file for a CPU profile of the API server, of five seconds while a policy assigns new objects")
-	flag.DurationVar(&s.idle, "idle", time.Minute, "for how long the requests of a ring at rest are counted, 0: not at all")
-	flag.IntVar(&s.concurrency, "concurrency", 100, "how many objects the bare client, and each shard, write at a time")
+	flag.IntVar(&s.objects, "objects", 10000, "number of Secrets in the ring")
+	flag.IntVar(&s.creates, "creates", 2000, "number of creates to measure; 0 disables the measurement")
+	flag.IntVar(&s.children, "children", 0, "number of ConfigMaps that each Secret controls")
+	flag.IntVar(&s.rounds, "rounds", 3, "number of times that shards join and leave; results are medians")
+	flag.BoolVar(&s.kill, "kill", true, "also measure the death of a shard")
+	flag.BoolVar(&s.leaderElect, "leader-elect", true, "whether the sharder uses leader election; if it does, it exits when the API server is too busy to renew its Lease in time")
+	flag.BoolVar(&s.direct, "direct", true, "whether the shards complete hand-overs, like shards of the library; otherwise, admission does")
+	flag.StringVar(&s.profileFile, "profile", "", "file for a five-second CPU profile of the API server while a policy assigns new objects")
+	flag.DurationVar(&s.idle, "idle", time.Minute, "how long to count the requests of a ring at rest; 0 disables the measurement")
+	flag.IntVar(&s.concurrency, "concurrency", 100, "number of concurrent writes by the bare client and by each shard")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, s)

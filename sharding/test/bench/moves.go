@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// shardSeconds is the duration of the Lease of a shard that dies, the default of shards.
+// shardSeconds is the Lease duration of the shard that dies, which is the default of shards.
 const shardSeconds = 15
 
-// figure is what a move of many objects took.
+// figure is the cost of moving many objects.
 type figure struct {
 	objects int
 	took    time.Duration
@@ -27,13 +27,13 @@ type figure struct {
 
 func (f figure) writesEach() float64 { return f.writes / float64(f.objects) }
 
-// median returns the figure in the middle by time.
+// median returns the figure with the median time.
 func median(all []figure) figure {
 	sorted := slices.SortedFunc(slices.Values(all), func(a, b figure) int { return cmp.Compare(a.took, b.took) })
 	return sorted[len(sorted)/2]
 }
 
-// moves has shards join and end, and a bare client do the same number of writes, in turn.
+// moves lets shards join and leave in turn, and a bare client perform the same number of writes.
 func (b *bench) moves(ctx context.Context) error {
 	if b.rounds == 0 {
 		return nil
@@ -56,21 +56,21 @@ func (b *bench) moves(ctx context.Context) error {
 		bare = append(bare, f)
 	}
 	for i, f := range joined {
-		b.say(fmt.Sprintf("round %d, s: join, release, bare client", i+1), "%.1f, %.1f, %.1f", f.took.Seconds(), released[i].took.Seconds(), bare[i].took.Seconds())
+		b.printResult(fmt.Sprintf("round %d, s: join, release, bare client", i+1), "%.1f, %.1f, %.1f", f.took.Seconds(), released[i].took.Seconds(), bare[i].took.Seconds())
 	}
 	b.sayMoves("a second shard joins", median(joined))
 	b.sayMoves("a shard releases its Lease", median(released))
 	b.sayMoves("as many writes by a bare client as for the join", median(bare))
-	b.say("join to bare client, ratio of the times", "%.2f", median(joined).took.Seconds()/median(bare).took.Seconds())
+	b.printResult("join to bare client, ratio of the times", "%.2f", median(joined).took.Seconds()/median(bare).took.Seconds())
 	return b.used("after the moves")
 }
 
 func (b *bench) sayMoves(what string, f figure) {
-	b.say(what+": objects, s, writes for each", "%d, %.1f, %.2f", f.objects, f.took.Seconds(), f.writesEach())
-	b.say(what+": CPU for each object, ms: API server, etcd, sharder, shards and clients", "%s", f.cpu.per(f.objects))
+	b.printResult(what+": objects, s, writes for each", "%d, %.1f, %.2f", f.objects, f.took.Seconds(), f.writesEach())
+	b.printResult(what+": CPU for each object, ms: API server, etcd, sharder, shards and clients", "%s", f.cpu.per(f.objects))
 }
 
-// measure returns what it takes to move the objects of a shard, or so many of them.
+// measure returns the cost of moving objects.
 func (b *bench) measure(ctx context.Context, objects int, move func() error) (figure, error) {
 	before, err := b.writes(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *bench) measure(ctx context.Context, objects int, move func() error) (fi
 	return figure{objects: objects, took: took, writes: after - before, cpu: now.since(spent)}, err
 }
 
-// rebalance has a second shard join, and waits until it has its share.
+// rebalance lets a second shard join and waits until it has its share.
 func (b *bench) rebalance(ctx context.Context, name string, seconds int32) (figure, error) {
 	stop := b.acknowledge(ctx, "web-0")
 	defer stop()
@@ -107,7 +107,7 @@ func (b *bench) rebalance(ctx context.Context, name string, seconds int32) (figu
 	return f, b.until(ctx, isBalanced)
 }
 
-// release has a shard release its Lease, and waits until nothing is left at it.
+// release lets a shard release its Lease and waits until it has no objects left.
 func (b *bench) release(ctx context.Context, name string) (figure, error) {
 	n := b.tally.count(name)
 	f, err := b.measure(ctx, n, func() error {
@@ -124,11 +124,12 @@ func (b *bench) patchLease(ctx context.Context, name, patch string) error {
 	return b.client.Patch(ctx, l, client.RawPatch(client.Merge.Type(), []byte(patch)))
 }
 
-// bare does by itself, without looking, as many writes of the same size as a move took. Its labels are not those of the ring.
+// bare performs as many writes of the same size as a move, without any reads. Its labels differ
+// from the ring's.
 func (b *bench) bare(ctx context.Context, of figure) (figure, error) {
 	const shard, drain = "shard.bare.example.com/bench", "drain.bare.example.com/bench"
 	steps := []string{`"` + drain + `":"web-0"`, `"` + shard + `":null`, `"` + shard + `":"web-0","` + drain + `":null`}
-	writes := int(of.writesEach() + 0.5) // those that were refused are none of them
+	writes := int(of.writesEach() + 0.5) // excluding refused writes
 	return b.measure(ctx, of.objects, func() error {
 		return b.each(ctx, of.objects, func(ctx context.Context, i int) error {
 			for n := range writes {
@@ -141,7 +142,7 @@ func (b *bench) bare(ctx context.Context, of figure) (figure, error) {
 	})
 }
 
-// death has a shard join that renews its Lease as shards do, and then dies without a word.
+// death lets a shard join, renew its Lease as shards do, and die without a release.
 func (b *bench) death(ctx context.Context) error {
 	if !b.kill {
 		return nil
@@ -167,12 +168,13 @@ func (b *bench) death(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.say("a shard is killed: objects, s until it is found dead, s from then until the last object is assigned, writes for each", "%d, %.1f, %.1f, %.2f",
+	b.printResult("a shard is killed: objects, s until it is found dead, s from then until the last object is assigned, writes for each", "%d, %.1f, %.1f, %.2f",
 		n, taken.Sub(begin).Seconds(), time.Since(taken).Seconds(), f.writesEach())
 	return nil
 }
 
-// renew renews the Lease of a shard as shards do, every third of its duration, until the returned function is called. The first time is then.
+// renew renews the Lease of a shard immediately and then every third of its duration, as shards do,
+// until the returned function is called.
 func (b *bench) renew(ctx context.Context, name string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -189,7 +191,7 @@ func (b *bench) renew(ctx context.Context, name string) (stop func()) {
 	}
 }
 
-// untilTakenOver waits until the sharder has shown that a shard is dead.
+// untilTakenOver waits until the sharder has taken over the Lease of a shard.
 func (b *bench) untilTakenOver(ctx context.Context, name string) error {
 	return wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		l := &coordinationv1.Lease{}

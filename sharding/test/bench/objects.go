@@ -21,13 +21,14 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// patch changes a Secret, as a shard, by a merge patch of its metadata.
+// patch applies a merge patch to the metadata of a Secret, as a shard.
 func (b *bench) patch(ctx context.Context, name, patch string) error {
 	_, err := b.shards.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
-// acknowledge gives away at once whatever a shard is asked for, until the returned function is called.
+// acknowledge releases at once every object that a shard is asked to release, until the returned
+// function is called.
 func (b *bench) acknowledge(ctx context.Context, shard string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var ended sync.WaitGroup
@@ -37,7 +38,7 @@ func (b *bench) acknowledge(ctx context.Context, shard string) (stop func()) {
 			if err != nil {
 				continue
 			}
-			b.give(ctx, w)
+			b.releaseAll(ctx, w)
 			w.Stop()
 		}
 	})
@@ -47,8 +48,8 @@ func (b *bench) acknowledge(ctx context.Context, shard string) (stop func()) {
 	}
 }
 
-// give gives the objects away that appear in a watch.
-func (b *bench) give(ctx context.Context, w watch.Interface) {
+// releaseAll releases the objects that appear in a watch.
+func (b *bench) releaseAll(ctx context.Context, w watch.Interface) {
 	limit := make(chan struct{}, b.concurrency)
 	for e := range w.ResultChan() {
 		m, ok := e.Object.(*metav1.PartialObjectMetadata)
@@ -63,8 +64,8 @@ func (b *bench) give(ctx context.Context, w watch.Interface) {
 	}
 }
 
-// acknowledgement returns the patch by which a shard gives an object away: as the library does, or
-// as shards do that know less.
+// acknowledgement returns the patch with which a shard releases an object: either like the library
+// or like a shard without support for direct hand-overs.
 func (b *bench) acknowledgement(m *metav1.PartialObjectMetadata) string {
 	shard, drain := prefix.ShardLabel(ringName), prefix.DrainLabel(ringName)
 	labels := fmt.Sprintf(`{%q:null}`, shard)
@@ -74,7 +75,7 @@ func (b *bench) acknowledgement(m *metav1.PartialObjectMetadata) string {
 	return fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q,"labels":%s}}`, m.UID, m.ResourceVersion, labels)
 }
 
-// untilAt waits until no object is in a hand-over, and a shard has its share, or nothing.
+// untilAt waits until no object is in a hand-over and a shard has its share, or no objects.
 func (b *bench) untilAt(ctx context.Context, shard string, hasShare bool) error {
 	least := 0
 	if hasShare {
@@ -86,7 +87,7 @@ func (b *bench) untilAt(ctx context.Context, shard string, hasShare bool) error 
 		if err != nil {
 			return err
 		}
-		least = b.settings.objects / len(ring.Status.Table.Shards) * 9 / 10 // the shares of objects differ more than those of slots
+		least = b.settings.objects / len(ring.Status.Table.Shards) * 9 / 10 // the shares of objects vary more than the shares of slots
 	}
 	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
 		n := b.tally.count(shard)
@@ -94,7 +95,8 @@ func (b *bench) untilAt(ctx context.Context, shard string, hasShare bool) error 
 	})
 }
 
-// requests returns how many requests of each kind the API server has answered, but for watches and what it asks itself.
+// requests returns the number of answered requests of each kind, excluding watches and the API
+// server's own requests.
 func (b *bench) requests(ctx context.Context) (map[string]float64, error) {
 	d, err := discovery.NewDiscoveryClientForConfig(b.plane.Config)
 	if err != nil {
@@ -119,7 +121,7 @@ func (b *bench) requests(ctx context.Context) (map[string]float64, error) {
 	return all, nil
 }
 
-// writes returns how many times Secrets and ConfigMaps were patched.
+// writes returns the number of patches of Secrets and ConfigMaps.
 func (b *bench) writes(ctx context.Context) (float64, error) {
 	all, err := b.requests(ctx)
 	return all["PATCH secrets"] + all["PATCH configmaps"], err

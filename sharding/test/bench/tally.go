@@ -12,14 +12,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// tally counts the objects of each shard by a watch: to list them again and again would slow the moves down that are measured.
+// tally counts the objects of each shard with a watch. Repeated lists would slow down the measured
+// moves.
 type tally struct {
 	mu     sync.Mutex
 	shards map[string]int
 	drains int
 }
 
-// follow counts until ctx ends. It returns when what there is has been counted.
+// follow counts until ctx ends. It returns once the existing objects are counted.
 func (t *tally) follow(ctx context.Context, objects metadata.ResourceInterface) error {
 	t.shards = map[string]int{}
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
@@ -45,7 +46,7 @@ func (t *tally) follow(ctx context.Context, objects metadata.ResourceInterface) 
 	return nil
 }
 
-// change counts an object that was one and is another now, nil for none.
+// change counts a change of an object between two versions, which can be nil.
 func (t *tally) change(before, now any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,14 +68,14 @@ func (t *tally) add(object any, by int) {
 	}
 }
 
-// count returns how many objects a shard has.
+// count returns the number of objects of a shard.
 func (t *tally) count(shard string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.shards[shard]
 }
 
-// draining returns how many objects are in a hand-over.
+// draining returns the number of objects in a hand-over.
 func (t *tally) draining() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

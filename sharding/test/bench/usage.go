@@ -13,21 +13,21 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// profileSeconds is how long a profile of the API server is: shorter than the creates take.
+// profileSeconds is the length of an API server profile, which is less than the creates take.
 const profileSeconds = 5
 
-// used prints what the sharder has used so far.
+// used prints the resources that the sharder has used so far.
 func (b *bench) used(when string) error {
 	usage, err := programs.UsageOf(b.sharder.PID())
 	if err != nil {
 		return err
 	}
-	b.say("sharder "+when+": peak memory, MiB; CPU, s", "%.0f; %.1f", usage.PeakMiB(), usage.CPU.Seconds())
+	b.printResult("sharder "+when+": peak memory, MiB; CPU, s", "%.0f; %.1f", usage.PeakMiB(), usage.CPU.Seconds())
 	return nil
 }
 
-// cpu is the CPU time of each process: the API server, etcd, the sharder, and this one, which has
-// the shards and the clients.
+// cpu is the CPU time of each process: the API server, etcd, the sharder, and this process, which
+// runs the shards and the clients.
 type cpu [4]time.Duration
 
 // spent returns the CPU times so far.
@@ -55,7 +55,7 @@ func (c cpu) since(before cpu) cpu {
 	return c
 }
 
-// per prints the CPU times for each of n objects, in milliseconds.
+// per formats the CPU times per object, in milliseconds.
 func (c cpu) per(n int) string {
 	each := make([]string, len(c))
 	for i, d := range c {
@@ -64,7 +64,8 @@ func (c cpu) per(n int) string {
 	return strings.Join(each, ", ")
 }
 
-// profile writes a CPU profile of the API server, if that is asked for. The returned channel tells when it is done.
+// profile writes a CPU profile of the API server if requested. The returned channel is closed when
+// it is complete.
 func (b *bench) profile(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	if b.profileFile == "" {

@@ -1,4 +1,4 @@
-package sharding
+package claims
 
 import (
 	"fmt"
@@ -21,12 +21,14 @@ import (
 )
 
 const (
-	// period and patience are for waiting until the API server has learned of a change of policies and params.
+	// period and patience are for waiting until the API server has observed a change of policies
+	// and params.
 	period, patience = 20 * time.Millisecond, 3 * time.Minute
 )
 
-// TestPolicyAssignsInTheFirstVersion is R15 and a part of R16: a policy whose param has the table labels an object in the request that creates it,
-// and no request fails because the table, the shards or the param are missing.
+// TestPolicyAssignsInTheFirstVersion covers R15 and a part of R16: a policy whose param contains
+// the table labels an object in the request that creates it, and no request fails because the
+// table, the shards or the param are missing.
 func TestPolicyAssignsInTheFirstVersion(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)
@@ -54,13 +56,13 @@ func TestPolicyAssignsInTheFirstVersion(t *testing.T) {
 	eventuallyAssigned(t, c, namespace, "")
 	create(t, c, namespace, "no-shards")
 	require.NoError(t, c.Delete(t.Context(), ring))
-	for i := range 50 { // while the API server learns of it, too
+	for i := range 50 { // while the API server learns about the deletion
 		create(t, c, namespace, fmt.Sprintf("no-ring-%d", i))
 	}
 }
 
-// TestPolicyDropsCopiedMetadata is the other half of R15: whatever sharding metadata a new object brings along, in its first version it has the
-// assignment by the table, or none, and nothing else.
+// TestPolicyDropsCopiedMetadata covers the other half of R15: whatever sharding metadata a create
+// request contains, the first version of the object has only the assignment by the table, or none.
 func TestPolicyDropsCopiedMetadata(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)
@@ -124,7 +126,8 @@ func create(t *testing.T, c client.Client, namespace, name string) *corev1.Secre
 	return secret
 }
 
-// eventuallyAssigned returns a shard as soon as the policy would assign some new Secret to it.
+// eventuallyAssigned waits until the policy would assign some new Secret to a shard, and returns
+// that shard.
 func eventuallyAssigned(t *testing.T, c client.Client, namespace, want string) (shard string) {
 	t.Helper()
 	ctx := t.Context()
@@ -141,14 +144,14 @@ func eventuallyAssigned(t *testing.T, c client.Client, namespace, want string) (
 	return shard
 }
 
-// ringKind is a kind with a table. All tests share it: the API server can need half a minute to find a kind of params that is defined after it has
-// looked one up for another policy.
+// ringKind is a kind with a table. All tests share it: the API server can need half a minute to
+// find a kind of params that is defined after it has looked one up for another policy.
 var (
 	ringKind    = schema.GroupVersionKind{Group: "test.nodekeeper.dev", Version: "v1", Kind: "Ring"}
 	defineRings sync.Once
 )
 
-// newRing makes a ring without a table, of the namespace's name.
+// newRing creates a ring without a table. It has the name of the namespace.
 func newRing(t *testing.T, c client.Client, namespace string) *unstructured.Unstructured {
 	t.Helper()
 	defineRings.Do(func() {
@@ -179,14 +182,15 @@ func setTable(t *testing.T, c client.Client, ring *unstructured.Unstructured, ta
 	require.NoError(t, c.Update(t.Context(), ring))
 }
 
-// hasTable and shardOf are expressions for whether the ring has a table, and for the shard of a key, by the ring that is the param.
+// hasTable and shardOf are expressions that use the ring as their param: whether it has a table,
+// and the shard of a key.
 const hasTable = "has(params.table) && has(params.table.shards) && size(params.table.shards) > 0 && has(params.table.slots) && size(params.table.slots) == 1024"
 
 func shardOf(key string) string {
 	return "params.table.shards[params.table.slots[" + slots.CEL(key) + "]]"
 }
 
-// paramKind is the kind of a ring as policies name it.
+// paramKind is the kind of a ring in the form that policies use.
 func paramKind(ring *unstructured.Unstructured) *admissionregistrationv1.ParamKind {
 	return &admissionregistrationv1.ParamKind{APIVersion: ring.GetAPIVersion(), Kind: ring.GetKind()}
 }

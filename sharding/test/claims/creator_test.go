@@ -1,4 +1,4 @@
-package sharding
+package claims
 
 import (
 	"strings"
@@ -23,14 +23,15 @@ import (
 )
 
 const (
-	// podName is the key of userInfo.extra that has the pod to which the token of a service account is bound.
+	// podName is the key in userInfo.extra of the pod to which a service account token is bound.
 	podName = "authentication.kubernetes.io/pod-name"
 	// operator is the service account of the shards.
 	operator = "operator"
 )
 
-// TestChildBelongsToItsCreator is R19: a policy reads the name of the pod that the token of the request is bound to, and assigns a child to the
-// shard of that name if the table lists it, and otherwise by the table.
+// TestChildBelongsToItsCreator covers R19: a policy reads the name of the pod to which the token of
+// the request is bound. It assigns a child to the shard of that name if the table lists it, and
+// otherwise by the table.
 func TestChildBelongsToItsCreator(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)
@@ -74,8 +75,8 @@ func TestChildBelongsToItsCreator(t *testing.T) {
 	assert.Empty(t, foreign.Labels, "the controller is no main object")
 }
 
-// TestPodNameTakesItsOwnRightToForge is R19 for callers that are no administrators: who may impersonate a service account may not yet impersonate
-// one of its pods.
+// TestPodNameTakesItsOwnRightToForge covers R19 for callers that are not administrators: permission
+// to impersonate a service account does not include permission to impersonate one of its pods.
 func TestPodNameTakesItsOwnRightToForge(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)
@@ -100,9 +101,10 @@ func TestPodNameTakesItsOwnRightToForge(t *testing.T) {
 	require.NoError(t, try("web-1"), "the pod")
 }
 
-// assignChildren makes the API server assign the ConfigMaps of a namespace that are controlled by a Secret: to the shard that creates them, by the
-// name of its pod, or by the ring of that namespace. A pod's name counts only with the service account of the shards: names of pods are unique in a
-// namespace only.
+// assignChildren makes the API server assign the ConfigMaps of a namespace that are controlled by a
+// Secret: to the shard that creates them, by the name of its pod, or else by the ring of that
+// namespace. The pod name counts only for the service account of the shards, because pod names are
+// unique only within a namespace.
 func assignChildren(t *testing.T, c client.Client, ring *unstructured.Unstructured, namespace string) {
 	t.Helper()
 	controllers := "object.metadata.?ownerReferences.orValue([]).filter(o, o.?controller.orValue(false) && o.apiVersion == 'v1' && o.kind == 'Secret')"
@@ -123,7 +125,7 @@ func assignChildren(t *testing.T, c client.Client, ring *unstructured.Unstructur
 	})
 }
 
-// ownedBy returns the name of a Secret that the table gives to a shard.
+// ownedBy returns the name of a Secret that the table assigns to a shard.
 func ownedBy(t *testing.T, table slots.Table, namespace, shard string) (name string) {
 	t.Helper()
 	for {
@@ -146,7 +148,8 @@ func serviceAccount(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":" + operator
 }
 
-// bearer returns a config of the shards' service account, with a token that is bound to a new pod unless pod is empty.
+// bearer returns a config for the shards' service account. Its token is bound to a new pod unless
+// pod is empty.
 func bearer(t *testing.T, c client.Client, namespace, pod string) *rest.Config {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{}
@@ -165,7 +168,8 @@ func bearer(t *testing.T, c client.Client, namespace, pod string) *rest.Config {
 	return config
 }
 
-// impersonating returns a config with which a user claims to be the shards' service account, and one of its pods unless pod is empty.
+// impersonating returns a config with which a user impersonates the shards' service account, and
+// one of its pods unless pod is empty.
 func impersonating(user *rest.Config, namespace, pod string) *rest.Config {
 	config := rest.CopyConfig(user)
 	config.Impersonate = rest.ImpersonationConfig{UserName: serviceAccount(namespace)}
@@ -175,7 +179,8 @@ func impersonating(user *rest.Config, namespace, pod string) *rest.Config {
 	return config
 }
 
-// allow gives a user a right in all namespaces, and waits until the API server knows.
+// allow grants a user a permission in all namespaces, and waits until the API server has observed
+// that.
 func allow(t *testing.T, c client.Client, user string, right rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Rules: []rbacv1.PolicyRule{right}}

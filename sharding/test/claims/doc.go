@@ -1,3 +1,4 @@
-// Package sharding has the tests of what the design of the sharder takes for granted about Kubernetes, one small test for each claim, against
-// a real API server. They need nothing of the sharder but its slots.
-package sharding
+// Package claims tests the assumptions of the sharder's design about Kubernetes, with one small
+// test for each claim, against a real API server. The tests do not use the sharder, except for its
+// slots.
+package claims

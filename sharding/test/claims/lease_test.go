@@ -1,4 +1,4 @@
-package sharding
+package claims
 
 import (
 	"encoding/json"
@@ -18,8 +18,9 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// TestAPIServerTellsHowOldARenewalIs is R8: the API server's own clock, by the header Date, and the time of the entry of managedFields that owns
-// spec.renewTime say when a Lease was renewed, whatever the clocks of others say, and whoever has labelled the Lease since.
+// TestAPIServerTellsHowOldARenewalIs covers R8: the API server's Date header and the time of the
+// managedFields entry that owns spec.renewTime determine the age of a renewal, independently of
+// other clocks and of later labels.
 func TestAPIServerTellsHowOldARenewalIs(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)
@@ -30,7 +31,7 @@ func TestAPIServerTellsHowOldARenewalIs(t *testing.T) {
 	}
 	require.NoError(t, c.Create(t.Context(), lease, client.FieldOwner("shard")))
 	begun, age := renewal(t, lease)
-	assert.Less(t, age, time.Minute, "and not the hour by which the shard's clock is wrong")
+	assert.Less(t, age, time.Minute, "the shard's clock, which is off by an hour, has no effect")
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		_, age := renewal(t, lease)
 		assert.Greater(collect, age, time.Second)
@@ -45,7 +46,8 @@ func TestAPIServerTellsHowOldARenewalIs(t *testing.T) {
 	assert.True(t, renewed.After(begun), "%s is after %s", renewed, begun)
 }
 
-// renewal returns when a Lease was last renewed, and how long ago that is, both by the API server's clock.
+// renewal returns when a Lease was last renewed and how long ago that was, both by the API server's
+// clock.
 func renewal(t *testing.T, lease *coordinationv1.Lease) (at time.Time, age time.Duration) {
 	t.Helper()
 	h, err := rest.HTTPClientFor(api.Config)
@@ -71,6 +73,6 @@ func renewal(t *testing.T, lease *coordinationv1.Lease) (at time.Time, age time.
 			return entry.Time.Time, now.Sub(entry.Time.Time)
 		}
 	}
-	require.Fail(t, "nobody owns renewTime")
+	require.Fail(t, "no entry owns renewTime")
 	return time.Time{}, 0
 }

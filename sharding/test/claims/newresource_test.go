@@ -1,4 +1,4 @@
-package sharding
+package claims
 
 import (
 	"context"
@@ -23,12 +23,12 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// The API server looks up the schema of an object before it runs a mutating policy. It has a list of the schemas of all
-// group versions, which it fetches from its own OpenAPI documents when it starts and every five seconds after that. A
-// request fails with 503, whatever the failure policy says, if its group version is not in the list and it meets all
-// conditions of a policy.
+// The API server looks up the schema of an object before it runs a mutating policy. It has a list
+// of the schemas of all group versions, which it fetches from its own OpenAPI documents at startup
+// and every five seconds after that. Regardless of the failure policy, a request fails with 503 if
+// its group version is not in the list and it meets all conditions of a policy.
 
-// What becomes of a request that the policies of these tests name.
+// Outcomes of requests that match the policies of these tests.
 const (
 	marked      = "admitted with the mark"
 	unmarked    = "admitted without the mark"
@@ -38,14 +38,15 @@ const (
 var configMap = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
 const (
-	// listPeriod is the time between two fetches of the list.
+	// listPeriod is the interval at which the list is fetched.
 	listPeriod = 5 * time.Second
-	// attempts bounds how often something is tried that must be over before the next fetch.
+	// attempts bounds the number of attempts at a step that must complete before the next fetch.
 	attempts = 10
 )
 
-// inTime expects these outcomes of requests that the API server answers before it fetches the next list. It tries again if
-// the machine was too slow for that, or stood still. try returns a time after which the last list was fetched.
+// inTime asserts the outcomes of requests that are answered before the next list is fetched. It
+// retries if the machine was too slow for that. try returns a time after which the last list was
+// fetched.
 func inTime(t *testing.T, want []string, try func(n int) (got []string, fetched time.Time)) {
 	t.Helper()
 	for n := range attempts {
@@ -58,8 +59,9 @@ func inTime(t *testing.T, want []string, try func(n int) (got []string, fetched 
 	require.Fail(t, "the machine is too slow", "%q", want)
 }
 
-// TestPolicyMakesNewCustomResourceUnavailable is R17: creates of a new custom resource fail if a mutating policy names
-// it before the API server has fetched the next list, and do not fail if the policy names it later.
+// TestPolicyMakesNewCustomResourceUnavailable covers R17: creates of a new custom resource fail if
+// a mutating policy lists it before the API server has fetched the next list, and succeed if the
+// policy lists it later.
 func TestPolicyMakesNewCustomResourceUnavailable(t *testing.T) {
 	t.Parallel()
 	s := newSites(t, api.Config)
@@ -71,7 +73,7 @@ func TestPolicyMakesNewCustomResourceUnavailable(t *testing.T) {
 	}
 	policy := s.mark(t, "", markByPatch, named...)
 	ticks := 0
-	// fetches returns when a list has been fetched.
+	// fetches returns when a list was fetched.
 	fetches := func() (after time.Time) {
 		tick := s.nth("tick", ticks)
 		ticks++
@@ -84,11 +86,11 @@ func TestPolicyMakesNewCustomResourceUnavailable(t *testing.T) {
 	var early, late schema.GroupVersionKind
 	var earlyCRD *unstructured.Unstructured
 	inTime(t, []string{unavailable, unmarked, unavailable}, func(n int) ([]string, time.Time) {
-		fetched := fetches() // after waited was listed
+		fetched := fetches() // after waited was in the list
 		early, late = s.nth("early", n), s.nth("late", n)
 		earlyCRD = s.define(t, early)
 		s.define(t, late)
-		got := []string{s.ask(t, early), s.ask(t, late)} // named before it was defined, and not named yet
+		got := []string{s.ask(t, early), s.ask(t, late)} // early was in the policy before it was defined; late is not in the policy yet
 		assert.Equal(t, unmarked, elsewhere.ask(t, early), "named, but the match condition is not met")
 		s.name(t, policy, late)
 		return append(got, s.next(t, late, unmarked)), fetched
@@ -98,7 +100,7 @@ func TestPolicyMakesNewCustomResourceUnavailable(t *testing.T) {
 	s.eventually(t, early, unavailable)
 	s.eventually(t, late, unavailable)
 
-	// A definition that is back before the next list is fetched is not missed.
+	// A definition that is recreated before the next list is fetched is not missed.
 	inTime(t, []string{marked}, func(int) ([]string, time.Time) {
 		s.eventually(t, early, unavailable)
 		fetched := fetches()
@@ -106,7 +108,7 @@ func TestPolicyMakesNewCustomResourceUnavailable(t *testing.T) {
 		return []string{s.ask(t, early)}, fetched
 	})
 
-	// One that is missed is unavailable again.
+	// A definition that is missed is unavailable again.
 	inTime(t, []string{unavailable}, func(int) ([]string, time.Time) {
 		require.NoError(t, s.client.Delete(t.Context(), earlyCRD))
 		s.listed(t, early, false)
@@ -116,8 +118,8 @@ func TestPolicyMakesNewCustomResourceUnavailable(t *testing.T) {
 	})
 }
 
-// TestRestartMakesCustomResourcesUnavailable is what R17 does not say: an API server that has started is ready before it has
-// fetched a list with custom resources, however long they have been defined.
+// TestRestartMakesCustomResourcesUnavailable covers the limit of R17: a restarted API server is
+// ready before it has fetched a list with custom resources, however long they have been defined.
 func TestRestartMakesCustomResourcesUnavailable(t *testing.T) {
 	t.Parallel()
 	own, err := controlplane.Start(controlplane.Options{})
@@ -141,9 +143,10 @@ func TestRestartMakesCustomResourcesUnavailable(t *testing.T) {
 	t.Logf("available %s after the API server was ready", time.Since(ready))
 }
 
-// TestPolicyByPatchNeedsNoNewSchema: a policy with an apply configuration needs the schema of the object. While the API
-// server has an old one, the policy is skipped, with failure policy Ignore, for objects that have a new field or are of
-// a new kind of a known group version. A policy with a JSON patch is not.
+// A policy with an apply configuration requires the schema of the object. While the API server has
+// an outdated schema, the policy is skipped, with failure policy Ignore, for objects that have a
+// new field or are of a new kind of a known group version. A policy with a JSON patch is not
+// skipped.
 func TestPolicyByPatchNeedsNoNewSchema(t *testing.T) {
 	t.Parallel()
 	s := newSites(t, api.Config)
@@ -180,7 +183,8 @@ func TestPolicyByPatchNeedsNoNewSchema(t *testing.T) {
 	s.eventually(t, pageOf(applied), unmarked)
 }
 
-// TestValidatingPolicyNeedsNoSchema is for the fence and the guard: they are in force for a new custom resource at once.
+// TestValidatingPolicyNeedsNoSchema covers the fence and the guard: they apply to a new custom
+// resource at once.
 func TestValidatingPolicyNeedsNoSchema(t *testing.T) {
 	t.Parallel()
 	s := newSites(t, api.Config)
@@ -212,10 +216,10 @@ func TestValidatingPolicyNeedsNoSchema(t *testing.T) {
 	assert.ErrorContains(t, err, "refused by this test")
 }
 
-// markByPatch is the mutation that most of these tests look for.
+// markByPatch is the mutation that most of these tests use.
 var markByPatch = patching("[JSONPatch{op: 'add', path: '/metadata/labels', value: {'marked': ''}}]")
 
-// sites asks the API server for creates of objects that policies name.
+// sites requests creates of objects that policies list.
 type sites struct {
 	client    client.Client
 	openapi   *kubernetes.Clientset
@@ -230,7 +234,7 @@ func newSites(t *testing.T, config *rest.Config) *sites {
 	return &sites{client: c, openapi: clientset, namespace: controlplane.Namespace(t, c)}
 }
 
-// kind returns a kind that is not defined yet, of a group that no other test has.
+// kind returns an undefined kind of a group that no other test uses.
 func (s *sites) kind(group, kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: group + "." + s.namespace + ".nodekeeper.dev", Version: "v1", Kind: kind}
 }
@@ -240,8 +244,8 @@ func (s *sites) nth(group string, n int) schema.GroupVersionKind {
 	return s.kind(fmt.Sprintf("%s-%d", group, n), "Site")
 }
 
-// mark makes a policy for new objects of some kinds in the namespace, and waits until it is in force if it is for
-// ConfigMaps, which have always been there.
+// mark creates a policy for new objects of some kinds in the namespace. If the policy includes
+// ConfigMaps, which always exist, mark waits until the policy is in force.
 func (s *sites) mark(t *testing.T, suffix string, mutations []admissionregistrationv1.Mutation, kinds ...schema.GroupVersionKind) *admissionregistrationv1.MutatingAdmissionPolicy {
 	t.Helper()
 	policy := install(t, s.client, s.namespace+suffix, "", admissionregistrationv1.MutatingAdmissionPolicySpec{
@@ -268,7 +272,7 @@ func (s *sites) named(kinds ...schema.GroupVersionKind) *admissionregistrationv1
 	return matches
 }
 
-// name adds a kind to those that a policy is for.
+// name adds a kind to the kinds of a policy.
 func (s *sites) name(t *testing.T, policy *admissionregistrationv1.MutatingAdmissionPolicy, kind schema.GroupVersionKind) {
 	t.Helper()
 	policy.Spec.MatchConstraints.ResourceRules = append(policy.Spec.MatchConstraints.ResourceRules, s.named(kind).ResourceRules...)
@@ -280,7 +284,7 @@ func (s *sites) define(t *testing.T, kind schema.GroupVersionKind) *unstructured
 	return define(t, s.client, kind, "Namespaced", nil)
 }
 
-// redefine deletes a definition and makes it again at once.
+// redefine deletes a definition and recreates it at once.
 func (s *sites) redefine(t *testing.T, crd *unstructured.Unstructured, kind schema.GroupVersionKind) *unstructured.Unstructured {
 	t.Helper()
 	ctx := t.Context()
@@ -291,7 +295,7 @@ func (s *sites) redefine(t *testing.T, crd *unstructured.Unstructured, kind sche
 	return s.define(t, kind)
 }
 
-// addField adds a string to the schema of a kind, and waits until the API server keeps it.
+// addField adds a string to the schema of a kind and waits until the API server stores it.
 func (s *sites) addField(t *testing.T, kind schema.GroupVersionKind) {
 	t.Helper()
 	ctx := t.Context()
@@ -302,10 +306,11 @@ func (s *sites) addField(t *testing.T, kind schema.GroupVersionKind) {
 		object.Object["field"] = "set"
 		require.NoError(collect, s.client.Create(ctx, object, client.DryRunAll))
 		assert.Equal(collect, "set", object.Object["field"])
-	}, patience, period, "the API server knows the field")
+	}, patience, period, "the API server stores the field")
 }
 
-// listed waits until the API server's OpenAPI documents have a kind's group version, or have it no more.
+// listed waits until the API server's OpenAPI documents contain the group version of a kind, or no
+// longer contain it.
 func (s *sites) listed(t *testing.T, kind schema.GroupVersionKind, want bool) {
 	t.Helper()
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
@@ -316,8 +321,8 @@ func (s *sites) listed(t *testing.T, kind schema.GroupVersionKind, want bool) {
 	}, patience, period, "OpenAPI lists %s: %t", kind, want)
 }
 
-// try asks for a create, and returns what came of it. It applies: the API server lets a POST wait for the first two
-// seconds of a custom resource, to the same end.
+// try requests a create and returns its outcome. It uses apply, because the API server delays a
+// POST in the first two seconds of a custom resource, with the same result.
 func (s *sites) try(ctx context.Context, kind schema.GroupVersionKind, fields ...string) (outcome string, err error) {
 	object := newObject(kind, s.namespace, "probe")
 	for _, field := range fields {
@@ -343,9 +348,9 @@ func (s *sites) ask(t *testing.T, kind schema.GroupVersionKind, fields ...string
 	return outcome
 }
 
-// eventually waits until a kind is marked. Until then there is no other outcome than meanwhile, and ConfigMaps, which the same
-// policy names, are marked all the time. It returns when it asked for the last time without the mark, zero if the first answer
-// had it.
+// eventually waits until a kind is marked. Until then, every outcome must be meanwhile, and
+// ConfigMaps, which the same policy lists, must always be marked. It returns the time of the last
+// request without the mark, or zero if the first response had it.
 func (s *sites) eventually(t *testing.T, kind schema.GroupVersionKind, meanwhile string) (before time.Time) {
 	t.Helper()
 	ctx := t.Context()
@@ -368,7 +373,7 @@ func (s *sites) eventually(t *testing.T, kind schema.GroupVersionKind, meanwhile
 	return before
 }
 
-// next waits for an outcome that is another one, and returns it.
+// next waits for a different outcome and returns it.
 func (s *sites) next(t *testing.T, kind schema.GroupVersionKind, last string) (outcome string) {
 	t.Helper()
 	ctx := t.Context()

@@ -1,4 +1,4 @@
-package sharding
+package claims
 
 import (
 	"context"
@@ -14,8 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// install creates a mutating policy and its binding, both of that name. A policy without a failure policy fails open,
-// like those of the sharder. ring is the name of the param, if the policy has one.
+// install creates a mutating policy and its binding with the same name. A policy without a failure
+// policy fails open, like the sharder's policies. ring is the name of the param, if the policy has
+// one.
 func install(t *testing.T, c client.Client, name, ring string, spec admissionregistrationv1.MutatingAdmissionPolicySpec) *admissionregistrationv1.MutatingAdmissionPolicy {
 	t.Helper()
 	if spec.FailurePolicy == nil {
@@ -35,14 +36,14 @@ func install(t *testing.T, c client.Client, name, ring string, spec admissionreg
 	return policy
 }
 
-// createForTest creates an object that is deleted when the test is over, if it is still there.
+// createForTest creates an object that is deleted at the end of the test.
 func createForTest(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
 	require.NoError(t, c.Create(t.Context(), object))
 	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), object))) })
 }
 
-// on returns the constraint that requests of some operations on resources of one group are matched, whatever their version.
+// on returns match constraints for operations on resources of one group, in any version.
 func on(group string, resources []string, operations ...admissionregistrationv1.OperationType) *admissionregistrationv1.MatchResources {
 	return &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule(group, resources, operations...)}}
 }
@@ -54,12 +55,12 @@ func rule(group string, resources []string, operations ...admissionregistrationv
 	}}
 }
 
-// inNamespace keeps a policy away from the objects of other tests.
+// inNamespace restricts a policy to the objects of one test.
 func inNamespace(namespace string) admissionregistrationv1.MatchCondition {
 	return admissionregistrationv1.MatchCondition{Name: "of-this-test", Expression: "request.namespace == '" + namespace + "'"}
 }
 
-// applying is a mutation by an expression for an apply configuration.
+// applying returns a mutation with an apply configuration expression.
 func applying(expression string) []admissionregistrationv1.Mutation {
 	return []admissionregistrationv1.Mutation{{
 		PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
@@ -67,7 +68,7 @@ func applying(expression string) []admissionregistrationv1.Mutation {
 	}}
 }
 
-// patching is a mutation by an expression for a list of operations of a JSON patch.
+// patching returns a mutation with a JSON patch expression.
 func patching(expression string) []admissionregistrationv1.Mutation {
 	return []admissionregistrationv1.Mutation{{
 		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
@@ -75,7 +76,8 @@ func patching(expression string) []admissionregistrationv1.Mutation {
 	}}
 }
 
-// define makes a custom resource and waits until the API server serves it. properties is the schema.
+// define creates a custom resource definition and waits until the API server serves it. properties
+// is the schema.
 func define(t *testing.T, c client.Client, kind schema.GroupVersionKind, scope string, properties map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	crd := newCRD(kind, scope, properties)
@@ -84,7 +86,8 @@ func define(t *testing.T, c client.Client, kind schema.GroupVersionKind, scope s
 	return crd
 }
 
-// waitFor waits until the API server serves a custom resource. A client finds it by discovery, as the API server itself does for params.
+// waitFor waits until the API server serves a custom resource. A client finds it by discovery, as
+// the API server itself does for params.
 func waitFor(t *testing.T, c client.Client, kind schema.GroupVersionKind) {
 	t.Helper()
 	ctx := t.Context()
@@ -95,7 +98,7 @@ func waitFor(t *testing.T, c client.Client, kind schema.GroupVersionKind) {
 	}, patience, period, "the API server serves the kind")
 }
 
-// newCRD returns the definition of a kind whose plural is its name in small letters and an s.
+// newCRD returns the definition of a kind whose plural is its lower-case name with an s.
 func newCRD(kind schema.GroupVersionKind, scope string, properties map[string]any) *unstructured.Unstructured {
 	singular := strings.ToLower(kind.Kind)
 	return &unstructured.Unstructured{Object: map[string]any{

@@ -1,4 +1,4 @@
-package sharding
+package claims
 
 import (
 	"context"
@@ -24,10 +24,10 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-var keyCount = flag.Int("slots.keys", 4000, "how many drawn keys are compared with what the API server computes")
+var keyCount = flag.Int("slots.keys", 4000, "number of random keys for which the API server's result is compared")
 
-// TestAPIServerComputesTheSameSlots for every key that can be: of names of any legal length, with
-// characters outside of the alphabet, and for the values of labels.
+// The results agree for every possible key: for names of any legal length, with characters outside
+// the alphabet, and for label values.
 func TestAPIServerComputesTheSameSlots(t *testing.T) {
 	t.Parallel()
 	s := newSlotter(t)
@@ -50,7 +50,8 @@ func TestAPIServerComputesTheSameSlots(t *testing.T) {
 
 var vector = regexp.MustCompile("(?m)^\\| `(\".*\")`(?: × (\\d+))? \\| (\\d+) \\|$")
 
-// TestVectorsOfThePage is R11: what sharding/docs/slots.md says is what the library and the API server compute.
+// TestVectorsOfThePage covers R11: the vectors in sharding/docs/slots.md match the results of the
+// library and of the API server.
 func TestVectorsOfThePage(t *testing.T) {
 	t.Parallel()
 	root, err := repository.Root()
@@ -73,15 +74,15 @@ func TestVectorsOfThePage(t *testing.T) {
 	newSlotter(t).compare(t, keys)
 }
 
-// batch is how many keys the API server computes the slots of in one request.
+// batch is the number of keys per request.
 const batch = 200
 
-// drawKey returns a random key; most look like the key of an object.
+// drawKey returns a random key. Most look like the key of an object.
 func drawKey(r *rand.Rand) string {
 	if r.IntN(8) == 0 {
 		runes := make([]rune, r.IntN(64))
 		for i := range runes {
-			runes[i] = rune(r.IntN(0xd800)) // up to the surrogates, which no text has
+			runes[i] = rune(r.IntN(0xd800)) // up to the surrogates, which are not valid in text
 		}
 		return string(runes)
 	}
@@ -96,7 +97,8 @@ func drawKey(r *rand.Rand) string {
 	return slots.Object{Group: name(30), Kind: name(20), Namespace: name(40), Name: name(60)}.Key()
 }
 
-// slotter asks the API server for slots: a policy annotates a ConfigMap with those of its data.
+// slotter computes slots in the API server: a policy annotates a ConfigMap with the slots of its
+// data.
 type slotter struct {
 	client    client.Client
 	namespace string
@@ -121,7 +123,7 @@ func newSlotter(t *testing.T) *slotter {
 	return s
 }
 
-// ask returns the slots of keys as the API server computes them.
+// ask returns the slots of keys as computed by the API server.
 func (s *slotter) ask(ctx context.Context, keys []string) (map[string]string, error) {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "keys"}, Data: map[string]string{}}
 	for i, key := range keys {

@@ -1,4 +1,4 @@
-package sharding
+package claims
 
 import (
 	"context"
@@ -28,11 +28,12 @@ const (
 	shardPrefix    = "shard.sharding.nodekeeper.dev/"
 	drainPrefix    = "drain.sharding.nodekeeper.dev/"
 	childrenPrefix = "children.sharding.nodekeeper.dev/"
-	// sharder is the user that sticking does not bind.
+	// sharder is the user that is exempt from sticking.
 	sharder = "test:sharder"
 )
 
-// TestLabelsStick is R20: one policy follows all its rules, in all kinds of updates. Secrets have controlled resources in this ring, ConfigMaps do not.
+// TestLabelsStick covers R20: one policy implements all its rules, for all kinds of updates. In
+// this ring, Secrets have controlled resources and ConfigMaps do not.
 func TestLabelsStick(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)
@@ -82,7 +83,7 @@ func TestLabelsStick(t *testing.T) {
 			n++
 			object := newObject(schema.GroupVersionKind{Version: "v1", Kind: tc.kind}, namespace, fmt.Sprintf("object-%d", n))
 			object.SetLabels(tc.before)
-			// Whoever applies next owns all labels, and drops those that it leaves out.
+			// The next applier owns all labels and drops the ones that it omits.
 			require.NoError(t, c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner("applier")))
 			got, err := update(ctx, callers[tc.caller], object, tc.as)
 			require.NoError(t, err, "%s, by %s", name, how)
@@ -91,7 +92,7 @@ func TestLabelsStick(t *testing.T) {
 	}
 }
 
-// updates are the ways to give an object other labels. The object has no resource version.
+// updates are the ways to change the labels of an object. The object has no resourceVersion.
 var updates = map[string]func(context.Context, client.Client, *unstructured.Unstructured, map[string]string) (*unstructured.Unstructured, error){
 	"PUT": func(ctx context.Context, c client.Client, object *unstructured.Unstructured, labels map[string]string) (*unstructured.Unstructured, error) {
 		object.SetLabels(labels)
@@ -126,14 +127,15 @@ var updates = map[string]func(context.Context, client.Client, *unstructured.Unst
 func rawPatch(kind types.PatchType, patch any) client.Patch {
 	content, err := json.Marshal(patch)
 	if err != nil {
-		panic(err) // strings only
+		panic(err) // unreachable: it contains only strings
 	}
 	return client.RawPatch(kind, content)
 }
 
-// TestObjectSelectorMatchesEitherVersion is R20: a policy for objects without a label sees the update that drops the label and the one that sets it,
-// and costs the updates of objects that keep it nothing. The status is a resource of its own: for some kinds a write of it can drop labels, and only
-// a policy that names it sees that.
+// TestObjectSelectorMatchesEitherVersion covers R20: a policy for objects without a label matches
+// an update that removes the label and one that adds it, and does not affect updates of objects
+// that keep it. The status is a separate resource: for some kinds, a write of the status can remove
+// labels, and only a policy that lists the status matches it.
 func TestObjectSelectorMatchesEitherVersion(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)
@@ -159,7 +161,8 @@ func TestObjectSelectorMatchesEitherVersion(t *testing.T) {
 			Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
 		}}
 	}
-	// write creates an object with some value of the label, and writes it, or its status, with another. Empty values are none.
+	// write creates an object with one value of the label and updates it, or its status, with
+	// another one. An empty value means no label.
 	write := func(ctx context.Context, c client.Client, object client.Object, before, after string, status bool) (client.Object, error) {
 		if before != "" {
 			object.SetLabels(map[string]string{"shard": before})
@@ -212,8 +215,8 @@ func TestObjectSelectorMatchesEitherVersion(t *testing.T) {
 	}
 }
 
-// TestOnlyPatchesRemoveLabels is why the policies of the sharder are JSON patches: an apply configuration adds to labels, and to set a label to
-// nothing is an error.
+// TestOnlyPatchesRemoveLabels shows why the policies of the sharder use JSON patches: an apply
+// configuration can only add labels, and setting a label to null is an error.
 func TestOnlyPatchesRemoveLabels(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)
@@ -254,8 +257,8 @@ func TestOnlyPatchesRemoveLabels(t *testing.T) {
 	}
 }
 
-// TestIgnoreCoversNoBadResult: failure policy Ignore is for errors of expressions. A request fails in spite of it if the object that a policy makes is
-// not valid.
+// Failure policy Ignore covers errors of expressions. Nevertheless, a request fails if a policy
+// makes the object invalid.
 func TestIgnoreCoversNoBadResult(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)

@@ -1,4 +1,4 @@
-package sharding
+package claims
 
 import (
 	"fmt"
@@ -14,8 +14,9 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// TestInitialListIsStreamed is R24, and the exception watch of R22: a watch of metadata sends what there is, one object after the other, then a
-// bookmark that says so, and goes on. Its selector leaves out what belongs to live shards.
+// TestInitialListIsStreamed covers R24 and the watch of R22: a metadata watch sends the existing
+// objects one at a time, then a bookmark that marks the end of the list, and then changes. Its
+// selector excludes objects of live shards.
 func TestInitialListIsStreamed(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)
@@ -51,7 +52,7 @@ func TestInitialListIsStreamed(t *testing.T) {
 	orphan.Labels = map[string]string{"shard": "web-gone"}
 	require.NoError(t, c.Update(t.Context(), orphan))
 	e := <-w.ResultChan()
-	for e.Type == watch.Bookmark { // one comes each minute
+	for e.Type == watch.Bookmark { // one arrives each minute
 		e = <-w.ResultChan()
 	}
 	assert.Equal(t, watch.Added, e.Type, "what begins to match appears")

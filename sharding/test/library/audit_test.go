@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"bufio"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// auditPolicy records each write once, when it is answered, and what patches of Secrets ask for.
+// auditPolicy records each write once, when it is answered, and the bodies of patches of Secrets.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -27,7 +27,7 @@ rules:
 - level: None
 `
 
-// write is a successful write of an object, or the attempt at one, by the audit log.
+// write is a write of an object in the audit log.
 type write struct {
 	Verb      string
 	UserAgent string
@@ -36,14 +36,14 @@ type write struct {
 	ResponseStatus struct{ Code int }
 	// RequestObject is the body of a patch.
 	RequestObject json.RawMessage
-	// RequestReceivedTimestamp is when the API server got it.
+	// RequestReceivedTimestamp is when the API server received the request.
 	RequestReceivedTimestamp time.Time
 }
 
-// program returns which program has sent it: shards tell their names.
+// program returns the program that sent the write. Shards include their names in the user agent.
 func (w write) program() string { return strings.TrimPrefix(w.UserAgent, "example-checksum/") }
 
-// writes returns those of the objects of a namespace, in the order of their answers.
+// writes returns the successful writes of objects in a namespace, in the order of their responses.
 func writes(t require.TestingT, namespace string) []write {
 	file, err := os.Open(auditLog)
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func writes(t require.TestingT, namespace string) []write {
 			continue
 		}
 		var w write
-		if json.Unmarshal(lines.Bytes(), &w) != nil { // the last line may be half written
+		if json.Unmarshal(lines.Bytes(), &w) != nil { // the last line may be incomplete
 			continue
 		}
 		if w.ObjectRef.Namespace == namespace {

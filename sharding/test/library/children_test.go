@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"context"
@@ -25,12 +25,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// parent creates a ConfigMap for each Secret, once: it must never miss it afterwards.
+// parent is a reconciler that creates a ConfigMap for each Secret once. It must never observe a
+// Secret without its ConfigMap afterwards.
 type parent struct {
 	client client.Client
 
 	mu sync.Mutex
-	// has are the Secrets that have a ConfigMap, at any shard.
+	// has contains the Secrets with a ConfigMap, at any shard.
 	has     map[string]bool
 	missing []string
 }
@@ -54,13 +55,14 @@ func (p *parent) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, err
 	}
 	if err := p.client.Create(ctx, child); err != nil {
-		return reconcile.Result{}, client.IgnoreAlreadyExists(err) // the cache shows it soon
+		return reconcile.Result{}, client.IgnoreAlreadyExists(err) // the cache will catch up
 	}
 	return reconcile.Result{}, nil
 }
 
-// TestNoObjectIsSeenWithoutItsChildren is R29 (F3: upstream's sharder moves children while the old shard still works on their owner), and step 5 of
-// the protocol, with one cache for all namespaces and with one for each.
+// TestNoObjectIsSeenWithoutItsChildren covers R29 (F3: upstream's sharder moves children while the
+// old shard is still working on their owner) and step 5 of the protocol, with one cache for all
+// namespaces and with one per namespace.
 func TestNoObjectIsSeenWithoutItsChildren(t *testing.T) {
 	t.Parallel()
 	for name, perNamespace := range map[string]bool{"one cache": false, "a cache for each namespace": true} {
@@ -75,12 +77,12 @@ func TestNoObjectIsSeenWithoutItsChildren(t *testing.T) {
 					s.manager.Cache.DefaultNamespaces = map[string]cache.Config{c.namespace: {}, "default": {}}
 				}
 				if name == "web-0" {
-					s.options.LeaveTimeout = patience // the others end with the test
+					s.options.LeaveTimeout = patience // the other shards end with the test
 				}
 				s.controllers = func(r *replica) error {
 					p := &parent{client: r.mgr.GetClient(), has: map[string]bool{}}
 					for i := range 40 {
-						p.has[fmt.Sprintf("s-%d", i)] = name != "web-0" // the first one creates them
+						p.has[fmt.Sprintf("s-%d", i)] = name != "web-0" // the first shard creates them
 					}
 					parents[name] = p
 					return r.shard.ControllerManagedBy(r.mgr).For(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).
@@ -109,8 +111,9 @@ func TestNoObjectIsSeenWithoutItsChildren(t *testing.T) {
 	}
 }
 
-// TestCachesSayHowFarTheyAre is what step 5 rests on: a cache of objects with a label has reached the resourceVersion of a write that gave one the
-// label, or a later one, when and only when it shows that one, also if others get it at the same time.
+// TestCachesSayHowFarTheyAre covers the basis of step 5: a cache of objects with a label reaches
+// the resourceVersion of a write that sets the label exactly when it contains that object, even if
+// other objects get the label at the same time.
 func TestCachesSayHowFarTheyAre(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -151,8 +154,8 @@ func TestCachesSayHowFarTheyAre(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWritesPerMove is R28, by the audit log: a hand-over of an object with controlled resources costs three writes, a move from a dead shard one,
-// and each child one more.
+// TestWritesPerMove covers R28 by the audit log: a hand-over of an object with controlled resources
+// costs three writes, a move from a dead shard one, and each child one more.
 func TestWritesPerMove(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -187,7 +190,7 @@ func TestWritesPerMove(t *testing.T) {
 	}
 }
 
-// writes returns how many successful writes each object has had.
+// writes returns the number of successful writes of each object.
 func (c *cluster) writes() map[string]int {
 	c.t.Helper()
 	all := map[string]int{}

@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// TestThreeChangesShardAController is R42: the change that the pages show compiles in a module of
-// its own, before and after, and brings neither the command line of the plugin nor etcd along.
+// TestThreeChangesShardAController covers R42: the change shown in the docs compiles in a separate
+// module, before and after, and depends neither on the command line of the plugin nor on etcd.
 func TestThreeChangesShardAController(t *testing.T) {
 	t.Parallel()
 	root, err := repository.Root()
@@ -40,7 +40,7 @@ func TestThreeChangesShardAController(t *testing.T) {
 	}
 }
 
-// diffOf returns the function that a page changes, as it was and as it is.
+// diffOf returns the function that a page changes, before and after.
 func diffOf(t *testing.T, page string) (before, after string) {
 	t.Helper()
 	content, err := os.ReadFile(page)
@@ -62,7 +62,7 @@ func diffOf(t *testing.T, page string) (before, after string) {
 	return before, after
 }
 
-// consumer makes a module with a function, and returns its directory.
+// consumer creates a module with a function and returns its directory.
 func consumer(t *testing.T, root, run string, sharded bool) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -97,7 +97,7 @@ func consumer(t *testing.T, root, run string, sharded bool) string {
 	return dir
 }
 
-// command runs the go command offline, from the module cache alone, and returns what it prints.
+// command runs the go command offline, using only the module cache, and returns its output.
 func command(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)

@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"context"
@@ -21,9 +21,10 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// TestHandoverWithoutChildrenIsCompletedByTheShard is R28 for objects without controlled resources, by the audit log: two writes, after the second of
-// which nobody has anything left to do, not even admission. It is R5 and R32, too: each shard has a Lease, nobody leads, and no two of them work on one
-// object.
+// TestHandoverWithoutChildrenIsCompletedByTheShard covers R28 for objects without controlled
+// resources, by the audit log: a hand-over costs two writes and leaves no work for the sharder or
+// admission. It also covers R5 and R32: each shard has a Lease, there is no leader, and no two
+// shards work on one object.
 func TestHandoverWithoutChildrenIsCompletedByTheShard(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, func(r *v1alpha1.ClusterRing) { r.Spec.Resources[0].ControlledResources = nil })
@@ -60,7 +61,8 @@ func TestHandoverWithoutChildrenIsCompletedByTheShard(t *testing.T) {
 	c.hasCompleted(t, "web-0", n)
 }
 
-// direct makes a replica reconcile Secrets that have no children, and tell its name to the audit log.
+// direct sets up a replica that reconciles Secrets without children and includes its name in the
+// audit log.
 func (c *cluster) direct(at *exclusive, name string) setup {
 	s := with(&work{do: func(ctx context.Context, req reconcile.Request) error { return at.work(ctx, name, req.Name) }})
 	s.config = rest.CopyConfig(c.config)
@@ -69,7 +71,7 @@ func (c *cluster) direct(at *exclusive, name string) setup {
 	return s
 }
 
-// hears waits until a shard has heard, with a renewal of its Lease, that it may complete hand-overs.
+// hears waits until a shard has observed, on renewing its Lease, that it may complete hand-overs.
 func (c *cluster) hears(name string) {
 	c.t.Helper()
 	var told *metav1.MicroTime
@@ -84,7 +86,8 @@ func (c *cluster) hears(name string) {
 	}, "it may complete hand-overs")
 }
 
-// hasCompleted asserts that a shard has given n Secrets to web-1 itself, each on the condition that it is as the shard has seen it.
+// hasCompleted asserts that a shard has assigned n Secrets to web-1 itself, each conditional on the
+// version that it observed.
 func (c *cluster) hasCompleted(t *testing.T, shard string, n int) {
 	t.Helper()
 	given := map[string]bool{}
@@ -102,10 +105,11 @@ func (c *cluster) hasCompleted(t *testing.T, shard string, n int) {
 	assert.Len(t, given, n)
 }
 
-// exclusive notes who works on what. The zero value has nothing.
+// exclusive records which shard works on which object. The zero value is ready to use.
 type exclusive struct {
 	mu sync.Mutex
-	// by is who works on an object, and done has what each shard has worked on.
+	// by records the shard that works on each object, and done the objects that each shard has
+	// worked on.
 	by       map[string]string
 	done     map[string]map[string]bool
 	breaches []string
@@ -135,7 +139,7 @@ func (e *exclusive) work(ctx context.Context, shard, name string) error {
 	return nil
 }
 
-// worked returns how many objects a shard has worked on.
+// worked returns the number of objects that a shard has worked on.
 func (e *exclusive) worked(shard string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

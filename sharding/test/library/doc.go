@@ -1,3 +1,3 @@
-// Package shard tests the library for sharded controllers, sharding/shard, its example, and their
-// tutorial, with a real API server and a real sharder.
-package shard
+// Package library tests the library for sharded controllers, sharding/shard, with its example and
+// tutorial, against a real API server and a real sharder.
+package library

@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"path/filepath"
@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// example starts a shard, which is killed at the end of the test.
+// example starts a shard. It is killed at the end of the test.
 func (c *cluster) example(name, journal string, args ...string) *programs.Program {
 	c.t.Helper()
 	p, err := programs.Launch(nil, "example-checksum", name, append([]string{
@@ -29,7 +29,7 @@ func (c *cluster) example(name, journal string, args ...string) *programs.Progra
 	return p
 }
 
-// hasChecksums asserts that each Secret has its ConfigMap, at the same shard.
+// hasChecksums asserts that each Secret has its ConfigMap at the same shard.
 func (c *cluster) hasChecksums(t *assert.CollectT, n int) {
 	secrets, stored := &corev1.SecretList{}, &corev1.ConfigMapList{}
 	require.NoError(t, c.List(c.t.Context(), secrets, client.InNamespace(c.namespace)))
@@ -46,7 +46,8 @@ func (c *cluster) hasChecksums(t *assert.CollectT, n int) {
 	}
 }
 
-// TestExamplesShareObjects is R31: examples join, share out the Secrets, and one that leaves gives its objects to the other before it ends.
+// TestExamplesShareObjects covers R31: examples join and share the Secrets, and a leaving example
+// hands its objects over before it exits.
 func TestExamplesShareObjects(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

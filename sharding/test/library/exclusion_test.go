@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"context"
@@ -24,30 +24,33 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// The load of TestExclusion: go test ./sharding/test/library -run TestExclusion -args -shard.duration=5m -shard.objects=500
+// The load of TestExclusion: go test ./sharding/test/library -run TestExclusion -args
+// -shard.duration=5m -shard.objects=500
 var (
-	duration = flag.Duration("shard.duration", 50*time.Second, "how long everything goes wrong in TestExclusion")
-	objects  = flag.Int("shard.objects", 1000, "how many Secrets the shards of TestExclusion share out")
-	seed     = flag.Uint64("shard.seed", 0, "what goes wrong in TestExclusion; 0: a new seed")
+	duration = flag.Duration("shard.duration", 50*time.Second, "how long TestExclusion injects faults")
+	objects  = flag.Int("shard.objects", 1000, "number of Secrets in TestExclusion")
+	seed     = flag.Uint64("shard.seed", 0, "seed of the faults in TestExclusion; 0: a random seed")
 )
 
 const (
-	// duringLease is short, so that shards die often. On a machine that is busy some die of that alone.
+	// duringLease is short, so that shards die often. On a busy machine, some die for that reason
+	// alone.
 	duringLease = 4 * time.Second
-	// longFreeze is longer than a shard may act without a renewal.
+	// longFreeze exceeds the time for which a shard may act without a renewal.
 	longFreeze = duringLease
-	// changePeriod is the time between two changes of random Secrets, so that there is always work.
+	// changePeriod is the interval between changes of random Secrets, which keep the shards busy.
 	changePeriod = 10 * time.Millisecond
 )
 
-// chaos is shards to which things happen.
+// chaos is a set of shards with injected faults.
 type chaos struct {
 	*cluster
 
 	dir    string
 	random *rand.Rand
 	next   int
-	// alive are the shards that run, all of them what have run. Done counts what happened.
+	// alive are the running shards, all includes the shards that have ended, and done counts the
+	// faults.
 	alive []*victim
 	all   []*victim
 	done  map[string]int
@@ -60,11 +63,11 @@ type victim struct {
 	journal string
 	program *programs.Program
 	proxy   *faultproxy.Proxy
-	// woken is when it was woken after a long freeze, by the clock of the API server, zero if it was not.
+	// woken is when it resumed after a long freeze, by the API server's clock, or zero.
 	woken time.Time
 }
 
-// start starts a shard, behind a proxy of its own.
+// start starts a shard behind a proxy of its own.
 func (x *chaos) start(name string) {
 	x.t.Helper()
 	x.next++
@@ -78,14 +81,14 @@ func (x *chaos) start(name string) {
 
 func (x *chaos) fresh() string { return fmt.Sprintf("web-%d", x.next) }
 
-// gone notes that a shard has ended.
+// gone records that a shard has ended.
 func (x *chaos) gone(v *victim) {
 	<-v.program.Done()
 	v.ended = monotonic()
 	x.alive = slices.DeleteFunc(x.alive, func(other *victim) bool { return other == v })
 }
 
-// act makes something happen.
+// act injects faults.
 func (x *chaos) act(ctx context.Context) {
 	for _, v := range slices.Clone(x.alive) {
 		select {
@@ -125,7 +128,7 @@ func (x *chaos) act(ctx context.Context) {
 		x.pause(ctx, time.Duration(x.random.IntN(10000))*time.Millisecond)
 		heal()
 	case 6:
-		x.done["restart"]++ // under its name, with objects left
+		x.done["restart"]++ // under the same name, with objects left
 		lost := v.proxy.Inject(faultproxy.DropAnswers{Share: 0.2})
 		x.pause(ctx, time.Second)
 		lost()
@@ -135,7 +138,7 @@ func (x *chaos) act(ctx context.Context) {
 	}
 }
 
-// freeze stops a shard for a time.
+// freeze suspends a shard for a time.
 func (x *chaos) freeze(ctx context.Context, v *victim, long time.Duration) {
 	if v.program.Freeze(ctx) != nil {
 		return // it has just ended
@@ -151,12 +154,13 @@ func (x *chaos) freeze(ctx context.Context, v *victim, long time.Duration) {
 	x.resume(v.program)
 }
 
-// pause lets a time pass, all of it also at the end of the test.
+// pause waits for the whole duration, even at the end of the test.
 func (*chaos) pause(_ context.Context, d time.Duration) { <-time.After(d) }
 
-// TestExclusion is R32 and R33: no object is reconciled twice at once while shards join, leave, are killed, frozen and partitioned, come back under
-// their names, and lose answers of the API server. With odd seeds, the ring controls no resources, so that shards complete hand-overs themselves.
-// It runs before the other tests: their shards would take its time.
+// TestExclusion covers R32 and R33: no object is reconciled twice at the same time while shards
+// join, leave, are killed, frozen and partitioned, return under their names, and miss responses of
+// the API server. With odd seeds, the ring controls no resources, so that shards complete
+// hand-overs themselves. It runs before the other tests, because their shards would slow it down.
 func TestExclusion(t *testing.T) {
 	if underRace {
 		t.Skip("the programs are built without the race detector")
@@ -181,19 +185,19 @@ func TestExclusion(t *testing.T) {
 	defer cancel()
 	var changes sync.WaitGroup
 	changes.Go(func() { c.change(ctx, *objects) })
-	for ctx.Err() == nil || len(x.done) <= 3 { // a slow machine has time for few
+	for ctx.Err() == nil || len(x.done) <= 3 { // a slow machine has time for few faults
 		x.act(ctx)
 		x.pause(ctx, time.Duration(x.random.IntN(2000))*time.Millisecond)
 	}
 	changes.Wait()
-	for _, v := range slices.Clone(x.alive) { // in the middle of their work
+	for _, v := range slices.Clone(x.alive) { // while they are working
 		assert.NoError(t, v.program.Kill())
 		x.gone(v)
 	}
 	x.check()
 }
 
-// check asserts that nothing is wrong, and that enough has happened to know.
+// check asserts that no rule is broken and that enough has happened for that to be significant.
 func (x *chaos) check() {
 	var processes []*process
 	sent := writes(x.t, x.namespace)
@@ -217,13 +221,15 @@ func (x *chaos) check() {
 	for _, what := range slices.Sorted(maps.Keys(x.done)) {
 		x.t.Logf("%s: %d", what, x.done[what])
 	}
-	// On two cores that nobody else needs, these are six times the objects, and all of them.
+	// On two idle cores, there are six times as many pieces of work as objects, and all objects are
+	// covered.
 	assert.Greater(x.t, spans, *objects/10)
 	assert.Greater(x.t, moved, *objects/50)
 	assert.Greater(x.t, len(x.done), 3)
 }
 
-// isReused reports whether several processes had a name: the audit log does not tell them apart.
+// isReused reports whether several processes had the same name, which the audit log does not
+// distinguish.
 func (x *chaos) isReused(name string) bool {
 	n := 0
 	for _, v := range x.all {
@@ -234,7 +240,7 @@ func (x *chaos) isReused(name string) bool {
 	return n > 1
 }
 
-// createAll creates n Secrets, many at a time.
+// createAll creates n Secrets concurrently.
 func (c *cluster) createAll(n int) {
 	c.t.Helper()
 	var wg sync.WaitGroup

@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"net/http"
@@ -9,10 +9,10 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// away is an API server that does not answer, and whose watches are silent.
+// away is an API server that does not respond and whose watches are silent.
 type away struct{}
 
-// Serve waits until the API server is back. A request that nobody waits for any more does not reach it.
+// Serve blocks until the API server is back. A request whose client has given up does not reach it.
 func (away) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{}) {
 	select {
 	case <-healed:
@@ -22,7 +22,7 @@ func (away) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, hea
 	}
 }
 
-// resume wakes a frozen process.
+// resume resumes a frozen process.
 func (c *cluster) resume(p *programs.Program) {
 	c.t.Helper()
 	require.NoError(c.t, p.Signal(syscall.SIGCONT))

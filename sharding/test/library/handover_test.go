@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"context"
@@ -19,7 +19,8 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// TestControllerWithoutEventsAcknowledges is R43. In upstream's example a predicate that is the wrong way round hides events (F22).
+// TestControllerWithoutEventsAcknowledges covers R43. In upstream's example, an inverted predicate
+// hides events (F22).
 func TestControllerWithoutEventsAcknowledges(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -35,13 +36,14 @@ func TestControllerWithoutEventsAcknowledges(t *testing.T) {
 	assert.Zero(t, w.total())
 }
 
-// TestControllersOfAKindShareAGate is R43: an object is given away when no controller works on it, and until then only that one waits. A reconciler
-// that does not return keeps no other object from moving.
-func TestControllersOfAKindShareAGate(t *testing.T) {
+// TestControllersOfAKindSharePassages covers R43: an object is released when no controller works on
+// it, and only that object waits until then. A reconciler that does not return keeps no other
+// object from moving.
+func TestControllersOfAKindSharePassages(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.secrets(30)
-	var stuck string // one that a second shard gets, which takes the upper half of the slots
+	var stuck string // an object that moves to a second shard, which gets the upper half of the slots
 	for i := range 30 {
 		if name := fmt.Sprintf("s-%d", i); slots.Slot("/Secret/"+c.namespace+"/"+name) >= slots.Count/2 {
 			stuck = name
@@ -52,7 +54,7 @@ func TestControllersOfAKindShareAGate(t *testing.T) {
 		if req.Name != stuck {
 			return nil
 		}
-		close(begun) // it must not begin again before it is done
+		close(begun) // a second reconcile must not begin before the first one ends
 		select {
 		case <-busy:
 		case <-ctx.Done():
@@ -88,7 +90,7 @@ func TestControllersOfAKindShareAGate(t *testing.T) {
 	assert.Contains(t, c.names("web-1"), stuck)
 }
 
-// TestOnlyDeletedObjectsAreReconciled: an object that is gone from the cache has been deleted or moved, and the reconciler hears of the first alone.
+// An object that leaves the cache was deleted or has moved. Only a deletion is reconciled.
 func TestOnlyDeletedObjectsAreReconciled(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -98,7 +100,7 @@ func TestOnlyDeletedObjectsAreReconciled(t *testing.T) {
 	c.eventually(func(t *assert.CollectT) { assert.Len(t, w.names(), 20) }, "each is reconciled")
 	gone := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "s-0"}}
 	require.NoError(t, c.Delete(t.Context(), gone))
-	c.eventually(func(t *assert.CollectT) { assert.GreaterOrEqual(t, w.count("s-0"), 2) }, "the one that was deleted, again")
+	c.eventually(func(t *assert.CollectT) { assert.GreaterOrEqual(t, w.count("s-0"), 2) }, "the deleted one is reconciled again")
 	c.shardByHand("web-1")
 	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "half of them move")
 	before := map[string]int{}
@@ -129,8 +131,8 @@ func (c *cluster) names(owner string) []string {
 	return all
 }
 
-// TestObjectsWithoutAControllerAreGivenAway: a kind that the shard reads and nobody reconciles must not keep the ring from its balance, and neither
-// does an object that is being deleted.
+// Neither a kind that the shard reads without reconciling it nor an object that is being deleted
+// may keep the ring from being balanced.
 func TestObjectsWithoutAControllerAreGivenAway(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, func(r *v1alpha1.ClusterRing) {
@@ -162,14 +164,15 @@ func TestObjectsWithoutAControllerAreGivenAway(t *testing.T) {
 	}, "both have some")
 }
 
-// TestLeaveTimeout is the rest of R31: a shard that nobody takes the objects from ends after LeaveTimeout, and releases its Lease.
+// TestLeaveTimeout covers the rest of R31: if the objects of a leaving shard do not move, it exits
+// after LeaveTimeout and releases its Lease.
 func TestLeaveTimeout(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.secrets(5)
 	w := &work{}
 	s := with(w)
-	const timeout = 10 * time.Second // enough for a machine that is slow to say that it leaves
+	const timeout = 10 * time.Second // enough for a slow machine to announce that it leaves
 	s.options.LeaveTimeout = timeout
 	r := c.replica("web-0", s)
 	c.eventually(func(t *assert.CollectT) { assert.Len(t, w.names(), 5) }, "it works")
@@ -177,15 +180,15 @@ func TestLeaveTimeout(t *testing.T) {
 	r.stop()
 	require.NoError(t, r.wait())
 	assert.GreaterOrEqual(t, time.Since(began), timeout)
-	assert.Equal(t, "true", c.lease(t).Annotations[prefix.LeavingAnnotation()], "it has said so")
-	c.eventually(func(t *assert.CollectT) { // at once, or, on a machine that is too slow for the release, by the sharder
+	assert.Equal(t, "true", c.lease(t).Annotations[prefix.LeavingAnnotation()], "it has announced that it leaves")
+	c.eventually(func(t *assert.CollectT) { // released at once or, on a machine that is too slow for that, taken over by the sharder
 		assert.NotEqual(t, "web-0", *c.lease(t).Spec.HolderIdentity)
 	}, "the Lease is free")
 }
 
-// TestShardThatComesBackWaits: a shard that has released its Lease with objects left, and takes it again, does not act while the sharder may just be
-// moving them.
-func TestShardThatComesBackWaits(t *testing.T) {
+// A shard that has released its Lease with objects left and acquires it again must not act while
+// the sharder may be moving these objects.
+func TestShardThatReturnsWaits(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.secrets(5)
@@ -194,8 +197,8 @@ func TestShardThatComesBackWaits(t *testing.T) {
 	c.eventually(func(t *assert.CollectT) { assert.Len(t, first.names(), 5) }, "it works")
 	r.stop()
 	require.NoError(t, r.wait())
-	require.Equal(t, map[string]int{"web-0": 5}, c.owners(t), "there is nobody else")
-	c.patch(c.lease(t), `{"spec":{"holderIdentity":""}}`) // a machine that is slow may have had no time for the release
+	require.Equal(t, map[string]int{"web-0": 5}, c.owners(t), "there is no other shard")
+	c.patch(c.lease(t), `{"spec":{"holderIdentity":""}}`) // a slow machine may not have released it in time
 
 	second, began := &work{}, time.Now()
 	c.replica("web-0", with(second))

@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"bufio"
@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entry is a line of a journal of the example.
+// entry is a line of the example's journal.
 type entry struct {
 	Event, Shard, Kind, Namespace, Name, UID, ResourceVersion string
 
 	Ns int64
 }
 
-// readJournal returns what a shard has written, nothing if it has not begun.
+// readJournal returns the entries of a journal, or none if the shard has not started.
 func readJournal(t require.TestingT, path string) []entry {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -42,7 +42,7 @@ func readJournal(t require.TestingT, path string) []entry {
 	return all
 }
 
-// monotonic returns the time as journals have it.
+// monotonic returns the time by the clock of the journals.
 func monotonic() int64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -51,34 +51,35 @@ func monotonic() int64 {
 	return now.Nano()
 }
 
-// process is one run of a shard: its journal, and what was done to it.
+// process is one run of a shard, with its journal and the faults that were injected.
 type process struct {
 	name string
-	// ended is when it was gone, 0 if it still runs.
+	// ended is when it ended, or 0 if it is still running.
 	ended int64
-	// frozen is when it was stopped for longer than its right to act lasts, and woken.
+	// frozen lists when it was suspended for longer than its right to act lasts, and resumed.
 	frozen []freeze
 	log    []entry
 }
 
 type freeze struct{ from, to int64 }
 
-// span is work of one process on one object.
+// span is a piece of work of one process on one object.
 type span struct {
 	by       *process
 	object   string
 	from, to int64
 }
 
-// errors of exclusion. R32: no object is reconciled twice at once.
+// Violations of R32: no object is reconciled twice at the same time.
 var (
 	errOverlap = errors.New("two shards worked on an object at once")
 	errAck     = errors.New("a shard gave an object away while it worked on it")
 	errJournal = errors.New("a journal makes no sense")
 )
 
-// spans returns the work in a journal. Work that had begun when its process was killed, or was stopped for long, ended then: a stopped process
-// cannot send anything when it wakes up, which the audit log shows.
+// spans returns the work in a journal. Work in progress when its process was killed or suspended
+// for long ended at that time: a suspended process sends nothing when it resumes, which the audit
+// log verifies.
 func (p *process) spans() ([]span, error) {
 	var all []span
 	open := map[string]span{}
@@ -114,7 +115,8 @@ func (p *process) spans() ([]span, error) {
 	return all, nil
 }
 
-// checkExclusion returns every breach of R32 in the journals of processes, and how many objects more than one of them worked on.
+// checkExclusion returns every violation of R32 in the journals of processes, and the number of
+// objects that several of them worked on.
 func checkExclusion(processes []*process) (spans, moved int, err error) {
 	byObject := map[string][]span{}
 	var errs []error
@@ -146,7 +148,7 @@ func checkExclusion(processes []*process) (spans, moved int, err error) {
 	return spans, moved, errors.Join(errs...)
 }
 
-// TestCheckFindsBreaches: a check that cannot fail shows nothing.
+// The check must be able to fail.
 func TestCheckFindsBreaches(t *testing.T) {
 	t.Parallel()
 	log := func(events ...entry) []entry { return events }
@@ -159,12 +161,12 @@ func TestCheckFindsBreaches(t *testing.T) {
 		"different objects":           {process{log: log(on("begin", "x", 1), on("end", "x", 9))}, process{log: log(on("begin", "y", 4), on("end", "y", 5))}, nil},
 		"at once":                     {process{log: log(on("begin", "x", 1), on("end", "x", 9))}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, errOverlap},
 		"in the end":                  {process{log: log(on("begin", "x", 4), on("end", "x", 9))}, process{log: log(on("begin", "x", 1), on("end", "x", 5))}, errOverlap},
-		"one that runs":               {process{log: log(on("begin", "x", 1))}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, errOverlap},
-		"one that was killed":         {process{log: log(on("begin", "x", 1)), ended: 3}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, nil},
-		"one that was killed later":   {process{log: log(on("begin", "x", 1)), ended: 5}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, errOverlap},
-		"one that was frozen":         {process{log: log(on("begin", "x", 1), on("end", "x", 9)), frozen: []freeze{{3, 8}}}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, nil},
-		"one that was frozen later":   {process{log: log(on("begin", "x", 1), on("end", "x", 9)), frozen: []freeze{{6, 8}}}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, errOverlap},
-		"one that began after it":     {process{log: log(on("begin", "x", 8), on("end", "x", 9)), frozen: []freeze{{6, 7}}}, process{log: log(on("begin", "x", 4), on("end", "x", 10))}, errOverlap},
+		"it is running":               {process{log: log(on("begin", "x", 1))}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, errOverlap},
+		"it was killed":               {process{log: log(on("begin", "x", 1)), ended: 3}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, nil},
+		"it was killed later":         {process{log: log(on("begin", "x", 1)), ended: 5}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, errOverlap},
+		"it was frozen":               {process{log: log(on("begin", "x", 1), on("end", "x", 9)), frozen: []freeze{{3, 8}}}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, nil},
+		"it was frozen later":         {process{log: log(on("begin", "x", 1), on("end", "x", 9)), frozen: []freeze{{6, 8}}}, process{log: log(on("begin", "x", 4), on("end", "x", 5))}, errOverlap},
+		"it began afterwards":         {process{log: log(on("begin", "x", 8), on("end", "x", 9)), frozen: []freeze{{6, 7}}}, process{log: log(on("begin", "x", 4), on("end", "x", 10))}, errOverlap},
 		"an ack at work":              {process{log: log(on("begin", "x", 1), on("ack", "x", 2), on("end", "x", 3))}, process{}, errAck},
 		"an end without a beginning":  {process{log: log(on("end", "x", 1))}, process{}, errJournal},
 		"a beginning after beginning": {process{log: log(on("begin", "x", 1), on("begin", "x", 2))}, process{}, errJournal},

@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"context"
@@ -18,18 +18,18 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// seen remembers the value of each Secret that a reconciler has read last.
+// seen records the last value of each Secret that a reconciler has read.
 type seen struct {
 	mu     sync.Mutex
 	values map[string]string
 }
 
-// reader returns a reconciler that notes what a replica reads from its cache.
+// reader returns a reconciler that records what a replica reads from its cache.
 func (s *seen) reader(r *replica) reconcile.Reconciler {
 	return &work{do: func(ctx context.Context, req reconcile.Request) error {
 		secret := &corev1.Secret{}
 		if err := r.mgr.GetClient().Get(ctx, req.NamespacedName, secret); err != nil {
-			return client.IgnoreNotFound(err) // it has another shard
+			return client.IgnoreNotFound(err) // it has moved
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -41,7 +41,7 @@ func (s *seen) reader(r *replica) reconcile.Reconciler {
 	}}
 }
 
-// with returns how many Secrets had a value when they were read last.
+// with returns the number of Secrets whose last value is the given one.
 func (s *seen) with(value string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,15 +61,15 @@ func (c *cluster) edit(n int, value string) {
 	}
 }
 
-// TestObjectsOfAShardThatLeavesAreReconciled is R31: a shard acts on edits of the objects that it
-// still has while it leaves, and the next shard on those of the others. The drain stands still
-// meanwhile, as one object moves at a time, and a reconciler is at work on each.
+// TestObjectsOfAShardThatLeavesAreReconciled covers R31: a leaving shard handles edits of the
+// objects that it still has, and the next shard handles edits of the others. The drain is blocked
+// meanwhile, because one object moves at a time and reconcilers are busy.
 func TestObjectsOfAShardThatLeavesAreReconciled(t *testing.T) {
 	t.Parallel()
 	const n = 20
 	c := newCluster(t, func(r *v1alpha1.ClusterRing) {
 		r.Spec.Handover.MaxConcurrentMoves = 1
-		r.Spec.Handover.Settle = &metav1.Duration{Duration: 10 * time.Minute} // the second shard gets nothing before the first one leaves
+		r.Spec.Handover.Settle = &metav1.Duration{Duration: 10 * time.Minute} // the second shard gets no objects before the first one leaves
 	})
 	c.secrets(n)
 	busy, begun := make(chan struct{}), make(chan string, 10*n)
@@ -90,7 +90,7 @@ func TestObjectsOfAShardThatLeavesAreReconciled(t *testing.T) {
 		assert.Equal(t, map[string]int{"web-0": n - 1, "": 1}, c.owners(t))
 	}, "one object is drained")
 	c.edit(n, "edited")
-	c.eventually(func(t *assert.CollectT) { assert.GreaterOrEqual(t, first.with("edited"), n-1) }, "who leaves acts on the edits")
+	c.eventually(func(t *assert.CollectT) { assert.GreaterOrEqual(t, first.with("edited"), n-1) }, "the leaving shard handles the edits")
 	assert.Equal(t, map[string]int{"web-0": n - 1, "": 1}, c.owners(t), "and still leaves")
 	held := c.lease(t)
 	assert.Equal(t, "web-0", *held.Spec.HolderIdentity)
@@ -98,15 +98,15 @@ func TestObjectsOfAShardThatLeavesAreReconciled(t *testing.T) {
 	assert.Zero(t, second.with("edited"))
 
 	release()
-	c.edit(n, "again") // while they move
+	c.edit(n, "again") // while they are moving
 	require.NoError(t, leaver.wait())
 	c.eventually(func(t *assert.CollectT) { assert.Equal(t, n, second.with("again")) }, "the other one acts on all others")
 	assert.Equal(t, map[string]int{"web-1": n}, c.owners(t))
 	c.eventually(func(t *assert.CollectT) { assert.NotEqual(t, "web-0", *c.lease(t).Spec.HolderIdentity) }, "its Lease is free")
 }
 
-// leaving makes a shard with two controllers: one notes what it reads, the other one works on each
-// of n Secrets until it is no longer busy.
+// leaving sets up a shard with two controllers: one records what it reads, the other one works on
+// each of n Secrets until it is no longer busy.
 func leaving(n int, notes *seen, begun chan<- string, busy <-chan struct{}) setup {
 	slow := &work{do: func(ctx context.Context, req reconcile.Request) error {
 		begun <- req.Name

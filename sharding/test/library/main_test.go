@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"context"
@@ -19,24 +19,25 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/test/rings"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/faultproxy"
 	"nodekeeper.dev/test/programs"
-	"nodekeeper.dev/sharding/test/rings"
 )
 
 const (
 	period, patience = 20 * time.Millisecond, 3 * time.Minute
 	prefix           = v1alpha1.DefaultPrefix
 
-	// longLease is for shards that must not die in a test, also if the machine stands still for half a minute.
+	// longLease is for shards that must not die in a test, even if the machine stalls for half a
+	// minute.
 	longLease = time.Minute
-	// parallel is how many tests run at a time.
+	// parallel is the number of concurrent tests.
 	parallel = 6
 )
 
-// shared is an API server with an audit log of all writes and with one sharder, for all tests: rings are cluster-scoped, so every sharder works on
-// all of them.
+// shared is an API server with an audit log of all writes and one sharder, for all tests. Rings are
+// cluster-scoped, so every sharder works on all of them.
 var (
 	shared        *controlplane.ControlPlane
 	sharedSharder *programs.Program
@@ -70,7 +71,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// prepare makes the API server serve rings, and starts a sharder, which ends with this process.
+// prepare installs the CRDs and starts a sharder, which ends with this process.
 func prepare(plane *controlplane.ControlPlane) error {
 	if err := rings.Install(context.Background(), plane.Config); err != nil {
 		return err
@@ -91,7 +92,8 @@ type cluster struct {
 	ring       *v1alpha1.ClusterRing
 }
 
-// newCluster returns a part of the shared API server. The ring is named like the namespace, and is gone when the test is over.
+// newCluster returns a part of the shared API server. The ring has the name of the namespace and is
+// deleted at the end of the test.
 func newCluster(t *testing.T, changes ...func(*v1alpha1.ClusterRing)) *cluster {
 	t.Helper()
 	direct, err := client.New(shared.Config, client.Options{})
@@ -119,7 +121,8 @@ func newCluster(t *testing.T, changes ...func(*v1alpha1.ClusterRing)) *cluster {
 	return c
 }
 
-// viaProxy returns a connection of one shard that a test can cut: its proxy, a config and a kubeconfig.
+// viaProxy returns a connection for one shard that a test can interrupt: a proxy, a config and a
+// kubeconfig.
 func (c *cluster) viaProxy() (*faultproxy.Proxy, *rest.Config, string) {
 	c.t.Helper()
 	proxy, err := faultproxy.Start(c.config)
@@ -148,7 +151,8 @@ func (c *cluster) secret(name string) *corev1.Secret {
 	return s
 }
 
-// owners returns how many Secrets each shard has; those of none, or in a hand-over, count for "".
+// owners returns the number of Secrets of each shard. Secrets without a shard or in a hand-over
+// count for "".
 func (c *cluster) owners(t require.TestingT) map[string]int {
 	list := &corev1.SecretList{}
 	require.NoError(t, c.List(c.t.Context(), list, client.InNamespace(c.namespace)))
@@ -163,7 +167,7 @@ func (c *cluster) owners(t require.TestingT) map[string]int {
 	return all
 }
 
-// eventually waits until check asserts nothing that is not true.
+// eventually waits until all assertions of check hold.
 func (c *cluster) eventually(check func(t *assert.CollectT), what string) {
 	c.t.Helper()
 	require.EventuallyWithT(c.t, check, patience, period, what)
@@ -176,7 +180,7 @@ func (c *cluster) status(t require.TestingT) *v1alpha1.ClusterRingStatus {
 	return &stored.Status
 }
 
-// isBalanced asserts that every Secret is where the table says.
+// isBalanced asserts that every Secret is where the table places it.
 func (c *cluster) isBalanced(t *assert.CollectT, shards ...string) {
 	s := c.status(t)
 	if assert.NotNil(t, s.Table) {

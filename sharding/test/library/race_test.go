@@ -1,5 +1,5 @@
 //go:build race
 
-package shard
+package library
 
 const underRace = true

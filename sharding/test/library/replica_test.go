@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"context"
@@ -29,21 +29,21 @@ type replica struct {
 	shard *shard.Shard
 	mgr   manager.Manager
 	stop  context.CancelFunc
-	// err is what Start has returned, once ended is closed.
+	// err is the result of Start, valid once ended is closed.
 	ended chan struct{}
 	err   error
 }
 
-// setup is how a test makes a replica. The zero value has the defaults.
+// setup configures a replica. The zero value has the defaults.
 type setup struct {
 	config  *rest.Config
 	options shard.Options
 	manager manager.Options
-	// controllers adds what the replica reconciles with.
+	// controllers adds the controllers of the replica.
 	controllers func(r *replica) error
 }
 
-// replica starts a shard of the ring, which ends with the test.
+// replica starts a shard of the ring. It ends with the test.
 func (c *cluster) replica(name string, s setup) *replica {
 	c.t.Helper()
 	if s.config == nil {
@@ -57,7 +57,7 @@ func (c *cluster) replica(name string, s setup) *replica {
 		s.options.LeaseDuration = longLease
 	}
 	if s.options.LeaveTimeout == 0 {
-		s.options.LeaveTimeout = time.Millisecond // most tests do not care
+		s.options.LeaveTimeout = time.Millisecond // most tests do not need the timeout
 	}
 	s.manager.Metrics = metricsserver.Options{BindAddress: "0"}
 	s.manager.Controller = config.Controller{SkipNameValidation: new(true)}
@@ -80,7 +80,7 @@ func (c *cluster) replica(name string, s setup) *replica {
 	return r
 }
 
-// wait returns what Start returns.
+// wait returns the result of Start.
 func (r *replica) wait() error {
 	r.c.t.Helper()
 	select {
@@ -91,13 +91,13 @@ func (r *replica) wait() error {
 	return r.err
 }
 
-// work is a reconciler of Secrets that remembers what it was asked for.
+// work is a reconciler of Secrets that records its calls.
 type work struct {
 	mu    sync.Mutex
 	calls map[string]int
-	// began is when it was called first.
+	// began is when it was first called.
 	began time.Time
-	// do does what is to do, nil for nothing.
+	// do is called by each reconcile unless it is nil.
 	do func(ctx context.Context, req reconcile.Request) error
 }
 
@@ -114,14 +114,14 @@ func (w *work) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 	return reconcile.Result{}, nil
 }
 
-// count returns how often it was called for an object.
+// count returns the number of calls for an object.
 func (w *work) count(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calls[name]
 }
 
-// total returns how often it was called.
+// total returns the number of calls.
 func (w *work) total() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +137,7 @@ func with(w *work) setup {
 	return setup{controllers: func(r *replica) error { return r.shard.ControllerManagedBy(r.mgr).For(&corev1.Secret{}).Complete(w) }}
 }
 
-// shardByHand makes a Lease of a shard that lives for ten minutes. Nobody answers for it.
+// shardByHand creates the Lease of a shard that is alive for ten minutes but does not respond.
 func (c *cluster) shardByHand(name string) {
 	c.t.Helper()
 	now := metav1.NowMicro()
@@ -155,7 +155,7 @@ func (c *cluster) lease(t require.TestingT) *coordinationv1.Lease {
 	return l
 }
 
-// patch changes an object by a merge patch.
+// patch applies a merge patch to an object.
 func (c *cluster) patch(o client.Object, patch string) {
 	c.t.Helper()
 	require.NoError(c.t, c.Patch(c.t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))))

@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"bytes"
@@ -23,8 +23,9 @@ import (
 	"nodekeeper.dev/sharding/shard"
 )
 
-// TestShardWithoutAPIServerStops is R6 and the first fence of R33: once the API server is away for longer than the right lasts, contexts have ended,
-// no reconcile begins, no request is sent, and Start returns.
+// TestShardWithoutAPIServerStops covers R6 and the first fence of R33: once the API server is away
+// for longer than the right lasts, contexts have ended, no reconcile begins, no request is sent,
+// and Start returns.
 func TestShardWithoutAPIServerStops(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -81,7 +82,7 @@ func fenced(t *testing.T, ring string) float64 {
 	return 0
 }
 
-// TestMetricsOfAShard is the part of R40 that is the library's.
+// TestMetricsOfAShard covers the library's part of R40.
 func TestMetricsOfAShard(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -103,7 +104,7 @@ func TestMetricsOfAShard(t *testing.T) {
 	}, "metrics")
 }
 
-// TestExampleThatLostItsLeaseExits is R6: somebody else has written that the shard does not hold its Lease.
+// TestExampleThatLostItsLeaseExits covers R6: another client has taken over the shard's Lease.
 func TestExampleThatLostItsLeaseExits(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -121,14 +122,14 @@ func TestExampleThatLostItsLeaseExits(t *testing.T) {
 	assert.Equal(t, "sharder", *c.lease(t).Spec.HolderIdentity, "it does not take it again")
 }
 
-// TestShardOfAnotherHolderWaits: nobody acts without the Lease.
+// A shard does not act without its Lease.
 func TestShardOfAnotherHolderWaits(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.shardByHand("web-0")
 	c.secrets(3)
 	c.has(3)
-	c.patch(c.lease(t), `{"spec":{"holderIdentity":"somebody"}}`)
+	c.patch(c.lease(t), `{"spec":{"holderIdentity":"another"}}`)
 	w := &work{}
 	r := c.replica("web-0", with(w))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -138,7 +139,8 @@ func TestShardOfAnotherHolderWaits(t *testing.T) {
 	assert.Zero(t, w.total())
 }
 
-// TestFrozenExampleSendsNothing is R33: a process that wakes up after its objects have moved sends no request, and ends.
+// TestFrozenExampleSendsNothing covers R33: a process that resumes after its objects have moved
+// sends no request and exits.
 func TestFrozenExampleSendsNothing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -182,7 +184,8 @@ func sentBy(all []write, program string) []write {
 	return own
 }
 
-// TestElectedAndShardedControllersRunTogether is R44. Upstream's manager has one Lease for both (F21).
+// TestElectedAndShardedControllersRunTogether covers R44. Upstream's manager has one Lease for both
+// (F21).
 func TestElectedAndShardedControllersRunTogether(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -215,7 +218,7 @@ func TestElectedAndShardedControllersRunTogether(t *testing.T) {
 	assert.Len(t, list.Items, 20)
 }
 
-// elected is a part of a manager that runs on the leader.
+// elected is a runnable that needs leader election.
 type elected struct{ leads *atomic.Bool }
 
 func (e elected) Start(ctx context.Context) error {

@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// script is a shard that does what a shell script with kubectl or curl can do, see sharding/docs/how-to.md: three kinds of requests, and nothing
-// of the library.
+// script is a shard that uses only what a shell script with kubectl or curl can do (see
+// sharding/docs/how-to.md): three kinds of requests, and nothing of the library.
 type script struct {
 	c        *cluster
 	http     *http.Client
@@ -54,7 +54,8 @@ func (c *cluster) script(name, protocol string) *script {
 	return s
 }
 
-// run renews the Lease every five seconds, and gives away once a second what the sharder asks for.
+// run renews the Lease every five seconds, and once a second releases the objects that the sharder
+// wants to move.
 func (s *script) run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -72,7 +73,7 @@ func (s *script) run(ctx context.Context) {
 	}
 }
 
-// acknowledge gives away what the sharder asks for.
+// acknowledge releases the objects that the sharder wants to move.
 func (s *script) acknowledge(ctx context.Context) {
 	shard, drain := prefix.ShardLabel(s.c.ring.Name), prefix.DrainLabel(s.c.ring.Name)
 	path := "/api/v1/namespaces/" + s.c.namespace + "/secrets"
@@ -93,7 +94,7 @@ func (s *script) acknowledge(ctx context.Context) {
 	}
 }
 
-// send sends a request, and returns what comes back.
+// send sends a request and returns the response.
 func (s *script) send(ctx context.Context, method, path, body string) []byte {
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(s.c.config.Host, "/")+path, bytes.NewBufferString(body))
 	if err != nil {
@@ -125,7 +126,8 @@ func (s *script) problem(text string) {
 	s.problems = append(s.problems, text)
 }
 
-// TestScriptsAreShards is R45, and the hand-over by both protocols: scripts share out objects with a shard of the library.
+// TestScriptsAreShards covers R45 and the hand-over by both protocols: scripts share objects with a
+// shard of the library.
 func TestScriptsAreShards(t *testing.T) {
 	t.Parallel()
 	for name, protocol := range map[string]string{"protocol 1": v1alpha1.Protocol1, "protocol 2": v1alpha1.Protocol2} {
@@ -142,7 +144,7 @@ func TestScriptsAreShards(t *testing.T) {
 			c.eventually(func(t *assert.CollectT) {
 				c.isBalanced(t, "web-0", "web-1")
 				assert.ElementsMatch(t, c.names("web-1"), w.names())
-			}, "the script gives objects away, and the other shard works on them")
+			}, "the script releases objects, and the other shard works on them")
 			r.stop()
 			require.NoError(t, r.wait())
 			c.has(30)

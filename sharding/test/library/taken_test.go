@@ -1,4 +1,4 @@
-package shard
+package library
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"nodekeeper.dev/sharding/shard"
 )
 
-// busy is a reconciler that works on each Secret until its context ends, or for ever.
+// busy is a reconciler that works on each Secret until its context ends, or forever.
 type busy struct {
 	begun  chan string
 	causes chan error
@@ -34,7 +34,7 @@ func (b *busy) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 	return reconcile.Result{}, ctx.Err()
 }
 
-// busy starts a shard that is at work on n Secrets.
+// busy starts a shard that is working on n Secrets.
 func (c *cluster) busy(name string, n int) *busy {
 	c.t.Helper()
 	b := newBusy()
@@ -47,7 +47,7 @@ func (c *cluster) busy(name string, n int) *busy {
 	return b
 }
 
-// receive returns what comes next.
+// receive returns the next value.
 func receive[T any](c *cluster, from <-chan T, what string) T {
 	c.t.Helper()
 	select {
@@ -59,7 +59,8 @@ func receive[T any](c *cluster, from <-chan T, what string) T {
 	}
 }
 
-// TestWorkEndsIfTheObjectIsTaken: R32 also holds if somebody removes the label of an object that a shard works on.
+// TestWorkEndsIfTheObjectIsTaken covers R32: it also holds if a user removes the label of an object
+// that a shard works on.
 func TestWorkEndsIfTheObjectIsTaken(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -73,11 +74,11 @@ func TestWorkEndsIfTheObjectIsTaken(t *testing.T) {
 	select {
 	case cause := <-b.causes:
 		require.Fail(t, "the work on the other object ended, too", cause)
-	case <-time.After(time.Second): // nothing shows that nothing comes
+	case <-time.After(time.Second): // nothing can signal that no further value will come
 	}
 }
 
-// TestWorkOnADeletedObjectGoesOn, until another shard gets an object of that name.
+// Work continues until another shard gets an object of that name.
 func TestWorkOnADeletedObjectGoesOn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -90,7 +91,7 @@ func TestWorkOnADeletedObjectGoesOn(t *testing.T) {
 		require.Fail(t, "the work ended", cause)
 	case <-time.After(3 * time.Second):
 	}
-	c.patch(c.ring, `{"spec":{"namespaceSelector":{"matchLabels":{"`+corev1.LabelMetadataName+`":"none"}}}}`) // nothing puts labels right
+	c.patch(c.ring, `{"spec":{"namespaceSelector":{"matchLabels":{"`+corev1.LabelMetadataName+`":"none"}}}}`) // nothing restores labels
 	again := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "s-0", Labels: map[string]string{prefix.ShardLabel(c.ring.Name): "web-1"}}}
 	c.eventually(func(t *assert.CollectT) {
 		require.NoError(t, client.IgnoreAlreadyExists(c.Create(c.t.Context(), again.DeepCopy())))
@@ -98,7 +99,8 @@ func TestWorkOnADeletedObjectGoesOn(t *testing.T) {
 	require.ErrorIs(t, receive(c, b.causes, "the work ends"), shard.ErrTaken)
 }
 
-// TestWorkThatADeletionCausesEnds, too, if somebody creates the object again and another shard gets it: this shard's watch shows nothing of it.
+// Work caused by a deletion also ends if the object is created again and another shard gets it. The
+// watch of this shard does not show the new object.
 func TestWorkThatADeletionCausesEnds(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -115,12 +117,12 @@ func TestWorkThatADeletionCausesEnds(t *testing.T) {
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}))
 	}})
-	receive(c, seen, "it knows the object")
+	receive(c, seen, "it has reconciled the object")
 	require.NoError(t, c.Delete(t.Context(), gone))
 	receive(c, b.begun, "it works on what the deletion has left")
-	// Only now: the sharder removes the label of an object that does not belong to the ring any
-	// more, and then no shard sees that object deleted.
-	c.patch(c.ring, `{"spec":{"namespaceSelector":{"matchLabels":{"`+corev1.LabelMetadataName+`":"none"}}}}`) // nothing puts labels right
+	// Not earlier: the sharder removes the label of an object that no longer belongs to the ring,
+	// and then no shard observes the deletion of that object.
+	c.patch(c.ring, `{"spec":{"namespaceSelector":{"matchLabels":{"`+corev1.LabelMetadataName+`":"none"}}}}`) // nothing restores labels
 	c.eventually(func(t *assert.CollectT) {
 		probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "probe"}}
 		require.NoError(t, c.Create(c.t.Context(), probe, client.DryRunAll))
@@ -131,14 +133,15 @@ func TestWorkThatADeletionCausesEnds(t *testing.T) {
 	require.ErrorIs(t, receive(c, b.causes, "the work ends"), shard.ErrTaken)
 }
 
-// TestForcedMoveEndsTheWork: a shard that is stuck, but heeds the context of its reconciler, loses an object with the work on it.
+// A shard that is stuck but respects the context of its reconciler loses an object together with
+// the work on it.
 func TestForcedMoveEndsTheWork(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, func(r *v1alpha1.ClusterRing) {
 		r.Spec.Shards.ServiceAccounts, r.Spec.Fence = []string{"operator"}, v1alpha1.FenceDeny
 		r.Spec.Handover.OnTimeout, r.Spec.Handover.DrainTimeout = v1alpha1.Force, &metav1.Duration{Duration: time.Second}
 	})
-	c.secrets(30) // so many that the other shard gets some, and not all
+	c.secrets(30) // enough for the other shard to get some but not all
 	b := c.busy("web-0", 30)
 	c.shardByHand("web-1")
 	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "objects are taken")
@@ -149,7 +152,7 @@ func TestForcedMoveEndsTheWork(t *testing.T) {
 	}
 }
 
-// TestRingThatIsDeletedAndCreatedAgain gives an object to another shard only when nobody works on it.
+// A recreated ring assigns an object to another shard only when no shard works on it.
 func TestRingThatIsDeletedAndCreatedAgain(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -172,7 +175,7 @@ func TestRingThatIsDeletedAndCreatedAgain(t *testing.T) {
 		assert.True(t, apierrors.IsNotFound(err), err)
 	}, "the ring goes")
 	require.NoError(t, c.Create(t.Context(), again))
-	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "the objects are shared out")
+	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0", "web-1") }, "the objects are distributed")
 	hasBegun(1, 2*c.owners(t)["web-1"])
 	for i, p := range processes {
 		p.log = readJournal(t, journals[i])

@@ -1,8 +1,7 @@
-package shard
+package library
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -21,8 +20,8 @@ import (
 
 const tutorialPage = "sharding/docs/tutorial.md"
 
-// treatments say how the commands of the tutorial are typed: as they are on the page, but for those
-// with a reason.
+// treatments specify how the commands of the tutorial are typed: as on the page, with exceptions
+// that state a reason.
 var treatments = typist.Treatments{
 	{Prefix: "make demo KEEP=1", Kind: typist.Skip, Why: "hack/demo has a test of it; the test has an API server of its own"},
 	{Prefix: "make build", Kind: typist.Skip, Why: "the programs of all tests are in bin/"},
@@ -47,7 +46,7 @@ var treatments = typist.Treatments{
 	{Prefix: "pkill "},
 }
 
-// notTyped are commands in the text of the tutorial, with the reason why they are not typed.
+// notTyped are commands in the text of the tutorial that are not typed, with the reason.
 var notTyped = map[string]string{
 	"export KUBECONFIG=~/.kube/config": "for a cluster of one's own",
 }
@@ -64,13 +63,11 @@ func TestEveryCommandOfTheTutorialIsKnown(t *testing.T) {
 	assert.Empty(t, treatments.Check(readTutorial(t), notTyped))
 }
 
-// TestTutorial types what the tutorial has people type, against an API server of its own, and
-// compares what comes with what the page shows.
+// TestTutorial types the commands of the tutorial against an API server of its own and compares the
+// output with the page.
 func TestTutorial(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("there is no kubectl on this machine")
-	}
+	controlplane.NeedKubectl(t)
 	plane, err := controlplane.Start(controlplane.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
@@ -92,10 +89,10 @@ func TestTutorial(t *testing.T) {
 	}
 	took, err := walk.Type(t.Context(), t.Logf)
 	require.NoError(t, err)
-	assert.Less(t, took, promised, "how long the page says that it takes")
+	assert.Less(t, took, promised, "the duration promised by the page")
 }
 
-// clone makes a directory that has what the tutorial uses of a clone after make build.
+// clone creates a directory with the parts of a built clone that the tutorial uses.
 func clone(t *testing.T) string {
 	t.Helper()
 	root, err := repository.Root()
@@ -128,19 +125,19 @@ func ownKubeconfig(t *testing.T, p *pages.Page, path string) *strings.Replacer {
 }
 
 var (
-	// shardAtEnd is the shard of an object, in the last column.
+	// shardAtEnd matches the shard of an object in the last column.
 	shardAtEnd = regexp.MustCompile(`\bchecksum-[0-2]$`)
-	// shardCount is how many Secrets a shard has.
+	// shardCount matches the number of Secrets of a shard.
 	shardCount = regexp.MustCompile(`^ *(\d+) (checksum-[0-2])$`)
 )
 
-// placement has the shard of each Secret that a command printed. Which shard has which Secrets
-// depends on the order in which the shards joined.
+// placement maps each Secret in the output of a command to its shard, which depends on the order in
+// which the shards joined.
 type placement map[string]string
 
-// withoutShards removes from what a command prints which shard has which Secrets. What remains must
-// agree: which shards have any, that they have all Secrets together, and that each ConfigMap is where
-// its Secret is.
+// withoutShards removes the assignment of Secrets to shards from the output of a command. The rest
+// must agree: which shards have any, that they have all Secrets together, and that each ConfigMap
+// is at the shard of its Secret.
 func (p placement) withoutShards(step pages.Step, lines []string) []string {
 	switch {
 	case strings.HasPrefix(step.Script, "kubectl get secrets "):
@@ -165,7 +162,7 @@ func (p placement) withoutShards(step pages.Step, lines []string) []string {
 			if found == nil {
 				return line
 			}
-			n, _ := strconv.Atoi(found[1]) // it is digits
+			n, _ := strconv.Atoi(found[1]) // it consists of digits
 			all += n
 			return found[2]
 		})

@@ -60,8 +60,8 @@ func (e *env) lease(name string) {
 	}))
 }
 
-// says writes the status of the ring by hand, as a sharder would write it for two shards.
-func (e *env) says(r *v1alpha1.ClusterRing, change func(*v1alpha1.ClusterRingStatus)) {
+// statusByHand writes the status of the ring by hand, as a sharder would write it for two shards.
+func (e *env) statusByHand(r *v1alpha1.ClusterRing, change func(*v1alpha1.ClusterRingStatus)) {
 	e.t.Helper()
 	table := slots.Table{}.With([]string{"web-0", "web-1"})
 	s := v1alpha1.ClusterRingStatus{
@@ -116,7 +116,7 @@ func (e *env) configMapOf(s *corev1.Secret, uid types.UID, labelled string) stri
 	return cm.Name
 }
 
-// owner returns what the plugin says of an object by the ring.
+// owner returns what the plugin prints about an object by the ring.
 func (e *env) owner(t require.TestingT, args ...string) ringview.Ownership {
 	var all struct {
 		Kind, APIVersion string
@@ -141,7 +141,7 @@ func TestOwner(t *testing.T) {
 	c.objectsOfSilentShards(r)
 	c.objectsThatWait(r)
 	c.objectsElsewhere()
-	c.says(r, func(s *v1alpha1.ClusterRingStatus) { *s = v1alpha1.ClusterRingStatus{} })
+	c.statusByHand(r, func(s *v1alpha1.ClusterRingStatus) { *s = v1alpha1.ClusterRingStatus{} })
 	o := c.owner(t, "secret", c.secretOf("web-0", "", "").Name)
 	assert.Equal(t, ringview.Unassigned, o.State)
 	assert.Equal(t, "the ring has no shard", o.Why)
@@ -150,7 +150,7 @@ func TestOwner(t *testing.T) {
 
 func (e *env) objectsOfLiveShards(r *v1alpha1.ClusterRing) {
 	t := e.t
-	e.says(r, nil)
+	e.statusByHand(r, nil)
 	for name, tc := range map[string]struct {
 		shard, drain string
 		state        ringview.State
@@ -218,7 +218,7 @@ func (e *env) children() {
 
 func (e *env) objectsOfSilentShards(r *v1alpha1.ClusterRing) {
 	t := e.t
-	e.says(r, func(s *v1alpha1.ClusterRingStatus) {
+	e.statusByHand(r, func(s *v1alpha1.ClusterRingStatus) {
 		s.Members[1].State, s.Table.Next = "expired", make([]int32, slots.Count) // all at web-0
 	})
 	o := e.owner(t, "secret", e.secretOf("web-1", "web-1", "").Name)
@@ -238,13 +238,13 @@ func (e *env) objectsOfSilentShards(r *v1alpha1.ClusterRing) {
 
 func (e *env) objectsThatWait(r *v1alpha1.ClusterRing) {
 	t := e.t
-	e.says(r, func(s *v1alpha1.ClusterRingStatus) { s.Moving = 100 })
+	e.statusByHand(r, func(s *v1alpha1.ClusterRingStatus) { s.Moving = 100 })
 	o := e.owner(t, "secret", e.secretOf("web-0", "web-1", "").Name)
 	assert.Equal(t, ringview.Misplaced, o.State)
 	assert.Contains(t, o.Next, "maxConcurrentMoves is 100")
-	e.says(r, func(s *v1alpha1.ClusterRingStatus) { s.LabelledResources = nil })
+	e.statusByHand(r, func(s *v1alpha1.ClusterRingStatus) { s.LabelledResources = nil })
 	assert.Contains(t, e.owner(t, "secret", e.secretOf("web-0", "", "").Name).Why, "status.labelledResources")
-	e.says(r, func(s *v1alpha1.ClusterRingStatus) {
+	e.statusByHand(r, func(s *v1alpha1.ClusterRingStatus) {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "AdmissionInstalled", Status: metav1.ConditionTrue, Reason: "PolicyInstalled"})
 	})
 	assert.Contains(t, e.owner(t, "secret", e.secretOf("web-0", "", "").Name).Why, "its name was generated")
@@ -347,7 +347,7 @@ func TestPage(t *testing.T) {
 	kubectl.Golden(t, filepath.Join("..", "..", "docs", "cli.md"), e.page(sessions.All()), *update)
 }
 
-// balanced waits until the sharder says that nothing is left to move.
+// balanced waits until the sharder reports that nothing is left to move.
 func (e *env) balanced() {
 	e.t.Helper()
 	e.eventuallyFor(3*time.Minute, func(c *assert.CollectT) {

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ import (
 // podName is the extra attribute of a user that names the pod to which its token is bound.
 const podName = "authentication.kubernetes.io/pod-name"
 
-// admitting creates a ring whose shards hold their Leases for long, and waits until the API server assigns by it.
+// admitting creates a ring with long-lived shards and waits until the API server assigns by it.
 func (c *cluster) admitting(ring *v1alpha1.ClusterRing, shards ...string) *v1alpha1.ClusterRing {
 	c.t.Helper()
 	ring.Spec.Handover.Settle = &metav1.Duration{}
@@ -43,7 +43,7 @@ func (c *cluster) admitting(ring *v1alpha1.ClusterRing, shards ...string) *v1alp
 		return ring
 	}
 	last := shards[len(shards)-1]
-	require.EventuallyWithT(c.t, func(t *assert.CollectT) { // the API server has this table
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) { // the API server has observed this table
 		probe := named(ring.Spec.Resources[0], c.namespace, c.owned(ring, last, ring.Spec.Resources[0]))
 		require.NoError(t, c.Create(c.t.Context(), probe, client.DryRunAll))
 		assert.Equal(t, last, probe.GetLabels()[prefix.ShardLabel(ring.Name)])
@@ -71,12 +71,12 @@ func secret(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// placed returns the shard of a key by the table of a ring.
+// placed returns the shard of a key in the table of a ring.
 func placed(ring *v1alpha1.ClusterRing, key string) string {
 	return ring.Status.Table.Shards[ring.Status.Table.Slots[slots.Slot(key)]]
 }
 
-// owned returns a name of an object that the table gives to a shard.
+// owned returns the name of an object that the table assigns to a shard.
 func (c *cluster) owned(ring *v1alpha1.ClusterRing, shard string, r v1alpha1.Resource) string {
 	o := slots.Object{Kind: "Secret", Namespace: c.namespace}
 	if r.Resource == "clusterroles" {
@@ -90,7 +90,7 @@ func (c *cluster) owned(ring *v1alpha1.ClusterRing, shard string, r v1alpha1.Res
 	}
 }
 
-// config returns the connection of the administrator.
+// config returns the administrator's connection.
 func (c *cluster) config() *rest.Config {
 	c.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
@@ -99,7 +99,8 @@ func (c *cluster) config() *rest.Config {
 	return config
 }
 
-// as returns the client of another administrator: the sharder has the user of the first one. One that is a service account can be a pod.
+// as returns a client for another administrator, because the sharder has the user of the first one.
+// A service account can be bound to a pod.
 func (c *cluster) as(user, pod string) client.Client {
 	c.t.Helper()
 	config := c.config()
@@ -123,8 +124,10 @@ func (c *cluster) stores(objects ...client.Object) {
 	}
 }
 
-// TestNewObjectsHaveTheirShardInTheFirstVersion is R15, R16 and R18: whatever its name, and without shards, an object is admitted. It is also F5, as
-// nothing but the API server takes part, and F6 and F7: a name that is generated, or long, breaks nothing.
+// TestNewObjectsHaveTheirShardInTheFirstVersion covers R15, R16 and R18: an object is admitted
+// whatever its name is, and even without shards. It also covers F5, because only the API server
+// takes part, and F6 and F7, because generated and long names are admitted. nothing but the API
+// server takes part, and F6 and F7: a name that is generated, or long, breaks nothing.
 func TestNewObjectsHaveTheirShardInTheFirstVersion(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -154,7 +157,8 @@ func TestNewObjectsHaveTheirShardInTheFirstVersion(t *testing.T) {
 	t.Logf("an object with a generated name had its shard %s after its creation", time.Since(began))
 }
 
-// TestCopiedMetadataIsDropped is F19: a new object has the assignment by the table, or none, whatever it brings along.
+// TestCopiedMetadataIsDropped covers F19: a new object has only the assignment by the table, or
+// none, whatever the request contains.
 func TestCopiedMetadataIsDropped(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -176,7 +180,7 @@ func TestCopiedMetadataIsDropped(t *testing.T) {
 	foreign.Labels = map[string]string{prefix.ShardLabel(ring.Name): "web-7"}
 	c.stores(s, foreign, generated)
 	mine := func(labels map[string]string) map[string]string {
-		for label := range labels { // those of other tests
+		for label := range labels { // labels of other tests
 			if label != "kept" && !strings.Contains(label, c.namespace) {
 				delete(labels, label)
 			}
@@ -186,10 +190,11 @@ func TestCopiedMetadataIsDropped(t *testing.T) {
 	assert.Equal(t, map[string]string{"kept": "yes", prefix.ShardLabel(ring.Name): "web-0"}, mine(s.Labels))
 	assert.Equal(t, map[string]string{"kept": "yes"}, s.Annotations)
 	assert.Equal(t, map[string]string{"kept": "yes"}, mine(generated.Labels))
-	assert.Empty(t, mine(foreign.Labels), "the ring has nothing to do with it")
+	assert.Empty(t, mine(foreign.Labels), "it does not belong to the ring")
 }
 
-// TestSilentShardGetsNoNewObjects is R14, and F16: the table says whose the other objects are, next places new ones.
+// TestSilentShardGetsNoNewObjects covers R14 and F16: the table determines the owners of existing
+// objects, and next the owners of new ones.
 func TestSilentShardGetsNoNewObjects(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -203,7 +208,7 @@ func TestSilentShardGetsNoNewObjects(t *testing.T) {
 		require.NoError(t, c.Create(c.t.Context(), s, client.DryRunAll))
 		assert.Equal(t, "web-1", s.Labels[prefix.ShardLabel(ring.Name)])
 	}, patience, period)
-	// It is silent from now on. It is for as long that the table has it, which has to be seen.
+	// The shard is silent from now on, and remains in the table for as long.
 	c.change("web-1", `{"spec":{"leaseDurationSeconds":30,"renewTime":"`+metav1.NowMicro().UTC().Format(metav1.RFC3339Micro)+`"}}`)
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		s := secret(c.namespace, name)

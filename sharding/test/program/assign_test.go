@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"context"
@@ -25,13 +25,14 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// TestObjectsGoToTheirShards is R22, R24, R26 and R27 without admission: nothing is written without a shard, the first shard gets all, and the
-// objects of a shard that has released its Lease go where the table says, each by one write.
+// TestObjectsGoToTheirShards covers R22, R24, R26 and R27 without admission: nothing is written
+// without a shard, the first shard gets all objects, and the objects of a shard that has released
+// its Lease move according to the table, by one write each.
 func TestObjectsGoToTheirShards(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.ring("")
-	ring.Spec.Handover.Settle = &metav1.Duration{Duration: 10 * time.Minute} // nobody joins before somebody goes
+	ring.Spec.Handover.Settle = &metav1.Duration{Duration: 10 * time.Minute} // no shard joins before one leaves
 	c.create(ring)
 	for i := range 60 {
 		c.secret(fmt.Sprintf("s-%d", i))
@@ -55,7 +56,7 @@ func TestObjectsGoToTheirShards(t *testing.T) {
 	late := c.secret("late")
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		assert.Equal(collect, "web-0", c.reread(collect, late).Labels[prefix.ShardLabel(ring.Name)])
-	}, time.Minute, period, "one that is created later, and not with the next pass: sync-period is five minutes")
+	}, time.Minute, period, "a new object is assigned before the next resync, as sync-period is five minutes")
 	require.NoError(t, c.Delete(t.Context(), late))
 
 	c.lease(ring, "web-1", 600, 0)
@@ -74,8 +75,9 @@ func TestObjectsGoToTheirShards(t *testing.T) {
 	}
 }
 
-// TestObjectsMoveBetweenLiveShards is R24, R27 and R28: a shard that joins gets its share, object by object, each when its shard has given it away,
-// and never more at a time than the ring allows. What belongs elsewhere, or where somebody else put it, stays.
+// TestObjectsMoveBetweenLiveShards covers R24, R27 and R28: a joining shard gets its share, each
+// object when its shard has released it, and never more at a time than the ring allows. Objects
+// that are placed elsewhere by the table, or by a user, stay until they are released.
 func TestObjectsMoveBetweenLiveShards(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -96,7 +98,7 @@ func TestObjectsMoveBetweenLiveShards(t *testing.T) {
 		assert.EqualValues(collect, 7, s.Moving)
 		assert.Equal(collect, "Moving", reasonOf(s, "Balanced"))
 	})
-	assert.Equal(t, map[string]int{"web-0": 80}, c.shardsOf(t, ring), "nobody takes what was not given away")
+	assert.Equal(t, map[string]int{"web-0": 80}, c.shardsOf(t, ring), "objects that were not released stay")
 	most := c.acknowledge(ring, "web-0")
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		c.inPlace(collect, ring, s)
@@ -109,12 +111,13 @@ func TestObjectsMoveBetweenLiveShards(t *testing.T) {
 	c.change("web-1", `{"metadata":{"annotations":{"`+prefix.LeavingAnnotation()+`":"true"}}}`)
 	c.acknowledge(ring, "web-1")
 	c.eventually(ring, func(collect *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
-		assert.Equal(collect, map[string]int{"web-0": 80}, c.shardsOf(collect, ring), "who leaves is drained")
+		assert.Equal(collect, map[string]int{"web-0": 80}, c.shardsOf(collect, ring), "a leaving shard is drained")
 		assert.Empty(collect, c.draining(collect, ring))
 	})
 }
 
-// TestDrainTimeout is R30 (F14: upstream's drains have no timeout): an object that is not given away is visible, and stays.
+// TestDrainTimeout covers R30 (F14: upstream's drains have no timeout): an object that is not
+// released is reported and stays.
 func TestDrainTimeout(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -141,9 +144,10 @@ func TestDrainTimeout(t *testing.T) {
 	})
 }
 
-// TestChildrenMoveFirst is R29 (F3: upstream moves children while the old shard still works on their owner): the children of an object that was given
-// away, or whose shard is gone, are at the new shard before the object is, which says up to where they must have been seen. What somebody else
-// controls, or nobody, is left alone (F17).
+// TestChildrenMoveFirst covers R29 (F3: upstream moves children while the old shard is still
+// working on their owner): the children of an object that was released, or whose shard is gone, are
+// at the new shard before the object, whose annotation records their versions. Objects with another
+// controller, or none, are not changed (F17).
 func TestChildrenMoveFirst(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -190,7 +194,8 @@ func TestChildrenMoveFirst(t *testing.T) {
 	assert.Equal(t, stranger.ResourceVersion, found.ResourceVersion)
 }
 
-// TestWhatLeavesTheRingLosesItsLabels is R3 (F18: upstream's labels stay when a ring, a resource or a selector goes). The ring itself goes last.
+// TestWhatLeavesTheRingLosesItsLabels covers R3 (F18: upstream's labels remain when a ring, a
+// resource or a selector is removed). The ring itself is deleted last.
 func TestWhatLeavesTheRingLosesItsLabels(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -222,7 +227,7 @@ func TestWhatLeavesTheRingLosesItsLabels(t *testing.T) {
 	})
 	c.update(ring, func(r *v1alpha1.ClusterRing) { r.Spec.NamespaceSelector = other.Spec.NamespaceSelector })
 	c.eventually(ring, func(collect *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
-		assert.Equal(collect, map[string]int{"web-0": 1}, c.shardsOf(collect, ring), "and comes back")
+		assert.Equal(collect, map[string]int{"web-0": 1}, c.shardsOf(collect, ring), "a namespace returns")
 	})
 
 	require.NoError(t, c.Delete(t.Context(), ring))
@@ -236,7 +241,7 @@ func TestWhatLeavesTheRingLosesItsLabels(t *testing.T) {
 	assert.Equal(t, map[string]string{prefix.ShardLabel(other.Name): "other-0"}, c.reread(t, s).Labels, "the ring goes after its labels, and takes no others along")
 }
 
-// reasonOf returns the reason of a condition, "" if it is not there.
+// reasonOf returns the reason of a condition, or "" if it is missing.
 func reasonOf(s *v1alpha1.ClusterRingStatus, condition string) string {
 	if c := meta.FindStatusCondition(s.Conditions, condition); c != nil {
 		return c.Reason
@@ -271,14 +276,14 @@ func (c *cluster) secrets(t require.TestingT) []corev1.Secret {
 	return all.Items
 }
 
-// reread returns a Secret as it is now.
+// reread returns the current version of a Secret.
 func (c *cluster) reread(t require.TestingT, s *corev1.Secret) *corev1.Secret {
 	stored := &corev1.Secret{}
 	require.NoError(t, c.Get(c.t.Context(), client.ObjectKeyFromObject(s), stored))
 	return stored
 }
 
-// shardsOf returns how many Secrets each shard has.
+// shardsOf returns the number of Secrets of each shard.
 func (c *cluster) shardsOf(t require.TestingT, ring *v1alpha1.ClusterRing) map[string]int {
 	shards := map[string]int{}
 	for _, s := range c.secrets(t) {
@@ -296,7 +301,7 @@ func (c *cluster) versions(t require.TestingT) map[string]string {
 	return all
 }
 
-// inPlace asserts that each Secret is at the shard that the table has it at, and in no hand-over.
+// inPlace asserts that each Secret is where the table places it and is not in a hand-over.
 func (c *cluster) inPlace(t assert.TestingT, ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus) {
 	if !assert.NotNil(t, s.Table) || !assert.Len(t, s.Table.Slots, slots.Count) {
 		return
@@ -319,7 +324,7 @@ func (c *cluster) child(owner *corev1.Secret, name string, labels map[string]str
 	return child
 }
 
-// childrenOf returns how many of the ConfigMaps that something controls each shard has.
+// childrenOf returns the number of controlled ConfigMaps of each shard.
 func (c *cluster) childrenOf(t require.TestingT, ring *v1alpha1.ClusterRing) map[string]int {
 	shards := map[string]int{}
 	for _, child := range c.configMaps(t) {
@@ -337,7 +342,7 @@ func (c *cluster) configMaps(t require.TestingT) []corev1.ConfigMap {
 	return all.Items
 }
 
-// draining returns the Secrets that are in a hand-over.
+// draining returns the Secrets in a hand-over.
 func (c *cluster) draining(t require.TestingT, ring *v1alpha1.ClusterRing) (all []corev1.Secret) {
 	for _, s := range c.secrets(t) {
 		if s.Labels[prefix.DrainLabel(ring.Name)] != "" {
@@ -347,7 +352,8 @@ func (c *cluster) draining(t require.TestingT, ring *v1alpha1.ClusterRing) (all 
 	return all
 }
 
-// acknowledge gives away what a shard is asked for, as a shard of protocol 2 does, until the test ends. It returns a function for the most that were
+// acknowledge releases objects on request, like a shard of protocol 2, until the test ends. It
+// returns a function that returns the maximum number of objects in a hand-over at the same time.
 // in a hand-over at a time.
 func (c *cluster) acknowledge(ring *v1alpha1.ClusterRing, shard string) (most func() int) {
 	c.t.Helper()
@@ -357,7 +363,7 @@ func (c *cluster) acknowledge(ring *v1alpha1.ClusterRing, shard string) (most fu
 	c.background(func(ctx context.Context) {
 		all := &corev1.SecretList{}
 		if c.List(ctx, all, client.InNamespace(c.namespace), client.HasLabels{prefix.DrainLabel(ring.Name)}) != nil {
-			return // the next look finds them
+			return // retried with the next list
 		}
 		highest.Store(max(highest.Load(), int64(len(all.Items))))
 		for _, s := range all.Items {
@@ -369,7 +375,8 @@ func (c *cluster) acknowledge(ring *v1alpha1.ClusterRing, shard string) (most fu
 	return func() int { return int(highest.Load()) }
 }
 
-// acknowledgeAll gives away whatever any shard of a ring is asked for, until the test ends.
+// acknowledgeAll releases all objects that any shard of a ring is asked to release, until the test
+// ends.
 func (c *cluster) acknowledgeAll(ring *v1alpha1.ClusterRing) {
 	for _, m := range c.leases(ring) {
 		c.acknowledge(ring, m)
@@ -386,7 +393,7 @@ func (c *cluster) leases(ring *v1alpha1.ClusterRing) (names []string) {
 	return names
 }
 
-// background does something again and again until the test ends.
+// background repeats a function until the test ends.
 func (c *cluster) background(do func(context.Context)) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(c.t.Context())
@@ -401,8 +408,9 @@ func (c *cluster) background(do func(context.Context)) {
 	})
 }
 
-// watchOrder follows the Secrets of a ring from now on. It returns a function for the names of those that were given to a shard while a child of them
-// was at another one.
+// watchOrder follows the Secrets of a ring from now on. It returns a function that returns the
+// names of the Secrets that were assigned to a shard while one of their children was at another
+// shard.
 func (c *cluster) watchOrder(ring *v1alpha1.ClusterRing) (broken func() []string) {
 	c.t.Helper()
 	watching, err := client.NewWithWatch(c.config(), client.Options{})
@@ -424,7 +432,8 @@ func (c *cluster) watchOrder(ring *v1alpha1.ClusterRing) (broken func() []string
 				return // the test ends
 			}
 			for _, child := range children.Items {
-				// A child can be further than the object that was seen here, but only if the object was moved again.
+				// A child can be ahead of the observed version of its owner only if the owner has
+				// moved again.
 				if owner := metav1.GetControllerOf(&child); owner != nil && owner.UID == s.UID && child.Labels[key] != s.Labels[key] && older(child.ResourceVersion, s.ResourceVersion) {
 					mu.Lock()
 					names = append(names, s.Name+" by "+child.Name)
@@ -440,7 +449,7 @@ func (c *cluster) watchOrder(ring *v1alpha1.ClusterRing) (broken func() []string
 	}
 }
 
-// older reports whether a resourceVersion is before another.
+// older reports whether a resourceVersion precedes another one.
 func older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// refuse answers the requests that it matches with an error.
+// refuse answers matching requests with an error.
 type refuse func(r *http.Request) bool
 
 func (f refuse) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
@@ -32,7 +32,7 @@ func (f refuse) Serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	next.ServeHTTP(w, r)
 }
 
-// only is a fault of some requests.
+// only restricts a fault to matching requests.
 type only struct {
 	matches func(r *http.Request) bool
 	faultproxy.Fault
@@ -46,7 +46,7 @@ func (f only) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, h
 	next.ServeHTTP(w, r)
 }
 
-// hang keeps the requests that it matches until it is healed.
+// hang blocks matching requests until it is healed.
 type hang func(r *http.Request) bool
 
 func (f hang) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{}) {
@@ -59,8 +59,9 @@ func (f hang) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, h
 	next.ServeHTTP(w, r)
 }
 
-// TestOneObjectDelaysNoOther is R36 (F11: a conflict fails the pass of the whole ring of upstream): an object that cannot be written, and answers that
-// are lost, delay nothing else, and it has its shard as soon as it can be written.
+// TestOneObjectDelaysNoOther covers R36 (F11: a conflict fails upstream's resync of the whole
+// ring): an object that cannot be written and lost responses delay no other object, and the object
+// gets its shard as soon as it can be written.
 func TestOneObjectDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -86,7 +87,8 @@ func TestOneObjectDelaysNoOther(t *testing.T) {
 	})
 }
 
-// TestMissingResourceDelaysNoOther is R36: a ring whose resource the API server does not serve says so, and shares out the others.
+// TestMissingResourceDelaysNoOther covers R36: a ring with a resource that the API server does not
+// serve reports that, and distributes the other resources.
 func TestMissingResourceDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -105,7 +107,7 @@ func TestMissingResourceDelaysNoOther(t *testing.T) {
 	c.event(ring, "ResourceNotFound")
 }
 
-// TestClusterScopedObjectsMove (F2: upstream never moves them).
+// TestClusterScopedObjectsMove covers F2: upstream never moves them.
 func TestClusterScopedObjectsMove(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -128,7 +130,8 @@ func TestClusterScopedObjectsMove(t *testing.T) {
 	at("web-1")
 }
 
-// TestObjectOfAShardThatTheTableDoesNotHaveStays: a label can name a shard that has joined since the sharder looked. Its Lease shows that it lives.
+// A label can name a shard that has joined since the sharder's last observation. Its Lease shows
+// that it is alive.
 func TestObjectOfAShardThatTheTableDoesNotHaveStays(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -142,7 +145,7 @@ func TestObjectOfAShardThatTheTableDoesNotHaveStays(t *testing.T) {
 	})
 	heal := proxy.Inject(forbid(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, c.namespace+"/leases") }))
 	proxy.EndWatches()
-	c.lease(ring, "web-1", 600, 0) // nobody sees it
+	c.lease(ring, "web-1", 600, 0) // the sharder does not observe it
 	key := prefix.ShardLabel(ring.Name)
 	s = c.reread(t, s)
 	s.Labels[key] = "web-1"
@@ -155,10 +158,10 @@ func TestObjectOfAShardThatTheTableDoesNotHaveStays(t *testing.T) {
 	heal()
 }
 
-// TestShutdownDoesNotWaitForAPass is R36 (F13: upstream's shutdown during a pass blocks until the
-// grace period ends): a sharder whose requests hang ends within 2 s, whether it writes objects or a
-// pass reads them.
-func TestShutdownDoesNotWaitForAPass(t *testing.T) {
+// TestShutdownDoesNotWaitForAResync covers R36 (F13: upstream's shutdown during a resync blocks
+// until the grace period ends): a sharder whose requests hang exits within 2 s, both while it
+// writes objects and while a resync reads them.
+func TestShutdownDoesNotWaitForAResync(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
 	ring := c.create(c.ring(""))
@@ -170,7 +173,8 @@ func TestShutdownDoesNotWaitForAPass(t *testing.T) {
 	writes := func(r *http.Request) bool {
 		return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/secrets/")
 	}
-	// A pass reads all objects in the stream of one watch, or in pages; the watches that stay open select some.
+	// A resync reads all objects in the stream of one watch, or in pages; long-lived watches use
+	// selectors.
 	passes := func(r *http.Request) bool {
 		return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/secrets") && r.URL.Query().Get("labelSelector") == ""
 	}
@@ -178,7 +182,7 @@ func TestShutdownDoesNotWaitForAPass(t *testing.T) {
 	inTime(t, 2*time.Second, func(n int) time.Duration { return c.endsWhile(proxy, fmt.Sprintf("reads-%d", n), passes) })
 }
 
-// endsWhile returns how long a sharder takes to end on SIGTERM while its requests hang.
+// endsWhile returns how long a sharder takes to exit on SIGTERM while its requests hang.
 func (c *cluster) endsWhile(proxy *faultproxy.Proxy, identity string, hangs func(*http.Request) bool) time.Duration {
 	c.t.Helper()
 	hung := make(chan struct{}, 1)
@@ -208,7 +212,8 @@ func (c *cluster) endsWhile(proxy *faultproxy.Proxy, identity string, hangs func
 	return time.Since(begin)
 }
 
-// TestKeysKeepObjectsTogether: with key Namespace all objects of a namespace have one shard, and with key Label those with one value of the label.
+// With key Namespace, all objects of a namespace have the same shard. With key Label, objects with
+// the same value of the label do.
 func TestKeysKeepObjectsTogether(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

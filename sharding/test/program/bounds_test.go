@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"fmt"
@@ -17,11 +17,11 @@ import (
 	"nodekeeper.dev/test/metrics"
 )
 
-// rounds is how often something is tried that a busy machine can delay.
+// rounds is the number of attempts at a step that a busy machine can delay.
 const rounds = 8
 
-// inTime asserts that something takes no longer than a limit in one of some rounds. A busy machine
-// makes a round late, but a sharder that always waits too long is late in each.
+// inTime asserts that a step takes no longer than a limit in at least one of several rounds. A busy
+// machine can delay some rounds, but a sharder that always waits too long is late in each.
 func inTime(t *testing.T, limit time.Duration, round func(n int) time.Duration) {
 	t.Helper()
 	var took []time.Duration
@@ -35,7 +35,7 @@ func inTime(t *testing.T, limit time.Duration, round func(n int) time.Duration) 
 	require.Fail(t, "late in each round", "%s, and not %s", took, limit)
 }
 
-// scrape returns what the shared sharder tells.
+// scrape returns the metrics of the shared sharder.
 func (c *cluster) scrape(t require.TestingT) metrics.Samples {
 	all, err := metrics.Scrape(c.t.Context(), sharedMetrics)
 	require.NoError(t, err)
@@ -50,8 +50,8 @@ func (c *cluster) counts(ring *v1alpha1.ClusterRing, resource, why string) {
 	}, patience, 10*period)
 }
 
-// TestStuckShardIsVisibleSoon is R30: the condition, the event and the metric say so within 5 s
-// after the timeout.
+// TestStuckShardIsVisibleSoon covers R30: the condition, the event and the metric report the
+// timeout within 5 s.
 func TestStuckShardIsVisibleSoon(t *testing.T) {
 	t.Parallel()
 	const timeout, limit = time.Second, 5 * time.Second
@@ -86,8 +86,8 @@ func TestStuckShardIsVisibleSoon(t *testing.T) {
 	})
 }
 
-// TestObjectWithoutANameIsAssignedSoon is R18: one that is created with generateName has its shard
-// within 1 s.
+// TestObjectWithoutANameIsAssignedSoon covers R18: an object created with generateName has its
+// shard within 1 s.
 func TestObjectWithoutANameIsAssignedSoon(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -104,8 +104,8 @@ func TestObjectWithoutANameIsAssignedSoon(t *testing.T) {
 	})
 }
 
-// TestLabelsGoInAMinute is R3: a minute after a resource, a namespace or the ring itself has gone,
-// no labels are left, and new objects get none.
+// TestLabelsGoInAMinute covers R3: a minute after a resource, a namespace or the ring itself is
+// removed, no labels are left, and new objects get none.
 func TestLabelsGoInAMinute(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -156,9 +156,9 @@ func (c *cluster) admits(t require.TestingT, ring *v1alpha1.ClusterRing) (shards
 	return shards
 }
 
-// TestSilentShardIsDeadSoon is R9: one with a Lease of 15 s is dead at most 31 s after its last
-// renewal, which is its only one here. The API server's times of the Lease, in whole seconds, tell
-// when each of them wrote it.
+// TestSilentShardIsDeadSoon covers R9: a shard with a Lease of 15 s is dead at most 31 s after its
+// last renewal, which is the only one here. The API server's timestamps on the Lease, in whole
+// seconds, show the time of each write.
 func TestSilentShardIsDeadSoon(t *testing.T) {
 	t.Parallel()
 	const seconds, limit = 15, 31 * time.Second
@@ -175,13 +175,13 @@ func TestSilentShardIsDeadSoon(t *testing.T) {
 			return taken == nil || *taken.Spec.HolderIdentity == "sharder"
 		}, patience, period)
 		if taken == nil {
-			return patience // this process stood still for a minute
+			return patience // this process stalled for a minute
 		}
 		return writtenBySharder(taken.ManagedFields).Sub(taken.CreationTimestamp.Time)
 	})
 }
 
-// writtenBySharder returns when the sharder last wrote what it owns of a Lease that it has taken
+// writtenBySharder returns when the sharder last wrote its fields of a Lease that it has taken
 // over.
 func writtenBySharder(fields []metav1.ManagedFieldsEntry) (at time.Time) {
 	for _, f := range fields {

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"fmt"
@@ -21,7 +21,8 @@ func child(namespace string, owner metav1.OwnerReference) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "child-", OwnerReferences: []metav1.OwnerReference{owner}}}
 }
 
-// TestChildrenFollowTheirController is R19, and F17: an object of another controller is never labelled.
+// TestChildrenFollowTheirController covers R19 and F17: an object of another controller is never
+// labelled.
 func TestChildrenFollowTheirController(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -62,7 +63,8 @@ func TestChildrenFollowTheirController(t *testing.T) {
 	}
 }
 
-// TestKeysOfNamespacesAndLabels: objects of one namespace, or with one value of a label, are together, and so are children.
+// Objects of the same namespace, or with the same value of a label, are at the same shard, and so
+// are their children.
 func TestKeysOfNamespacesAndLabels(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

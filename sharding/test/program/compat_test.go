@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"testing"
@@ -17,7 +17,9 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// TestControllerRingIsMirrored is R46: its mirror follows it, keeps what people have set there, and goes with it and the labels of its objects.
+// TestControllerRingIsMirrored covers R46: the mirror follows its ControllerRing, keeps the
+// settings that users have made on it, and is deleted with it, together with the labels of its
+// objects.
 func TestControllerRingIsMirrored(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -70,13 +72,13 @@ func TestControllerRingIsMirrored(t *testing.T) {
 	c.hasNoPolicies(ring)
 }
 
-// change changes the ControllerRing by a merge patch.
+// change applies a merge patch to the ControllerRing.
 func (r *foreignRing) change(patch string) {
 	r.t.Helper()
 	require.NoError(r.t, r.Patch(r.t.Context(), r.read(r.t), client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// TestForeignClusterRingIsNotOverwritten: a ControllerRing whose name is taken says so, and has its mirror when the name is free.
+// A ControllerRing whose name is taken reports that, and is mirrored once the name is free.
 func TestForeignClusterRingIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -100,8 +102,9 @@ func TestForeignClusterRingIsNotOverwritten(t *testing.T) {
 	})
 }
 
-// TestOlderLeaseOfANameCounts is R46 (F7: in upstream's protocol nothing but the name tells shards apart). The other one counts when it is the only
-// one that a shard holds: the name is not dead then.
+// TestOlderLeaseOfANameCounts covers R46 (F7: upstream's protocol distinguishes shards only by
+// name). The other Lease counts if it is the only one that a shard holds, because the name is not
+// dead then.
 func TestOlderLeaseOfANameCounts(t *testing.T) {
 	t.Parallel()
 	c, elsewhere := newCluster(t), newCluster(t)
@@ -128,7 +131,7 @@ func TestOlderLeaseOfANameCounts(t *testing.T) {
 	})
 }
 
-// lease writes a Lease that somebody holds for long.
+// lease writes a long-lived Lease with the given holder.
 func (r *foreignRing) lease(namespace, name string) {
 	r.t.Helper()
 	now := metav1.NowMicro()
@@ -138,7 +141,8 @@ func (r *foreignRing) lease(namespace, name string) {
 	}, client.FieldOwner("shard")))
 }
 
-// TestForeignDrainsAreTakenOver: objects that upstream's sharder had asked for have a drain label that names nobody. They are at a shard soon.
+// Objects that upstream's sharder has drained have a drain label without a target. They are soon at
+// a shard.
 func TestForeignDrainsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -160,21 +164,22 @@ func TestForeignDrainsAreTakenOver(t *testing.T) {
 	})
 	answered := secret(c.namespace, "answered")
 	require.NoError(t, c.Create(t.Context(), answered))
-	require.EventuallyWithT(t, func(collect *assert.CollectT) { // as fast as a shard that answers before the sharder looks
+	require.EventuallyWithT(t, func(collect *assert.CollectT) { // like a shard that responds before the sharder observes the object
 		require.NoError(collect, c.Patch(t.Context(), answered, client.RawPatch(types.MergePatchType, asked)))
-		give := []byte(`{"metadata":{"resourceVersion":"` + answered.ResourceVersion + `","labels":{"` + foreignDrain(r.name) + `":null,"` + foreignShard(r.name) + `":null}}}`)
-		require.NoError(collect, c.as("shard", "").Patch(t.Context(), answered, client.RawPatch(types.MergePatchType, give)))
+		release := []byte(`{"metadata":{"resourceVersion":"` + answered.ResourceVersion + `","labels":{"` + foreignDrain(r.name) + `":null,"` + foreignShard(r.name) + `":null}}}`)
+		require.NoError(collect, c.as("shard", "").Patch(t.Context(), answered, client.RawPatch(types.MergePatchType, release)))
 	}, patience, time.Millisecond)
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		assert.Equal(collect, map[string]string{foreignShard(ring.Name): "web-0"}, c.reread(collect, answered).Labels)
 	}, patience, period)
 }
 
-// TestRingWithShardsAnywhereIsIgnoredWithoutCompat, but can be deleted. With it, the sharder ends if there is no CRD of ControllerRings.
+// Such a ring can be deleted, however. With --compat, the sharder exits if the CRD of
+// ControllerRings is missing.
 func TestRingWithShardsAnywhereIsIgnoredWithoutCompat(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
-	assert.Contains(t, c.failing("compat", "--compat=timebertt").Output(), "does not know ControllerRings")
+	assert.Contains(t, c.failing("compat", "--compat=timebertt").Output(), "does not serve ControllerRings")
 	c.sharder("a")
 	ring := c.ring("")
 	ring.Spec.Shards.Namespace = "*"
@@ -201,7 +206,7 @@ func TestRingWithShardsAnywhereIsIgnoredWithoutCompat(t *testing.T) {
 	require.Eventually(t, func() bool { return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(ring), ring)) }, patience, period)
 }
 
-// TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat: what it has done is undone with the right keys.
+// Its effects are undone with the right keys.
 func TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -234,7 +239,7 @@ func TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat(t *testing.T) {
 	c.hasNoPolicies(ring)
 }
 
-// leave removes a ring as one does who goes back to another sharder: its labels stay.
+// leave removes a ring as if its user returned to another sharder: its labels remain.
 func (c *cluster) leave(ring *v1alpha1.ClusterRing) {
 	c.t.Helper()
 	for _, o := range c.policies(c.t, ring) {

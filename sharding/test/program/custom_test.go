@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// TestCustomResourceIsNamedLate is R17: creates succeed all the time while a CRD comes, goes and comes back, and after half a minute the objects are
-// assigned.
+// TestCustomResourceIsNamedLate covers R17: creates succeed throughout while a CRD is created,
+// deleted and recreated, and after half a minute the objects are assigned.
 func TestCustomResourceIsNamedLate(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -70,8 +70,8 @@ func TestCustomResourceIsNamedLate(t *testing.T) {
 	}
 }
 
-// TestCostOfTheLargestRing: an expression may cost a million. A ring with 32 main resources that control 32 each, and 256 shards, is well below that for
-// the longest names.
+// The cost limit of an expression is one million. A ring with 32 main resources that control 32
+// resources each, and 256 shards, is well below that for the longest names.
 func TestCostOfTheLargestRing(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -117,7 +117,7 @@ func TestCostOfTheLargestRing(t *testing.T) {
 	t.Logf("a create takes %s", time.Since(begun)/n)
 }
 
-// define makes a namespaced custom resource.
+// define creates a namespaced custom resource definition.
 func (c *cluster) define(group, kind string) client.Object {
 	c.t.Helper()
 	singular := strings.ToLower(kind)
@@ -133,7 +133,7 @@ func (c *cluster) define(group, kind string) client.Object {
 			}},
 		},
 	}}
-	require.EventuallyWithT(c.t, func(t *assert.CollectT) { // one of that name may be going
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) { // an earlier one of that name may still be terminating
 		require.NoError(t, c.Create(c.t.Context(), crd))
 	}, patience, period)
 	c.t.Cleanup(func() {

@@ -1,2 +1,2 @@
-// Package sharder holds the end-to-end tests of the sharder: its program against a real API server.
-package sharder
+// Package program contains the end-to-end tests of the sharder program against a real API server.
+package program

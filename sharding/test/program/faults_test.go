@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"net/http"
@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// forbid refuses the requests for Leases that it matches.
+// forbid refuses matching requests for Leases.
 type forbid func(r *http.Request) bool
 
 func (f forbid) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
@@ -26,7 +26,7 @@ func (f forbid) Serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	next.ServeHTTP(w, r)
 }
 
-// TestLabelsThatCannotBeWrittenDelayNothing: they are for people.
+// Labels on Leases are only informational.
 func TestLabelsThatCannotBeWrittenDelayNothing(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -46,11 +46,11 @@ func TestLabelsThatCannotBeWrittenDelayNothing(t *testing.T) {
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]int{"web-0": 512, "web-2": 512}, shares(s, now))
 	})
-	assert.Less(t, time.Since(joined), time.Minute, "the settle time, and no backoff")
+	assert.Less(t, time.Since(joined), time.Minute, "the settle time without backoff")
 	assert.NotContains(t, c.stored(t, "web-0").Labels, prefix.StateLabel())
 }
 
-// TestRingWhoseLeasesCannotBeListedSaysSo, and others do not wait for it: a part of R36.
+// TestRingWhoseLeasesCannotBeListedSaysSo covers a part of R36. Other rings are not delayed.
 func TestRingWhoseLeasesCannotBeListedSaysSo(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -76,8 +76,8 @@ func TestRingWhoseLeasesCannotBeListedSaysSo(t *testing.T) {
 	})
 }
 
-// TestShardThatTheWatchDoesNotShowStays: a replica whose watch of Leases is behind finds a shard in the table that it has never seen. A live read
-// shows that the shard lives.
+// A replica whose watch of Leases is behind finds a shard in the table that it has never seen. A
+// live read shows that the shard is alive.
 func TestShardThatTheWatchDoesNotShowStays(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -90,7 +90,7 @@ func TestShardThatTheWatchDoesNotShowStays(t *testing.T) {
 		return strings.HasSuffix(r.URL.Path, c.namespace+"/leases")
 	}))
 	proxy.EndWatches()
-	c.lease(ring, "web-1", 600, 0) // nobody sees it
+	c.lease(ring, "web-1", 600, 0) // the sharder does not observe it
 	stored := &v1alpha1.ClusterRing{}
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		require.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(ring), stored))
@@ -99,7 +99,7 @@ func TestShardThatTheWatchDoesNotShowStays(t *testing.T) {
 		require.NoError(collect, c.Status().Update(t.Context(), stored))
 	}, patience, period)
 	require.Eventually(t, func() bool {
-		return strings.Contains(first.Output(), "Keeping a shard in the table that seemed to be gone")
+		return strings.Contains(first.Output(), "Kept a shard in the table that may still be alive")
 	}, patience, period)
 	assert.Equal(t, []string{"web-0", "web-1"}, c.status(t, ring).Table.Shards)
 }

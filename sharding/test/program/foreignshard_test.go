@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"context"
@@ -28,25 +28,26 @@ import (
 	"nodekeeper.dev/sharding/internal/compat"
 )
 
-// foreign is the prefix of the keys in this file. They are spelled out here, as shards of timebertt/kubernetes-controller-sharding have them.
+// foreign is the prefix of the keys in this file. They are spelled out as the shards of
+// timebertt/kubernetes-controller-sharding use them.
 const foreign = "alpha.sharding.timebertt.dev"
 
 func foreignShard(ring string) string { return "shard." + foreign + "/" + ring }
 func foreignDrain(ring string) string { return "drain." + foreign + "/" + ring }
 
-// foreignRing is a ControllerRing, and who works on its objects now.
+// foreignRing is a ControllerRing with a record of the work on its objects.
 type foreignRing struct {
 	*cluster
 
 	name string
 	mu   sync.Mutex
-	// working are the objects at work, by who is.
+	// working maps the objects that are being worked on to their shards.
 	working map[types.UID]string
 	// done counts the reconciles of each shard.
 	done map[string]int
 }
 
-// installControllerRings makes an API server serve ControllerRings.
+// installControllerRings installs the CRD of ControllerRings.
 func installControllerRings(ctx context.Context, cfg *rest.Config) error {
 	content, err := os.ReadFile("testdata/controllerrings.yaml")
 	if err != nil {
@@ -74,7 +75,8 @@ func installControllerRings(ctx context.Context, cfg *rest.Config) error {
 	})
 }
 
-// controllerRing creates a ControllerRing of the Secrets of the namespace, which is gone when the test is over.
+// controllerRing creates a ControllerRing for the Secrets of the namespace. It is deleted at the
+// end of the test.
 func (c *cluster) controllerRing(name string, controlled ...v1alpha1.GroupResource) *foreignRing {
 	c.t.Helper()
 	resource := map[string]any{"group": "", "resource": "secrets"}
@@ -103,7 +105,7 @@ func (r *foreignRing) read(t require.TestingT) *unstructured.Unstructured {
 	return u
 }
 
-// foreignStatus is what the sharder writes of a ControllerRing.
+// foreignStatus contains the status fields of a ControllerRing that the sharder writes.
 type foreignStatus struct {
 	ObservedGeneration int64              `json:"observedGeneration"`
 	Shards             int32              `json:"shards"`
@@ -123,7 +125,7 @@ func (r *foreignRing) mirror() *v1alpha1.ClusterRing {
 	return &v1alpha1.ClusterRing{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
 }
 
-// shardsOf returns how many Secrets each shard has.
+// shardsOf returns the number of Secrets of each shard.
 func (r *foreignRing) shardsOf(t require.TestingT) map[string]int {
 	shards := map[string]int{}
 	for _, s := range r.secrets(t) {
@@ -132,8 +134,9 @@ func (r *foreignRing) shardsOf(t require.TestingT) map[string]int {
 	return shards
 }
 
-// shard is a process of that project, written from the description of its protocol: it keeps one Lease that has its name and names its ring, reconciles
-// the objects whose label names it, one after the other, and removes both labels of those that it is asked to give away.
+// shard is a shard of that project, implemented from the description of its protocol: it keeps one
+// Lease with its own name and the label of its ring, reconciles the objects whose label names it
+// sequentially, and removes both labels from objects that it is asked to release.
 type shard struct {
 	of      *foreignRing
 	name    string
@@ -143,7 +146,7 @@ type shard struct {
 	ended   chan struct{}
 }
 
-// start starts a shard that keeps its Lease in a namespace. It ends with the test at the latest.
+// start starts a shard with a Lease in a namespace. It ends with the test at the latest.
 func (r *foreignRing) start(namespace, name string, seconds int32) *shard {
 	r.t.Helper()
 	ctx, kill := context.WithCancel(r.t.Context())
@@ -163,13 +166,13 @@ func (r *foreignRing) start(namespace, name string, seconds int32) *shard {
 	return s
 }
 
-// die ends the shard as a crash does.
+// die ends the shard like a crash.
 func (s *shard) die() {
 	s.kill()
 	<-s.ended
 }
 
-// release ends the shard and gives its Lease up, as one does that shuts down.
+// release ends the shard and releases its Lease, like a shutdown.
 func (s *shard) release(t require.TestingT) {
 	s.die()
 	patch := []byte(`{"spec":{"holderIdentity":""}}`)
@@ -181,7 +184,8 @@ func (s *shard) renew() {
 	s.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &s.name, LeaseDurationSeconds: &s.seconds, RenewTime: &now}
 }
 
-// keep renews the Lease if it is as it was last seen. If it has changed, keep reads it again, and the shard is lost if somebody else holds it.
+// keep renews the Lease if it is as last observed. If it has changed, keep reads it again, and the
+// shard stops if another client holds it.
 func (s *shard) keep(ctx context.Context) {
 	s.renew()
 	err := s.of.Update(ctx, s.lease, client.FieldOwner("shard"))
@@ -209,14 +213,14 @@ func (s *shard) reconcileAll(ctx context.Context) {
 		if _, isAsked := object.Labels[foreignDrain(s.of.name)]; isAsked {
 			before := object.DeepCopy()
 			maps.DeleteFunc(object.Labels, func(label, _ string) bool { return label == key || label == foreignDrain(s.of.name) })
-			_ = s.of.Patch(ctx, &object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) // or with the next look
+			_ = s.of.Patch(ctx, &object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) // or with the next iteration
 			continue
 		}
 		s.of.reconcile(object.UID, s.name)
 	}
 }
 
-// reconcile works on an object for a while, in which nobody else may.
+// reconcile works on an object for a while, during which no other shard may work on it.
 func (r *foreignRing) reconcile(uid types.UID, by string) {
 	r.mu.Lock()
 	if other := r.working[uid]; other != "" {
@@ -231,8 +235,9 @@ func (r *foreignRing) reconcile(uid types.UID, by string) {
 	r.done[by]++
 }
 
-// TestForeignShardsRunUnmodified is R46: shards of timebertt/kubernetes-controller-sharding join, get objects in the request that creates these, give
-// them away, release their Lease and die. The policies do without the parts of R19 to R21 that need the names of the shards' accounts.
+// TestForeignShardsRunUnmodified covers R46: shards of timebertt/kubernetes-controller-sharding
+// join, get objects in the requests that create them, release them, release their Leases and die.
+// The policies omit the parts of R19 to R21 that require the shards' service accounts.
 func TestForeignShardsRunUnmodified(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -300,7 +305,8 @@ func TestForeignShardsRunUnmodified(t *testing.T) {
 	assert.Positive(t, r.done[second.name])
 }
 
-// TestChildrenFollowForeignShards is the rest of protocol 1 (R29 does not hold there): children come after their main object.
+// TestChildrenFollowForeignShards covers the rest of protocol 1, for which R29 does not hold:
+// children move after their main object.
 func TestChildrenFollowForeignShards(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -331,7 +337,7 @@ func TestChildrenFollowForeignShards(t *testing.T) {
 	t.Logf("objects and their children were at the other shard %s after it had joined", time.Since(begin))
 }
 
-// childrenOf returns how many of the ConfigMaps that something controls each shard has.
+// childrenOf returns the number of controlled ConfigMaps of each shard.
 func (r *foreignRing) childrenOf(t require.TestingT) map[string]int {
 	shards := map[string]int{}
 	for _, child := range r.configMaps(t) {

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"strings"
@@ -13,8 +13,8 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// TestObjectWithoutRoomForTheNoteMoves: the annotations of an object may have 256 KiB. One that has almost as many, and children, moves without the
-// note about these: nobody would work on it otherwise.
+// The annotations of an object are limited to 256 KiB. An object with children that is close to the
+// limit moves without the children annotation; otherwise it would never be reconciled.
 func TestObjectWithoutRoomForTheNoteMoves(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"context"
@@ -21,30 +21,31 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/test/rings"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/faultproxy"
 	"nodekeeper.dev/test/ports"
 	"nodekeeper.dev/test/programs"
-	"nodekeeper.dev/sharding/test/rings"
 )
 
 const (
-	// alone is for a sharder that is the only one: on a busy machine one that must renew its Lease in time may end.
+	// alone disables leader election for a sharder that is the only one: on a busy machine, a
+	// sharder that must renew its Lease in time may exit.
 	alone            = "--leader-elect=false"
 	period, patience = 20 * time.Millisecond, 3 * time.Minute
 	prefix           = v1alpha1.DefaultPrefix
 	// stopTimeout is less than the grace period of a pod.
 	stopTimeout = 25 * time.Second
-	// parallel is how many tests run at a time.
+	// parallel is the number of concurrent tests.
 	parallel = 4
 )
 
-// shared is an API server with one sharder, for the tests that need no more than that. Rings are cluster-scoped, so every sharder works on all of
-// them.
+// shared is an API server with one sharder, for tests that need nothing else. Rings are
+// cluster-scoped, so every sharder works on all of them.
 var (
 	shared        *controlplane.ControlPlane
 	sharedSharder *programs.Program
-	// sharedMetrics is where it has its metrics.
+	// sharedMetrics is the address of its metrics.
 	sharedMetrics string
 )
 
@@ -63,7 +64,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// prepare makes the API server serve rings, and starts a sharder, which ends with this process.
+// prepare installs the CRDs and starts a sharder, which ends with this process.
 func prepare(plane *controlplane.ControlPlane) error {
 	if err := rings.Install(context.Background(), plane.Config); err != nil {
 		return err
@@ -79,18 +80,19 @@ func prepare(plane *controlplane.ControlPlane) error {
 	return err
 }
 
-// cluster is a test's part of the API server: a namespace for shards, with rings whose names begin with that of it.
+// cluster is a test's part of the API server: a namespace for shards, and rings whose names begin
+// with the name of the namespace.
 type cluster struct {
 	client.Client
 
 	t          *testing.T
 	kubeconfig string
 	namespace  string
-	// plane is the API server if that is of the test alone.
+	// plane is the API server if only this test uses it.
 	plane *controlplane.ControlPlane
 }
 
-// newCluster returns a part of the shared API server, with its sharder.
+// newCluster returns a part of the shared API server with its sharder.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	t.Cleanup(func() {
@@ -101,7 +103,7 @@ func newCluster(t *testing.T) *cluster {
 	return clusterOn(t, shared)
 }
 
-// newSite returns an API server of the test alone, which serves rings, and on which no sharder runs.
+// newSite returns an API server for one test, with the CRDs installed and no sharder.
 func newSite(t *testing.T) *cluster {
 	t.Helper()
 	plane, err := controlplane.Start(controlplane.Options{})
@@ -113,7 +115,7 @@ func newSite(t *testing.T) *cluster {
 	return c
 }
 
-// behindProxy makes the sharders that are started from now on reach the API server through a proxy.
+// behindProxy makes sharders that start from now on reach the API server through a proxy.
 func (c *cluster) behindProxy() *faultproxy.Proxy {
 	c.t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
@@ -133,7 +135,7 @@ func clusterOn(t *testing.T, plane *controlplane.ControlPlane) *cluster {
 	return &cluster{Client: c, t: t, kubeconfig: plane.Kubeconfig, namespace: controlplane.Namespace(t, c)}
 }
 
-// ring returns a ring of the Secrets of the namespace, which is not created yet.
+// ring returns a ring for the Secrets of the namespace. It is not created yet.
 func (c *cluster) ring(name string) *v1alpha1.ClusterRing {
 	return &v1alpha1.ClusterRing{ObjectMeta: metav1.ObjectMeta{Name: c.namespace + name}, Spec: v1alpha1.ClusterRingSpec{
 		Shards:    v1alpha1.Shards{Namespace: c.namespace},
@@ -143,7 +145,7 @@ func (c *cluster) ring(name string) *v1alpha1.ClusterRing {
 	}}
 }
 
-// create creates a ring that is gone when the test is over. The settle time is short.
+// create creates a ring with a short settle time. It is deleted at the end of the test.
 func (c *cluster) create(ring *v1alpha1.ClusterRing) *v1alpha1.ClusterRing {
 	c.t.Helper()
 	require.NoError(c.t, c.Create(c.t.Context(), ring))
@@ -153,7 +155,7 @@ func (c *cluster) create(ring *v1alpha1.ClusterRing) *v1alpha1.ClusterRing {
 	return ring
 }
 
-// failing starts a sharder that ends by itself, with an error.
+// failing starts a sharder that exits by itself with an error.
 func (c *cluster) failing(identity string, args ...string) *programs.Program {
 	c.t.Helper()
 	p, err := programs.Start("sharder", identity, c.kubeconfig, append(args, alone)...)
@@ -168,19 +170,20 @@ func (c *cluster) failing(identity string, args ...string) *programs.Program {
 	return p
 }
 
-// sharder starts a sharder, which ends with the test. It must be the only one.
+// sharder starts a sharder that ends with the test. It must be the only one.
 func (c *cluster) sharder(identity string, args ...string) *programs.Program {
 	c.t.Helper()
 	return c.candidate(identity, append(args, alone)...)
 }
 
-// candidate starts a sharder that writes only while it leads, and ends with the test. On a busy machine it may cease to.
+// candidate starts a sharder with leader election. It ends with the test; on a busy machine it may
+// lose its Lease earlier.
 func (c *cluster) candidate(identity string, args ...string) *programs.Program {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	var err error
-	for range 3 { // one that starts while the machine stands still gives up on the API server, and Kubernetes would start it again
+	for range 3 { // a sharder that starts while the machine stalls gives up on the API server; Kubernetes would restart it
 		p, started := programs.Start("sharder", identity, c.kubeconfig, args...)
 		require.NoError(c.t, started)
 		c.t.Cleanup(func() {
@@ -204,8 +207,8 @@ func (c *cluster) status(t require.TestingT, ring *v1alpha1.ClusterRing) *v1alph
 	return &stored.Status
 }
 
-// eventually waits until the status of a ring satisfies what check asserts. Where the ring has no table
-// yet, check gets an empty one of a generation that no ring has.
+// eventually waits until the status of a ring satisfies the assertions of check. If the ring has no
+// table yet, check gets an empty one with a generation that no ring has.
 func (c *cluster) eventually(ring *v1alpha1.ClusterRing, check func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus)) {
 	c.t.Helper()
 	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
@@ -217,7 +220,7 @@ func (c *cluster) eventually(ring *v1alpha1.ClusterRing, check func(t *assert.Co
 	}, patience, period)
 }
 
-// states returns the states of the members by their names.
+// states returns the states of the members by name.
 func states(s *v1alpha1.ClusterRingStatus) map[string]string {
 	all := map[string]string{}
 	for _, m := range s.Members {
@@ -226,7 +229,7 @@ func states(s *v1alpha1.ClusterRingStatus) map[string]string {
 	return all
 }
 
-// shares returns how many slots each shard has by a list of indexes.
+// shares returns the number of slots of each shard in a list of indexes.
 func shares(s *v1alpha1.ClusterRingStatus, indexes func(*v1alpha1.Table) []int32) map[string]int {
 	all := map[string]int{}
 	if s.Table == nil {
@@ -241,7 +244,8 @@ func shares(s *v1alpha1.ClusterRingStatus, indexes func(*v1alpha1.Table) []int32
 func now(t *v1alpha1.Table) []int32  { return t.Slots }
 func next(t *v1alpha1.Table) []int32 { return t.Next }
 
-// lease writes the Lease of a shard by hand, as a shard would that holds it and renews it now by a clock that is off.
+// lease writes the Lease of a shard that holds it and renews it now, by a clock with the given
+// offset.
 func (c *cluster) lease(ring *v1alpha1.ClusterRing, name string, seconds int32, off time.Duration) {
 	c.t.Helper()
 	renewed := metav1.NewMicroTime(time.Now().Add(off))
@@ -252,7 +256,7 @@ func (c *cluster) lease(ring *v1alpha1.ClusterRing, name string, seconds int32, 
 	require.NoError(c.t, c.Create(c.t.Context(), l, client.FieldOwner("shard")))
 }
 
-// renew keeps a Lease as its shard does, until the returned function is called.
+// renew renews a Lease like its shard until the returned function is called.
 func (c *cluster) renew(name string, every, off time.Duration) (stop func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(c.t.Context())
@@ -260,7 +264,7 @@ func (c *cluster) renew(name string, every, off time.Duration) (stop func()) {
 	go func() {
 		defer close(ended)
 		wait.UntilWithContext(ctx, func(ctx context.Context) {
-			_ = c.Patch(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}, // the next one counts
+			_ = c.Patch(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}, // retried with the next renewal
 				client.RawPatch(types.MergePatchType, []byte(`{"spec":{"renewTime":"`+metav1.NewMicroTime(time.Now().Add(off)).UTC().Format(metav1.RFC3339Micro)+`"}}`)), client.FieldOwner("shard"))
 		}, every)
 	}()
@@ -272,14 +276,14 @@ func (c *cluster) renew(name string, every, off time.Duration) (stop func()) {
 	return stop
 }
 
-// change changes a Lease by a merge patch.
+// change applies a merge patch to a Lease.
 func (c *cluster) change(name, patch string) {
 	c.t.Helper()
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}
 	require.NoError(c.t, c.Patch(c.t.Context(), l, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("shard")))
 }
 
-// stored returns a Lease, nil if it is gone.
+// stored returns a Lease, or nil if it is deleted.
 func (c *cluster) stored(t require.TestingT, name string) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{}
 	err := c.Get(c.t.Context(), types.NamespacedName{Namespace: c.namespace, Name: name}, l)

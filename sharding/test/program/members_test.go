@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"context"
@@ -19,11 +19,13 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// duration is that of Leases whose shards die in a test, in seconds. Each state of such a shard lasts for as long, and has to be seen, and one that a
-// test renews must not die before: not even if the machine stands still for 20 seconds.
+// duration is the duration in seconds of Leases whose shards die in a test. Each state of such a
+// shard lasts that long and must be observed, and a shard that a test keeps alive must not die even
+// if the machine stalls for 20 seconds.
 const duration = 12
 
-// TestLeasesAreBornExpireAreTakenOverAndGo is the life of three shards whose Leases are made by hand: R5, R9, R10, R12 and R14.
+// TestLeasesAreBornExpireAreTakenOverAndGo covers R5, R9, R10, R12 and R14 with three shards whose
+// Leases are created by hand.
 func TestLeasesAreBornExpireAreTakenOverAndGo(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -50,7 +52,7 @@ func TestLeasesAreBornExpireAreTakenOverAndGo(t *testing.T) {
 	c.change("web-2", `{"metadata":{"annotations":{"`+prefix.LeavingAnnotation()+`":"true"}}}`)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
-		assert.Equal(t, []string{"web-0", "web-2"}, s.Table.Shards, "one that leaves keeps its objects until they are drained")
+		assert.Equal(t, []string{"web-0", "web-2"}, s.Table.Shards, "a leaving shard keeps its objects until they are drained")
 	})
 	c.change("web-2", `{"spec":{"holderIdentity":""}}`)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
@@ -61,8 +63,9 @@ func TestLeasesAreBornExpireAreTakenOverAndGo(t *testing.T) {
 	}, patience, 100*time.Millisecond)
 }
 
-// expires kills web-1 of three shards when all are ready, and returns when, once it was seen silent and not dead yet. If the machine stands
-// still for so long that nobody sees that, web-1 comes back for another try.
+// expires kills web-1 of three shards once all are ready, and returns after it was observed as
+// silent but not dead. If the machine stalls for so long that this state is not observed, web-1 is
+// revived for another attempt.
 func (c *cluster) expires(ring *v1alpha1.ClusterRing) (killed time.Time) {
 	c.t.Helper()
 	renewed := func() string { return `"renewTime":"` + metav1.NowMicro().UTC().Format(metav1.RFC3339Micro) + `"` }
@@ -87,7 +90,7 @@ func (c *cluster) expires(ring *v1alpha1.ClusterRing) (killed time.Time) {
 			}
 		})
 	}
-	require.True(c.t, hasExpired, "nobody saw it silent")
+	require.True(c.t, hasExpired, "it was never observed as silent")
 	return killed
 }
 
@@ -97,7 +100,7 @@ func (c *cluster) event(ring *v1alpha1.ClusterRing, reason string) {
 	c.eventOf("ClusterRing", ring.Name, reason)
 }
 
-// eventOf waits for an event about an object that is cluster-scoped.
+// eventOf waits for an event about a cluster-scoped object.
 func (c *cluster) eventOf(kind, name, reason string) {
 	c.t.Helper()
 	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
@@ -112,7 +115,8 @@ func (c *cluster) eventOf(kind, name, reason string) {
 	}, patience, period)
 }
 
-// TestClockOfAShardDoesNotMatter is R7 and F15: what is an hour off is not dead, and who stops is.
+// TestClockOfAShardDoesNotMatter covers R7 and F15: a shard whose clock is off by an hour is not
+// dead, and a shard that stops is.
 func TestClockOfAShardDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -127,7 +131,8 @@ func TestClockOfAShardDoesNotMatter(t *testing.T) {
 	})
 }
 
-// TestShardThatDiedWhileNoSharderRanIsFoundSoon is R8: its Lease is old when the sharder first sees it, and its objects have another shard at once.
+// TestShardThatDiedWhileNoSharderRanIsFoundSoon covers R8: its Lease is old when the sharder first
+// observes it, and its objects are reassigned at once.
 func TestShardThatDiedWhileNoSharderRanIsFoundSoon(t *testing.T) {
 	t.Parallel()
 	const long = 15 // seconds
@@ -146,10 +151,11 @@ func TestShardThatDiedWhileNoSharderRanIsFoundSoon(t *testing.T) {
 		assert.Equal(t, map[string]int{"live": 1024}, shares(s, now))
 		assert.Equal(t, map[string]int{"live": 1}, c.shardsOf(t, ring))
 	})
-	assert.Less(t, time.Since(began), 10*time.Second, "who counts from first sight takes 30 s")
+	assert.Less(t, time.Since(began), 10*time.Second, "counting from the first sighting would take 30 s")
 }
 
-// TestReplacedLeaderGoesOn is R37: a replica that does not lead has seen for how long each Lease was not renewed.
+// TestReplacedLeaderGoesOn covers R37: a replica that does not lead has observed how long each
+// Lease was not renewed.
 func TestReplacedLeaderGoesOn(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -171,8 +177,9 @@ func TestReplacedLeaderGoesOn(t *testing.T) {
 	})
 }
 
-// TestKilledLeaderLosesNothing is the rest of R37: a sharder that is killed while objects are between two shards, and others wait for their turn, leaves
-// all that the next one needs in the labels. No object comes before its children.
+// TestKilledLeaderLosesNothing covers the rest of R37: if a sharder is killed while some objects
+// are in a hand-over and others wait, the labels contain all the information that the next sharder
+// needs. No object moves before its children.
 func TestKilledLeaderLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -208,7 +215,7 @@ func TestKilledLeaderLosesNothing(t *testing.T) {
 	assert.Empty(t, broken(), "main objects that were at a shard before their children")
 }
 
-// TestLeasesOfOthersDoNotCount is R2, R10, F1 and F7.
+// TestLeasesOfOthersDoNotCount covers R2, R10, F1 and F7.
 func TestLeasesOfOthersDoNotCount(t *testing.T) {
 	t.Parallel()
 	c, elsewhere := newCluster(t), newCluster(t)
@@ -236,8 +243,8 @@ func TestLeasesOfOthersDoNotCount(t *testing.T) {
 	c.event(one, "InvalidShardName")
 }
 
-// TestLeaseThatIsDeletedDoesNotEndItsShard: a shard that lives creates its Lease again, and may be at work on its objects until then. Only who stays
-// away is dead, a shard that no sharder has ever seen, too.
+// A live shard recreates its Lease and may be working on its objects until then. A shard is dead
+// only if it stays away; this includes a shard that no sharder has ever observed.
 func TestLeaseThatIsDeletedDoesNotEndItsShard(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -268,8 +275,9 @@ func TestLeaseThatIsDeletedDoesNotEndItsShard(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(removed), 2*duration*time.Second-time.Second)
 }
 
-// TestLeaseThatSomebodyElseTakesDoesNotEndItsShard at once: the shard learns of it with its next renewal, and is at work until then.
-func TestLeaseThatSomebodyElseTakesDoesNotEndItsShard(t *testing.T) {
+// TestLeaseThatAnotherClientTakesDoesNotEndItsShard: the shard notices that with its next renewal,
+// and may be working until then.
+func TestLeaseThatAnotherClientTakesDoesNotEndItsShard(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.create(c.ring(""))
@@ -280,7 +288,7 @@ func TestLeaseThatSomebodyElseTakesDoesNotEndItsShard(t *testing.T) {
 		assert.Equal(t, map[string]int{"web-0": 512, "web-1": 512}, shares(s, now))
 	})
 	taken := time.Now()
-	c.change("web-1", `{"spec":{"holderIdentity":"somebody"}}`)
+	c.change("web-1", `{"spec":{"holderIdentity":"another"}}`)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
 		assert.Equal(t, []string{"web-0"}, s.Table.Shards)
@@ -295,7 +303,7 @@ func (c *cluster) remove(name string) {
 	require.NoError(c.t, c.Delete(c.t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}))
 }
 
-// TestLeaseWithoutADurationLastsFifteenSeconds, as the shards of the library: a script may say nothing.
+// The default equals that of the shards of the library: a script may omit the duration.
 func TestLeaseWithoutADurationLastsFifteenSeconds(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -307,7 +315,7 @@ func TestLeaseWithoutADurationLastsFifteenSeconds(t *testing.T) {
 	assert.Greater(t, time.Since(began), 28*time.Second)
 }
 
-// TestEditedStatusIsMended: a table that people have broken is computed again.
+// A table that a user has broken is computed again.
 func TestEditedStatusIsMended(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

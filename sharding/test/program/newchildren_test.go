@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"fmt"
@@ -14,8 +14,9 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// TestChildWithoutALabelMovesFirst is R29 without policies: a child that was created just before its main object was given away has no label yet, and
-// is at the new shard before the main object is all the same.
+// TestChildWithoutALabelMovesFirst covers R29 without policies: a child created just before its
+// main object was released has no label yet, and is nevertheless at the new shard before the main
+// object.
 func TestChildWithoutALabelMovesFirst(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -47,8 +48,9 @@ func TestChildWithoutALabelMovesFirst(t *testing.T) {
 	assert.Equal(t, "web-1", child.Labels[shard], "the new shard sees the main object without its child")
 }
 
-// TestShardsHearOfChildrenBeforeTheseAreLabelled is R29 for a ring that begins to control a resource: until then its shards may complete hand-overs
-// themselves, and one that has not heard otherwise would give an object away without its children.
+// TestShardsHearOfChildrenBeforeTheseAreLabelled covers R29 for a ring that begins to control a
+// resource: until then, its shards may complete hand-overs themselves, and a shard that is not up
+// to date would release an object without its children.
 func TestShardsHearOfChildrenBeforeTheseAreLabelled(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"fmt"
@@ -22,7 +22,8 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// TestAdmissionNeedsNoSharder is R37: policies assign by the last table. The next sharder removes those of rings that have gone meanwhile.
+// TestAdmissionNeedsNoSharder covers R37: policies assign by the last table. The next sharder
+// removes the policies of rings that were deleted meanwhile.
 func TestAdmissionNeedsNoSharder(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -38,9 +39,9 @@ func TestAdmissionNeedsNoSharder(t *testing.T) {
 	c.survivesBadTables(ring)
 	for _, r := range []*v1alpha1.ClusterRing{ring, gone} {
 		require.NoError(t, c.Delete(t.Context(), r))
-		c.update(r, func(r *v1alpha1.ClusterRing) { r.Finalizers = nil }) // nobody else can
+		c.update(r, func(r *v1alpha1.ClusterRing) { r.Finalizers = nil }) // no sharder is running to do it
 	}
-	for i := range 20 { // while the API server learns of it, too
+	for i := range 20 { // while the API server learns about the deletion
 		c.stores(secret(c.namespace, fmt.Sprintf("no-ring-%d", i)))
 	}
 	again := c.create(c.ring(""))
@@ -54,7 +55,8 @@ func TestAdmissionNeedsNoSharder(t *testing.T) {
 	}, patience, period)
 }
 
-// survivesBadTables checks that objects are admitted, without a label, whatever somebody writes into the status of a ring: a part of R16.
+// survivesBadTables checks a part of R16: objects are admitted, without a label, whatever a user
+// writes into the status of a ring.
 func (c *cluster) survivesBadTables(ring *v1alpha1.ClusterRing) {
 	c.t.Helper()
 	indexes := func(i int32, n int) []int32 { return slices.Repeat([]int32{i}, n) }
@@ -84,7 +86,7 @@ func (c *cluster) survivesBadTables(ring *v1alpha1.ClusterRing) {
 	}
 }
 
-// policies returns what is installed for a ring.
+// policies returns the policies that are installed for a ring.
 func (c *cluster) policies(t require.TestingT, ring *v1alpha1.ClusterRing) (all []client.Object) {
 	for _, name := range []string{"sharding-assign-" + ring.Name, "sharding-stick-" + ring.Name} {
 		for _, o := range []client.Object{&admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}} {
@@ -103,7 +105,8 @@ func (c *cluster) hasNoPolicies(ring *v1alpha1.ClusterRing) {
 	require.EventuallyWithT(c.t, func(t *assert.CollectT) { assert.Empty(t, c.policies(t, ring)) }, patience, period)
 }
 
-// TestPoliciesGoWithTheirRing, and come back if somebody else deletes or changes them. Those of another owner are not overwritten.
+// The policies are restored if another client deletes or changes them. Policies of another owner
+// are not overwritten.
 func TestPoliciesGoWithTheirRing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -123,7 +126,7 @@ func TestPoliciesGoWithTheirRing(t *testing.T) {
 
 	foreign := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "sharding-stick-" + ring.Name},
-		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "somebody-elses"},
+		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "foreign"},
 	}
 	c.stores(foreign)
 	again := c.create(c.ring(""))
@@ -143,7 +146,7 @@ func TestPoliciesGoWithTheirRing(t *testing.T) {
 	})
 }
 
-// writes counts the requests that write, but those that keep the Lease of the leader.
+// writes counts write requests, excluding renewals of the leader's Lease.
 type writes struct{ count atomic.Int64 }
 
 func (w *writes) Serve(rw http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
@@ -153,7 +156,7 @@ func (w *writes) Serve(rw http.ResponseWriter, r *http.Request, next http.Handle
 	next.ServeHTTP(rw, r)
 }
 
-// TestIdleRingCausesNoWrites, nor does one whose sharder starts again. Without admission, the policies go.
+// This also holds after a restart of the sharder. Without admission, the policies are removed.
 func TestIdleRingCausesNoWrites(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -163,9 +166,9 @@ func TestIdleRingCausesNoWrites(t *testing.T) {
 	ring := c.admitting(c.ring(""), "web-0")
 	var idle writes
 	heal := proxy.Inject(&idle)
-	const quiet = 11 * time.Second // longer than all periods with which something is tried again
+	const quiet = 11 * time.Second // longer than all retry periods
 	last, since := idle.count.Load(), time.Now()
-	require.Eventually(t, func() bool { // the last events and the last state of the status come when the ring is ready
+	require.Eventually(t, func() bool { // the last events and status updates arrive when the ring is ready
 		if n := idle.count.Load(); n != last {
 			last, since = n, time.Now()
 		}
@@ -197,8 +200,9 @@ func TestIdleRingCausesNoWrites(t *testing.T) {
 	c.movesWithoutAdmission(ring)
 }
 
-// movesWithoutAdmission checks that objects that a shard has given away have another one soon (F10: upstream's sharder only removes the label, and
-// without its webhook the object has no shard for five minutes). The ring has one shard.
+// movesWithoutAdmission checks that released objects are reassigned soon (F10: upstream's sharder
+// only removes the label, and without its webhook the object has no shard for five minutes). The
+// ring has one shard.
 func (c *cluster) movesWithoutAdmission(ring *v1alpha1.ClusterRing) {
 	c.t.Helper()
 	for i := range 20 {
@@ -210,10 +214,10 @@ func (c *cluster) movesWithoutAdmission(ring *v1alpha1.ClusterRing) {
 	c.lease(ring, "web-1", 600, 0)
 	began := time.Now()
 	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
-	give := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+s+`":null,"`+d+`":null}}}`)) // protocol 1
+	release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+s+`":null,"`+d+`":null}}}`)) // protocol 1
 	c.eventually(ring, func(t *assert.CollectT, status *v1alpha1.ClusterRingStatus) {
 		for _, o := range c.draining(t, ring) {
-			require.NoError(t, c.Patch(c.t.Context(), &o, give))
+			require.NoError(t, c.Patch(c.t.Context(), &o, release))
 		}
 		c.inPlace(t, ring, status)
 		assert.Len(t, c.shardsOf(t, ring), 2)

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ import (
 	"nodekeeper.dev/test/ports"
 )
 
-// reads notes the requests for Secrets and Leases that read.
+// reads records read requests for Secrets and Leases.
 type reads struct {
 	mu  sync.Mutex
 	all []*http.Request
@@ -38,7 +38,7 @@ func (f *reads) Serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	next.ServeHTTP(w, r)
 }
 
-// take returns those since the last call, as paths with queries.
+// take returns the requests since the last call, as paths with queries.
 func (f *reads) take() (all []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,7 +49,7 @@ func (f *reads) take() (all []string) {
 	return all
 }
 
-// meanwhile does something to an object whose name has a prefix, once, before a write of it arrives.
+// meanwhile changes an object whose name has a prefix, once, before a write of it arrives.
 type meanwhile struct {
 	prefix string
 	do     func(name string)
@@ -63,8 +63,8 @@ func (f meanwhile) Serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	next.ServeHTTP(w, r)
 }
 
-// TestSharderReadsAndReports has one sharder behind a proxy.
-func TestSharderReadsAndReports(t *testing.T) { //nolint:tparallel // its parts are about one ring, one after the other
+// TestSharderReadsAndReports runs one sharder behind a proxy.
+func TestSharderReadsAndReports(t *testing.T) { //nolint:tparallel // its parts use the same ring in sequence
 	t.Parallel()
 	c := newSite(t)
 	ring := c.ring("")
@@ -109,8 +109,8 @@ func TestSharderReadsAndReports(t *testing.T) { //nolint:tparallel // its parts 
 // of returns the label of metrics of a ring.
 func of(ring *v1alpha1.ClusterRing) string { return fmt.Sprintf("{ring=%q}", ring.Name) }
 
-// readsNothing is R22 and F9 (upstream lists Leases and builds the ring for every admission request), and R23: what a quiet ring watches matches no
-// object at rest.
+// readsNothing covers R22 and F9 (upstream lists Leases and builds the ring for every admission
+// request), and R23: the watches of a quiet ring match no object.
 func (c *cluster) readsNothing(t *testing.T, ring *v1alpha1.ClusterRing, seen *reads, scrape func(require.TestingT) metrics.Samples) {
 	t.Helper()
 	computations := "sharder_ring_computations_total" + of(ring)
@@ -125,7 +125,8 @@ func (c *cluster) readsNothing(t *testing.T, ring *v1alpha1.ClusterRing, seen *r
 	assert.InDelta(t, before, scrape(t)[computations], 0, "tables are computed when shards come and go only")
 }
 
-// listsWhatMoves is R22 (F12: each membership change lists all objects in one response): after a death nothing is read of objects at live shards.
+// listsWhatMoves covers R22 (F12: each membership change lists all objects in one response): after
+// a death, objects at live shards are not read.
 func (c *cluster) listsWhatMoves(t *testing.T, ring *v1alpha1.ClusterRing, seen *reads) {
 	t.Helper()
 	seen.take()
@@ -147,7 +148,8 @@ func (c *cluster) listsWhatMoves(t *testing.T, ring *v1alpha1.ClusterRing, seen 
 	assert.Positive(t, lists)
 }
 
-// edits is R25: an object that the sharder is about to assign is changed by somebody else. Another one is assigned all the same.
+// edits covers R25: an object that the sharder is about to assign is changed by another client.
+// Another object is assigned nevertheless.
 func (c *cluster) edits(t *testing.T, ring *v1alpha1.ClusterRing, proxy *faultproxy.Proxy, name, patch string) {
 	t.Helper()
 	edited := make(chan error, 1)
@@ -167,8 +169,9 @@ func (c *cluster) edits(t *testing.T, ring *v1alpha1.ClusterRing, proxy *faultpr
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) { c.inPlace(collect, ring, s) })
 }
 
-// endsNoShard is R9: no shard is dead as long as the sharder does not reach the API server, and one that has renewed its Lease meanwhile lives,
-// although the sharder has not seen that for more than twice its duration.
+// endsNoShard covers R9: no shard is dead as long as the sharder cannot reach the API server, and a
+// shard that has renewed its Lease meanwhile is alive, although the sharder has not observed that
+// for more than twice its duration.
 func (c *cluster) endsNoShard(t *testing.T, proxy *faultproxy.Proxy) {
 	t.Helper()
 	ring := c.create(c.ring("-cut"))
@@ -192,10 +195,10 @@ func (c *cluster) endsNoShard(t *testing.T, proxy *faultproxy.Proxy) {
 	assert.Equal(t, before.Slots, c.status(t, ring).Table.Slots)
 	l := c.stored(t, "cut-0")
 	assert.Equal(t, "cut-0", *l.Spec.HolderIdentity)
-	assert.Nil(t, l.Spec.AcquireTime, "nobody has taken the Lease over")
+	assert.Nil(t, l.Spec.AcquireTime, "the Lease was not taken over")
 }
 
-// hasAllMetrics is R40 without the library, after a shard has joined and objects were drained.
+// hasAllMetrics covers R40 without the library, after a shard has joined and objects were drained.
 func (c *cluster) hasAllMetrics(t *testing.T, ring *v1alpha1.ClusterRing, scrape func(require.TestingT) metrics.Samples) {
 	t.Helper()
 	c.acknowledgeAll(ring)

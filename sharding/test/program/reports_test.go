@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"fmt"
@@ -18,12 +18,13 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// TestBadLeasesAreReported is R10: those that do not count cause an event, and creates go on. TestLeasesOfOthersDoNotCount has the third reason.
+// TestBadLeasesAreReported covers R10: Leases that are not accepted cause an event, and creates
+// succeed. TestLeasesOfOthersDoNotCount covers the third reason.
 func TestBadLeasesAreReported(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.ring("")
-	ring.Spec.Handover.Settle = &metav1.Duration{Duration: 10 * time.Minute} // nobody else gets slots
+	ring.Spec.Handover.Settle = &metav1.Duration{Duration: 10 * time.Minute} // no other shard gets slots
 	c.create(ring)
 	c.lease(ring, "web-0", 600, 0)
 	reported := func(reason string) {
@@ -42,7 +43,7 @@ func TestBadLeasesAreReported(t *testing.T) {
 	}
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) { assert.Len(collect, shares(s, now), 1) })
 	c.lease(ring, "stolen", 600, 0)
-	c.change("stolen", `{"spec":{"holderIdentity":"somebody"}}`)
+	c.change("stolen", `{"spec":{"holderIdentity":"another"}}`)
 	reported("NameConflict")
 	c.remove("stolen")
 	for i := range v1alpha1.MaxShards {
@@ -51,7 +52,8 @@ func TestBadLeasesAreReported(t *testing.T) {
 	reported("TooManyShards")
 }
 
-// TestStatusWritesAreBounded is R4: what is not about the table is written once a second at most, while objects move all the time.
+// TestStatusWritesAreBounded covers R4: changes that do not affect the table are written at most
+// once a second, even while objects move continuously.
 func TestStatusWritesAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -61,22 +63,23 @@ func TestStatusWritesAreBounded(t *testing.T) {
 	c.balanced(ring, 60, "web-0")
 	before, began := writes(), time.Now()
 	c.lease(ring, "web-1", 600, 0)
-	give := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+prefix.ShardLabel(ring.Name)+`":null}}}`))
+	release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+prefix.ShardLabel(ring.Name)+`":null}}}`))
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		all := c.draining(collect, ring)
-		if len(all) > 0 { // one by one
-			require.NoError(collect, c.Patch(t.Context(), &all[0], give))
+		if len(all) > 0 { // one at a time
+			require.NoError(collect, c.Patch(t.Context(), &all[0], release))
 		}
 		assert.Empty(collect, all)
 		assert.Len(collect, c.shardsOf(collect, ring), 2)
 	}, patience, 200*time.Millisecond)
-	require.Eventually(t, func() bool { return writes()-before > 2 }, patience, period, "it says how far it has got")
+	require.Eventually(t, func() bool { return writes()-before > 2 }, patience, period, "progress is reported")
 	written := writes() - before
 	t.Logf("%d writes in %s", written, time.Since(began))
 	assert.LessOrEqual(t, float64(written), time.Since(began).Seconds()+2)
 }
 
-// countStatusWrites counts the changes of the status of a ring that leave its table as it is. The ring is not created yet.
+// countStatusWrites counts status changes of a ring that do not change its table. The ring is not
+// created yet.
 func (c *cluster) countStatusWrites(ring *v1alpha1.ClusterRing) (count func() int) {
 	c.t.Helper()
 	watching, err := client.NewWithWatch(c.config(), client.Options{})
@@ -103,7 +106,8 @@ func (c *cluster) countStatusWrites(ring *v1alpha1.ClusterRing) (count func() in
 	return func() int { return int(writes.Load()) }
 }
 
-// TestForcedMove is the rest of R30: with onTimeout Force, an object that is not given away in time is assigned to the other shard.
+// TestForcedMove covers the rest of R30: with onTimeout Force, an object that is not released in
+// time is assigned to the other shard.
 func TestForcedMove(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"path/filepath"
@@ -16,8 +16,8 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// user makes the sharders that are started from now on a user with the rights of a ClusterRole
-// alone.
+// user makes sharders that start from now on run as a user that has only the permissions of a
+// ClusterRole.
 func (c *cluster) user(role *rbacv1.ClusterRole) {
 	c.t.Helper()
 	c.stores(role, &rbacv1.ClusterRoleBinding{
@@ -34,8 +34,9 @@ func (c *cluster) user(role *rbacv1.ClusterRole) {
 	require.NoError(c.t, clientcmd.WriteToFile(*kubeconfig, c.kubeconfig))
 }
 
-// TestMissingRightDelaysNoOther is R36: a sharder that may not patch Secrets assigns all other
-// objects, also those of the same ring, says what is wrong, and assigns the Secrets once it may.
+// TestMissingRightDelaysNoOther covers R36: a sharder that must not patch Secrets assigns all other
+// objects, including objects of the same ring, reports the problem, and assigns the Secrets once it
+// may.
 func TestMissingRightDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"strings"
@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// TestDefaultsOfARing is a part of R1.
+// TestDefaultsOfARing covers a part of R1.
 func TestDefaultsOfARing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -31,30 +31,30 @@ func TestDefaultsOfARing(t *testing.T) {
 	}, s.Handover)
 }
 
-// TestInvalidRingIsRefusedWithAMessage is the rest of R1.
+// TestInvalidRingIsRefusedWithAMessage covers the rest of R1.
 func TestInvalidRingIsRefusedWithAMessage(t *testing.T) {
 	t.Parallel()
 	of := func(resource string) v1alpha1.GroupResource { return v1alpha1.GroupResource{Resource: resource} }
 	d := func(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 	for name, tc := range map[string]struct {
-		change func(r *v1alpha1.ClusterRing)
-		says   string
+		change  func(r *v1alpha1.ClusterRing)
+		message string
 	}{
 		"a long name":         {func(r *v1alpha1.ClusterRing) { r.Name = strings.Repeat("n", 64) }, "use at most 63 characters"},
 		"no namespace":        {func(r *v1alpha1.ClusterRing) { r.Spec.Shards.Namespace = "" }, "spec.shards.namespace"},
 		"no resources":        {func(r *v1alpha1.ClusterRing) { r.Spec.Resources = nil }, "spec.resources"},
 		"a resource twice":    {func(r *v1alpha1.ClusterRing) { r.Spec.Resources = append(r.Spec.Resources, r.Spec.Resources[0]) }, "Duplicate value"},
 		"no such key":         {func(r *v1alpha1.ClusterRing) { r.Spec.Resources[0].Key = "Uid" }, "Unsupported value"},
-		"a key without label": {func(r *v1alpha1.ClusterRing) { r.Spec.Resources[0].Key = v1alpha1.KeyLabel }, "keyLabel names the label for key Label"},
-		"a label without key": {func(r *v1alpha1.ClusterRing) { r.Spec.Resources[0].KeyLabel = "project" }, "keyLabel names the label for key Label"},
+		"a key without label": {func(r *v1alpha1.ClusterRing) { r.Spec.Resources[0].Key = v1alpha1.KeyLabel }, "set keyLabel if and only if key is Label"},
+		"a label without key": {func(r *v1alpha1.ClusterRing) { r.Spec.Resources[0].KeyLabel = "project" }, "set keyLabel if and only if key is Label"},
 		"main and controlled": {func(r *v1alpha1.ClusterRing) {
 			r.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{of("secrets")}
 		}, "both a main resource and a controlled one"},
-		"no drain timeout":       {func(r *v1alpha1.ClusterRing) { r.Spec.Handover.DrainTimeout = d(time.Millisecond) }, "give at least 1s"},
-		"a settle time of hours": {func(r *v1alpha1.ClusterRing) { r.Spec.Handover.Settle = d(time.Hour) }, "from 0s to 10m"},
-		"too many moves":         {func(r *v1alpha1.ClusterRing) { r.Spec.Handover.MaxConcurrentMoves = 1001 }, "1000"},
-		"force without a fence":  {func(r *v1alpha1.ClusterRing) { r.Spec.Handover.OnTimeout = v1alpha1.Force }, "requires fence Deny"},
-		"a fence for nobody":     {func(r *v1alpha1.ClusterRing) { r.Spec.Fence = v1alpha1.FenceDeny }, "list their service accounts"},
+		"no drain timeout":         {func(r *v1alpha1.ClusterRing) { r.Spec.Handover.DrainTimeout = d(time.Millisecond) }, "must be at least 1s"},
+		"a settle time of hours":   {func(r *v1alpha1.ClusterRing) { r.Spec.Handover.Settle = d(time.Hour) }, "from 0s to 10m"},
+		"too many moves":           {func(r *v1alpha1.ClusterRing) { r.Spec.Handover.MaxConcurrentMoves = 1001 }, "1000"},
+		"force without a fence":    {func(r *v1alpha1.ClusterRing) { r.Spec.Handover.OnTimeout = v1alpha1.Force }, "requires fence Deny"},
+		"a fence without accounts": {func(r *v1alpha1.ClusterRing) { r.Spec.Fence = v1alpha1.FenceDeny }, "list their service accounts"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,13 +63,13 @@ func TestInvalidRingIsRefusedWithAMessage(t *testing.T) {
 			tc.change(ring)
 			err := c.Create(t.Context(), ring)
 			require.True(t, apierrors.IsInvalid(err), "%v", err)
-			assert.ErrorContains(t, err, tc.says)
+			assert.ErrorContains(t, err, tc.message)
 		})
 	}
 }
 
-// TestNamespaceOfShardsCannotBeChanged: the shards of the former one would lose their objects while they work. With all
-// namespaces, the keys of labels differ, too.
+// Otherwise the shards in the former namespace would lose objects that they are working on. For all
+// namespaces, the label keys also differ.
 func TestNamespaceOfShardsCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -81,7 +81,7 @@ func TestNamespaceOfShardsCannotBeChanged(t *testing.T) {
 	}
 }
 
-// TestSettingsThatBelongTogether are accepted.
+// Settings that depend on each other are accepted together.
 func TestSettingsThatBelongTogether(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"fmt"
@@ -17,7 +17,8 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// balanced creates a ring whose shards are there already, so that nothing moves between them, with n Secrets, and waits until these are in place.
+// balanced creates a ring with existing shards, so that nothing moves between them, and n Secrets,
+// and waits until these are in place.
 func (c *cluster) balanced(ring *v1alpha1.ClusterRing, n int, shards ...string) *v1alpha1.ClusterRing {
 	c.t.Helper()
 	for _, name := range shards {
@@ -34,13 +35,14 @@ func (c *cluster) balanced(ring *v1alpha1.ClusterRing, n int, shards ...string) 
 	return ring
 }
 
-// TestRollingUpdateMovesEachObjectOnce is R13 (F4: upstream moves about 1.5 N objects): each new shard joins before an old one ends.
+// TestRollingUpdateMovesEachObjectOnce covers R13 (F4: upstream moves about 1.5 N objects): each
+// new shard joins before an old one leaves.
 func TestRollingUpdateMovesEachObjectOnce(t *testing.T) {
 	t.Parallel()
 	const objects = 60
 	c := newCluster(t)
 	ring := c.ring("")
-	ring.Spec.Handover.Settle = &metav1.Duration{Duration: 10 * time.Minute} // a join within it waits for the end of another shard
+	ring.Spec.Handover.Settle = &metav1.Duration{Duration: 10 * time.Minute} // a join within this time waits for another shard to leave
 	c.balanced(ring, objects, "old-0", "old-1", "old-2")
 	generation := c.status(t, ring).Table.Generation
 	moves := c.countMoves(ring)
@@ -63,7 +65,7 @@ func TestRollingUpdateMovesEachObjectOnce(t *testing.T) {
 	assert.LessOrEqual(t, c.status(t, ring).Table.Generation, generation+6, "a join is seen before, and each end is one change")
 }
 
-// countMoves counts from now on how often a Secret goes from one shard to another.
+// countMoves counts how often a Secret moves from one shard to another from now on.
 func (c *cluster) countMoves(ring *v1alpha1.ClusterRing) (count func() int) {
 	c.t.Helper()
 	watching, err := client.NewWithWatch(c.config(), client.Options{})
@@ -95,7 +97,8 @@ func (c *cluster) countMoves(ring *v1alpha1.ClusterRing) (count func() int) {
 	}
 }
 
-// TestMisplacedObjectIsRepaired is R24: no watch shows an object at the wrong live shard, but the next pass does.
+// TestMisplacedObjectIsRepaired covers R24: no watch covers an object at the wrong live shard, but
+// the next resync finds it.
 func TestMisplacedObjectIsRepaired(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

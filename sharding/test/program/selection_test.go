@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"fmt"
@@ -14,10 +14,10 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// TestNamespacesOfTheClusterAreLeftAlone unless a ring selects all.
+// Objects of the cluster's own namespaces are assigned only if a ring selects all namespaces.
 func TestNamespacesOfTheClusterAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	c := newSite(t) // the objects of other tests are not to be assigned
+	c := newSite(t) // the objects of other tests must not be assigned
 	c.sharder("a")
 	ring := c.ring("")
 	ring.Spec.NamespaceSelector = nil
@@ -39,7 +39,8 @@ func TestNamespacesOfTheClusterAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestClusterScopedObjectsAreAssigned is a part of F2: a selector of namespaces does not matter for them, but for Namespaces.
+// TestClusterScopedObjectsAreAssigned covers a part of F2: a namespace selector does not apply to
+// them, except for Namespaces.
 func TestClusterScopedObjectsAreAssigned(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -65,7 +66,7 @@ func TestClusterScopedObjectsAreAssigned(t *testing.T) {
 	assert.NotContains(t, other.Labels, label, "Namespaces are selected by their own labels")
 }
 
-// TestTwoRingsOnOneKindActIndependently is R2.
+// TestTwoRingsOnOneKindActIndependently covers R2.
 func TestTwoRingsOnOneKindActIndependently(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"path/filepath"
@@ -13,7 +13,8 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// TestSharderEndsAfterEtcdWasRestored is the rest of R37: what it remembers of Leases and objects never happened.
+// TestSharderEndsAfterEtcdWasRestored covers the rest of R37: the sharder's record of Leases and
+// objects is invalid after that.
 func TestSharderEndsAfterEtcdWasRestored(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -31,7 +32,7 @@ func TestSharderEndsAfterEtcdWasRestored(t *testing.T) {
 		assert.Equal(t, 1, leads.ExitCode())
 		assert.Contains(t, leads.Output(), "the cluster was rewound")
 	case <-time.After(patience):
-		require.Fail(t, "it does not notice that etcd was restored")
+		require.Fail(t, "it does not detect that etcd was restored")
 	}
 	c.sharder("starts-again")
 	c.lease(ring, "web-2", 600, 0)
@@ -40,7 +41,7 @@ func TestSharderEndsAfterEtcdWasRestored(t *testing.T) {
 	})
 }
 
-// TestLabelPrefix: a sharder can use other keys than the default ones.
+// A sharder can use other keys than the default ones.
 func TestLabelPrefix(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -52,7 +53,7 @@ func TestLabelPrefix(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name, Labels: map[string]string{other.RingLabel(): ring.Name}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(600)), RenewTime: &now},
 	}))
-	c.lease(ring, "web-1", 600, 0) // by the default prefix: nobody's
+	c.lease(ring, "web-1", 600, 0) // with the default prefix, which no ring uses
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		s := c.status(collect, ring)
 		require.NotNil(collect, s.Table)
@@ -65,7 +66,7 @@ func TestLabelPrefix(t *testing.T) {
 		assert.Equal(collect, name, labels[other.ShardLabel(ring.Name)])
 		assert.NotContains(collect, labels, prefix.ShardLabel(ring.Name))
 	}, patience, period)
-	for flag, says := range map[string]string{"Not a prefix": "not a valid prefix of labels", string(v1alpha1.TimeberttPrefix): "another project"} {
-		assert.Contains(t, c.failing("refused", "--label-prefix="+flag).Output(), says)
+	for flag, message := range map[string]string{"Not a prefix": "not a valid prefix of label keys", string(v1alpha1.TimeberttPrefix): "another project"} {
+		assert.Contains(t, c.failing("refused", "--label-prefix="+flag).Output(), message)
 	}
 }

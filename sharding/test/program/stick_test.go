@@ -1,4 +1,4 @@
-package sharder
+package program
 
 import (
 	"testing"
@@ -12,7 +12,8 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// TestLabelsStick is R20, and F20: who writes an object without its labels does not change its assignment.
+// TestLabelsStick covers R20 and F20: a write without the labels does not change the assignment of
+// an object.
 func TestLabelsStick(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -53,7 +54,7 @@ func TestLabelsStick(t *testing.T) {
 			created.SetLabels(tc.as)
 			require.NoError(t, callers[tc.caller].Update(t.Context(), created))
 			got := created.GetLabels()
-			for label := range got { // those of other tests
+			for label := range got { // labels of other tests
 				if label != s && label != d {
 					delete(got, label)
 				}
@@ -67,7 +68,8 @@ func TestLabelsStick(t *testing.T) {
 	}
 }
 
-// TestAnyoneAcknowledgesIfTheAccountsOfTheShardsAreUnknown is R20 for rings without service accounts, or with Leases in all namespaces.
+// TestAnyoneAcknowledgesIfTheAccountsOfTheShardsAreUnknown covers R20 for rings without service
+// accounts, or with Leases in all namespaces.
 func TestAnyoneAcknowledgesIfTheAccountsOfTheShardsAreUnknown(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -85,7 +87,7 @@ func TestAnyoneAcknowledgesIfTheAccountsOfTheShardsAreUnknown(t *testing.T) {
 	assert.NotContains(t, o.Labels, d)
 }
 
-// TestLabelsStickWhenAStatusIsWritten: the labels of a Pod can be changed by its status, too.
+// The labels of a Pod can also be changed through its status.
 func TestLabelsStickWhenAStatusIsWritten(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -105,7 +107,7 @@ func TestLabelsStickWhenAStatusIsWritten(t *testing.T) {
 	assert.Equal(t, "web-0", pod.Labels[prefix.ShardLabel(ring.Name)])
 }
 
-// metadataOnly creates an object that has nothing but metadata.
+// metadataOnly creates an object that contains only metadata.
 func (c *cluster) metadataOnly(o *metav1.PartialObjectMetadata) (client.Object, error) {
 	var object client.Object = &corev1.Secret{ObjectMeta: o.ObjectMeta}
 	switch o.Kind {

@@ -1,4 +1,4 @@
-// Package rings makes an API server serve ClusterRings.
+// Package rings installs the ClusterRing CRD in an API server for tests.
 package rings
 
 import (
@@ -20,10 +20,11 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// errScheme is nil. The types are registered before any test begins: a scheme is not safe for a change while clients use it.
+// errScheme is nil. The types are registered before any test begins, because changing a scheme is
+// not safe while clients use it.
 var errScheme = v1alpha1.AddToScheme(scheme.Scheme)
 
-// Install makes an API server serve ClusterRings, and returns when it does.
+// Install installs the ClusterRing CRD and returns when the API server serves it.
 func Install(ctx context.Context, cfg *rest.Config) error {
 	if errScheme != nil {
 		return errScheme

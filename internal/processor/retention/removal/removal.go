@@ -1,5 +1,5 @@
-// Package removal removes the records of nodes that are away: for processors with a retention time,
-// and for people who prune.
+// Package removal removes the records of absent nodes, for processors with a retention time and for
+// the plugin's prune command.
 package removal
 
 import (
@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	// retryPeriod is the time between two attempts at the second look.
+	// retryPeriod is the interval between two attempts at the second check.
 	retryPeriod = 200 * time.Millisecond
-	// lookLimit bounds these attempts after a shutdown has begun. With the release of the lock it
-	// stays within the five seconds that a service has for that.
-	lookLimit = time.Second
+	// recheckLimit bounds these attempts after a shutdown has begun. Together with the release of the
+	// lock it fits into the five seconds that a service has to shut down.
+	recheckLimit = time.Second
 )
 
-// Locks are the locks of nodes.
+// Locks holds the locks of nodes.
 type Locks interface {
 	// Do calls work under the lock of a node, or returns [nodelock.ErrHeld].
 	Do(ctx context.Context, node string, work func(context.Context) error) error
-	// Forget ends the wait for the lock of a node.
+	// Forget stops waiting for the lock of a node.
 	Forget(node string)
 }
 
@@ -46,28 +46,28 @@ type Remover struct {
 	Locks   Locks
 }
 
-// Outcome is what became of a record.
+// Outcome is the result of a removal.
 type Outcome int
 
 const (
-	// Removed means that the node is forgotten: a floor is in the record's place.
+	// Removed means that the record was replaced by a floor.
 	Removed Outcome = iota
-	// Busy means that the record is kept, as somebody else has the lock of the node.
+	// Busy means that the record is kept because another process holds the lock of the node.
 	Busy
-	// Present means that the record is kept, as the node is there or has transactions.
+	// Present means that the record is kept because the node exists or has transactions.
 	Present
 	// Changed means that the record has been written since it was read.
 	Changed
-	// Gone means that somebody else has removed the record since it was read.
+	// Gone means that the record has been removed since it was read.
 	Gone
-	// Returned means that the record was put back, as the node came back just when it was removed.
+	// Returned means that the record was restored because the node returned during the removal.
 	Returned
 )
 
-// Remove leaves a floor in place of the record in cm, under the node's lock, unless a live read
-// shows that the node is not just away or that the record is not what it was. No write can be
-// conditional on there being no Node, so Remove looks a second time, and puts the record back if
-// the node has returned.
+// Remove replaces the record in cm by a floor, under the node's lock. It keeps the record if live
+// reads show that the node is not absent or that the record has changed. No write can be
+// conditional on the absence of a Node, so Remove checks again after the write, and restores the
+// record if the node has returned.
 func (r *Remover) Remove(ctx context.Context, cm *corev1.ConfigMap) (outcome Outcome, err error) {
 	err = r.Locks.Do(ctx, cm.Name, func(locked context.Context) (err error) {
 		outcome, err = r.remove(ctx, locked, cm)
@@ -75,22 +75,21 @@ func (r *Remover) Remove(ctx context.Context, cm *corev1.ConfigMap) (outcome Out
 	})
 	if errors.Is(err, nodelock.ErrHeld) {
 		r.Locks.Forget(cm.Name)
-		return Busy, nil // somebody works for this node, so it is not just away
+		return Busy, nil // another process works on this node, so it is not just absent
 	}
 	return outcome, err
 }
 
-// Check returns what Remove would return if nothing else happened. It writes nothing, and takes no
-// lock.
+// Check returns the outcome that Remove would have now. It writes nothing, and takes no lock.
 func (r *Remover) Check(ctx context.Context, cm *corev1.ConfigMap) (Outcome, error) {
-	_, _, outcome, err := r.look(ctx, cm)
+	_, _, outcome, err := r.inspect(ctx, cm)
 	return outcome, err
 }
 
-// remove is Remove under the lock. The second look does not depend on the lock: nobody else knows
-// the labels any more.
+// remove is Remove under the lock. The second check does not use the context of the lock: by then
+// this process is the only one that has the labels.
 func (r *Remover) remove(ctx, locked context.Context, cm *corev1.ConfigMap) (Outcome, error) {
-	read, now, outcome, err := r.look(locked, cm)
+	read, now, outcome, err := r.inspect(locked, cm)
 	if err != nil || outcome != Removed {
 		return outcome, err
 	}
@@ -99,13 +98,13 @@ func (r *Remover) remove(ctx, locked context.Context, cm *corev1.ConfigMap) (Out
 	if errors.Is(err, records.ErrStale) {
 		return Changed, nil
 	}
-	outcome, lookErr := r.lookAgain(ctx, read, floor)
-	return outcome, errors.Join(err, lookErr) // after an error the record may be removed all the same
+	outcome, recheckErr := r.recheck(ctx, read, floor)
+	return outcome, errors.Join(err, recheckErr) // the record may have been removed despite an error
 }
 
-// look reads what there is of a node by live reads. The outcome is Removed if the record may be
-// removed: then now is the revision of all Nodes at which there was none of that name.
-func (r *Remover) look(ctx context.Context, cm *corev1.ConfigMap) (read records.Stored, now revision.Revision, outcome Outcome, err error) {
+// check reads the record and the Node live. The outcome is Removed if the record may be removed;
+// now is then the revision of the Nodes at which the node was absent.
+func (r *Remover) inspect(ctx context.Context, cm *corev1.ConfigMap) (read records.Stored, now revision.Revision, outcome Outcome, err error) {
 	if read, err = r.Records.Get(ctx, cm.Name); err != nil {
 		return read, now, Changed, err
 	}
@@ -122,8 +121,8 @@ func (r *Remover) look(ctx context.Context, cm *corev1.ConfigMap) (read records.
 	return read, now, Removed, nil
 }
 
-// away reports whether a live read finds neither the Node nor anything in its queue, and the
-// revision of all Nodes then.
+// away reports whether live reads find neither the Node nor any of its transactions, and returns
+// the revision of the Nodes at that time.
 func (r *Remover) away(ctx context.Context, name string) (now revision.Revision, away bool, err error) {
 	node, now, err := r.Nodes.At(ctx, name)
 	if err != nil || node != nil {
@@ -136,40 +135,40 @@ func (r *Remover) away(ctx context.Context, name string) (now revision.Revision,
 	return now, empty, err
 }
 
-// lookAgain puts the record back unless the node is still away. It retries until it has an answer,
-// and for lookLimit after a shutdown has begun.
-func (r *Remover) lookAgain(ctx context.Context, read records.Stored, floor record.Record) (Outcome, error) {
-	longer, cancel := grace.Context(ctx, lookLimit)
+// recheck restores the record unless the node is still away. It retries until the check succeeds,
+// and for at most recheckLimit after a shutdown has begun.
+func (r *Remover) recheck(ctx context.Context, read records.Stored, floor record.Record) (Outcome, error) {
+	longer, cancel := grace.Context(ctx, recheckLimit)
 	defer cancel()
 	outcome := Removed
 	var last error
 	err := wait.PollUntilContextCancel(longer, retryPeriod, true, func(ctx context.Context) (bool, error) {
 		var away bool
 		if _, away, last = r.away(ctx, floor.Node); last == nil && !away {
-			outcome, last = r.putBack(ctx, read, floor)
+			outcome, last = r.restore(ctx, read, floor)
 		}
 		return last == nil || nodes.Refused(last), nil
 	})
 	if err = cmp.Or(last, err); err != nil {
-		return outcome, fmt.Errorf("looking for node %q once more: %w", floor.Node, err)
+		return outcome, fmt.Errorf("rechecking node %q: %w", floor.Node, err)
 	}
 	return outcome, nil
 }
 
-// putBack stores the record in place of its floor. Anything else that is there by now is of a later
-// time, and stays.
-func (r *Remover) putBack(ctx context.Context, read records.Stored, floor record.Record) (Outcome, error) {
+// restore replaces the floor by the record. It leaves anything else alone, since that was written
+// later.
+func (r *Remover) restore(ctx context.Context, read records.Stored, floor record.Record) (Outcome, error) {
 	stored, err := r.Records.Get(ctx, floor.Node)
 	switch {
 	case err != nil:
 		return Removed, err
 	case stored.Record == nil || !stored.Record.Floor || stored.Record.Revision != floor.Revision:
-		return Returned, nil // never removed, put back by an attempt whose answer was lost, or written since
+		return Returned, nil // not removed, already restored by an attempt whose answer was lost, or written since
 	}
 	again := read.Object.DeepCopy()
 	delete(again.Annotations, record.AwaySinceAnnotation)
 	if err := r.Records.Replace(ctx, stored.Object, again); err != nil {
-		return Removed, fmt.Errorf("putting the record back: %w", err)
+		return Removed, fmt.Errorf("restoring the record: %w", err)
 	}
 	return Returned, nil
 }

@@ -1,0 +1,94 @@
+package nodeview
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// StartupTaintKey is the key of the startup taint of a Node whose labels are not restored yet. Its
+// effect is NoSchedule. A program that adds the taint must also set the marker [labels.Pending]: by
+// default, watchers read only metadata and do not see the taint.
+const StartupTaintKey = "nodekeeper.dev/restoring"
+
+// IsStartupTaint reports whether a taint is the startup taint.
+func IsStartupTaint(taint corev1.Taint) bool {
+	return taint.Key == StartupTaintKey && taint.Effect == corev1.TaintEffectNoSchedule
+}
+
+// StartupTaint returns the startup taint.
+func StartupTaint() corev1.Taint {
+	return corev1.Taint{Key: StartupTaintKey, Effect: corev1.TaintEffectNoSchedule}
+}
+
+// OpenCommands returns the kubectl commands that let pods onto a gated Node. They also remove the
+// marker, because Nodes that have it are reported.
+func OpenCommands(node string) string {
+	return "kubectl taint node " + node + " " + StartupTaintKey + "-; kubectl label node " + node + " " + labels.Marker + "-"
+}
+
+// Gated reports whether a Node waits for its labels behind the startup taint: it has the marker
+// [labels.Pending], or the taint is among its [Taints].
+func Gated(n *metav1.PartialObjectMetadata) bool {
+	return n.Labels[labels.Marker] == labels.Pending || HasStartupTaint(n)
+}
+
+// HasStartupTaint reports whether the startup taint is among the [Taints] of a Node.
+func HasStartupTaint(n *metav1.PartialObjectMetadata) bool {
+	taints, _ := Taints(n)
+	return slices.ContainsFunc(taints, IsStartupTaint)
+}
+
+// gatedSinceAnnotation is an in-memory annotation with the time at which a Node was gated.
+const gatedSinceAnnotation = notePrefix + "gated-since"
+
+// GatedSince returns when a Node was gated: when the marker [labels.Pending] was set or, if that is
+// unknown, when the Node was created. If the field manager that set the marker has changed other
+// fields since, the result is the time of its last change. GatedSince returns the zero time if the
+// Node does not have that marker. It reads managedFields, which caches strip: see [NoteGatedSince].
+func GatedSince(n *metav1.PartialObjectMetadata) time.Time {
+	if n.Labels[labels.Marker] != labels.Pending {
+		return time.Time{}
+	}
+	if at := MarkerSetAt(n); at != nil {
+		return at.Time
+	}
+	return n.CreationTimestamp.Time
+}
+
+// MarkerSetAt returns when the field manager that set a Node's marker last changed any field. It
+// returns nil if that is unknown.
+func MarkerSetAt(n *metav1.PartialObjectMetadata) *metav1.Time {
+	var first *metav1.Time
+	for _, entry := range n.ManagedFields {
+		owns := entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+labels.Marker+`"`)
+		if owns && entry.Time != nil && (first == nil || entry.Time.Before(first)) {
+			first = entry.Time
+		}
+	}
+	return first
+}
+
+// NoteGatedSince stores the time at which a Node was gated in its metadata, in memory only, see
+// [NotedGatedSince].
+func NoteGatedSince(n *metav1.PartialObjectMetadata) {
+	delete(n.Annotations, gatedSinceAnnotation) // anyone who may patch the Node can set it
+	if at := GatedSince(n); !at.IsZero() {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, gatedSinceAnnotation, at.UTC().Format(time.RFC3339))
+	}
+}
+
+// NotedGatedSince returns the time that [NoteGatedSince] stored, or the zero time if it stored
+// none.
+func NotedGatedSince(n *metav1.PartialObjectMetadata) time.Time {
+	at, err := time.Parse(time.RFC3339, n.Annotations[gatedSinceAnnotation])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}

@@ -1,0 +1,70 @@
+package preserve
+
+import (
+	"maps"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+)
+
+// UserRecordAfter returns a record after a user has set its labels, see [UserRecord] and [Edited].
+// Restricted labels that the user named now belong to the name. The others still belong to the
+// machine that they were saved from; if there are too many, see [record.Bounded].
+func UserRecordAfter(r record.Record, edited map[string]string, named labels.Keys, now revision.Revision) record.Record {
+	next := UserRecord(r.Node, Edited(Saved(r), edited, named), now)
+	isNamed := named.Set()
+	for _, w := range Apart(r) {
+		maps.DeleteFunc(w.Labels, func(key, _ string) bool { return isNamed[key] })
+		if len(w.Labels) > 0 {
+			next.Withheld = append(next.Withheld, w)
+		}
+	}
+	if isBound(r) {
+		moved := restrictedOf(next.Labels, next.Machine)
+		maps.DeleteFunc(moved, func(key, _ string) bool { return isNamed[key] })
+		withhold(&next, r, moved)
+	}
+	return next
+}
+
+// Apart returns copies of a record's withheld labels, for a record that follows no incarnation.
+func Apart(r record.Record) []record.Withheld {
+	sets := make([]record.Withheld, 0, len(r.Withheld))
+	for _, w := range r.Withheld {
+		sets = append(sets, record.Withheld{Labels: maps.Clone(w.Labels), Source: w.Source, Identity: w.Identity})
+	}
+	return sets
+}
+
+// Equivalent reports whether two records save the same labels with the same ownership.
+func Equivalent(a, b record.Record) bool {
+	return maps.Equal(owned(a), owned(b)) && a.Machine == b.Machine && a.Unclear == b.Unclear && a.Overruled == b.Overruled
+}
+
+// ownedLabel is a saved label and its machine, if it belongs to one.
+type ownedLabel struct {
+	value   string
+	isBound bool
+	machine identity.Identity
+}
+
+// owned returns all saved labels, including withheld ones.
+func owned(r record.Record) map[string]ownedLabel {
+	all := make(map[string]ownedLabel, len(r.Labels))
+	for key, value := range r.Labels {
+		all[key] = ownedLabel{value: value}
+	}
+	if isBound(r) {
+		for key, value := range restrictedOf(r.Labels, r.Machine) {
+			all[key] = ownedLabel{value, true, r.Identity.Identity}
+		}
+	}
+	for _, w := range r.Withheld {
+		for key, value := range w.Labels {
+			all[key] = ownedLabel{value, true, w.Identity}
+		}
+	}
+	return all
+}
