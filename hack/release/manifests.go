@@ -20,28 +20,31 @@ var installations = []installation{
 }
 
 // extras are what somebody may apply after one of them.
-var extras = []struct{ file, path, what string }{
-	{"users.yaml", "users", "the roles of the kubectl plugin"},
-	{"ui.yaml", "ui", "the live page in a cluster"},
-	{"monitoring.yaml", "monitoring", "alerts, a dashboard and a PodMonitor; needs the Prometheus operator"},
-	{"gate-policy.yaml", "gate/policy.yaml", "the startup taint from the API server; needs Kubernetes 1.36"},
-	{"protection-policy.yaml", "protection/policy.yaml", "the finalizer from the API server; needs Kubernetes 1.36 and processors with --protect=finalizer"},
-	{"sharder-crds.yaml", "sharder/crd/sharding.nodekeeper.dev_clusterrings.yaml", "the CRD of the sharder; the label keeper needs none"},
+var extras = []struct{ file, deploy, path, what string }{
+	{"users.yaml", "deploy", "users", "the roles of the kubectl plugin"},
+	{"ui.yaml", "deploy", "ui", "the live page in a cluster"},
+	{"monitoring.yaml", "deploy", "monitoring", "alerts, a dashboard and a PodMonitor; needs the Prometheus operator"},
+	{"gate-policy.yaml", "deploy", "gate/policy.yaml", "the startup taint from the API server; needs Kubernetes 1.36"},
+	{"protection-policy.yaml", "deploy", "protection/policy.yaml", "the finalizer from the API server; needs Kubernetes 1.36 and processors with --protect=finalizer"},
+	{"sharder-crds.yaml", "sharding/deploy", "crd/sharding.nodekeeper.dev_clusterrings.yaml", "the CRD of the sharder; the label keeper needs none"},
 }
 
 // manifests writes what kubectl apply -f takes, with images by their digests.
 func (r *release) manifests() error {
-	tree, err := manifests.Load(filepath.Join(r.root, "deploy"))
-	if err != nil {
-		return err
+	trees := map[string]*manifests.Tree{}
+	for _, deploy := range []string{"deploy", "sharding/deploy"} {
+		var err error
+		if trees[deploy], err = manifests.Load(filepath.Join(r.root, deploy)); err != nil {
+			return err
+		}
 	}
 	for _, i := range installations {
-		if err := r.manifest(tree, i.file, "deploy/"+i.dir, r.withImages(manifests.Kustomization(i.dir))); err != nil {
+		if err := r.manifest(trees["deploy"], i.file, "deploy/"+i.dir, r.withImages(manifests.Kustomization(i.dir))); err != nil {
 			return err
 		}
 	}
 	for _, e := range extras {
-		if err := r.manifest(tree, e.file, e.what, r.withImages(manifests.Kustomization(e.path))); err != nil {
+		if err := r.manifest(trees[e.deploy], e.file, e.what, r.withImages(manifests.Kustomization(e.path))); err != nil {
 			return err
 		}
 	}

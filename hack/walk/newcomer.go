@@ -20,10 +20,11 @@ import (
 const endTimeout = time.Minute
 
 // tools are what the page expects on the machine besides Go: make and git, the shell that the
-// Makefile uses, and what a POSIX system has. There is neither kubectl nor a C compiler.
+// Makefile uses, and the tools of POSIX and of util-linux and procps, which pages have people type.
+// There is neither kubectl nor a C compiler.
 var tools = strings.Fields(`make git bash sh
 	awk basename cat chmod cmp cp cut date diff dirname env expr find grep head id ln ls mkdir mktemp mv od
-	printf pwd rm rmdir sed sleep sort tail tee test touch tr true uname uniq wc xargs`)
+	pkill printf ps pwd rm rmdir script sed seq sleep sort tail tee test touch tr true uname uniq wc xargs`)
 
 // kept are the settings of the user that a newcomer has, too: home, language, those of Go and of the
 // network, and the control plane. Others could stand in for a program that is not in $PATH.
@@ -84,8 +85,10 @@ func linkTools(ctx context.Context, bin string) error {
 	if err != nil {
 		return fmt.Errorf("looking for Go: %w", err)
 	}
-	if err := os.Symlink(filepath.Join(strings.TrimSpace(string(root)), "bin", "go"), filepath.Join(bin, "go")); err != nil {
-		return err
+	for _, name := range []string{"go", "gofmt"} {
+		if err := os.Symlink(filepath.Join(strings.TrimSpace(string(root)), "bin", name), filepath.Join(bin, name)); err != nil {
+			return err
+		}
 	}
 	for _, name := range tools {
 		path, err := exec.LookPath(name)
