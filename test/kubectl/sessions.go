@@ -54,7 +54,7 @@ func trimmed(text string) string {
 	return shown.String()
 }
 
-// LinkPattern matches the link of the live page.
+// LinkPattern matches a link to the live page.
 var LinkPattern = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=\w{52}\b`)
 
 var (

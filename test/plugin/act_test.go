@@ -33,7 +33,7 @@ func TestByHandGoesByTheDecision(t *testing.T) {
 	e.delete("node-1")
 	for _, command := range []string{"save", "restore"} {
 		assert.Contains(t, e.fails(command, "node-1"), "is away")
-		assert.Contains(t, e.fails(command, "node-0"), "there is no node")
+		assert.Contains(t, e.fails(command, "node-0"), `node "node-0" not found`)
 	}
 
 	e.create("node-1", machine("node-1"))
@@ -116,7 +116,7 @@ func TestPruneLeavesWhatIsNotJustAway(t *testing.T) {
 	assert.Contains(t, e.refuses("prune", "--older-than=soon"), "older-than")
 	assert.Contains(t, e.run("prune", "--older-than=1d", "--yes").stderr, "No node has been away")
 	told := e.must("prune", "--older-than=0s", "--yes")
-	assert.Equal(t, "node/away forgotten\nnode/locked kept: a processor is at work for it\n", told)
+	assert.Equal(t, "node/away forgotten\nnode/locked kept: a processor is working on it\n", told)
 	assert.Nil(t, e.record(t, "away"))
 	for _, name := range []string{"locked", "live", "pending"} {
 		assert.NotNil(t, e.record(t, name), name)
@@ -253,13 +253,13 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	} {
 		assert.Contains(t, e.refuses(args...), says, strings.Join(args, " "))
 	}
-	assert.Contains(t, e.fails("show", "node-0"), "kubectl nodekeeper list shows which there are")
+	assert.Contains(t, e.fails("show", "node-0"), "see kubectl nodekeeper list")
 	assert.Contains(t, e.fails("list", "--request-timeout=1ns"), "The API server does not answer")
 	assert.Contains(t, e.run("save", "--all").stderr, "No nodes found.")
 	r := e.run("status", "--server=https://127.0.0.1:1")
 	assert.Equal(t, 1, r.code)
-	assert.Regexp(t, `(?s)^Status: +unwell: it is unknown how nodekeeper is: .*check that it runs`, r.stdout)
-	assert.Contains(t, e.run("status", "--server=https://127.0.0.1:1", "-o", "json").stdout, "it is unknown how nodekeeper is")
+	assert.Regexp(t, `(?s)^Status: +unwell: the state of nodekeeper is unknown: .*check that it runs`, r.stdout)
+	assert.Contains(t, e.run("status", "--server=https://127.0.0.1:1", "-o", "json").stdout, "the state of nodekeeper is unknown")
 	assert.Equal(t, 2, e.run("status", "--what").code)
 	e.Flags = append(e.Flags, "--metadata-namespace=not-there")
 	r = e.run("status")

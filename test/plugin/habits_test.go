@@ -31,7 +31,7 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	assert.Contains(t, e.must("help", "list"), "kubectl nodekeeper list [flags]")
 	assert.Contains(t, e.refuses("list", "-n", "default"), "nodes are in no namespace")
 	assert.Contains(t, e.refuses("list", "-A"), "nodes are in no namespace")
-	assert.Contains(t, e.fails("pending", "nobody"), "there is no node")
+	assert.Contains(t, e.fails("pending", "nobody"), `node "nobody" not found`)
 	for _, namespace := range []string{"", "Bad_Name"} { // an empty variable of a script would name all namespaces
 		r := e.Command(t.Context(), "kubectl", "nodekeeper", "export", "--metadata-namespace="+namespace)
 		out, err := r.CombinedOutput()

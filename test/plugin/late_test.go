@@ -115,7 +115,7 @@ func TestForgottenLabelsDoNotComeBack(t *testing.T) {
 	e.late(end)
 	assert.Nil(t, e.record(t, "away"), "it was forgotten")
 	assert.NotContains(t, e.must("list"), "away")
-	assert.Contains(t, e.fails("show", "away"), "there is no node")
+	assert.Contains(t, e.fails("show", "away"), `node "away" not found`)
 	assert.Contains(t, e.fails("forget", "away", "--yes"), "nothing is saved")
 	assert.Empty(t, e.must("export"))
 	assert.Contains(t, e.run("status").stdout, "Records:        0")
@@ -197,7 +197,7 @@ func TestForeignObjectsAreNobodysBusiness(t *testing.T) {
 	assert.Contains(t, e.fails("discard", "istio-ca-root-cert", "--yes"), "there is no transaction")
 	assert.Contains(t, e.fails("forget", "istio-ca-root-cert", "--yes"), "is not a record")
 	taken := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio-ca-root-cert}\ndata: {labels_restored: \"5\", rack: r1}\n"
-	assert.Contains(t, e.fails("import", e.file(taken), "--overwrite"), "istio-ca-root-cert is another product's, it must go first")
+	assert.Contains(t, e.fails("import", e.file(taken), "--overwrite"), "istio-ca-root-cert belongs to another product, remove it first")
 	for key, version := range before {
 		cm := &corev1.ConfigMap{}
 		namespace, name, _ := strings.Cut(key, "/")

@@ -46,7 +46,7 @@ func TestPageSaysThatItIsCutOff(t *testing.T) {
 
 	r.close()
 	shown := until(func() bool {
-		return len(unwell) > 0 && strings.HasPrefix(unwell[0].(string), "it is unknown how nodekeeper is: ")
+		return len(unwell) > 0 && strings.HasPrefix(unwell[0].(string), "the state of nodekeeper is unknown: ")
 	})
 	assert.Contains(t, problems["nodes"], "connection refused")
 	assert.Equal(t, "live", shown["node/node-1"]["state"], "the page shows what it knew last")

@@ -33,7 +33,7 @@ type Plugin struct {
 }
 
 // Root completes the root command of the plugin, whose descriptions are set, and adds the commands
-// in this order, followed by the command options. Its persistent flags are those of kubectl, and -v.
+// in this order, followed by the command options. It adds the flags in Connection, and -v.
 func (p *Plugin) Root(root *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	root.Use = p.Program
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: strings.Replace(p.Program, "-", " ", 1)}
@@ -51,7 +51,7 @@ func (p *Plugin) Root(root *cobra.Command, commands ...*cobra.Command) *cobra.Co
 	p.addFlags(root.PersistentFlags())
 	hideGlobalFlags(root)
 	for _, cmd := range commands {
-		marksBegin(cmd)
+		markBegun(cmd)
 		root.AddCommand(cmd)
 	}
 	root.AddCommand(newOptionsCommand(root))
@@ -77,7 +77,7 @@ func (p *Plugin) Execute(ctx context.Context, cmd *cobra.Command, args []string)
 func (p *Plugin) RESTConfig() (*rest.Config, error) {
 	config, err := p.Connection.ToRESTConfig()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file and what is wrong with it
+		return nil, err //nolint:wrapcheck // it names the file and the problem
 	}
 	config.UserAgent = p.Program + "/" + version.Version
 	config.QPS = -1 // API Priority and Fairness limits requests where it matters

@@ -39,8 +39,8 @@ type begun struct{ error }
 // Unwrap implements [errors.Unwrap].
 func (b begun) Unwrap() error { return b.error }
 
-// marksBegin makes a command mark its errors as those of a command that has begun.
-func marksBegin(cmd *cobra.Command) {
+// markBegun makes a command return errors of type begun.
+func markBegun(cmd *cobra.Command) {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := run(cmd, args); err != nil {

@@ -1,4 +1,4 @@
-// Package amount says how many there are of something, for people.
+// Package amount formats numbers of things for people.
 package amount
 
 import "fmt"

@@ -31,7 +31,7 @@ func saved() record.Record {
 	}
 }
 
-// node returns what there is of node-1: a record, if there is one, and a Node of that uid, if that is not "".
+// node returns node-1 with a record, which may be nil, and a Node with this uid, unless it is empty.
 func node(r *record.Record, uid types.UID, rack string) *inspect.Node {
 	n := &inspect.Node{Name: "node-1", Now: revision.MustParse("300")}
 	if r != nil {
@@ -173,8 +173,8 @@ func TestExportedRecordsAreReadBack(t *testing.T) {
 	}
 }
 
-// TestExportedRecordsAreNeverLeftOutInSilence: only lines of --- separate documents. What else YAML
-// and JSON have for that hid all records but the first.
+// TestExportedRecordsAreNeverLeftOutInSilence: only lines of --- separate documents. Other separators of YAML
+// and JSON would hide all records but the first.
 func TestExportedRecordsAreNeverLeftOutInSilence(t *testing.T) {
 	asYAML := func(name string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {labels_restored: \"5\", rack: r1}\n"
@@ -188,7 +188,7 @@ func TestExportedRecordsAreNeverLeftOutInSilence(t *testing.T) {
 		"end of a document":  asYAML("a") + "...\n" + asYAML("b"),
 	} {
 		_, err := byhand.ReadExported(strings.NewReader(content))
-		require.ErrorContains(t, err, "document 1: there is more behind its end", name)
+		require.ErrorContains(t, err, "document 1: it continues after its end", name)
 	}
 	for name, content := range map[string]string{
 		"JSON":          asJSON("a") + "\n---\n" + asJSON("b"),
@@ -204,8 +204,8 @@ func TestExportedRecordsAreNeverLeftOutInSilence(t *testing.T) {
 	}
 }
 
-// TestExportedRecordsAreTakenWithoutWhatBindsThem: a record that is immutable could never be
-// written again, and the garbage collector deletes one whose owner does not exist.
+// TestExportedRecordsAreTakenWithoutWhatBindsThem: an immutable record could never be updated, and the
+// garbage collector deletes a record whose owner does not exist.
 func TestExportedRecordsAreTakenWithoutWhatBindsThem(t *testing.T) {
 	const content = `apiVersion: v1
 kind: ConfigMap

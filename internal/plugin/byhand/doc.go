@@ -1,10 +1,10 @@
-// Package byhand carries out what people ask for: it writes the requests, waits for their effect,
-// and says what came of them. It prints nothing.
+// Package byhand implements manual operations: it writes requests, waits for their effect, and returns
+// the outcome. It prints nothing.
 //
-// None of it goes around the decision or a precondition:
+// No operation bypasses the decision or a precondition:
 //
-//   - Save and restore put the transaction that a watcher would record of the Node as it is now ([Requests]).
-//   - Set and import write a record, conditional on the one that was read ([Edit], [Import]).
-//   - Forget and prune leave a floor in place of a record ([Forget], [Prune]).
-//   - Discard and retry change what is in the queue ([Discard], [Retry]).
+//   - Save and restore put the transaction that a watcher would record for the current Node ([Requests]).
+//   - Set and import write a record, conditional on the record that was read ([Edit], [Import]).
+//   - Forget and prune replace a record with a floor ([Forget], [Prune]).
+//   - Discard and retry change the queue ([Discard], [Retry]).
 package byhand

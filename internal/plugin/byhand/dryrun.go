@@ -2,22 +2,22 @@ package byhand
 
 import "sigs.k8s.io/controller-runtime/pkg/client"
 
-// DryRun says what a request stores.
+// DryRun selects whether a request stores anything.
 type DryRun string
 
 const (
-	// DryRunNone stores what is asked for.
+	// DryRunNone stores the result of the request.
 	DryRunNone DryRun = "none"
 	// DryRunClient sends no write.
 	DryRunClient DryRun = "client"
-	// DryRunServer has the API server check the writes, and stores nothing.
+	// DryRunServer makes the API server validate the writes, and stores nothing.
 	DryRunServer DryRun = "server"
 )
 
 // Dry reports whether nothing is stored.
 func (d DryRun) Dry() bool { return d != DryRunNone }
 
-// Writer returns the client to write with. It must not be used with DryRunClient.
+// Writer returns the client for writes. It must not be used with DryRunClient.
 func (d DryRun) Writer(c client.Client) client.Client {
 	if d == DryRunServer {
 		return client.NewDryRunClient(c)

@@ -8,8 +8,8 @@ var (
 	Edited     = (*Edit).edited
 )
 
-// Given reports whether only the labels of the record are taken.
+// Given reports whether only the labels of the record are imported.
 func (i *Import) Given() bool { return i.given }
 
-// Revision returns the revision of the record as it is to be stored.
+// Revision returns the revision of the record to store.
 func (i *Import) Revision() string { return i.record.Revision.String() }

@@ -22,15 +22,14 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// exportedFromAnnotation is on exported records only: the cluster that they are of, as the uid of
-// its namespace kube-system.
+// exportedFromAnnotation is the cluster of an exported record: the uid of its namespace kube-system.
 const exportedFromAnnotation = "nodekeeper.dev/exported-from"
 
-// whatToImport says what an import reads.
-const whatToImport = "import what kubectl nodekeeper export has written"
+// exportHint is advice for input that is not an export.
+const exportHint = "import the output of kubectl nodekeeper export"
 
-// Exported returns a record as it is exported: without what a server sets, and without the time
-// at which the node was found missing: that count restarts.
+// Exported returns the exported form of a record: without fields that the API server sets, and without
+// the time since which the node is away, which an import restarts.
 func Exported(cm *corev1.ConfigMap, cluster types.UID) *corev1.ConfigMap {
 	annotations := map[string]string{exportedFromAnnotation: string(cluster)}
 	for key, value := range cm.Annotations {
@@ -45,17 +44,17 @@ func Exported(cm *corev1.ConfigMap, cluster types.UID) *corev1.ConfigMap {
 	}
 }
 
-// ClusterUID returns what a cluster is known by.
+// ClusterUID returns the identity of a cluster: the uid of its namespace kube-system.
 func ClusterUID(ctx context.Context, c client.Reader) (types.UID, error) {
 	var namespace corev1.Namespace
 	if err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, &namespace); err != nil {
-		return "", fmt.Errorf("finding out which cluster this is: %w", err)
+		return "", fmt.Errorf("identifying the cluster: %w", err)
 	}
 	return namespace.UID, nil
 }
 
-// ReadExported returns the records in a stream of YAML documents. One that is none is an error that
-// says where it is.
+// ReadExported returns the records in a stream of YAML documents. A document that is not a record is an
+// error, which names its position.
 func ReadExported(r io.Reader) ([]*corev1.ConfigMap, error) {
 	var records []*corev1.ConfigMap
 	seen := map[string]bool{}
@@ -82,7 +81,7 @@ func ReadExported(r io.Reader) ([]*corev1.ConfigMap, error) {
 	}
 }
 
-// parseExported returns the record of a document, nil if the document is empty.
+// parseExported returns the record in a document, or nil if the document is empty.
 func parseExported(document []byte) (*corev1.ConfigMap, error) {
 	if err := isSingle(document); err != nil {
 		return nil, err
@@ -92,17 +91,17 @@ func parseExported(document []byte) (*corev1.ConfigMap, error) {
 		return nil, err
 	}
 	if len(fields) == 0 {
-		return nil, nil //nolint:nilnil // an empty document is none, and no error
+		return nil, nil //nolint:nilnil // an empty document is not an error
 	}
-	if fields["apiVersion"] != "v1" || fields["kind"] != "ConfigMap" { // of these the error would be an unknown field
-		return nil, fmt.Errorf("%v %v is not a record: %s", fields["apiVersion"], fields["kind"], whatToImport)
+	if fields["apiVersion"] != "v1" || fields["kind"] != "ConfigMap" { // strict parsing would report an unknown field instead
+		return nil, fmt.Errorf("%v %v is not a record: %s", fields["apiVersion"], fields["kind"], exportHint)
 	}
 	cm := &corev1.ConfigMap{}
 	if err := yaml.UnmarshalStrict(document, cm); err != nil {
 		return nil, err
 	}
 	if cm.Name == "" || cm.Name == record.RootCAName {
-		return nil, fmt.Errorf("ConfigMap %q is not a record: %s", cm.Name, whatToImport)
+		return nil, fmt.Errorf("ConfigMap %q is not a record: %s", cm.Name, exportHint)
 	}
 	r, err := record.Parse(cm)
 	if err != nil {
@@ -114,23 +113,23 @@ func parseExported(document []byte) (*corev1.ConfigMap, error) {
 	return storable(cm)
 }
 
-// isSingle returns an error if the text holds more than one document: all but the first would be
-// lost in silence. Only lines of --- separate documents here.
+// isSingle returns an error if the text has more than one document, as only the first would be imported.
+// The reader splits the input only at lines of ---.
 func isSingle(text []byte) error {
 	documents := goyaml.NewDecoder(bytes.NewReader(text))
 	var document any
 	if err := documents.Decode(&document); err != nil {
-		return nil //nolint:nilerr // empty, or an error that whoever reads the document reports better
+		return nil //nolint:nilerr // empty, or an error that the parser reports better
 	}
 	if err := documents.Decode(&document); !errors.Is(err, io.EOF) {
-		return errors.New("there is more behind its end: begin each document with a line of ---")
+		return errors.New("it continues after its end: begin each document with a line of ---")
 	}
 	return nil
 }
 
-// storable returns what is taken of a record, or an error if the API server would refuse it. All
-// else that a ConfigMap can have is left out: a record that is immutable could never be written
-// again, and one with an owner would be deleted with it.
+// storable returns the part of a record that is imported, or an error if the API server would refuse
+// it. It omits all other fields of a ConfigMap: an immutable record could never be updated, and a
+// record with an owner would be deleted with the owner.
 func storable(from *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: from.Name, Labels: from.Labels, Annotations: from.Annotations}, Data: from.Data}
 	if problems := apivalidation.ValidateObjectMeta(&cm.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")); len(problems) > 0 {

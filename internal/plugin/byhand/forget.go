@@ -15,14 +15,14 @@ import (
 	"nodekeeper.dev/internal/records"
 )
 
-// Forgettable returns an error unless the record of a node may be removed. The effect of pending
-// transactions would be lost with it.
+// Forgettable returns an error unless the record of a node may be removed. Pending transactions prevent
+// that unless ignorePending is set: their effect would be lost.
 func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 	switch {
 	case n == nil || n.Saved.Object == nil:
 		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper list shows what is", name)
 	case !record.Ours(n.Saved.Object):
-		return fmt.Errorf("ConfigMap %s/%s is not a record: nothing says that nodekeeper has written it, so it stays as it is", n.Saved.Object.Namespace, name)
+		return fmt.Errorf("ConfigMap %s/%s is not a record that nodekeeper has written, so it is left unchanged", n.Saved.Object.Namespace, name)
 	case len(n.Pending) > 0 && !ignorePending:
 		return fmt.Errorf("node %q has %s, whose effect would be lost: wait until nothing is pending (kubectl nodekeeper show %s), or give --ignore-pending",
 			name, amount.Of(len(n.Pending), "pending transaction"), name)
@@ -30,18 +30,16 @@ func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 	return nil
 }
 
-// errNodeChanged says that a record must not be removed: what that means is not what it meant when
-// the node was read.
+// errNodeChanged refuses to forget a node because its state changed after the user saw it.
 var errNodeChanged = errors.New("the Node has changed since it was read: run this again")
 
-// Forget removes the record of a node, conditional on the one that was read. No event from before
-// brings it back: of a node that is away a floor is left in its place, of one that is there a
-// record of the labels that it has. See [preserve.Forgotten].
+// Forget removes the record of a node, conditional on the record that was read. A floor replaces the
+// record of a node that is away, and a record of the current labels that of a live node, so that no
+// earlier event restores the removed one. See [preserve.Forgotten].
 //
-// The Node is read once more, after the record: n may be older than its record, or as old as the
-// user's answer to a question. A node that came back before the record was read must not get a
-// floor, by which its labels would be lost. Nor must one that was deleted since, whose user has
-// agreed to lose nothing, or one of which something is pending by now, unless ignorePending is set.
+// Forget reads the Node again, after the record, because n may be as old as the user's confirmation.
+// It fails if a node has returned or was deleted since, as a floor would then lose labels that the
+// user did not agree to lose; and if transactions are pending by now, unless ignorePending is set.
 func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node, ignorePending bool) error {
 	if dry == DryRunClient {
 		return nil
@@ -75,7 +73,7 @@ func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node
 	return err
 }
 
-// identified reads which machine a Node is, if it has labels of which that must be known.
+// identified reads the machine identity of a Node, if it has labels that depend on it.
 func identified(ctx context.Context, c *inspect.Cluster, n *metav1.PartialObjectMetadata) error {
 	if !preserve.HasRestricted(n.Labels, agents.Machine(n)) {
 		return nil

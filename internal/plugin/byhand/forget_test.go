@@ -30,21 +30,21 @@ func clusterWith(objects ...client.Object) *inspect.Cluster {
 	return &inspect.Cluster{MetadataNamespace: "records", TransactionNamespace: "transactions", Client: interceptor.NewClient(inner, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			err := c.List(ctx, list, opts...)
-			list.SetResourceVersion("1000") // which the fake one does not set
+			list.SetResourceVersion("1000") // the fake client does not set it
 			return err
 		},
 	})}
 }
 
-// TestForgetTakesANodeForAwayOnlyAfterItsRecordWasRead: the node came back between the two reads of inspect, got its labels, and
-// its record says so. A floor in place of that record would lose them.
+// TestForgetTakesANodeForAwayOnlyAfterItsRecordWasRead: the node returned between the two reads of inspect, and its labels were
+// restored, which its record shows. A floor in place of that record would lose them.
 func TestForgetTakesANodeForAwayOnlyAfterItsRecordWasRead(t *testing.T) {
 	r := saved()
 	live := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: r.Restored.UID, Labels: set{"rack": "r1"}}}
 	c := clusterWith(live, r.ConfigMap("records"))
 	n, err := c.Node(t.Context(), "node-1")
 	require.NoError(t, err)
-	n.Live = nil // as it was when the Node was read
+	n.Live = nil // the earlier read of the Node
 	require.NoError(t, byhand.Forget(t.Context(), c, byhand.DryRunNone, n, false))
 
 	stored, err := (&records.Records{Client: c.Client, Namespace: "records"}).Get(t.Context(), "node-1")
@@ -69,10 +69,9 @@ func TestForgetLeavesAFloorOfANodeThatIsAway(t *testing.T) {
 	assert.Equal(t, "1000", stored.Record.Revision.String())
 }
 
-// TestForgetGoesByWhatTheUserWasTold: a Node that was there when the user was asked, and whose
-// labels stay then, is gone by the answer, or another one is there. Its labels would be lost, which
-// nobody has agreed to.
-func TestForgetGoesByWhatTheUserWasTold(t *testing.T) {
+// TestForgetNeedsTheNodeThatTheUserSaw: a Node that was live when the user was asked, so that its labels
+// would remain, was deleted or replaced before the answer. Its labels would be lost without consent.
+func TestForgetNeedsTheNodeThatTheUserSaw(t *testing.T) {
 	r := saved()
 	live := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: r.Restored.UID, Labels: set{"rack": "r1"}}}
 	for name, becomes := range map[string]func(c client.Client) error{
@@ -97,8 +96,8 @@ func TestForgetGoesByWhatTheUserWasTold(t *testing.T) {
 	}
 }
 
-// TestForgetSeesWhatIsRecordedMeanwhile: while the user was asked, an event was recorded whose
-// effect would be lost.
+// TestForgetSeesWhatIsRecordedMeanwhile: the effect of an event that was recorded while the user was asked
+// would be lost.
 func TestForgetSeesWhatIsRecordedMeanwhile(t *testing.T) {
 	r := saved()
 	c := clusterWith(r.ConfigMap("records"))
@@ -110,8 +109,7 @@ func TestForgetSeesWhatIsRecordedMeanwhile(t *testing.T) {
 	require.NoError(t, byhand.Forget(t.Context(), c, byhand.DryRunNone, n, true))
 }
 
-// TestForgetLeavesWhatIsForeign: a ConfigMap of another product that is named like a node is
-// nobody's record.
+// TestForgetLeavesWhatIsForeign: a ConfigMap of another product with the name of a node is not a record.
 func TestForgetLeavesWhatIsForeign(t *testing.T) {
 	c := clusterWith(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "records", Name: "settings"}, Data: set{"a": "b"}})
 	n, err := c.Node(t.Context(), "settings")

@@ -20,24 +20,24 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// Import is one exported record on its way into the cluster.
+// Import is an exported record to store in the cluster.
 type Import struct {
-	// Name is the node's name.
+	// Name is the name of the node.
 	Name string
 
 	wanted *corev1.ConfigMap
 	record *record.Record
-	// given reports that only the labels are taken, and what people wrote.
+	// given reports whether only the labels and other people's annotations are imported, as if a user
+	// had set them.
 	given bool
-	// before is what the cluster has of that node.
+	// before is the state of the node in the cluster.
 	before *inspect.Node
 }
 
-// maxLooks is how often a node that came back between two reads is read again.
-const maxLooks = 3
+// maxReads bounds repeated reads of a node that returns between two reads.
+const maxReads = 3
 
-// PrepareImports returns what to store for these records, or an error if any of it cannot be
-// stored.
+// PrepareImports returns the imports of these records, or an error if any of them cannot be stored.
 func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.ConfigMap, overwrite bool) ([]Import, error) {
 	here, err := ClusterUID(ctx, c.Client)
 	if err != nil {
@@ -74,11 +74,12 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 	return all, nil
 }
 
-// newImport returns an exported record as this cluster must have it. A record of another cluster,
-// or of a later time than this one, becomes labels that are given now: its revisions say nothing
-// here. So does one that a Node which is there appears to have its labels from, and has not: as the
-// record was, the next change of that Node would replace it. And so does one that is earlier than
-// what it replaces.
+// newImport returns the import of an exported record. It imports only the labels, as if a user set them
+// now, if the revisions of the record do not apply:
+//
+//   - The record is from another cluster, or from the future of this one.
+//   - A live Node would own the record, and has other labels. Its next change would replace the record.
+//   - The record is older than the one that it replaces.
 func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now revision.Revision) Import {
 	if before == nil {
 		before = &inspect.Node{Name: cm.Name}
@@ -87,7 +88,7 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	origin := types.UID(wanted.Annotations[exportedFromAnnotation])
 	delete(wanted.Annotations, exportedFromAnnotation)
 	delete(wanted.Annotations, record.AwaySinceAnnotation)
-	i := Import{Name: cm.Name, wanted: wanted, before: before, record: inspect.ParseSaved(cm).Record} // it was read before, so it can be
+	i := Import{Name: cm.Name, wanted: wanted, before: before, record: inspect.ParseSaved(cm).Record} // ReadExported has validated it
 	r := i.record
 	foreign := origin != here || r.Revision.After(now) || r.Restored.Revision.After(now)
 	if foreign || !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
@@ -99,10 +100,10 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	return i
 }
 
-// settled returns a node as one read shows it. If it has come back between the reads, it is read
-// again, a few times at most.
+// settled returns a node from a consistent read. It reads a node that returned between the reads of its
+// parts again, up to maxReads times.
 func settled(ctx context.Context, c *inspect.Cluster, n *inspect.Node) (_ *inspect.Node, err error) {
-	for attempt := 0; n != nil && cameBack(n) && attempt < maxLooks; attempt++ {
+	for attempt := 0; n != nil && cameBack(n) && attempt < maxReads; attempt++ {
 		if n, err = c.Node(ctx, n.Name); err != nil {
 			return nil, err
 		}
@@ -110,8 +111,8 @@ func settled(ctx context.Context, c *inspect.Cluster, n *inspect.Node) (_ *inspe
 	return n, nil
 }
 
-// cameBack reports whether the record of a node follows an incarnation that came after the node was
-// looked for: it may be there, and is not known to be.
+// cameBack reports whether the record of a node follows an incarnation that was created after the Node
+// was read, so that the node may be live now.
 func cameBack(n *inspect.Node) bool {
 	r := n.Saved.Record
 	if r == nil {
@@ -122,14 +123,14 @@ func cameBack(n *inspect.Node) bool {
 		r.Source != "" && r.Revision.After(n.Now) && !isLive(r.Source)
 }
 
-// isEarlier reports whether a record replaces one of a later state, or a floor. An event of that
-// state, or from before that floor, may be recorded once more, and must not count.
+// isEarlier reports whether a record replaces a later record or a floor. Watchers may record events of
+// that state again, which must have no effect.
 func isEarlier(r *record.Record, n *inspect.Node) bool {
 	there := n.Saved.Stored().Record
 	return there != nil && (there.Revision.After(r.Revision) || there.Restored.Revision.After(r.Restored.Revision))
 }
 
-// disowned reports whether a Node that is there would own the labels of a record, and has others.
+// disowned reports whether a live Node would own the labels of a record, but has other labels.
 func disowned(r *record.Record, n *inspect.Node) bool {
 	if n.Live == nil {
 		return false
@@ -138,9 +139,9 @@ func disowned(r *record.Record, n *inspect.Node) bool {
 	return preserve.Owned(*r, live.UID, live.Marker) && !maps.Equal(live.Labels, r.Labels)
 }
 
-// Appeared returns the nodes of imports that were away when these were prepared, are there now, and
-// must get the labels. Nothing else may restore them: what a watcher recorded of such a node before
-// its record was stored can have had no effect.
+// Appeared returns the nodes that were away when their imports were prepared, are live now, and must
+// get the labels. The caller must request the restores: a transaction that a watcher recorded before
+// the record was stored may have had no effect.
 func Appeared(ctx context.Context, c *inspect.Cluster, all []Import) ([]string, error) {
 	var away []string
 	for i := range all {
@@ -162,8 +163,7 @@ func Appeared(ctx context.Context, c *inspect.Cluster, all []Import) ([]string, 
 	}), nil
 }
 
-// Stored reports whether the record is in the cluster already: just so, or, if only the labels
-// count, with these labels.
+// Stored reports whether the cluster already has the record, or its labels if only these are imported.
 func (i *Import) Stored() bool {
 	has := i.before.Saved
 	switch {
@@ -176,7 +176,7 @@ func (i *Import) Stored() bool {
 	return maps.Equal(has.Object.Data, i.wanted.Data) && len(has.Object.BinaryData) == 0 && maps.Equal(has.Object.Annotations, i.wanted.Annotations)
 }
 
-// Owed reports whether there is a Node that must get the labels.
+// Owed reports whether a live Node must get the labels.
 func (i *Import) Owed() bool {
 	r := i.record
 	if i.Stored() {
@@ -186,8 +186,8 @@ func (i *Import) Owed() bool {
 	return live != nil && !preserve.Owned(*r, live.UID, live.Labels[labels.Marker])
 }
 
-// Store stores the record: a new one conditional on its name, any other conditional on the one that
-// was read, be that a floor. It returns what was done, as in "node/x imported".
+// Store stores the record. The write is conditional on the record or floor that was read, or on the
+// absence of both. It returns a participle for a message, as in "node/x imported".
 func (i *Import) Store(ctx context.Context, c *inspect.Cluster, dry DryRun) (done string, err error) {
 	door := &records.Records{Namespace: c.MetadataNamespace}
 	if dry != DryRunClient {
@@ -212,7 +212,7 @@ func (i *Import) Store(ctx context.Context, c *inspect.Cluster, dry DryRun) (don
 	}
 	switch {
 	case errors.Is(err, records.ErrStale) && read == nil:
-		return "", fmt.Errorf("node %q: %w; if the ConfigMap %s/%s is another product's, it must go first", i.Name, ErrChanged, c.MetadataNamespace, i.Name)
+		return "", fmt.Errorf("node %q: %w; if the ConfigMap %s/%s belongs to another product, remove it first", i.Name, ErrChanged, c.MetadataNamespace, i.Name)
 	case errors.Is(err, records.ErrStale):
 		return "", fmt.Errorf("node %q: %w", i.Name, ErrChanged)
 	case apierrors.IsNotFound(err):
@@ -221,7 +221,7 @@ func (i *Import) Store(ctx context.Context, c *inspect.Cluster, dry DryRun) (don
 	return done, err
 }
 
-// ofPeople returns the annotations of a record that are not nodekeeper's.
+// ofPeople returns the annotations of a record that do not belong to nodekeeper.
 func ofPeople(annotations map[string]string) map[string]string {
 	own := maps.Clone(annotations)
 	maps.DeleteFunc(own, func(key, _ string) bool { return strings.HasPrefix(key, "nodekeeper.dev/") })

@@ -22,7 +22,7 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// between is a cluster of these objects in which something happens after the Nodes were listed, and before the records are.
+// between returns a cluster in which something happens after the Nodes and before the records are listed.
 func between(t *testing.T, happens func(ctx context.Context, c client.Client), objects ...client.Object) *inspect.Cluster {
 	t.Helper()
 	const records = "records"
@@ -39,7 +39,7 @@ func between(t *testing.T, happens func(ctx context.Context, c client.Client), o
 				happens(ctx, c)
 			}
 			err := c.List(ctx, list, opts...)
-			version := "300" // the fake has none
+			version := "300" // the fake client has none
 			if happened {
 				version = "400"
 			}
@@ -84,7 +84,7 @@ func TestImportSeesANodeThatComesBackMeanwhile(t *testing.T) {
 	}
 }
 
-// TestImportSeesANodeThatComesBeforeItIsStored: with --record-updates=false nothing is recorded of it that founds a record.
+// TestImportSeesANodeThatComesBeforeItIsStored: with --record-updates=false, no transaction creates its record.
 func TestImportSeesANodeThatComesBeforeItIsStored(t *testing.T) {
 	cluster := between(t, func(context.Context, client.Client) {})
 	all, err := byhand.PrepareImports(t.Context(), cluster, elsewhere(), true)
@@ -98,7 +98,7 @@ func TestImportSeesANodeThatComesBeforeItIsStored(t *testing.T) {
 	assert.Equal(t, []string{"node-1"}, appeared)
 }
 
-// TestImportKeepsTheNoteOfALaterRestore: without it, an event of the incarnation before would count again.
+// TestImportKeepsTheNoteOfALaterRestore: without it, an event of the previous incarnation would take effect again.
 func TestImportKeepsTheNoteOfALaterRestore(t *testing.T) {
 	exported, there := saved(), saved()
 	there.Restored = record.Restoration{UID: "next", Revision: revision.MustParse("280")}

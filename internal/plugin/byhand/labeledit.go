@@ -12,13 +12,13 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// LabelEdit is what arguments like those of kubectl label ask for.
+// LabelEdit is a change of labels, as in the arguments of kubectl label.
 type LabelEdit struct {
 	set    map[string]string
 	remove []string
 }
 
-// ParseLabelEdit reads key=value and key- arguments, by the rules of kubectl label.
+// ParseLabelEdit parses arguments of the forms key=value and key-, like kubectl label.
 func ParseLabelEdit(args []string) (LabelEdit, error) {
 	e := LabelEdit{set: map[string]string{}}
 	for _, arg := range args {
@@ -33,7 +33,7 @@ func ParseLabelEdit(args []string) (LabelEdit, error) {
 			e.set[key] = value
 		}
 		if key == labels.Marker {
-			return LabelEdit{}, fmt.Errorf("%s is nodekeeper's own label, and is in no record", labels.Marker)
+			return LabelEdit{}, fmt.Errorf("%s is nodekeeper's own label, and is never in a record", labels.Marker)
 		}
 		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
 			return LabelEdit{}, fmt.Errorf("%q is not a label key: %s", key, strings.Join(problems, "; "))
@@ -53,12 +53,12 @@ func ParseLabelEdit(args []string) (LabelEdit, error) {
 	return e, nil
 }
 
-// keys are those that the edit names.
+// keys returns the keys that the edit sets or removes.
 func (e LabelEdit) keys() labels.Keys {
 	return labels.KeysOf(maps.Keys(e.set)).Union(labels.KeysOf(slices.Values(e.remove)))
 }
 
-// Of returns labels after the edit. It changes no value that is there, unless overwrite is set.
+// Of returns labels after the edit. Changing an existing value is an error unless overwrite is set.
 func (e LabelEdit) Of(before map[string]string, overwrite bool) (map[string]string, error) {
 	after := maps.Clone(before)
 	for _, key := range slices.Sorted(maps.Keys(e.set)) {

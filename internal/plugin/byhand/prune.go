@@ -14,7 +14,7 @@ import (
 	"nodekeeper.dev/internal/processor/retention/removal"
 )
 
-// Prunable returns the nodes that have been away for an age, in the order of the survey.
+// Prunable returns the nodes that have been away for at least age, in the order of the survey.
 func Prunable(survey *inspect.Survey, age time.Duration, now time.Time) []inspect.Summary {
 	var found []inspect.Summary
 	for _, s := range survey.Nodes {
@@ -25,7 +25,7 @@ func Prunable(survey *inspect.Survey, age time.Duration, now time.Time) []inspec
 	return found
 }
 
-// Prune removes records as a processor with a retention time does.
+// Prune removes records like a processor that runs with --retention.
 type Prune struct {
 	cluster *inspect.Cluster
 	dryRun  DryRun
@@ -33,16 +33,16 @@ type Prune struct {
 	remover *removal.Remover
 }
 
-// NewPrune returns what removes the records of nodes that have been away for an age.
+// NewPrune returns a Prune for nodes that have been away for at least age.
 func NewPrune(c *inspect.Cluster, dry DryRun, age time.Duration) *Prune {
 	return &Prune{cluster: c, dryRun: dry, age: age, remover: &removal.Remover{
 		Nodes: c.Nodes(), Queue: c.Queue(), Records: c.Records(), Locks: nodelock.New(c.Client, c.TransactionNamespace, lockIdentity()),
 	}}
 }
 
-// Remove removes the record of a node, unless a live read shows that the node is not just away, and
-// returns what became of it. A dry run takes no lock: that would be a write.
-func (p *Prune) Remove(ctx context.Context, name string) (told string, err error) {
+// Remove removes the record of a node unless a live read shows that the node is not away, and returns
+// the outcome for a message. A dry run takes no lock, which would be a write.
+func (p *Prune) Remove(ctx context.Context, name string) (result string, err error) {
 	stored, err := p.cluster.Records().Get(ctx, name)
 	if err != nil {
 		return "", err
@@ -72,26 +72,26 @@ func (p *Prune) outcome(ctx context.Context, cm *corev1.ConfigMap) (removal.Outc
 	return outcome, Forget(ctx, p.cluster, p.dryRun, n, false)
 }
 
-// describe says what became of a record, as in "node/x forgotten".
+// describe returns an outcome for a message, as in "node/x forgotten".
 func describe(o removal.Outcome) string {
 	switch o {
 	case removal.Removed:
 		return "forgotten"
 	case removal.Busy:
-		return "kept: a processor is at work for it"
+		return "kept: a processor is working on it"
 	case removal.Present:
 		return "kept: it is back"
 	case removal.Changed:
-		return "kept: it was heard of"
+		return "kept: it was seen recently"
 	case removal.Gone:
-		return "forgotten by somebody else"
+		return "already forgotten"
 	case removal.Returned:
 		return "kept: it came back just now"
 	}
 	return "kept"
 }
 
-// lockIdentity names this process among those that take locks.
+// lockIdentity returns the holder identity of this process in locks.
 func lockIdentity() string {
 	host, err := os.Hostname()
 	if err != nil {

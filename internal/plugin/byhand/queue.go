@@ -16,22 +16,23 @@ import (
 )
 
 var (
-	// ErrNoTransaction says that there is nothing of that name.
-	ErrNoTransaction = errors.New("it may be applied by now: kubectl nodekeeper pending shows which there are")
+	// ErrNoTransaction is returned for a name that is not in the queue.
+	ErrNoTransaction = errors.New("it may have been applied: see kubectl nodekeeper pending")
 
 	errTransactionChanged = errors.New("has changed since it was read: run this again")
 )
 
-// ReadTransaction returns what is in the transaction namespace by that name, full or short.
+// ReadTransaction returns the ConfigMap in the transaction namespace with this full or short name.
 func ReadTransaction(ctx context.Context, c *inspect.Cluster, name string) (*corev1.ConfigMap, error) {
 	cm, err := c.Queue().Read(ctx, FullName(name))
 	if err == nil && cm == nil {
-		err = fmt.Errorf("there is no transaction %q, and none of a node of that name: %w", name, ErrNoTransaction)
+		err = fmt.Errorf("transaction %q not found, and no node of that name has any: %w", name, ErrNoTransaction)
 	}
 	return cm, err
 }
 
-// ReadRetried returns what an argument names: one transaction, or all of a node, unless node is "".
+// ReadRetried returns the transaction that an argument names, or else all transactions of a node unless
+// node is empty.
 func ReadRetried(ctx context.Context, c *inspect.Cluster, arg, node string) ([]*corev1.ConfigMap, error) {
 	cm, err := ReadTransaction(ctx, c, arg)
 	if err == nil {
@@ -53,15 +54,14 @@ func ReadRetried(ctx context.Context, c *inspect.Cluster, arg, node string) ([]*
 		if err != nil {
 			return nil, err
 		}
-		if cm != nil { // else it is applied by now
+		if cm != nil { // else it has been applied
 			all = append(all, cm)
 		}
 	}
 	return all, nil
 }
 
-// Retry changes a transaction so that the processors take it up again, conditional on the one that
-// was read.
+// Retry touches a transaction so that the processors retry it, conditional on its resourceVersion.
 func Retry(ctx context.Context, c *inspect.Cluster, dry DryRun, cm *corev1.ConfigMap) error {
 	if dry == DryRunClient {
 		return nil
@@ -70,8 +70,7 @@ func Retry(ctx context.Context, c *inspect.Cluster, dry DryRun, cm *corev1.Confi
 	return explained(q.Touch(ctx, cm, time.Now()), cm)
 }
 
-// Discard removes what was read from the queue, by its uid: another one that has its name since
-// stays.
+// Discard removes a ConfigMap from the queue by its uid, so that a later one of the same name remains.
 func Discard(ctx context.Context, c *inspect.Cluster, dry DryRun, cm *corev1.ConfigMap) error {
 	if dry == DryRunClient {
 		return nil
@@ -90,11 +89,12 @@ func explained(err error, cm *corev1.ConfigMap) error {
 	return nil
 }
 
-// DescribeDiscard says what is lost with a ConfigMap in the queue, by the policy of each node.
+// DescribeDiscard describes the effect that discarding a ConfigMap in the queue prevents, under the
+// policy of its node.
 func DescribeDiscard(ctx context.Context, c *inspect.Cluster, cm *corev1.ConfigMap, policy func(node string) labels.Policy) (string, error) {
 	t, reason := queue.Parse(cm)
 	if reason != nil {
-		return reason.Error(), nil //nolint:nilerr // that is the answer
+		return reason.Error(), nil //nolint:nilerr // the reason is the description
 	}
 	n, err := c.Node(ctx, t.Node)
 	if err != nil {
@@ -119,7 +119,7 @@ func DescribeDiscard(ctx context.Context, c *inspect.Cluster, cm *corev1.ConfigM
 	return "it is applied just now", nil
 }
 
-// DescribeRetry says what will come of it.
+// DescribeRetry describes the effect of a retry.
 func DescribeRetry(cm *corev1.ConfigMap) string {
 	if _, err := queue.Parse(cm); err != nil {
 		return fmt.Sprintf("retried; if it is still malformed, it is quarantined again: %v", err)

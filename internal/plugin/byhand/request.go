@@ -21,55 +21,52 @@ import (
 )
 
 const (
-	// putters is how many transactions are put at a time.
+	// putters bounds concurrent puts of transactions.
 	putters = 16
-	// pollPeriod is the time between two looks at the queue.
+	// pollPeriod is the time between two reads of the queue.
 	pollPeriod = 200 * time.Millisecond
-	// fewNodes is up to how many nodes are read one by one, and not by lists of all.
+	// fewNodes bounds the nodes that are read one by one. For more, lists cost less.
 	fewNodes = 10
 )
 
-// Progress is called with how far a long request is.
+// Progress reports the progress of a long request.
 type Progress func(format string, args ...any)
 
-// Requests are transactions that people ask for, of each of some nodes: the event that a watcher
-// would record of the Node as it is now. The processors apply them, by the same rules as any other.
-// All fields are required.
+// Requests creates transactions for nodes on behalf of a user: the events that a watcher would record
+// for the current Nodes. The processors apply them like any other. All fields are required.
 type Requests struct {
 	Cluster *inspect.Cluster
 	Type    txn.Type
-	// Done is what an applied one has done, as in "node x is saved".
+	// Done is the participle of an applied transaction, as in "node x is saved".
 	Done string
-	// IgnoreMissingEnd restores from a record that does not have the end of its incarnation: see
-	// awaitEnd.
+	// IgnoreMissingEnd restores from a record without the end of its incarnation: see awaitEnd.
 	IgnoreMissingEnd bool
 
-	// Policy returns what a restore of a node goes by.
+	// Policy returns the restore policy of a node.
 	Policy   func(node string) labels.Policy
 	DryRun   DryRun
 	Timeout  time.Duration
 	Progress Progress
 }
 
-// Request is one of these transactions, and what will come of it.
+// Request is one of these transactions with its expected effect.
 type Request struct {
 	Transaction txn.Transaction
-	// Before is the node as it was read.
+	// Before is the node before the request.
 	Before *inspect.Node
-	// Decision is what the transaction will do after those that are pending, if nothing else
-	// happens.
+	// Decision is the effect of the transaction after the pending ones, if nothing else happens.
 	Decision preserve.Decision
-	// Blocked reports that somebody has to correct the record of the node first.
+	// Blocked reports whether the record of the node must be corrected first.
 	Blocked bool
 }
 
-// Futile reports whether it is certain that the transaction does nothing: it is not if others are
-// pending, as nobody knows when they are applied.
+// Futile reports whether the transaction certainly does nothing. While others are pending, that is not
+// certain.
 func (r *Request) Futile() bool {
 	return r.Decision.Action == preserve.Nothing && len(r.Before.Pending) == 0 && !r.Blocked
 }
 
-// ReadNodes reads all there is of these nodes. One that there is nothing of may be nil.
+// ReadNodes reads these nodes by name. A node that does not exist, and has no record, may be nil.
 func ReadNodes(ctx context.Context, c *inspect.Cluster, names []string) (map[string]*inspect.Node, error) {
 	if len(names) > fewNodes {
 		wanted := make(map[string]bool, len(names))
@@ -89,8 +86,8 @@ func ReadNodes(ctx context.Context, c *inspect.Cluster, names []string) (map[str
 	return nodes, nil
 }
 
-// Settled returns the node as it is once nothing that watchers have seen of its former incarnation
-// can be overtaken. It does not wait for a node that it matters nothing to, nor in a dry run.
+// Settled returns a node after all events of its former incarnation are recorded, so that the request
+// cannot overtake them. It waits only if the request depends on them, and never in a dry run.
 func (h *Requests) Settled(ctx context.Context, n *inspect.Node) (*inspect.Node, error) {
 	if h.Type != txn.Added || h.IgnoreMissingEnd || h.DryRun.Dry() || n == nil || n.Live == nil || !endMissing(n) {
 		return n, nil
@@ -102,14 +99,14 @@ func (h *Requests) Settled(ctx context.Context, n *inspect.Node) (*inspect.Node,
 func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 	switch {
 	case n == nil || !n.Known():
-		return Request{}, fmt.Errorf("there is no node %q, and nothing is saved of one: kubectl nodekeeper list shows which there are", name)
+		return Request{}, fmt.Errorf("node %q not found, and no labels are saved for it: see kubectl nodekeeper list", name)
 	case n.Live == nil:
-		return Request{}, fmt.Errorf("node %q is away, so it is not %s now: its saved labels are put back when it returns, see kubectl nodekeeper show %s", name, h.Done, name)
+		return Request{}, fmt.Errorf("node %q is away, so it is not %s now: its saved labels are restored when it returns, see kubectl nodekeeper show %s", name, h.Done, name)
 	}
 	t := txn.Of(h.Type, n.Live)
 	t.ObservedAt, t.AtOnce = time.Now(), true
-	// Only the servers know for certain which managers are agents. What they have stored still
-	// holds.
+	// Only the servers know which managers are agents, so the owners of the labels are left open.
+	// Owners that the record has remain valid.
 	t.Machine, t.Unclear = "", labels.KeysOf(maps.Keys(t.Labels))
 	r := Request{Transaction: t, Before: n, Blocked: n.Saved.Unreadable != nil}
 	if decisions := n.Forecast(h.Policy(name), t); len(decisions) > 0 {
@@ -118,8 +115,8 @@ func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 	return r, nil
 }
 
-// Put puts the transactions. If a watcher was first, what it put is marked as what somebody waits
-// for; if another event has the name of one, Put retries until that is applied.
+// Put puts the transactions. It marks a transaction that a watcher has already put as urgent, and
+// retries while another event has the same name.
 func (h *Requests) Put(ctx context.Context, requests []Request) error {
 	q := &queue.Queue{Client: h.DryRun.Writer(h.Cluster.Client), Namespace: h.Cluster.TransactionNamespace}
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -135,7 +132,7 @@ func (h *Requests) Put(ctx context.Context, requests []Request) error {
 				return err == nil, err
 			})
 			if err == nil && !put {
-				return fmt.Errorf("another transaction of node %q at version %s is pending after %s: kubectl nodekeeper show %s says what it waits for",
+				return fmt.Errorf("another transaction of node %q at version %s is pending after %s: kubectl nodekeeper show %s shows the reason",
 					t.Node, t.Revision, h.Timeout, t.Node)
 			}
 			return err
@@ -145,9 +142,9 @@ func (h *Requests) Put(ctx context.Context, requests []Request) error {
 	return group.Wait()
 }
 
-// Wait returns when the transactions are applied, or an error if they are not within the timeout.
+// Wait returns when the transactions are applied, or with an error after the timeout.
 func (h *Requests) Wait(ctx context.Context, requests []Request) error {
-	names := make(map[string]string, len(requests)) // of ConfigMaps, to names of nodes
+	names := make(map[string]string, len(requests)) // names of nodes, by those of ConfigMaps
 	for i := range requests {
 		names[requests[i].Transaction.Name()] = requests[i].Transaction.Node
 	}
@@ -164,14 +161,14 @@ func (h *Requests) Wait(ctx context.Context, requests []Request) error {
 	})
 	if err == nil && !applied {
 		slices.Sort(left)
-		return fmt.Errorf("%s not applied after %s (%s): they stay in the queue and are applied later; kubectl nodekeeper show %s says what they wait for",
+		return fmt.Errorf("%s not applied after %s (%s): they stay in the queue and are applied later; kubectl nodekeeper show %s shows the reason",
 			amount.Of(len(left), "transaction"), h.Timeout, Abbreviate(left), left[0])
 	}
 	return err
 }
 
-// pending returns the nodes of those transactions that are still in the queue. A few of them are
-// read one by one: a list of a large queue several times a second is a needless load.
+// pending returns the nodes whose transactions are still in the queue. It reads a few one by one:
+// listing a large queue several times a second would be a needless load.
 func (h *Requests) pending(ctx context.Context, names map[string]string) (nodes []string, err error) {
 	q := h.Cluster.Queue()
 	if len(names) > fewNodes {
@@ -204,8 +201,8 @@ func Abbreviate(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }
 
-// poll asks until it is done, which it returns, or the time is over. A look that has begun is not
-// cut short by that.
+// poll calls ask until it is done, fails, or the timeout is over, which does not interrupt a call. It
+// returns whether it is done.
 func poll(ctx context.Context, timeout time.Duration, ask func() (done bool, err error)) (done bool, err error) {
 	tick := time.NewTicker(pollPeriod)
 	defer tick.Stop()

@@ -14,25 +14,25 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// ErrChanged says that a record was written since it was read.
+// ErrChanged is returned if a record was written after it was read.
 var ErrChanged = errors.New("the record has changed since it was read: run this again")
 
 // Edit changes the saved labels of a node that is away.
 type Edit struct {
 	Cluster *inspect.Cluster
 	Labels  LabelEdit
-	// Overwrite allows other values for labels that are there.
+	// Overwrite allows new values for existing labels.
 	Overwrite bool
-	// IgnoreMissingEnd edits a record that does not have the end of its incarnation: see awaitEnd.
+	// IgnoreMissingEnd edits a record without the end of its incarnation: see awaitEnd.
 	IgnoreMissingEnd bool
 	DryRun           DryRun
 	Timeout          time.Duration
 	Progress         Progress
 }
 
-// Apply edits the record of a node and returns it as it was before and after. It waits first until
-// nothing is pending of the node: what is pending may hold labels that the record must have first.
-// What is so already, see [Changes], is not written.
+// Apply edits the record of a node and returns the record before and after. It first waits until the
+// pending transactions of the node are applied, as these may change labels in the record. It does not
+// write an edit that changes nothing: see [Changes].
 func (e *Edit) Apply(ctx context.Context, name string) (before, after record.Record, err error) {
 	n, err := e.settled(ctx, name)
 	if err == nil && !e.IgnoreMissingEnd && !e.DryRun.Dry() && endMissing(n) {
@@ -56,10 +56,11 @@ func (e *Edit) Apply(ctx context.Context, name string) (before, after record.Rec
 	return before, after, err
 }
 
-// Changes reports whether an edit changes the labels of a record, or whose they are.
+// Changes reports whether an edit changes the labels of a record or their owners.
 func Changes(before, after record.Record) bool { return !preserve.Equivalent(before, after) }
 
-// settled reads a node that is away and has a record, when nothing is pending of it.
+// settled waits until no transactions of a node are pending, and returns the node, which must be away
+// and have a record.
 func (e *Edit) settled(ctx context.Context, name string) (n *inspect.Node, err error) {
 	settled, err := poll(ctx, e.Timeout, func() (bool, error) {
 		n, err = e.Cluster.Node(ctx, name)
@@ -67,28 +68,28 @@ func (e *Edit) settled(ctx context.Context, name string) (n *inspect.Node, err e
 		case err != nil:
 			return false, err
 		case !n.Known():
-			return false, fmt.Errorf("there is no node %q, and nothing is saved of one: kubectl nodekeeper list shows which there are", name)
+			return false, fmt.Errorf("node %q not found, and no labels are saved for it: see kubectl nodekeeper list", name)
 		case n.Live != nil:
-			return false, fmt.Errorf("node %q is there: change its labels with kubectl label node %s", name, name)
+			return false, fmt.Errorf("node %q exists: change its labels with kubectl label node %s", name, name)
 		case n.Saved.Unreadable != nil:
 			return false, fmt.Errorf("the record of node %q: %w: correct it, or forget it", name, n.Saved.Unreadable)
 		}
 		e.Progress("Waiting for the processors: %s of node %s left", amount.Of(len(n.Pending), "transaction"), name)
-		return len(n.Pending) == 0, e.hurry(ctx, n)
+		return len(n.Pending) == 0, e.expedite(ctx, n)
 	})
 	switch {
 	case err != nil:
 		return nil, err
 	case !settled:
-		return nil, fmt.Errorf("node %q has %s still, after %s: kubectl nodekeeper show %s says what they wait for", name, amount.Of(len(n.Pending), "pending transaction"), e.Timeout, name)
+		return nil, fmt.Errorf("node %q has %s still, after %s: kubectl nodekeeper show %s shows the reason", name, amount.Of(len(n.Pending), "pending transaction"), e.Timeout, name)
 	case n.Saved.Record == nil:
-		return nil, fmt.Errorf("nothing is saved of node %q: only what is saved can be changed", name)
+		return nil, fmt.Errorf("no labels are saved for node %q: only saved labels can be changed", name)
 	}
 	return n, nil
 }
 
-// hurry marks what is pending of a node as what somebody waits for.
-func (e *Edit) hurry(ctx context.Context, n *inspect.Node) error {
+// expedite marks the pending transactions of a node as urgent.
+func (e *Edit) expedite(ctx context.Context, n *inspect.Node) error {
 	if e.DryRun.Dry() {
 		return nil
 	}
@@ -100,8 +101,8 @@ func (e *Edit) hurry(ctx context.Context, n *inspect.Node) error {
 	return nil
 }
 
-// edited returns the record with the changes. Its revision is the moment at which the node was seen
-// to be away.
+// edited returns the record with the changes. Its revision is that of the read which found the node
+// away.
 func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 	if cameBack(n) {
 		return record.Record{}, ErrChanged
@@ -112,7 +113,7 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 		}
 	}
 	if _, err := e.Labels.Of(n.Saved.Record.All(), e.Overwrite); err != nil {
-		return record.Record{}, err // also of a withheld label
+		return record.Record{}, err // also for a withheld label
 	}
 	after, err := e.Labels.Of(n.Saved.Record.Labels, e.Overwrite)
 	if err != nil {
@@ -125,8 +126,8 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 	if size := txn.DataBytes(edited.ConfigMap("").Data); size > txn.MaxDataBytes {
 		return record.Record{}, fmt.Errorf("the labels would have %d bytes: a record has room for %d", size, txn.MaxDataBytes)
 	}
-	// With the revision that it has, a restore that is under way could not be told from one of the
-	// edited labels.
+	// The edited record needs a later revision: otherwise a restore in progress would count as a restore
+	// of the edited labels.
 	if !n.Now.After(n.Saved.Record.Revision) {
 		return record.Record{}, fmt.Errorf("the record of node %q is of version %s, and the nodes of this cluster are at %s only: run this again in a moment; "+
 			"if the record is of another cluster, kubectl nodekeeper export and import it", n.Name, n.Saved.Record.Revision, n.Now)

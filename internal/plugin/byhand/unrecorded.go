@@ -10,8 +10,8 @@ import (
 	"nodekeeper.dev/internal/preserve"
 )
 
-// endMissing reports whether the end of the incarnation that the record follows is not on record,
-// though there is no such incarnation any more.
+// endMissing reports whether the record follows an incarnation that no longer exists, but does not have
+// its end.
 func endMissing(n *inspect.Node) bool {
 	r := n.Saved.Record
 	if r == nil || r.Source == "" || r.Ended {
@@ -20,13 +20,13 @@ func endMissing(n *inspect.Node) bool {
 	return n.Live == nil || !preserve.Owned(*r, n.Live.UID, n.Live.Labels[labels.Marker])
 }
 
-// awaitEnd returns the node as it is once its end is on record.
+// awaitEnd waits until the record has the end of its incarnation, and returns the node.
 //
-// A watcher may have seen the last edit of a node and its end, and not stored them yet: after its
-// start, after a gap, or while it leaves the node to another one. Nothing is pending then. A write
-// to the record, or a restore from it, must not overtake that. The end is never recorded if no
-// watcher saw it: awaitEnd does not wait while none runs, and people can say that they know better.
-// They must where nothing shows that this is the place to look for watchers.
+// A watcher may have seen the last edit and the end of a node without having stored them: after its
+// start, after a gap, or while it leaves the node to another watcher. No transaction is pending then,
+// but a write to the record, or a restore from it, must not overtake these events. If no watcher saw
+// the end, it is never recorded: awaitEnd does not wait while no watcher runs, and users can override
+// it. They must do so if the membership namespace has no Leases at all, as it may be the wrong one.
 func awaitEnd(ctx context.Context, c *inspect.Cluster, n *inspect.Node, timeout time.Duration, progress Progress) (*inspect.Node, error) {
 	recorded, err := poll(ctx, timeout, func() (bool, error) {
 		if !endMissing(n) {

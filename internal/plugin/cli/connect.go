@@ -17,7 +17,7 @@ import (
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
-// cluster is what a command works on.
+// cluster is the cluster of a command.
 type cluster struct {
 	inspect.Cluster
 
@@ -25,12 +25,12 @@ type cluster struct {
 	mapper meta.RESTMapper
 }
 
-// connect returns the cluster that the flags name. It sends no request.
+// connect returns the cluster that the flags select. It sends no request.
 func (p *plugin) connect() (*cluster, error) {
 	for _, one := range []struct{ flag, namespace string }{
 		{"transaction-namespace", p.transactionNamespace}, {"metadata-namespace", p.metadataNamespace}, {"membership-namespace", p.membershipNamespace},
 	} {
-		// Without a name, lists are of all namespaces.
+		// A list without a namespace would cover all namespaces.
 		if problems := apivalidation.ValidateNamespaceName(one.namespace, false); len(problems) > 0 {
 			return nil, command.UsageError(fmt.Errorf("--%s: %q is not the name of a namespace", one.flag, one.namespace))
 		}
@@ -53,7 +53,7 @@ func (p *plugin) connect() (*cluster, error) {
 	return c, nil
 }
 
-// connectFor is connect for a command on nodes, whose names are in its arguments: see nodeNames.
+// connectFor is connect for a command whose arguments are names of nodes: see nodeNames.
 func (p *plugin) connectFor(args []string) (c *cluster, names []string, err error) {
 	if names, err = nodeNames(args); err != nil {
 		return nil, nil, err
@@ -62,7 +62,7 @@ func (p *plugin) connectFor(args []string) (c *cluster, names []string, err erro
 	return c, names, err
 }
 
-// newMapper knows the few kinds that there are, so that none is to be discovered.
+// newMapper maps all kinds that the plugin reads, so that it needs no discovery.
 func newMapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)

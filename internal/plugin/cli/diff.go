@@ -46,7 +46,7 @@ func (p *plugin) diff(ctx context.Context, args []string) error {
 	case n.Saved.Record == nil:
 		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper save %s saves its labels", n.Name, n.Name)
 	}
-	servers.tell(p.ErrOut, compared, n.Name)
+	servers.warn(p.ErrOut, compared, n.Name)
 	live := preserve.NodeOf(n.Live)
 	if maps.Equal(n.Saved.Record.Labels, live.Labels) {
 		return nil

@@ -69,7 +69,7 @@ func (p *plugin) discard(ctx context.Context, o *discardOptions, args []string) 
 			nodes = append(nodes, t.Node)
 		}
 	}
-	servers.tell(p.ErrOut, forecastSettings, nodes...)
+	servers.warn(p.ErrOut, forecastSettings, nodes...)
 	for i, loss := range losses {
 		_, _ = fmt.Fprintf(p.ErrOut, "%s: %s\n", byhand.ShortName(all[i]), loss)
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// kubeconfig is one of a cluster that does not answer: nothing listens on port 1.
+// kubeconfig selects a cluster that does not answer: nothing listens on port 1.
 const kubeconfig = `apiVersion: v1
 kind: Config
 current-context: gone
@@ -20,8 +20,8 @@ contexts: [{name: gone, context: {cluster: gone}}]
 clusters: [{name: gone, cluster: {server: "http://127.0.0.1:1"}}]
 `
 
-// TestExitCodes: a command line that is wrong is told before any request, so it makes no difference
-// that the cluster does not answer.
+// TestExitCodes: an invalid command line is reported before any request, even if the cluster does not
+// answer.
 func TestExitCodes(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(config, []byte(kubeconfig), 0o600))
@@ -78,7 +78,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	var out, errs bytes.Buffer
 	code := Main(t.Context(), []string{"status", "--kubeconfig=" + config}, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &out, ErrOut: &errs})
-	assert.Equal(t, 1, code, "nobody knows how it is")
-	assert.Regexp(t, `^Status: +unwell: it is unknown how nodekeeper is: `, out.String())
+	assert.Equal(t, 1, code, "the state is unknown")
+	assert.Regexp(t, `^Status: +unwell: the state of nodekeeper is unknown: `, out.String())
 	assert.Empty(t, errs.String())
 }

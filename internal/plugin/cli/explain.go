@@ -15,20 +15,20 @@ import (
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
-// explained is the story of a node as data.
+// explained is the data of explain.
 type explained struct {
 	inspect.Story
 
 	Name  string        `json:"name"`
 	State inspect.State `json:"state"`
-	// Summary says how things are.
+	// Summary describes the state in one sentence.
 	Summary string `json:"summary"`
-	// Problem says why the record cannot be read.
+	// Problem is the parse error of the record.
 	Problem string `json:"problem,omitempty"`
-	// Labels are those that are not on the Node as they are saved.
+	// Labels are the labels that differ between the Node and its record.
 	Labels   []inspect.LabelReason `json:"labels"`
 	Withheld []shownWithheld       `json:"withheld,omitempty"`
-	// Waiting says why what is pending is not applied yet.
+	// Waiting explains why pending transactions are not applied yet.
 	Waiting *inspect.Waiting `json:"waiting,omitempty"`
 }
 
@@ -59,7 +59,7 @@ func (p *plugin) explain(ctx context.Context, out *output.Flags, args []string) 
 	if err != nil {
 		return err
 	}
-	servers.tell(p.ErrOut, forecastSettings, n.Name)
+	servers.warn(p.ErrOut, forecastSettings, n.Name)
 	policy := servers.policy(n.Name)
 	story, err := c.Story(ctx, n, policy)
 	if err != nil {
@@ -85,7 +85,7 @@ func newExplained(n *inspect.Node, story *inspect.Story, policy labels.Policy) *
 	return e
 }
 
-// summarize says in one sentence how things are.
+// summarize describes the state in one sentence.
 func (e *explained) summarize(n *inspect.Node) string {
 	switch {
 	case e.Problem != "":
@@ -106,7 +106,7 @@ func (e *explained) summarize(n *inspect.Node) string {
 	return "The node had its saved labels, and has changed since."
 }
 
-// write writes it for people.
+// write writes the text for people.
 func (e *explained) write(w io.Writer, now time.Time) {
 	line := output.Lines(w)
 	line("Name", "%s", e.Name)
@@ -134,7 +134,7 @@ func (e *explained) write(w io.Writer, now time.Time) {
 	}
 }
 
-// warningOf begins the line of something that was wrong.
+// warningOf returns the prefix of a warning.
 func warningOf(m *inspect.Moment) string {
 	if m.Warning {
 		return "Warning "
@@ -142,7 +142,7 @@ func warningOf(m *inspect.Moment) string {
 	return ""
 }
 
-// valued says what value a label has somewhere, nil if it is not there.
+// valued describes the value of a label in one of two places, nil if it is absent.
 func valued(where string, value *string) string {
 	switch {
 	case value == nil:

@@ -14,7 +14,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestExplainOfANodeThatOnlyTransactionsKnow: the node was deleted before anything of it was saved.
+// TestExplainOfANodeThatOnlyTransactionsKnow: the node was deleted before its labels were saved.
 func TestExplainOfANodeThatOnlyTransactionsKnow(t *testing.T) {
 	n := &inspect.Node{Name: "node-1", Pending: []inspect.Pending{{
 		Transaction: txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u", Revision: revision.MustParse("7"), Labels: map[string]string{"rack": "r1"}},
@@ -24,18 +24,18 @@ func TestExplainOfANodeThatOnlyTransactionsKnow(t *testing.T) {
 	assert.Equal(t, "There is no Node of this name, and nothing is saved of it: only the pending transactions are known.", e.Summary)
 }
 
-// TestEventsCannotControlTheTerminal: whoever may write events, as every kubelet does, chooses what
-// they say, and whoever may annotate a Node what is saved of it.
+// TestEventsCannotControlTheTerminal: every kubelet may write events with any text, and users may set any
+// annotation on a Node.
 func TestEventsCannotControlTheTerminal(t *testing.T) {
 	const evil = "LabelsSaved: \x1b[2Jnothing happened\x9b1A"
 	moments := []inspect.Moment{{At: &metav1.Time{Time: now}, Source: "Event", Text: evil}}
 	e := &explained{Story: inspect.Story{Moments: moments}, Labels: []inspect.LabelReason{{Key: "note", Why: evil}}}
 	s := &shownNode{Events: moments}
-	var told bytes.Buffer
-	e.write(&told, now)
-	s.write(&told, now)
-	told.WriteString(warningText(&inspect.Warning{Note: evil}, now))
-	(&teller{w: &told, now: func() time.Time { return now }}).tell(false, inspect.Happening{Text: evil}, true)
-	assert.Equal(t, 5, bytes.Count(told.Bytes(), []byte("\ufffd[2Jnothing happened\ufffd1A")), told.String())
-	assert.NotContains(t, told.String(), "\x1b")
+	var printed bytes.Buffer
+	e.write(&printed, now)
+	s.write(&printed, now)
+	printed.WriteString(warningText(&inspect.Warning{Note: evil}, now))
+	(&happeningPrinter{w: &printed, now: func() time.Time { return now }}).print(false, inspect.Happening{Text: evil}, true)
+	assert.Equal(t, 5, bytes.Count(printed.Bytes(), []byte("\ufffd[2Jnothing happened\ufffd1A")), printed.String())
+	assert.NotContains(t, printed.String(), "\x1b")
 }

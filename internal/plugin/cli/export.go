@@ -55,7 +55,7 @@ func (p *plugin) export(ctx context.Context, args []string) error {
 		}
 		saved := inspect.ParseSaved(cm)
 		if saved.Floor.Object != nil {
-			return nil // nothing is saved
+			return nil // a floor
 		}
 		delete(missing, cm.Name)
 		if err := saved.Unreadable; err != nil {

@@ -16,34 +16,33 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// change is what a watch shows: before is nil for what is new, after for what is gone.
+// change is a change of an object: before is nil if it is new, after if it was removed.
 type change[O client.Object] struct {
 	before, after O
-	// isInitial says that it was there at the start.
+	// isInitial reports whether the object is in the initial list.
 	isInitial bool
 }
 
-// followed is what becomes of the changes of each kind; nil: they are not watched. Calls come one
-// at a time.
+// followed has the handlers of changes, by kind. Kinds without a handler are not watched. Calls are
+// sequential.
 type followed struct {
 	transaction, record func(change[*corev1.ConfigMap])
 	node                func(change[*metav1.PartialObjectMetadata])
-	// synced is called once, when all that was there at the start was handled; nil: it is not.
+	// synced, if not nil, is called once after all initial objects were handled.
 	synced func()
-	// health is told besides which watches work; nil: it is not.
+	// health, if not nil, receives the results of all watches.
 	health *watchHealth
 }
 
-// follower watches, and has the changes handled one at a time: each informer calls from a goroutine of
-// its own.
+// follower calls handlers sequentially, although each informer has a goroutine of its own.
 type follower struct {
 	informers cache.Cache
-	one       chan struct{} // has room for one who is at work
+	one       chan struct{} // a semaphore of one handler
 	handled   []toolscache.InformerSynced
 }
 
-// follow watches until ctx is cancelled, and tells people when it begins to. A watch that breaks is
-// taken up again, and what was missed is shown then.
+// follow watches until ctx is canceled, and reports to the user when it begins. It resumes broken watches,
+// and then handles the changes that it missed.
 func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 	watched := cache.Options{
 		Scheme: scheme.Scheme,
@@ -80,7 +79,7 @@ func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 	return nil
 }
 
-// configMap has the change of a transaction or a record handled. Other ConfigMaps do not matter.
+// configMap handles the change of a transaction or a record, and ignores other ConfigMaps.
 func (do followed) configMap(c *cluster, ch change[*corev1.ConfigMap]) {
 	cm := ch.after
 	if cm == nil {
@@ -94,8 +93,8 @@ func (do followed) configMap(c *cluster, ch change[*corev1.ConfigMap]) {
 	}
 }
 
-// handleOurs has the change of a ConfigMap handled if it is ours. People can make another one ours,
-// and one of ours another one: it is new then, or gone.
+// handleOurs handles the change of a ConfigMap of nodekeeper. A change of its labels can make it
+// nodekeeper's or not, which counts as a creation or a removal.
 func handleOurs(ch change[*corev1.ConfigMap], isOurs func(*corev1.ConfigMap) bool, do func(change[*corev1.ConfigMap])) {
 	if ch.before != nil && !isOurs(ch.before) {
 		ch.before = nil
@@ -108,8 +107,8 @@ func handleOurs(ch change[*corev1.ConfigMap], isOurs func(*corev1.ConfigMap) boo
 	}
 }
 
-// waitForSync waits until all that was there at the start was handled, and calls synced then, unless it
-// is nil. It reports false if ctx is cancelled before.
+// waitForSync waits until all initial objects were handled, and then calls synced if it is not nil. It
+// returns false if ctx is canceled first.
 func (f *follower) waitForSync(ctx context.Context, synced func()) bool {
 	if !f.informers.WaitForCacheSync(ctx) || !toolscache.WaitForCacheSync(ctx.Done(), f.handled...) {
 		return false
@@ -122,7 +121,7 @@ func (f *follower) waitForSync(ctx context.Context, synced func()) bool {
 	return true
 }
 
-// handle has the changes of the objects of a kind handled, one at a time.
+// handle registers the handler of a kind, and makes calls of all handlers sequential.
 func handle[O client.Object](ctx context.Context, f *follower, kind O, do func(change[O])) error {
 	informer, err := f.informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -151,7 +150,7 @@ func handle[O client.Object](ctx context.Context, f *follower, kind O, do func(c
 	return nil
 }
 
-// warnOnce returns what tells people of an error, and of the next one only when it is another.
+// warnOnce returns a handler that prints errors, omitting repetitions.
 func (p *plugin) warnOnce() toolscache.WatchErrorHandlerWithContext {
 	var mu sync.Mutex // each informer calls from a goroutine of its own
 	last := ""

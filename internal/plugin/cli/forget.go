@@ -67,13 +67,13 @@ func (p *plugin) forget(ctx context.Context, o *forgetOptions, args []string) er
 	if err != nil {
 		return err
 	}
-	for _, name := range names { // nothing is removed if something is wrong
+	for _, name := range names { // refuse all if one cannot be removed
 		if err := byhand.Forgettable(nodes[name], name, o.ignorePending); err != nil {
 			return err
 		}
 	}
 	live := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return nodes[name].Live == nil })
-	servers.tell(p.ErrOut, viewSettings, live...)
+	servers.warn(p.ErrOut, viewSettings, live...)
 	for _, name := range names {
 		_, _ = fmt.Fprintf(p.ErrOut, "%s: %s\n", name, describeLoss(nodes[name]))
 	}
@@ -93,7 +93,7 @@ func (p *plugin) forget(ctx context.Context, o *forgetOptions, args []string) er
 	return errors.Join(errs...)
 }
 
-// describeLoss says what it means to remove a record.
+// describeLoss describes the effect of removing a record.
 func describeLoss(n *inspect.Node) string {
 	switch n.State() {
 	case inspect.Away:

@@ -65,7 +65,7 @@ get them at once, as if they had just appeared.`,
 	return cmd
 }
 
-// files returns the files that the command line names, by the flag or as an argument.
+// files returns the files in the flag and in the arguments.
 func (o *importOptions) files(args []string) []string {
 	return slices.DeleteFunc(slices.Concat(o.named, args), func(file string) bool { return file == "" })
 }
@@ -123,7 +123,7 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 func (p *plugin) readRecords(file string) ([]*corev1.ConfigMap, error) {
 	from := p.In
 	if file != "-" {
-		f, err := os.Open(file) //nolint:gosec // the file that people name
+		f, err := os.Open(file) //nolint:gosec // the user names the file
 		if err != nil {
 			return nil, err
 		}

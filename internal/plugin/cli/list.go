@@ -20,14 +20,14 @@ import (
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
-// nodeList is what list prints as data.
+// nodeList is the data of list.
 type nodeList struct {
 	Items []inspect.Summary `json:"items"`
 }
 
-// orders are what a list can be sorted by.
+// orders are the sort orders of a list.
 var orders = map[string]func(a, b inspect.Summary) int{
-	"name":     func(inspect.Summary, inspect.Summary) int { return 0 }, // as it is
+	"name":     func(inspect.Summary, inspect.Summary) int { return 0 }, // already sorted
 	"state":    func(a, b inspect.Summary) int { return cmp.Compare(rank(a.State), rank(b.State)) },
 	"labels":   func(a, b inspect.Summary) int { return cmp.Compare(a.Labels, b.Labels) },
 	"version":  func(a, b inspect.Summary) int { return compareVersions(a.Version, b.Version) },
@@ -111,7 +111,7 @@ func (o *listOptions) run(ctx context.Context, p *plugin) error {
 	if err != nil {
 		return err
 	}
-	nodes := slices.DeleteFunc(survey.Nodes, func(s inspect.Summary) bool { return !o.shows(s) })
+	nodes := slices.DeleteFunc(survey.Nodes, func(s inspect.Summary) bool { return !o.selects(s) })
 	slices.SortStableFunc(nodes, orders[o.sortBy])
 	if len(nodes) == 0 && o.ForPeople() {
 		_, _ = fmt.Fprintln(p.ErrOut, "No nodes found.")
@@ -120,8 +120,8 @@ func (o *listOptions) run(ctx context.Context, p *plugin) error {
 	return o.Print(p.Out, listView(nodes, time.Now()))
 }
 
-// shows reports whether a node is in a state that is asked for.
-func (o *listOptions) shows(s inspect.Summary) bool {
+// selects reports whether --state includes the state of a node.
+func (o *listOptions) selects(s inspect.Summary) bool {
 	return len(o.states) == 0 || slices.Contains(o.states, string(s.State))
 }
 
@@ -139,7 +139,7 @@ func listView(nodes []inspect.Summary, now time.Time) output.View {
 	return v
 }
 
-// withheld says how many restricted labels were not put back.
+// withheld returns the number of restricted labels that were not restored.
 func withheld(s inspect.Summary) string {
 	switch {
 	case s.Withheld == 0:
@@ -158,10 +158,10 @@ func stateNames() []string {
 	return names
 }
 
-// rank is the place of a state: what needs people comes first.
+// rank returns the position of a state in a sorted list: the ones that need attention come first.
 func rank(s inspect.State) int { return slices.Index(inspect.States, s) }
 
-// compareTimes puts what is not known last.
+// compareTimes sorts unknown times last.
 func compareTimes(a, b *metav1.Time) int {
 	if a == nil || b == nil {
 		return cmp.Compare(boolToInt(a == nil), boolToInt(b == nil))
@@ -169,7 +169,7 @@ func compareTimes(a, b *metav1.Time) int {
 	return a.Compare(b.Time)
 }
 
-// compareVersions puts what has none last.
+// compareVersions sorts empty versions last.
 func compareVersions(a, b string) int {
 	if a == "" || b == "" {
 		return cmp.Compare(boolToInt(a == ""), boolToInt(b == ""))

@@ -17,19 +17,19 @@ import (
 	"nodekeeper.dev/internal/queue"
 )
 
-// liveList is a list of nodes that is kept up to date. It is called by one goroutine at a time.
+// liveList is a list of nodes that watches keep current. Its methods are called sequentially.
 type liveList struct {
 	options *listOptions
 	board   *inspect.Board
 	// print prints lines of the table.
 	print func(...inspect.Summary)
-	// shown is each node as it was last printed.
+	// shown has the last printed state of each node.
 	shown map[string]inspect.Summary
-	// isSynced says that the whole list was printed.
+	// isSynced reports whether the initial list was printed.
 	isSynced bool
 }
 
-// watch lists the nodes, and then each one whose line changes. It reads by watches alone.
+// watch prints the nodes, and then each node whose line changes. It reads only by watches.
 func (o *listOptions) watch(ctx context.Context, p *plugin, selector apilabels.Selector) error {
 	if !o.ForPeople() {
 		return command.UsageError(fmt.Errorf("--watch shows a table: give it without -o %s", o.Format()))
@@ -41,7 +41,7 @@ func (o *listOptions) watch(ctx context.Context, p *plugin, selector apilabels.S
 	printer, tabs := o.TablePrinter(), printers.GetNewTabWriter(p.Out)
 	l := &liveList{options: o, board: inspect.NewBoard(selector), shown: map[string]inspect.Summary{}}
 	l.print = func(all ...inspect.Summary) {
-		// The writer is gone when the program that reads it is: then the next line ends this one too.
+		// An error means that the reader of a pipe is gone. SIGPIPE then ends the plugin.
 		_ = printer.PrintObj(listView(all, time.Now()).Table, tabs)
 		_ = tabs.Flush()
 	}
@@ -70,32 +70,32 @@ func (l *liveList) record(ch change[*corev1.ConfigMap]) {
 
 func (l *liveList) transaction(ch change[*corev1.ConfigMap]) {
 	if ch.before != nil && ch.after != nil {
-		return // somebody retries it
+		return // it was touched by a retry
 	}
 	cm, more := ch.after, 1
 	if ch.after == nil {
 		cm, more = ch.before, -1
 	}
-	if t, err := queue.Parse(cm); err == nil { // else it is of no node
+	if t, err := queue.Parse(cm); err == nil { // a malformed ConfigMap belongs to no node
 		l.board.AddPending(t.Node, more)
 		l.changed(t.Node)
 	}
 }
 
-// synced prints the list as it is at the start.
+// synced prints the initial list.
 func (l *liveList) synced() {
 	l.isSynced = true
-	all := slices.DeleteFunc(l.board.All(), func(s inspect.Summary) bool { return !l.options.shows(s) })
+	all := slices.DeleteFunc(l.board.All(), func(s inspect.Summary) bool { return !l.options.selects(s) })
 	for _, s := range all {
 		l.shown[s.Name] = s
 	}
 	l.print(all...)
 }
 
-// changed prints the line of a node, if it is another one than before.
+// changed prints the line of a node if it has changed.
 func (l *liveList) changed(name string) {
 	s, isThere := l.board.Summary(name)
-	if l.isSynced && isThere && l.options.shows(s) && !reflect.DeepEqual(s, l.shown[name]) {
+	if l.isSynced && isThere && l.options.selects(s) && !reflect.DeepEqual(s, l.shown[name]) {
 		l.shown[name] = s
 		l.print(s)
 	}

@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// pendingList is what pending prints as data.
+// pendingList is the data of pending.
 type pendingList struct {
 	Items []shownPending `json:"items"`
 }
@@ -73,12 +73,12 @@ func (p *plugin) pending(ctx context.Context, out *output.Flags, args []string) 
 		_, _ = fmt.Fprintln(p.ErrOut, "Nothing is pending.")
 		return nil
 	}
-	servers.tell(p.ErrOut, forecastSettings, nodesOf(shown)...)
+	servers.warn(p.ErrOut, forecastSettings, nodesOf(shown)...)
 	return out.Print(p.Out, pendingView(shown, time.Now()))
 }
 
-// pendingOf returns what is pending of one node, or of all of them if none is named: the node that
-// waits longest first.
+// pendingOf returns the pending transactions of one node, or of all nodes if names is empty, the node that
+// has waited longest first.
 func (c *cluster) pendingOf(ctx context.Context, names []string, policy func(node string) labels.Policy) ([]shownPending, error) {
 	if len(names) == 1 {
 		n, err := c.knownNode(ctx, names[0])
@@ -105,18 +105,18 @@ func (c *cluster) pendingOf(ctx context.Context, names []string, policy func(nod
 	}
 	var shown []shownPending
 	for _, name := range order {
-		if n := nodes[name]; n != nil { // else all was applied in the meantime
+		if n := nodes[name]; n != nil { // otherwise all were applied in the meantime
 			shown = append(shown, newShownPending(n, policy(n.Name))...)
 		}
 	}
 	return shown, nil
 }
 
-// nodesOf returns the names of the nodes of transactions, each once.
+// nodesOf returns the names of the nodes of transactions without duplicates.
 func nodesOf(shown []shownPending) []string {
 	var names []string
 	for i := range shown {
-		if len(names) == 0 || names[len(names)-1] != shown[i].Node { // those of one node come together
+		if len(names) == 0 || names[len(names)-1] != shown[i].Node { // the transactions of a node are adjacent
 			names = append(names, shown[i].Node)
 		}
 	}

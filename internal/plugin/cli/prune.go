@@ -45,7 +45,7 @@ record back. Processors do the same by themselves with --retention.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.prune(cmd.Context(), &o) },
 	}
 	cmd.Flags().Var(&o.olderThan, "older-than", "How long a node must have been away: 30d, 12h, 90m for instance.")
-	_ = cmd.MarkFlagRequired("older-than") // the flag is there
+	_ = cmd.MarkFlagRequired("older-than") // the flag exists
 	addYesFlag(cmd, &o.yes)
 	addDryRunFlag(cmd, &o.dryRun)
 	return cmd
@@ -83,13 +83,13 @@ func (p *plugin) prune(ctx context.Context, o *pruneOptions) error {
 	var errs []error
 	for i, s := range found {
 		shown.Show("Removing records: %d of %d", i+1, len(found))
-		told, err := prune.Remove(ctx, s.Name)
+		result, err := prune.Remove(ctx, s.Name)
 		shown.Done()
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		_, _ = fmt.Fprintf(p.Out, "node/%s %s%s\n", s.Name, told, o.dryRun.suffix())
+		_, _ = fmt.Fprintf(p.Out, "node/%s %s%s\n", s.Name, result, o.dryRun.suffix())
 	}
 	return errors.Join(errs...)
 }
@@ -99,7 +99,7 @@ type age time.Duration
 
 const day = 24 * time.Hour
 
-// Set reads what people type.
+// Set implements [pflag.Value].
 func (a *age) Set(text string) error {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.Atoi(days)
@@ -123,8 +123,8 @@ func (a *age) Set(text string) error {
 // maxAge is more than a hundred years.
 const maxAge = 40000 * day
 
-// String returns it as people read it.
+// String implements [pflag.Value].
 func (a *age) String() string { return duration.HumanDuration(time.Duration(*a)) }
 
-// Type names it in help.
+// Type implements [pflag.Value]: it is the placeholder in help.
 func (a *age) Type() string { return "age" }

@@ -176,8 +176,8 @@ func TestWatchTellsWhenANodeIsForgotten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var shown bytes.Buffer
-			told := &teller{w: &shown, now: func() time.Time { return now }}
-			told.record(tc.change)
+			p := &happeningPrinter{w: &shown, now: func() time.Time { return now }}
+			p.record(tc.change)
 			if tc.want == "" {
 				assert.Empty(t, shown.String())
 			} else {

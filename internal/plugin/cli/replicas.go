@@ -10,8 +10,8 @@ import (
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
-// writeReplicas writes the versions of the replicas, and the settings that are not the same in all of
-// them; if it may be wide, all settings of each.
+// writeReplicas writes the versions of the replicas and the settings that differ, or all settings if wide
+// is set.
 func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
 	if len(replicas) == 0 {
 		return
@@ -51,28 +51,28 @@ func writeReplica(w io.Writer, r inspect.Replica) {
 	}
 }
 
-// describeValues returns the values that replicas which are alive have of a setting, and who has
-// each. A long list says only who has the same.
+// describeValues returns the values of a setting in live replicas, with the names of the replicas. It
+// shortens long values.
 func describeValues(replicas []inspect.Replica, name string) string {
 	var values []string
-	who := map[string][]string{}
+	owners := map[string][]string{}
 	for _, r := range replicas {
 		value, ok := r.Settings[name]
 		if !ok || !r.IsAlive {
 			continue
 		}
-		if who[value] == nil {
+		if owners[value] == nil {
 			values = append(values, value)
 		}
-		who[value] = append(who[value], r.Name)
+		owners[value] = append(owners[value], r.Name)
 	}
 	for i, value := range values {
-		values[i] = fmt.Sprintf("%s (%s)", shortened(value), strings.Join(who[value], ", "))
+		values[i] = fmt.Sprintf("%s (%s)", shortened(value), strings.Join(owners[value], ", "))
 	}
 	return strings.Join(values, "; ")
 }
 
-// shortened returns a value, or the beginning of one that is longer than a line.
+// shortened returns a value, or the beginning of a long one.
 func shortened(value string) string {
 	const longest = 40
 	if value == "" {

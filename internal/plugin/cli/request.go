@@ -20,21 +20,19 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// requesting is a command that has transactions applied that people ask for, and says what came of
-// them.
+// requesting is a command that requests transactions and reports their effects.
 type requesting struct {
 	byhand.Requests
 
 	dryRun dryRun
 }
 
-// run puts the transactions of these nodes, waits until they are applied, and says what came of
-// them.
+// run puts the transactions of these nodes, waits until they are applied, and reports their effects.
 func (h *requesting) run(ctx context.Context, p *plugin, c *cluster, servers *serving, names []string) error {
 	shown := output.NewProgress(p.ErrOut)
 	defer shown.Done()
 	h.Cluster, h.Policy, h.DryRun, h.Progress = &c.Cluster, servers.policy, h.dryRun.DryRun, shown.Show
-	servers.tell(p.ErrOut, forecastSettings, names...)
+	servers.warn(p.ErrOut, forecastSettings, names...)
 	requests, problems, err := h.prepare(ctx, p, names)
 	if err != nil || len(requests) == 0 {
 		return errors.Join(problems, err)
@@ -55,8 +53,8 @@ func (h *requesting) run(ctx context.Context, p *plugin, c *cluster, servers *se
 	return errors.Join(problems, h.report(ctx, p, requests))
 }
 
-// prepare returns the requests to put. It says which would do nothing, and with --dry-run=client
-// what the others would do.
+// prepare returns the requests to put. It reports requests without effect, and with --dry-run=client the
+// effects of the others.
 func (h *requesting) prepare(ctx context.Context, p *plugin, names []string) (requests []byhand.Request, problems, err error) {
 	nodes, err := byhand.ReadNodes(ctx, h.Cluster, names)
 	if err != nil {
@@ -84,7 +82,7 @@ func (h *requesting) prepare(ctx context.Context, p *plugin, names []string) (re
 	return requests, errors.Join(errs...), nil
 }
 
-// why says why the transaction does nothing, and what to do if that is not what people want.
+// why returns the reason why a transaction does nothing, with advice.
 func (h *requesting) why(r *byhand.Request) string {
 	name, saved := r.Transaction.Node, r.Before.Saved.Record
 	switch state := r.Before.State(); {
@@ -100,7 +98,7 @@ func (h *requesting) why(r *byhand.Request) string {
 	return r.Decision.Reason
 }
 
-// preview says what would be done.
+// preview prints the expected effect of a request.
 func (h *requesting) preview(p *plugin, r *byhand.Request) {
 	name := r.Transaction.Node
 	switch {
@@ -127,13 +125,13 @@ func (h *requesting) preview(p *plugin, r *byhand.Request) {
 	changes.Write(p.Out, before, after)
 }
 
-// isQueued reports whether a watcher has recorded the very event: the request makes it go at once.
+// isQueued reports whether a watcher has recorded the same event, which the request makes urgent.
 func isQueued(r *byhand.Request) bool {
 	return slices.ContainsFunc(r.Before.Pending, func(t queue.Queued) bool { return t.IsSameEvent(r.Transaction) })
 }
 
-// isSaved reports whether the labels of a request to save are on record now. A transaction that was
-// pending before it may have saved them.
+// isSaved reports whether the record now has the labels of a request to save. An earlier transaction may
+// have saved them.
 func isSaved(r *byhand.Request, now *inspect.Node) bool {
 	return r.Transaction.Type == txn.Updated && maps.Equal(r.Transaction.Labels, now.Saved.Record.Labels)
 }
@@ -144,7 +142,7 @@ func addMissingEndFlag(cmd *cobra.Command, value *bool) {
 		"Do not wait until the end of the node's last incarnation is on record: what a watcher has yet to record of it has no effect then.")
 }
 
-// report says what there is now.
+// report prints the effects of the requests.
 func (h *requesting) report(ctx context.Context, p *plugin, requests []byhand.Request) error {
 	names := make([]string, len(requests))
 	for i := range requests {

@@ -13,9 +13,9 @@ func newRestoreCommand(p *plugin) *cobra.Command {
 	h := &requesting{Requests: byhand.Requests{Type: txn.Added, Done: "restored"}}
 	cmd := &cobra.Command{
 		Use:   "restore NODE...",
-		Short: "Put the saved labels back onto nodes that have not got them",
-		Long: `Put the saved labels back onto nodes that have not got them, and wait until that
-is done.
+		Short: "Restore the saved labels of nodes that do not have them",
+		Long: `Restore the saved labels of nodes that do not have them, and wait until that is
+done.
 
 A node that returns is restored without this command. Use it if no watcher
 recorded the return.

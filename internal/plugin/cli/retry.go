@@ -37,7 +37,7 @@ you have corrected it, and marked again otherwise.`,
 	return cmd
 }
 
-// someTransactions is for commands that are about one transaction or more.
+// someTransactions is the Args of a command that takes one or more transactions.
 func someTransactions(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("give the names of transactions, as kubectl nodekeeper status shows them: %s", command.Synopsis(cmd))

@@ -18,7 +18,7 @@ type plugin struct {
 	command.Plugin
 
 	transactionNamespace, metadataNamespace, membershipNamespace string
-	// given are the settings of the servers that the command line overrides.
+	// given are the settings of the servers that the command line sets.
 	given settings.Settings
 }
 
@@ -47,7 +47,7 @@ func (p *plugin) newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Short: "Look at, understand and change the saved labels of nodes",
 		Long: `nodekeeper keeps the labels of Nodes when their Node objects are deleted, and
-puts them back when a node of that name returns.
+restores them when a node of that name returns.
 
 This plugin shows what is saved, what is pending, and what will happen when a
 node comes back; and it saves, restores, edits and moves saved labels by hand,
@@ -90,7 +90,7 @@ func (p *plugin) commands(root *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// addFlags adds the flags that every command has, besides those of kubectl.
+// addFlags adds the global flags of nodekeeper.
 func (p *plugin) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.transactionNamespace, "transaction-namespace", "node-metadata-transactions", "Namespace of transactions and node locks.")
 	flags.StringVar(&p.metadataNamespace, "metadata-namespace", "node-metadata", "Namespace of records.")

@@ -47,7 +47,7 @@ kubectl nodekeeper forget.`,
 	return cmd
 }
 
-// save saves the labels of the nodes in args, of all nodes if there are none.
+// save saves the labels of the nodes in args, or of all nodes if args is empty.
 func (p *plugin) save(ctx context.Context, h *requesting, args []string) error {
 	if err := h.dryRun.validate(); err != nil {
 		return err

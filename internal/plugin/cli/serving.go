@@ -21,12 +21,12 @@ import (
 	"nodekeeper.dev/internal/service/settings"
 )
 
-// The settings of the servers that a command goes by: those that say what counts of a Node, and
-// those that forecasts need.
+// The settings of the servers that commands use: viewSettings determine the view of a Node, and
+// forecastSettings a forecast.
 var (
 	viewSettings     = []string{settings.MachineManagers, settings.IgnoreLabels, settings.Annotations, settings.Taints}
 	forecastSettings = append(slices.Clone(viewSettings), settings.RestoreMode, settings.LiveLabels, settings.Restricted)
-	// compared are those that say what is compared of a Node and its record.
+	// compared are the settings that determine the comparison of a Node with its record.
 	compared = []string{settings.IgnoreLabels, settings.Annotations, settings.Taints}
 )
 
@@ -41,7 +41,7 @@ func addViewFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// addPolicyFlags adds the flags of the other forecastSettings.
+// addPolicyFlags adds flags for the remaining forecastSettings.
 func addPolicyFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.String(settings.RestoreMode, string(labels.Replace), "replace or merge, if not what the processors run with. It only changes the forecast.")
@@ -54,10 +54,10 @@ func addPolicyFlags(cmd *cobra.Command) {
 	command.CompleteFlag(cmd, settings.RestoreMode, string(labels.Replace), string(labels.Merge))
 }
 
-// theirs is what help says of the value that such a flag has if it is not given.
+// theirs is the default of such a flag in help.
 const theirs = "what they run with"
 
-// takeGiven notes the settings that the command line gives, which win over those of the servers.
+// takeGiven stores the settings in the command line, which override those of the servers.
 func (p *plugin) takeGiven(cmd *cobra.Command) error {
 	p.given = settings.Settings{}
 	for _, name := range forecastSettings {
@@ -73,32 +73,31 @@ func (p *plugin) takeGiven(cmd *cobra.Command) error {
 	return nil
 }
 
-// serving are the settings that a command goes by: those that the command line gives, then those of
-// the servers, then the defaults. It is safe for concurrent use.
+// serving has the settings that a command uses: from the command line, else from the servers, else the
+// defaults. It is safe for concurrent use.
 type serving struct {
 	given   settings.Settings
 	servers *inspect.Servers
-	// namespace is where the servers were looked for.
+	// namespace is the membership namespace.
 	namespace string
-	// watcher is whose settings say what is recorded.
+	// watcher has the settings that determine what is recorded.
 	watcher inspect.Chosen
-	// denied says that the user may not see the servers.
+	// denied is the error if the user may not read the servers.
 	denied error
 
 	mu sync.Mutex
 	by map[string]parsed // by processor
 }
 
-// parsed is what settings mean.
+// parsed are parsed settings.
 type parsed struct {
 	view   nodeview.View
 	policy labels.Policy
 }
 
-// serve reads what the servers run with and has the cluster's Nodes seen as they see them. The
-// settings of the processors count, for each node those of its owner; where recording is set, those
-// of the watchers say what counts of a Node, while one is alive. A user who may not see the servers is
-// served by the defaults.
+// serve reads the settings of the servers, and sets the views of c to theirs. The settings for a node are
+// from the processor that owns it. If recording is set, a live watcher determines the view instead.
+// For a user who may not read the servers, the defaults apply.
 func (p *plugin) serve(ctx context.Context, c *cluster, recording bool) (*serving, error) {
 	s := &serving{given: p.given, servers: &inspect.Servers{}, namespace: c.MembershipNamespace, by: map[string]parsed{}}
 	servers, err := c.Servers(ctx)
@@ -132,7 +131,7 @@ func (s *serving) of(node string) parsed {
 	return known
 }
 
-// batchPeriod returns how long the processor of a node lets saves wait, nil if none says so.
+// batchPeriod returns the batch period of saves of a node, or nil if it is unknown.
 func (s *serving) batchPeriod(node string) *time.Duration {
 	chosen := s.servers.Processor(node)
 	if _, isSaid := chosen.Settings[settings.SaveDelay]; !isSaid {
@@ -141,12 +140,12 @@ func (s *serving) batchPeriod(node string) *time.Duration {
 	return new(chosen.Settings.BatchPeriod())
 }
 
-// policy returns what a restore of a node goes by.
+// policy returns the restore policy of a node.
 func (s *serving) policy(node string) labels.Policy { return s.of(node).policy }
 
-// tell says what people must know of the settings which a command needs for these nodes: that they
-// are not those of the servers, or that these do not agree.
-func (s *serving) tell(w io.Writer, needed []string, nodes ...string) {
+// warn prints notes about the settings that a command needs for these nodes, if they do not come from the
+// servers, or if the servers differ.
+func (s *serving) warn(w io.Writer, needed []string, nodes ...string) {
 	needed = slices.DeleteFunc(slices.Clone(needed), func(name string) bool {
 		_, isGiven := s.given[name]
 		return isGiven
@@ -182,7 +181,7 @@ func (s *serving) tell(w io.Writer, needed []string, nodes ...string) {
 	}
 }
 
-// betweenServices returns the settings that the watchers have in other values than a processor.
+// betweenServices returns the settings whose values differ between the watchers and a processor.
 func (s *serving) betweenServices(chosen inspect.Chosen) []string {
 	if s.watcher.Ended || chosen.Ended {
 		return nil

@@ -63,7 +63,7 @@ func (p *plugin) set(ctx context.Context, o *setOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	servers.tell(p.ErrOut, []string{settings.IgnoreLabels}, names...)
+	servers.warn(p.ErrOut, []string{settings.IgnoreLabels}, names...)
 	shown := output.NewProgress(p.ErrOut)
 	o.edit.Cluster, o.edit.DryRun, o.edit.Progress = &c.Cluster, o.dryRun.DryRun, shown.Show
 	before, after, err := o.edit.Apply(ctx, names[0])

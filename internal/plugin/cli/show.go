@@ -20,21 +20,21 @@ import (
 	"nodekeeper.dev/internal/preserve"
 )
 
-// shownNode is all of one node as data.
+// shownNode is the data of show.
 type shownNode struct {
 	Name      string        `json:"name"`
 	State     inspect.State `json:"state"`
 	AwaySince *metav1.Time  `json:"awaySince,omitempty"`
 	Node      *shownLive    `json:"node,omitempty"`
 	Record    *shownRecord  `json:"record,omitempty"`
-	// Problem says why the record cannot be read.
+	// Problem is the parse error of the record.
 	Problem string         `json:"problem,omitempty"`
 	Pending []shownPending `json:"pending"`
-	// Waiting says why what is pending is not applied yet.
+	// Waiting explains why pending transactions are not applied yet.
 	Waiting *inspect.Waiting `json:"waiting,omitempty"`
-	// Events are those of nodekeeper's programs about the node, the oldest first.
+	// Events are the events of nodekeeper's programs about the node, oldest first.
 	Events []inspect.Moment `json:"events"`
-	// Unknown says what could not be read for want of rights.
+	// Unknown lists what could not be read because rights are missing.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
@@ -43,7 +43,7 @@ type shownLive struct {
 	ResourceVersion string       `json:"resourceVersion"`
 	Marker          string       `json:"marker,omitempty"`
 	RestoredAt      *metav1.Time `json:"restoredAt,omitempty"`
-	// GatedSince is since when it waits for its labels behind the startup taint, nil if it does not.
+	// GatedSince is the time since which it waits for its labels with the startup taint, or nil.
 	GatedSince *metav1.Time `json:"gatedSince,omitempty"`
 	IsSame     bool         `json:"hasSavedLabels"`
 }
@@ -57,12 +57,12 @@ type shownRecord struct {
 	Source                  string            `json:"source,omitempty"`
 	RestoredUID             string            `json:"restoredUID,omitempty"`
 	RestoredResourceVersion string            `json:"restoredResourceVersion,omitempty"`
-	// Machine is which machine the restricted labels are of, nil if that is not known.
+	// Machine is the machine of the restricted labels, nil if unknown.
 	Machine  *shownMachine   `json:"machine,omitempty"`
 	Withheld []shownWithheld `json:"withheld,omitempty"`
 }
 
-// shownPending is a transaction and what it will do.
+// shownPending is a transaction with its expected effect.
 type shownPending struct {
 	Node       string       `json:"node"`
 	Type       string       `json:"type"`
@@ -105,9 +105,9 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, args []string) err
 	}
 	switch {
 	case len(n.Pending) > 0:
-		servers.tell(p.ErrOut, forecastSettings, n.Name)
-	case n.Live != nil && n.Saved.Record != nil: // whose labels are compared
-		servers.tell(p.ErrOut, compared, n.Name)
+		servers.warn(p.ErrOut, forecastSettings, n.Name)
+	case n.Live != nil && n.Saved.Record != nil: // show compares their labels
+		servers.warn(p.ErrOut, compared, n.Name)
 	}
 	shown := newShownNode(n, servers.policy(n.Name))
 	if shown.Waiting, err = c.Waiting(ctx, n, servers.batchPeriod(n.Name)); err != nil {
@@ -121,8 +121,8 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, args []string) err
 	return out.Print(p.Out, output.View{Kind: "NodeDetail", NamePrefix: nodePrefix, Data: shown, Names: []string{n.Name}, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
 }
 
-// saved sorts what is saved of a node by what it is.
-func (r *shownRecord) saved(all map[string]string) {
+// split splits the entries of a record into labels, annotations and taints.
+func (r *shownRecord) split(all map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		annotation, isAnnotation := labels.AsAnnotation(key)
 		taint, effect, isTaint := labels.AsTaint(key)
@@ -139,7 +139,7 @@ func (r *shownRecord) saved(all map[string]string) {
 	}
 }
 
-// writeSaved writes for people what is saved.
+// writeSaved writes the saved entries for people.
 func (r *shownRecord) writeSaved(w io.Writer) {
 	line := output.Lines(w)
 	writeAll := func(name string, all map[string]string) {
@@ -160,8 +160,8 @@ func (r *shownRecord) writeSaved(w io.Writer) {
 	}
 }
 
-// look connects for a command that looks at one node, and reads all of it and the settings of the
-// servers. It returns an error if there is nothing of that name.
+// look connects, and reads the node in args and the settings of the servers. It returns an error if the
+// node is not known.
 func (p *plugin) look(ctx context.Context, args []string) (*cluster, *serving, *inspect.Node, error) {
 	c, names, err := p.connectFor(args)
 	if err != nil {
@@ -175,14 +175,14 @@ func (p *plugin) look(ctx context.Context, args []string) (*cluster, *serving, *
 	return c, servers, n, err
 }
 
-// knownNode reads all of one node, and returns an error if there is nothing of that name.
+// knownNode reads a node, and returns an error if it is not known.
 func (c *cluster) knownNode(ctx context.Context, name string) (*inspect.Node, error) {
 	n, err := c.Node(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if !n.Known() {
-		return nil, fmt.Errorf("there is no node %q, and nothing is saved of one: kubectl nodekeeper list shows which there are", name)
+		return nil, fmt.Errorf("node %q not found, and no labels are saved for it: see kubectl nodekeeper list", name)
 	}
 	return n, nil
 }
@@ -208,7 +208,7 @@ func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
 			Labels: map[string]string{}, Version: r.Revision.String(), Source: string(r.Source),
 			RestoredUID: string(r.Restored.UID), RestoredResourceVersion: r.Restored.Revision.String(),
 		}
-		s.Record.saved(r.Labels)
+		s.Record.split(r.Labels)
 		s.Record.Machine, s.Record.Withheld = machineOf(r), withheldOf(n, policy)
 		if !r.SavedAt.IsZero() {
 			s.Record.SavedAt = &metav1.Time{Time: r.SavedAt}
@@ -233,7 +233,7 @@ func newShownPending(n *inspect.Node, policy labels.Policy) []shownPending {
 	return shown
 }
 
-// write writes it for people.
+// write writes the text for people.
 func (s *shownNode) write(w io.Writer, now time.Time) {
 	line := output.Lines(w)
 	line("Name", "%s", s.Name)
@@ -274,7 +274,7 @@ func (s *shownNode) write(w io.Writer, now time.Time) {
 	s.writeEvents(w, now)
 }
 
-// writeEvents writes for people what nodekeeper's programs reported.
+// writeEvents writes the events for people.
 func (s *shownNode) writeEvents(w io.Writer, now time.Time) {
 	line := output.Lines(w)
 	for _, missing := range s.Unknown {
@@ -295,7 +295,7 @@ func (s *shownNode) writeEvents(w io.Writer, now time.Time) {
 	}
 }
 
-// writePending writes for people what is pending, and why.
+// writePending writes the pending transactions for people, with the reasons for their wait.
 func (s *shownNode) writePending(w io.Writer, now time.Time) {
 	line := output.Lines(w)
 	if len(s.Pending) == 0 {
@@ -311,11 +311,11 @@ func (s *shownNode) writePending(w io.Writer, now time.Time) {
 	}
 }
 
-// describeGate says why a node with the startup taint does not have its labels yet.
+// describeGate explains why a node with the startup taint does not have its labels yet.
 func (s *shownNode) describeGate(now time.Time) string {
 	awaited := "restore its labels"
 	if s.Record == nil && s.Problem == "" {
-		awaited = "save its labels" // there is nothing to restore
+		awaited = "save its labels" // nothing can be restored
 	}
 	text := fmt.Sprintf("not yet: for %s it has been waiting behind the taint %s for a processor to %s", output.AgeOf(s.Node.GatedSince, now), nodeview.StartupTaintKey, awaited)
 	if len(s.Pending) == 0 {
@@ -324,7 +324,7 @@ func (s *shownNode) describeGate(now time.Time) string {
 	return text
 }
 
-// willDo says what the transaction will do, so that it reads after "will".
+// willDo describes the expected effect, to follow the word "will".
 func (t *shownPending) willDo() string {
 	if t.Will == preserve.Nothing.String() {
 		return "do nothing"

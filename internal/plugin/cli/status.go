@@ -23,32 +23,31 @@ import (
 )
 
 const (
-	// shownRestores is how many of the last restores are shown, and shownStuck how much of what is
-	// stuck.
+	// shownRestores bounds the latest restores in the output, and shownStuck the stuck objects.
 	shownRestores = 5
 	shownStuck    = 20
 )
 
-// status is what there is of all nodes in one screen.
+// status is the data of status: an overview of all nodes.
 type status struct {
-	// Unwell is why nodekeeper does not do its work, or why that is unknown. It is empty if all is
-	// well.
+	// Unwell has the reasons why nodekeeper does not work, or why its state is unknown. It is empty if all
+	// is well.
 	Unwell   []string              `json:"unwell"`
 	Replicas []inspect.Replica     `json:"replicas"`
 	Nodes    map[inspect.State]int `json:"nodes"`
 	Records  int                   `json:"records"`
 	Pending  pendingStatus         `json:"pending"`
 	Locks    []inspect.Lock        `json:"locks"`
-	// Malformed is how many ConfigMaps in the transaction namespace are no transactions.
+	// Malformed is the number of malformed ConfigMaps in the transaction namespace.
 	Malformed int           `json:"malformed"`
 	Restored  []restoration `json:"lastRestored"`
-	// Stuck is what does not go on without people.
+	// Stuck has the objects that need manual intervention.
 	Stuck []problem `json:"stuck"`
 
-	// IsUnknown reports that the rest says nothing. Unwell says so, too.
+	// IsUnknown reports whether the cluster could not be read. Unwell then has the reason.
 	IsUnknown bool `json:"-"`
 	// asksWebhooks reports whether the API server is configured to ask webhooks.
-	asksWebhooks bool `json:"-"` // the converter takes fields that are not exported, too
+	asksWebhooks bool `json:"-"` // the converter includes unexported fields
 }
 
 type pendingStatus struct {
@@ -63,9 +62,9 @@ type restoration struct {
 	At   *metav1.Time `json:"at"`
 }
 
-// problem is one thing that is stuck.
+// problem is a stuck object.
 type problem struct {
-	// Name is that of a node or of a ConfigMap in the transaction namespace.
+	// Name is the name of a node, or of a ConfigMap in the transaction namespace.
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 	Advice string `json:"advice"`
@@ -76,7 +75,7 @@ func newStatusCommand(p *plugin) *cobra.Command {
 	stuckAfter := time.Minute
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show in one screen how nodekeeper is",
+		Short: "Show an overview of nodekeeper's health",
 		Long: `Show who is at work, in which versions and, where they differ, with which
 settings; how many nodes are in which state, what is pending, and
 what was restored last.
@@ -135,10 +134,10 @@ func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.
 	return nil
 }
 
-// unknownStatus is the status if it cannot be read.
+// unknownStatus returns the status for an error of reading it.
 func unknownStatus(err error) *status {
 	return &status{
-		Unwell: []string{fmt.Sprintf("it is unknown how nodekeeper is: %v", err)}, IsUnknown: true,
+		Unwell: []string{fmt.Sprintf("the state of nodekeeper is unknown: %v", err)}, IsUnknown: true,
 		Replicas: []inspect.Replica{}, Nodes: map[inspect.State]int{}, Locks: []inspect.Lock{}, Restored: []restoration{}, Stuck: []problem{},
 	}
 }
@@ -175,7 +174,7 @@ func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) 
 	return s
 }
 
-// judge returns what is wrong, the worst first.
+// judge returns the problems, the worst first.
 func (s *status) judge(survey *inspect.Survey) []string {
 	unwell := []string{}
 	for _, namespace := range survey.MissingNamespaces {
@@ -192,7 +191,7 @@ func (s *status) judge(survey *inspect.Survey) []string {
 	return unwell
 }
 
-// missingServices returns which services have no replica that is ready.
+// missingServices returns the services without a ready replica.
 func (s *status) missingServices() (missing []string) {
 	for _, service := range inspect.Services {
 		if !s.hasReady(service) {
@@ -227,7 +226,7 @@ func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter
 	s.Pending.Nodes = len(waiting)
 }
 
-// addWaitingDeletions adds the nodes that cannot be deleted, as nobody removes nodekeeper's finalizer.
+// addWaitingDeletions adds the nodes whose deletion waits for nodekeeper's finalizer.
 func (s *status) addWaitingDeletions(all []inspect.Summary, now time.Time, stuckAfter time.Duration) {
 	for _, n := range all {
 		if since := n.DeletionWaitsSince; since != nil && now.Sub(since.Time) > stuckAfter {
@@ -239,7 +238,7 @@ func (s *status) addWaitingDeletions(all []inspect.Summary, now time.Time, stuck
 	}
 }
 
-// addGated adds the nodes on which nothing is scheduled, as nobody removes the startup taint.
+// addGated adds the nodes that keep the startup taint.
 func (s *status) addGated(all []inspect.Summary, now time.Time, stuckAfter time.Duration) {
 	for _, n := range all {
 		if since := n.GatedSince; since != nil && now.Sub(since.Time) > stuckAfter {
@@ -251,7 +250,7 @@ func (s *status) addGated(all []inspect.Summary, now time.Time, stuckAfter time.
 	}
 }
 
-// write writes it for people, with every replica's settings if it may be wide.
+// write writes the text for people, with the settings of all replicas if wide is set.
 func (s *status) write(w io.Writer, now time.Time, wide bool) {
 	line := output.Lines(w)
 	if len(s.Unwell) == 0 {

@@ -20,16 +20,15 @@ import (
 )
 
 const (
-	// loopback is where the page is served, and nowhere else.
+	// loopback is the only address of the page.
 	loopback = "127.0.0.1"
-	// stuckInPage is when the page shows a transaction as stuck: the default of status.
+	// stuckInPage is the age of a stuck transaction on the page: the default of status.
 	stuckInPage = time.Minute
-	// headerTimeout, idleTimeout and maxHeader bound what a client can hold without asking for
-	// anything.
+	// headerTimeout, idleTimeout and maxHeader bound the resources of clients that send no request.
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 32 << 10
-	// closeTimeout bounds the end of the server. Streams end at once.
+	// closeTimeout bounds the shutdown of the server. Streams end at once.
 	closeTimeout = 2 * time.Second
 )
 
@@ -37,7 +36,7 @@ func newUICommand(p *plugin) *cobra.Command {
 	var port uint16
 	cmd := &cobra.Command{
 		Use:   "ui",
-		Short: "Show in a browser what happens as it happens",
+		Short: "Show nodes and events live in a browser",
 		Long: `Serve a page that shows the nodes and their states, the queue, what is saved and
 restored as it happens, what is saved of a node against what it has, and the
 replicas. The page is served until the command is interrupted. It changes nothing.
@@ -82,14 +81,14 @@ func (p *plugin) ui(ctx context.Context, port uint16) error {
 	group.Go(func() error { return serve(ctx, listener, page) })
 	group.Go(func() error { return feed.Run(ctx) })
 	group.Go(func() error { return p.feed(ctx, c, feed) })
-	return group.Wait() //nolint:wrapcheck // each says what failed
+	return group.Wait() //nolint:wrapcheck // each names what failed
 }
 
 // serve serves until ctx ends.
 func serve(ctx context.Context, listener net.Listener, page http.Handler) error {
 	server := &http.Server{
 		Handler: page, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with it
+		BaseContext: func(net.Listener) context.Context { return ctx }, // ends the streams
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -100,14 +99,14 @@ func serve(ctx context.Context, listener net.Listener, page http.Handler) error 
 	}
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	if err := server.Shutdown(closeCtx); err != nil && !errors.Is(err, context.DeadlineExceeded) { // what is left ends with the process
+	if err := server.Shutdown(closeCtx); err != nil && !errors.Is(err, context.DeadlineExceeded) { // remaining connections end with the process
 		return fmt.Errorf("closing the page: %w", err)
 	}
 	return nil
 }
 
-// judge says how nodekeeper is, as status does. It does not know which namespaces are missing, and
-// whether the API server asks webhooks: no watch shows these.
+// judge returns the health of nodekeeper like status, except that it does not detect missing namespaces and
+// unready webhooks, which no watch shows.
 func judge(survey *inspect.Survey, now time.Time) ui.Health {
 	s := newStatus(survey, now, stuckInPage)
 	h := ui.Health{Unwell: s.Unwell, Stuck: []ui.Stuck{}, StuckTotal: len(s.Stuck)}
@@ -117,9 +116,8 @@ func judge(survey *inspect.Survey, now time.Time) ui.Health {
 	return h
 }
 
-// clusterClock returns what time it is in the cluster at a local time, by the answers to requests
-// that are configured so. The clock of the machine where people look can be wrong by more than the
-// seconds after which a replica is silent.
+// clusterClock returns a clock of the cluster, set by the responses to requests of this config. The local
+// clock may be off by more than the seconds after which a replica counts as silent.
 func clusterClock(config *rest.Config) func(time.Time) time.Time {
 	clock := &shardlease.ServerClock{}
 	config.Wrap(clock.Wrap)
@@ -131,7 +129,7 @@ func clusterClock(config *rest.Config) func(time.Time) time.Time {
 	}
 }
 
-// clusterName returns what people call the cluster: the context of the kubeconfig, or the address.
+// clusterName returns the name of the cluster: the context of the kubeconfig, or the address.
 func (p *plugin) clusterName(c *cluster) string {
 	if *p.Connection.Context != "" {
 		return *p.Connection.Context

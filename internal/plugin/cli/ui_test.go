@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestClusterClockIsThatOfTheAPIServer, as soon as it has answered.
+// TestClusterClockIsThatOfTheAPIServer after the first response.
 func TestClusterClockIsThatOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	inCluster := time.Now().Add(-time.Hour)

@@ -12,8 +12,7 @@ import (
 	"nodekeeper.dev/internal/preserve"
 )
 
-// uiSource answers what the page asks about one node, by live reads: somebody has selected it, or it has
-// changed while it is selected.
+// uiSource provides the nodes that are open on the page, by live reads.
 type uiSource struct {
 	*ui.Feed
 
@@ -21,36 +20,36 @@ type uiSource struct {
 	cluster *cluster
 }
 
-// uiNode is all of one node as the page shows it.
+// uiNode is one node on the page.
 type uiNode struct {
 	*shownNode
 
-	// Summary says in one sentence how things are.
+	// Summary describes the state in one sentence.
 	Summary string `json:"summary"`
-	// Compared is what is saved against what there is, the differences first.
+	// Compared compares the record with the Node, differences first.
 	Compared []comparedLabel  `json:"compared"`
 	Moments  []inspect.Moment `json:"moments"`
-	// Waits say why what is pending is not applied yet, Notes what people must know of the rest.
+	// Waits explain why pending transactions are not applied yet. Notes are notes about the settings.
 	Waits []string `json:"waits"`
 	Notes []string `json:"notes"`
 }
 
-// comparedLabel is a label, or an annotation or a taint that is kept like one.
+// comparedLabel is a label, or a preserved annotation or taint.
 type comparedLabel struct {
 	inspect.LabelReason
 
 	// Kind is label, annotation or taint.
 	Kind string `json:"kind"`
-	// Differs reports whether the node has it otherwise than it is saved. Why says why.
+	// Differs reports whether the node and the record differ. Why is the reason.
 	Differs bool `json:"differs"`
 }
 
-// Node implements a part of [ui.Source].
+// Node implements [ui.Source].
 func (s *uiSource) Node(ctx context.Context, name string) (any, error) {
 	if _, err := nodeNames([]string{name}); err != nil {
 		return nil, ui.ErrUnknownNode
 	}
-	c := *s.cluster // with the views of the servers that there are now
+	c := *s.cluster // a copy, as serve sets the views
 	servers, err := s.plugin.serve(ctx, &c, false)
 	if err != nil {
 		return nil, err
@@ -80,12 +79,12 @@ func (s *uiSource) Node(ctx context.Context, name string) (any, error) {
 		shown.Waits = append(shown.Waits, waitingTexts(waiting, c.Now())...)
 	}
 	var notes strings.Builder
-	servers.tell(&notes, forecastSettings, name)
+	servers.warn(&notes, forecastSettings, name)
 	shown.Notes = append(strings.FieldsFunc(notes.String(), func(r rune) bool { return r == '\n' }), story.Unknown...)
 	return shown, nil
 }
 
-// compareAll returns everything that is saved of a node, or that the node has, the differences first.
+// compareAll returns all labels of the record and the Node, differences first.
 func compareAll(n *inspect.Node, policy labels.Policy) []comparedLabel {
 	all := []comparedLabel{}
 	differing := map[string]bool{}
@@ -116,7 +115,7 @@ func compareAll(n *inspect.Node, policy labels.Policy) []comparedLabel {
 	return all
 }
 
-// name gives what is no label the name that people know it by.
+// name sets the kind, and the key without its encoding.
 func (l *comparedLabel) name() {
 	l.Kind = "label"
 	if annotation, ok := labels.AsAnnotation(l.Key); ok {

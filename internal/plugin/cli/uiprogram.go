@@ -9,8 +9,7 @@ import (
 	"nodekeeper.dev/internal/daemon/version"
 )
 
-// uiUsage is what the program ui prints of how to call it: without the flags that it shares with the
-// plugin.
+// uiUsage is the usage of the program ui, without the flags that it shares with the plugin.
 const uiUsage = `Usage:
   {{.UseLine}}
 
@@ -33,7 +32,7 @@ func UIMain(ctx context.Context, args []string, streams genericiooptions.IOStrea
 // newUIProgram returns that program as a command.
 func (p *plugin) newUIProgram() *cobra.Command {
 	root := p.newCommand()
-	cmd, _, _ := root.Find([]string{"ui"}) // it is there
+	cmd, _, _ := root.Find([]string{"ui"}) // it exists
 	root.RemoveCommand(cmd)
 	cmd.PersistentFlags().AddFlagSet(root.PersistentFlags())
 	cmd.PersistentPreRunE = root.PersistentPreRunE

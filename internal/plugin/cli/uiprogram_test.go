@@ -25,9 +25,9 @@ func TestProgramOfThePageIsCalledByItsOwnName(t *testing.T) {
 	assert.NotContains(t, help, "kubectl nodekeeper ui")
 	assert.NotContains(t, help, "--context")
 
-	code, told, _ := run("--version")
+	code, printed, _ := run("--version")
 	assert.Zero(t, code)
-	assert.Equal(t, version.Line("ui")+"\n", told)
+	assert.Equal(t, version.Line("ui")+"\n", printed)
 
 	code, _, problem := run("--prot=8080")
 	assert.Equal(t, command.CodeUsage, code)

@@ -17,7 +17,7 @@ import (
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
-// versions is what version prints as data.
+// versions is the data of version.
 type versions struct {
 	Client   clientVersion    `json:"client"`
 	Replicas []replicaVersion `json:"replicas"`
@@ -52,7 +52,7 @@ does not publish its version is of an unknown one.`,
 	return cmd
 }
 
-// version shows the plugin's own version also if the others cannot be read.
+// version shows the version of the plugin even if the replicas cannot be read.
 func (p *plugin) version(ctx context.Context, out *output.Flags) error {
 	v := versions{Client: clientVersion{version.Version, version.Commit(), runtime.Version()}, Replicas: []replicaVersion{}}
 	var replicas []inspect.Replica
@@ -80,8 +80,8 @@ func (p *plugin) version(ctx context.Context, out *output.Flags) error {
 	return cmp.Or(err, printErr)
 }
 
-// describeVersions returns the versions of the replicas of a service, of all if it is "", with how
-// many have each.
+// describeVersions returns the versions of the replicas of a service, or of all replicas if service is
+// empty, with their numbers.
 func describeVersions(replicas []inspect.Replica, service string) string {
 	count := map[string]int{}
 	var all []string

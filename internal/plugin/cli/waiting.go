@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
-// writeWaiting writes why transactions are not applied yet: one line for each reason.
+// writeWaiting writes why transactions are not applied yet, one line per reason.
 func writeWaiting(w io.Writer, waiting *inspect.Waiting, now time.Time) {
 	for i, text := range waitingTexts(waiting, now) {
 		name := ""
@@ -23,7 +23,7 @@ func writeWaiting(w io.Writer, waiting *inspect.Waiting, now time.Time) {
 	}
 }
 
-// waitingTexts says why transactions are not applied yet, a text for each reason.
+// waitingTexts returns why transactions are not applied yet, one text per reason.
 func waitingTexts(waiting *inspect.Waiting, now time.Time) []string {
 	var texts []string
 	for _, reason := range waiting.Reasons {
@@ -35,7 +35,7 @@ func waitingTexts(waiting *inspect.Waiting, now time.Time) []string {
 	return texts
 }
 
-// waitingFor says one of the reasons.
+// waitingFor describes a reason.
 func waitingFor(reason inspect.WaitReason, w *inspect.Waiting, now time.Time) string {
 	switch reason {
 	case inspect.NoProcessor:
@@ -77,7 +77,7 @@ func lockText(w *inspect.Waiting, now time.Time) string {
 	return text
 }
 
-// saveDelayText says how long saves are coalesced.
+// saveDelayText describes the batch period.
 func saveDelayText(w *inspect.Waiting) string {
 	period := duration.HumanDuration(w.Period.Duration)
 	text := "a save waits up to " + period + " for further changes (--save-delay"
@@ -91,7 +91,7 @@ func saveDelayText(w *inspect.Waiting) string {
 }
 
 func overdueText(w *inspect.Waiting, now time.Time) string {
-	if w.Owner == "" { // it may be unknown
+	if w.Owner == "" { // or unknown
 		return "no processor has applied it yet"
 	}
 	text := w.Owner + " owns the node on the ring, and has not applied it yet"

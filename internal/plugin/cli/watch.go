@@ -21,7 +21,7 @@ import (
 func newWatchCommand(p *plugin) *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch",
-		Short: "Show what happens as it happens",
+		Short: "Stream events of nodes",
 		Long: `Show, one line each, until it is interrupted:
   recorded   an event of a node is in the queue
   malformed  something is in the queue that is no transaction
@@ -39,39 +39,39 @@ func (p *plugin) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t := &teller{w: p.Out, now: time.Now}
+	t := &happeningPrinter{w: p.Out, now: time.Now}
 	return p.follow(ctx, c, followed{transaction: t.transaction, record: t.record, node: t.node})
 }
 
-// teller tells what happens.
-type teller struct {
+// happeningPrinter prints happenings.
+type happeningPrinter struct {
 	w   io.Writer
 	now func() time.Time
 }
 
-func (t *teller) tell(isInitial bool, h inspect.Happening, isOne bool) {
+func (t *happeningPrinter) print(isInitial bool, h inspect.Happening, isOne bool) {
 	if isInitial || !isOne {
 		return
 	}
 	_, _ = fmt.Fprintf(t.w, "%s  %-9s  %s  %s\n", t.now().Format("15:04:05.000"), h.What, cmp.Or(h.Object, h.Node), output.Harmless(h.Text))
 }
 
-func (t *teller) transaction(c change[*corev1.ConfigMap]) {
+func (t *happeningPrinter) transaction(c change[*corev1.ConfigMap]) {
 	h, isOne := inspect.TransactionHappened(c.before, c.after)
-	t.tell(c.isInitial, h, isOne)
+	t.print(c.isInitial, h, isOne)
 }
 
-func (t *teller) record(c change[*corev1.ConfigMap]) {
+func (t *happeningPrinter) record(c change[*corev1.ConfigMap]) {
 	h, isOne := inspect.RecordHappened(c.before, c.after)
-	t.tell(c.isInitial, h, isOne)
+	t.print(c.isInitial, h, isOne)
 }
 
-func (t *teller) node(c change[*metav1.PartialObjectMetadata]) {
+func (t *happeningPrinter) node(c change[*metav1.PartialObjectMetadata]) {
 	h, isOne := inspect.NodeHappened(c.before, c.after)
-	t.tell(c.isInitial, h, isOne)
+	t.print(c.isInitial, h, isOne)
 }
 
-// watchPending shows the transactions that there are, and then those that come and go.
+// watchPending prints the pending transactions, and then each one that is added or removed.
 func (p *plugin) watchPending(ctx context.Context, out *output.Flags, args []string) error {
 	names, err := nodeNames(args)
 	if err != nil {
@@ -93,14 +93,13 @@ func (p *plugin) watchPending(ctx context.Context, out *output.Flags, args []str
 		case ch.isInitial:
 			event = "pending"
 		case ch.before != nil:
-			return // somebody retries it
+			return // it was touched by a retry
 		}
 		t, err := queue.Parse(cm)
 		if err != nil || len(names) > 0 && names[0] != t.Node {
 			return
 		}
-		// The writer is gone when the program that reads it is: then the next line ends this one
-		// too.
+		// An error means that the reader of a pipe is gone. SIGPIPE then ends the plugin.
 		_ = printer.PrintObj(watchedTable(event, t, time.Now()), tabs)
 		_ = tabs.Flush()
 	}})

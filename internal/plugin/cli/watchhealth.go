@@ -12,19 +12,19 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// watchHealth reports whether watches work. The error handler of an informer does not suffice: it
-// is not called while the API server refuses connections or has too many requests, nor when a watch
-// works again. It is safe for concurrent use.
+// watchHealth reports whether watches work. The error handler of an informer does not suffice: it is not
+// called for refused connections and too many requests, nor when a watch recovers. It is safe for
+// concurrent use.
 type watchHealth struct {
-	// failed is called with each error, and works when none of the watches is broken.
-	failed func(error)
-	works  func()
+	// onError is called with each error, and onSuccess when no watch is broken.
+	onError   func(error)
+	onSuccess func()
 
 	mu     sync.Mutex
 	broken map[any]bool // by informer
 }
 
-// newInformer makes an informer that reports. It is for the option NewInformer of a cache.
+// newInformer returns an informer that reports its results: the option NewInformer of a cache.
 func (h *watchHealth) newInformer(
 	lw toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers,
 ) toolscache.SharedIndexInformer {
@@ -32,23 +32,23 @@ func (h *watchHealth) newInformer(
 	return toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list, err := from.ListWithContext(ctx, options)
-			if err != nil { // that a list works does not say that a watch does
-				h.note(ctx, lw, err)
+			if err != nil { // a list that works does not prove that the watch works
+				h.record(ctx, lw, err)
 			}
-			return list, err //nolint:wrapcheck // the informer knows it
+			return list, err //nolint:wrapcheck // for the informer
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			w, err := from.WatchWithContext(ctx, options)
-			h.note(ctx, lw, err)
-			return w, err //nolint:wrapcheck // the informer knows it
+			h.record(ctx, lw, err)
+			return w, err //nolint:wrapcheck // for the informer
 		},
 	}, kind, resync, indexers)
 }
 
-// note notes how a request of an informer ended.
-func (h *watchHealth) note(ctx context.Context, informer any, err error) {
-	// The informer lists instead, at once. An API server before 1.32 refuses watches that begin
-	// with a list.
+// record records the result of a request of an informer.
+func (h *watchHealth) record(ctx context.Context, informer any, err error) {
+	// The informer falls back to a list at once, as with API servers before 1.32, which refuse watches
+	// that begin with a list.
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) {
 		return
 	}
@@ -59,11 +59,11 @@ func (h *watchHealth) note(ctx context.Context, informer any, err error) {
 			h.broken = map[any]bool{}
 		}
 		h.broken[informer] = true
-		h.failed(err)
+		h.onError(err)
 		return
 	}
 	delete(h.broken, informer)
 	if len(h.broken) == 0 {
-		h.works()
+		h.onSuccess()
 	}
 }

@@ -15,17 +15,17 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-// shownMachine is what a Node has said of which machine it is.
+// shownMachine is the machine identity of a Node.
 type shownMachine struct {
 	ProviderID string `json:"providerID,omitempty"`
 	SystemUUID string `json:"systemUUID,omitempty"`
 }
 
-// shownWithheld is restricted labels that were not put back, and why.
+// shownWithheld has restricted labels that were not restored, and the reason.
 type shownWithheld struct {
 	Labels  map[string]string `json:"labels"`
 	Machine *shownMachine     `json:"machine,omitempty"`
-	// Waiting reports whether they are put back as soon as the Node turns out to be the machine.
+	// Waiting reports whether they are restored as soon as the Node proves to be their machine.
 	Waiting bool   `json:"waiting,omitempty"`
 	Reason  string `json:"reason"`
 }
@@ -50,7 +50,7 @@ func withheldOf(n *inspect.Node, policy labels.Policy) []shownWithheld {
 	return shown
 }
 
-// whyWithheld says why labels are withheld, and what ends that.
+// whyWithheld returns why labels are withheld, and when they are restored.
 func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) string {
 	var live *preserve.Node
 	if n.Live != nil {

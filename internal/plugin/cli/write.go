@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/internal/plugin/byhand"
 )
 
-// dryRun is what --dry-run says.
+// dryRun is the value of --dry-run.
 type dryRun struct{ byhand.DryRun }
 
 // addDryRunFlag adds --dry-run.
@@ -28,7 +28,7 @@ func (d dryRun) validate() error {
 	return oneOf("--dry-run", d.DryRun, byhand.DryRunNone, byhand.DryRunClient, byhand.DryRunServer)
 }
 
-// suffix returns the note that follows a line of a dry run.
+// suffix returns the suffix of output lines in a dry run.
 func (d dryRun) suffix() string {
 	switch d.DryRun {
 	case byhand.DryRunClient:
@@ -40,14 +40,14 @@ func (d dryRun) suffix() string {
 	return ""
 }
 
-// confirmed asks the user to confirm, unless yes is set, and returns an error unless they do.
+// confirmed asks for confirmation unless yes is set, and returns an error without it.
 func (p *plugin) confirmed(yes bool, question string) error {
 	if yes {
 		return nil
 	}
 	_, _ = fmt.Fprintf(p.ErrOut, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(p.In).ReadString('\n')
-	if errors.Is(err, errInterrupted) { // whatever was typed: the user has not finished it
+	if errors.Is(err, errInterrupted) { // the user has not finished typing
 		_, _ = fmt.Fprintln(p.ErrOut)
 		return fmt.Errorf("aborted: %w", err)
 	}

@@ -9,8 +9,8 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 )
 
-// Board is what there is of all nodes that match a selector, kept up to date by what watches show. It
-// is for one goroutine at a time.
+// Board has summaries of all nodes that match a selector, which watches keep current. It is not safe for
+// concurrent use.
 type Board struct {
 	selector apilabels.Selector
 	live     map[string]nodeSummary
@@ -23,15 +23,15 @@ func NewBoard(selector apilabels.Selector) *Board {
 	return &Board{selector: selector, live: map[string]nodeSummary{}, records: map[string]savedSummary{}, pending: map[string]int{}}
 }
 
-// SetNode notes a Node as it is now, and RemoveNode that there is none.
+// SetNode sets the current Node.
 func (b *Board) SetNode(n *metav1.PartialObjectMetadata) {
 	b.live[n.Name] = summarizeNode(n, b.selector)
 }
 
-// RemoveNode notes that there is no Node of that name.
+// RemoveNode removes a Node.
 func (b *Board) RemoveNode(name string) { delete(b.live, name) }
 
-// SetRecord notes a record, or the floor that is left of one, as it is now.
+// SetRecord sets the current record. A floor removes the record.
 func (b *Board) SetRecord(cm *corev1.ConfigMap) {
 	if s, saves := summarizeRecord(cm, b.selector); saves {
 		b.records[cm.Name] = s
@@ -40,17 +40,17 @@ func (b *Board) SetRecord(cm *corev1.ConfigMap) {
 	b.RemoveRecord(cm.Name)
 }
 
-// RemoveRecord notes that nothing is saved of a node.
+// RemoveRecord removes the record of a node.
 func (b *Board) RemoveRecord(name string) { delete(b.records, name) }
 
-// AddPending notes that more transactions of a node are pending, or fewer.
+// AddPending adds to the number of pending transactions of a node; more may be negative.
 func (b *Board) AddPending(name string, more int) {
 	if b.pending[name] += more; b.pending[name] <= 0 {
 		delete(b.pending, name)
 	}
 }
 
-// Summary returns what there is of a node. It reports false if there is nothing that matches.
+// Summary returns the summary of a node, and false if no object of the node matches.
 func (b *Board) Summary(name string) (Summary, bool) {
 	live, isLive := b.live[name]
 	saved, isSaved := b.records[name]
@@ -60,7 +60,7 @@ func (b *Board) Summary(name string) (Summary, bool) {
 	return summarize(name, live, saved, b.pending[name]), true
 }
 
-// All returns what there is of all nodes, in the order of their names.
+// All returns the summaries of all nodes by name.
 func (b *Board) All() []Summary {
 	var all []Summary
 	for name := range b.live {

@@ -20,21 +20,20 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// Cluster reads what nodekeeper has in a cluster. It is safe for concurrent use.
+// Cluster reads nodekeeper's objects in a cluster. It is safe for concurrent use.
 type Cluster struct {
-	// Client goes to the API server itself, not to a cache.
+	// Client reads from the API server, not from a cache.
 	Client client.Client
-	// TransactionNamespace and MetadataNamespace are where transactions and records are, and
-	// MembershipNamespace is where the Leases of the replicas are.
+	// TransactionNamespace has the transactions, MetadataNamespace the records, and
+	// MembershipNamespace the Leases of the replicas.
 	TransactionNamespace, MetadataNamespace, MembershipNamespace string
-	// ViewOf returns the view that is applied to a Node that is read. Nil: every label counts, and
-	// all are people's.
+	// ViewOf returns the view of a Node. If it is nil, every label counts, and all are set by users.
 	ViewOf func(node string) nodeview.View
-	// Clock returns the time of the cluster at a local time. Nil: the clocks agree.
+	// Clock converts a local time to that of the cluster. Nil means that the clocks agree.
 	Clock func(time.Time) time.Time
 }
 
-// Now returns what time it is in the cluster.
+// Now returns the current time of the cluster.
 func (c *Cluster) Now() time.Time {
 	if c.Clock == nil {
 		return time.Now()
@@ -42,7 +41,7 @@ func (c *Cluster) Now() time.Time {
 	return c.Clock(time.Now())
 }
 
-// Nodes returns the Nodes, as they are.
+// Nodes returns the door to all Nodes, without views.
 func (c *Cluster) Nodes() *nodes.Nodes { return &nodes.Nodes{Client: c.Client} }
 
 // View returns the view of a Node.
@@ -53,17 +52,17 @@ func (c *Cluster) View(node string) nodeview.View {
 	return c.ViewOf(node)
 }
 
-// NodeNamed returns the door to one Node, to which its view is applied.
+// NodeNamed returns the door to one Node, which applies its view.
 func (c *Cluster) NodeNamed(name string) *nodes.Nodes {
 	return &nodes.Nodes{Client: c.Client, View: c.View(name)}
 }
 
-// Records returns the records. They have no cache.
+// Records returns the door to the records.
 func (c *Cluster) Records() *records.Records {
 	return &records.Records{Client: c.Client, Namespace: c.MetadataNamespace}
 }
 
-// Queue returns the transactions of all nodes.
+// Queue returns the door to the transactions of all nodes.
 func (c *Cluster) Queue() *queue.Queue {
 	return &queue.Queue{Client: c.Client, Namespace: c.TransactionNamespace}
 }
@@ -71,16 +70,16 @@ func (c *Cluster) Queue() *queue.Queue {
 // Pending is a transaction in the queue.
 type Pending = queue.Queued
 
-// Malformed is a ConfigMap in the transaction namespace that is nodekeeper's and no transaction.
+// Malformed is a ConfigMap of nodekeeper in the transaction namespace that is not a transaction.
 type Malformed struct {
 	// Object is that ConfigMap.
 	Object *corev1.ConfigMap
-	// Reason says what is wrong with it; it wraps [txn.ErrMalformed].
+	// Reason is the parse error; it wraps [txn.ErrMalformed].
 	Reason error
 }
 
-// Node returns the name of the node that it says it is of. It is "" if it does not say a name that
-// a node can have, or is named as a transaction of another one.
+// Node returns the name of the node in its labels. It is empty if that is not a valid name, or if the
+// name of the ConfigMap belongs to another node.
 func (m Malformed) Node() string {
 	node := txn.NodeOf(m.Object)
 	hash, _, isNamed := txn.SplitName(m.Object.Name)
@@ -90,8 +89,8 @@ func (m Malformed) Node() string {
 	return node
 }
 
-// Transactions returns what is in the queues of all nodes: the node that waits longest first, its
-// transactions in order.
+// Transactions returns the queues of all nodes: first the node that has waited longest, and the
+// transactions of each node in order.
 func (c *Cluster) Transactions(ctx context.Context) ([]Pending, []Malformed, error) {
 	var pending []Pending
 	var malformed []Malformed
@@ -110,8 +109,7 @@ func (c *Cluster) Transactions(ctx context.Context) ([]Pending, []Malformed, err
 	return pending, malformed, nil
 }
 
-// sortPending puts the transactions of a node in their order, and the nodes with the one that waits
-// longest first.
+// sortPending sorts the node that has waited longest first, and the transactions of each node in order.
 func sortPending(pending []Pending) {
 	oldest := map[string]time.Time{}
 	for _, p := range pending {
@@ -124,8 +122,8 @@ func sortPending(pending []Pending) {
 	})
 }
 
-// leases returns the Leases in a namespace that match: in that of the transactions the locks of
-// nodes, in that of the members the places on the rings.
+// leases returns the matching Leases in a namespace: locks of nodes in the transaction namespace, and
+// replicas in the membership namespace.
 func (c *Cluster) leases(ctx context.Context, namespace string, matching ...client.ListOption) ([]*coordinationv1.Lease, error) {
 	var leases []*coordinationv1.Lease
 	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &coordinationv1.LeaseList{} }, namespace,

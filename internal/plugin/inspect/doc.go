@@ -1,11 +1,12 @@
-// Package inspect reads what nodekeeper has in a cluster, and says what it means: which state every
-// node is in, what is pending, and what that will do.
+// Package inspect reads nodekeeper's objects in a cluster and interprets them: the states of nodes, the
+// pending transactions, and their effects.
 //
-// It only reads, always from the API server itself, with the rights of deploy/users/viewer.yaml.
-// Several reads are no snapshot: what happens between them may show in one and not in another.
+// It only reads, always from the API server and not from a cache, with the rights of
+// deploy/users/viewer.yaml. Several reads are not a snapshot: a change between them may show in one
+// and not in another.
 //
-// cluster.go is the reading; node.go is all of one node, survey.go a summary of all nodes,
-// forecast.go what transactions will do, replicas.go who is at work, waiting.go why transactions are
-// not applied yet, by the events in warnings.go among others. What watches show goes into a [Board], and
-// happening.go says what it means that an object has changed.
+// cluster.go reads; node.go has one node, survey.go a summary of all nodes, forecast.go the effects of
+// transactions, replicas.go the replicas, and waiting.go the reasons why transactions are not applied
+// yet, among them the events in warnings.go. A [Board] collects the results of watches, and
+// happening.go interprets changes of objects.
 package inspect

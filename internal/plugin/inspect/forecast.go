@@ -6,9 +6,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// Forecast returns what the pending transactions will do, and then those in more, if nothing else
-// happens: the decisions of [preserve.Plan]. It returns nothing if the record cannot be read: they
-// wait.
+// Forecast returns the decisions of [preserve.Plan] for the pending transactions, followed by more, if
+// nothing else happens. It returns none if the record cannot be parsed, as transactions then wait.
 func (n *Node) Forecast(policy labels.Policy, more ...txn.Transaction) []preserve.Decision {
 	if n.Saved.Unreadable != nil {
 		return nil
@@ -23,7 +22,7 @@ func (n *Node) Forecast(policy labels.Policy, more ...txn.Transaction) []preserv
 		live = preserve.NodeOf(n.Live)
 	}
 	decisions := make([]preserve.Decision, 0, len(transactions))
-	var first *preserve.Decision // of a transaction that is decided about more than once: what it does
+	var first *preserve.Decision // the effective decision of a transaction that has several
 	for _, step := range preserve.Plan(transactions, n.Saved.decisive(), live, policy) {
 		for _, d := range step.Decisions {
 			if first == nil || d.Action == preserve.Restore {

@@ -11,34 +11,33 @@ import (
 	"nodekeeper.dev/internal/queue"
 )
 
-// Happening is something that a watch shows to have happened to a node.
+// Happening is an event of a node that a watch shows.
 type Happening struct {
-	// What is one of the constants below.
+	// What is the kind: one of the constants below.
 	What string `json:"what"`
-	// Node is the name of the node. It is "" if something is malformed and does not say of which
-	// node it is.
+	// Node is the name of the node, or empty for a malformed ConfigMap that does not name one.
 	Node string `json:"node"`
-	// Object is the name of the ConfigMap that is malformed.
+	// Object is the name of a malformed ConfigMap.
 	Object string `json:"object,omitempty"`
 	Text   string `json:"text"`
 }
 
-// The kinds of what happens to a node.
+// The kinds of happenings.
 const (
 	// EventRecorded: an event of the node is in the queue.
 	EventRecorded = "recorded"
-	// ObjectMalformed: something of nodekeeper's cannot be read.
+	// ObjectMalformed: an object of nodekeeper cannot be parsed.
 	ObjectMalformed = "malformed"
-	// LabelsSaved: the labels of the node are on record.
+	// LabelsSaved: the record has the labels of the node.
 	LabelsSaved = "saved"
-	// LabelsRestored: the node got its labels back.
+	// LabelsRestored: the labels of the node were restored.
 	LabelsRestored = "restored"
-	// RecordForgotten: the record of the node is removed.
+	// RecordForgotten: the record of the node was removed.
 	RecordForgotten = "forgotten"
 )
 
-// TransactionHappened returns what the change of a transaction shows; nil stands for one that is not
-// there. It reports false for one that is gone: what came of it shows elsewhere.
+// TransactionHappened returns what the change of a transaction means, if anything; nil means that it
+// does not exist. The removal of a transaction means nothing: its effect shows in other objects.
 func TransactionHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	if after == nil || before != nil {
 		return Happening{}, false
@@ -51,11 +50,11 @@ func TransactionHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	return happened(EventRecorded, pending.Node, "%s at version %s, %s", pending.Type, pending.Revision, amount.Of(len(pending.Labels), "label")), true
 }
 
-// RecordHappened returns what the change of a record shows; nil stands for one that is not there.
+// RecordHappened returns what the change of a record means, if anything; nil means that it does not exist.
 func RecordHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	switch {
 	case !saves(after):
-		if !saves(before) { // it was forgotten before
+		if !saves(before) { // it was already forgotten
 			return Happening{}, false
 		}
 		return happened(RecordForgotten, before.Name, "its record is removed"), true
@@ -69,7 +68,7 @@ func RecordHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	return happened(LabelsSaved, after.Name, "%s, version %s", amount.Of(len(saved.Record.Labels), "label"), saved.Record.Revision), true
 }
 
-// NodeHappened returns what the change of a Node shows; nil stands for one that is not there.
+// NodeHappened returns what the change of a Node means, if anything; nil means that it does not exist.
 func NodeHappened(before, after *metav1.PartialObjectMetadata) (Happening, bool) {
 	if after == nil {
 		return Happening{}, false
@@ -81,8 +80,7 @@ func NodeHappened(before, after *metav1.PartialObjectMetadata) (Happening, bool)
 	return happened(LabelsRestored, after.Name, "%s, from version %s", amount.Of(len(after.Labels)-1, "label"), marker), true
 }
 
-// saves reports whether a ConfigMap, nil if there is none, is a record, readable or not. A floor
-// saves nothing.
+// saves reports whether a ConfigMap, which may be nil, is a record, valid or not, and not a floor.
 func saves(cm *corev1.ConfigMap) bool { return cm != nil && ParseSaved(cm).Floor.Object == nil }
 
 func happened(what, node, format string, args ...any) Happening {

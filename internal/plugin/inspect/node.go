@@ -17,28 +17,28 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// Node is all that there is of one node.
+// Node is one node with its record and its transactions.
 type Node struct {
 	Name string
-	// Live is the metadata of the Node, nil if there is none.
+	// Live is the metadata of the Node, nil if it is away.
 	Live *metav1.PartialObjectMetadata
-	// Now is the resourceVersion of all Nodes when Live was read.
+	// Now is the resourceVersion of the list of Nodes when Live was read.
 	Now revision.Revision
-	// Saved is its record.
+	// Saved is the record.
 	Saved Saved
-	// Pending are its transactions, oldest first.
+	// Pending has the transactions, oldest first.
 	Pending []Pending
 }
 
-// Saved is a record as it stands in the cluster. The zero value: there is none.
+// Saved is a record in the cluster. The zero value means that there is no record.
 type Saved struct {
-	// Record is nil if there is none, or none that can be read.
+	// Record is nil if there is no record, or if it cannot be parsed.
 	Record *record.Record
 	// Object is its ConfigMap.
 	Object *corev1.ConfigMap
-	// Unreadable says why the record cannot be read; it wraps [record.ErrUnreadable].
+	// Unreadable is the parse error of the record; it wraps [record.ErrUnreadable].
 	Unreadable error
-	// Floor is what is left where a record was removed: nothing is saved then, so all else is zero.
+	// Floor replaces a record that was removed. All other fields are then zero.
 	Floor records.Stored
 }
 
@@ -52,7 +52,7 @@ func savedIn(stored records.Stored) Saved {
 	return Saved{Record: stored.Record, Object: stored.Object, Unreadable: stored.Unreadable}
 }
 
-// Stored returns what a write of the record replaces.
+// Stored returns the stored form, which a write of the record replaces.
 func (s Saved) Stored() records.Stored {
 	if s.Floor.Object != nil {
 		return s.Floor
@@ -60,11 +60,11 @@ func (s Saved) Stored() records.Stored {
 	return records.Stored{Record: s.Record, Object: s.Object, Unreadable: s.Unreadable}
 }
 
-// decisive returns what the decision goes by.
+// decisive returns the record that the decision uses, which may be a floor.
 func (s Saved) decisive() *record.Record { return s.Stored().Record }
 
-// Node reads all that there is of one node. The Node is read before its record, as for a restore: a
-// restore that is done between the two shows.
+// Node reads one node. It reads the Node before the record, like a restore does, so that a restore
+// between the two reads shows.
 func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 	n := &Node{Name: name}
 	var err error
@@ -82,7 +82,7 @@ func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 	return n, c.identify(ctx, n)
 }
 
-// identify reads which machine a node is, if what will become of it may depend on that.
+// identify reads the machine identity of a node, if a decision may depend on it.
 func (c *Cluster) identify(ctx context.Context, n *Node) error {
 	if n.Live == nil || !preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive()) {
 		return nil
@@ -90,7 +90,7 @@ func (c *Cluster) identify(ctx context.Context, n *Node) error {
 	return c.Nodes().Identify(ctx, n.Live)
 }
 
-// Known reports whether there is anything of that name. What was forgotten is not known.
+// Known reports whether the node exists, or has a record or transactions. A floor does not count.
 func (n *Node) Known() bool { return n.Live != nil || n.Saved.Object != nil || len(n.Pending) > 0 }
 
 // State returns the state of the node.
@@ -102,8 +102,8 @@ func (n *Node) State() State {
 	return stateOf(live, n.Saved)
 }
 
-// liveNodes returns the metadata of the Nodes for which keep is true, as their views show them. If
-// a view needs the spec, it lists the whole Nodes in a second pass.
+// liveNodes returns the metadata of the Nodes for which keep is true, with their views applied. If a view
+// needs the spec, it lists full Nodes in a second pass.
 func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (map[string]*metav1.PartialObjectMetadata, error) {
 	live, needsSpec := map[string]*metav1.PartialObjectMetadata{}, false
 	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
@@ -132,8 +132,8 @@ func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (m
 	return live, nil
 }
 
-// Every reads all that there is of every node whose name is kept, by a few lists and not by three
-// requests for each. A node that there is nothing of is not in the result.
+// Every reads all nodes for which keep is true, by a few lists instead of three requests per node. It
+// omits nodes that are not known: see [Node.Known].
 func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[string]*Node, error) {
 	found := map[string]*Node{}
 	get := func(name string) *Node {
@@ -151,7 +151,7 @@ func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[s
 			get(p.Node).Pending = append(get(p.Node).Pending, p)
 		}
 	}
-	// The revision is read first: a node that is not in the list was absent at it, or came later.
+	// Read the revision first: a node that is not in the list was absent at that revision, or came later.
 	now, err := c.Nodes().Now(ctx)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[s
 	for _, n := range found {
 		n.Now = now
 		if len(n.Pending) == 0 {
-			continue // nothing will become of it
+			continue // no decision is pending
 		}
 		if err := c.identify(ctx, n); err != nil {
 			return nil, err

@@ -23,28 +23,26 @@ const (
 	WebhookService   = "webhook"
 )
 
-// Services are those that nodekeeper does not work without. The webhook is optional.
+// Services are the services that nodekeeper requires. The webhook is optional.
 var Services = []string{WatcherService, ProcessorService}
 
-// WebhookConfiguration is the name of the MutatingWebhookConfiguration by which the API server asks
-// the webhooks: the default of their flag --webhook-configuration.
+// WebhookConfiguration is the name of the MutatingWebhookConfiguration of the webhooks: the default of
+// their flag --webhook-configuration.
 const WebhookConfiguration = "nodekeeper"
 
-// Replica is a process of a service, as its place on the ring tells: its Lease.
+// Replica is a process of a service, as described by its Lease.
 type Replica struct {
-	// Name is its identity, Service what it is one of.
+	// Name is its identity.
 	Name    string `json:"name"`
 	Service string `json:"service"`
-	// IsAlive says whether it renews its Lease. One that does not has died, or does not reach the
-	// API server.
+	// IsAlive reports whether it renews its Lease. Otherwise it has died, or cannot reach the API server.
 	IsAlive bool `json:"alive"`
-	// IsStandby says whether its Lease says that it does not serve: a watcher that still compares the
-	// nodes with their records, or a webhook that is not ready.
+	// IsStandby reports whether its Lease marks it as not serving: a watcher that still compares the nodes
+	// with their records, or a webhook that is not ready.
 	IsStandby bool `json:"standby,omitempty"`
-	// Version is that of its build, "" if it does not say one that can be read.
+	// Version is the version of its build, or empty if it does not publish a valid one.
 	Version string `json:"version,omitempty"`
-	// Settings are what it runs with, nil if it does not say; SettingsProblem says why they cannot
-	// be read.
+	// Settings are its published settings, or nil. SettingsProblem is their parse error.
 	Settings        settings.Settings `json:"settings,omitempty"`
 	SettingsProblem string            `json:"settingsProblem,omitempty"`
 }
@@ -54,30 +52,30 @@ func (r Replica) Ready() bool {
 	return r.IsAlive && (r.Service != WebhookService || !r.IsStandby)
 }
 
-// place is that of a replica on a ring.
+// place is the place of a replica on a ring.
 type place struct {
 	Replica
 
-	// ended reports whether it is gone, and only its Lease is left.
+	// ended reports whether the replica is gone and only its Lease is left.
 	ended   bool
 	renewed time.Time
 }
 
-// maxProblemBytes bounds what is kept of an error that repeats what somebody else has written.
+// maxProblemBytes bounds an error that quotes text from a Lease.
 const maxProblemBytes = 200
 
 // Lock is the lock of a node.
 type Lock struct {
 	Node   string `json:"node"`
 	Holder string `json:"holder"`
-	// IsExpired says that its holder does not renew it: the next processor takes it over.
+	// IsExpired reports whether the holder does not renew it, so that the next processor takes it over.
 	IsExpired bool `json:"expired"`
 }
 
-// Watched reports whether a watcher runs, as far as the places on the ring show. It is not known if
-// nobody has a place there, not even one that has ended a minute ago: the replicas may have theirs in
-// another namespace. Those of a former release, which kept theirs with the records, have left them
-// there for ever.
+// Watched reports whether a watcher runs. This is known only if the membership namespace has Leases of
+// replicas, if only of one that ended within the last minute: otherwise the replicas may use another
+// namespace. Replicas of earlier releases kept their Leases with the records; Leases there that have
+// expired do not count, as no program removes them.
 func (c *Cluster) Watched(ctx context.Context) (watched, known bool, err error) {
 	leases, err := c.leases(ctx, c.MembershipNamespace)
 	if err != nil {
@@ -98,7 +96,7 @@ func (c *Cluster) Watched(ctx context.Context) (watched, known bool, err error) 
 	return watched, len(places) > 0, nil
 }
 
-// Replicas returns the members of the rings, by service and name.
+// Replicas returns the members of the rings, sorted by service and name.
 func (c *Cluster) Replicas(ctx context.Context) ([]Replica, error) {
 	leases, err := c.leases(ctx, c.MembershipNamespace)
 	if err != nil {
@@ -107,13 +105,12 @@ func (c *Cluster) Replicas(ctx context.Context) ([]Replica, error) {
 	return ReplicasOf(leases, c.Now()), nil
 }
 
-// ReplicasOf returns the members of the rings in Leases that were read, by service and name.
+// ReplicasOf is [Cluster.Replicas] for Leases that are already read.
 func ReplicasOf(leases []*coordinationv1.Lease, now time.Time) []Replica {
 	return membersOf(placesOf(leases, now))
 }
 
-// membersOf returns the replicas without those that have ended, or whose end the others have found
-// out.
+// membersOf returns the replicas that have not ended.
 func membersOf(places []place) []Replica {
 	var replicas []Replica
 	for _, p := range places {
@@ -124,8 +121,8 @@ func membersOf(places []place) []Replica {
 	return replicas
 }
 
-// placesOf returns all places on the rings, by service and name, also those of replicas that have
-// ended and whose Lease is left.
+// placesOf returns all places on the rings, sorted by service and name, including replicas that have
+// ended.
 func placesOf(leases []*coordinationv1.Lease, now time.Time) []place {
 	var places []place
 	for _, l := range leases {
@@ -133,7 +130,7 @@ func placesOf(leases []*coordinationv1.Lease, now time.Time) []place {
 		if !ok {
 			continue
 		}
-		// What is dead is not told from what is orphaned: neither is a member.
+		// Dead and orphaned Leases are treated alike: neither is a member.
 		state := shardlease.StateOf(l, sinceRenewal(l, now), 0)
 		p := place{
 			Replica: Replica{Name: l.Name, Service: service, IsAlive: state == shardlease.Ready, Version: settings.Version(l.Annotations)},
@@ -153,8 +150,7 @@ func placesOf(leases []*coordinationv1.Lease, now time.Time) []place {
 	return places
 }
 
-// locksOf returns the locks of nodes, by node. Other Leases of the namespace belong to somebody
-// else.
+// locksOf returns the locks of nodes, sorted by node. It ignores Leases of other owners.
 func locksOf(leases []*coordinationv1.Lease, now time.Time) []Lock {
 	var locks []Lock
 	for _, l := range leases {
@@ -170,8 +166,8 @@ func isExpired(l *coordinationv1.Lease, now time.Time) bool {
 	return sinceRenewal(l, now) > shardlease.Duration(l)
 }
 
-// sinceRenewal goes by this machine's clock against the holder's: good enough to tell people, not
-// to take a lock or a place. A Lease that was never renewed counts as very old.
+// sinceRenewal compares the clock of the caller with that of the holder, which suffices for display but
+// not for taking over a Lease. A Lease that was never renewed counts as very old.
 func sinceRenewal(l *coordinationv1.Lease, now time.Time) time.Duration {
 	if l.Spec.RenewTime == nil {
 		return now.Sub(time.Time{})

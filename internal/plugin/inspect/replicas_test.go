@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
-// lock is that of a node which its holder renewed so long ago.
+// lock returns the lock of a node with this time since its renewal.
 func lock(name, holder string, renewed time.Duration) *coordinationv1.Lease {
 	at := metav1.NewMicroTime(time.Now().Add(-renewed))
 	return &coordinationv1.Lease{
@@ -24,7 +24,7 @@ func lock(name, holder string, renewed time.Duration) *coordinationv1.Lease {
 	}
 }
 
-// place is that of a replica on a ring.
+// place returns the Lease of a replica.
 func place(name, holder, service string, renewed time.Duration) *coordinationv1.Lease {
 	l := lock(name, holder, renewed)
 	l.Namespace, l.Labels = "members", map[string]string{"nodekeeper.dev/ring": service}
@@ -39,7 +39,7 @@ func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
 			place("w-1", "w-1", "watcher", time.Second),
 			place("p-2", "p-2", "processor", time.Hour), // does not renew it
 			place("p-1", "", "processor", time.Second),  // has ended
-			place("p-3", "p-4", "processor", 0),         // another one has taken it over
+			place("p-3", "p-4", "processor", 0),         // was taken over
 			place("p-4", "p-4", "processor", -time.Second),
 			neverRenewed,
 			stranger,
@@ -63,7 +63,7 @@ func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
 	})
 }
 
-// TestReplicasGoByTheClockOfTheCluster, not by a wrong one of the machine where people look.
+// TestReplicasGoByTheClockOfTheCluster and not by a wrong local clock.
 func TestReplicasGoByTheClockOfTheCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := fake.NewClientBuilder().WithObjects(place("p-1", "p-1", "processor", -time.Hour), place("p-2", "p-2", "processor", 0)).Build()

@@ -11,14 +11,14 @@ import (
 	"nodekeeper.dev/internal/service/settings"
 )
 
-// Servers are the replicas of the services, to ask what they run with and who works on a node. It is
-// immutable. The zero value knows of none.
+// Servers are the replicas of the services, with their settings. It is immutable. The zero value has no
+// replicas.
 type Servers struct {
 	places []place
-	ring   *hashring.Ring // of the processors that are ready
+	ring   *hashring.Ring // of the ready processors
 }
 
-// Servers reads the places on the rings.
+// Servers reads the replicas.
 func (c *Cluster) Servers(ctx context.Context) (*Servers, error) {
 	leases, err := c.leases(ctx, c.MembershipNamespace)
 	if err != nil {
@@ -27,7 +27,7 @@ func (c *Cluster) Servers(ctx context.Context) (*Servers, error) {
 	return ServersOf(leases, c.Now()), nil
 }
 
-// ServersOf is [Cluster.Servers] of Leases that were read.
+// ServersOf is [Cluster.Servers] for Leases that are already read.
 func ServersOf(leases []*coordinationv1.Lease, now time.Time) *Servers {
 	return newServers(placesOf(leases, now))
 }
@@ -44,13 +44,13 @@ func newServers(places []place) *Servers {
 	return s
 }
 
-// of returns the places of a service, also those of replicas that have ended.
+// of returns the places of a service, including replicas that have ended.
 func (s *Servers) of(service string) []place {
 	return slices.DeleteFunc(slices.Clone(s.places), func(p place) bool { return p.Service != service })
 }
 
-// Owner returns the processor that comes first for a node on the ring, "" if none is ready. All
-// others leave the node to it for a few seconds.
+// Owner returns the processor that owns a node on the ring, or "" if none is ready. The others leave
+// the node to it for a few seconds.
 func (s *Servers) Owner(node string) string {
 	if s.ring == nil {
 		return ""
@@ -58,27 +58,26 @@ func (s *Servers) Owner(node string) string {
 	return s.ring.Owner(node)
 }
 
-// Chosen is a replica whose settings stand for those of its service.
+// Chosen is a replica whose settings represent its service.
 type Chosen struct {
-	// Name is that of the replica, "" if none of the service says what it runs with. Settings are
-	// its.
+	// Name is the name of the replica, and Settings are its settings. Name is empty if no replica of
+	// the service publishes its settings.
 	Name     string
 	Settings settings.Settings
-	// Ended reports that no replica of the service is alive: this one was the last.
+	// Ended reports whether no replica of the service is alive. This one then was the last.
 	Ended bool
-	// Differing are the settings that the replicas of the service which are alive have in different
-	// values.
+	// Differing are the settings whose values differ among the live replicas of the service.
 	Differing []string
-	// Unreadable are the replicas that are alive and whose settings cannot be read.
+	// Unreadable are the live replicas whose settings cannot be parsed.
 	Unreadable []Replica
 }
 
-// Processor returns the processor whose settings a forecast of a node goes by: the owner, which will
-// most likely decide; if that says nothing, another one that is alive; and if none is, the last one.
+// Processor returns the processor whose settings the forecast of a node uses: the owner, which most
+// likely decides; else another live processor with settings; and if none is alive, the last one.
 func (s *Servers) Processor(node string) Chosen { return s.choose(ProcessorService, s.Owner(node)) }
 
-// Watcher returns the watcher whose settings stand for what is recorded: the first that is alive, or
-// the last one if none is.
+// Watcher returns the watcher that represents all watchers: the first live one, or the last one if none is
+// alive.
 func (s *Servers) Watcher() Chosen { return s.choose(WatcherService, "") }
 
 func (s *Servers) choose(service, preferred string) Chosen {
@@ -94,7 +93,7 @@ func (s *Servers) choose(service, preferred string) Chosen {
 			best = r
 		}
 	}
-	if best.Settings == nil || alive && !best.IsAlive { // those that are alive may be of another release
+	if best.Settings == nil || alive && !best.IsAlive { // the live replicas may be of another release
 		return c
 	}
 	c.Name, c.Settings, c.Ended = best.Name, best.Settings, !alive
@@ -102,7 +101,7 @@ func (s *Servers) choose(service, preferred string) Chosen {
 	return c
 }
 
-// isBetter reports whether a replica is a better choice than the one before it by name.
+// isBetter reports whether a replica is a better choice than a preceding one.
 func isBetter(r, before place, preferred string) bool {
 	switch {
 	case r.IsAlive != before.IsAlive:
@@ -113,8 +112,8 @@ func isBetter(r, before place, preferred string) bool {
 	return r.renewed.After(before.renewed)
 }
 
-// Differing returns the settings that replicas which are alive have in different values: those of one
-// service, and those that all services have.
+// Differing returns the settings whose values differ among live replicas, which may be of different
+// services.
 func Differing(replicas []Replica) []string {
 	first, differs := settings.Settings{}, settings.Settings{}
 	for _, r := range replicas {
@@ -131,8 +130,8 @@ func Differing(replicas []Replica) []string {
 	return differs.Names()
 }
 
-// WebhooksDiffer returns the settings that some webhook and some processor, both alive, share and
-// have in different values, sorted. While there are any, that webhook puts nothing back.
+// WebhooksDiffer returns the sorted settings whose values differ between a live webhook and a live
+// processor. While there are any, the webhook restores nothing.
 func WebhooksDiffer(replicas []Replica) []string {
 	var names []string
 	for _, w := range replicas {

@@ -18,14 +18,14 @@ import (
 	"nodekeeper.dev/internal/service/settings"
 )
 
-// saying is the place of a replica that publishes settings.
+// saying returns the Lease of a replica that publishes settings.
 func saying(name, service, text string, renewed time.Duration) *coordinationv1.Lease {
 	l := place(name, name, service, renewed)
 	l.Annotations = map[string]string{settings.Annotation: text, settings.VersionAnnotation: "v-" + name}
 	return l
 }
 
-// released is that of a replica that has ended.
+// released returns the Lease of a replica that has ended.
 func released(l *coordinationv1.Lease) *coordinationv1.Lease {
 	l.Spec.HolderIdentity = new("")
 	return l

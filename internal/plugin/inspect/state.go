@@ -6,27 +6,27 @@ import (
 	"nodekeeper.dev/internal/preserve"
 )
 
-// State is what a node is in.
+// State is the state of a node.
 type State string
 
 // The states of a node.
 const (
-	// Live: there is a Node, and it has its labels: they are on record.
+	// Live: the Node exists, has its labels, and owns the record.
 	Live State = "live"
-	// Restoring: there is a Node that does not have its saved labels yet.
+	// Restoring: the Node exists, but does not have its saved labels yet.
 	Restoring State = "restoring"
-	// Away: there is no Node, but a record.
+	// Away: the node has a record, but the Node does not exist.
 	Away State = "away"
-	// NeverSeen: there is a Node and no record.
+	// NeverSeen: the Node exists, and has no record.
 	NeverSeen State = "never-seen"
-	// Unreadable: there is a record, and it cannot be read.
+	// Unreadable: the record cannot be parsed.
 	Unreadable State = "unreadable"
 )
 
-// States are all states, the one that needs people first.
+// States has all states, by how much they need attention.
 var States = []State{Unreadable, Restoring, NeverSeen, Away, Live}
 
-// liveNode is what matters of a Node for the state.
+// liveNode is the part of a Node that determines the state.
 type liveNode struct {
 	isThere bool
 	uid     types.UID

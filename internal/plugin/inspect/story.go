@@ -17,28 +17,28 @@ import (
 	"nodekeeper.dev/internal/preserve"
 )
 
-// reporter begins the names of the programs whose events are part of a story.
+// reporter is the prefix of the programs whose events are part of a story.
 const reporter = "nodekeeper-"
 
-// Moment is something that happened to a node, as far as the cluster still knows it.
+// Moment is an event in the history of a node that has left a trace in the cluster.
 type Moment struct {
 	At *metav1.Time `json:"at"`
-	// Source is which object says so: Node, Record, Transaction or Event.
+	// Source is the kind of object that has the trace: Node, Record, Transaction or Event.
 	Source string `json:"source"`
 	Text   string `json:"text"`
-	// Warning reports whether something was wrong.
+	// Warning reports whether it is a failure.
 	Warning bool `json:"warning,omitempty"`
 }
 
-// Story is what happened to a node, the oldest first.
+// Story is the history of a node, oldest first.
 type Story struct {
 	Moments []Moment `json:"moments"`
-	// Unknown says what could not be read for want of rights.
+	// Unknown lists what could not be read because rights are missing.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// Story returns what happened to a node. It is never complete: the Node and the record hold only their last
-// states, and the API server deletes events after an hour or so. Times have a resolution of a second, so
+// Story returns the history of a node. It is never complete: the Node and the record have only their last
+// states, and the API server deletes events after about an hour. Times have a resolution of a second, so
 // moments within one second can be in any order.
 func (c *Cluster) Story(ctx context.Context, n *Node, policy labels.Policy) (*Story, error) {
 	s := &Story{Moments: append(n.nodeMoments(), n.recordMoments()...)}
@@ -53,7 +53,7 @@ func (c *Cluster) Story(ctx context.Context, n *Node, policy labels.Policy) (*St
 	return s, nil
 }
 
-// Events returns what nodekeeper's programs reported of a node and its record by events, the oldest first.
+// Events returns the events of nodekeeper's programs about a node and its record, oldest first.
 func (c *Cluster) Events(ctx context.Context, name string) (*Story, error) {
 	s, missing := &Story{}, ""
 	events, err := c.eventMoments(ctx, name)
@@ -68,12 +68,12 @@ func (c *Cluster) Events(ctx context.Context, name string) (*Story, error) {
 	return s, nil
 }
 
-// sortMoments puts the oldest first.
+// sortMoments sorts the oldest first.
 func sortMoments(all []Moment) {
 	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Truncate(time.Second).Compare(b.At.Truncate(time.Second)) })
 }
 
-// nodeMoments returns what the Node says.
+// nodeMoments returns the moments in the metadata of the Node.
 func (n *Node) nodeMoments() (all []Moment) {
 	if n.Live == nil {
 		return nil
@@ -87,11 +87,11 @@ func (n *Node) nodeMoments() (all []Moment) {
 	if marker := n.Live.Labels[labels.Marker]; marker != labels.Pending {
 		add(RestoredAt(n.Live), "it got the labels of version %s", marker)
 	}
-	add(n.Live.DeletionTimestamp, "somebody deleted the Node, which waits for its finalizers: %s", strings.Join(n.Live.Finalizers, ", "))
+	add(n.Live.DeletionTimestamp, "the Node was deleted, and waits for its finalizers: %s", strings.Join(n.Live.Finalizers, ", "))
 	return all
 }
 
-// recordMoments returns what the record says.
+// recordMoments returns the moments in the record.
 func (n *Node) recordMoments() []Moment {
 	r := n.Saved.Record
 	if r == nil || r.SavedAt.IsZero() {
@@ -108,7 +108,7 @@ func (n *Node) recordMoments() []Moment {
 	return all
 }
 
-// transactionMoments returns what was recorded and has not taken effect.
+// transactionMoments returns the recorded events that have not taken effect.
 func (n *Node) transactionMoments(policy labels.Policy) []Moment {
 	decisions := n.Forecast(policy)
 	all := make([]Moment, 0, len(n.Pending))
@@ -129,7 +129,7 @@ func (n *Node) transactionMoments(policy labels.Policy) []Moment {
 	return all
 }
 
-// eventMoments returns what nodekeeper's programs reported of a node and its record.
+// eventMoments returns the unsorted events of nodekeeper's programs about a node and its record.
 func (c *Cluster) eventMoments(ctx context.Context, name string) ([]Moment, error) {
 	aboutNode, err := c.events(ctx, metav1.NamespaceDefault, client.MatchingFields{"regarding.kind": "Node", "regarding.name": name})
 	if err != nil {
@@ -156,24 +156,24 @@ func momentOf(event *eventsv1.Event) Moment {
 	return Moment{At: timeOf(lastSeen(event)), Source: "Event", Text: text, Warning: event.Type == corev1.EventTypeWarning}
 }
 
-// LabelReason is a label that is not on the Node as it is saved, and why.
+// LabelReason is a label that differs between the Node and its record, and the reason.
 type LabelReason struct {
 	Key string `json:"key"`
-	// Saved and Live are its values, nil where it is not there.
+	// Saved and Live are its values, nil if it is absent.
 	Saved *string `json:"saved,omitempty"`
 	Live  *string `json:"live,omitempty"`
 	Why   string  `json:"why"`
 }
 
-// LabelReasons returns the labels, with the annotations and taints that are kept, that differ between a
-// live Node and its record. Labels that are withheld are not among them.
+// LabelReasons returns the labels, preserved annotations and preserved taints that differ between a live
+// Node and its record, without withheld labels.
 func (n *Node) LabelReasons(policy labels.Policy) []LabelReason {
 	r := n.Saved.Record
 	if n.Live == nil || r == nil {
 		return nil
 	}
 	live := preserve.NodeOf(n.Live)
-	var goal map[string]string // of the restore that is pending, nil if none is
+	var goal map[string]string // of the pending restore, nil if none is pending
 	for _, d := range n.Forecast(policy) {
 		if d.Action == preserve.Restore {
 			goal = d.Labels
@@ -193,7 +193,7 @@ func (n *Node) LabelReasons(policy labels.Policy) []LabelReason {
 	return all
 }
 
-// differing returns the keys that do not have the same value in both, in order.
+// differing returns the sorted keys whose values differ.
 func differing(a, b map[string]string) []string {
 	var keys []string
 	for key, value := range a {
@@ -217,9 +217,9 @@ func valueOf(all map[string]string, key string) *string {
 	return nil
 }
 
-// whyDiffers says why a label is not as it is saved. Goal are the labels of the pending restore. The last
-// arguments say whether only the agents of the former machine had set the label, and whether only those of
-// this machine have.
+// whyDiffers returns the reason why a label differs from its saved value. Goal has the labels of the
+// pending restore. Was and is report whether only the agents of the former machine had set the label,
+// and whether only agents of this machine have.
 func whyDiffers(l *LabelReason, goal map[string]string, policy labels.Policy, was, is bool) string {
 	after := valueOf(goal, l.Key)
 	switch {

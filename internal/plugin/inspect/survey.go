@@ -20,63 +20,59 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-// Survey is what there is of all nodes.
+// Survey is an overview of all nodes.
 type Survey struct {
-	// Nodes are in the order of their names.
+	// Nodes are sorted by name.
 	Nodes []Summary
-	// Pending are the transactions of all nodes: the node that waits longest first, its
-	// transactions in order.
+	// Pending has the transactions of all nodes: first the node that has waited longest, and the
+	// transactions of each node in order.
 	Pending   []Pending
 	Malformed []Malformed
 	Replicas  []Replica
-	// ReplicasUnknown is why Replicas says nothing: they could not be read. It is nil if they were.
-	// A [Cluster.Survey] that cannot read them is an error instead.
+	// ReplicasUnknown is the error of a watch of the replicas, if Replicas is unknown for that reason.
+	// [Cluster.Survey] returns such an error instead.
 	ReplicasUnknown error
 	Locks           []Lock
-	// MissingNamespaces are those of transactions, records and members that are not there, or
-	// are being deleted.
+	// MissingNamespaces has the namespaces of nodekeeper that do not exist or are being deleted.
 	MissingNamespaces []string
-	// AsksWebhooks reports whether there is a [WebhookConfiguration]. It is false for a user who may
-	// not read it.
+	// AsksWebhooks reports whether the [WebhookConfiguration] exists. It is false for a user who may not
+	// read it.
 	AsksWebhooks bool
 }
 
-// Summary is what matters of one node in a list. Times are nil if they are not known.
+// Summary is one node in a list. Unknown times are nil.
 type Summary struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`
-	// UID is that of the live Node.
+	// UID is the uid of the live Node.
 	UID string `json:"uid,omitempty"`
-	// Labels is how many are saved, without the marker.
+	// Labels is the number of saved labels, without the marker.
 	Labels int `json:"labels"`
-	// Version is that of the record, SavedAt when its labels were saved, Source the incarnation
-	// that they came from.
+	// Version is the revision of the record, SavedAt the time of its labels, and Source the uid of the
+	// incarnation that had them.
 	Version string       `json:"version,omitempty"`
 	SavedAt *metav1.Time `json:"savedAt,omitempty"`
 	Source  string       `json:"source,omitempty"`
-	// AwaySince is when a node that is away was last heard of.
+	// AwaySince is the last sign of a node that is away: see [LastHeard].
 	AwaySince *metav1.Time `json:"awaySince,omitempty"`
-	// RestoredAt is when the live Node got its labels back.
+	// RestoredAt is when the labels of the live Node were restored.
 	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`
-	// DeletionWaitsSince is when somebody deleted the live Node, if nothing but nodekeeper's finalizer
-	// keeps it.
+	// DeletionWaitsSince is when the live Node was deleted, if only nodekeeper's finalizer keeps it.
 	DeletionWaitsSince *metav1.Time `json:"deletionWaitsSince,omitempty"`
-	// GatedSince is when the live Node got the marker [labels.Pending], nil if it does not have it. See
-	// [nodeview.GatedSince].
+	// GatedSince is when the live Node got the marker [labels.Pending]: see [nodeview.GatedSince].
 	GatedSince *metav1.Time `json:"gatedSince,omitempty"`
-	// Pending is how many transactions the node has.
+	// Pending is the number of transactions.
 	Pending int `json:"pending"`
-	// Withheld is how many restricted labels are saved apart from the others, as they were not put back.
-	// WaitingUID is the incarnation that gets them if it turns out to be the machine that they were
-	// saved from.
+	// Withheld is the number of restricted labels that were not restored, and are saved separately.
+	// WaitingUID is the incarnation that gets them if it is the machine that had them.
 	Withheld   int    `json:"withheld,omitempty"`
 	WaitingUID string `json:"waitingForIdentityOfUID,omitempty"`
-	// Problem says why the record cannot be read.
+	// Problem is the parse error of the record.
 	Problem string `json:"problem,omitempty"`
 }
 
-// nodeSummary and savedSummary are what a survey keeps of a Node and of a record while it reads: no
-// labels.
+// nodeSummary and savedSummary are the parts of a Node and of a record that a survey keeps in memory. They
+// have no labels.
 type nodeSummary struct {
 	live         liveNode
 	restoredAt   *metav1.Time
@@ -92,8 +88,8 @@ type savedSummary struct {
 	isMatched bool
 }
 
-// Survey reads what there is of all nodes that match the selector: by the labels of the Node, or
-// the saved ones if there is no Node.
+// Survey reads all nodes that match the selector by their labels, or by their saved labels while they
+// are away.
 func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Survey, error) {
 	var (
 		s       Survey
@@ -123,8 +119,8 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	return &s, nil
 }
 
-// missingNamespaces returns the namespaces that are not there. One that the user may not read counts
-// as there: what is in it was read. One that is being deleted takes nothing new, as if it were gone.
+// missingNamespaces returns the namespaces that do not exist or are being deleted, which accept no new
+// objects. A namespace that the user may not read counts as existing, as its contents were read.
 func (c *Cluster) missingNamespaces(ctx context.Context) ([]string, error) {
 	var missing []string
 	for _, name := range []string{c.TransactionNamespace, c.MetadataNamespace, c.MembershipNamespace} {
@@ -144,7 +140,7 @@ func (c *Cluster) asksWebhooks(ctx context.Context) (bool, error) {
 		APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration",
 	}}
 	err := c.Client.Get(ctx, types.NamespacedName{Name: WebhookConfiguration}, configuration)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // the webhook is optional, and so is the right to see it
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // the webhook is optional, and so is this right
 		return false, nil
 	}
 	if err != nil {
@@ -186,7 +182,7 @@ func (c *Cluster) summarizeRecords(ctx context.Context, selector apilabels.Selec
 	return records, err
 }
 
-// summarizeRecord reports false if the ConfigMap is a floor, which saves nothing.
+// summarizeRecord returns the summary of a record, and false for a floor.
 func summarizeRecord(cm *corev1.ConfigMap, selector apilabels.Selector) (s savedSummary, saves bool) {
 	s = savedSummary{Saved: ParseSaved(cm), lastHeard: LastHeard(cm)}
 	if s.Floor.Object != nil {
@@ -225,9 +221,9 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 	return s
 }
 
-// LastHeard returns when a node that is away was last heard of: since when a processor with a
-// retention time found it missing, or else when its record was last written. The end of an
-// incarnation writes the record of every node that had its labels, changed or not.
+// LastHeard returns the last sign of a node that is away: the time since which a processor with
+// --retention has found it missing, or else the last write of its record. The end of an incarnation
+// that had its labels always writes the record.
 func LastHeard(cm *corev1.ConfigMap) time.Time {
 	if since, err := time.Parse(time.RFC3339, cm.Annotations[record.AwaySinceAnnotation]); err == nil {
 		return since
@@ -241,8 +237,8 @@ func LastHeard(cm *corev1.ConfigMap) time.Time {
 	return last
 }
 
-// RestoredAt returns when a Node got its labels back: when its marker was written. Nil: it never
-// was, or it is not known.
+// RestoredAt returns when the labels of a Node were restored, which is when its marker was written. It
+// is nil if they were not, or if the time is unknown.
 func RestoredAt(n *metav1.PartialObjectMetadata) *metav1.Time {
 	if marker := n.Labels[labels.Marker]; marker == "" || marker == labels.Pending {
 		return nil

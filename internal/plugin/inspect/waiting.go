@@ -23,74 +23,75 @@ import (
 // WaitReason is a reason why transactions are not applied yet.
 type WaitReason string
 
-// The reasons, the one that explains most first.
+// The reasons, by how much they explain.
 const (
 	// NoProcessor: no processor is ready.
 	NoProcessor WaitReason = "NoProcessor"
-	// WarningEvent: a program tried, and reports what is wrong.
+	// WarningEvent: a program reports a failed attempt.
 	WarningEvent WaitReason = "WarningEvent"
-	// UnreadableRecord: the record of the node cannot be read, and no event reports it.
+	// UnreadableRecord: the record of the node cannot be parsed, and no event reports it.
 	UnreadableRecord WaitReason = "UnreadableRecord"
 	// Locked: the node is locked.
 	Locked WaitReason = "Locked"
-	// SaveDelay: saves are coalesced. Nobody waits for them.
+	// SaveDelay: saves are coalesced, as none of them is urgent.
 	SaveDelay WaitReason = "SaveDelay"
-	// Overdue: nothing else is known; the owner of the node has not applied them.
+	// Overdue: the owner of the node has not applied them, for an unknown reason.
 	Overdue WaitReason = "Overdue"
 )
 
-// Waiting says why the transactions of a node are not applied yet.
+// Waiting explains why the transactions of a node are not applied yet.
 type Waiting struct {
-	// Reasons are all reasons that apply, the one that explains most first.
+	// Reasons are all reasons that apply, by how much they explain.
 	Reasons []WaitReason `json:"reasons"`
-	// Warning is the last Warning event that says why.
+	// Warning is the last Warning event about the delay.
 	Warning *Warning `json:"warning,omitempty"`
 	// Lock is the lock of the node.
 	Lock *HeldLock `json:"lock,omitempty"`
-	// Owner is the processor that owns the node on the ring, "" if none is ready.
+	// Owner is the processor that owns the node on the ring, or empty if none is ready.
 	Owner string `json:"owner,omitempty"`
-	// Due is when a processor may apply the transactions: when their batch period is over.
+	// Due is the end of the batch period, when a processor may apply the transactions.
 	Due *metav1.Time `json:"due,omitempty"`
 	// SaveDelay is the batch period of saves.
 	SaveDelay metav1.Duration `json:"saveDelay"`
-	// SaveDelayAssumed reports whether SaveDelay is the default, for want of the processors' value.
+	// SaveDelayAssumed reports whether SaveDelay is the default because that of the processors is
+	// unknown.
 	SaveDelayAssumed bool `json:"saveDelayAssumed,omitempty"`
-	// Period is how long the transactions wait in all: SaveDelay, or longer for the end of a node.
-	// It is zero if they restore labels, or somebody waits for them.
+	// Period is the total wait of the transactions: SaveDelay, or longer for the end of a node. It is
+	// zero for urgent transactions.
 	Period metav1.Duration `json:"period"`
-	// Ended reports whether the node has ended, so that its return may make the period shorter.
+	// Ended reports whether the node has ended. Its return may then shorten the period.
 	Ended bool `json:"ended,omitempty"`
-	// Unknown says what could not be read for want of rights.
+	// Unknown lists what could not be read because rights are missing.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// HeldLock is the lock of a node as it was found.
+// HeldLock is the lock of a node.
 type HeldLock struct {
 	Holder string `json:"holder"`
-	// Since is when the holder took it, nil if the Lease does not say.
+	// Since is when the holder acquired it, nil if unknown.
 	Since *metav1.Time `json:"since,omitempty"`
-	// IsExpired says that its holder does not renew it: the next processor takes it over.
+	// IsExpired reports whether the holder does not renew it, so that the next processor takes it over.
 	IsExpired bool `json:"expired"`
 }
 
-// evidence is what [Cluster.Waiting] has read.
+// evidence is the input of [Cluster.Waiting].
 type evidence struct {
 	warning *Warning
 	locks   []*coordinationv1.Lease
 	places  []*coordinationv1.Lease
-	// placesUnknown reports whether the places on the ring could not be read.
+	// placesUnknown reports whether the Leases of the ring could not be read.
 	placesUnknown bool
 }
 
-// Waiting returns why the pending transactions of a node are not applied yet. If there are none, it
-// returns nil and sends no request. A saveDelay of nil means that the processors' value is not
-// known: then it goes by the default. A right that is missing is no error, see Waiting.Unknown.
+// Waiting returns the reasons why the pending transactions of a node are not applied yet. If none are
+// pending, it returns nil and sends no request. A nil saveDelay means that the value of the processors
+// is unknown, and stands for the default. Missing rights are not an error: see Waiting.Unknown.
 func (c *Cluster) Waiting(ctx context.Context, n *Node, saveDelay *time.Duration) (*Waiting, error) {
 	if len(n.Pending) == 0 {
-		return nil, nil //nolint:nilnil // "nothing waits" is an answer, not an error
+		return nil, nil //nolint:nilnil // no waiting transactions are not an error
 	}
 	var found evidence
-	var missing [3]string // by request, so that the order is always the same
+	var missing [3]string // by request, in a fixed order
 	reads, readCtx := errgroup.WithContext(ctx)
 	reads.Go(func() (err error) {
 		found.warning, err = c.lastWarning(readCtx, n)
@@ -113,7 +114,7 @@ func (c *Cluster) Waiting(ctx context.Context, n *Node, saveDelay *time.Duration
 	return w, nil
 }
 
-// unlessForbidden returns the error, or notes that a right is missing.
+// unlessForbidden returns the error, unless a right is missing. Then it sets missing to text.
 func unlessForbidden(err error, missing *string, text string) error {
 	if apierrors.IsForbidden(err) {
 		*missing = text
@@ -122,7 +123,7 @@ func unlessForbidden(err error, missing *string, text string) error {
 	return err
 }
 
-// explain says what follows from the evidence.
+// explain interprets the evidence.
 func (e *evidence) explain(n *Node, saveDelay *time.Duration, now time.Time) *Waiting {
 	w := &Waiting{Warning: e.warning, Lock: heldLock(e.locks, now)}
 	place := placeOf(n.Name, e.places, now)
@@ -144,7 +145,7 @@ func (e *evidence) explain(n *Node, saveDelay *time.Duration, now time.Time) *Wa
 	return w
 }
 
-// addPeriod adds how long the processors leave the transactions alone.
+// addPeriod adds the batch period of the transactions.
 func (w *Waiting) addPeriod(pending schedule.Pending, place ring.Place, saveDelay *time.Duration, now time.Time) {
 	batch := settings.DefaultSaveDelay
 	if saveDelay == nil {
@@ -160,7 +161,7 @@ func (w *Waiting) addPeriod(pending schedule.Pending, place ring.Place, saveDela
 	}
 }
 
-// placeOf returns the place of the owner of a node on the ring of the processors, as they see it.
+// placeOf returns the place of a node's owner on the ring of the processors, as they compute it.
 func placeOf(node string, leases []*coordinationv1.Lease, now time.Time) ring.Place {
 	const processors = 1 // in Services
 	var ready, unready []string
@@ -180,7 +181,7 @@ func placeOf(node string, leases []*coordinationv1.Lease, now time.Time) ring.Pl
 	return place
 }
 
-// heldLock returns the lock of the node in Leases of its name.
+// heldLock returns the lock of a node from the Leases of its name.
 func heldLock(leases []*coordinationv1.Lease, now time.Time) *HeldLock {
 	for _, l := range leases {
 		if !nodelock.IsLock(l) || shardlease.Holder(l) == "" {

@@ -24,7 +24,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// clusterOf is a cluster that has these objects.
+// clusterOf returns a cluster with these objects.
 func clusterOf(objects ...client.Object) *inspect.Cluster {
 	field := func(of func(*eventsv1.Event) string) client.IndexerFunc {
 		return func(obj client.Object) []string { return []string{of(obj.(*eventsv1.Event))} }
@@ -38,14 +38,14 @@ func clusterOf(objects ...client.Object) *inspect.Cluster {
 	return &inspect.Cluster{Client: c, TransactionNamespace: "transactions", MetadataNamespace: "metadata", MembershipNamespace: "members"}
 }
 
-// pending is a node with one transaction of incarnation "u", recorded so long ago.
+// pending returns a node with one transaction of incarnation "u" of this age.
 func pending(typ txn.Type, ago time.Duration) *inspect.Node {
 	recorded := time.Now().Add(-ago)
 	t := txn.Transaction{Type: typ, Node: "node-1", UID: "u", ObservedAt: recorded}
 	return &inspect.Node{Name: "node-1", Pending: []inspect.Pending{{Transaction: t, Created: recorded.Truncate(time.Second)}}}
 }
 
-// warning is an event on a Node that happened once, so long ago.
+// warning returns a single event of this age on a Node.
 func warning(reason string, uid types.UID, ago time.Duration) *eventsv1.Event {
 	at := metav1.NewMicroTime(time.Now().Add(-ago))
 	name := strings.ToLower(fmt.Sprintf("%s-%s-%d", reason, uid, ago))
@@ -156,7 +156,7 @@ func TestLastWarningIsOneThatSaysWhy(t *testing.T) {
 		"of another incarnation":                 {pending(txn.Added, time.Minute), []client.Object{warning("LabelsRestoreFailed", "other", time.Second)}, "", 0},
 		"of a restore that was done in the end":  {pending(txn.Updated, time.Minute), []client.Object{warning("LabelsRestoreFailed", "u", time.Second)}, "", 0},
 		"of what was lost":                       {pending(txn.Added, time.Minute), []client.Object{warning("LabelsTooLarge", "u", time.Second)}, "", 0},
-		"of somebody else":                       {pending(txn.Added, time.Minute), []client.Object{warning("InvalidDiskCapacity", "u", time.Second)}, "", 0},
+		"of another program":                     {pending(txn.Added, time.Minute), []client.Object{warning("InvalidDiskCapacity", "u", time.Second)}, "", 0},
 		"normal":                                 {pending(txn.Added, time.Minute), []client.Object{normal}, "", 0},
 		"of a deletion":                          {deleted, []client.Object{warning("DeletionWaits", "u", time.Second)}, "DeletionWaits", 1},
 		"of a deletion, and the Node is another": {pending(txn.Updated, time.Minute), []client.Object{warning("DeletionWaits", "u", time.Second)}, "", 0},

@@ -16,25 +16,24 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// refreshPeriod is how late an event may show that it happened again: after the second time,
-// client-go writes it every 30 minutes only (refreshTime in k8s.io/client-go/tools/events).
+// refreshPeriod bounds the age of a series of events: after the second occurrence, client-go updates it
+// only every 30 minutes (refreshTime in k8s.io/client-go/tools/events).
 const refreshPeriod = 30 * time.Minute
 
-// Warning is a Warning event, or several with the same reason: each processor writes its own.
+// Warning combines the Warning events of one reason, as each processor writes its own.
 type Warning struct {
 	Reason string `json:"reason"`
-	// Note is the text of the last one.
+	// Note is the text of the last event.
 	Note string `json:"note"`
-	// Count is how often it happened at least, LastSeen when it last did, as far as the cluster
-	// knows.
+	// Count is a lower bound of the occurrences, and LastSeen the time of the last known one.
 	Count    int32        `json:"count"`
 	LastSeen *metav1.Time `json:"lastSeen"`
 }
 
-// lastWarning returns the last Warning event which says why the transactions of a node are not
-// applied. It is nil if there is none.
+// lastWarning returns the last Warning event that explains why the transactions of a node are not
+// applied, or nil.
 func (c *Cluster) lastWarning(ctx context.Context, n *Node) (*Warning, error) {
-	aboutNode, err := c.warnings(ctx, metav1.NamespaceDefault, "Node", n.Name) // where client-go puts events on what has no namespace
+	aboutNode, err := c.warnings(ctx, metav1.NamespaceDefault, "Node", n.Name) // where client-go writes events about cluster-scoped objects
 	if err != nil {
 		return nil, err
 	}
@@ -46,9 +45,8 @@ func (c *Cluster) lastWarning(ctx context.Context, n *Node) (*Warning, error) {
 	return lastOf(slices.DeleteFunc(all, func(event *eventsv1.Event) bool { return !n.waitsBecauseOf(event) })), nil
 }
 
-// waitsBecauseOf reports whether an event says why the transactions of the node are not applied,
-// and not why former ones were not. Events of other reasons report labels that are lost: nothing
-// waits for these.
+// waitsBecauseOf reports whether an event explains why the pending transactions are not applied, rather
+// than earlier ones. Events with other reasons report lost labels, for which no transaction waits.
 func (n *Node) waitsBecauseOf(event *eventsv1.Event) bool {
 	switch event.Reason {
 	case reasons.LabelsRestoreFailed:
@@ -82,7 +80,7 @@ func (c *Cluster) events(ctx context.Context, namespace string, fields client.Ma
 	return all, nil
 }
 
-// lastOf returns the last of these events, counted together with those of the same reason.
+// lastOf returns the last event, with the total count of its reason.
 func lastOf(all []*eventsv1.Event) *Warning {
 	counts := map[string]int32{}
 	var last *eventsv1.Event
@@ -98,7 +96,7 @@ func lastOf(all []*eventsv1.Event) *Warning {
 	return &Warning{Reason: last.Reason, Note: last.Note, Count: counts[last.Reason], LastSeen: timeOf(lastSeen(last))}
 }
 
-// isRecent reports whether an event may be of the time since the first transaction was recorded.
+// isRecent reports whether an event may have occurred since the first transaction was recorded.
 func isRecent(event *eventsv1.Event, pending []Pending) bool {
 	last := lastSeen(event)
 	if event.Series != nil {

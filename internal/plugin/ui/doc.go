@@ -1,16 +1,16 @@
-// Package ui serves a page that shows what nodekeeper does, live: the nodes and their states, the queue,
-// what is saved and restored, and the replicas.
+// Package ui serves a live page of nodekeeper: the nodes and their states, the queue, saves and restores,
+// and the replicas.
 //
-// A [Feed] turns what watches show into entries, and a [Journal] keeps the last state of each entry. The
-// page reads the journal as server-sent events: everything there is, then every change. All tabs share one
-// journal. A client that reads slowly gets fewer, newer states of an entry; the server keeps one number
-// for it.
+// A [Feed] converts the results of watches into entries, and a [Journal] keeps the last state of each
+// entry. The page reads the journal as server-sent events: first all entries, then every change. All tabs
+// share one journal. A client that reads slowly skips intermediate states; the server keeps one number
+// per client.
 //
-// The page can change nothing. It is for one person on the same machine: the [Server] answers only
-// requests that name a loopback address as the host, and that hold a cookie which [Server.Link] gives out
-// once. Labels and names come from whoever may write them, so the page treats all of them as text, and
-// its Content-Security-Policy forbids scripts and styles of others.
+// The page cannot change anything. It is for one person on the same machine: the [Server] answers only
+// requests whose host is a loopback address, and which have a cookie that a link of [Server.Link] grants
+// once. Other people may choose labels and names, so the page treats them as text, and its
+// Content-Security-Policy forbids foreign scripts and styles.
 //
-// journal.go is the entries, feed.go what they are made of, server.go the handler, session.go who may
-// read, stream.go the events, and assets the page.
+// journal.go has the entries, feed.go and tick.go their sources, server.go the handler, session.go the
+// sessions, stream.go the events, and assets the page.
 package ui

@@ -21,13 +21,13 @@ import (
 const (
 	kindNode        = "node"        // nodeRow, by name
 	kindTransaction = "transaction" // transactionRow, by the name of the ConfigMap
-	kindHappening   = "happening"   // happeningRow, by a number that grows
+	kindHappening   = "happening"   // happeningRow, by an increasing number
 	kindReplica     = "replica"     // replicaRow, by service and name
-	kindProblem     = "problem"     // problemRow, by what cannot be watched
+	kindProblem     = "problem"     // problemRow, by subject
 	kindMeta        = "meta"        // clusterRow, Health and flowRow, by the keys below
 )
 
-// What is watched, as [Feed.Problem] and the page name it.
+// The subjects of watches, for [Feed.Problem] and the page.
 const (
 	WatchedNodes    = "nodes" // with their records and transactions
 	WatchedReplicas = "replicas"
@@ -41,12 +41,12 @@ const (
 )
 
 const (
-	// maxHappenings bounds the happenings that are shown.
+	// maxHappenings bounds the happenings on the page.
 	maxHappenings = 200
-	// maxText bounds texts that repeat what somebody else has written.
+	// maxText bounds texts that quote objects of others.
 	maxText = 300
-	// settlePeriod is how long a watch that works again is still shown to be broken: until it has
-	// brought what was missed.
+	// settlePeriod is the time for which a watch that works again still counts as broken, until it has
+	// delivered the missed changes.
 	settlePeriod = 2 * time.Second
 )
 
@@ -54,19 +54,19 @@ const (
 type nodeRow struct {
 	inspect.Summary
 
-	// Revision changes whenever anything that is shown of the node does.
+	// Revision changes with any part of the node that the page shows.
 	Revision string `json:"revision"`
 }
 
 type transactionRow struct {
-	// Node is "" if it is no transaction and does not say of which node it is.
+	// Node is empty for a malformed ConfigMap that does not name a node.
 	Node    string    `json:"node"`
 	Type    string    `json:"type"`
 	Version string    `json:"version"`
 	UID     string    `json:"uid"`
 	Labels  int       `json:"labels"`
 	Created time.Time `json:"created"`
-	// Problem says why it is no transaction.
+	// Problem is the parse error of a malformed ConfigMap.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -82,36 +82,36 @@ type problemRow struct {
 
 type clusterRow struct {
 	Name string `json:"name"`
-	// Synced reports whether everything that was there at the start is shown.
+	// Synced reports whether all initial objects are in the journal.
 	Synced bool `json:"synced"`
 }
 
-// Health says how nodekeeper is.
+// Health is the health of nodekeeper.
 type Health struct {
-	// Unwell is why nodekeeper does not do its work. It is empty if all is well.
+	// Unwell has the reasons why nodekeeper does not work. It is empty if all is well.
 	Unwell []string `json:"unwell"`
-	// Stuck is what does not go on without people.
+	// Stuck has the objects that need manual intervention.
 	Stuck []Stuck `json:"stuck"`
-	// StuckTotal counts these, and those that are left out of Stuck because there are too many.
+	// StuckTotal is their number, including objects that Stuck omits to stay short.
 	StuckTotal int `json:"stuckTotal"`
 }
 
-// Stuck is one thing that does not go on without people.
+// Stuck is an object that needs manual intervention.
 type Stuck struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 	Advice string `json:"advice"`
 }
 
-// Feed makes entries of a journal from what watches show. It is safe for concurrent use. It keeps the
-// labels of the objects that it is given, which must not change.
+// Feed fills a journal with the results of watches. It is safe for concurrent use. It keeps the labels of
+// objects, which the caller must not change.
 type Feed struct {
-	// Clock returns the time of the cluster at a local time. Nil: the clocks agree. It must be set
-	// before the feed is used.
+	// Clock converts a local time to that of the cluster. Nil means that the clocks agree. Set it before
+	// the feed is used.
 	Clock func(time.Time) time.Time
 
 	journal *Journal
-	// judge says how nodekeeper is at a time of the cluster.
+	// judge returns the health at a time of the cluster.
 	judge func(*inspect.Survey, time.Time) Health
 
 	mu         sync.Mutex
@@ -121,32 +121,32 @@ type Feed struct {
 	pending    map[string]inspect.Pending // by the name of the ConfigMap
 	malformed  map[string]inspect.Malformed
 	leases     map[string]*coordinationv1.Lease
-	problems   map[string]problem // by what is watched
+	problems   map[string]problem // by subject
 	happenings int
-	replicas   map[string]bool // those that are noted, by their keys
+	replicas   map[string]bool // the keys in the journal
 	flow       flow
-	// stale reports whether the health and the shares may be others than those that were last noted.
+	// stale reports whether the health and the shares in the journal may be outdated.
 	stale bool
 }
 
-// problem is why a watch broke the last time.
+// problem is the last error of a watch.
 type problem struct {
 	err error
-	// solved is since when it works again, zero if it does not.
+	// solved is the time since which it works again, or zero.
 	solved time.Time
 }
 
-// known is what a feed keeps of a node besides its summary.
+// known is the state of a node besides its summary.
 type known struct {
-	live, saved apilabels.Set // nil: there is none
+	live, saved apilabels.Set // nil without a Node or a record
 	liveSum     uint64
 	savedAt     string // the resourceVersion of the record
 }
 
 var seed = maphash.MakeSeed()
 
-// NewFeed returns a feed that fills the journal. Cluster is the name that the page shows, and judge says
-// how nodekeeper is.
+// NewFeed returns a feed that fills the journal. Cluster is the name on the page, and judge returns the
+// health of nodekeeper.
 func NewFeed(journal *Journal, cluster string, judge func(*inspect.Survey, time.Time) Health) *Feed {
 	f := &Feed{
 		journal: journal, judge: judge, cluster: clusterRow{Name: cluster}, board: inspect.NewBoard(apilabels.Everything()),
@@ -157,12 +157,12 @@ func NewFeed(journal *Journal, cluster string, judge func(*inspect.Survey, time.
 	return f
 }
 
-// put notes an entry.
+// put sets an entry.
 func (f *Feed) put(kind, key string, value any) {
-	_ = f.journal.Set(kind, key, value) // rows are plain data, which can be encoded
+	_ = f.journal.Set(kind, key, value) // rows can always be encoded
 }
 
-// Synced notes that everything that was there at the start was given.
+// Synced reports to the page that all initial objects were passed.
 func (f *Feed) Synced(now time.Time) {
 	f.mu.Lock()
 	f.cluster.Synced, f.stale = true, true
@@ -174,8 +174,7 @@ func (f *Feed) Synced(now time.Time) {
 	f.Tick(now)
 }
 
-// Node notes the change of a Node: nil stands for one that is not there. Nodes that are
-// there at the start are shown without an activity.
+// Node updates a Node; nil means that it does not exist. Initial Nodes cause no happening.
 func (f *Feed) Node(before, after *metav1.PartialObjectMetadata, isInitial bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,7 +194,7 @@ func (f *Feed) Node(before, after *metav1.PartialObjectMetadata, isInitial bool)
 	}
 }
 
-// Record notes the change of a record: nil stands for one that is not there.
+// Record updates a record; nil means that it does not exist.
 func (f *Feed) Record(before, after *corev1.ConfigMap, isInitial bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -218,7 +217,7 @@ func (f *Feed) Record(before, after *corev1.ConfigMap, isInitial bool) {
 	}
 }
 
-// Transaction notes the change of a transaction: nil stands for one that is not there.
+// Transaction updates a transaction; nil means that it does not exist.
 func (f *Feed) Transaction(before, after *corev1.ConfigMap, isInitial bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -254,8 +253,7 @@ func (f *Feed) Transaction(before, after *corev1.ConfigMap, isInitial bool) {
 	}
 }
 
-// Lease notes the change of a Lease in the namespace of the members: nil stands for one that is not
-// there.
+// Lease updates a Lease in the membership namespace; nil means that it does not exist.
 func (f *Feed) Lease(before, after *coordinationv1.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -267,27 +265,26 @@ func (f *Feed) Lease(before, after *coordinationv1.Lease) {
 	f.stale = true
 }
 
-// Problem notes that a watch broke, and what it watches: one of the constants. While the watch of the
-// nodes is broken, it is unknown how nodekeeper is, and while that of the replicas is, who is ready.
-func (f *Feed) Problem(what string, err error) {
+// Problem reports that a watch of a subject broke. Without the watch of the nodes, the health is unknown,
+// and without that of the replicas, their readiness.
+func (f *Feed) Problem(subject string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.problems[what] = problem{err: err}
+	f.problems[subject] = problem{err: err}
 	f.stale = true
-	f.put(kindProblem, what, problemRow{Text: shortened(err.Error())})
+	f.put(kindProblem, subject, problemRow{Text: shortened(err.Error())})
 }
 
-// Solved notes that a watch works. It may have worked before.
-func (f *Feed) Solved(what string, now time.Time) {
+// Solved reports that a watch of a subject works, as it may have before.
+func (f *Feed) Solved(subject string, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if p, ok := f.problems[what]; ok && p.solved.IsZero() {
-		f.problems[what] = problem{p.err, now}
+	if p, ok := f.problems[subject]; ok && p.solved.IsZero() {
+		f.problems[subject] = problem{p.err, now}
 	}
 }
 
-// Matching implements a part of [Source]: the names of the nodes whose labels match, or whose saved
-// labels do if there is no Node.
+// Matching implements [Source]. It compares the saved labels of nodes that are away.
 func (f *Feed) Matching(selector apilabels.Selector) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -305,8 +302,8 @@ func (f *Feed) Matching(selector apilabels.Selector) []string {
 	return names
 }
 
-// rowLocked notes the row of a node, if it is another one than before. Before all is known, a node
-// whose record is not read yet, or may not be read, would be said to have none.
+// rowLocked updates the row of a node. It waits for [Feed.Synced], as a node whose record is not read yet
+// would appear to have none.
 func (f *Feed) rowLocked(name string) {
 	f.stale = true
 	s, isThere := f.board.Summary(name)
@@ -323,7 +320,7 @@ func (f *Feed) rowLocked(name string) {
 	f.put(kindNode, name, nodeRow{Summary: s, Revision: strconv.FormatUint(k.liveSum, 36) + "-" + k.savedAt})
 }
 
-// happenedLocked notes what has happened, and forgets what happened long before.
+// happenedLocked adds a happening, and removes the oldest beyond maxHappenings.
 func (f *Feed) happenedLocked(h inspect.Happening) {
 	h.Text = shortened(h.Text)
 	f.put(kindHappening, strconv.Itoa(f.happenings), happeningRow{Happening: h, At: time.Now()})
@@ -351,7 +348,7 @@ func orEmpty(labels map[string]string) apilabels.Set {
 	return labels
 }
 
-// sumOf changes whenever what is shown of a Node does. Metadata changes often for other reasons.
+// sumOf returns a checksum of the parts of a Node that the page shows. Other metadata changes often.
 func sumOf(n *metav1.PartialObjectMetadata) uint64 {
 	sum := maphash.String(seed, string(n.UID)+strings.Join(n.Finalizers, ","))
 	if n.DeletionTimestamp != nil {

@@ -29,7 +29,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// fed is a feed, and what its journal says.
+// fed is a feed with its journal.
 type fed struct {
 	*ui.Feed
 
@@ -110,7 +110,7 @@ func TestFeedFollowsANode(t *testing.T) {
 	queued := slices.Collect(maps.Values(f.entries("transaction")))
 	require.Len(t, queued, 1)
 	assert.Equal(t, "updated", queued[0]["type"])
-	f.Transaction(cm, cm.DeepCopy(), false) // somebody retries it
+	f.Transaction(cm, cm.DeepCopy(), false) // a retry
 	assert.InDelta(t, 1, f.entries("node")["node-1"]["pending"], 0)
 	f.Record(recordOf(n), recordOf(edited), false)
 	f.Transaction(cm, nil, false)
@@ -131,7 +131,7 @@ func TestFeedFollowsANode(t *testing.T) {
 	assert.Equal(t, []any{"recorded", "saved", "restored", "forgotten"}, whats)
 }
 
-// TestFeedBoundsWhatOthersWrite: long texts, and everything that happens.
+// TestFeedBoundsWhatOthersWrite: it bounds texts, and the number of happenings.
 func TestFeedBoundsWhatOthersWrite(t *testing.T) {
 	t.Parallel()
 	f := newFed(t)
@@ -154,7 +154,7 @@ func TestFeedBoundsWhatOthersWrite(t *testing.T) {
 	assert.Less(t, len(f.entries("meta")["health"]["stuck"].([]any)[0].(map[string]any)["reason"].(string)), 400)
 }
 
-// TestFeedSaysOfWhichNodeIsWhatIsMalformed, as far as it is known.
+// TestFeedSaysOfWhichNodeIsWhatIsMalformed if the node is known.
 func TestFeedSaysOfWhichNodeIsWhatIsMalformed(t *testing.T) {
 	t.Parallel()
 	f := newFed(t)
@@ -212,7 +212,7 @@ func leaseOf(service, name string, renewed time.Time) *coordinationv1.Lease {
 	}
 }
 
-// TestReplicasShareTheNodes, and one that falls silent has no share any more.
+// TestReplicasShareTheNodes: a silent replica loses its share.
 func TestReplicasShareTheNodes(t *testing.T) {
 	t.Parallel()
 	f, now := newFed(t), time.Now()
@@ -246,8 +246,8 @@ func TestReplicasShareTheNodes(t *testing.T) {
 	assert.NotContains(t, f.entries("replica"), "processor/p-2")
 }
 
-// TestReplicasAreJudgedByTheClockOfTheCluster, and not by that of the machine where people look: a
-// wrong one calls all of them silent, or one alive that is not.
+// TestReplicasAreJudgedByTheClockOfTheCluster: by a wrong local clock, live replicas would seem silent, or
+// silent ones alive.
 func TestReplicasAreJudgedByTheClockOfTheCluster(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
@@ -261,7 +261,7 @@ func TestReplicasAreJudgedByTheClockOfTheCluster(t *testing.T) {
 	}
 }
 
-// TestReplicasAreUnknownWhileTheirWatchIsBroken: nobody is called silent whom the page may not see.
+// TestReplicasAreUnknownWhileTheirWatchIsBroken: the page calls no replica silent that it may not read.
 func TestReplicasAreUnknownWhileTheirWatchIsBroken(t *testing.T) {
 	t.Parallel()
 	f, now := newFed(t), time.Now()
@@ -281,7 +281,7 @@ func TestReplicasAreUnknownWhileTheirWatchIsBroken(t *testing.T) {
 	f.Lease(l, leaseOf("processor", "p-1", now)) // by the right to list, before the next watch is refused
 	f.Tick(now.Add(2 * time.Minute))
 	require.ErrorIs(t, last().ReplicasUnknown, denied)
-	f.Solved("replicas", now) // somebody gave the right
+	f.Solved("replicas", now) // the right was granted
 	f.Tick(now.Add(time.Second))
 	require.Error(t, last().ReplicasUnknown, "what was missed may not be there yet")
 	f.Tick(now.Add(3 * time.Second))
@@ -290,8 +290,7 @@ func TestReplicasAreUnknownWhileTheirWatchIsBroken(t *testing.T) {
 	assert.Len(t, f.entries("replica"), 1)
 }
 
-// TestHealthIsUnknownWhileTheWatchOfTheNodesIsBroken: what was known last, perhaps long ago, is not
-// judged by.
+// TestHealthIsUnknownWhileTheWatchOfTheNodesIsBroken: outdated state does not count.
 func TestHealthIsUnknownWhileTheWatchOfTheNodesIsBroken(t *testing.T) {
 	t.Parallel()
 	f, now := newFed(t), time.Now()
@@ -300,7 +299,7 @@ func TestHealthIsUnknownWhileTheWatchOfTheNodesIsBroken(t *testing.T) {
 	require.Empty(t, unwell())
 	f.Problem("nodes", errors.New("connection refused"))
 	f.Tick(now)
-	assert.Equal(t, []any{"it is unknown how nodekeeper is: connection refused"}, unwell())
+	assert.Equal(t, []any{"the state of nodekeeper is unknown: connection refused"}, unwell())
 	assert.Empty(t, f.entries("meta")["health"]["stuck"])
 	f.Solved("nodes", now)
 	f.Tick(now.Add(3 * time.Second))
@@ -339,7 +338,7 @@ func TestProblemEndsWhenTheWatchWorks(t *testing.T) {
 	assert.Empty(t, f.entries("problem"))
 }
 
-// BenchmarkTick is what a feed of 5,000 nodes does each second while anything changes.
+// BenchmarkTick measures the work of a feed of 5,000 nodes in each second with changes.
 func BenchmarkTick(b *testing.B) {
 	now := time.Now()
 	f := ui.NewFeed(ui.NewJournal(), "test", func(*inspect.Survey, time.Time) ui.Health { return ui.Health{} })

@@ -9,34 +9,33 @@ import (
 	"sync"
 )
 
-// maxGone bounds the removed entries that a journal remembers. A reader that is further behind starts
-// from the beginning.
+// maxGone bounds the removals that a journal remembers. A reader that is further behind restarts.
 const maxGone = 10_000
 
 // Change is the last state of an entry of a [Journal].
 type Change struct {
 	Kind string `json:"kind"`
 	Key  string `json:"key"`
-	// Value is the entry, as JSON. It is nil if the entry is gone.
+	// Value is the entry as JSON, or nil if the entry was removed.
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// Position is how far a reader has read a [Journal]. The zero value is before everything.
+// Position is the position of a reader in a [Journal]. The zero value is before all changes.
 type Position struct {
-	// at is the number of the last change that was read, began that of the last change before the
-	// reader began: it knows nothing of what was gone then.
+	// at is the number of the last change that was read. Began is the number of the last change when
+	// the reader started, which does not need earlier removals.
 	at, began uint64
 }
 
-// Journal keeps the last state of each entry, in the order of their changes. It keeps nothing for a
-// reader: a reader holds its position. It is safe for concurrent use.
+// Journal keeps the last state of each entry, in the order of their changes. It has no state per reader:
+// readers keep their positions. It is safe for concurrent use.
 type Journal struct {
 	mu      sync.Mutex
 	last    uint64 // the number of the last change
 	entries map[entryID]*list.Element
 	order   *list.List // of entry, oldest change first
 	gone    *list.List // of entry: removals that are still in order, oldest first
-	floor   uint64     // of the last removed entry that is forgotten
+	floor   uint64     // the number of the last removal that was dropped
 	changed chan struct{}
 }
 
@@ -53,7 +52,7 @@ func NewJournal() *Journal {
 	return &Journal{entries: map[entryID]*list.Element{}, order: list.New(), gone: list.New(), changed: make(chan struct{})}
 }
 
-// Set notes the state of an entry. It does nothing if that is its state already.
+// Set sets the state of an entry. It does nothing if the state is the same.
 func (j *Journal) Set(kind, key string, value any) error {
 	encoded, err := json.Marshal(value)
 	if err != nil {
@@ -69,7 +68,7 @@ func (j *Journal) Set(kind, key string, value any) error {
 	return nil
 }
 
-// Remove notes that there is no such entry any more.
+// Remove removes an entry.
 func (j *Journal) Remove(kind, key string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -96,7 +95,7 @@ func (j *Journal) putLocked(e entry) {
 	j.changed = make(chan struct{})
 }
 
-// forgetLocked forgets a removal, unless the entry is back, or was removed again.
+// forgetLocked drops a removal, unless the entry was set or removed again since.
 func (j *Journal) forgetLocked(removal entry) {
 	known, ok := j.entries[removal.id]
 	if !ok {
@@ -109,9 +108,9 @@ func (j *Journal) forgetLocked(removal entry) {
 	}
 }
 
-// After returns the entries that have changed after a position, at most limit of them, and the position
-// that was read up to. more reports whether there are others. It reports lost if the position is so old
-// that removals are forgotten: then the reader must forget all it knows and read from position zero.
+// After returns up to limit entries that changed after a position, and the position after them. More
+// reports whether others follow. Lost reports whether the position is so old that removals were dropped:
+// the reader must then discard its state and restart from the zero position.
 func (j *Journal) After(p Position, limit int) (changes []Change, next Position, more, lost bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -141,7 +140,7 @@ func (j *Journal) After(p Position, limit int) (changes []Change, next Position,
 	return changes, next, false, false
 }
 
-// Wait returns when there is a change after a position, or when ctx ends, with its error.
+// Wait waits for a change after a position. It returns the cause of ctx if that ends first.
 func (j *Journal) Wait(ctx context.Context, p Position) error {
 	for {
 		j.mu.Lock()
@@ -153,7 +152,7 @@ func (j *Journal) Wait(ctx context.Context, p Position) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return context.Cause(ctx) //nolint:wrapcheck // it is the caller's
+			return context.Cause(ctx) //nolint:wrapcheck // the caller's own error
 		}
 	}
 }

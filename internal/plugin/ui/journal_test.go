@@ -14,7 +14,7 @@ import (
 	"nodekeeper.dev/internal/plugin/ui"
 )
 
-// read returns what a reader knows that has read everything after a position, and how far it is.
+// read reads everything after a position into the state of a reader, and returns the new position.
 func read(t *testing.T, j *ui.Journal, knows map[string]string, at ui.Position) ui.Position {
 	t.Helper()
 	for {
@@ -73,7 +73,7 @@ func TestSameStateIsNoChange(t *testing.T) {
 	assert.Equal(t, at, next)
 }
 
-// TestJournalForgetsWhatIsGone: it does not grow with what comes and goes, and a reader that was away for too long is told.
+// TestJournalForgetsWhatIsGone: it does not grow with entries that come and go, and a reader that is too far behind restarts.
 func TestJournalForgetsWhatIsGone(t *testing.T) {
 	t.Parallel()
 	const many = 30_000
@@ -127,8 +127,8 @@ func BenchmarkJournalSet(b *testing.B) {
 	}
 }
 
-// TestNewReaderNeedsNothingThatWasForgotten: a reader that begins after removals were forgotten
-// reads old entries in parts, and is not told to begin again after each part.
+// TestNewReaderNeedsNothingThatWasForgotten: a reader that begins after removals were dropped reads old
+// entries in parts, without a restart after each part.
 func TestNewReaderNeedsNothingThatWasForgotten(t *testing.T) {
 	t.Parallel()
 	j := ui.NewJournal()

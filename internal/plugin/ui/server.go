@@ -19,37 +19,37 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// policy is the Content-Security-Policy of every answer: nothing but the page's own files, no inline
-// script or style, no frame, no form, and no HTML made of text.
+// policy is the Content-Security-Policy of every response: only the page's own files, no inline script or
+// style, no frame, no form, and no HTML from text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// ErrUnknownNode is what a [Source] returns if there is nothing of a name.
-var ErrUnknownNode = errors.New("there is no such node, and nothing is saved of one")
+// ErrUnknownNode is returned by a [Source] for a name without a Node, record or transactions.
+var ErrUnknownNode = errors.New("node not found, and no labels are saved for it")
 
-// Source answers what the journal does not hold.
+// Source provides data that the journal does not have.
 type Source interface {
-	// Node returns all of one node, which is encoded as JSON.
+	// Node returns one node in a form that can be encoded as JSON.
 	Node(ctx context.Context, name string) (any, error)
 	// Matching returns the names of the nodes whose labels match.
 	Matching(selector apilabels.Selector) []string
 }
 
-// Config is what a [Server] needs.
+// Config configures a [Server].
 type Config struct {
-	// Journal and Source are what the page shows. Both are required.
+	// Journal and Source have the contents of the page. Both are required.
 	Journal *Journal
 	Source  Source
-	// LinkUsed is called when the link was used and the next one is good; nil: it is not. It must not
+	// LinkUsed, if not nil, is called after the link was used and the next link is valid. It must not
 	// block.
 	LinkUsed func()
 	// Clock is as in [Feed].
 	Clock func(time.Time) time.Time
-	// Heartbeat is how often a stream shows that it lives, BatchPeriod for how long changes are
-	// collected before they are sent, and WriteTimeout how long a client may take to read what is
-	// sent. Zero: 15 seconds, 100 milliseconds and 30 seconds.
+	// Heartbeat is the time between heartbeats of a stream, BatchPeriod the time for which changes are
+	// collected before they are sent, and WriteTimeout bounds the time of a write. Zero means 15
+	// seconds, 100 milliseconds and 30 seconds.
 	Heartbeat, BatchPeriod, WriteTimeout time.Duration
-	// MaxStreams bounds the streams that are open at a time. Zero: 64.
+	// MaxStreams bounds the concurrent streams. Zero means 64.
 	MaxStreams int
 }
 
@@ -57,7 +57,7 @@ type Config struct {
 type Server struct {
 	config   Config
 	sessions *sessions
-	streams  chan struct{} // has room for one more stream
+	streams  chan struct{} // a semaphore of MaxStreams
 	mux      http.Handler
 	details  details
 }
@@ -89,7 +89,7 @@ func orDefault[T comparable](value, byDefault T) T {
 	return value
 }
 
-// Link returns the address of the page on a host, such as 127.0.0.1:8080. It is good for one use.
+// Link returns the URL of the page on a host, such as 127.0.0.1:8080. It is valid for one use.
 func (s *Server) Link(host string) string {
 	u := url.URL{Scheme: "http", Host: host, Path: "/", RawQuery: url.Values{tokenParameter: {s.sessions.unused()}}.Encode()}
 	return u.String()
@@ -101,7 +101,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.limit(w)
 	switch {
 	case !isLoopback(r.Host):
-		// A page elsewhere may have its own name resolve to this machine, and would read as if it were ours.
+		// DNS rebinding: a foreign page may make its own name resolve to this machine.
 		refuse(w, http.StatusMisdirectedRequest, "The host of this address is not a loopback name. Use 127.0.0.1 or localhost.")
 	case r.URL.Path == "/" && r.URL.Query().Has(tokenParameter):
 		s.enter(w, r)
@@ -112,22 +112,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// limit bounds the time until a client has read an answer. A client that reads nothing keeps its
-// connection no longer.
+// limit bounds the time in which a client must read a response, after which it loses its connection.
 func (s *Server) limit(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.config.WriteTimeout)) // tests have writers without one
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.config.WriteTimeout)) // writers of tests do not support it
 }
 
 // enter exchanges the token of a link for a cookie.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet { // what only asks whether the link is there must not use it up
+	if r.Method != http.MethodGet { // a check of the link must not use it up
 		refuse(w, http.StatusMethodNotAllowed, "Open this link in a browser.")
 		return
 	}
 	cookie, ok := s.sessions.exchange(r.URL.Query().Get(tokenParameter))
 	if !ok {
-		if !isForeign(r) && s.sessions.admits(r) { // somebody opens the link of a page that is open
-			s.goOn(w)
+		if !isForeign(r) && s.sessions.admits(r) { // the page is already open
+			s.forward(w)
 			return
 		}
 		refuse(w, http.StatusForbidden, "This link is wrong, or was used. Take the last one that kubectl nodekeeper ui has printed.")
@@ -137,19 +136,19 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	if s.config.LinkUsed != nil {
 		s.config.LinkUsed()
 	}
-	s.goOn(w)
+	s.forward(w)
 }
 
-// goOn leads to the page, without the token in the address. A redirect would not do: where a link of
-// another site led here, the browser keeps a strict cookie back until a page of this site asks.
-func (s *Server) goOn(w http.ResponseWriter) {
+// forward leads to the page, without the token in the address. A redirect does not suffice: after a link
+// from another site, browsers send a strict cookie only with requests of a page of this site.
+func (s *Server) forward(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	// Without an icon of its own, browsers ask for /favicon.ico now and then, which there is not.
+	// Without an icon, some browsers request /favicon.ico, which does not exist.
 	_, _ = w.Write([]byte(`<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>nodekeeper</title>` +
 		`<link rel="icon" href="/icon.svg" type="image/svg+xml">`))
 }
 
-// secure sets the headers that every answer has.
+// secure sets the headers of every response.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -160,7 +159,7 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// isLoopback reports whether a Host header names this machine only.
+// isLoopback reports whether a Host header is a loopback name.
 func isLoopback(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -169,10 +168,10 @@ func isLoopback(host string) bool {
 	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, strings.ToLower(name))
 }
 
-// isForeign reports whether a page of another origin sends the request. Another port of this machine is
-// another origin, though cookies go there and come from there.
+// isForeign reports whether a page of another origin sends the request. Other ports of this machine are
+// other origins, although browsers send cookies to all ports.
 func isForeign(r *http.Request) bool {
-	// Browsers that do not send Sec-Fetch-Site say by Origin where a request comes from.
+	// Browsers without Sec-Fetch-Site send Origin.
 	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
 		return true
 	}
@@ -201,7 +200,7 @@ func (s *Server) file(name, contentType string) http.HandlerFunc {
 
 func (s *Server) matching(w http.ResponseWriter, r *http.Request) {
 	selector, err := apilabels.Parse(r.URL.Query().Get("selector"))
-	if err != nil { // somebody is still typing
+	if err != nil { // the user is still typing
 		writeJSON(w, map[string]any{"names": []string{}, "problem": err.Error()})
 		return
 	}
@@ -210,7 +209,7 @@ func (s *Server) matching(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	found, err := s.details.of(r.Context(), r.URL.Query().Get("name"))
-	s.limit(w) // the read took its time
+	s.limit(w) // the read has used up some of the time
 	switch {
 	case errors.Is(err, ErrUnknownNode):
 		refuse(w, http.StatusNotFound, err.Error())
@@ -223,17 +222,17 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 
 func writeJSON(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value) // the client is gone
+	_ = json.NewEncoder(w).Encode(value) // an error means that the client is gone
 }
 
 const (
-	// detailTimeout bounds the reads of one node, and maxDetails how many nodes are read at a time.
+	// detailTimeout bounds the time to read one node, and maxDetails the concurrent reads.
 	detailTimeout = 20 * time.Second
 	maxDetails    = 4
 )
 
-// details reads nodes: one read at a time for each, whoever asks, and none that nobody waits for
-// any more.
+// details reads nodes: at most one read of each at a time, which callers share, and only while a caller
+// waits.
 type details struct {
 	source Source
 
@@ -242,20 +241,20 @@ type details struct {
 	room    chan struct{}
 }
 
-// detail is one read, which others may wait for.
+// detail is one read, for which several callers may wait.
 type detail struct {
 	done  chan struct{}
 	found any
 	err   error
 
-	// The rest is guarded by the mutex of details. waiting is how many callers wait.
+	// The mutex of details guards the fields below. waiting is the number of callers that wait.
 	waiting int
 	started bool
-	// next is the read that begins when this one is done: it sees what this one may have missed.
+	// next is the read that starts when this one is done, for callers that came after this one started.
 	next *detail
 }
 
-// of reads a node. Callers that come while a read is under way share the next one.
+// of reads a node. Callers that come during a read share the next one.
 func (d *details) of(ctx context.Context, name string) (any, error) {
 	one := d.join(ctx, name)
 	select {
@@ -265,11 +264,11 @@ func (d *details) of(ctx context.Context, name string) (any, error) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		one.waiting--
-		return nil, context.Cause(ctx) //nolint:wrapcheck // it is the caller's
+		return nil, context.Cause(ctx) //nolint:wrapcheck // the caller's own error
 	}
 }
 
-// join returns the read that the caller waits for, and begins it if need be.
+// join returns the read for which the caller must wait, and starts it if necessary.
 func (d *details) join(ctx context.Context, name string) *detail {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -281,7 +280,7 @@ func (d *details) join(ctx context.Context, name string) *detail {
 	case one == nil:
 		one = &detail{done: make(chan struct{})}
 		d.reading[name] = one
-		go d.read(context.WithoutCancel(ctx), name, one) // others may wait for it when the caller is gone
+		go d.read(context.WithoutCancel(ctx), name, one) // other callers may wait for it
 	case one.started:
 		if one.next == nil {
 			one.next = &detail{done: make(chan struct{})}
@@ -292,7 +291,7 @@ func (d *details) join(ctx context.Context, name string) *detail {
 	return one
 }
 
-// read reads a node until nobody waits for the next read.
+// read reads a node, and again while callers wait for a next read.
 func (d *details) read(ctx context.Context, name string, one *detail) {
 	for one != nil {
 		d.room <- struct{}{}
@@ -306,7 +305,7 @@ func (d *details) read(ctx context.Context, name string, one *detail) {
 	}
 }
 
-// start reports whether anybody still waits for a read.
+// start marks a read as started, and reports whether a caller still waits for it.
 func (d *details) start(one *detail) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -314,7 +313,7 @@ func (d *details) start(one *detail) bool {
 	return one.waiting > 0
 }
 
-// finish ends a read, and returns the next one, nil if there is none.
+// finish ends a read, and returns the next one, or nil.
 func (d *details) finish(name string, one *detail) *detail {
 	d.mu.Lock()
 	defer d.mu.Unlock()

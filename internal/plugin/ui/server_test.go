@@ -22,7 +22,7 @@ import (
 	"nodekeeper.dev/internal/plugin/ui"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds the waits of a test.
 const patience = 3 * time.Minute
 
 // source has one node.
@@ -51,7 +51,7 @@ func (*source) Matching(selector apilabels.Selector) []string {
 	return nil
 }
 
-// host is where the tests ask.
+// host is the host of the requests.
 const host = "127.0.0.1:8080"
 
 func newServer(t *testing.T, config ui.Config) *ui.Server {
@@ -65,7 +65,7 @@ func newServer(t *testing.T, config ui.Config) *ui.Server {
 	return ui.New(config)
 }
 
-// ask asks for a path with these headers, each "Name: value".
+// ask requests a path with these headers, each "Name: value".
 func ask(s http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "http://"+host+path, nil)
 	for _, header := range headers {
@@ -80,7 +80,7 @@ func ask(s http.Handler, path string, headers ...string) *httptest.ResponseRecor
 	return w
 }
 
-// cookieIn returns the cookie that an answer sets.
+// cookieIn returns the cookie that a response sets.
 func cookieIn(t *testing.T, answer *httptest.ResponseRecorder) *http.Cookie {
 	t.Helper()
 	c, err := http.ParseSetCookie(answer.Header().Get("Set-Cookie"))
@@ -165,7 +165,7 @@ func TestOnlyTheCookieOpensThePage(t *testing.T) {
 	assert.NotEqual(t, name, ofOther, "processes on two ports do not take each other's cookies away")
 }
 
-// TestOldestSessionGivesWay: what the server keeps is bounded.
+// TestOldestSessionGivesWay: the number of sessions is bounded.
 func TestOldestSessionGivesWay(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, ui.Config{})
@@ -178,7 +178,7 @@ func TestOldestSessionGivesWay(t *testing.T) {
 	assert.Equal(t, http.StatusOK, ask(s, "/", newest).Code)
 }
 
-// TestHostMustBeLoopback: a page elsewhere that has its own name resolve to this machine sends that name.
+// TestHostMustBeLoopback: a foreign page that makes its own name resolve to this machine sends that name.
 func TestHostMustBeLoopback(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, ui.Config{})
@@ -197,7 +197,7 @@ func TestHostMustBeLoopback(t *testing.T) {
 	assert.Equal(t, link, pathOf(t, s.Link(host)), "nobody has used the link up")
 }
 
-// TestOtherOriginsAreRefused: those on other ports of this machine, which hold the cookie as well.
+// TestOtherOriginsAreRefused: other ports of this machine get the cookie, too.
 func TestOtherOriginsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, ui.Config{})
@@ -268,7 +268,7 @@ func TestNodesAndSelectors(t *testing.T) {
 	assert.Contains(t, body("/api/matching?selector=a%3Db%3Dc", http.StatusOK), "problem")
 }
 
-// TestTabsShareTheReadsOfANode: however many ask while a node is read, it is read once more.
+// TestTabsShareTheReadsOfANode: all requests during a read share one further read.
 func TestTabsShareTheReadsOfANode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -294,8 +294,8 @@ func TestTabsShareTheReadsOfANode(t *testing.T) {
 	})
 }
 
-// TestNobodyReadsForThoseWhoAreGone: a page that goes through many nodes quickly asks for each, and
-// waits only for the last one.
+// TestNobodyReadsForThoseWhoAreGone: a page that moves through many nodes quickly requests each of them, but
+// waits only for the last.
 func TestNobodyReadsForThoseWhoAreGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -322,12 +322,12 @@ func TestNobodyReadsForThoseWhoAreGone(t *testing.T) {
 	})
 }
 
-// endless has more to say of a node than a client's buffers take.
+// endless returns more data of a node than the buffers of a client hold.
 type endless struct{ source }
 
 func (*endless) Node(context.Context, string) (any, error) { return strings.Repeat("x", 64<<20), nil }
 
-// TestAnswersThatNobodyReadsEnd: a client that does not read costs the server nothing for long.
+// TestAnswersThatNobodyReadsEnd: a client that does not read loses its connection.
 func TestAnswersThatNobodyReadsEnd(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, ui.Config{Source: &endless{}, WriteTimeout: time.Second})

@@ -11,34 +11,32 @@ import (
 )
 
 const (
-	// sessionLifetime bounds how long a cookie is good for, and how long a stream lasts that was opened
-	// with it: a working day.
+	// sessionLifetime bounds the validity of a cookie and of the streams that it opened: a working day.
 	sessionLifetime = 12 * time.Hour
-	// maxSessions bounds the cookies that are good at a time. The oldest one gives way.
+	// maxSessions bounds the valid cookies. A new one replaces the oldest.
 	maxSessions = 32
-	// tokenParameter is the query parameter of a link that has the token.
+	// tokenParameter is the query parameter with the token of a link.
 	tokenParameter = "token"
 )
 
-// digest is what is kept of a secret.
+// digest is the stored form of a secret.
 type digest [sha256.Size]byte
 
-// sessions says who may read: whoever holds a cookie that was given for a token. A token is good for one
-// cookie. The next token is made when one is used, so there is always just one. It is safe for
-// concurrent use.
+// sessions admits requests that have a cookie which was exchanged for a token. Each token is valid for one
+// exchange, which creates the next token, so there is always exactly one. It is safe for concurrent use.
 type sessions struct {
-	// cookie is the name of the cookie. It is another one in each process: browsers share cookies among
-	// all ports of a host, and a user may have several servers.
+	// cookie is the name of the cookie, which differs between processes: browsers share cookies among all
+	// ports of a host, and a user may run several servers.
 	cookie string
 
-	mu    sync.Mutex
-	token string
-	given []given // oldest first
+	mu     sync.Mutex
+	token  string
+	grants []grant // oldest first
 }
 
-type given struct {
+type grant struct {
 	cookie digest
-	at     time.Time // by the wall clock: the monotonic one may stand still while the machine sleeps
+	at     time.Time // without monotonic clock, which may stop while the machine sleeps
 }
 
 func newSessions() *sessions {
@@ -49,14 +47,14 @@ func newSessions() *sessions {
 // newSecret returns 260 random bits.
 func newSecret() string { return rand.Text() + rand.Text() }
 
-// unused returns the token that is not used yet.
+// unused returns the token, which is not used yet.
 func (s *sessions) unused() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.token
 }
 
-// exchange returns the cookie for a token, and false if the token is wrong or was used.
+// exchange returns a cookie for a token, and false if the token is wrong or used.
 func (s *sessions) exchange(token string) (*http.Cookie, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,16 +64,15 @@ func (s *sessions) exchange(token string) (*http.Cookie, bool) {
 	}
 	s.token = newSecret()
 	value := newSecret()
-	s.given = append(s.given, given{sha256.Sum256([]byte(value)), time.Now().Round(0)})
-	s.given = s.given[max(0, len(s.given)-maxSessions):]
+	s.grants = append(s.grants, grant{sha256.Sum256([]byte(value)), time.Now().Round(0)})
+	s.grants = s.grants[max(0, len(s.grants)-maxSessions):]
 	return &http.Cookie{Name: s.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}, true //nolint:gosec // loopback has no TLS
 }
 
-// admits reports whether a request holds a cookie that was given and is good.
+// admits reports whether a request has a valid cookie.
 func (s *sessions) admits(r *http.Request) bool { return time.Now().Before(s.end(r)) }
 
-// end returns when the cookie that a request holds ceases to be good, and the zero time if it was
-// not given.
+// end returns when the cookie of a request expires, or the zero time if the cookie is unknown.
 func (s *sessions) end(r *http.Request) time.Time {
 	c, err := r.Cookie(s.cookie)
 	if err != nil {
@@ -84,9 +81,9 @@ func (s *sessions) end(r *http.Request) time.Time {
 	offered := sha256.Sum256([]byte(c.Value))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.given {
-		if subtle.ConstantTimeCompare(offered[:], s.given[i].cookie[:]) == 1 {
-			return s.given[i].at.Add(sessionLifetime)
+	for i := range s.grants {
+		if subtle.ConstantTimeCompare(offered[:], s.grants[i].cookie[:]) == 1 {
+			return s.grants[i].at.Add(sessionLifetime)
 		}
 	}
 	return time.Time{}

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// chunk bounds the entries of one event, and so what a stream holds in memory.
+// chunk bounds the entries of one event, and so the memory of a stream.
 const chunk = 500
 
 // The events of a stream. Each has the position in the journal as its id.
 const (
-	// eventReset has no entries: the client forgets all it knows, and everything follows.
+	// eventReset has no entries: the client discards its state, and all entries follow.
 	eventReset = "reset"
-	// eventChanges has entries in their last state, an array of [Change].
+	// eventChanges is an array of [Change], with the last states of entries.
 	eventChanges = "changes"
-	// eventReady says that everything has come, and that only changes follow.
+	// eventReady follows all initial entries.
 	eventReady = "ready"
-	// eventBeat shows that the stream lives, and has the time of the cluster.
+	// eventBeat is a heartbeat with the time of the cluster.
 	eventBeat = "beat"
 )
 
-// errSessionEnded ends the stream of a session that is over: by the wall clock, as timers do not run
-// while a machine sleeps, or as other sessions have taken its place.
+// errSessionEnded ends the stream of a session that has expired by the wall clock, as timers do not run
+// while a machine sleeps, or that newer sessions have replaced.
 var errSessionEnded = errors.New("the session has ended")
 
 // streamWriter writes one stream.
@@ -35,8 +35,8 @@ type streamWriter struct {
 	timeout time.Duration
 }
 
-// write writes an event. A client that does not read it in time is dropped: it connects again and starts
-// from the beginning.
+// write writes an event. It drops a client that does not read it in time, which then reconnects and
+// restarts.
 func (s *streamWriter) write(event string, at Position, data any) error {
 	encoded, err := json.Marshal(data)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *streamWriter) write(event string, at Position, data any) error {
 }
 
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet { // the answer to HEAD would never end
+	if r.Method != http.MethodGet { // a response to HEAD would never end
 		refuse(w, http.StatusMethodNotAllowed, "Read this as a stream.")
 		return
 	}
@@ -70,12 +70,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	out := &streamWriter{w: w, control: http.NewResponseController(w), timeout: s.config.WriteTimeout}
 	ctx, cancel := context.WithDeadline(r.Context(), s.sessions.end(r))
 	defer cancel()
-	_ = s.follow(ctx, out, func() bool { return s.sessions.admits(r) }) // the client is gone, connects again, or may read no more
+	_ = s.follow(ctx, out, func() bool { return s.sessions.admits(r) }) // the client is gone, reconnects, or has lost its session
 }
 
-// follow writes everything that is in the journal, and then what changes, until ctx ends, the
-// client does not read or is admitted no more. A client that reads slowly skips states: it gets the
-// last one of each entry.
+// follow writes all entries of the journal, and then changes, until ctx ends, the client stops reading,
+// or its session ends. A client that reads slowly gets only the last state of each entry.
 func (s *Server) follow(ctx context.Context, out *streamWriter, isAdmitted func() bool) error {
 	var at Position
 	isReady := false
@@ -112,7 +111,7 @@ func (s *Server) follow(ctx context.Context, out *streamWriter, isAdmitted func(
 	}
 }
 
-// pause returns when there is something new, and what comes with it had the time to come. Until then it
+// pause waits for a change, and then for Config.BatchPeriod to collect further changes. Meanwhile it
 // keeps the stream alive.
 func (s *Server) pause(ctx context.Context, out *streamWriter, at Position, isAdmitted func() bool) error {
 	for {
@@ -120,7 +119,7 @@ func (s *Server) pause(ctx context.Context, out *streamWriter, at Position, isAd
 		err := s.config.Journal.Wait(waitCtx, at)
 		cancel()
 		if ctx.Err() != nil {
-			return context.Cause(ctx) //nolint:wrapcheck // it is the caller's
+			return context.Cause(ctx) //nolint:wrapcheck // the caller's own error
 		}
 		if !isAdmitted() {
 			return errSessionEnded
@@ -136,11 +135,11 @@ func (s *Server) pause(ctx context.Context, out *streamWriter, at Position, isAd
 	case <-time.After(s.config.BatchPeriod):
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx) //nolint:wrapcheck // it is the caller's
+		return context.Cause(ctx) //nolint:wrapcheck // the caller's own error
 	}
 }
 
-// now returns what time it is in the cluster, by which the page shows how old things are.
+// now returns the time of the cluster, from which the page computes ages.
 func (s *Server) now() any {
 	now := time.Now()
 	if s.config.Clock != nil {

@@ -130,8 +130,8 @@ func TestStreamIsASnapshotAndThenChanges(t *testing.T) {
 	assert.Equal(t, "reset", next(t, again).name, "who comes back starts from the beginning")
 }
 
-// TestStreamBeginsAfterMuchHasGone: more entries are gone than the journal remembers, and those
-// that are left are old and do not fit into one event.
+// TestStreamBeginsAfterMuchHasGone: the journal has dropped removals, and the remaining entries are old and do
+// not fit into one event.
 func TestStreamBeginsAfterMuchHasGone(t *testing.T) {
 	t.Parallel()
 	j := ui.NewJournal()
@@ -162,7 +162,7 @@ func TestStreamShowsThatItLives(t *testing.T) {
 	}
 }
 
-// TestPageHasTheTimeOfTheCluster, as ages are those of what the cluster has.
+// TestPageHasTheTimeOfTheCluster, from which it computes ages.
 func TestPageHasTheTimeOfTheCluster(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_000_000)
@@ -184,7 +184,7 @@ func TestStreamsAreLimited(t *testing.T) {
 	assert.Eventually(t, func() bool { return status(t, address, cookie, true) == http.StatusOK }, patience, 10*time.Millisecond, "those that are gone make room")
 }
 
-// TestStreamEndsWithItsSession: a page that stays open reads no longer than the cookie is good.
+// TestStreamEndsWithItsSession: an open page loses its stream when the cookie expires.
 func TestStreamEndsWithItsSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 	})
 }
 
-// TestStreamEndsWhenItsSessionGivesWay to newer ones.
+// TestStreamEndsWhenItsSessionGivesWay to newer sessions.
 func TestStreamEndsWhenItsSessionGivesWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestStreamEndsWhenItsSessionGivesWay(t *testing.T) {
 	})
 }
 
-// status returns how the server answers who asks for a stream, which ends at once or with the test.
+// status returns the status of a request for a stream, which ends at once or with the test.
 func status(t *testing.T, address, cookie string, atOnce bool) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/api/events", nil)
@@ -234,8 +234,8 @@ func status(t *testing.T, address, cookie string, atOnce bool) int {
 	return answer.StatusCode
 }
 
-// TestSlowClientsCostNoMemoryAndAreDropped: ten clients read nothing while every entry changes a hundred times. What they miss is kept for none
-// of them, and they are dropped.
+// TestSlowClientsCostNoMemoryAndAreDropped: ten clients read nothing while every entry changes a hundred times. The server keeps nothing for
+// them, and drops them.
 func TestSlowClientsCostNoMemoryAndAreDropped(t *testing.T) {
 	t.Parallel()
 	const clients, entries, rounds = 10, 2000, 100
@@ -269,7 +269,7 @@ func TestSlowClientsCostNoMemoryAndAreDropped(t *testing.T) {
 	}
 }
 
-// heap returns the bytes that are in use.
+// heap returns the allocated bytes.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()

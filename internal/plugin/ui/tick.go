@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// tickPeriod is how often a feed looks at what changes by itself: a replica is silent, a transaction
-	// waits for long.
+	// tickPeriod is the time between two updates of state that changes with time alone, such as silent
+	// replicas and stuck transactions.
 	tickPeriod = time.Second
-	// ticksPerJudgement is how many ticks pass at most until a feed judges again.
+	// ticksPerJudgement bounds the ticks between two evaluations of the health.
 	ticksPerJudgement = 5
-	// flowPeriod is what one number of a flow counts, and flowLength how many numbers there are: two
-	// minutes.
+	// flowPeriod is the period of one count of a flow, and flowLength the number of counts: two minutes
+	// in all.
 	flowPeriod = 2 * time.Second
 	flowLength = 60
 )
@@ -30,29 +30,29 @@ type replicaRow struct {
 	Alive   bool   `json:"alive"`
 	Standby bool   `json:"standby,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Nodes is how many nodes a processor owns on the ring.
+	// Nodes is the number of nodes that a processor owns on the ring.
 	Nodes int `json:"nodes"`
-	// Share is how many percent of the nodes that is.
+	// Share is the percentage of all nodes.
 	Share float64 `json:"sharePercent"`
-	// Problem says why its settings cannot be read.
+	// Problem is the parse error of its settings.
 	Problem string `json:"problem,omitempty"`
 }
 
-// flow counts transactions that come and go.
+// flow counts transactions that are added and removed.
 type flow struct {
 	recorded, applied int // since slot
 	slot              int64
 	row               flowRow
 }
 
-// flowRow is how many transactions were recorded, and applied or otherwise removed, in each flowPeriod,
-// the last one last.
+// flowRow has the numbers of transactions that were recorded, and that were applied or otherwise removed,
+// in each flowPeriod, the latest last.
 type flowRow struct {
 	Recorded []int `json:"recorded"`
 	Applied  []int `json:"applied"`
 }
 
-// Run looks at what changes by itself, until ctx ends, which is no error.
+// Run updates state that changes with time, until ctx ends. It returns nil then.
 func (f *Feed) Run(ctx context.Context) error {
 	ticker := time.NewTicker(tickPeriod)
 	defer ticker.Stop()
@@ -75,8 +75,8 @@ func (f *Feed) age() {
 	f.stale = true
 }
 
-// Tick notes what is different at a time: health, replicas and their shares, the flow, and which watches
-// work again.
+// Tick updates the state at a time: health, replicas and their shares, the flow, and watches that work
+// again.
 func (f *Feed) Tick(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +93,7 @@ func (f *Feed) Tick(now time.Time) {
 	}
 	f.stale = false
 	survey := &inspect.Survey{Nodes: f.board.All()}
-	for _, name := range slices.Sorted(maps.Keys(f.malformed)) { // always in the same order: what is alike is not sent again
+	for _, name := range slices.Sorted(maps.Keys(f.malformed)) { // in a fixed order, so that equal results are not sent again
 		survey.Malformed = append(survey.Malformed, f.malformed[name])
 	}
 	survey.Pending = slices.SortedFunc(maps.Values(f.pending), func(a, b inspect.Pending) int { return a.Created.Compare(b.Created) })
@@ -110,7 +110,7 @@ func (f *Feed) Tick(now time.Time) {
 	f.replicasLocked(survey, inspect.ServersOf(leases, now))
 	var health Health
 	if p, isBroken := f.problems[WatchedNodes]; isBroken {
-		health = Health{Unwell: []string{"it is unknown how nodekeeper is: " + shortened(p.err.Error())}, Stuck: []Stuck{}}
+		health = Health{Unwell: []string{"the state of nodekeeper is unknown: " + shortened(p.err.Error())}, Stuck: []Stuck{}}
 	} else {
 		health = f.judge(survey, now)
 	}
@@ -120,7 +120,7 @@ func (f *Feed) Tick(now time.Time) {
 	f.put(kindMeta, metaHealth, health)
 }
 
-// replicasLocked notes the replicas, and how many nodes each processor owns.
+// replicasLocked updates the replicas, with the number of nodes that each processor owns.
 func (f *Feed) replicasLocked(survey *inspect.Survey, servers *inspect.Servers) {
 	owned := map[string]int{}
 	for i := range survey.Nodes {
@@ -144,7 +144,7 @@ func (f *Feed) replicasLocked(survey *inspect.Survey, servers *inspect.Servers) 
 	}
 }
 
-// flowLocked notes the counts of the periods that are over.
+// flowLocked updates the counts of completed periods.
 func (f *Feed) flowLocked(now time.Time) {
 	slot := now.UnixNano() / int64(flowPeriod)
 	w := &f.flow

@@ -25,7 +25,7 @@ func (p *plugin) connect() (*ringview.Cluster, error) {
 	}
 	config, err := p.RESTConfig()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file and what is wrong with it
+		return nil, err //nolint:wrapcheck // it names the file and the problem
 	}
 	discovered, err := p.Connection.ToRESTMapper() // discovers on first use, and shares kubectl's cache
 	if err != nil {

@@ -18,21 +18,21 @@ import (
 
 // Cluster reads the rings in a cluster. All fields are required. It is safe for concurrent use.
 type Cluster struct {
-	// Client goes to the API server itself, not to a cache. It must know ClusterRings.
+	// Client reads from the API server, not from a cache. Its scheme must have ClusterRings.
 	Client client.Reader
-	// Mapper knows the resources of the API server. Only Owners asks it.
+	// Mapper maps the resources of the API server. Only Owners uses it.
 	Mapper meta.RESTMapper
-	// Prefix is that of the keys of labels, except in rings whose shards are in any namespace: these have
-	// [v1alpha1.TimeberttPrefix]. SharderNamespace is the namespace of the sharder, whose objects are not
-	// shared out by default.
+	// Prefix is the prefix of label keys, except in rings with shards in any namespace, which use
+	// [v1alpha1.TimeberttPrefix]. SharderNamespace is the namespace of the sharder, which belongs to no
+	// ring by default.
 	Prefix           v1alpha1.Prefix
 	SharderNamespace string
 }
 
-// Summary is a ring in one line.
+// Summary is a ring in a list.
 type Summary struct {
 	Name string `json:"name"`
-	// Ready and Balanced are the statuses of these conditions: True, False or Unknown.
+	// Ready and Balanced are the statuses of these conditions.
 	Ready      metav1.ConditionStatus `json:"ready"`
 	Balanced   metav1.ConditionStatus `json:"balanced"`
 	Shards     int32                  `json:"shards"`
@@ -41,14 +41,14 @@ type Summary struct {
 	Unassigned int32                  `json:"unassigned"`
 	// Table is the generation of the table, 0 if there is none.
 	Table int64 `json:"tableGeneration"`
-	// ShardNamespace is where the shards keep their Leases.
+	// ShardNamespace is the namespace of the Leases of the shards.
 	ShardNamespace string `json:"shardNamespace"`
-	// Resources are the main resources, as kubectl names them.
+	// Resources are the main resources: see [ResourceName].
 	Resources []string    `json:"resources"`
 	CreatedAt metav1.Time `json:"createdAt"`
 }
 
-// Rings returns all rings, by name.
+// Rings returns all rings, sorted by name.
 func (c *Cluster) Rings(ctx context.Context) ([]Summary, error) {
 	rings, err := c.list(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func summaryOf(ring *v1alpha1.ClusterRing) Summary {
 	return s
 }
 
-// statusOf returns the status of a condition, Unknown if the sharder has not said it yet.
+// statusOf returns the status of a condition, which is Unknown before the sharder sets it.
 func statusOf(ring *v1alpha1.ClusterRing, condition string) metav1.ConditionStatus {
 	if c := meta.FindStatusCondition(ring.Status.Conditions, condition); c != nil {
 		return c.Status
@@ -98,7 +98,7 @@ func statusOf(ring *v1alpha1.ClusterRing, condition string) metav1.ConditionStat
 	return metav1.ConditionUnknown
 }
 
-// generation returns that of the table, 0 if there is none.
+// generation returns the generation of the table, 0 if there is none.
 func generation(ring *v1alpha1.ClusterRing) int64 {
 	if ring.Status.Table == nil {
 		return 0
@@ -106,7 +106,7 @@ func generation(ring *v1alpha1.ClusterRing) int64 {
 	return ring.Status.Table.Generation
 }
 
-// ResourceName returns the name of a resource as kubectl takes it: "secrets", or "deployments.apps".
+// ResourceName returns the name of a resource for kubectl: "secrets", or "deployments.apps".
 func ResourceName(r v1alpha1.GroupResource) string {
 	if r.Group == "" {
 		return r.Resource
@@ -114,7 +114,7 @@ func ResourceName(r v1alpha1.GroupResource) string {
 	return r.Resource + "." + r.Group
 }
 
-// prefixOf returns the prefix of the keys of a ring.
+// prefixOf returns the prefix of the label keys of a ring.
 func (c *Cluster) prefixOf(ring *v1alpha1.ClusterRing) v1alpha1.Prefix {
 	if ring.Spec.Shards.Namespace == v1alpha1.AnyNamespace {
 		return v1alpha1.TimeberttPrefix

@@ -18,8 +18,8 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// TestRingsWithShardsAnywhereHaveTheirOwnKeys: --compat=timebertt makes such rings, and their shards know only the keys of that project. The fake
-// client is enough, as nothing here depends on what the API server does.
+// TestRingsWithShardsAnywhereHaveTheirOwnKeys: --compat=timebertt creates such rings, whose shards know only the keys of that
+// project. The fake client suffices, as nothing here depends on the API server.
 func TestRingsWithShardsAnywhereHaveTheirOwnKeys(t *testing.T) {
 	t.Parallel()
 	const prefix = v1alpha1.TimeberttPrefix

@@ -12,14 +12,14 @@ import (
 	"nodekeeper.dev/sharding/internal/handover"
 )
 
-// excluded completes the answer for an object that does not belong to the ring.
+// excluded completes the ownership of an object that does not belong to the ring.
 func (q *question) excluded(o Ownership, why string) Ownership {
 	o.State, o.Why = Excluded, why
 	o.Agrees = o.Shard == nil && o.Drain == nil
 	if !o.Agrees {
 		o.Next = "the sharder removes the labels that are left"
 		if !slices.Contains(q.ring.Status.LabelledResources, groupResource(q.mapping)) {
-			o.Next = "nothing: the ring has never labelled this resource, or has removed its labels; somebody else has set these"
+			o.Next = "nothing: the ring has never labelled this resource, or has removed its labels; another client has set these"
 		}
 	}
 	return o
@@ -37,7 +37,7 @@ func (q *question) whyNotSelected() string {
 		metav1.FormatLabelSelector(q.ring.Spec.NamespaceSelector), namespace)
 }
 
-// isLive reports whether a shard may act on its objects, as far as the status of the ring shows.
+// isLive reports whether a shard may act on its objects, by the status of the ring.
 func (q *question) isLive(shard string) bool {
 	if t := q.ring.Status.Table; t != nil && slices.Contains(t.Shards, shard) {
 		return true
@@ -47,7 +47,7 @@ func (q *question) isLive(shard string) bool {
 	})
 }
 
-// stateOf returns the state of a shard, in words.
+// stateOf returns the state of a shard.
 func (q *question) stateOf(shard string) string {
 	for _, m := range q.ring.Status.Members {
 		if m.Name == shard {
@@ -57,7 +57,7 @@ func (q *question) stateOf(shard string) string {
 	return "not a shard of the ring"
 }
 
-// explainMain says who has a main object, and why.
+// explainMain sets the owner of a main object and the reason.
 func (q *question) explainMain(o *Ownership, main v1alpha1.Resource) {
 	shard, drain := text(o.Shard), text(o.Drain)
 	d := q.decide(o, main)
@@ -83,7 +83,7 @@ func (q *question) explainMain(o *Ownership, main v1alpha1.Resource) {
 	}
 }
 
-// explainHeld says why an object is at a shard that lives.
+// explainHeld explains why a live shard has an object.
 func (q *question) explainHeld(o *Ownership, d handover.Decision) {
 	shard, drain := text(o.Shard), text(o.Drain)
 	by := fmt.Sprintf("the table has slot %d at %s", *o.Slot, o.Table)
@@ -110,7 +110,7 @@ func (q *question) explainHeld(o *Ownership, d handover.Decision) {
 	}
 }
 
-// decide returns what the sharder does about a main object, as far as that shows.
+// decide returns the decision of the sharder about a main object, as far as the cluster shows its input.
 func (q *question) decide(o *Ownership, main v1alpha1.Resource) handover.Decision {
 	spec := q.ring.Spec.Handover
 	object := handover.Object{Shard: text(o.Shard), Drain: text(o.Drain), ChildrenMoved: len(main.ControlledResources) == 0}
@@ -127,7 +127,7 @@ func (q *question) decide(o *Ownership, main v1alpha1.Resource) handover.Decisio
 	return handover.Decide(object, q.table.Of(o.Key), rules)
 }
 
-// next says what the sharder does next.
+// next describes the next action of the sharder.
 func (q *question) next(d handover.Decision) string {
 	switch d.Action {
 	case handover.Assign:
@@ -165,7 +165,7 @@ func (q *question) nextOfWait(d handover.Decision) string {
 	return fmt.Sprintf("it waits: %d objects are in a hand-over, and spec.handover.maxConcurrentMoves is %d", q.ring.Status.Moving, q.ring.Spec.Handover.MaxConcurrentMoves)
 }
 
-// whyUnassigned says why a main object has no label of the ring.
+// whyUnassigned explains why a main object has no label of the ring.
 func (q *question) whyUnassigned() string {
 	if len(q.table.Now) == 0 {
 		return "the ring has no shard"
@@ -184,7 +184,7 @@ func (q *question) whyUnassigned() string {
 	return "no admission policy has assigned it when it was created: it is older than the policy, its name was generated, or the ring had no shard then"
 }
 
-// explainChild says who has an object of a controlled resource, and why.
+// explainChild sets the owner of an object of a controlled resource and the reason.
 func (q *question) explainChild(o *Ownership) {
 	shard, main := text(o.Shard), o.Main
 	name := main.Resource + "/" + main.Name
@@ -218,7 +218,7 @@ func (q *question) explainChild(o *Ownership) {
 	o.Next = q.nextOfChild(o)
 }
 
-// nextOfChild says what the sharder does next about an object of a controlled resource.
+// nextOfChild describes the next action of the sharder for an object of a controlled resource.
 func (q *question) nextOfChild(o *Ownership) string {
 	main, shard := o.Main, text(o.Shard)
 	switch {
@@ -245,7 +245,7 @@ func orNobody(shard string) string {
 	return shard
 }
 
-// text returns the value of a label, "" if it is missing.
+// text returns the value of a label, or "" if it is missing.
 func text(label *string) string {
 	if label == nil {
 		return ""

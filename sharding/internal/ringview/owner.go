@@ -17,29 +17,28 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// State is how an object stands with a ring.
+// State is the state of an object in a ring.
 type State string
 
-// The states. A ring has nothing to do with an object that is Excluded. Only of an object that is Assigned,
-// Misplaced or Draining, a shard may act on it.
+// The states of an object. A shard may act on it only if it is Assigned, Misplaced or Draining.
 const (
-	// Assigned means that the object is at the shard where it belongs.
+	// Assigned: the object is at the shard where it belongs.
 	Assigned State = "assigned"
-	// Misplaced means that it is at a live shard, belongs to another one, and is in no hand-over yet.
+	// Misplaced: it is at a live shard but belongs to another one, and no hand-over has begun.
 	Misplaced State = "misplaced"
-	// Draining means that its shard is asked to give it to another one.
+	// Draining: its shard must release it to another one.
 	Draining State = "draining"
-	// Parked means that its shard has given it away, and no shard has it yet.
+	// Parked: its shard has released it, and no other shard has it yet.
 	Parked State = "parked"
-	// Orphaned means that its shard is gone.
+	// Orphaned: its shard is gone.
 	Orphaned State = "orphaned"
-	// Unassigned means that it was never at a shard.
+	// Unassigned: it was never at a shard.
 	Unassigned State = "unassigned"
-	// Excluded means that it does not belong to the ring.
+	// Excluded: it does not belong to the ring.
 	Excluded State = "excluded"
 )
 
-// Object is an object that is asked about.
+// Object identifies an object.
 type Object struct {
 	Group     string `json:"group"`
 	Resource  string `json:"resource"`
@@ -49,22 +48,22 @@ type Object struct {
 	UID       string `json:"uid"`
 }
 
-// Ownership is how an object stands with a ring.
+// Ownership is the owner of an object in a ring.
 type Ownership struct {
 	Ring  string `json:"ring"`
 	State State  `json:"state"`
-	// Owner is the shard that acts on the object, "" if none does.
+	// Owner is the shard that acts on the object, or empty.
 	Owner string `json:"owner"`
-	// Agrees reports whether the labels of the object are those that the table asks for.
+	// Agrees reports whether the labels of the object match the table.
 	Agrees bool `json:"agrees"`
-	// Why says why the object is where it is, and Next what the sharder does next, "" if nothing.
+	// Why is the reason for the state, and Next the next action of the sharder, or empty.
 	Why  string `json:"why"`
 	Next string `json:"next,omitempty"`
 
-	// Key is what the object has its slot by. It and the slot are those of the main object.
+	// Key determines the slot. Both belong to the main object.
 	Key  string `json:"key,omitempty"`
 	Slot *int   `json:"slot,omitempty"`
-	// Table is the shard of the slot, and TableNext the one by table.next if they differ.
+	// Table is the shard of the slot, and TableNext the shard in table.next if it differs.
 	Table           string `json:"tableShard,omitempty"`
 	TableNext       string `json:"tableNextShard,omitempty"`
 	TableGeneration int64  `json:"tableGeneration,omitempty"`
@@ -73,7 +72,7 @@ type Ownership struct {
 	Drain *string `json:"drainLabel,omitempty"`
 	// DrainedAt is when the label drain was set.
 	DrainedAt *metav1.Time `json:"drainedAt,omitempty"`
-	// Main is the main object that controls the object, nil if it is one itself.
+	// Main is the main object that controls the object, or nil for a main object.
 	Main *Main `json:"main,omitempty"`
 }
 
@@ -82,17 +81,17 @@ type Main struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Shard and Drain are the values of its labels, "" if they are missing.
+	// Shard and Drain are the values of its labels, or empty.
 	Shard string `json:"shardLabel,omitempty"`
 	Drain string `json:"drainLabel,omitempty"`
-	// IsGone reports that there is no such object any more.
+	// IsGone reports whether the object no longer exists.
 	IsGone bool `json:"gone,omitempty"`
 }
 
-// Owners says who has an object: by the ring of that name, or by all that have its resource if ring is "".
-// If no ring has it, Owners returns no Ownership, and does not read the object.
+// Owners returns the owners of an object in the ring of this name, or in all rings with its resource if ring
+// is empty. If no ring has the resource, Owners returns none and does not read the object.
 func (c *Cluster) Owners(ctx context.Context, ring string, mapping *meta.RESTMapping, namespace, name string) (Object, []Ownership, error) {
-	rings, err := c.asked(ctx, ring, groupResource(mapping))
+	rings, err := c.ringsOf(ctx, ring, groupResource(mapping))
 	if err != nil || len(rings) == 0 {
 		return Object{}, nil, err
 	}
@@ -113,8 +112,8 @@ func (c *Cluster) Owners(ctx context.Context, ring string, mapping *meta.RESTMap
 	}, all, nil
 }
 
-// asked returns the ring of that name, or all that have a resource if name is "".
-func (c *Cluster) asked(ctx context.Context, name string, r v1alpha1.GroupResource) ([]v1alpha1.ClusterRing, error) {
+// ringsOf returns the ring of this name, or all rings with a resource if name is empty.
+func (c *Cluster) ringsOf(ctx context.Context, name string, r v1alpha1.GroupResource) ([]v1alpha1.ClusterRing, error) {
 	if name == "" {
 		all, err := c.list(ctx)
 		return slices.DeleteFunc(all, func(ring v1alpha1.ClusterRing) bool { return !has(&ring, r) }), err
@@ -157,7 +156,7 @@ func isControlled(ring *v1alpha1.ClusterRing, r v1alpha1.GroupResource) bool {
 	return slices.ContainsFunc(ring.Spec.Resources, func(main v1alpha1.Resource) bool { return slices.Contains(main.ControlledResources, r) })
 }
 
-// question is who has an object by one ring.
+// question is the input for the ownership of an object in one ring.
 type question struct {
 	c       *Cluster
 	ring    *v1alpha1.ClusterRing
@@ -166,7 +165,7 @@ type question struct {
 	table   place.Table
 }
 
-// answer answers the question.
+// answer returns the ownership.
 func (q *question) answer(ctx context.Context) (Ownership, error) {
 	o := Ownership{Ring: q.ring.Name, TableGeneration: generation(q.ring)}
 	o.Shard, o.Drain = value(q.object.Labels, q.shardLabel()), value(q.object.Labels, q.drainLabel())
@@ -192,7 +191,7 @@ func (q *question) answer(ctx context.Context) (Ownership, error) {
 	return q.answerChild(ctx, o)
 }
 
-// locate notes the key of an object, and where it belongs by the table.
+// locate sets the key of an object, and the shards of its slot.
 func (q *question) locate(o *Ownership, main v1alpha1.Resource, key slots.Object) {
 	o.Key = place.Key(main, q.object.Labels, key)
 	o.Slot = new(slots.Slot(o.Key))
@@ -203,7 +202,7 @@ func (q *question) locate(o *Ownership, main v1alpha1.Resource, key slots.Object
 	}
 }
 
-// answerChild answers the question for an object of a controlled resource.
+// answerChild returns the ownership of an object of a controlled resource.
 func (q *question) answerChild(ctx context.Context, o Ownership) (Ownership, error) {
 	ref := metav1.GetControllerOf(q.object)
 	if ref == nil {
@@ -233,11 +232,11 @@ func (q *question) answerChild(ctx context.Context, o Ownership) (Ownership, err
 	return o, nil
 }
 
-// controller returns the main resource that a controller reference names an object of, nil if it names none.
+// controller returns the main resource of a controller reference, or nil.
 func (q *question) controller(ref *metav1.OwnerReference) (*v1alpha1.Resource, *meta.RESTMapping, error) {
 	version, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
-		return nil, nil, nil //nolint:nilerr // nobody can control it by that
+		return nil, nil, nil //nolint:nilerr // an invalid reference names no controller
 	}
 	kind := schema.GroupKind{Group: version.Group, Kind: ref.Kind}
 	mapping, err := q.c.Mapper.RESTMapping(kind)
@@ -276,7 +275,7 @@ func (q *question) isSelected(ctx context.Context) (bool, error) {
 		return nil, nil
 	})
 	if err != nil {
-		return false, err //nolint:wrapcheck // it says what failed
+		return false, err //nolint:wrapcheck // it names what failed
 	}
 	return selection.Selects(resource, m.Namespace, m.Name), nil
 }

@@ -15,20 +15,20 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// Ring is all of one ring.
+// Ring is a ring with its shards.
 type Ring struct {
 	Summary
 
 	Members []Member `json:"members"`
-	// Conditions are in the order of their types.
+	// Conditions are sorted by type.
 	Conditions []metav1.Condition `json:"conditions"`
-	// BalancedTable is the last generation of the table for which nothing was left to move.
+	// BalancedTable is the last generation of the table at which no object had to move.
 	BalancedTable int64 `json:"balancedTableGeneration"`
-	// SilentSlots is how many slots belong to silent shards, whose new objects go elsewhere.
+	// SilentSlots is the number of slots of silent shards, whose new objects go to other shards.
 	SilentSlots int `json:"silentSlots"`
-	// IsDeleted reports that the ring is being deleted.
+	// IsDeleted reports whether the ring is being deleted.
 	IsDeleted bool `json:"deleted,omitempty"`
-	// LeasesProblem says why the Leases of the shards cannot be read: then Members lack what Leases say.
+	// LeasesProblem is the error of reading the Leases of the shards. Members then lack their data.
 	LeasesProblem string `json:"leasesProblem,omitempty"`
 }
 
@@ -37,20 +37,19 @@ type Member struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
 	Slots int32  `json:"slots"`
-	// Share is how many percent of the slots the shard has.
+	// Share is the percentage of slots of the shard.
 	Share float64 `json:"sharePercent"`
-	// Since is since when the shard has been in its state, and JoinedAt since when it has held its Lease.
+	// Since is the time since which the shard is in its state, and JoinedAt since which it holds its Lease.
 	Since     *metav1.Time      `json:"since,omitempty"`
 	JoinedAt  *metav1.MicroTime `json:"joinedAt,omitempty"`
 	RenewedAt *metav1.MicroTime `json:"renewedAt,omitempty"`
-	// Protocol is that of the hand-over which the shard follows, "" if it is not known.
+	// Protocol is the hand-over protocol of the shard, or empty if unknown.
 	Protocol string `json:"protocol,omitempty"`
-	// Holder is who holds the Lease, "" if nobody does or that is not known.
+	// Holder is the holder of the Lease, or empty if there is none or it is unknown.
 	Holder string `json:"holder,omitempty"`
 }
 
-// Ring returns all of a ring. The shards are read from its status, and from the Leases if the user may
-// list them.
+// Ring returns a ring. Its shards come from its status, and from their Leases if the user may list them.
 func (c *Cluster) Ring(ctx context.Context, name string) (*Ring, error) {
 	stored, err := c.get(ctx, name)
 	if err != nil {
@@ -67,10 +66,7 @@ func (c *Cluster) Ring(ctx context.Context, name string) (*Ring, error) {
 	return r, nil
 }
 
-// Describe returns all of a ring that its status says, without what the Leases of its shards say.
-func Describe(stored *v1alpha1.ClusterRing) *Ring { return describe(stored, nil, "") }
-
-// describe returns all of a ring and of the shards in Leases, by name. The keys on these have the prefix.
+// describe returns a ring with the shards in Leases, by name, whose keys have the prefix.
 func describe(stored *v1alpha1.ClusterRing, leases map[string]*coordinationv1.Lease, prefix v1alpha1.Prefix) *Ring {
 	r := &Ring{
 		Summary: summaryOf(stored), Conditions: slices.SortedFunc(slices.Values(stored.Status.Conditions), byType),
@@ -84,7 +80,7 @@ func describe(stored *v1alpha1.ClusterRing, leases map[string]*coordinationv1.Le
 
 func byType(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) }
 
-// memberOf returns a shard with what its Lease says, which may be nil. The keys on the Lease have the prefix.
+// memberOf returns a shard with the data of its Lease, which may be nil, and whose keys have the prefix.
 func memberOf(m v1alpha1.Member, l *coordinationv1.Lease, prefix v1alpha1.Prefix) Member {
 	shown := Member{Name: m.Name, State: m.State, Slots: m.Slots, Share: float64(m.Slots) * 100 / slots.Count}
 	if l == nil {
@@ -104,7 +100,7 @@ func memberOf(m v1alpha1.Member, l *coordinationv1.Lease, prefix v1alpha1.Prefix
 	return shown
 }
 
-// silentSlots returns how many slots the shards that are silent have.
+// silentSlots returns the number of slots of silent shards.
 func silentSlots(t *v1alpha1.Table) (n int) {
 	if t == nil || len(t.Next) != len(t.Slots) {
 		return 0
@@ -117,8 +113,8 @@ func silentSlots(t *v1alpha1.Table) (n int) {
 	return n
 }
 
-// setAt returns when whoever set a label of an object last changed what it has set of the object, nil if
-// that is not known: the API server notes it.
+// setAt returns the time of the managedFields entry that owns a label, or nil: an upper bound of the time
+// at which the label was set.
 func setAt(o metav1.Object, label string) *metav1.Time {
 	var last *metav1.Time
 	for _, e := range o.GetManagedFields() {

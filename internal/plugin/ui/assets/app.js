@@ -1,10 +1,10 @@
-// The page. It shows what the server sends, by text nodes only: names and labels come from whoever may
-// write them. From the server comes everything once, and then the last state of each entry that changes.
+// The page. It renders data only as text nodes, as other people may choose names and labels. The server sends
+// all entries once, and then the last state of each entry that changes.
 'use strict';
 
 const rowHeight = 28; // as in style.css
-const spareRows = 8; // above and below those that are seen, so that fast scrolling shows no gaps
-const silence = 45_000; // ms without a heartbeat, of which one comes every 15 s
+const spareRows = 8; // above and below the visible rows, so that fast scrolling shows no gaps
+const silence = 45_000; // ms without a heartbeat, which comes every 15 s
 const shownTransactions = 150;
 const states = ['live', 'restoring', 'away', 'never-seen', 'unreadable'];
 const whats = ['restored', 'saved', 'recorded', 'forgotten', 'malformed'];
@@ -21,7 +21,7 @@ const $ = (id) => document.getElementById(id);
 const names = new Intl.Collator('en', { numeric: true });
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
 
-// h makes an element. Children that are strings become text, never HTML.
+// h creates an element. Children that are strings become text, never HTML.
 function h(tag, attributes = {}, ...children) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -32,25 +32,25 @@ function h(tag, attributes = {}, ...children) {
   return e;
 }
 
-// setText writes only what is different, which keeps the layout.
+// setText writes only changes, which avoids a new layout.
 function setText(e, text) {
   if (e.textContent !== text) e.textContent = text;
 }
 
-// --- what there is ---
+// --- state ---
 
 const kinds = ['node', 'transaction', 'happening', 'replica', 'problem', 'meta'];
 const nothing = () => Object.fromEntries(kinds.map((k) => [k, new Map()]));
 let world = nothing();
-let incoming = null; // what a new stream has sent so far, until it is all there
+let incoming = null; // the initial entries of a new stream, until all have arrived
 let isReady = false;
-let clockAhead = 0; // ms by which the server's clock is ahead of the browser's
+let clockAhead = 0; // ms by which the clock of the server is ahead of the browser
 
 function take(changes) {
   const into = incoming || world;
   for (const { kind, key, value } of changes) {
     const entries = into[kind];
-    if (!entries) continue; // of a newer server
+    if (!entries) continue; // a kind of a newer server
     if (kind === 'transaction' && into === world && opened && [value, entries.get(key)].some((t) => t && t.node === opened)) detailStale();
     if (value === undefined) entries.delete(key);
     else entries.set(key, value);
@@ -58,7 +58,7 @@ function take(changes) {
   }
 }
 
-// isSynced reports whether all is known that was there at the start.
+// isSynced reports whether all initial objects of the cluster are here.
 const isSynced = () => !!(world.meta.get('cluster') || {}).synced;
 
 const dirty = new Set(kinds);
@@ -71,7 +71,7 @@ function changed(kind, key) {
     isOrderStale = true;
     if (kind === 'node' && selector) matchStale();
   }
-  if (kind === 'replica' && waits) detailStale(); // it may be what the node waits for
+  if (kind === 'replica' && waits) detailStale(); // the node may wait for it
   requestRender();
 }
 
@@ -102,7 +102,7 @@ function connect() {
   };
   lastHeard = Date.now();
 }
-// refused tells the end of the session from a server that has no room for one more page. A stream cannot say which it is.
+// refused distinguishes the end of the session from a server with too many pages, which a stream cannot.
 async function refused() {
   const mayRead = await fetch('/style.css', { method: 'HEAD' }).then((answer) => answer.status !== 401, () => true);
   if (!mayRead) return showConnection('ended: open the last link that kubectl nodekeeper ui has printed', 'bad');
@@ -132,7 +132,7 @@ function age(time) {
   if (s < 86400 * 2) return Math.floor(s / 3600) + 'h';
   return Math.floor(s / 86400) + 'd';
 }
-// when shows how long ago a time was, as it grows, with text around it.
+// when shows the growing age of a time, with text around it.
 function when(time, before = '', after = '') {
   const e = h('time', { datetime: time, title: time, 'data-before': before, 'data-after': after });
   showAge(e);
@@ -145,15 +145,15 @@ function count(n, thing) { return n.toLocaleString('en') + ' ' + thing + (n === 
 
 let sortBy = 'name', isDescending = false;
 let byName = [], byNameOf = null; // all names in order, of that Map and size
-let list = []; // the names that are shown, in order
-let cursor = null; // the name of the row that the keyboard is at
-let opened = null; // the name of the node that is shown whole
+let list = []; // the visible names, in order
+let cursor = null; // the name of the row with the keyboard focus
+let opened = null; // the name of the open node
 const wantedStates = new Set();
 let words = [], selector = '', matching = null;
 
 function order() {
   const nodes = world.node;
-  // Only a node that comes or goes changes the order of the names.
+  // Only an added or removed node changes the order of the names.
   if (byNameOf !== nodes || byName.length !== nodes.size || !byName.every((n) => nodes.has(n))) {
     byName = [...nodes.keys()].sort(names.compare);
     byNameOf = nodes;
@@ -227,7 +227,7 @@ function showRows() {
   const last = Math.min(list.length, Math.ceil((grid.scrollTop + height) / rowHeight) + spareRows);
   while (pool.length < last - first) pool.push(makeRow());
   const used = new Set();
-  for (let i = first; i < last; i++) { // a row keeps its element while it is seen
+  for (let i = first; i < last; i++) { // a row keeps its element while it is visible
     const row = pool[i % pool.length];
     used.add(row);
     showRow(row, i);
@@ -314,14 +314,14 @@ $('search').addEventListener('input', () => {
   requestRender();
 });
 
-// showMatching has only nodes shown whose labels match: none if that is not known.
+// showMatching shows only nodes whose labels match, or none while that is unknown.
 function showMatching(found) {
   matching = new Set(found.names);
   setText($('search-note'), found.failed ? 'the server does not answer the search by label' : found.problem ? 'no selector: ' + found.problem : '');
 }
 let matchTimer = null;
 function matchStale(wait = 1_000) {
-  if (matchTimer && wait === 1_000) return; // it is about to ask
+  if (matchTimer && wait === 1_000) return; // a request is due earlier
   clearTimeout(matchTimer);
   matchTimer = setTimeout(async () => {
     const asked = selector;
@@ -332,7 +332,7 @@ function matchStale(wait = 1_000) {
       const found = answer.ok ? await answer.json() : { names: [], failed: true };
       if (asked !== selector) return;
       showMatching(found);
-    } catch { // it is asked again when the stream is back
+    } catch { // the stream repeats the request when it reconnects
       if (asked === selector) showMatching({ names: [], failed: true });
     }
     isOrderStale = true;
@@ -343,7 +343,7 @@ function matchStale(wait = 1_000) {
 
 // --- the queue, activity, replicas ---
 
-// keyed shows items as children of an element, and keeps the child of each key.
+// keyed renders items as children of an element, and reuses the child of each key.
 function keyed(parent, items, keyOf, make, update) {
   const known = parent.known || (parent.known = new Map());
   const wanted = new Set();
@@ -371,12 +371,12 @@ function keyed(parent, items, keyOf, make, update) {
   }
 }
 
-// nodeLink names a node, or something malformed, which may be of a node that is not there or not say of which it is.
+// nodeLink names a node, or a malformed ConfigMap, whose node may be unknown or missing.
 function nodeLink(name, malformed) {
   if (malformed && !world.node.has(name)) return h('span', { class: 'unlinked', title: malformed }, malformed);
   return h('button', { type: 'button', class: 'link', title: malformed || name, onclick: () => { moveTo(name); open(name); } }, name);
 }
-// relink makes a link of the name of something malformed whose node is there by now.
+// relink turns the name of a malformed ConfigMap into a link once its node exists.
 function relink(item, name, malformed) {
   const text = item.querySelector('.unlinked');
   if (text && world.node.has(name)) text.replaceWith(nodeLink(name, malformed));
@@ -420,7 +420,7 @@ function showHappenings() {
     h('time', { datetime: e.at, title: e.at }, clock.format(new Date(e.at))), h('span', { class: 'tag ' + e.what }, e.what), nodeLink(e.node, e.object), h('span', { class: 'text', title: e.text }, e.text)), (item, [, e]) => relink(item, e.node, e.object));
 }
 
-// shares draws who has how much of something: a bar, and a line for each member.
+// shares draws the shares of members: a bar, and a line for each member.
 function shares(title, note, members) {
   const hasShares = members.some((m) => m.share > 0);
   const bar = h('div', { class: 'shares', 'aria-hidden': 'true' });
@@ -470,9 +470,9 @@ function showMeta() {
 // --- one node ---
 
 let detailTimer = null, detailFetch = null, lastOpened = 0;
-let waits = false; // whether the node that is shown has something pending
+let waits = false; // whether the open node has pending transactions
 function open(name) {
-  const isPassing = Date.now() - lastOpened < 200; // a key is held, and most nodes are not looked at
+  const isPassing = Date.now() - lastOpened < 200; // a key is held down
   lastOpened = Date.now();
   opened = name;
   waits = false;
@@ -500,7 +500,7 @@ function close() {
   $('grid').focus();
   requestRender();
 }
-function detailStale() { // several changes in a row are one read
+function detailStale() { // several changes share one read
   if (!detailTimer) detailTimer = setTimeout(readDetail, 250);
 }
 async function readDetail() {
@@ -508,7 +508,7 @@ async function readDetail() {
   detailTimer = null;
   const name = opened;
   if (!name) return;
-  if (detailFetch && detailFetch.of === name && !detailFetch.signal.aborted) { // a node that changes all the time would never show
+  if (detailFetch && detailFetch.of === name && !detailFetch.signal.aborted) { // otherwise a node that changes all the time would never show
     detailFetch.isStale = true;
     return;
   }
@@ -555,7 +555,7 @@ function pendingPart(n) {
       h('span', { class: 'text', title: t.reason }, `will ${t.will}: ${t.reason}`), when(t.created))))];
 }
 
-// diffPart compares what is saved with what the node has.
+// diffPart compares the record with the node.
 function diffPart(n) {
   if (!n.compared.length) return [];
   const isLive = !!n.node, isSaved = !!n.record;
@@ -581,7 +581,7 @@ function storyPart(n) {
     h('li', { class: m.warning ? 'bad' : undefined }, when(m.at, '', ' ago'), h('span', { class: 'dim' }, m.source + ': '), m.text)))];
 }
 
-// --- rendering: at most once a frame, and only what has changed ---
+// --- rendering: at most once per frame, and only changes ---
 
 let isRequested = false;
 function requestRender() {
@@ -650,7 +650,7 @@ document.addEventListener('keydown', (e) => {
     }
     return;
   }
-  // Other parts of the page that can be scrolled or pressed keep their keys.
+  // Other scrollable or clickable parts of the page keep their keys.
   if (inGrid.has(e.key) && e.target !== $('grid') && e.target !== document.body) return;
   const act = keys[e.key];
   if (!act) return;
@@ -665,6 +665,6 @@ if (location.hash) {
   try {
     open(decodeURIComponent(location.hash.slice(1)));
   } catch {
-    history.replaceState(null, '', location.pathname); // somebody has edited it
+    history.replaceState(null, '', location.pathname); // the user has edited it
   }
 }
