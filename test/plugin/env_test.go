@@ -51,8 +51,15 @@ func newEnv(t *testing.T) *env {
 	t.Helper()
 	c, err := planes.Take()
 	require.NoError(t, err)
-	t.Cleanup(func() { planes.Give(c) }) // after the environment has ended
-	return newEnvOf(t, c)
+	var e *env
+	t.Cleanup(func() { // after the environment has ended
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		require.NoError(t, e.client.DeleteAllOf(ctx, &corev1.Node{}), "removing all nodes, so that the next test finds none")
+		planes.Give(c)
+	})
+	e = newEnvOf(t, c)
+	return e
 }
 
 // ownPlane starts an API server in which nothing has happened yet, which ends with the test.
@@ -86,7 +93,7 @@ func newEnvIn(t *testing.T, c *controlplane.ControlPlane, transactions, metadata
 	return e
 }
 
-// end shows what the programs said if the test has failed, ends them, and removes all nodes, so that the next test finds none.
+// end ends the programs, and logs their output if the test has failed.
 func (e *env) end() {
 	var errs []error
 	for _, p := range e.programs {
@@ -95,10 +102,7 @@ func (e *env) end() {
 			e.t.Logf("%s said:\n%s", p.Identity, p.Output())
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.t.Context()), patience)
-	defer cancel()
-	errs = append(errs, e.client.DeleteAllOf(ctx, &corev1.Node{}))
-	require.NoError(e.t, errors.Join(errs...), "cleaning up")
+	require.NoError(e.t, errors.Join(errs...), "ending the programs")
 }
 
 // become has another user run the commands that follow.

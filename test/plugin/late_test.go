@@ -194,7 +194,7 @@ func TestForeignObjectsAreNobodysBusiness(t *testing.T) {
 	assert.Contains(t, status.stdout, "Records:        1")
 	assert.NotContains(t, e.must("list"), "istio")
 	assert.NotContains(t, e.must("export"), "istio")
-	assert.Contains(t, e.fails("discard", "istio-ca-root-cert", "--yes"), "there is no transaction")
+	assert.Contains(t, e.fails("discard", "istio-ca-root-cert", "--yes"), "not found")
 	assert.Contains(t, e.fails("forget", "istio-ca-root-cert", "--yes"), "is not a record")
 	taken := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio-ca-root-cert}\ndata: {labels_restored: \"5\", rack: r1}\n"
 	assert.Contains(t, e.fails("import", e.file(taken), "--overwrite"), "istio-ca-root-cert belongs to another product, remove it first")

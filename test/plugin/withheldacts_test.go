@@ -63,7 +63,7 @@ func TestSeveralWithheldSetsReturnEachToItsMachine(t *testing.T) {
 	e.must("set", "node-1", "more=x", "--ignore-missing-end")
 	require.Len(t, e.record(t, "node-1").Withheld, 3)
 	e.returns("node-1", "b", set{"rack": "r1", "more": "x", tenant: "b"})
-	assert.Contains(t, e.fails("set", "node-1", worker+"-"), "is there")
+	assert.Contains(t, e.fails("set", "node-1", worker+"-"), "exists")
 	e.delete("node-1")
 	assert.Contains(t, e.fails("set", "node-1", worker+"=other", "--ignore-missing-end"), "--overwrite")
 	e.returns("node-1", "a", set{"rack": "r1", "more": "x", worker: ""})

@@ -17,12 +17,16 @@ var (
 	most       = flag.Int("schedules", 40_000, "how many schedules TestNoScheduleBreaksAPromise explores")
 	firstSeed  = flag.Uint64("seed", 0, "the seed of the first schedule, each next one has the next seed; 0: one that changes with the commit")
 	narrowMost = flag.Int("narrow", 4_000, "how many schedules of each kind TestNoNarrowScheduleBreaksAPromise explores")
+	search     = flag.Bool("search", false, "search for a schedule that detects each mutant")
 	kindName   = flag.String("kind", "", "the kind of narrow schedules that TestNoScheduleBreaksAPromise explores instead of all")
 	mutantName = flag.String("mutant", "", "the mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
 )
 
 // mutantSchedules is the number of schedules that a mutant may survive.
 const mutantSchedules = 200_000
+
+// nearSeeds is the number of seeds that are tried from the one that found has.
+const nearSeeds = 20
 
 // fewCollections makes garbage collection rare, since almost no garbage of a few thousand schedules
 // survives.
@@ -75,8 +79,13 @@ func TestEveryMutantIsFound(t *testing.T) {
 				assert.NoError(t, err, "the real rules keep all promises there:\n%s", strings.Join(told, "\n"))
 				return
 			}
-			seed, err := explore(0, mutantSchedules, m)
-			if assert.Error(t, err, "the simulation cannot tell this mutant from the real thing") {
+			first, isKnown := found[name]
+			count := nearSeeds
+			if *search || !isKnown {
+				first, count = 0, mutantSchedules
+			}
+			seed, err := explore(first, count, m)
+			if assert.Error(t, err, "the simulation does not detect this mutant; try -search") {
 				t.Logf("found with seed %d: %v", seed, err)
 			}
 		})

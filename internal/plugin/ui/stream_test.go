@@ -236,8 +236,9 @@ func status(t *testing.T, address, cookie string, atOnce bool) int {
 
 // TestSlowClientsCostNoMemoryAndAreDropped: ten clients read nothing while every entry changes a hundred times. The server keeps nothing for
 // them, and drops them.
+//
+// Not parallel: what it measures is of the whole process.
 func TestSlowClientsCostNoMemoryAndAreDropped(t *testing.T) {
-	t.Parallel()
 	const clients, entries, rounds = 10, 2000, 100
 	j := ui.NewJournal()
 	value := strings.Repeat("x", 500)
@@ -262,8 +263,8 @@ func TestSlowClientsCostNoMemoryAndAreDropped(t *testing.T) {
 	for round := range rounds {
 		fill(round)
 	}
-	// Kept as messages, this would be 100 MB for each client.
-	assert.Less(t, heap()-before, int64(50<<20))
+	// Kept as messages, this would be 100 MB for each client: 1 GB. A message that is just written to each is some MB.
+	assert.Less(t, heap()-before, int64(100<<20))
 	for range clients { // each place is free again
 		require.Eventually(t, func() bool { return status(t, address, cookie, false) == http.StatusOK }, patience, 10*time.Millisecond)
 	}

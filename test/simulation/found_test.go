@@ -1,0 +1,25 @@
+package simulation
+
+// found has the seeds of schedules that expose the mutants for which a search takes long. If the meaning of seeds changes, -search finds
+// new ones.
+var found = map[string]uint64{
+	"added: a later state is dropped":                                              27_523,
+	"processor: knows the record before the node":                                  26_097,
+	"processor: reads the record before the node":                                  52_631,
+	"processor: removes whatever has the name":                                     149_671,
+	"processor: restores from a cached record":                                     8_183,
+	"save: the same labels of the restored incarnation are dropped":                83_508,
+	"save: the same labels of the restored incarnation do not move the version on": 83_508,
+	"save: the same labels of the source, seen later, are dropped":                 24_374,
+	"save: the same labels of the source, seen later, move the version on":         141_620,
+	"save: what was before a restore counts, unnoted":                              98_265,
+	"trust: a label that was set since does not count":                             16_958,
+	"trust: putting back undoes edits":                                             31_037,
+	"trust: there is no recheck":                                                   30_111,
+	"trust: what is withheld is forgotten with the next save":                      80_199,
+	"watcher: ignores what is not applied":                                         188_512,
+	"watcher: lists the records before the nodes":                                  24_608,
+	"watcher: trusts labels that are the same after a gap":                         52_726,
+	"webhook: a restricted label that it gave counts as set by a user":             29_082,
+	"webhook: what it gave is the node's own":                                      7_445,
+}
