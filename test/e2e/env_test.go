@@ -25,7 +25,7 @@ const (
 	// is no reason to fail.
 	patience = 3 * time.Minute
 	// period is the time between two looks at the cluster.
-	period = 20 * time.Millisecond
+	period = 100 * time.Millisecond
 	// stopTimeout is what a program has to end in: less than the grace period of a pod, and more than a machine stands still.
 	stopTimeout = 28 * time.Second
 	// shownLines is how much of a program's output a failed test shows.

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	period, patience = 20 * time.Millisecond, 3 * time.Minute
+	period, patience = 100 * time.Millisecond, 3 * time.Minute
 	prefix           = v1alpha1.DefaultPrefix
 
 	// longLease is for shards that must not die in a test, even if the machine stalls for half a

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write sharding/docs/cli.md")
 const (
 	// patience bounds every wait. A busy machine must not make a test fail.
 	patience = 3 * time.Minute
-	period   = 20 * time.Millisecond
+	period   = 100 * time.Millisecond
 )
 
 // set is a set of labels.

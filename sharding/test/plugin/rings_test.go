@@ -362,7 +362,7 @@ func (e *env) balanced() {
 
 func (e *env) eventuallyFor(limit time.Duration, condition func(c *assert.CollectT)) {
 	e.t.Helper()
-	require.EventuallyWithT(e.t, condition, limit, 10*period)
+	require.EventuallyWithT(e.t, condition, limit, 2*period)
 }
 
 // acknowledge gives a Secret away, if its shard is asked to.

@@ -236,7 +236,7 @@ func TestWhatLeavesTheRingLosesItsLabels(t *testing.T) {
 		require.NoError(collect, c.Create(ctx, secret(c.namespace, fmt.Sprintf("late-%d", created))), "creates succeed")
 		created++
 		assert.True(collect, apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(ring), ring)))
-	}, patience, 5*period)
+	}, patience, period)
 	assert.Equal(t, map[string]int{"": created}, c.shardsOf(t, ring))
 	assert.Equal(t, map[string]string{prefix.ShardLabel(other.Name): "other-0"}, c.reread(t, s).Labels, "the ring goes after its labels, and takes no others along")
 }

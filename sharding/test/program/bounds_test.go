@@ -47,7 +47,7 @@ func (c *cluster) counts(ring *v1alpha1.ClusterRing, resource, why string) {
 	c.t.Helper()
 	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
 		assert.Positive(t, c.scrape(t)[fmt.Sprintf(`sharder_moves_total{group="",resource=%q,ring=%q,why=%q}`, resource, ring.Name, why)])
-	}, patience, 10*period)
+	}, patience, 2*period)
 }
 
 // TestStuckShardIsVisibleSoon covers R30: the condition, the event and the metric report the

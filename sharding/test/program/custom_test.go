@@ -54,7 +54,7 @@ func TestCustomResourceIsNamedLate(t *testing.T) {
 				require.NoError(t, err)
 			}
 			return site.GetLabels()[prefix.ShardLabel(ring.Name)] == "web-0"
-		}, 2*patience, 10*period)
+		}, 2*patience, 2*period)
 		assert.Greater(t, time.Since(established), 25*time.Second)
 		c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 			admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")

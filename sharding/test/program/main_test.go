@@ -32,12 +32,12 @@ const (
 	// alone disables leader election for a sharder that is the only one: on a busy machine, a
 	// sharder that must renew its Lease in time may exit.
 	alone            = "--leader-elect=false"
-	period, patience = 20 * time.Millisecond, 3 * time.Minute
+	period, patience = 100 * time.Millisecond, 3 * time.Minute
 	prefix           = v1alpha1.DefaultPrefix
 	// stopTimeout is less than the grace period of a pod.
 	stopTimeout = 25 * time.Second
 	// parallel is the number of concurrent tests.
-	parallel = 4
+	parallel = 8
 )
 
 // shared is an API server with one sharder, for tests that need nothing else. Rings are

@@ -173,7 +173,7 @@ func TestIdleRingCausesNoWrites(t *testing.T) {
 			last, since = n, time.Now()
 		}
 		return time.Since(since) > quiet
-	}, patience, 10*period, "it writes again and again")
+	}, patience, 2*period, "it writes again and again")
 	heal()
 	versions := func() (all []string) {
 		for _, o := range c.policies(t, ring) {

@@ -121,7 +121,7 @@ func (c *cluster) readsNothing(t *testing.T, ring *v1alpha1.ClusterRing, seen *r
 		s := c.secret(fmt.Sprintf("s-%d", i))
 		assert.NotEmpty(t, s.Labels[prefix.ShardLabel(ring.Name)])
 	}
-	assert.Never(t, func() bool { return len(seen.take()) > 0 }, 5*time.Second, 10*period)
+	assert.Never(t, func() bool { return len(seen.take()) > 0 }, 5*time.Second, 2*period)
 	assert.InDelta(t, before, scrape(t)[computations], 0, "tables are computed when shards come and go only")
 }
 
@@ -185,7 +185,7 @@ func (c *cluster) endsNoShard(t *testing.T, proxy *faultproxy.Proxy) {
 	heal := proxy.Inject(refuse(func(*http.Request) bool { return true }))
 	proxy.EndWatches()
 	cut := time.Now()
-	require.Eventually(t, func() bool { return time.Since(cut) > (2*duration+1)*time.Second }, patience, 10*period)
+	require.Eventually(t, func() bool { return time.Since(cut) > (2*duration+1)*time.Second }, patience, 2*period)
 	heal()
 	s := c.secret("cut")
 	c.eventually(ring, func(collect *assert.CollectT, status *v1alpha1.ClusterRingStatus) {
@@ -223,5 +223,5 @@ func (c *cluster) hasAllMetrics(t *testing.T, ring *v1alpha1.ClusterRing, scrape
 			assert.Contains(collect, all, name+of(ring))
 			assert.Zero(collect, all[name+of(ring)], name)
 		}
-	}, patience, 10*period)
+	}, patience, 2*period)
 }
