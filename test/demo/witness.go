@@ -48,8 +48,10 @@ type witness struct {
 }
 
 func newWitness(out *story.Screen) *witness {
-	return &witness{out: out, came: map[types.UID]time.Time{}, stored: map[txn.Type]int{}, done: map[txn.Type]int{},
-		locks: map[string]string{}, changed: make(chan struct{}, 1)}
+	return &witness{
+		out: out, came: map[types.UID]time.Time{}, stored: map[txn.Type]int{}, done: map[txn.Type]int{},
+		locks: map[string]string{}, changed: make(chan struct{}, 1),
+	}
 }
 
 // start watches from now on, until ctx is done.

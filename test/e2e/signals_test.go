@@ -104,7 +104,7 @@ func (e *env) killAmidWork() (killed *programs.Program, held string) {
 	e.t.Helper()
 	for range 10 {
 		p := e.start("processor", e.kubeconfig, "--workers=1")
-		require.EventuallyWithT(e.t, func(c *assert.CollectT) { assert.NotEmpty(c, e.locks(c)) }, patience, 2*time.Millisecond)
+		require.EventuallyWithT(e.t, func(c *assert.CollectT) { assert.NotEmpty(c, e.locks(c)) }, patience, period/50)
 		require.NoError(e.t, p.Signal(syscall.SIGSTOP))
 		for _, lock := range e.locks(e.t) {
 			// One request can be on its way: with two transactions left it is not the release of the lock.
