@@ -132,7 +132,7 @@ publish: ## copy the images in dist/ to their registry, with the credentials of 
 ##### Test
 
 .PHONY: test
-test: build controlplane ## run the tests; PRODUCT=keeper, sharding or placement: those of one product
+test: build controlplane ## run the tests; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself
 	$(GO_TEST) $(packages)
 	@$(call each,$(modules),$(GO_TEST) ./...)
 
@@ -141,7 +141,7 @@ RACED_keeper := ./internal/...
 RACED_sharding := ./sharding/shard/... ./sharding/shardlease ./sharding/internal/... ./sharding/test/library
 raced := $(foreach product,$(PRODUCT),$(RACED_$(product)))
 .PHONY: race
-race: build controlplane ## run the tests of what is concurrent with the race detector (needs a C compiler)
+race: build controlplane ## run the tests of what is concurrent with the race detector (needs a C compiler); PRODUCT as for test
 	$(if $(raced),CGO_ENABLED=1 $(GO_TEST) -race $(raced))
 
 # RACE=yes: e2e and robustness run programs with the race detector.
@@ -236,7 +236,7 @@ shard-demo: build controlplane ## show the sharder at work against a real API se
 ##### Check
 
 .PHONY: lint
-lint: ## check code, formatting, import direction, and the workflows of GitHub; PRODUCT=keeper, sharding or placement: of one product
+lint: ## check code, formatting, import direction, and the workflows of GitHub; PRODUCT as for test
 	$(TOOL) golangci-lint run $(packages)
 	@$(call each,$(modules) $(foreach product,$(PRODUCT),$(LINT_MODULES_$(product))),$(TOOL) golangci-lint run)
 	$(if $(filter repository,$(PRODUCT)),go tool -modfile=$(CURDIR)/tools/workflows/go.mod actionlint -shellcheck= -pyflakes=)
@@ -269,7 +269,7 @@ $(SITE_PACKAGES): hack/site/package-lock.json
 	@touch $@
 
 .PHONY: site
-site: $(SITE_PACKAGES) ## make the documentation site from the Markdown at the root and in docs into bin/site (needs Node.js 20 or newer); SERVE=1: and serve it on this machine
+site: $(SITE_PACKAGES) ## make the documentation site from the Markdown of all products into bin/site (needs Node.js 20 or newer); SERVE=1: and serve it on this machine
 	$(VITEPRESS) build hack/site
 	$(if $(filter 1,$(SERVE)),$(VITEPRESS) preview hack/site --host 127.0.0.1)
 

@@ -1,5 +1,5 @@
-// Package preserve decides how one transaction changes a node's record and the node. It is pure: no
-// I/O, no clock, no logging.
+// Package preserve decides how one transaction changes a node's record and the node, its labels and
+// its startup taint. It is pure: no I/O, no clock, no logging.
 //
 // [Decide] implements the decision table of docs/design.md, row by row. [Plan] folds it over a
 // queue. Together they guarantee: a transaction may be applied many times, late, after newer ones
