@@ -51,7 +51,8 @@ func TestHelmFindsNothingToComplainOf(t *testing.T) {
 	}
 }
 
-// TestFlagsReachTheProgramsTheyAreFor, in an order in which later flags override earlier ones.
+// TestFlagsReachTheProgramsTheyAreFor also checks their order, in which later flags override earlier
+// ones.
 func TestFlagsReachTheProgramsTheyAreFor(t *testing.T) {
 	found := deployments(t, `{admission: {enabled: true}, retention: {enabled: true, period: 48h},
 		extraArgs: [--a], restoreArgs: [--b], watcher: {extraArgs: [--w]}, processor: {extraArgs: [--p]}, webhook: {extraArgs: ["--x=y: z"]}}`)
@@ -170,7 +171,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestSchemaKnowsEveryValue, and no others.
+// TestSchemaKnowsEveryValue checks that the schema contains every value, and no others.
 func TestSchemaKnowsEveryValue(t *testing.T) {
 	var schema map[string]any
 	content, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))

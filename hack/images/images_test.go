@@ -78,7 +78,7 @@ func TestImageIsTheProgramAlone(t *testing.T) {
 	assert.ErrorIs(t, err, io.EOF)
 }
 
-// TestBothFormsHoldTheSameImage: containerd reads one form, and docker load the other.
+// TestBothFormsHoldTheSameImage compares the form that containerd reads with the form that docker load reads.
 func TestBothFormsHoldTheSameImage(t *testing.T) {
 	path := packed(t, 0o755, time.Now())
 	index, err := layout.ImageIndexFromPath(unpacked(t, path))

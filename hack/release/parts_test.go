@@ -151,7 +151,7 @@ func hasText(files map[string][]byte, module string) bool {
 	return false
 }
 
-// TestManifestsNameTheImages by the digests of the indexes in the same release.
+// TestManifestsNameTheImages checks that they use the digests of the indexes in the same release.
 func TestManifestsNameTheImages(t *testing.T) {
 	dir := built(t)
 	for _, i := range installations {
@@ -209,7 +209,8 @@ func checkKrew(t *testing.T, dir, plugin, file string) {
 	}
 }
 
-// TestChartOfAReleaseIsOfThatVersion. The release itself checks that the chart installs the same objects as the manifests.
+// TestChartOfAReleaseIsOfThatVersion does not compare objects: the release itself checks that the chart installs the same objects
+// as the manifests.
 func TestChartOfAReleaseIsOfThatVersion(t *testing.T) {
 	c, err := helm.Load(filepath.Join(built(t), "nodekeeper-"+strings.TrimPrefix(version, "v")+".tgz"))
 	require.NoError(t, err)
@@ -228,7 +229,7 @@ func TestChartOfAReleaseIsOfThatVersion(t *testing.T) {
 	}
 }
 
-// TestALicenceThatIsMissingUnknownOrForeignFails a release.
+// TestALicenceThatIsMissingUnknownOrForeignFails checks that such a licence fails the release.
 func TestALicenceThatIsMissingUnknownOrForeignFails(t *testing.T) {
 	l, err := newLicences(t.Context(), filepath.Join("..", ".."))
 	require.NoError(t, err)
@@ -246,7 +247,7 @@ func TestALicenceThatIsMissingUnknownOrForeignFails(t *testing.T) {
 	assert.Equal(t, []string{"Apache-2.0"}, ids)
 }
 
-// TestTextsOfDirectoriesInUseAreCollected, up to the root of the module, and no others.
+// TestTextsOfDirectoriesInUseAreCollected checks that texts are collected up to the root of the module, and no others.
 func TestTextsOfDirectoriesInUseAreCollected(t *testing.T) {
 	top := t.TempDir()
 	for _, name := range []string{"LICENSE", "NOTICE.txt", "license.go", "main.go", "used/COPYING", "used/deep/LICENSE-MIT", "unused/LICENSE", "../LICENSE"} {

@@ -142,7 +142,7 @@ func read(t *testing.T, elements ...string) []byte {
 	return content
 }
 
-// TestSumsAreThoseOfAllFiles, in the format that sha256sum -c reads.
+// TestSumsAreThoseOfAllFiles checks that the sums cover all files, in the format that sha256sum -c reads.
 func TestSumsAreThoseOfAllFiles(t *testing.T) {
 	dir := built(t)
 	sums := filesIn(t, dir)

@@ -202,9 +202,9 @@ func (o *outage) check(round int) {
 	}
 }
 
-// TestOutageOfEveryWatcherWithoutRecordedUpdates: the only known labels are those of the last incarnation whose end a watcher
-// saw. All later changes are lost if the node is replaced during the outage, and nothing can be restored to a node in its first
-// incarnation.
+// TestOutageOfEveryWatcherWithoutRecordedUpdates covers watchers that do not record updates: the only known labels are those of
+// the last incarnation whose end a watcher saw. All later changes are lost if the node is replaced during the outage, and
+// nothing can be restored to a node in its first incarnation.
 func TestOutageOfEveryWatcherWithoutRecordedUpdates(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -99,7 +99,7 @@ func TestRemovedTaintsStayRemoved(t *testing.T) {
 	e.settle()
 }
 
-// TestWhatIsRemovedOfAProtectedNode: no watcher sees the removal, but the processor does when the node is deleted.
+// TestWhatIsRemovedOfAProtectedNode checks a removal that no watcher sees, but that the processor sees when the node is deleted.
 func TestWhatIsRemovedOfAProtectedNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// TestProtectedNodeKnowsWhatAgentsHaveWithdrawn even if its deletion overtakes the transaction that records the withdrawal: no
+// TestProtectedNodeKnowsWhatAgentsHaveWithdrawn covers a deletion that overtakes the transaction recording the withdrawal: no
 // person overruled the label, so the next machine keeps it.
 func TestProtectedNodeKnowsWhatAgentsHaveWithdrawn(t *testing.T) {
 	t.Parallel()

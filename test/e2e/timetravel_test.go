@@ -98,7 +98,7 @@ const (
 
 var original = labelSet{"rack": "r7", "team": "blue"}
 
-// live makes the events before the backup: every node has its labels saved, and no work is left. No service runs at the end.
+// live performs the events before the backup: every node has its labels saved, and no work is left. No service runs at the end.
 func (e *env) live() {
 	e.t.Helper()
 	e.watcher()
@@ -139,7 +139,7 @@ func (e *env) state() map[string]string {
 	return versions
 }
 
-// liveALostFuture makes the events after the backup, which the restore undoes.
+// liveALostFuture performs the events after the backup, which the restore undoes.
 func (e *env) liveALostFuture(p *programs.Program) {
 	e.t.Helper()
 	e.delete(e.name(deletedSince))

@@ -305,7 +305,7 @@ func TestWebhookThatFailsHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestStaleAnswerIsMadeGood: the last edits are queued and not yet in the record from which the webhook answers.
+// TestStaleAnswerIsMadeGood covers edits that are queued and not yet in the record from which the webhook answers.
 func TestStaleAnswerIsMadeGood(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"--restore-mode=replace", "--restore-mode=merge"} {

@@ -89,7 +89,7 @@ func TestLabelOfTheRequestOutlivesAStaleAnswer(t *testing.T) {
 	assert.Equal(t, labelSet{"rack": "of-the-template", "team": "blue"}, own)
 }
 
-// TestNodeWithALabelThatAPolicyRefusesJoins and gets the label later.
+// TestNodeWithALabelThatAPolicyRefusesJoins checks that the node joins without the label, and gets it later.
 func TestNodeWithALabelThatAPolicyRefusesJoins(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -115,7 +115,7 @@ func TestNodeWithALabelThatAPolicyRefusesJoins(t *testing.T) {
 	assert.False(t, isGated(e.node(t, name)))
 }
 
-// TestWebhookWithAnotherRestrictedModeLosesNothing from the record.
+// TestWebhookWithAnotherRestrictedModeLosesNothing checks that no labels are lost from the record.
 func TestWebhookWithAnotherRestrictedModeLosesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -136,8 +136,8 @@ func TestWebhookWithAnotherRestrictedModeLosesNothing(t *testing.T) {
 	e.hasRestored(t, name, want)
 }
 
-// TestWebhookWithAnotherModeDecidesNothing: if the webhook set the marker of the record, the processors would take the labels it
-// omitted for edits.
+// TestWebhookWithAnotherModeDecidesNothing checks that the webhook does not set the marker of the record: otherwise the
+// processors would take the labels that the webhook omitted for edits.
 func TestWebhookWithAnotherModeDecidesNothing(t *testing.T) {
 	t.Parallel()
 	for webhooks, processors := range map[string]string{"merge": "replace", "replace": "merge"} {
@@ -166,7 +166,8 @@ func TestWebhookWithAnotherModeDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestNodeWhoseLabelsEndItsSelectionIsNotGated: the request matches the selector, but the Node with its saved labels does not.
+// TestNodeWhoseLabelsEndItsSelectionIsNotGated covers a request that matches the selector, while the Node with its saved labels
+// does not.
 func TestNodeWhoseLabelsEndItsSelectionIsNotGated(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -188,7 +189,7 @@ func TestNodeWhoseLabelsEndItsSelectionIsNotGated(t *testing.T) {
 	assert.False(t, isGated(n))
 }
 
-// TestGateOpensAfterTheNodeIsTakenOut of the selection.
+// TestGateOpensAfterTheNodeIsTakenOut checks that the gate opens for a node that leaves the selection.
 func TestGateOpensAfterTheNodeIsTakenOut(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -242,7 +243,7 @@ func TestNodeWithTheMarkerOfItsRecord(t *testing.T) {
 	assert.False(t, isGated(e.node(t, name)))
 }
 
-// TestGateOpensForRecordsThatAreCorrectedOrRemoved while the node waits.
+// TestGateOpensForRecordsThatAreCorrectedOrRemoved corrects and removes records while the nodes wait.
 func TestGateOpensForRecordsThatAreCorrectedOrRemoved(t *testing.T) {
 	t.Parallel()
 	for what, mend := range map[string]func(e *env, cm *corev1.ConfigMap){
@@ -279,7 +280,7 @@ func TestGateOpensForRecordsThatAreCorrectedOrRemoved(t *testing.T) {
 	}
 }
 
-// TestEditsBehindTheGateGiveWay to the last saved labels: the node is not restored yet.
+// TestEditsBehindTheGateGiveWay checks that edits give way to the last saved labels: the node is not restored yet.
 func TestEditsBehindTheGateGiveWay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -150,8 +150,8 @@ func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 	assert.NotContains(t, e.run("status").stdout, "stuck")
 }
 
-// TestDeletionThatWaitsForNobody: a node that cannot be deleted because no processor protects nodes any more is
-// stuck.
+// TestDeletionThatWaitsForNobody checks that a node counts as stuck if it cannot be deleted because no
+// processor protects nodes any more.
 func TestDeletionThatWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -193,7 +193,7 @@ func TestGateThatIsClosedLaterIsNotAsOldAsItsNode(t *testing.T) {
 	}
 }
 
-// TestGateThatNobodyOpens is reported as stuck, and is not a restore.
+// TestGateThatNobodyOpens checks that such a gate is reported as stuck, and not as a restore.
 func TestGateThatNobodyOpens(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

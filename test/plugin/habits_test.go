@@ -101,7 +101,7 @@ func TestListGoesOnWithWatch(t *testing.T) {
 	e.stop(p)
 }
 
-// TestExplainTellsTheStoryOfANode, including the events that programs have reported.
+// TestExplainTellsTheStoryOfANode also covers the events that programs have reported.
 func TestExplainTellsTheStoryOfANode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -9,8 +9,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestRestoreThatIsNotDoneBindsNoLabels: a processor that keeps all labels begins to restore another machine, and does not finish
-// before the processors are rolled back. The label still belongs to the machine from which it was saved.
+// TestRestoreThatIsNotDoneBindsNoLabels has a processor that keeps all labels and begins to restore another machine. The
+// processors are rolled back before it finishes. The label still belongs to the machine from which it was saved.
 func TestRestoreThatIsNotDoneBindsNoLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -42,7 +42,7 @@ func TestRestoreThatIsNotDoneBindsNoLabels(t *testing.T) {
 	assert.Equal(t, set{"rack": "r1", worker: ""}, own, "machine a gets back what was saved from it")
 }
 
-// TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName: a person gives a label to the name. Machine a, which has withheld labels,
+// TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName has a person give a label to the name. Machine a, which has withheld labels,
 // joins and leaves before it gets any label. The given label still belongs to the name.
 func TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName(t *testing.T) {
 	t.Parallel()

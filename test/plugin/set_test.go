@@ -32,7 +32,7 @@ func (e *env) late(t txn.Transaction) {
 	e.settled()
 }
 
-// TestSetIsWhatTheNextIncarnationGets, regardless of events of former incarnations that are recorded late, and of whether these
+// TestSetIsWhatTheNextIncarnationGets covers events of former incarnations that are recorded late, whether these incarnations
 // were the source of the record or restored from it.
 func TestSetIsWhatTheNextIncarnationGets(t *testing.T) {
 	t.Parallel()

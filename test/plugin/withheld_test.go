@@ -68,7 +68,7 @@ func (e *env) withholds(name string) {
 	require.Equal(e.t, set{worker: ""}, r.Withheld[0].Labels)
 }
 
-// TestLateEndLosesNothingThatIsAboutToBePutBack: restoring the machine that returned is refused for a while. Meanwhile a watcher
+// TestLateEndLosesNothingThatIsAboutToBePutBack temporarily rejects the restore of the machine that returned. Meanwhile a watcher
 // records the end of the previous node.
 func TestLateEndLosesNothingThatIsAboutToBePutBack(t *testing.T) {
 	t.Parallel()
@@ -92,7 +92,7 @@ func TestLateEndLosesNothingThatIsAboutToBePutBack(t *testing.T) {
 	assert.Equal(t, set{"rack": "r2", worker: ""}, own)
 }
 
-// TestLateEndGivesNoLabelsToAnotherMachine: as before, but machine a leaves again and b has returned when the end of b's former
+// TestLateEndGivesNoLabelsToAnotherMachine is similar, but machine a leaves again and b has returned when the end of b's former
 // incarnation is recorded.
 func TestLateEndGivesNoLabelsToAnotherMachine(t *testing.T) {
 	t.Parallel()
@@ -152,7 +152,7 @@ func TestImportReplacesWithheldLabelsOfOtherValues(t *testing.T) {
 	assert.Equal(t, "red", e.record(t, "node-1").All()[tenant])
 }
 
-// TestImportReplacesTheMachineOfWithheldLabels: the machine has a new board, and a person changes its identity in the file.
+// TestImportReplacesTheMachineOfWithheldLabels has a machine with a new board. A person changes its identity in the file.
 func TestImportReplacesTheMachineOfWithheldLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -164,8 +164,8 @@ func TestImportReplacesTheMachineOfWithheldLabels(t *testing.T) {
 	assert.Equal(t, "new-board", e.record(t, "node-1").Withheld[0].Identity.SystemUUID)
 }
 
-// TestImportGivesRestrictedLabelsToTheName as documented for imported labels that are given by hand, even if the record already
-// has these labels from a machine.
+// TestImportGivesRestrictedLabelsToTheName checks that imported labels count as given by hand, as documented, even if the record
+// already has these labels from a machine.
 func TestImportGivesRestrictedLabelsToTheName(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -188,7 +188,7 @@ func many() set {
 	return all
 }
 
-// TestSetOfAnotherLabelLosesNoRestrictedLabels, or the command reports the loss.
+// TestSetOfAnotherLabelLosesNoRestrictedLabels checks that the labels are kept, or that the command fails.
 func TestSetOfAnotherLabelLosesNoRestrictedLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -202,7 +202,7 @@ func TestSetOfAnotherLabelLosesNoRestrictedLabels(t *testing.T) {
 	}
 }
 
-// TestManyRestrictedLabelsAreNotForgottenInSilence: a record has no room for the labels to withhold.
+// TestManyRestrictedLabelsAreNotForgottenInSilence covers a record without room for the labels to withhold.
 func TestManyRestrictedLabelsAreNotForgottenInSilence(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
