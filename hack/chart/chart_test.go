@@ -21,7 +21,7 @@ import (
 var (
 	deploy   = filepath.Join("..", "..", "deploy")
 	chartDir = filepath.Join(deploy, "chart", "nodekeeper")
-	// release is the one that the manifests are compared with: they have its namespace.
+	// release is the release to compare with the manifests: it uses their namespace.
 	release = helm.Release{Name: "nodekeeper", Namespace: "nodekeeper-system"}
 
 	every = flag.Bool("every", false, "compare every combination of the features, not only those that differ by two from none or from all")
@@ -34,7 +34,7 @@ func load(t *testing.T) *manifests.Tree {
 	return tree
 }
 
-// objects returns those of the chart with these values.
+// objects returns the objects of the chart with these values.
 func objects(t *testing.T, values map[string]any) []*unstructured.Unstructured {
 	t.Helper()
 	c, err := helm.Load(chartDir)
@@ -44,7 +44,7 @@ func objects(t *testing.T, values map[string]any) []*unstructured.Unstructured {
 	return found
 }
 
-// same checks that the chart with these values is what kustomize makes of these directories.
+// same checks that the chart with these values matches the kustomize output of these directories.
 func same(t *testing.T, tree *manifests.Tree, values map[string]any, paths ...string) {
 	t.Helper()
 	want, err := tree.Render(manifests.Kustomization(paths...))
@@ -76,7 +76,8 @@ func TestAStaleChartIsNoticedAndRenewed(t *testing.T) {
 
 func TestDefaultsAreTheBase(t *testing.T) { same(t, load(t), nil, "base") }
 
-// TestValuesOfOverlaysAreTheOverlays: each overlay has its values, and the other way around.
+// TestValuesOfOverlaysAreTheOverlays checks that each overlay has a matching values file, and that each values
+// file has an overlay.
 func TestValuesOfOverlaysAreTheOverlays(t *testing.T) {
 	tree := load(t)
 	overlays, err := os.ReadDir(filepath.Join(deploy, "overlays"))
@@ -94,7 +95,7 @@ func TestValuesOfOverlaysAreTheOverlays(t *testing.T) {
 	assert.ElementsMatch(t, want, found)
 }
 
-// valuesOf returns the values that switch the features of a set on. Those of the flags are without the flag.
+// valuesOf returns the values that enable the features of a set, without those that set flags.
 func valuesOf(s set) map[string]any {
 	on := func(path string) bool { return slices.Contains(s.paths(), path) }
 	return map[string]any{
@@ -111,13 +112,15 @@ func valuesOf(s set) map[string]any {
 	}
 }
 
-// The features that also set a flag, as a component cannot: only who installs it knows the keys.
+// These features also set a flag, which a component cannot do: only the person who installs the chart knows
+// the keys.
 const (
 	preserveTaints      = "components/preserve-taints"
 	preserveAnnotations = "components/preserve-annotations"
 )
 
-// TestFeaturesTogetherAreTheirComponents: each value does what its component does, whatever else is on.
+// TestFeaturesTogetherAreTheirComponents checks that each value has the effect of its component, whatever
+// other features are enabled.
 func TestFeaturesTogetherAreTheirComponents(t *testing.T) {
 	tree := load(t)
 	c, err := helm.Load(chartDir)
@@ -128,7 +131,7 @@ func TestFeaturesTogetherAreTheirComponents(t *testing.T) {
 		paths := s.paths()
 		on := func(path string) bool { return slices.Contains(paths, path) }
 		if n := bits.OnesCount(uint(s)); s.closed() != s || !*every && n > 2 && n < len(features)-1 ||
-			on("protection/policy.yaml") && !on("components/protection") { // checks.yaml refuses that
+			on("protection/policy.yaml") && !on("components/protection") { // checks.yaml rejects this
 			continue
 		}
 		values, k := valuesOf(s), manifests.Kustomization(paths...)
@@ -153,7 +156,7 @@ func TestFeaturesTogetherAreTheirComponents(t *testing.T) {
 	assert.Greater(t, checked, 50)
 }
 
-// addFlag appends a flag to those of all programs.
+// addFlag appends a flag to the flags of all programs.
 func addFlag(k *types.Kustomization, arg string) {
 	k.Patches = append(k.Patches, types.Patch{
 		Target: &types.Selector{ResId: resid.ResId{Gvk: resid.Gvk{Kind: "Deployment"}}},

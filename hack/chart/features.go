@@ -12,11 +12,11 @@ import (
 	"nodekeeper.dev/hack/manifests"
 )
 
-// feature is a setting of the chart that switches something of deploy on.
+// feature is a chart setting that enables part of deploy.
 type feature struct {
-	path      string // of a component, of a directory of resources, or of one file
-	condition string // what the templates ask
-	needs     string // the path of the feature that has to be on too
+	path      string // of a component, a directory of resources, or a single file
+	condition string // the condition in the templates
+	needs     string // the path of the feature that must also be enabled
 }
 
 // features are in the order in which kustomize applies their components.
@@ -36,7 +36,7 @@ var features = []feature{
 	{path: "monitoring", condition: ".Values.monitoring.enabled"},
 }
 
-// set says which of the features are on.
+// set is a bit set of enabled features.
 type set uint
 
 func (s set) has(i int) bool  { return s&(1<<i) != 0 }
@@ -53,7 +53,7 @@ func pathsOf(s set) []string {
 	return paths
 }
 
-// closed returns the set with what its features need.
+// closed returns the set, extended by the features that its features need.
 func (s set) closed() set {
 	for i, f := range features {
 		if s.has(i) && f.needs != "" {
@@ -63,7 +63,7 @@ func (s set) closed() set {
 	return s
 }
 
-// pairs returns the sets of up to two features, with what these need.
+// pairs returns the sets of up to two features, extended by the features that they need.
 func pairs() []set {
 	sets := []set{0}
 	for i := range features {
@@ -75,11 +75,11 @@ func pairs() []set {
 	return slices.Compact(sets)
 }
 
-// rendered is what kustomize makes of the features of a set.
+// rendered is the kustomize output for a set of features.
 type rendered struct {
 	texts   map[string][]string // the lines of each object, with markers
-	sources map[string]string   // the file under deploy that each object is from
-	order   []string            // the objects, as kustomize orders them
+	sources map[string]string   // the file under deploy that defines each object
+	order   []string            // the objects in the order of kustomize
 }
 
 func render(tree *manifests.Tree, s set, m *markers) (*rendered, error) {
@@ -110,10 +110,10 @@ func render(tree *manifests.Tree, s set, m *markers) (*rendered, error) {
 	return r, nil
 }
 
-// origin is the annotation by which kustomize tells where an object is from.
+// origin is the annotation in which kustomize records an object's source.
 const origin = "config.kubernetes.io/origin"
 
-// takeSource returns that file and removes the annotation.
+// takeSource returns the source file of an object and removes the annotation.
 func takeSource(obj manifests.Object) (string, error) {
 	annotations := obj.GetAnnotations()
 	var from struct{ Path, ConfiguredIn string }

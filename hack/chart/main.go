@@ -1,9 +1,9 @@
-// Command chart makes the templates of the Helm chart from the manifests under deploy: make generate. So there is one copy of the truth, and a
-// setting of the chart does what the component of its name does.
+// Command chart generates the templates of the Helm chart from the manifests under deploy: make generate. The manifests are
+// therefore the single source of truth, and a setting of the chart has the effect of the component with its name.
 //
-// features.go says which settings switch which components on, values.go which values a template takes, merge.go how the texts of an
-// object with and without each component become one template. Its tests compare what Helm makes of the chart with what kustomize makes of
-// the manifests.
+// features.go lists the components that each setting enables, and values.go the values that a template uses. merge.go merges the
+// texts of an object with and without each component into one template. The tests compare Helm's output for the chart with
+// kustomize's output for the manifests.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// byHand are the templates that the command leaves alone.
+// byHand are the templates that the command does not change.
 var byHand = []string{"NOTES.txt", "_helpers.tpl", "checks.yaml"}
 
 func run(args []string, out io.Writer) error {
@@ -59,7 +59,7 @@ func run(args []string, out io.Writer) error {
 	return write(*dir, stale, files)
 }
 
-// compare returns the files of the chart that are not what they must be, in order. One that is missing in files must not exist.
+// compare returns the stale files of the chart, sorted. A template that is missing in files must not exist.
 func compare(dir string, files map[string][]byte) ([]string, error) {
 	var stale []string
 	for name, content := range files {
@@ -85,7 +85,7 @@ func compare(dir string, files map[string][]byte) ([]string, error) {
 	return stale, nil
 }
 
-// write makes those files what they must be.
+// write updates or removes the stale files.
 func write(dir string, names []string, files map[string][]byte) error {
 	for _, name := range names {
 		path := filepath.Join(dir, name)

@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/hack/manifests"
 )
 
-// templates returns the templates of the chart by their names.
+// templates returns the templates of the chart by name.
 func templates(tree *manifests.Tree) (map[string][]byte, error) {
 	m := &markers{}
 	variants := map[set]*rendered{}
@@ -55,7 +55,8 @@ func templates(tree *manifests.Tree) (map[string][]byte, error) {
 	return files, nil
 }
 
-// join appends the lines of an object to those of others. If both end and begin with the same condition, it is said once.
+// join appends the lines of an object to those of others. If the last condition of lines equals the first condition of more, it
+// is written once.
 func join(lines, more []string) []string {
 	for i := len(lines) - 1; i >= 0 && lines[len(lines)-1] == end && strings.HasPrefix(more[0], raw); i-- {
 		if strings.HasPrefix(lines[i], raw+"{{- if ") && i+1 < len(lines) && lines[i+1] == separator {
@@ -76,14 +77,15 @@ const (
 
 func begin(condition string) string { return raw + "{{- if " + condition + " }}" }
 
-// fileOf returns the template for the objects of a file under deploy: base/quota.yaml is templates/quota.yaml, and
-// components/admission/rbac.yaml is templates/admission-rbac.yaml.
+// fileOf returns the template for the objects of a file under deploy: templates/quota.yaml for base/quota.yaml, and
+// templates/admission-rbac.yaml for components/admission/rbac.yaml.
 func fileOf(source string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(source, "base/"), "components/")
 	return path.Join("templates", strings.ReplaceAll(strings.ReplaceAll(name, "kustomization", "generated"), "/", "-"))
 }
 
-// template returns the lines of an object, with the conditions of its features. The first is a condition if not every set has the object.
+// template returns the lines of an object, with the conditions of its features. They begin with a condition if some sets lack the
+// object.
 func template(key string, variants map[set]*rendered) ([]string, error) {
 	least, conditions, err := presence(key, variants)
 	if err != nil {
@@ -104,15 +106,15 @@ func template(key string, variants map[set]*rendered) ([]string, error) {
 	return lines, nil
 }
 
-// conditionOfKind are those that no feature makes.
+// conditionOfKind holds the conditions that do not come from a feature.
 var conditionOfKind = map[string]string{
 	"Namespace":     ".Values.namespaces.create",
 	"NetworkPolicy": ".Values.networkPolicy.enabled",
 }
 
-// presence returns the smallest set that has an object, and the conditions under which a set has it.
+// presence returns the smallest set that contains an object, and the conditions under which a set contains it.
 func presence(key string, variants map[set]*rendered) (least set, conditions []string, err error) {
-	all, none := ^set(0), ^set(0) // the features that are on in all sets that have the object, or in none of them
+	all, none := ^set(0), ^set(0) // the features enabled in all sets that contain the object, and in none of them
 	for s, r := range variants {
 		if r.texts[key] != nil {
 			all &= s
@@ -142,14 +144,14 @@ func presence(key string, variants map[set]*rendered) (least set, conditions []s
 	return all, conditions, nil
 }
 
-// hunk is what a feature changes at a line of the least text.
+// hunk is the change that a feature makes at a line of the least text.
 type hunk struct {
 	feature  int
 	removes  int
 	replaces []string
 }
 
-// hunksOf returns what a feature changes in an object, by lines of its least text.
+// hunksOf returns the changes that a feature makes in an object, by line of its least text.
 func hunksOf(feature int, key string, least set, variants map[set]*rendered) (map[int]hunk, error) {
 	base := variants[least].texts[key]
 	on := variants[least.with(feature).closed()]
@@ -158,7 +160,7 @@ func hunksOf(feature int, key string, least set, variants map[set]*rendered) (ma
 	}
 	text := on.texts[key]
 	if off := least.with(feature).closed() &^ (1 << feature); off != least {
-		// It changes nothing beyond what the features that it needs do.
+		// It must change nothing in addition to the features that it needs.
 		if !slices.Equal(variants[off].texts[key], text) {
 			return nil, fmt.Errorf("%s changes it, and so would need a condition within that of %s", features[feature].path, features[feature].needs)
 		}
@@ -171,7 +173,7 @@ func hunksOf(feature int, key string, least set, variants map[set]*rendered) (ma
 		case 'e':
 			continue
 		case 'i':
-			// As far down as it can be said, so that what is inserted into a list is an element.
+			// Move the insertion down as far as possible, so that text inserted into a list is a complete element.
 			for ; from < len(base) && base[from] == lines[0]; from++ {
 				lines = append(slices.Clone(lines[1:]), lines[0])
 			}
@@ -181,7 +183,7 @@ func hunksOf(feature int, key string, least set, variants map[set]*rendered) (ma
 	return hunks, nil
 }
 
-// merge returns the lines of an object, with conditions around those that a feature adds or removes.
+// merge returns the lines of an object, with conditions around the lines that a feature adds or removes.
 func merge(key string, least set, variants map[set]*rendered) ([]string, error) {
 	base := variants[least].texts[key]
 	hunks := map[int][]hunk{}
@@ -213,7 +215,7 @@ func merge(key string, least set, variants map[set]*rendered) ([]string, error) 
 	return append(lines, base[at:]...), nil
 }
 
-// conditional returns the lines for the case that a condition holds, and those for the other.
+// conditional returns lines that depend on a condition: then if it holds, otherwise if not.
 func conditional(condition string, then, otherwise []string) []string {
 	if len(then) == 0 {
 		condition, then, otherwise = not(condition), otherwise, nil
@@ -232,7 +234,7 @@ func not(condition string) string {
 	return "not " + condition
 }
 
-// and returns a condition that holds if all do.
+// and returns a condition that holds if all of them hold.
 func and(conditions []string) string {
 	if len(conditions) == 1 {
 		return conditions[0]

@@ -11,13 +11,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Between these lines of the README is the table of values.
+// The table of values in the README is between these lines.
 const (
 	tableBegin = "<!-- make generate makes this table from values.yaml -->\n"
 	tableEnd   = "<!-- end of the table -->\n"
 )
 
-// readme returns the chart's README with the table that its values.yaml says.
+// readme returns the chart's README with a table generated from its values.yaml.
 func readme(chart string) ([]byte, error) {
 	values, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
 	if err != nil {
@@ -45,12 +45,13 @@ func readme(chart string) ([]byte, error) {
 	return bytes.Join([][]byte{before, []byte(tableBegin), table.Bytes(), []byte(tableEnd), after}, nil), nil
 }
 
-// rows writes a row for each value that has a description. A map without one is described by its fields.
+// rows writes a row for each value that has a description. For a map without a description, it describes
+// the fields.
 func rows(table *bytes.Buffer, prefix string, fields *yaml.Node) error {
 	for i := 0; i < len(fields.Content); i += 2 {
 		key, value := fields.Content[i], fields.Content[i+1]
 		name := prefix + key.Value
-		// A comment that an empty line parts from the key is about something else.
+		// A comment separated from the key by an empty line does not describe the key.
 		comment := key.HeadComment[strings.LastIndex(key.HeadComment, "\n\n")+1:]
 		description := strings.TrimSpace(strings.ReplaceAll(strings.ReplaceAll("\n"+strings.TrimSpace(comment), "\n# ", " "), "\n", " "))
 		if description == "" {

@@ -13,11 +13,11 @@ import (
 	"nodekeeper.dev/hack/manifests"
 )
 
-// markers stand in an object for what the template takes from the values. They are words of YAML, so that the object stays one, and
-// such that the encoder puts them last where they are keys.
+// markers are placeholders in an object for the parts of a template that come from the values. They are YAML words, so the object
+// remains valid YAML, and the encoder sorts them last where they are keys.
 type markers struct{ templates []string }
 
-// of returns the marker of a piece of template: an expression within a line, or lines that take the place of one.
+// of returns the marker for a piece of template: an expression within a line, or lines that replace a line.
 func (m *markers) of(template string) string {
 	i := slices.Index(m.templates, template)
 	if i < 0 {
@@ -27,7 +27,8 @@ func (m *markers) of(template string) string {
 	return fmt.Sprintf("zz-marker-%d-", i)
 }
 
-// The pieces of template that take lines. nindent +2 indents by two more than the line has; PROGRAM is the program of the Deployment.
+// Pieces of template that replace whole lines. nindent +2 indents by two more than the replaced line; PROGRAM stands for the
+// program of the Deployment.
 const (
 	labels = `{{- include "nodekeeper.labels" . | nindent +0 }}`
 	args   = `{{- with include "nodekeeper.args" (list . "PROGRAM") }}
@@ -58,7 +59,7 @@ resources:
 {{- end }}`
 )
 
-// mark puts the markers into an object.
+// mark inserts the markers into an object.
 func (m *markers) mark(obj manifests.Object) error {
 	set := func(value any, fields ...string) error {
 		return unstructured.SetNestedField(obj.Object, value, fields...)
@@ -137,7 +138,7 @@ func (m *markers) markDeployment(obj manifests.Object) error {
 	return nil
 }
 
-// appendTo appends to a list that there is.
+// appendTo appends to an existing list.
 func appendTo(object any, value string, field string) error {
 	fields, isMap := object.(map[string]any)
 	if !isMap {
@@ -151,7 +152,7 @@ func appendTo(object any, value string, field string) error {
 	return nil
 }
 
-// namespaces are the names that the values replace, wherever they are: in namespaces, flags, expressions and addresses.
+// namespaces are the names that the values replace everywhere: in namespaces, flags, expressions and addresses.
 var namespaces = map[string]string{
 	"nodekeeper-system":          ".Release.Namespace",
 	"node-metadata-transactions": ".Values.namespaces.transactions",
@@ -166,10 +167,10 @@ var (
 	whole      = regexp.MustCompile(`^( *(?:- )?(?:[A-Za-z0-9./-]+: )?)([a-z-]+)$`)
 )
 
-// raw begins a line that is of a template already. No text of YAML has this character.
+// raw begins a line that already belongs to a template. YAML text never contains this character.
 const raw = "\x00"
 
-// resolve returns the lines of the template that stand for a line of an object.
+// resolve returns the template lines for a line of an object.
 func (m *markers) resolve(line string) []string {
 	if rest, found := strings.CutPrefix(line, raw); found {
 		return []string{rest}
@@ -200,6 +201,6 @@ func (m *markers) resolve(line string) []string {
 }
 
 func (m *markers) template(number string) string {
-	i, _ := strconv.Atoi(number) // it matched digits
+	i, _ := strconv.Atoi(number) // it consists of digits
 	return m.templates[i]
 }

@@ -19,7 +19,7 @@ import (
 	"nodekeeper.dev/hack/manifests"
 )
 
-// values returns those of a text in YAML.
+// values parses values in YAML.
 func values(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var all map[string]any
@@ -27,7 +27,7 @@ func values(t *testing.T, text string) map[string]any {
 	return all
 }
 
-// deployments returns those of the chart with these values, by their names.
+// deployments returns the Deployments of the chart with these values, by name.
 func deployments(t *testing.T, text string) map[string]*appsv1.Deployment {
 	t.Helper()
 	all := map[string]*appsv1.Deployment{}
@@ -46,12 +46,13 @@ func TestHelmFindsNothingToComplainOf(t *testing.T) {
 		given, err := helm.Values(filepath.Join(chartDir, file))
 		require.NoError(t, err)
 		for _, message := range lint.RunAll(chartDir, given, release.Namespace).Messages {
-			assert.LessOrEqual(t, message.Severity, support.InfoSev, message.Error()) // it would like an icon
+			assert.LessOrEqual(t, message.Severity, support.InfoSev, message.Error()) // it recommends an icon
 		}
 	}
 }
 
-// TestFlagsReachTheProgramsTheyAreFor, in the order in which a later one overrides an earlier one.
+// TestFlagsReachTheProgramsTheyAreFor also checks their order, in which later flags override earlier
+// ones.
 func TestFlagsReachTheProgramsTheyAreFor(t *testing.T) {
 	found := deployments(t, `{admission: {enabled: true}, retention: {enabled: true, period: 48h},
 		extraArgs: [--a], restoreArgs: [--b], watcher: {extraArgs: [--w]}, processor: {extraArgs: [--p]}, webhook: {extraArgs: ["--x=y: z"]}}`)
@@ -94,7 +95,7 @@ func TestPodsAreWhereTheValuesSay(t *testing.T) {
 	}
 }
 
-// TestNamespacesCanHaveOtherNames: everything of the base, with the names replaced, a number among them.
+// TestNamespacesCanHaveOtherNames renders the complete base with replaced names, including a number.
 func TestNamespacesCanHaveOtherNames(t *testing.T) {
 	tree := load(t)
 	want, err := tree.YAML(manifests.Kustomization("base", "components/admission", "components/cert-manager", "monitoring", "users"))
@@ -170,7 +171,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestSchemaKnowsEveryValue, and none that there is not.
+// TestSchemaKnowsEveryValue checks that the schema contains every value, and no others.
 func TestSchemaKnowsEveryValue(t *testing.T) {
 	var schema map[string]any
 	content, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
@@ -182,7 +183,7 @@ func TestSchemaKnowsEveryValue(t *testing.T) {
 	checkSchema(t, "", definitions, schema, given)
 }
 
-// checkSchema goes through the objects that have a fixed set of fields.
+// checkSchema checks all objects with a fixed set of fields.
 func checkSchema(t *testing.T, path string, definitions, schema map[string]any, given any) {
 	t.Helper()
 	if ref, isRef := schema["$ref"].(string); isRef {
@@ -198,7 +199,7 @@ func checkSchema(t *testing.T, path string, definitions, schema map[string]any, 
 		assert.Contains(t, properties, name, path)
 	}
 	for name, property := range properties {
-		if path == "" && name == "global" { // Helm gives it to every chart
+		if path == "" && name == "global" { // Helm adds it to every chart
 			continue
 		}
 		if assert.Contains(t, fields, name, "values.yaml%s", path) {

@@ -1,6 +1,5 @@
-// Command clidocs makes docs/cli from the commands of the plugin, and from the sessions that
-// test/plugin has recorded of them: make generate. With -check it writes nothing and fails if there is
-// anything to write.
+// Command clidocs generates docs/cli from the commands of the plugin, and from the sessions recorded
+// by test/plugin: make generate. With -check it writes nothing, and fails if a page is stale.
 package main
 
 import (
@@ -70,7 +69,7 @@ func run(dir string, isChecking bool) error {
 
 var heading = regexp.MustCompile(`(?m)^#(#+) `)
 
-// render returns the pages by the names of their files.
+// render returns the pages by file name.
 func render(sessions string) (map[string][]byte, error) {
 	root := cli.NewCommand(genericiooptions.IOStreams{})
 	root.DisableAutoGenTag = true
@@ -107,13 +106,13 @@ func renderPage(cmd *cobra.Command, sessions string) ([]byte, error) {
 	if !isThere {
 		return nil, fmt.Errorf("there is no %q to put the session before", next)
 	}
-	if own, _, hasGlobal := bytes.Cut(before, []byte("### Options inherited from parent commands")); hasGlobal { // they would be most of every page
+	if own, _, hasGlobal := bytes.Cut(before, []byte("### Options inherited from parent commands")); hasGlobal { // they would fill most of every page
 		before = slices.Concat(own, []byte("Every command has [the flags of kubectl nodekeeper options](options.md), too.\n\n"))
 	}
 	return slices.Concat(before, []byte("### In a terminal\n\n```\n"), session, []byte("```\n\n"), []byte(next), after), nil
 }
 
-// pageOf returns the file of a page, of which cobra gives another name.
+// pageOf returns the file name of a page, for which cobra uses another name.
 func pageOf(name string) string {
 	page := strings.TrimPrefix(strings.TrimPrefix(name, "kubectl_nodekeeper"), "_")
 	if page == ".md" {
@@ -122,7 +121,7 @@ func pageOf(name string) string {
 	return page
 }
 
-// asMarkdown makes what is indented in a help text a block of its own.
+// asMarkdown turns indented text in a help text into separate blocks.
 func asMarkdown(text string) string {
 	var page strings.Builder
 	wasIndented := false
@@ -132,7 +131,7 @@ func asMarkdown(text string) string {
 			page.WriteString("\n")
 		}
 		if isIndented {
-			page.WriteString("  ") // four spaces make a block
+			page.WriteString("  ") // four spaces start a block
 		}
 		page.WriteString(line)
 		wasIndented = isIndented

@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// releases is where envtest publishes its archives.
+	// releases is the URL where envtest publishes its archives.
 	releases = "https://github.com/kubernetes-sigs/controller-tools/releases/download"
-	// patience is how long a connection may take, or stand still.
+	// patience is the time after which a connection without progress fails.
 	patience = 10 * time.Second
 )
 
 // download is the archive of envtest for one platform.
 type download struct {
 	from     string // the URL of all releases
-	sums     string // as sha512sum writes them
+	sums     string // in the format of sha512sum
 	platform string // such as linux-amd64
 	patience time.Duration
 	out      io.Writer
 }
 
-// get is a source. It unpacks nothing before it has seen that the whole archive is the right one.
+// get is a source. It verifies the whole archive before it unpacks anything.
 func (d *download) get(ctx context.Context, dir string) error {
 	pin := regexp.MustCompile(`(?m)^([0-9a-f]{128})  (envtest-(v[0-9.]+)-` + d.platform + `\.tar\.gz)$`).FindStringSubmatch(d.sums)
 	if pin == nil {
@@ -58,7 +58,7 @@ func (d *download) get(ctx context.Context, dir string) error {
 	return nil
 }
 
-// fetch returns what is at an address. It gives up when nothing comes for a while.
+// fetch returns the content of a URL. It gives up if no data arrives for a while.
 func (d *download) fetch(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -69,7 +69,7 @@ func (d *download) fetch(ctx context.Context, address string) ([]byte, error) {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		err = failed.Err // without the URL, which has been printed
+		err = failed.Err // without the URL, which was already printed
 	}
 	var content bytes.Buffer
 	if err == nil {

@@ -1,18 +1,17 @@
-// Command controlplane puts etcd, kube-apiserver and kubectl into a directory, for the tests and the
-// demos (make controlplane). It downloads the archive that envtest publishes. If it cannot, or if it
-// is told to (make controlplane CONTROLPLANE=build), it builds the programs from the Go modules that
-// go.mod pins.
+// Command controlplane installs etcd, kube-apiserver and kubectl into a directory, for the tests and the demos (make
+// controlplane). It downloads the archive that envtest publishes. If the download fails, or on request (make
+// controlplane CONTROLPLANE=build), it builds the programs from the Go modules pinned in go.mod.
 //
-// envtest.sum has the SHA-512 of the archive of each platform, and nothing else is unpacked. Other
-// platforms are built. envtest publishes few patch releases, so what is downloaded can be of another
-// patch release than what is built. This pins one, in the root of the repository:
+// envtest.sum contains the SHA-512 of the archive for each platform, and no other archive is unpacked. For other
+// platforms, the programs are built. envtest publishes few patch releases, so the patch release of a download can
+// differ from that of a build. To pin a release, run this in the root of the repository:
 //
 //	curl -fsSL https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/envtest-releases.yaml |
 //		awk '$1 ~ /^envtest-v1\.36\.2-(linux|darwin)-(amd64|arm64)\.tar\.gz:$/ {name = $1}
 //			$1 == "hash:" && name {sub(":", "", name); print $2 "  " name; name = ""}' >hack/controlplane/envtest.sum
 //
-// Only complete programs get into the directory, by renaming, so that other runs and whatever uses it
-// do no harm, and an interrupted run changes nothing.
+// Only complete programs enter the directory, by renaming. Concurrent runs and users of the directory are therefore
+// safe, and an interrupted run changes nothing.
 package main
 
 import (
@@ -32,16 +31,16 @@ import (
 	"time"
 )
 
-// buildTime is how long a build takes on two cores, with nothing in Go's build cache.
+// buildTime is the duration of a build on two cores, with an empty Go build cache.
 const buildTime = "five minutes"
 
 //go:embed envtest.sum
 var sums string
 
-// programs get into the directory in this order. make looks at the time of the last one.
+// programs are installed in this order. make checks the modification time of the last one.
 var programs = []string{"kubectl", "etcd", "kube-apiserver"}
 
-// source puts all programs into a directory, which is there.
+// source writes all programs into an existing directory.
 type source func(ctx context.Context, dir string) error
 
 func main() {
@@ -64,7 +63,7 @@ func main() {
 	}
 }
 
-// supply fills the directory from the first source, or, if that fails, from the second one.
+// supply fills the directory from the first source or, if that fails, from the second.
 func supply(ctx context.Context, dir string, first, second source, out io.Writer) (err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -92,7 +91,7 @@ func supply(ctx context.Context, dir string, first, second source, out io.Writer
 	return nil
 }
 
-// build builds the programs from the modules that go.mod pins. It runs in the root of the repository.
+// build builds the programs from the modules pinned in go.mod. It runs in the root of the repository.
 func build(ctx context.Context, dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -116,11 +115,11 @@ func build(ctx context.Context, dir string) error {
 	return nil
 }
 
-// command is a Go command in this module.
+// command returns a Go command in this module.
 func command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"-C", filepath.Join("hack", "controlplane")}, args...)...)
 	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it removes what is temporary
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it then removes temporary files
 	return cmd
 }

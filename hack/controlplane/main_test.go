@@ -27,7 +27,7 @@ const (
 	name     = "envtest-v1.2.3-linux-amd64.tar.gz"
 )
 
-// archive is one of envtest that has these programs. The content of each is its name.
+// archive returns an envtest archive with these programs. The content of each program is its name.
 func archive(t *testing.T, programs ...string) []byte {
 	t.Helper()
 	var archive bytes.Buffer
@@ -43,10 +43,10 @@ func archive(t *testing.T, programs ...string) []byte {
 	return archive.Bytes()
 }
 
-// pin is envtest.sum for an archive.
+// pin returns the envtest.sum of an archive.
 func pin(archive []byte) string { return fmt.Sprintf("%x  %s\n", sha512.Sum512(archive), name) }
 
-// serve returns the URL of a server that answers like this.
+// serve returns the URL of a server with this handler.
 func serve(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -65,7 +65,7 @@ func builds(_ context.Context, dir string) error {
 
 func buildsNothing(context.Context, string) error { return errors.New("there is no compiler") }
 
-// contents returns what is in the files of a directory, which has no others.
+// contents returns the contents of the files of a directory, which must contain only files.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -106,8 +106,8 @@ func TestProgramsAreDownloaded(t *testing.T) {
 	assert.True(t, info.ModTime().After(begin), "make finds it newer than go.mod")
 }
 
-// TestWhatCannotBeDownloadedIsBuilt has everything that a network, a proxy or a server did to
-// downloads.
+// TestWhatCannotBeDownloadedIsBuilt covers all known ways in which a network, a proxy or a server
+// broke downloads.
 func TestWhatCannotBeDownloadedIsBuilt(t *testing.T) {
 	t.Parallel()
 	good := archive(t, programs...)
@@ -209,7 +209,7 @@ func TestTwoRunsAtOnceDoNoHarm(t *testing.T) {
 	both.Add(2)
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		both.Done()
-		both.Wait() // until both runs are at it
+		both.Wait() // until both runs have started
 		_, _ = w.Write(content)
 	})
 	for range 2 {
@@ -222,8 +222,8 @@ func TestTwoRunsAtOnceDoNoHarm(t *testing.T) {
 	assert.Equal(t, downloaded, contents(t, dir))
 }
 
-// TestPinsAreOfTheReleaseThatIsBuilt compares envtest.sum with go.mod: they may differ in the patch
-// release.
+// TestPinsAreOfTheReleaseThatIsBuilt compares envtest.sum with go.mod: only the patch release may
+// differ.
 func TestPinsAreOfTheReleaseThatIsBuilt(t *testing.T) {
 	module, err := os.ReadFile("go.mod")
 	require.NoError(t, err)

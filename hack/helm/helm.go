@@ -1,4 +1,4 @@
-// Package helm renders charts by Helm's own library, as helm template does.
+// Package helm renders charts with Helm's own library, like helm template.
 package helm
 
 import (
@@ -20,16 +20,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Release is one of the chart. Namespace is where it is installed; KubeVersion is that of the cluster, v1.36.0 if it is empty.
+// Release is a release of the chart. Namespace is the namespace of the installation, and KubeVersion the version of the
+// cluster; the default is v1.36.0.
 type Release struct {
 	Name, Namespace string
 	KubeVersion     string
 }
 
-// Load returns the chart that is in a directory or an archive.
+// Load returns the chart in a directory or an archive.
 func Load(path string) (*chart.Chart, error) { return loader.Load(path) }
 
-// Values returns what a file of values says.
+// Values returns the content of a values file.
 func Values(path string) (_ map[string]any, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -39,7 +40,7 @@ func Values(path string) (_ map[string]any, err error) {
 	return loader.LoadValues(f)
 }
 
-// Render returns the objects of a release with these values, and its notes. The values go through the chart's schema.
+// Render returns the objects of a release with these values, and its notes. It validates the values with the chart's schema.
 func Render(ctx context.Context, c *chart.Chart, r Release, values map[string]any) (objects []*unstructured.Unstructured, notes string, err error) {
 	version := r.KubeVersion
 	if version == "" {
@@ -78,7 +79,7 @@ func Render(ctx context.Context, c *chart.Chart, r Release, values map[string]an
 	return objects, notes, nil
 }
 
-// Decode returns the objects of some manifests.
+// Decode returns the objects in manifests.
 func Decode(manifests []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096); ; {

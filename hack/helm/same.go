@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// added are the labels that a chart gives its objects beside those of the manifests, and what they must be.
+// added returns the labels that a chart adds to the objects of the manifests, with their expected values.
 func added(r Release, version, appVersion string) map[string]string {
 	return map[string]string{
 		"app.kubernetes.io/instance":   r.Name,
@@ -26,8 +26,9 @@ const (
 	keep             = "keep"
 )
 
-// Same reports, as errors, how the objects of a release of our chart differ from those that kustomize makes: object by object and field
-// by field. Only the labels of Helm may differ, and must be there, and the annotation that keeps the namespaces, which must be there too.
+// Same reports, as errors, how the objects of a release of our chart differ from the kustomize output: object by object and field
+// by field. The only allowed differences are the labels of Helm and the annotation that keeps the namespaces, and these are
+// required.
 func Same(r Release, version, appVersion string, rendered, want []*unstructured.Unstructured) error {
 	has, err := byKey(rendered)
 	if err != nil {
@@ -69,7 +70,7 @@ func byKey(objects []*unstructured.Unstructured) (map[string]*unstructured.Unstr
 	return all, nil
 }
 
-// take removes what Helm adds to an object, all of which must be there.
+// take removes Helm's additions from an object, which must all exist.
 func take(obj *unstructured.Unstructured, labels map[string]string) error {
 	has := obj.GetLabels()
 	for key, value := range labels {
@@ -91,7 +92,7 @@ func take(obj *unstructured.Unstructured, labels map[string]string) error {
 	return nil
 }
 
-// plain returns the fields of an object without labels and annotations that are empty.
+// plain returns the fields of an object without empty labels and annotations.
 func plain(obj *unstructured.Unstructured) map[string]any {
 	obj = obj.DeepCopy()
 	if len(obj.GetLabels()) == 0 {

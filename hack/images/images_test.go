@@ -23,7 +23,8 @@ import (
 
 const program = "the bytes of a program"
 
-// packed returns the path of the image of a program that has these permissions and this time on the developer's machine.
+// packed returns the path of a program's image, where the program has these permissions and this time on the developer's
+// machine.
 func packed(t *testing.T, mode os.FileMode, modified time.Time) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,7 +78,7 @@ func TestImageIsTheProgramAlone(t *testing.T) {
 	assert.ErrorIs(t, err, io.EOF)
 }
 
-// TestBothFormsHoldTheSameImage: containerd reads the one, docker load the other.
+// TestBothFormsHoldTheSameImage compares the form that containerd reads with the form that docker load reads.
 func TestBothFormsHoldTheSameImage(t *testing.T) {
 	path := packed(t, 0o755, time.Now())
 	index, err := layout.ImageIndexFromPath(unpacked(t, path))
@@ -123,7 +124,7 @@ func fromDockerArchive(t *testing.T, path string) v1.Image {
 	return img
 }
 
-// unpacked returns a directory with what is in an archive.
+// unpacked returns a directory with the content of an archive.
 func unpacked(t *testing.T, path string) string {
 	t.Helper()
 	f, err := os.Open(path)

@@ -1,5 +1,5 @@
-// Command images packs built programs as container images (make images): each holds the program and nothing else.
-// Package oci says how.
+// Command images packs built programs as container images (make images): each image contains only the program.
+// See package oci.
 package main
 
 import (
@@ -57,7 +57,7 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// pack writes the image of one program into dir, and a line about it to out.
+// pack writes the image of one program into dir, and prints a line about it to out.
 func pack(b oci.Build, program, tag, dir string, out io.Writer) error {
 	img, err := b.Image(program, nil)
 	if err != nil {

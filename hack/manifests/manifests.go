@@ -1,4 +1,5 @@
-// Package manifests renders what is under deploy as kubectl apply -k does, by the version of kustomize that go.mod pins.
+// Package manifests renders the manifests under deploy like kubectl apply -k, with the version of kustomize that go.mod
+// pins.
 package manifests
 
 import (
@@ -17,10 +18,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Tree is a copy of the directory deploy in memory. It is not safe for concurrent use.
+// Tree is an in-memory copy of the directory deploy. It is not safe for concurrent use.
 type Tree struct{ files filesys.FileSystem }
 
-// Object is what a manifest says.
+// Object is an object in a manifest.
 type Object = *unstructured.Unstructured
 
 // Load returns the manifests of a directory.
@@ -43,10 +44,10 @@ func Load(deploy string) (*Tree, error) {
 	return tree, nil
 }
 
-// overlay is where Render puts its kustomization. It is as deep as those of deploy/overlays.
+// overlay is where Render writes its kustomization. It is at the same depth as those of deploy/overlays.
 const overlay = "/overlays/rendered"
 
-// Render returns the objects of a kustomization, as if it were in a directory of its own in deploy/overlays.
+// Render returns the objects of a kustomization, as if it were in its own directory under deploy/overlays.
 func (t *Tree) Render(k *types.Kustomization) ([]Object, error) {
 	rendered, err := t.render(k)
 	if err != nil {
@@ -67,7 +68,7 @@ func (t *Tree) Render(k *types.Kustomization) ([]Object, error) {
 	return objects, nil
 }
 
-// YAML returns them as kubectl kustomize prints them.
+// YAML returns the objects as kubectl kustomize prints them.
 func (t *Tree) YAML(k *types.Kustomization) ([]byte, error) {
 	rendered, err := t.render(k)
 	if err != nil {
@@ -94,7 +95,8 @@ func (t *Tree) render(k *types.Kustomization) (_ resmap.ResMap, err error) {
 	return rendered, nil
 }
 
-// Kustomization is one of directories and files of deploy, named by their paths there. Those in components are used as such.
+// Kustomization returns a kustomization of directories and files of deploy, given by their paths there. Paths in components
+// are added as components.
 func Kustomization(paths ...string) *types.Kustomization {
 	k := &types.Kustomization{TypeMeta: types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind}}
 	for _, p := range paths {

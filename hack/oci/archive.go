@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// WriteImage writes an image as docker save does: an OCI image layout in a tar, and a manifest.json beside it for those that
-// do not read layouts (docker load where containerd does not keep the images, kind).
+// WriteImage writes an image like docker save: an OCI image layout in a tar, with a manifest.json for tools that do not read
+// layouts (docker load where containerd does not store the images, kind).
 func WriteImage(path, name, tag string, img v1.Image) error {
 	manifest, err := legacyManifest(name, tag, img)
 	if err != nil {
@@ -30,7 +30,7 @@ func WriteImage(path, name, tag string, img v1.Image) error {
 	return write(path, name, tag, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: config.Platform()}}, []blobs{img}, manifest)
 }
 
-// Index returns the index of a program's images, one for each architecture, in this order.
+// Index returns an index of a program's images, one for each architecture, in this order.
 func Index(images ...v1.Image) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, img := range images {
@@ -52,7 +52,7 @@ func WriteIndex(path, name, tag string, index v1.ImageIndex, images ...v1.Image)
 	return write(path, name, tag, mutate.IndexAddendum{Add: index}, parts, nil)
 }
 
-// blobs is what an image or an index consists of.
+// blobs is implemented by images and indexes.
 type blobs interface {
 	Digest() (v1.Hash, error)
 	RawManifest() ([]byte, error)
@@ -61,14 +61,14 @@ type blobs interface {
 	Layers() ([]v1.Layer, error)
 }
 
-// indexBlobs is an index, which has neither a configuration nor layers.
+// indexBlobs is an index, which has no configuration and no layers.
 type indexBlobs struct{ v1.ImageIndex }
 
 func (indexBlobs) ConfigName() (v1.Hash, error)   { return v1.Hash{}, nil }
 func (indexBlobs) RawConfigFile() ([]byte, error) { return nil, nil }
 func (indexBlobs) Layers() ([]v1.Layer, error)    { return nil, nil }
 
-// write writes a layout whose one image or index has a name.
+// write writes a layout with one named image or index.
 func write(path, name, tag string, top mutate.IndexAddendum, parts []blobs, legacy []byte) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -76,7 +76,7 @@ func write(path, name, tag string, top mutate.IndexAddendum, parts []blobs, lega
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := tar.NewWriter(f)
-	// The full name, as Docker and the kubelet complete the short one.
+	// Use the full name, as Docker and the kubelet expand the short one.
 	full, err := reference.ParseDockerRef(name + ":" + tag)
 	if err != nil {
 		return err
@@ -113,7 +113,8 @@ func write(path, name, tag string, top mutate.IndexAddendum, parts []blobs, lega
 	return w.Close()
 }
 
-// legacyManifest is what docker save writes for those that do not read layouts: where to find the parts of the image.
+// legacyManifest returns the manifest.json that docker save writes for tools that do not read layouts. It lists the paths of
+// the parts of the image.
 func legacyManifest(name, tag string, img v1.Image) ([]byte, error) {
 	config, err := img.ConfigName()
 	if err != nil {
@@ -134,7 +135,7 @@ func legacyManifest(name, tag string, img v1.Image) ([]byte, error) {
 	return json.Marshal(tarball.Manifest{entry})
 }
 
-// addBlobs adds the manifest, the configuration and the layers, each that is not known yet.
+// addBlobs adds the manifest, the configuration and the layers, except known ones.
 func addBlobs(w *tar.Writer, part blobs, known map[v1.Hash]bool) error {
 	add := func(digest func() (v1.Hash, error), content func() ([]byte, error)) error {
 		hash, err := digest()

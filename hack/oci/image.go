@@ -1,5 +1,5 @@
-// Package oci packs built programs as container images. It needs no container daemon and no base image: an image holds the program and,
-// in a release, the licences of what is linked into it. The same programs give the same images, byte for byte.
+// Package oci packs built programs as container images. It needs no container daemon and no base image: an image contains the
+// program and, in a release, the licences of the modules linked into it. The same programs give the same images, byte for byte.
 package oci
 
 import (
@@ -21,20 +21,20 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user runs the programs. It is no user of any machine; deploy/base names it too.
+// user runs the programs. It does not exist on any machine. deploy/base uses the same value.
 const user = "65532:65532"
 
-// Build is what the programs were made from and for. The same build and the same programs give the same images.
+// Build describes a build. The same build and the same programs give the same images.
 type Build struct {
 	Architecture, Version, Revision string
 	Created                         time.Time
 }
 
-// Name is that of the image of a program, without registry and tag.
+// Name returns the name of a program's image, without registry and tag.
 func Name(program string) string { return "nodekeeper-" + filepath.Base(program) }
 
-// Image returns the image of a program, which is static; the cluster gives the API server's certificate to the pod. Files are what
-// is in it besides the program, by their paths, in a layer of their own; there may be none.
+// Image returns the image of a program, which must be static; the cluster provides the API server's certificate to the pod. Files
+// are additional files by path, in a layer of their own; there may be none.
 func (b Build) Image(program string, files map[string][]byte) (v1.Image, error) {
 	entrypoint := "/" + filepath.Base(program)
 	content, err := os.ReadFile(program)
@@ -79,7 +79,7 @@ func (b Build) add(img v1.Image, how string, files map[string][]byte, mode int64
 	return mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: b.Created}, CreatedBy: how}})
 }
 
-// layerOf returns a layer with files of a mode, without the owners and times that they happen to have here.
+// layerOf returns a layer with files of the given mode, without the owners and times of the local files.
 func layerOf(files map[string][]byte, mode int64) (v1.Layer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -100,7 +100,7 @@ func layerOf(files map[string][]byte, mode int64) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer))
 }
 
-// addDirs adds a directory and those above it, each once: without them some tools make them with whatever mode.
+// addDirs adds a directory and its parents, each once: without these entries, some tools create them with arbitrary modes.
 func addDirs(w *tar.Writer, dir string, known map[string]bool) error {
 	if known[dir] {
 		return nil

@@ -1,5 +1,5 @@
-// Command publish copies the images of a release to their registry: make publish. It prints each as NAME@DIGEST, for whoever signs them.
-// Credentials are those of docker login.
+// Command publish copies the images of a release to their registry: make publish. It prints each as NAME@DIGEST, for signing. It
+// uses the credentials of docker login.
 package main
 
 import (
@@ -53,11 +53,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// nameAnnotation has the full name of an image, with registry and tag.
+// nameAnnotation contains the full name of an image, with registry and tag.
 const nameAnnotation = "io.containerd.image.name"
 
-// publish copies the index in a file to the name that it has, and returns that name with the digest. A tag that is there already and is
-// something else stays: a version is published once.
+// publish copies the index in a file to the name that the file contains, and returns that name with the digest. It does not
+// change an existing tag with other content: a version is published once.
 func publish(ctx context.Context, file string) (published string, err error) {
 	dir, err := os.MkdirTemp("", "nodekeeper-publish-")
 	if err != nil {
@@ -94,7 +94,7 @@ func publish(ctx context.Context, file string) (published string, err error) {
 	return tag.Context().Name() + "@" + digest.String(), nil
 }
 
-// load returns the one index of a layout, and its name.
+// load returns the only index of a layout, and its name.
 func load(dir string) (v1.ImageIndex, string, error) {
 	top, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -111,7 +111,7 @@ func load(dir string) (v1.ImageIndex, string, error) {
 	return index, manifest.Manifests[0].Annotations[nameAnnotation], err
 }
 
-// unpack unpacks an archive of ours into a directory, and nothing outside of it.
+// unpack unpacks one of our archives into a directory, and writes nothing outside it.
 func unpack(file, dir string) (err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"nodekeeper.dev/hack/oci"
 )
 
-// file returns the file of an index with two images of a program that has this content, and its digest.
+// file returns the file of an index with two images of a program with this content, and its digest.
 func file(t *testing.T, repository, content string) (path, digest string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func TestImagesArePublishedOnce(t *testing.T) {
 	defer server.Close()
 	repository := strings.TrimPrefix(server.URL, "http://") + "/nodekeeper-watcher"
 	path, digest := file(t, repository, "a program")
-	for range 2 { // as after an answer that was lost
+	for range 2 { // a retry, as after a lost response
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), []string{path}, &out))
 		assert.Equal(t, repository+"@"+digest+"\n", out.String())

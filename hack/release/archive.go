@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// archived is a file in an archive. All have the time of the release, and no owner.
+// archived is a file in an archive. All files have the time of the release, and no owner.
 type archived struct {
 	content    []byte
 	executable bool
@@ -24,7 +24,7 @@ func (a archived) mode() int64 {
 	return 0o644
 }
 
-// tarGz packs files in the order of their names: the same files make the same archive.
+// tarGz packs files in the order of their names: the same files give the same archive.
 func tarGz(files map[string]archived, modified time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	zipped, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
@@ -46,7 +46,7 @@ func tarGz(files map[string]archived, modified time.Time) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// zipped is tarGz for those who have no tar.
+// zipped is like tarGz, for users without tar.
 func zipped(files map[string]archived, modified time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestZipsHoldTheFilesAndTheTimeOfTheRelease: they are for windows, which the other tests do not build for unless -full is set.
+// TestZipsHoldTheFilesAndTheTimeOfTheRelease covers Windows, for which the other tests build only if -full is set.
 func TestZipsHoldTheFilesAndTheTimeOfTheRelease(t *testing.T) {
 	modified := time.Unix(1700000000, 0).UTC()
 	files := map[string]archived{"a.exe": {[]byte("program"), true}, "licenses/m/LICENSE": {[]byte("text"), false}}

@@ -13,10 +13,11 @@ import (
 	"nodekeeper.dev/hack/helm"
 )
 
-// chartName is that of the chart, and of its directory.
+// chartName is the name of the chart and of its directory.
 const chartName = "nodekeeper"
 
-// chart packs the Helm chart, and checks that it installs what the manifests of the release do.
+// chart packs the Helm chart, and checks that it installs the same objects as the manifests of the
+// release.
 func (r *release) chart(ctx context.Context) error {
 	files := map[string]archived{}
 	source := os.DirFS(filepath.Join(r.root, "deploy", "chart", chartName))
@@ -53,10 +54,10 @@ func (r *release) chart(ctx context.Context) error {
 	return r.compareChart(ctx, filepath.Join(r.out, name))
 }
 
-// chartVersion is the version without the v, as Helm has it.
+// chartVersion returns the version without the v, as Helm requires.
 func (r *release) chartVersion() string { return strings.TrimPrefix(r.version, "v") }
 
-// chartFile returns a file of the chart as the release has it: with its version and images.
+// chartFile returns a chart file for this release, with its version and images.
 func (r *release) chartFile(name string, content []byte) ([]byte, error) {
 	var changes [][2]string
 	switch name {
@@ -73,7 +74,7 @@ func (r *release) chartFile(name string, content []byte) ([]byte, error) {
 			}
 		}
 	case "README.md":
-		// A link within the repository leads nowhere here.
+		// Links within the repository do not work outside it.
 		changes = [][2]string{{"](../../../", "](" + r.repository + "/blob/" + r.version + "/"}}
 	}
 	for _, change := range changes {

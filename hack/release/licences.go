@@ -20,20 +20,20 @@ import (
 	"github.com/google/licenseclassifier/v2/assets"
 )
 
-// module is one that is linked into a program.
+// module is a module that is linked into a program.
 type module struct {
 	path, version string
-	ids           []string          // of its licences, as SPDX names them
-	texts         map[string][]byte // of its licences and notices, by their paths in the module
+	ids           []string          // SPDX identifiers of its licences
+	texts         map[string][]byte // its licences and notices, by path in the module
 }
 
-// licences finds those of modules. It is safe for concurrent use once it is made.
+// licences finds the licences of modules. It is safe for concurrent use once it is created.
 type licences struct {
 	root       string
 	goroot     string
-	mu         sync.Mutex // the classifier is not said to be safe for concurrent use
+	mu         sync.Mutex // the classifier does not document that it is safe for concurrent use
 	classifier *classifier.Classifier
-	read       map[string][]byte // what was read, by path
+	read       map[string][]byte // cached files by path
 }
 
 func newLicences(ctx context.Context, root string) (*licences, error) {
@@ -48,16 +48,16 @@ func newLicences(ctx context.Context, root string) (*licences, error) {
 	return &licences{root: root, goroot: strings.TrimSpace(string(goroot)), classifier: c, read: map[string][]byte{}}, nil
 }
 
-// allowed are the licences under which a module may be linked into a program that is under the Apache License.
+// allowed are the licences of modules that may be linked into a program under the Apache License.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense", "0BSD", "CC0-1.0"}
 
-// legal matches the names of the files that have to go with a program.
+// legal matches the names of the files that must accompany a program.
 var legal = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-._].*)?$`)
 
-// standard is the module of Go's standard library, as build information and vulnerability databases call it.
+// standard is the name of Go's standard library as a module in build information and vulnerability databases.
 const standard = "std"
 
-// listed is what go list says of a package.
+// listed is a package in the output of go list.
 type listed struct {
 	Dir      string
 	Standard bool
@@ -68,8 +68,9 @@ type listed struct {
 	}
 }
 
-// of returns the modules that are linked into a program, Go's standard library first, with the licences that apply to the packages in
-// use: those of the module and those of directories within it. It is an error if one is missing, unknown or not allowed.
+// of returns the modules that are linked into a program, Go's standard library first, with the licences that apply to the used
+// packages: those of the module and those of directories within it. It returns an error if a licence is missing, unknown or not
+// allowed.
 func (l *licences) of(ctx context.Context, p *program) ([]module, error) {
 	out, err := goCommand(ctx, l.root, p.target, "list", "-deps", "-json=Dir,Standard,Module", "./"+packageOf(p.name))
 	if err != nil {
@@ -122,7 +123,7 @@ func (l *licences) of(ctx context.Context, p *program) ([]module, error) {
 	return modules, nil
 }
 
-// collect adds the texts in a directory of a module, and in those above it, up to the module's own.
+// collect adds the texts in a directory of a module and in its parents, up to the root of the module.
 func (l *licences) collect(m *module, dir, top string) error {
 	for {
 		entries, err := os.ReadDir(dir)
@@ -163,7 +164,7 @@ func (l *licences) readFile(name string) ([]byte, error) {
 	return content, nil
 }
 
-// identify returns the licences that some texts are, in order.
+// identify returns the licences in some texts, sorted.
 func (l *licences) identify(texts map[string][]byte) ([]string, error) {
 	if len(texts) == 0 {
 		return nil, errors.New("it has no licence")
@@ -189,7 +190,7 @@ func (l *licences) identify(texts map[string][]byte) ([]string, error) {
 	return ids, nil
 }
 
-// texts returns the files that go with a program, by their paths: our licence, and those of its modules.
+// texts returns the files that accompany a program, by path: our licence, and those of its modules.
 func (r *release) texts(p *program) (map[string][]byte, error) {
 	own, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
 	if err != nil {

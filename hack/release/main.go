@@ -1,8 +1,8 @@
-// Command release builds everything of a release into a directory: make release. The same sources, version and Go toolchain give the same files,
-// byte for byte, wherever and whenever they are built.
+// Command release builds all files of a release into a directory: make release. The same sources, version and Go toolchain give
+// the same files, byte for byte, independent of the place and time of the build.
 //
-// release.go says what a release consists of; each part has a file: programs.go, licences.go, sbom.go, archive.go, plugin.go, images.go,
-// manifests.go, chart.go. It signs nothing: the workflow release.yaml does.
+// release.go lists the parts of a release. Each part has a file: programs.go, licences.go, sbom.go, archive.go, plugin.go,
+// images.go, manifests.go, chart.go. The command signs nothing: the workflow release.yaml does.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// semver matches the versions that Go modules, Krew, Helm and tags of images all take.
+// semver matches the versions that Go modules, Krew, Helm and image tags all accept.
 var semver = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
 
 func run(ctx context.Context, args []string, out io.Writer) error {

@@ -10,7 +10,7 @@ import (
 	"nodekeeper.dev/hack/oci"
 )
 
-// installation is a way to install nodekeeper: a file, and values of the chart that do the same.
+// installation is a way to install nodekeeper: a manifest file, and chart values with the same effect.
 type installation struct{ file, dir, values string }
 
 var installations = []installation{
@@ -19,7 +19,7 @@ var installations = []installation{
 	{"install-minikube.yaml", "overlays/minikube", "values-minikube.yaml"},
 }
 
-// extras are what somebody may apply after one of them.
+// extras are manifests that users may apply after an installation.
 var extras = []struct{ file, deploy, path, what string }{
 	{"users.yaml", "deploy", "users", "the roles of the kubectl plugin"},
 	{"ui.yaml", "deploy", "ui", "the live page in a cluster"},
@@ -29,7 +29,7 @@ var extras = []struct{ file, deploy, path, what string }{
 	{"sharder-crds.yaml", "sharding/deploy", "crd/sharding.nodekeeper.dev_clusterrings.yaml", "the CRD of the sharder; the label keeper needs none"},
 }
 
-// manifests writes what kubectl apply -f takes, with images by their digests.
+// manifests writes the files for kubectl apply -f, with images by digest.
 func (r *release) manifests() error {
 	trees := map[string]*manifests.Tree{}
 	for _, deploy := range []string{"deploy", "sharding/deploy"} {
@@ -59,7 +59,8 @@ func (r *release) manifest(tree *manifests.Tree, file, what string, k *types.Kus
 	return r.write(file, fmt.Appendf(nil, "# nodekeeper %s: %s.\n# kubectl apply --server-side -f %s\n%s", r.version, what, file, text))
 }
 
-// withImages has a kustomization name the images of this release. The tag is for people; the digest decides.
+// withImages adds the images of this release to a kustomization. The tag is only informational; the digest
+// selects the image.
 func (r *release) withImages(k *types.Kustomization) *types.Kustomization {
 	for _, service := range services {
 		name := oci.Name(service)

@@ -28,7 +28,7 @@ import (
 	"nodekeeper.dev/hack/helm"
 )
 
-// unpack returns the files of a tar.
+// unpack returns the files in a tar.
 func unpack(t *testing.T, r io.Reader) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -45,7 +45,7 @@ func unpack(t *testing.T, r io.Reader) map[string][]byte {
 	}
 }
 
-// indexOf returns the index in an image's file.
+// indexOf returns the index in an image file.
 func indexOf(t *testing.T, file string) v1.ImageIndex {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,7 +63,7 @@ func indexOf(t *testing.T, file string) v1.ImageIndex {
 	return index
 }
 
-// contents returns the files of each image of the release, and of each archive of a plugin, by the name of its bill of materials.
+// contents returns the files of each image of the release, and of each plugin archive, by the name of its bill of materials.
 func contents(t *testing.T, dir string) map[string]map[string][]byte {
 	t.Helper()
 	all := map[string]map[string][]byte{}
@@ -93,7 +93,7 @@ func contents(t *testing.T, dir string) map[string]map[string][]byte {
 	return all
 }
 
-// programsIn returns the program of each of them.
+// programsIn returns the program in each of them.
 func programsIn(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
@@ -105,8 +105,8 @@ func programsIn(t *testing.T, dir string) map[string][]byte {
 	return all
 }
 
-// TestEachProgramHasItsBillAndLicences: every module that the build information of a program names is in the bill of materials beside
-// it, and has its licence in the same image or archive.
+// TestEachProgramHasItsBillAndLicences checks that every module in the build information of a program is in the accompanying bill
+// of materials, and has its licence in the same image or archive.
 func TestEachProgramHasItsBillAndLicences(t *testing.T) {
 	dir := built(t)
 	programs := programsIn(t, dir)
@@ -151,7 +151,7 @@ func hasText(files map[string][]byte, module string) bool {
 	return false
 }
 
-// TestManifestsNameTheImages by the digests of the indexes that go with them.
+// TestManifestsNameTheImages checks that they use the digests of the indexes in the same release.
 func TestManifestsNameTheImages(t *testing.T) {
 	dir := built(t)
 	for _, i := range installations {
@@ -209,7 +209,8 @@ func checkKrew(t *testing.T, dir, plugin, file string) {
 	}
 }
 
-// TestChartOfAReleaseIsOfThatVersion. That it installs what the manifests do is checked by the release itself.
+// TestChartOfAReleaseIsOfThatVersion does not compare objects: the release itself checks that the chart installs the same objects
+// as the manifests.
 func TestChartOfAReleaseIsOfThatVersion(t *testing.T) {
 	c, err := helm.Load(filepath.Join(built(t), "nodekeeper-"+strings.TrimPrefix(version, "v")+".tgz"))
 	require.NoError(t, err)
@@ -228,7 +229,7 @@ func TestChartOfAReleaseIsOfThatVersion(t *testing.T) {
 	}
 }
 
-// TestALicenceThatIsMissingUnknownOrForeignFails a release.
+// TestALicenceThatIsMissingUnknownOrForeignFails checks that such a licence fails the release.
 func TestALicenceThatIsMissingUnknownOrForeignFails(t *testing.T) {
 	l, err := newLicences(t.Context(), filepath.Join("..", ".."))
 	require.NoError(t, err)
@@ -246,7 +247,7 @@ func TestALicenceThatIsMissingUnknownOrForeignFails(t *testing.T) {
 	assert.Equal(t, []string{"Apache-2.0"}, ids)
 }
 
-// TestTextsOfDirectoriesInUseAreCollected, up to the directory of the module, and no others.
+// TestTextsOfDirectoriesInUseAreCollected checks that texts are collected up to the root of the module, and no others.
 func TestTextsOfDirectoriesInUseAreCollected(t *testing.T) {
 	top := t.TempDir()
 	for _, name := range []string{"LICENSE", "NOTICE.txt", "license.go", "main.go", "used/COPYING", "used/deep/LICENSE-MIT", "unused/LICENSE", "../LICENSE"} {

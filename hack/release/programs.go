@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// program is one that was built.
+// program is a built program.
 type program struct {
 	name   string
 	target target
 
 	path    string               // of the file
 	content []byte               // of the file
-	info    *buildinfo.BuildInfo // which modules are linked into it
+	info    *buildinfo.BuildInfo // the modules linked into it
 	modules []module             // the same, with their licences
 }
 
-// file is the name of its file.
+// file returns the name of its file.
 func (p *program) file() string {
 	if p.target.os == "windows" {
 		return p.name + ".exe"
@@ -32,7 +32,7 @@ func (p *program) file() string {
 
 // compile builds programs for a target.
 func (r *release) compile(ctx context.Context, t target, programs []*program) error {
-	dir := filepath.Join(r.work, t.String()) + string(filepath.Separator) // where there is more than one, go build wants a directory
+	dir := filepath.Join(r.work, t.String()) + string(filepath.Separator) // to build several programs, go build needs a directory
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (r *release) compile(ctx context.Context, t target, programs []*program) er
 	return err
 }
 
-// inspect finds out what is in a program that was built.
+// inspect reads the content and the build information of a built program.
 func (r *release) inspect(ctx context.Context, p *program) (err error) {
 	if p.content, err = os.ReadFile(p.path); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (r *release) inspect(ctx context.Context, p *program) (err error) {
 	return err
 }
 
-// goCommand runs go for a target, with nothing from the environment that changes what is built.
+// goCommand runs go for a target, without environment variables that affect the build.
 func goCommand(ctx context.Context, dir string, t target, args ...string) ([]byte, error) {
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "go", args...)

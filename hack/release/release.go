@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// release is what is built, and of what.
+// release holds the parameters and the results of a release.
 type release struct {
 	root, out                      string
 	version, commit, ldflags       string
@@ -25,7 +25,7 @@ type release struct {
 
 	work     string // a temporary directory for programs
 	licences *licences
-	digests  map[string]string // of the images' indexes, by program
+	digests  map[string]string // digests of the images' indexes, by program
 	files    []string          // in out
 }
 
@@ -34,13 +34,13 @@ type target struct{ os, arch string }
 
 func (t target) String() string { return t.os + "_" + t.arch }
 
-// services are the programs that run in a cluster: each has an image.
+// services are the programs that run in a cluster. Each has an image.
 var services = []string{"watcher", "processor", "webhook", "ui", "sharder"}
 
-// plugins are the plugins of kubectl, with the names of their Krew manifests.
+// plugins maps the kubectl plugins to the names of their Krew manifests.
 var plugins = map[string]string{"kubectl-nodekeeper": "krew.yaml", "kubectl-rings": "krew-rings.yaml"}
 
-// packageOf returns the package of a program, from the root of the sources.
+// packageOf returns the package of a program, relative to the root of the sources.
 func packageOf(program string) string {
 	if program == "sharder" || program == "kubectl-rings" {
 		return "sharding/cmd/" + program
@@ -48,7 +48,7 @@ func packageOf(program string) string {
 	return "cmd/" + program
 }
 
-// build builds everything. It fails rather than to leave something out.
+// build builds everything. It fails if any part is missing.
 func (r *release) build(ctx context.Context) (err error) {
 	if entries, err := os.ReadDir(r.out); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s is not empty: remove it first", r.out)
@@ -81,8 +81,8 @@ func (r *release) build(ctx context.Context) (err error) {
 	return r.sums()
 }
 
-// programs builds every program for every target, and finds out what is in each. Programs of one target are built together, as they share
-// most of what is compiled.
+// programs builds every program for every target, and inspects each. Programs of one target are built together, as they share
+// most compiled packages.
 func (r *release) programs(ctx context.Context) ([]*program, error) {
 	var all []*program
 	for _, t := range r.targets() {
@@ -103,7 +103,7 @@ func (r *release) programs(ctx context.Context) ([]*program, error) {
 		all = append(all, ofTarget...)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(2) // go list takes a core
+	group.SetLimit(2) // go list uses a core
 	for _, p := range all {
 		group.Go(func() error {
 			if err := r.inspect(ctx, p); err != nil {
@@ -115,7 +115,7 @@ func (r *release) programs(ctx context.Context) ([]*program, error) {
 	return all, group.Wait()
 }
 
-// targets returns every target once.
+// targets returns each target once.
 func (r *release) targets() []target {
 	all := slices.Clone(r.architectures)
 	for _, t := range r.platforms {
@@ -132,7 +132,7 @@ func (r *release) write(name string, content []byte) error {
 	return os.WriteFile(filepath.Join(r.out, name), content, 0o644)
 }
 
-// sumsFile has the checksums of all other files, in the form of sha256sum.
+// sumsFile contains the checksums of all other files, in the format of sha256sum.
 const sumsFile = "SHA256SUMS"
 
 func (r *release) sums() error {

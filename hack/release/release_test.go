@@ -23,13 +23,13 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// full is for make release-check. Without it there is one platform, and the second build may take from Go's cache what the first one has
-// compiled: a path or a time in what is linked and packed is found as well.
+// full is for make release-check. Without it there is one platform, and the second build may reuse packages that the first one
+// compiled into Go's cache: this still detects a path or a time in the linked and packed files.
 var full = flag.Bool("full", false, "build for all platforms, and the second time without Go's build cache")
 
 const version = "v1.2.3-test"
 
-// arguments are those of a build of some sources.
+// arguments returns the arguments for building some sources.
 func arguments(root, out string) []string {
 	args := []string{
 		"-root=" + root, "-o=" + out, "-version=" + version, "-commit=abc", "-created=1700000000",
@@ -42,10 +42,10 @@ func arguments(root, out string) []string {
 	return args
 }
 
-// madeIn is the directory of the first build, with its sources, once there is one.
+// madeIn is the directory of the first build and its sources, once it exists.
 var madeIn string
 
-// buildFirst makes the first build, which all tests look at.
+// buildFirst runs the first build, which all tests use.
 var buildFirst = sync.OnceValues(func() (out string, err error) {
 	if madeIn, err = os.MkdirTemp("", "nodekeeper-release-test-"); err != nil {
 		return "", err
@@ -58,7 +58,7 @@ var buildFirst = sync.OnceValues(func() (out string, err error) {
 	return out, run(context.Background(), arguments(root, out), os.Stdout)
 })
 
-// TestMain keeps the first build if a test fails, to look at what differs.
+// TestMain keeps the first build if a test fails, so that differences can be examined.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 && madeIn != "" {
@@ -78,7 +78,7 @@ func built(t *testing.T) string {
 	return dir
 }
 
-// copyOf copies the sources, as git knows them, into a directory of a name below another, with a time of their own.
+// copyOf copies the sources known to git into a directory with this name below dir, with the given modification time.
 func copyOf(name, dir string, modified time.Time) (string, error) {
 	from, err := repository.Root()
 	if err != nil {
@@ -91,7 +91,7 @@ func copyOf(name, dir string, modified time.Time) (string, error) {
 	root := filepath.Join(dir, name)
 	for file := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join(from, file))
-		if errors.Is(err, fs.ErrNotExist) { // deleted, and not committed
+		if errors.Is(err, fs.ErrNotExist) { // deleted and not committed
 			continue
 		} else if err != nil {
 			return "", err
@@ -104,7 +104,7 @@ func copyOf(name, dir string, modified time.Time) (string, error) {
 	return root, nil
 }
 
-// TestTwoBuildsAreTheSame: from directories of different names and lengths, whose files have different times.
+// TestTwoBuildsAreTheSame builds from directories with names of different lengths, whose files have different times.
 func TestTwoBuildsAreTheSame(t *testing.T) {
 	first := built(t)
 	dir := t.TempDir()
@@ -142,7 +142,7 @@ func read(t *testing.T, elements ...string) []byte {
 	return content
 }
 
-// TestSumsAreThoseOfAllFiles, in the form that sha256sum -c reads.
+// TestSumsAreThoseOfAllFiles checks that the sums cover all files, in the format that sha256sum -c reads.
 func TestSumsAreThoseOfAllFiles(t *testing.T) {
 	dir := built(t)
 	sums := filesIn(t, dir)
@@ -155,7 +155,7 @@ func TestSumsAreThoseOfAllFiles(t *testing.T) {
 	assert.Empty(t, sums, "files without a checksum")
 }
 
-// TestNothingTellsOfTheMachine: neither the directory of the sources nor the home of whoever builds is in any program.
+// TestNothingTellsOfTheMachine checks that no program contains the directory of the sources or the user's home directory.
 func TestNothingTellsOfTheMachine(t *testing.T) {
 	first := built(t)
 	home, err := os.UserHomeDir()

@@ -11,16 +11,16 @@ import (
 	"github.com/google/uuid"
 )
 
-// sbom returns the bill of materials of a program, in CycloneDX's JSON: what its build information says. Subject is what the document is
-// about, the program itself or an image that holds it.
+// sbom returns the bill of materials of a program, in CycloneDX JSON, from its build information. Subject is the component that
+// the document describes: the program itself or an image that contains it.
 func (r *release) sbom(p *program, subject cdx.Component) ([]byte, error) {
 	bom := cdx.NewBOM()
-	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, []byte(subject.BOMRef)).URN() // nothing random
+	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, []byte(subject.BOMRef)).URN() // not random
 	bom.Metadata = &cdx.Metadata{Timestamp: r.created.Format(time.RFC3339), Component: &subject}
 	var components []cdx.Component
 	var refs []string
 	for _, m := range p.modules {
-		// As the purl of the standard library: without the go of go1.26.
+		// The purl of the standard library has the version without the go of go1.26.
 		purl := "pkg:golang/" + m.path + "@" + url.PathEscape(strings.TrimPrefix(m.version, "go"))
 		component := cdx.Component{
 			BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: m.path, Version: m.version, PackageURL: purl, Scope: cdx.ScopeRequired,

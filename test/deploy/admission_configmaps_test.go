@@ -197,7 +197,7 @@ func TestLargestOfOursPass(t *testing.T) {
 	assert.NoError(t, accountOf(t, c, "watcher").Create(t.Context(), tx.ConfigMap(transactions), client.DryRunAll))
 }
 
-// No other Lease influences what is saved.
+// No other Lease influences the saved data.
 func TestTimeOfAbsenceCannotBeForged(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, rest.NoWarnings{})

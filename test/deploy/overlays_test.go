@@ -118,7 +118,7 @@ func TestAPIServerTakesEveryObject(t *testing.T) {
 	for dir, objects := range manifests {
 		for _, obj := range objects {
 			if obj.GroupVersionKind().Group == "cert-manager.io" {
-				continue // this API server does not have its kinds
+				continue // this API server does not serve its kinds
 			}
 			assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s: %s %s", dir, obj.GetKind(), obj.GetName())
 		}

@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// hold keeps requests back before they are forwarded, as a queue of priority and fairness does.
+// hold delays requests before they are forwarded, like the queues of API Priority and Fairness.
 type hold struct {
 	which func(*http.Request) bool
 	by    time.Duration
@@ -31,7 +31,7 @@ func (h hold) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, h
 	next.ServeHTTP(w, r)
 }
 
-// through returns a kubeconfig whose requests meet a fault.
+// through returns a kubeconfig whose requests pass through a fault.
 func (e *env) through(fault faultproxy.Fault) string {
 	e.t.Helper()
 	p, err := faultproxy.Start(e.plane.Config)
@@ -55,9 +55,9 @@ func writesTransactions(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "-transactions/configmaps")
 }
 
-// TestSlowWatcherLosesNothingToOneThatStarts: one watcher runs all the time, and its writes are
-// slow. Another one starts, and lists slowly. In that time a node is edited, deleted, and comes
-// back.
+// TestSlowWatcherLosesNothingToOneThatStarts keeps one watcher running throughout, with slow
+// writes. Another watcher starts, and lists slowly. Meanwhile a node is edited, deleted and
+// recreated.
 func TestSlowWatcherLosesNothingToOneThatStarts(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -95,13 +95,14 @@ func TestSlowWatcherLosesNothingToOneThatStarts(t *testing.T) {
 	}
 }
 
-// TestWatcherWithCompanyRecordsSoon measures the program from its first line to when it records.
+// TestWatcherWithCompanyRecordsSoon measures the time from the program's first log line to its
+// first recorded transaction.
 func TestWatcherWithCompanyRecordsSoon(t *testing.T) {
 	e := newEnv(t)
 	e.watcher()
 	e.watcher()
 	e.create(e.name("node"), labelSet{"team": "blue"})
-	const rounds, limit = 5, 4 * time.Second // far less, but the machine may be busy; the watcher's own part is tested in its package
+	const rounds, limit = 5, 4 * time.Second // usually far less, but the machine may be busy; the watcher's own part is tested in its package
 	for range rounds {
 		third := e.watcher()
 		began, recorded := said(third, "Started"), said(third, "Compared nodes with their records")

@@ -10,26 +10,26 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// kubeconfigEnv names the kubeconfig of a cluster that is there already.
+// kubeconfigEnv names the kubeconfig of an existing cluster.
 const kubeconfigEnv = "E2E_KUBECONFIG"
 
-// foreignKubeconfig returns the kubeconfig of the cluster that is to be used, "" if the tests are to start their own.
+// foreignKubeconfig returns the kubeconfig of the cluster to use, or "" if the tests start their own.
 func foreignKubeconfig() string { return os.Getenv(kubeconfigEnv) }
 
-// cluster is an API server that one test at a time has for itself.
+// cluster is an API server that only one test uses at a time.
 type cluster struct {
 	client     client.WithWatch
 	kubeconfig string
-	// plane is nil if the cluster is a foreign one.
+	// plane is nil for a foreign cluster.
 	plane *controlplane.ControlPlane
 }
 
-// planes has the API servers of all tests, but for that of a foreign cluster.
+// planes holds the API servers of all tests, except a foreign one.
 var planes = controlplane.Pool{New: func() (*controlplane.ControlPlane, error) {
 	return controlplane.Start(controlplane.Options{APIServerArgs: map[string][]string{"enable-admission-plugins": {"NodeRestriction"}}})
 }}
 
-// takeCluster returns a cluster that the test has for itself until it is given back.
+// takeCluster returns a cluster for the exclusive use of the test, until the test returns it.
 func takeCluster() (*cluster, error) {
 	if path := foreignKubeconfig(); path != "" {
 		c := &cluster{kubeconfig: path}

@@ -56,14 +56,15 @@ func TestReturnedNodeHasItsLabelsBack(t *testing.T) {
 	assert.LessOrEqual(t, isAfterNow, 0)
 }
 
-// TestRestoreWaitsForNoSaveDelay: with the flags that people have by default, what waits to be saved is put back too.
+// TestRestoreWaitsForNoSaveDelay checks that with the default flags, a restore includes labels that are still waiting
+// to be saved.
 func TestRestoreWaitsForNoSaveDelay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.watcher()
 	e.processor("--save-delay=1h")
 	name := e.name("node")
-	first := e.create(name, labelSet{"rack": "r7"}) // which is added, and so makes a record at once
+	first := e.create(name, labelSet{"rack": "r7"}) // a new node, so it gets a record at once
 	e.saved(name, labelSet{"rack": "r7"})
 	e.applied(first)
 	e.set(name, "example.com/team", "blue")

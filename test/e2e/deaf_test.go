@@ -17,7 +17,7 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// forbids refuses what a program must not write for a while.
+// forbids temporarily rejects certain writes of a program.
 type forbids struct{ which func(*http.Request) bool }
 
 func (f forbids) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
@@ -39,9 +39,10 @@ func (e *env) asks(t require.TestingT, identity string) string {
 	return lease.Annotations[watcher.AsksKey]
 }
 
-// TestWatcherThatIsDeafTakesNobodyForSilent: a watcher has listed and asked. The other one is there:
-// it renews its Lease, and answers that it holds something older. Then the one that asks is cut off
-// (or stopped) for ten seconds, hears nothing, and takes the other one for silent.
+// TestWatcherThatIsDeafTakesNobodyForSilent has a watcher that has listed the nodes and asked
+// another watcher. The other watcher is alive: it renews its Lease, and answers that it has seen
+// only an older state. Then the asking watcher is cut off or stopped for ten seconds, receives
+// nothing, and takes the other watcher for silent.
 func TestWatcherThatIsDeafTakesNobodyForSilent(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ cut, stop bool }{

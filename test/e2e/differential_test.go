@@ -14,25 +14,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// fuzzSteps is how many events the differential test makes.
+// fuzzSteps is the number of events in the differential test.
 const fuzzSteps = 400
 
-// model is what the labels of every node are to be: the promises in their simplest form.
+// model holds the expected labels of every node: the promises in their simplest form.
 type model struct {
 	nodes map[string]*modelNode
-	// isOutage says that no watcher runs.
+	// isOutage reports that no watcher runs.
 	isOutage bool
 }
 
 type modelNode struct {
 	isLive bool
-	// labels are those that the live node is to have, sooner or later.
+	// labels are the labels that the live node must have eventually.
 	labels labelSet
-	// saved are those that its next incarnation is to get; nil: there was none before that is known.
+	// saved are the labels that the next incarnation must get; nil if no earlier incarnation is known.
 	saved labelSet
-	// known are those that are saved if the live node is deleted in an outage.
+	// known are the labels that are saved if the live node is deleted during an outage.
 	known labelSet
-	// isReturned says that the live node has saved labels to get.
+	// isReturned reports that the live node is still to receive its saved labels.
 	isReturned bool
 }
 
@@ -58,7 +58,7 @@ func (m *model) edit(name string, changes map[string]*string) {
 	}
 }
 
-// delete ends an incarnation. One that has not got its labels back yet has no others to save.
+// delete ends an incarnation. If the incarnation was not restored yet, the saved labels do not change.
 func (m *model) delete(name string) {
 	n := m.nodes[name]
 	n.isLive, n.saved = false, maps.Clone(n.labels)
@@ -67,7 +67,7 @@ func (m *model) delete(name string) {
 	}
 }
 
-// stored are the labels that are to be in the record, nil if there is none.
+// stored returns the labels that the record must contain, nil if there is no record.
 func (n *modelNode) stored() labelSet {
 	if n.isLive {
 		return n.labels
@@ -75,7 +75,7 @@ func (n *modelNode) stored() labelSet {
 	return n.saved
 }
 
-// differential does the same to the model and to the cluster.
+// differential applies the same changes to the model and to the cluster.
 type differential struct {
 	*env
 
@@ -83,8 +83,8 @@ type differential struct {
 	model  *model
 	names  []string
 	keys   []string
-	// seen are the Nodes as the last change that was made while watchers ran left them, or as they were
-	// before they were deleted meanwhile.
+	// seen holds each Node after the last change that was made while watchers ran. For a Node that was deleted since, it is
+	// the state before the deletion.
 	seen map[string]*corev1.Node
 }
 
@@ -98,7 +98,7 @@ func TestAnyEventsGiveWhatTheModelSays(t *testing.T) {
 	d.replaceAll()
 }
 
-// newDifferential starts two watchers and two processors, these with the args.
+// newDifferential starts two watchers, and two processors with the args.
 func newDifferential(t *testing.T, args ...string) *differential {
 	t.Helper()
 	began := *seed
@@ -120,7 +120,7 @@ func newDifferential(t *testing.T, args ...string) *differential {
 	return d
 }
 
-// replaceAll gives every node one more incarnation, and compares for the last time.
+// replaceAll replaces every node by a new incarnation, and compares for the last time.
 func (d *differential) replaceAll() {
 	d.t.Helper()
 	for _, name := range d.names {
@@ -132,8 +132,8 @@ func (d *differential) replaceAll() {
 	d.compare()
 }
 
-// chooseNames takes names of the least and the greatest length and some between. A foreign
-// cluster may have nodes with short names itself, so there they all begin with the prefix.
+// chooseNames chooses names of minimum and maximum length, and some in between. A foreign cluster may itself have nodes
+// with short names, so all names have the prefix there.
 func (d *differential) chooseNames() {
 	prefix := ""
 	if d.plane == nil {
@@ -152,13 +152,13 @@ func (d *differential) chooseNames() {
 	}
 }
 
-// randomName returns a DNS subdomain of that length, dots and dashes inside.
+// randomName returns a DNS subdomain of the given length, with dots and dashes inside.
 func (d *differential) randomName(prefix string, length int) string {
 	const alphanumeric, all = "abcdefghijklmnopqrstuvwxyz0123456789", "abcdefghijklmnopqrstuvwxyz0123456789-."
 	name := []byte(prefix)
 	for len(name) < length {
 		chars := alphanumeric
-		// A dot or a dash follows and precedes what is neither.
+		// Dots and dashes must not be adjacent.
 		if last := len(name) - 1; last > len(prefix) && len(name) < length-1 && strings.IndexByte(alphanumeric, name[last]) >= 0 {
 			chars = all
 		}
@@ -167,7 +167,7 @@ func (d *differential) randomName(prefix string, length int) string {
 	return string(name)
 }
 
-// step does one thing to one node.
+// step changes one node.
 func (d *differential) step() {
 	d.t.Helper()
 	name := d.names[d.random.IntN(len(d.names))]
@@ -204,8 +204,8 @@ func (d *differential) ensureGone(name string) {
 	}
 }
 
-// editSome sets and removes labels in one write. It waits for the restore of a node that is owed
-// one, unless none can come.
+// editSome sets and removes labels in one write. If the node is due to be restored, it waits for that first, unless no
+// restore can happen.
 func (d *differential) editSome(name string) {
 	d.t.Helper()
 	n := d.model.nodes[name]
@@ -229,7 +229,7 @@ func (d *differential) editSome(name string) {
 	d.model.edit(name, changes)
 }
 
-// see notes a change of a Node that watchers see.
+// see records a change of a Node that watchers see.
 func (d *differential) see(n *corev1.Node) {
 	if !d.model.isOutage {
 		d.seen[n.Name] = n

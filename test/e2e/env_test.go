@@ -21,34 +21,34 @@ import (
 )
 
 const (
-	// patience is how long a test waits for what must come. A machine that is busy with other things
-	// is no reason to fail.
+	// patience bounds the wait for an expected state. It is long, so that tests pass on a busy machine.
 	patience = 3 * time.Minute
-	// period is the time between two looks at the cluster.
+	// period is the polling interval.
 	period = 100 * time.Millisecond
-	// stopTimeout is what a program has to end in: less than the grace period of a pod, and more than a machine stands still.
+	// stopTimeout bounds the shutdown of a program. It is shorter than the grace period of a pod, and longer than the machine may
+	// stall.
 	stopTimeout = 28 * time.Second
-	// shownLines is how much of a program's output a failed test shows.
+	// shownLines is the number of output lines of each program that a failed test shows.
 	shownLines = 400
 )
 
-// env is what one test has: a cluster, two namespaces and the programs that it starts. It is for the
-// goroutine of the test, but for what says otherwise.
+// env is the environment of one test: a cluster, two namespaces and the programs that the test starts. Only the goroutine of the
+// test may use it, except where documented otherwise.
 type env struct {
 	*cluster
 
 	t *testing.T
-	// prefix begins the names of the test's nodes, so that no two tests have a node in common.
+	// prefix begins the names of the test's nodes, so that no two tests share a node.
 	prefix string
-	// transactions, metadata and members are the namespaces. The programs make them.
+	// transactions, metadata and members are the namespaces. The programs create them.
 	transactions, metadata, members string
 	programs                        []*programs.Program
-	nodes                           map[string]bool // all that there have been
-	// asked says that the API server asks a webhook about the nodes of the test, which answers from the records.
+	nodes                           map[string]bool // all nodes that have ever existed
+	// asked reports that the API server calls a webhook for the nodes of the test, which answers from the records.
 	asked bool
 }
 
-// newEnv makes an environment, which ends with the test.
+// newEnv creates an environment, which ends with the test.
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	c, err := takeCluster()
@@ -62,7 +62,7 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// end shows what the programs said if the test has failed, ends them and removes what the test made.
+// end stops the programs, shows their output if the test has failed, and removes everything the test created.
 func (e *env) end() {
 	for _, p := range e.programs {
 		assert.NotContains(e.t, p.Output(), "WARNING: DATA RACE", "%s is built with the race detector, which found one", p.Identity)
@@ -116,7 +116,8 @@ func (e *env) watcher(args ...string) *programs.Program {
 	return p
 }
 
-// processor starts a processor and returns it when it is ready. It saves at once, unless the args say otherwise: most tests wait for that.
+// processor starts a processor and returns it when it is ready. Unless the args set a delay, it saves at once, because most tests
+// wait for that.
 func (e *env) processor(args ...string) *programs.Program {
 	e.t.Helper()
 	p := e.start("processor", e.kubeconfig, append([]string{"--save-delay=0"}, args...)...)
@@ -145,14 +146,14 @@ func (e *env) ready(p *programs.Program) {
 	require.NoError(e.t, p.WaitReady(ctx))
 }
 
-// stop ends a program as Kubernetes does.
+// stop terminates a program as Kubernetes does.
 func (e *env) stop(p *programs.Program) {
 	e.t.Helper()
 	require.NoError(e.t, p.Stop(stopTimeout))
 	require.Equal(e.t, 0, p.ExitCode(), "exit code of %s", p.Identity)
 }
 
-// running returns the programs of that name that have not ended.
+// running returns the programs with that name that have not ended.
 func (e *env) running(program string) []*programs.Program {
 	return slices.DeleteFunc(slices.Clone(e.programs), func(p *programs.Program) bool {
 		select {
@@ -164,16 +165,16 @@ func (e *env) running(program string) []*programs.Program {
 	})
 }
 
-// eventually waits until the condition holds. The condition is to use its c.
+// eventually waits until the condition holds. The condition must use its c.
 func (e *env) eventually(condition func(c *assert.CollectT), message string, args ...any) {
 	e.t.Helper()
 	require.EventuallyWithT(e.t, condition, patience, period, append([]any{message}, args...)...)
 }
 
-// settle ends the watchers, which store what they have seen before they end, and waits until the
-// processors have emptied the queue of every node and released the locks. From then on nothing is
-// written any more, so what a test finds after it is final. A watcher that ends may not have seen the
-// last step of a test: a test that needs its effect waits for that first.
+// settle stops the watchers, which store everything they have seen before they exit. It then waits until the processors have
+// emptied the queue of every node and released the locks. From then on nothing is written, so the state that a test finds is
+// final. A watcher that is stopped may not have seen the last step of a test: a test that needs the effect of that step waits for
+// it first.
 func (e *env) settle() {
 	e.t.Helper()
 	for _, w := range e.running("watcher") {

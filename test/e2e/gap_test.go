@@ -16,11 +16,11 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// gap makes a watcher miss what happens to nodes: a watch that resumes is too old, and the list that follows waits for the end of
+// gap makes a watcher miss events of nodes: resuming its watch fails as too old, and the list that follows waits for the end of
 // the gap.
 type gap struct {
 	once   sync.Once
-	listed chan struct{} // is closed when the watcher has to list
+	listed chan struct{} // closed when the watcher has to list
 }
 
 func (g *gap) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{}) {
@@ -44,8 +44,8 @@ func (g *gap) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, h
 	next.ServeHTTP(w, r)
 }
 
-// TestRestoreAfterAGapWaitsForNoSave: the watcher that missed the end of an incarnation records it under the resourceVersion that it
-// saw last. That name belongs to a save that waits for its batch period.
+// TestRestoreAfterAGapWaitsForNoSave has a watcher that missed the end of an incarnation, and records it under the last
+// resourceVersion that it saw. A save that waits for its batch period already has that name.
 func TestRestoreAfterAGapWaitsForNoSave(t *testing.T) {
 	t.Parallel()
 	const batchPeriod = time.Hour

@@ -19,7 +19,7 @@ import (
 var longestKey = strings.Repeat("p", 63) + "." + strings.Repeat("q", 63) + "." + strings.Repeat("r", 63) + "." + strings.Repeat("s", 61) +
 	"/" + strings.Repeat("n", 63)
 
-// awkward are labels whose keys or values are in the way of their form in a ConfigMap.
+// awkward returns labels whose keys or values are hard to store in a ConfigMap.
 func awkward() labelSet {
 	return labelSet{
 		"type":                      "worker",
@@ -33,7 +33,7 @@ func awkward() labelSet {
 	}
 }
 
-// awkwardData is their form in the data of a ConfigMap, see package labels.
+// awkwardData returns their form in the data of a ConfigMap, see package labels.
 func awkwardData() map[string]string {
 	sum := sha256.Sum256([]byte(longestKey))
 	return map[string]string{

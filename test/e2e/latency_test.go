@@ -14,11 +14,12 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestRestoreIsFast is not parallel, so it runs before those that are: the cluster and the machine are idle.
+// TestRestoreIsFast is not parallel, so it runs before the parallel tests, while the cluster and the machine
+// are idle.
 //
 //nolint:paralleltest // see above
 func TestRestoreIsFast(t *testing.T) {
-	// bound is what no machine should miss; the goal of 250 ms is for people who read the log.
+	// bound is a limit that every machine should meet. To check the goal of 250 ms, read the log.
 	const count, bound = 50, 5 * time.Second
 	e := newEnv(t)
 	e.watcher()
@@ -47,15 +48,15 @@ func TestRestoreIsFast(t *testing.T) {
 	}
 
 	slices.Sort(latencies)
-	// A machine that stands still for once delays one node.
+	// A single stall of the machine delays one node.
 	p90 := percentile(latencies, 90)
 	t.Logf("from the node's creation to its labels, %d nodes: p50 %s, p90 %s, max %s",
 		count, percentile(latencies, 50), p90, latencies[count-1])
 	assert.Less(t, p90, bound)
 }
 
-// idle waits until there is nothing to do for the nodes and what is known of them is saved. What no
-// watcher has stored yet is not pending: see drained.
+// idle waits until no work is left for the nodes and their known state is saved. An event that no watcher
+// has stored yet does not count as pending: see drained.
 func (e *env) idle(names []string) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -65,7 +66,7 @@ func (e *env) idle(names []string) {
 	}, "the services are idle")
 }
 
-// sees waits until a watch shows a label on a node.
+// sees waits until a watch reports a label on a node.
 func sees(nodes watch.Interface, name, key string) bool {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()

@@ -15,13 +15,14 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// machine is what the agents of one machine say of it.
+// machine holds the labels that the agents of one machine set.
 type machine struct {
-	registered labelSet // by its kubelet, when it registers the Node
+	registered labelSet // by its kubelet, on registration of the Node
 	later      labelSet // by another agent
 }
 
-// sources are those of docs/explanation/labels.md: labels with values of real clusters, of a node and of the machine that takes its name.
+// sources are the examples of docs/explanation/labels.md: labels with values of real clusters, of a node and of the machine that
+// takes over its name.
 var sources = map[string]struct {
 	kubelet, agent string // field managers
 	first, second  machine
@@ -85,7 +86,7 @@ var sources = map[string]struct {
 			labelSet{"karpenter.sh/nodepool": "spot", "karpenter.sh/registered": "true", "karpenter.k8s.aws/instance-family": "m7g"},
 		},
 	},
-	"Cluster API": { // its manager has the name of every program that is made with kubebuilder, so its labels are kept as those of people
+	"Cluster API": { // its manager has the default name of every program made with kubebuilder, so its labels are kept like labels of people
 		kubelet: "kubelet", agent: "",
 		first:  machine{registered: labelSet{"node.cluster.x-k8s.io/image": "ubuntu-2204-kube-v1.35.1"}},
 		second: machine{registered: labelSet{"node.cluster.x-k8s.io/image": "ubuntu-2404-kube-v1.36.0"}},
@@ -117,10 +118,10 @@ var sources = map[string]struct {
 	},
 }
 
-// people are the labels that somebody sets by kubectl.
+// people are labels that a user sets with kubectl.
 var people = labelSet{"rack": "r7", "example.com/team": "blue", "node-role.kubernetes.io/gpu": ""}
 
-// createAs makes a Node by a field manager.
+// createAs creates a Node with a field manager.
 func (e *env) createAs(manager, name string, own labelSet) *corev1.Node {
 	e.t.Helper()
 	e.nodes[name] = true
@@ -131,7 +132,7 @@ func (e *env) createAs(manager, name string, own labelSet) *corev1.Node {
 	return node
 }
 
-// editAs changes labels of a node by a field manager, and returns the Node after that.
+// editAs changes labels of a node with a field manager, and returns the updated Node.
 func (e *env) editAs(manager, name string, own labelSet) *corev1.Node {
 	e.t.Helper()
 	if len(own) == 0 {
@@ -154,7 +155,7 @@ func union(all ...labelSet) labelSet {
 	return sum
 }
 
-// kept are the labels that are saved: not what is ignored by default.
+// kept returns the labels that are saved, without those ignored by default.
 func kept(all labelSet) labelSet {
 	for ignored := range strings.SplitSeq(labels.DefaultIgnored, ",") {
 		delete(all, ignored)
@@ -162,8 +163,8 @@ func kept(all labelSet) labelSet {
 	return all
 }
 
-// TestMachinesKeepTheirWordAndPeopleGetTheirsBack: the restore used to take away what a new machine had registered with, to put old
-// values in place of new ones, and to bring back the state of a former life.
+// TestMachinesKeepTheirWordAndPeopleGetTheirsBack covers former errors of the restore: it removed labels that a new machine had
+// registered with, replaced new values by old ones, and restored the state of an earlier incarnation.
 //
 //nolint:tparallel // its parts share the programs, one after the other
 func TestMachinesKeepTheirWordAndPeopleGetTheirsBack(t *testing.T) {
@@ -192,8 +193,8 @@ func TestMachinesKeepTheirWordAndPeopleGetTheirsBack(t *testing.T) {
 	e.t = t
 }
 
-// TestPeopleOverruleAgents: what a person set in place of an agent's value comes back, and what a person removed stays away, also if
-// every process is another one by then.
+// TestPeopleOverruleAgents checks that a person's replacement for an agent's value is restored, and that a label removed by a
+// person stays removed, even if every process has been replaced since.
 func TestPeopleOverruleAgents(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -225,8 +226,8 @@ func TestPeopleOverruleAgents(t *testing.T) {
 	assert.Equal(t, "pool", string(e.record(t, name).Overruled), "what an agent sets after the restore is its own again")
 }
 
-// TestRemovalThatNoWatcherSaw: what is gone from the labels of the machine was removed by a person, unless a watcher saw that agents
-// may have done it.
+// TestRemovalThatNoWatcherSaw checks that a missing label of the machine counts as removed by a person, unless a watcher saw that
+// agents may have removed it.
 func TestRemovalThatNoWatcherSaw(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -246,8 +247,8 @@ func TestRemovalThatNoWatcherSaw(t *testing.T) {
 	e.restored(name, labelSet{"zone": "a"})
 }
 
-// TestNodeThatAPersonCreatesAgain from its manifest: the machine is the same one, and its kubelet does not set its labels on a Node
-// that is there.
+// TestNodeThatAPersonCreatesAgain recreates a Node from its manifest: the machine is the same, and its kubelet does not set its
+// labels on an existing Node.
 func TestNodeThatAPersonCreatesAgain(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -265,7 +266,7 @@ func TestNodeThatAPersonCreatesAgain(t *testing.T) {
 	e.restored(name, all)
 }
 
-// TestWithoutMachineManagersEveryLabelIsPeoples is what the restore was before it knew whose a label is.
+// TestWithoutMachineManagersEveryLabelIsPeoples checks the restore as it was before it distinguished who set a label.
 func TestWithoutMachineManagersEveryLabelIsPeoples(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -280,7 +281,8 @@ func TestWithoutMachineManagersEveryLabelIsPeoples(t *testing.T) {
 	e.restored(name, labelSet{"pool": "old"})
 }
 
-// TestIgnoredLabels: state that somebody else than an agent has set is not saved, not put back from an older record, and not removed.
+// TestIgnoredLabels checks state that was not set by an agent: it is not saved, not restored from an older record, and not
+// removed.
 func TestIgnoredLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -310,7 +312,8 @@ func TestIgnoredLabels(t *testing.T) {
 	e.restored(name, union(want, labelSet{"tier": "x"}))
 }
 
-// TestIgnoredForAWhile: the agent's label was not seen for a while. Nobody has removed it, so the next machine's stays.
+// TestIgnoredForAWhile has an agent's label that was ignored for a while. No person removed it, so the next machine keeps its
+// own.
 func TestIgnoredForAWhile(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -338,7 +341,7 @@ func TestIgnoredForAWhile(t *testing.T) {
 	e.settle()
 }
 
-// TestRemovalAfterARestartOfTheWatcherCounts: whose the labels of a node are is known of the first list of a watcher, too.
+// TestRemovalAfterARestartOfTheWatcherCounts checks that a watcher also knows from its first list who set the labels of a node.
 func TestRemovalAfterARestartOfTheWatcherCounts(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

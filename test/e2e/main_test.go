@@ -10,17 +10,18 @@ import (
 	"testing"
 )
 
-// seed is what the random tests begin with; what they used is in the output of one that fails.
+// seed is the seed of the random tests. A failed test prints the seed that it used.
 var seed = flag.Int64("e2e.seed", 0, "seed of the random tests; 0 for a new one")
 
-// minParallel is how many tests run at a time on a small machine, too: most of the time they wait for Leases and delays to end.
+// minParallel is the number of parallel tests even on a small machine: most of the time they wait for Leases and delays to
+// expire.
 const minParallel = 4
 
-// parallel returns how many tests run at a time.
+// parallel returns the number of parallel tests.
 func parallel() string {
 	switch {
 	case foreignKubeconfig() != "":
-		return "1" // each test is to have the cluster for itself
+		return "1" // each test uses the whole cluster
 	case isGiven("test.parallel"):
 		return flag.Lookup("test.parallel").Value.String()
 	default:

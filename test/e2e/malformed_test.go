@@ -16,7 +16,7 @@ import (
 	"nodekeeper.dev/test/ports"
 )
 
-// freeAddress returns a loopback address that nobody listens on.
+// freeAddress returns an unused loopback address.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	address, err := ports.Address()
@@ -24,13 +24,14 @@ func freeAddress(t *testing.T) string {
 	return address
 }
 
-// malformed is a ConfigMap that is no transaction, and what is to be said about it.
+// malformed is a ConfigMap that is not a valid transaction, with the expected complaint.
 type malformed struct {
 	cm  *corev1.ConfigMap
 	why string
 }
 
-// malformedOf makes one of each kind, mutable and immutable, that belong to the node as far as that can be told.
+// malformedOf creates one ConfigMap of each kind, mutable and immutable. They belong to the node as far as it
+// can be determined.
 func (e *env) malformedOf(node string) []malformed {
 	like := func(rv string, spoil func(*corev1.ConfigMap)) *corev1.ConfigMap {
 		t := txn.Transaction{
@@ -92,7 +93,7 @@ func TestMalformedTransactionsAreMarkedAndBlockNobody(t *testing.T) {
 	assert.NotContains(t, rootCA.Labels, "nodekeeper.dev/malformed")
 }
 
-// ensureRootCA makes the ConfigMap that a cluster with controllers has in every namespace.
+// ensureRootCA creates the ConfigMap that a cluster with controllers has in every namespace.
 func (e *env) ensureRootCA() {
 	e.t.Helper()
 	rootCA := &corev1.ConfigMap{

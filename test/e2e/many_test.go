@@ -50,7 +50,7 @@ func TestManyServicesWorkTogether(t *testing.T) {
 		want[name] = labelSet{"rack": strconv.Itoa(i), "edited": name}
 	}
 	e.replaceAll(names, want)
-	late := e.start("watcher", e.kubeconfig) // it waits until the others have stored what they saw
+	late := e.start("watcher", e.kubeconfig) // it waits until the others have stored the events they saw
 	e.replaceAll(names, want)
 	e.ready(late)
 	for _, w := range e.running("watcher") {
@@ -72,7 +72,7 @@ func TestManyServicesWorkTogether(t *testing.T) {
 	}
 }
 
-// replaceAll edits each node, replaces each by a new incarnation, and waits until these have their labels.
+// replaceAll edits each node, replaces it by a new incarnation, and waits until that has its labels.
 func (e *env) replaceAll(names []string, want map[string]labelSet) {
 	e.t.Helper()
 	for _, name := range names {

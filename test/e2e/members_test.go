@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestMembershipNamespaceGoes: the namespace of the Leases of the replicas is deleted while they run. They go on without a
-// ring, and find each other again when the namespace is back.
+// TestMembershipNamespaceGoes deletes the namespace of the replicas' Leases while they run. They continue without a ring,
+// and find each other again when the namespace is back.
 func TestMembershipNamespaceGoes(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -33,7 +33,7 @@ func TestMembershipNamespaceGoes(t *testing.T) {
 	require.NoError(t, e.client.Delete(t.Context(), namespace))
 	require.NoError(t, e.client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(e.members)))
 	require.NoError(t, e.client.Get(t.Context(), client.ObjectKeyFromObject(namespace), namespace))
-	namespace.Spec.Finalizers = nil // there is no controller that would take them off
+	namespace.Spec.Finalizers = nil // no controller runs that would remove them
 	require.NoError(t, e.client.SubResource("finalize").Update(t.Context(), namespace))
 	name, want := e.name("node"), labelSet{"rack": "r1"}
 	e.create(name, want)

@@ -14,8 +14,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestRestoreSavesWhatAnAdmissionPluginAdds: a mutating policy gives nodes a label with their first update, which is the restore. No
-// watcher runs that would record the label later.
+// TestRestoreSavesWhatAnAdmissionPluginAdds has a mutating policy that adds a label to a node with its first update, which is the
+// restore. No watcher runs to record the label later.
 func TestRestoreSavesWhatAnAdmissionPluginAdds(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -43,7 +43,7 @@ func TestRestoreSavesWhatAnAdmissionPluginAdds(t *testing.T) {
 	end()
 }
 
-// stamp gives every node of the test a label when it is updated, until end is called.
+// stamp adds a label to every node of the test when it is updated, until end is called.
 func (e *env) stamp() (end func()) {
 	e.t.Helper()
 	meta := metav1.ObjectMeta{Name: e.prefix + "stamp"}

@@ -15,35 +15,36 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// labelSet is the labels of a node without the marker.
+// labelSet holds the labels of a node without the marker.
 type labelSet = map[string]string
 
-// create makes a Node as a kubelet or an autoscaler does.
+// create creates a Node as a kubelet or an autoscaler does.
 func (e *env) create(name string, own labelSet) *corev1.Node {
 	e.t.Helper()
 	e.nodes[name] = true
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(own)},
-		// No machine is behind it: in a foreign cluster nothing is to be scheduled there.
+		// The Node has no machine, so nothing must be scheduled there in a foreign cluster.
 		Spec: corev1.NodeSpec{Unschedulable: true},
 	}
 	require.NoError(e.t, e.client.Create(e.t.Context(), node))
 	return node
 }
 
-// set gives a node a label as kubectl label does, and returns the Node after that.
+// set sets a label of a node like kubectl label, and returns the updated Node.
 func (e *env) set(name, key, value string) *corev1.Node {
 	e.t.Helper()
 	return e.edit(name, map[string]*string{key: &value})
 }
 
-// remove removes a label of a node as kubectl label does.
+// remove removes a label of a node like kubectl label.
 func (e *env) remove(name, key string) {
 	e.t.Helper()
 	e.edit(name, map[string]*string{key: nil})
 }
 
-// edit changes labels of a node in one write, and returns the Node after that; nil removes a label.
+// edit changes labels of a node in one write, and returns the updated Node. A nil value removes a
+// label.
 func (e *env) edit(name string, changes map[string]*string) *corev1.Node {
 	e.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -76,8 +77,8 @@ func (e *env) labels(t require.TestingT, name string) (own labelSet, marker stri
 }
 
 // restored waits until a returned node has its labels back: exactly these, and the marker of a restore.
-// Where a webhook answers, the Node may have both from its first version on, so restored also waits
-// until a processor has noted the return.
+// If a webhook answers, the Node may have both from its first version on, so restored also waits until
+// a processor has recorded the return.
 func (e *env) restored(name string, want labelSet) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) { e.hasRestored(c, name, want) }, "the labels of node %s are restored", name)
@@ -86,8 +87,8 @@ func (e *env) restored(name string, want labelSet) {
 	}
 }
 
-// hasRestored checks the labels and the marker of a returned node. The marker "pending" says that the
-// restore is still to come.
+// hasRestored checks the labels and the marker of a returned node. The marker "pending" means that the
+// node is not restored yet.
 func (e *env) hasRestored(t require.TestingT, name string, want labelSet) {
 	own, marker := e.labels(t, name)
 	assert.Equal(t, want, own, "labels of node %s", name)

@@ -13,9 +13,9 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestOutageOfEveryWatcher is the outage that nothing protects from: all watchers are killed while nodes are edited, deleted and
-// added again. What was stored before it comes back. What cannot be known: an edit during the outage, if
-// the node is deleted before a watcher is back.
+// TestOutageOfEveryWatcher covers the outage against which there is no protection: all watchers are killed while nodes are
+// edited, deleted and recreated. The labels stored before are restored. An edit during the outage is lost if the node is deleted
+// before a watcher is back.
 func TestOutageOfEveryWatcher(t *testing.T) {
 	t.Parallel()
 	for name, withProcessors := range map[string]bool{"processors run": false, "no processor runs either": true} {
@@ -27,7 +27,7 @@ func TestOutageOfEveryWatcher(t *testing.T) {
 				o.change(round)
 				o.fleet()
 				o.check(round)
-				for _, name := range o.names { // and it comes back through the next cycle, which is watched
+				for _, name := range o.names { // and the next cycle, which is watched, restores it
 					o.delete(name)
 					o.create(name, labelSet{"rack": "new"})
 				}
@@ -43,13 +43,13 @@ func TestOutageOfEveryWatcher(t *testing.T) {
 	}
 }
 
-// outage is a test of outages. Its nodes are named after what happens to them in each.
+// outage is a test of outages. Each node is named after what happens to it in each round.
 type outage struct {
 	*env
 
 	names []string
-	want  map[string]labelSet // what each node is to have when the watchers are back
-	// Those that are new in the current round: one comes and goes within the outage, the other stays.
+	want  map[string]labelSet // the expected labels of each node when the watchers are back
+	// These nodes are new in the current round: passing is created and deleted within the outage, newcomer stays.
 	passing, newcomer string
 }
 
@@ -83,7 +83,7 @@ func newOutage(t *testing.T) *outage {
 	return o
 }
 
-// fleet starts watchers and processors as a cluster has them, as many as are missing, and waits until they are ready.
+// fleet starts the watchers and processors that are missing from a typical set, and waits until they are ready.
 func (e *env) fleet() {
 	e.t.Helper()
 	for _, program := range []string{"watcher", "processor"} {
@@ -98,7 +98,7 @@ func (e *env) fleet() {
 	}
 }
 
-// kill ends every program of that name as kill -9 does.
+// kill kills all programs with that name, like kill -9.
 func (e *env) kill(program string) {
 	e.t.Helper()
 	for _, p := range e.running(program) {
@@ -106,8 +106,8 @@ func (e *env) kill(program string) {
 	}
 }
 
-// know gives each node labels of this round, kills all watchers when these are stored, and all processors before, if that is asked
-// for: then they are stored as transactions, and not applied.
+// know gives each node labels of this round, and kills all watchers once these are stored. With withProcessors it kills all
+// processors first: then the labels are stored as transactions, and not applied.
 func (o *outage) know(round int, withProcessors bool) {
 	o.t.Helper()
 	if withProcessors {
@@ -126,7 +126,7 @@ func (o *outage) know(round int, withProcessors bool) {
 	o.kill("watcher")
 }
 
-// isStored says whether a node's record, or a transaction, has the label of a round.
+// isStored reports whether a node's record, or a transaction, contains the label of a round.
 func (o *outage) isStored(t require.TestingT, name, value string) bool {
 	if r := o.record(t, name); r != nil && r.Labels[roundKey] == value {
 		return true
@@ -134,7 +134,7 @@ func (o *outage) isStored(t require.TestingT, name, value string) bool {
 	return slices.ContainsFunc(o.queue(t, name), func(cm corev1.ConfigMap) bool { return cm.Data[roundKey] == value })
 }
 
-// change does to each node what its name says, and adds a label that says when.
+// change changes each node as its name describes, and adds a label with the round.
 func (o *outage) change(round int) {
 	o.t.Helper()
 	value := strconv.Itoa(round)
@@ -161,7 +161,7 @@ func (o *outage) change(round int) {
 	edit(cameBackAndLeft)
 	o.delete(o.name(cameBackAndLeft))
 
-	// The label of an edit is known only where the node is still the same.
+	// The label of an edit survives only on a node that was not replaced.
 	o.want[o.name(edited)] = labelSet{roundKey: value, editKey: value}
 
 	o.passing, o.newcomer = o.name("passing-"+value), o.name("newcomer-"+value)
@@ -171,7 +171,7 @@ func (o *outage) change(round int) {
 	o.set(o.newcomer, editKey, value)
 }
 
-// check waits until every node has what it is to have.
+// check waits until every node has the expected labels.
 func (o *outage) check(round int) {
 	o.t.Helper()
 	for _, suffix := range []string{returnsLater, editedAwayLater, cameBackAndLeft} {
@@ -202,8 +202,9 @@ func (o *outage) check(round int) {
 	}
 }
 
-// TestOutageOfEveryWatcherWithoutRecordedUpdates: only the labels at the last end of an incarnation that a watcher saw are known.
-// Everything since is lost if the node is replaced in the outage, and a node in its first life has nothing to come back to.
+// TestOutageOfEveryWatcherWithoutRecordedUpdates covers watchers that do not record updates: the only known labels are those of
+// the last incarnation whose end a watcher saw. All later changes are lost if the node is replaced during the outage, and
+// nothing can be restored to a node in its first incarnation.
 func TestOutageOfEveryWatcherWithoutRecordedUpdates(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -240,7 +241,7 @@ func TestOutageOfEveryWatcherWithoutRecordedUpdates(t *testing.T) {
 	e.create(later, nil)
 	e.restored(secondLife, known)
 	e.restored(later, known)
-	// A node that is the same keeps its edits, and they are known when its end is seen.
+	// A node that was not replaced keeps its edits, and they are recorded when a watcher sees its end.
 	wantAlive := labelSet{"rack": "r7", "team": "not-recorded", "edited": "in-the-outage"}
 	e.hasRestored(t, alive, wantAlive)
 	for _, name := range []string{firstLife, alive} {
@@ -285,7 +286,8 @@ func TestAnyOutagesGiveWhatTheModelSays(t *testing.T) {
 	d.replaceAll()
 }
 
-// outage begins or ends an outage of every watcher. What is known of a node then are the labels that it had when it began.
+// outage begins or ends an outage of every watcher. During the outage, the known labels of a node are those that it had at the
+// beginning.
 func (m *model) outage(isOn bool) {
 	m.isOutage = isOn
 	for _, n := range m.nodes {
@@ -293,8 +295,8 @@ func (m *model) outage(isOn bool) {
 	}
 }
 
-// waitStored waits until every node has its labels back, and what is to come back of it is in its record,
-// as the last event left it: the same labels may have been there before others.
+// waitStored waits until every node has its labels back, and its record contains the labels to restore as of the last event: an
+// earlier event may have left the same labels.
 func (d *differential) waitStored() {
 	d.t.Helper()
 	for name, n := range d.model.nodes {

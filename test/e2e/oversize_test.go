@@ -14,7 +14,7 @@ func TestOversizeLabelsAreReportedAndBlockNobody(t *testing.T) {
 	address := freeAddress(t)
 	w := e.watcher("--metrics-bind-address=" + address)
 	e.processor()
-	// More than the 1 MiB that the values of a ConfigMap may have, with keys so short that the Node
+	// This exceeds the 1 MiB limit for the values of a ConfigMap, with keys so short that the Node
 	// itself stays below etcd's limit of 1.5 MiB.
 	huge := labelSet{}
 	for i := range 1<<20/63 + 100 {
@@ -31,7 +31,7 @@ func TestOversizeLabelsAreReportedAndBlockNobody(t *testing.T) {
 	}, "the add and the delete are counted")
 	assert.NotEmpty(t, complaints(w, node))
 
-	// The node is not kept out for ever, and others never.
+	// The node recovers, and other nodes are never affected.
 	want := labelSet{"rack": "r7"}
 	for _, name := range []string{node, other} {
 		e.create(name, want)

@@ -41,7 +41,7 @@ func TestLiveLabelsAreTheMachines(t *testing.T) {
 		want labelSet
 	}{
 		"default": {
-			// The zone is not carried by the new incarnation, so it is restored like any other.
+			// The new incarnation does not bring the zone label, so it is restored like any other.
 			want: labelSet{hostname: "new", zone: "old", pool: "old", "sub.node.kubernetes.io/x": "new", "rack": "r7"},
 		},
 		"empty":  {args: []string{"--live-labels="}, want: saved},

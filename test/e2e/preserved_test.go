@@ -17,7 +17,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// registerWith creates a Node with more than labels, by a field manager.
+// registerWith creates a Node with annotations and taints, with a field manager.
 func (e *env) registerWith(manager, name string, annotations map[string]string, taints ...corev1.Taint) {
 	e.t.Helper()
 	e.nodes[name] = true
@@ -25,7 +25,7 @@ func (e *env) registerWith(manager, name string, annotations map[string]string, 
 	require.NoError(e.t, e.client.Create(e.t.Context(), n, client.FieldOwner(manager)))
 }
 
-// taint gives a Node these taints, as kubectl taint does.
+// taint sets these taints of a Node, like kubectl taint.
 func (e *env) taint(name string, taints ...corev1.Taint) {
 	e.t.Helper()
 	n := &corev1.Node{}
@@ -35,7 +35,7 @@ func (e *env) taint(name string, taints ...corev1.Taint) {
 	require.NoError(e.t, e.client.Patch(e.t.Context(), n, client.MergeFrom(before), client.FieldOwner("kubectl-taint")))
 }
 
-// taintsOf returns the taints of a Node, without the ones that the API server or a controller sets.
+// taintsOf returns the taints of a Node, except those set by the API server or a controller.
 func (e *env) taintsOf(t require.TestingT, name string) (found []corev1.Taint) {
 	n := &corev1.Node{}
 	require.NoError(t, e.client.Get(e.t.Context(), types.NamespacedName{Name: name}, n))
@@ -80,7 +80,7 @@ func TestTaintsAndAnnotationsComeBack(t *testing.T) {
 	e.settle()
 }
 
-// TestRemovedTaintsStayRemoved: a person takes a taint off that the kubelets of both machines register with, and changes another.
+// TestRemovedTaintsStayRemoved has a person remove a taint that the kubelets of both machines register with, and change another.
 func TestRemovedTaintsStayRemoved(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -99,7 +99,7 @@ func TestRemovedTaintsStayRemoved(t *testing.T) {
 	e.settle()
 }
 
-// TestWhatIsRemovedOfAProtectedNode: no watcher sees it, and the processor does when the node ends.
+// TestWhatIsRemovedOfAProtectedNode checks a removal that no watcher sees, but that the processor sees when the node is deleted.
 func TestWhatIsRemovedOfAProtectedNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -137,7 +137,8 @@ func (e *env) report(name string) {
 	require.NoError(e.t, e.client.Status().Patch(e.t.Context(), e.node(e.t, name), patch, client.FieldOwner("kubelet")))
 }
 
-// TestFlagsAreGivenAndTakenAway while nodes have taints that their kubelets register with: none of these is lost.
+// TestFlagsAreGivenAndTakenAway adds and removes flags while nodes have taints that their kubelets register with. No taint is
+// lost.
 func TestFlagsAreGivenAndTakenAway(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -159,7 +160,7 @@ func TestFlagsAreGivenAndTakenAway(t *testing.T) {
 	e.report(name)
 	e.stop(w)
 	w = e.watcher(taintsFlag)
-	e.saved(name, seen) // it records what the others have not seen
+	e.saved(name, seen) // it records changes that the others have not seen
 	e.delete(name)
 	e.registerWith("someone", name, nil)
 	e.restored(name, labelSet{"rack": "r1"})
@@ -188,17 +189,18 @@ func TestFlagsAreGivenAndTakenAway(t *testing.T) {
 	e.settle()
 }
 
-// TestNoCordonComesBack, nor what Kubernetes says of a machine, whatever the patterns say.
+// TestNoCordonComesBack checks that neither a cordon nor the taints that Kubernetes sets for a machine's state are restored,
+// whatever the patterns.
 func TestNoCordonComesBack(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.ownCluster() // where nothing is scheduled
+	e.ownCluster() // nothing is scheduled there
 	name := e.name("node")
 	const all = "--preserve-taints=*,*:NoExecute"
 	e.watcher(all)
 	e.processor(all)
 	outOfService := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
-	e.registerWith("kubectl", name, nil, noSchedule(corev1.TaintNodeUnschedulable, ""), outOfService, noExecute("mine")) // and it is cordoned
+	e.registerWith("kubectl", name, nil, noSchedule(corev1.TaintNodeUnschedulable, ""), outOfService, noExecute("mine")) // the node is cordoned, too
 	e.saved(name, labelSet{labels.TaintKey("mine", "NoExecute"): ""})
 	e.delete(name)
 	require.NoError(t, e.client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
@@ -208,7 +210,7 @@ func TestNoCordonComesBack(t *testing.T) {
 	e.settle()
 }
 
-// TestRestartChangesNothingOfWhatIsKept: what a list of whole Nodes shows is what the records have.
+// TestRestartChangesNothingOfWhatIsKept checks that a list of whole Nodes shows the same as the records.
 func TestRestartChangesNothingOfWhatIsKept(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -19,7 +19,7 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// ownCluster ends the test on a foreign cluster: what it does is felt by every node.
+// ownCluster skips the test on a foreign cluster, because it affects every node.
 func (e *env) ownCluster() {
 	e.t.Helper()
 	if e.plane == nil {
@@ -35,7 +35,7 @@ func (e *env) protected(name string) {
 	}, "node %s has the finalizer", name)
 }
 
-// gone waits until there is no such node.
+// gone waits until the node no longer exists.
 func (e *env) gone(name string) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -53,7 +53,7 @@ func TestProtectedNodesLoseNothingWithEveryServiceDown(t *testing.T) {
 	e.create(edited, labelSet{"rack": "r1"})
 	e.saved(edited, labelSet{"rack": "r1"})
 	require.NoError(t, watcher.Kill())
-	e.create(fresh, labelSet{"rack": "r2"}) // which no watcher ever sees
+	e.create(fresh, labelSet{"rack": "r2"}) // no watcher ever sees it
 	e.protected(edited)
 	e.protected(fresh)
 	require.NoError(t, processors.Kill())
@@ -77,7 +77,7 @@ func TestProtectedNodesLoseNothingWithEveryServiceDown(t *testing.T) {
 	e.settle()
 }
 
-// unprotect lets the nodes of the test go with its end.
+// unprotect removes the protection of the test's nodes when the test ends.
 func (e *env) unprotect() {
 	e.t.Helper()
 	for _, p := range e.running("processor") {
@@ -90,7 +90,7 @@ func (e *env) unprotect() {
 	e.processor()
 }
 
-// patchFinalizers changes the finalizers of a Node by what a strategic merge patch says of them.
+// patchFinalizers changes the finalizers of a Node with a strategic merge patch.
 func (e *env) patchFinalizers(name, change string) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	return e.client.Patch(e.t.Context(), node, client.RawPatch(types.StrategicMergePatchType, []byte(`{"metadata":{`+change+`}}`)))
@@ -135,7 +135,7 @@ func TestPolicyProtectsNodesThatNoServiceSees(t *testing.T) {
 	e.kubectl("kubectl", "apply", "-f", policy)
 	t.Cleanup(func() {
 		e.kubectl("kubectl", "delete", "-f", policy)
-		e.newNodesHave(nil) // or the cluster's next test gets nodes that wait for a processor
+		e.newNodesHave(nil) // otherwise the nodes of the cluster's next test wait for a processor
 	})
 	e.newNodesHave([]string{protection.Finalizer})
 	name := e.name("node")
@@ -149,8 +149,8 @@ func TestPolicyProtectsNodesThatNoServiceSees(t *testing.T) {
 	e.saved(name, labelSet{"rack": "r2"})
 }
 
-// newNodesHave waits until every new Node gets these finalizers: the API server takes up a change of its policies about a
-// second after it was written.
+// newNodesHave waits until every new Node gets these finalizers: the API server enforces a changed policy about a second
+// after the write.
 func (e *env) newNodesHave(finalizers []string) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -160,7 +160,7 @@ func (e *env) newNodesHave(finalizers []string) {
 	}, "new nodes have the finalizers %v", finalizers)
 }
 
-// kubectl runs a command that calls kubectl as an operator of the cluster does.
+// kubectl runs a command that calls kubectl, as a cluster operator does.
 func (e *env) kubectl(name string, args ...string) {
 	e.t.Helper()
 	controlplane.NeedKubectl(e.t)

@@ -11,7 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// proxy is a way to the API server that can be cut.
+// proxy is a connection to the API server that can be cut.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -21,7 +21,7 @@ type proxy struct {
 	open  map[net.Conn]bool
 }
 
-// newProxy starts a proxy to the API server, which ends with the test.
+// newProxy starts a proxy for the API server, which ends with the test.
 func (e *env) newProxy() *proxy {
 	e.t.Helper()
 	server, err := url.Parse(e.plane.Config.Host)
@@ -47,7 +47,7 @@ func (e *env) newProxy() *proxy {
 	return p
 }
 
-// kubeconfig returns the path of a kubeconfig that goes through the proxy.
+// kubeconfig returns the path of a kubeconfig that uses the proxy.
 func (p *proxy) kubeconfig(e *env) string {
 	return e.kubeconfigWith(func(cfg *clientcmdapi.Config) {
 		for _, cluster := range cfg.Clusters {
@@ -56,7 +56,7 @@ func (p *proxy) kubeconfig(e *env) string {
 	})
 }
 
-// setCut ends all connections and refuses new ones, or lets them through again.
+// setCut closes all connections and refuses new ones, or restores the service.
 func (p *proxy) setCut(isCut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +68,7 @@ func (p *proxy) setCut(isCut bool) {
 	}
 }
 
-// serve copies both ways until one side has ended.
+// serve copies in both directions until one side closes.
 func (p *proxy) serve(ctx context.Context, conn net.Conn) {
 	defer p.forget(conn)
 	if !p.admit(conn) {
@@ -76,7 +76,7 @@ func (p *proxy) serve(ctx context.Context, conn net.Conn) {
 	}
 	target, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.target)
 	if err != nil {
-		return // so the client has no answer, as without a proxy
+		return // the client gets no answer, as without a proxy
 	}
 	defer p.forget(target)
 	if !p.admit(target) {

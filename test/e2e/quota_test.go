@@ -12,10 +12,8 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// TestWritesThatWereRefusedHoldNobodyUp: the writes of both watchers were refused for a while,
-// as by a quota. One of
-// them is the first that may write again, and stores everything. A moment later the other one may, too. A third watcher starts,
-// as in a rolled upgrade.
+// TestWritesThatWereRefusedHoldNobodyUp rejects the writes of both watchers for a while, as a quota does. One watcher may write
+// again first, and stores everything. A moment later the other one may, too. A third watcher starts, as in a rolling upgrade.
 func TestWritesThatWereRefusedHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

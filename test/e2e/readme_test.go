@@ -23,12 +23,12 @@ const (
 	probeFlag   = "health-probe-bind-address"
 )
 
-// startsProgram matches a command that starts a program beside the shell.
+// startsProgram matches a command that starts a program in the background of the shell.
 var startsProgram = regexp.MustCompile(`^bin/([a-z]+) .*&$`)
 
-// TestREADMERunsTheProgramsOnOneMachine types what the README says to run against a cluster, except
-// for make build, which has built the programs of all tests, and with free ports in place of those
-// of the page and of the defaults. A node keeps its labels then.
+// TestREADMERunsTheProgramsOnOneMachine types the README's commands against a cluster, except make
+// build, which has built the programs of all tests. Free ports replace that of the page and the
+// default ports. A node then keeps its labels.
 func TestREADMERunsTheProgramsOnOneMachine(t *testing.T) {
 	t.Parallel()
 	if foreignKubeconfig() != "" {
@@ -55,7 +55,7 @@ func TestREADMERunsTheProgramsOnOneMachine(t *testing.T) {
 	e.restored(name, labelSet{"rack": "r7", "team": "blue"})
 }
 
-// newEnvWithoutNamespaces makes an environment in an API server of its own, for programs that use
+// newEnvWithoutNamespaces creates an environment in an API server of its own, for programs that use
 // their default namespaces.
 func newEnvWithoutNamespaces(t *testing.T) *env {
 	t.Helper()
@@ -67,13 +67,13 @@ func newEnvWithoutNamespaces(t *testing.T) *env {
 	return e
 }
 
-// readme is what the README says to type to run the programs on one machine.
+// readme holds the README's commands for running the programs on one machine.
 type readme struct {
 	script string
-	// probes are the addresses of the probes of each program.
+	// probes holds the addresses of each program's probes.
 	probes []string
-	// free has a free address for each address of the page and of the defaults. Programs that collide
-	// there collide in the test, too.
+	// free maps each address of the page and of the defaults to a free address. Programs whose
+	// addresses collide also collide in the test.
 	free map[string]string
 }
 
@@ -100,7 +100,8 @@ func readREADME(t *testing.T) *readme {
 	return r
 }
 
-// withFree replaces the address that a command gives a flag, or its default, by a free one.
+// withFree replaces the value of an address flag in a command, or the flag's default, with a free
+// address.
 func (r *readme) withFree(t *testing.T, script string, flag programs.Flag) (replaced, address string) {
 	t.Helper()
 	said := regexp.MustCompile(` --` + flag.Name + ` (\S+)`)
@@ -118,8 +119,8 @@ func (r *readme) withFree(t *testing.T, script string, flag programs.Flag) (repl
 	return script + "--" + flag.Name + " " + r.free[wanted] + " &", r.free[wanted]
 }
 
-// typeCommands types commands into a shell where bin/ has the programs, as a user whose cluster is
-// that of the kubeconfig. The programs end with the test, however that ends.
+// typeCommands types commands into a shell in which bin/ contains the programs, as a user of the
+// kubeconfig's cluster. The programs end with the test, whether it passes or fails.
 func typeCommands(t *testing.T, script, kubeconfig string) {
 	t.Helper()
 	home, dir := t.TempDir(), t.TempDir()

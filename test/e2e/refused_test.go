@@ -46,7 +46,7 @@ func TestRefusedRestoreIsReportedAndTriedAgain(t *testing.T) {
 	e.hasRestored(t, node, want)
 }
 
-// refuse makes the API server refuse updates of the test's nodes that have a label, until the result is called.
+// refuse makes the API server reject updates of the test's nodes that have a label, until allow is called.
 func (e *env) refuse(key, message string) (allow func()) {
 	e.t.Helper()
 	return e.refuseTo(admissionregistrationv1.Update, key, message)
@@ -97,7 +97,7 @@ func (e *env) refuseTo(operation admissionregistrationv1.OperationType, key, mes
 	return allow
 }
 
-// trySet returns what the API server says to a label on a node, which it does not get.
+// trySet returns the API server's error for setting a label on a node, and does not set it.
 func (e *env) trySet(name, key string) error {
 	node := e.node(e.t, name)
 	body := []byte(`{"metadata":{"labels":{"` + key + `":"yes"}}}`)

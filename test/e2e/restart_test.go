@@ -34,7 +34,7 @@ func TestRestartOfEveryServiceChangesNothing(t *testing.T) {
 			assert.Len(c, said(w, "Compared nodes with their records"), 1)
 		}, "%s has compared the nodes with their records", w.Identity)
 	}
-	// What the services have to do about the nodes comes before this one is done.
+	// The programs handle the other nodes before this one.
 	sentinel := e.name("sentinel")
 	e.create(sentinel, labelSet{"rack": "r7"})
 	e.saved(sentinel, labelSet{"rack": "r7"})
@@ -54,8 +54,8 @@ func TestRestartOfEveryServiceChangesNothing(t *testing.T) {
 	}
 }
 
-// quietNodes makes n nodes that have nothing more to get: new ones, restored ones, and restored ones
-// with a live label that is not the saved one. No watcher runs in the end.
+// quietNodes creates n nodes that need no further work: new nodes, restored nodes, and restored nodes with a live
+// label that differs from the saved one. No watcher runs at the end.
 func (e *env) quietNodes(n int) {
 	e.t.Helper()
 	e.watcher()
@@ -77,7 +77,7 @@ func (e *env) quietNodes(n int) {
 			returned[name] = true
 		}
 	}
-	// The watcher stores what it has seen before it ends, so it must have seen the returns.
+	// A watcher stores everything it has seen before it exits, so it must have seen the returns.
 	for name := range returned {
 		e.restored(name, want[name])
 	}
@@ -90,14 +90,15 @@ func (e *env) quietNodes(n int) {
 	}
 }
 
-// snapshot returns the version of every Node of the test, its record, its transactions and its lock, by kind and name.
+// snapshot returns the resourceVersions of every Node of the test, its record, its transactions and its lock, by kind
+// and name.
 func (e *env) snapshot() map[string]string {
 	e.t.Helper()
 	versions := map[string]string{}
 	for name := range e.nodes {
 		node := e.node(e.t, name)
 		versions["node "+name] = node.ResourceVersion
-		if e.plane == nil { // where controllers write the status and taints of Nodes
+		if e.plane == nil { // controllers write the status and taints of Nodes there
 			versions["node "+name] = fmt.Sprint(node.UID, node.Labels)
 		}
 	}
@@ -148,7 +149,7 @@ func TestDeleteThatTheWatchMissedIsRecordedFromTheLastStateSeen(t *testing.T) {
 	e.processor()
 	replaced, gone := e.name("replaced"), e.name("gone")
 	want := labelSet{"rack": "r7", "team": "blue"}
-	last := map[string]string{} // uid to the last resourceVersion that the watcher saw
+	last := map[string]string{} // UID to the last resourceVersion that the watcher saw
 	for _, name := range []string{replaced, gone} {
 		e.create(name, labelSet{"rack": "r7"})
 		e.set(name, "team", "blue")
@@ -157,7 +158,7 @@ func TestDeleteThatTheWatchMissedIsRecordedFromTheLastStateSeen(t *testing.T) {
 		e.recorded(node.UID, txn.Updated)
 	}
 
-	// An API server that has been restarted does not know what the watcher missed before that.
+	// A restarted API server does not know which events the watcher missed before.
 	way.setCut(true)
 	e.delete(gone)
 	e.delete(replaced)
@@ -168,7 +169,7 @@ func TestDeleteThatTheWatchMissedIsRecordedFromTheLastStateSeen(t *testing.T) {
 	e.restored(replaced, want)
 	e.eventually(func(c *assert.CollectT) {
 		deletes := map[string]string{}
-		// What was seen last may be in the record already; then the delete has nothing to add.
+		// The record may already contain the last event; then the delete adds nothing.
 		for _, line := range slices.Concat(said(w, "Recorded transaction"), said(w, "Skipped an event that is already stored")) {
 			if line["type"] == string(txn.Deleted) {
 				deletes[fmt.Sprint(line["uid"])] = fmt.Sprint(line["resourceVersion"])

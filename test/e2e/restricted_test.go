@@ -20,10 +20,10 @@ const (
 	tenant = "node-restriction.kubernetes.io/tenant"
 )
 
-// trusted are labels that somebody has given to a machine that is trusted.
+// trusted are labels that a person gave to a trusted machine.
 var trusted = labelSet{"rack": "r7", worker: "", tenant: "a"}
 
-// register makes a Node as a kubelet does: with the status of the machine in the same request.
+// register creates a Node as a kubelet does: with the status of the machine in the same request.
 func (e *env) register(name, providerID, systemUUID string) *corev1.Node {
 	e.t.Helper()
 	e.nodes[name] = true
@@ -33,7 +33,7 @@ func (e *env) register(name, providerID, systemUUID string) *corev1.Node {
 	return n
 }
 
-// says makes a Node say which machine it is, as a kubelet does that has found the Node there: by its status.
+// says makes a Node identify its machine in its status, like a kubelet that finds an existing Node.
 func (e *env) says(name, systemUUID string) {
 	e.t.Helper()
 	body, err := json.Marshal(map[string]any{"status": map[string]any{"nodeInfo": map[string]any{"systemUUID": systemUUID}}})
@@ -43,7 +43,7 @@ func (e *env) says(name, systemUUID string) {
 	require.NoError(e.t, e.client.Status().Patch(e.t.Context(), n, client.RawPatch(types.MergePatchType, body), client.FieldOwner("kubelet")))
 }
 
-// trust registers a machine, trusts it, and deletes its Node.
+// trust registers a machine, gives it the trusted labels, and deletes its Node.
 func (e *env) trust(name, providerID, systemUUID string) {
 	e.t.Helper()
 	first := e.register(name, providerID, systemUUID)
@@ -55,7 +55,7 @@ func (e *env) trust(name, providerID, systemUUID string) {
 	e.ended(first)
 }
 
-// TestRestrictedLabelsReturnToTheMachineThatHadThem: another machine that takes the name does not get them.
+// TestRestrictedLabelsReturnToTheMachineThatHadThem checks that another machine with the same name does not get them.
 //
 //nolint:tparallel // its parts share the programs, one after the other
 func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
@@ -142,8 +142,8 @@ func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
 	assert.Empty(t, complaints(p, "level=error"))
 }
 
-// TestRestrictedLabelsWaitForTheSelector: what waits is put back when the selector matches again, and not before. A protected Node
-// that is deleted meanwhile keeps what waits in its record.
+// TestRestrictedLabelsWaitForTheSelector checks that withheld labels are restored only once the selector matches again. A
+// protected Node that is deleted meanwhile keeps its withheld labels in its record.
 func TestRestrictedLabelsWaitForTheSelector(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -157,7 +157,7 @@ func TestRestrictedLabelsWaitForTheSelector(t *testing.T) {
 	e.applied(second)
 	e.set(name, "skip", "")
 	e.says(name, "a")
-	time.Sleep(2 * time.Second) // several looks at a node so young
+	time.Sleep(2 * time.Second) // several checks of such a young node
 	e.hasRestored(t, name, labelSet{"rack": "r7", "skip": ""})
 	e.delete(name)
 	e.gone(name)
@@ -174,7 +174,7 @@ func TestRestrictedLabelsWaitForTheSelector(t *testing.T) {
 	e.settle()
 }
 
-// TestRestrictedLabelsAreKeptOrDropped: where nobody cares which machine it is, that is noted all the same.
+// TestRestrictedLabelsAreKeptOrDropped checks that the machine is recorded even if the mode does not depend on it.
 func TestRestrictedLabelsAreKeptOrDropped(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -196,7 +196,7 @@ func TestRestrictedLabelsAreKeptOrDropped(t *testing.T) {
 	e.eventually(func(c *assert.CollectT) { assert.Equal(c, labelSet{"rack": "r7"}, e.record(c, name).All()) }, "they are not kept")
 }
 
-// TestRecordsOfAFormerReleaseLearnWhichMachineItIs: a watcher that starts has them written once.
+// TestRecordsOfAFormerReleaseLearnWhichMachineItIs checks that a starting watcher causes each of them to be written once.
 func TestRecordsOfAFormerReleaseLearnWhichMachineItIs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -219,7 +219,7 @@ func TestRecordsOfAFormerReleaseLearnWhichMachineItIs(t *testing.T) {
 	e.drained(name)
 	e.stop(w)
 	before := e.configMaps(t, e.metadata)
-	e.watcher() // which has compared the nodes with their records when it is ready
+	e.watcher() // when it is ready, it has compared the nodes with their records
 	e.settle()
 	assert.Equal(t, before, e.configMaps(t, e.metadata), "once")
 	e.watcher()
@@ -229,8 +229,8 @@ func TestRecordsOfAFormerReleaseLearnWhichMachineItIs(t *testing.T) {
 	e.restored(name, trusted)
 }
 
-// TestAPIServerKeepsTheStatusOfANewNode: the API server keeps the status of a Node that is created, so that a
-// kubelet which registers has said at once who it is.
+// TestAPIServerKeepsTheStatusOfANewNode checks that the API server keeps the status of a Node in the create request, so that a
+// registering kubelet identifies its machine at once.
 func TestAPIServerKeepsTheStatusOfANewNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -17,7 +17,7 @@ import (
 
 func TestOnlyTheRecordOfANodeThatStaysAwayIsRemoved(t *testing.T) {
 	t.Parallel()
-	const after = 40 * time.Second // long enough for a node that comes back on a busy machine
+	const after = 40 * time.Second // long enough for a node to return on a busy machine
 	e := newEnv(t)
 	e.watcher()
 	e.processor("--retention=" + after.String())
@@ -36,17 +36,18 @@ func TestOnlyTheRecordOfANodeThatStaysAwayIsRemoved(t *testing.T) {
 	e.delete(away)
 	e.eventually(func(c *assert.CollectT) {
 		assert.Nil(c, e.record(c, away))
-		// After the removal there is a second look, under the lock: a node that it finds gets the record back.
+		// After the removal there is a second check, under the lock: if the node exists by then, it gets its
+		// record back.
 		assert.Empty(c, e.locks(c))
 	}, "the record of the node that stays away is removed")
 
-	// Away began to count after the others did.
+	// The absence of away began after that of the other nodes.
 	for _, name := range []string{live, back} {
 		r := e.record(t, name)
 		require.NotNil(t, r, "record of node %s", name)
 		assert.Equal(t, want, r.Labels)
 	}
-	// A node whose record is gone is new.
+	// A node without a record is new.
 	e.create(away, labelSet{"rack": "r9"})
 	e.saved(away, labelSet{"rack": "r9"})
 	e.settle()
@@ -77,7 +78,7 @@ func TestRecordsAreKeptForEverUnlessARetentionTimeIsGiven(t *testing.T) {
 		versions[name] = e.noteAway(name, time.Now().Add(-away))
 	}
 
-	// A processor that removes records looks for them at its start.
+	// A processor that removes records searches for them at startup.
 	e.stop(keeping)
 	keeping = e.processor()
 	other := e.name("other")
@@ -90,7 +91,7 @@ func TestRecordsAreKeptForEverUnlessARetentionTimeIsGiven(t *testing.T) {
 	}
 	e.stop(keeping)
 
-	// Nobody has looked for nodes that are away, so all of them count from now on.
+	// No recent sweep has checked for absent nodes, so the absence of all of them starts now.
 	removing := e.processor("--retention=720h")
 	e.awaySince(live, false)
 	e.stop(removing)
@@ -105,7 +106,7 @@ func TestRecordsAreKeptForEverUnlessARetentionTimeIsGiven(t *testing.T) {
 	e.settle()
 }
 
-// noteAway writes into a record since when its node is away, and returns its resourceVersion.
+// noteAway writes into a record since when its node has been absent, and returns its resourceVersion.
 func (e *env) noteAway(name string, since time.Time) (resourceVersion string) {
 	e.t.Helper()
 	cm := e.recordObject(e.t, name)
@@ -114,7 +115,7 @@ func (e *env) noteAway(name string, since time.Time) (resourceVersion string) {
 	return cm.ResourceVersion
 }
 
-// observedSince makes it so that processors have looked for nodes that are away since then.
+// observedSince makes it appear that processors have checked for absent nodes since then.
 func (e *env) observedSince(since time.Time) {
 	e.t.Helper()
 	lease := &coordinationv1.Lease{}
@@ -130,7 +131,7 @@ func (e *env) recordObject(t require.TestingT, name string) *corev1.ConfigMap {
 	return cm
 }
 
-// awaySince waits until the record of a node says since when it is away, or does not say it any more.
+// awaySince waits until the record of a node contains the start of its absence, or no longer contains it.
 func (e *env) awaySince(name string, isNoted bool) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {

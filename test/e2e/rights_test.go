@@ -18,14 +18,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// rights are the rules that a user gets in each namespace; "" is the whole cluster.
+// rights are the rules that a user gets in each namespace; "" means the whole cluster.
 type rights map[string][]rbacv1.PolicyRule
 
 func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
 }
 
-// seeNamespaces lets a program find out that its namespaces are there.
+// seeNamespaces lets a program check that its namespaces exist.
 func (e *env) seeNamespaces() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get"},
@@ -33,8 +33,8 @@ func (e *env) seeNamespaces() rbacv1.PolicyRule {
 	}
 }
 
-// leastRights are those that a watcher or a processor cannot work without, and events, which it
-// could do without.
+// leastRights returns the rights without which a watcher or a processor cannot work. They include events, which are
+// optional.
 func (e *env) leastRights(program string) rights {
 	events := rule("events.k8s.io", "events", "create", "patch")
 	leases := rule("coordination.k8s.io", "leases", "get", "list", "watch", "create", "update", "delete")
@@ -70,7 +70,7 @@ func TestLeastRightsAreEnough(t *testing.T) {
 	e := newEnv(t)
 	e.createNamespaces()
 	watcher := e.start("watcher", e.kubeconfigOf(e.leastRights("watcher")))
-	// The end of a node is saved nine times --save-delay later.
+	// The end of a node is saved after nine times --save-delay.
 	processor := e.start("processor", e.kubeconfigOf(e.leastRights("processor")), "--retention=30s", "--save-delay=1s")
 	e.ready(watcher)
 	e.ready(processor)
@@ -138,7 +138,7 @@ func TestEventsAreNotNeeded(t *testing.T) {
 	e.settle()
 }
 
-// createNamespaces makes the namespaces for programs that may not.
+// createNamespaces creates the namespaces for programs that may not.
 func (e *env) createNamespaces() {
 	e.t.Helper()
 	for _, name := range []string{e.transactions, e.metadata, e.members} {
@@ -146,7 +146,7 @@ func (e *env) createNamespaces() {
 	}
 }
 
-// kubeconfigOf returns the path of a kubeconfig of a new user with these rights. To impersonate one works on any cluster.
+// kubeconfigOf returns the path of a kubeconfig of a new user with these rights. Impersonation works on any cluster.
 func (e *env) kubeconfigOf(r rights) string {
 	e.t.Helper()
 	user := e.prefix + "user-" + rand.String(4)
@@ -154,7 +154,7 @@ func (e *env) kubeconfigOf(r rights) string {
 	return e.kubeconfigAs(user)
 }
 
-// grant gives a user these rights, beside those that it has.
+// grant gives a user these rights in addition to the existing ones.
 func (e *env) grant(user string, r rights) {
 	e.t.Helper()
 	for namespace, rules := range r {
@@ -191,7 +191,7 @@ func (e *env) grant(user string, r rights) {
 	}, "the API server knows the rights of %s", user)
 }
 
-// allows reports whether a user may do what a rule is about.
+// allows reports whether a user may perform the actions of a rule.
 func (e *env) allows(t require.TestingT, user, namespace string, rule rbacv1.PolicyRule) bool {
 	for _, verb := range rule.Verbs {
 		about := &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: rule.APIGroups[0], Resource: rule.Resources[0]}
@@ -217,12 +217,12 @@ func (e *env) kubeconfigAs(user string) string {
 	})
 }
 
-// kubeconfigWith returns the path of a copy of the cluster's kubeconfig with a change.
+// kubeconfigWith returns the path of a modified copy of the cluster's kubeconfig.
 func (e *env) kubeconfigWith(change func(*clientcmdapi.Config)) string {
 	e.t.Helper()
 	cfg, err := clientcmd.LoadFromFile(e.kubeconfig)
 	require.NoError(e.t, err)
-	require.NoError(e.t, clientcmdapi.FlattenConfig(cfg)) // files beside it are named relative to it
+	require.NoError(e.t, clientcmdapi.FlattenConfig(cfg)) // its paths to other files are relative to it
 	change(cfg)
 	path := filepath.Join(e.t.TempDir(), "kubeconfig")
 	require.NoError(e.t, clientcmd.WriteToFile(*cfg, path))

@@ -9,8 +9,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestNodeSelector: nothing of a node that people take out is recorded, or put back onto it. What was saved before is kept. One that
-// they take in is as one that has appeared.
+// TestNodeSelector checks that a node outside the selection is neither recorded nor restored. Labels saved before are kept. A
+// node that enters the selection is handled like a new one.
 func TestNodeSelector(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -31,18 +31,19 @@ func TestNodeSelector(t *testing.T) {
 	e.create(kept, labelSet{"skip": "", "rack": "r4"})
 
 	e.set(out, "rack", "r9")
-	e.remove(out, "skip") // it begins, without a record
+	e.remove(out, "skip") // it is selected, and has no record
 	e.saved(out, labelSet{"rack": "r9"})
 	assert.Equal(t, labelSet{"skip": "", "rack": "r4"}, e.node(t, kept).Labels, "nothing was put onto a node that is not looked after")
-	e.remove(kept, "skip") // it begins, and its record is of a former life
+	e.remove(kept, "skip") // it is selected, and its record is of a former incarnation
 	e.restored(kept, labelSet{"rack": "r1"})
 	e.edit(kept, map[string]*string{"skip": new(""), "rack": new("r5")})
 	e.set(kept, "rack", "r6")
-	e.remove(kept, "skip") // it ceased and begins in the same life
+	e.remove(kept, "skip") // it left the selection and enters it in the same incarnation
 	e.saved(kept, labelSet{"rack": "r6"})
 }
 
-// TestNodeSelectorAndProtection: a node that is not looked after does not wait for its labels when it is deleted, whoever has put the finalizer on it.
+// TestNodeSelectorAndProtection checks that an unselected node does not wait for its labels when it is deleted, regardless of who
+// added the finalizer.
 func TestNodeSelectorAndProtection(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -57,7 +57,7 @@ func TestProgramsEndAmidWorkWhenTheyAreTold(t *testing.T) {
 	e.settle()
 }
 
-// churn replaces one node after the other until ctx is cancelled, and leaves all of them live.
+// churn replaces one node after another until ctx is cancelled, and leaves all of them live.
 func (e *env) churn(ctx context.Context, names []string) {
 	live := context.WithoutCancel(ctx)
 	for i := 0; ctx.Err() == nil || i%len(names) != 0; i++ {
@@ -107,7 +107,7 @@ func (e *env) killAmidWork() (killed *programs.Program, held string) {
 		require.EventuallyWithT(e.t, func(c *assert.CollectT) { assert.NotEmpty(c, e.locks(c)) }, patience, period/50)
 		require.NoError(e.t, p.Signal(syscall.SIGSTOP))
 		for _, lock := range e.locks(e.t) {
-			// One request can be on its way: with two transactions left it is not the release of the lock.
+			// One request can be in flight: with two transactions left, it is not the release of the lock.
 			if *lock.Spec.HolderIdentity == p.Identity && len(e.queue(e.t, lock.Name)) > 1 {
 				require.NoError(e.t, p.Kill())
 				return p, lock.Name

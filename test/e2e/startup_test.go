@@ -15,9 +15,9 @@ import (
 
 // badStart is a start that cannot succeed.
 type badStart struct {
-	kubeconfig string // "" for that of the cluster
+	kubeconfig string // "" for the cluster's own
 	args       []string
-	// want is in the one line that says why and what to do.
+	// want is part of the single line that reports the reason and the remedy.
 	want string
 }
 
@@ -81,7 +81,7 @@ func TestProgramsWithoutPermissionSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-// badStarts are those that fail in every program.
+// badStarts returns the starts that fail in every program.
 func (e *env) badStarts() map[string]badStart {
 	e.t.Helper()
 	busy, err := (&net.ListenConfig{}).Listen(e.t.Context(), "tcp", "127.0.0.1:0")
@@ -112,7 +112,7 @@ func (e *env) badStarts() map[string]badStart {
 	}
 }
 
-// badFlags are the bad values of the flags that only this program has.
+// badFlags returns the invalid values of the flags that only this program has.
 func badFlags(program string) map[string]badStart {
 	return map[string]map[string]badStart{
 		"watcher": {
@@ -131,7 +131,7 @@ func badFlags(program string) map[string]badStart {
 	}[program]
 }
 
-// failsToStart starts a program, waits for its end, and returns the line with which it ended.
+// failsToStart starts a program, waits until it exits, and returns its last line.
 func (e *env) failsToStart(t *testing.T, program string, tc badStart) string {
 	t.Helper()
 	kubeconfig := tc.kubeconfig

@@ -61,7 +61,7 @@ func (e *env) locks(t require.TestingT) []coordinationv1.Lease {
 	return locks
 }
 
-// record reads the saved labels of a node; nil if there are none, or no more.
+// record reads the saved labels of a node; nil if there are none.
 func (e *env) record(t require.TestingT, name string) *record.Record {
 	cm := &corev1.ConfigMap{}
 	err := e.client.Get(e.t.Context(), types.NamespacedName{Namespace: e.metadata, Name: name}, cm)
@@ -77,7 +77,7 @@ func (e *env) record(t require.TestingT, name string) *record.Record {
 	return r
 }
 
-// recordedNodes returns the names of the nodes of the test that have saved labels.
+// recordedNodes returns the names of the test's nodes with saved labels.
 func (e *env) recordedNodes(t require.TestingT) []string {
 	var names []string
 	for _, cm := range e.configMaps(t, e.metadata) {
@@ -93,7 +93,7 @@ func (e *env) recordedNodes(t require.TestingT) []string {
 	return names
 }
 
-// saved waits until these are the saved labels of a node, and returns its record.
+// saved waits until a node's record has these labels, and returns the record.
 func (e *env) saved(name string, want labelSet) *record.Record {
 	e.t.Helper()
 	var found *record.Record
@@ -105,8 +105,8 @@ func (e *env) saved(name string, want labelSet) *record.Record {
 	return found
 }
 
-// reached waits until the record of a node shows what was at this version of the Node, or later in the
-// same incarnation: it was saved, or noted.
+// reached waits until the record of a node shows this version of the Node, or a later one of the same
+// incarnation, whether saved or noted.
 func (e *env) reached(n *corev1.Node) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -122,7 +122,7 @@ func (e *env) reached(n *corev1.Node) {
 	}, "the record of node %s shows version %s", n.Name, n.ResourceVersion)
 }
 
-// noted waits until the record says that an incarnation has its labels.
+// noted waits until the record shows that an incarnation has its labels.
 func (e *env) noted(n *corev1.Node) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -132,16 +132,16 @@ func (e *env) noted(n *corev1.Node) {
 	}, "the return of node %s is noted", n.Name)
 }
 
-// applied waits until the record shows this version of a Node and nothing is pending of the node.
+// applied waits until the record shows this version of a Node and the node has no pending transactions.
 func (e *env) applied(n *corev1.Node) {
 	e.t.Helper()
 	e.reached(n)
 	e.drained(n.Name)
 }
 
-// ended waits until a watcher has stored the end of an incarnation, the record shows it, and nothing is
-// pending of the node. The record alone proves too little: that of a protected Node shows its end before
-// the Node is gone.
+// ended waits until a watcher has stored the end of an incarnation, the record shows it, and the node has
+// no pending transactions. The record alone proves too little: that of a protected Node shows its end
+// before the Node is gone.
 func (e *env) ended(n *corev1.Node) {
 	e.t.Helper()
 	e.recorded(n.UID, txn.Deleted)
@@ -150,8 +150,8 @@ func (e *env) ended(n *corev1.Node) {
 	e.drained(n.Name)
 }
 
-// drained waits until nothing is pending of a node. What no watcher has stored yet is not pending, so
-// a test first waits for the effect of its last step, or until that is recorded.
+// drained waits until a node has no pending transactions. Events that no watcher has stored yet are not
+// pending, so a test first waits for the effect of its last step, or until that step is recorded.
 func (e *env) drained(name string) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "nothing is pending of node %s", name)
@@ -165,7 +165,8 @@ func (e *env) recorded(uid types.UID, typ txn.Type) {
 	}, "a watcher has stored that")
 }
 
-// transactionTypes returns the types of the transactions that the watchers have stored of an incarnation.
+// transactionTypes returns the types of the transactions that the watchers have stored for an
+// incarnation.
 func (e *env) transactionTypes(uid types.UID) []string {
 	var stored []string
 	for _, p := range e.programs {
@@ -178,12 +179,12 @@ func (e *env) transactionTypes(uid types.UID) []string {
 	return stored
 }
 
-// said returns the lines of a program's log that have this message.
+// said returns the lines of a program's log with this message.
 func said(p *programs.Program, message string) []map[string]any {
 	return slices.DeleteFunc(logged(p, message), func(line map[string]any) bool { return line["msg"] != message })
 }
 
-// complaints returns the error lines of a program's log that hold the text, as they print.
+// complaints returns the error lines of a program's log that contain the text, as they print.
 func complaints(p *programs.Program, text string) []string {
 	var found []string
 	for _, line := range logged(p, `"level":"ERROR"`) {
@@ -194,7 +195,7 @@ func complaints(p *programs.Program, text string) []string {
 	return found
 }
 
-// logged returns the lines of a program's log that hold the text as it stands there, in JSON.
+// logged returns the lines of a program's log that contain the text literally, in JSON.
 func logged(p *programs.Program, text string) []map[string]any {
 	var found []map[string]any
 	for line := range strings.SplitSeq(p.Output(), "\n") {

@@ -27,14 +27,14 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// TestRestoredEtcd lets the cluster travel back in time, as an etcd does that is restored from an older backup. What the
-// services remember of the lost future must not be written, and what comes later is kept as ever.
+// TestRestoredEtcd takes the cluster back in time, as restoring an older backup of etcd does. The services must not write
+// anything that they remember from the lost future, and must keep later events as usual.
 func TestRestoredEtcd(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		isBumped   bool // restored as by etcdutl snapshot restore --bump-revision --mark-compacted
-		hasPending bool // the watcher has seen what it has not stored
-		isRestart  bool // the services are restarted after it, as all components are to be
+		hasPending bool // the watcher has seen an event and not stored it
+		isRestart  bool // the services are restarted afterwards, as is required of all components
 	}{
 		"services run throughout":                            {},
 		"services run throughout, and revisions do not fall": {isBumped: true},
@@ -62,7 +62,7 @@ func TestRestoredEtcd(t *testing.T) {
 				require.NoError(t, p.Stop(stopTimeout))
 			} else {
 				e.noticesTheRewind(w)
-				if !tc.isBumped { // else it lists anew and goes on
+				if !tc.isBumped { // otherwise it relists and continues
 					e.noticesTheRewind(p)
 				}
 			}
@@ -79,26 +79,26 @@ func TestRestoredEtcd(t *testing.T) {
 	}
 }
 
-// The nodes of the test by what becomes of them in the lost future.
+// The nodes of the test, by what happens to them in the lost future.
 const (
 	editedSince   = "edited"
 	deletedSince  = "deleted"
 	replacedSince = "replaced"
-	// pending may have an event that the watcher does not get stored before the API server goes down.
+	// pending may have an event that the watcher cannot store before the API server goes down.
 	pending = "pending"
-	// queued has a transaction that the processor does not get applied before that.
+	// queued has a transaction that the processor cannot apply before that.
 	queued = "queued"
-	// restored is one that came back before, and got its labels.
+	// restored returned before, and got its labels.
 	restored = "restored"
-	// away has gone before, and comes back.
+	// away was deleted before, and returns.
 	away = "away"
-	// createdSince was not there before.
+	// createdSince did not exist before.
 	createdSince = "created"
 )
 
 var original = labelSet{"rack": "r7", "team": "blue"}
 
-// live is what happens before the backup: every node has its labels saved, and nothing is left to do. No service runs in the end.
+// live performs the events before the backup: every node has its labels saved, and no work is left. No service runs at the end.
 func (e *env) live() {
 	e.t.Helper()
 	e.watcher()
@@ -119,7 +119,7 @@ func (e *env) live() {
 	e.stop(p)
 }
 
-// state returns the version of each Node of the test, of its record, transactions and lock.
+// state returns the resourceVersions of each Node of the test, and of its record, transactions and lock.
 func (e *env) state() map[string]string {
 	e.t.Helper()
 	versions := map[string]string{}
@@ -139,7 +139,7 @@ func (e *env) state() map[string]string {
 	return versions
 }
 
-// liveALostFuture is what happens after the backup, and will not have happened.
+// liveALostFuture performs the events after the backup, which the restore undoes.
 func (e *env) liveALostFuture(p *programs.Program) {
 	e.t.Helper()
 	e.delete(e.name(deletedSince))
@@ -150,7 +150,7 @@ func (e *env) liveALostFuture(p *programs.Program) {
 	}
 	e.restored(e.name(away), original)
 	e.restored(e.name(replacedSince), original)
-	// More than an API server writes when it starts.
+	// This exceeds the writes of an API server at startup.
 	for i := range 200 {
 		e.set(e.name(editedSince), "lost", strconv.Itoa(i))
 	}
@@ -168,7 +168,7 @@ func (e *env) liveALostFuture(p *programs.Program) {
 	}, "the processor does not get it applied")
 }
 
-// leavePending lets a watcher see what it does not get stored.
+// leavePending lets a watcher see an event that it cannot store.
 func (e *env) leavePending(w *programs.Program) {
 	e.t.Helper()
 	e.refuseTransactions(e.name(pending))
@@ -178,7 +178,7 @@ func (e *env) leavePending(w *programs.Program) {
 	}, "the watcher does not get it stored")
 }
 
-// goesOn checks that what happens after the restore is kept as ever.
+// goesOn checks that events after the restore are kept as usual.
 func (e *env) goesOn() {
 	e.t.Helper()
 	want := labelSet{"rack": "r7", "team": "blue", "later": "edit"}
@@ -202,7 +202,7 @@ func (e *env) goesOn() {
 	e.hasRestored(e.t, e.name(away), original)
 }
 
-// backUp returns a copy of all that etcd has.
+// backUp returns a copy of all data in etcd.
 func (e *env) backUp() (dir string) {
 	e.t.Helper()
 	dir = filepath.Join(e.t.TempDir(), "backup")
@@ -210,7 +210,7 @@ func (e *env) backUp() (dir string) {
 	return dir
 }
 
-// restore makes a copy what etcd has, with a revision that is higher than any that there was if isBumped.
+// restore replaces the data in etcd by a copy. If isBumped, its revision is higher than any previous one.
 func (e *env) restore(dir string, isBumped bool) {
 	e.t.Helper()
 	last := e.revision()
@@ -222,7 +222,7 @@ func (e *env) restore(dir string, isBumped bool) {
 	}))
 }
 
-// bump makes a revision the current one of etcd and the first that is not compacted.
+// bump sets etcd's current revision and compacts all earlier ones.
 func (e *env) bump(to int64) {
 	e.t.Helper()
 	for e.revision() < to {
@@ -235,7 +235,7 @@ func (e *env) bump(to int64) {
 	require.NoError(e.t, e.etcd("compaction", map[string]any{"revision": e.revision()}, nil))
 }
 
-// revision is the current one of etcd.
+// revision returns etcd's current revision.
 func (e *env) revision() int64 {
 	e.t.Helper()
 	var answer struct {
@@ -247,7 +247,7 @@ func (e *env) revision() int64 {
 	return answer.Header.Revision
 }
 
-// etcd calls the key-value service of etcd by its gateway to JSON.
+// etcd calls the key-value service of etcd through its JSON gateway.
 func (e *env) etcd(method string, request map[string]any, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -257,7 +257,7 @@ func (e *env) etcd(method string, request map[string]any, answer any) error {
 	if err != nil {
 		return err
 	}
-	post.Close = true // etcd does not stop while there are connections
+	post.Close = true // etcd does not stop while connections are open
 	response, err := http.DefaultClient.Do(post)
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func (e *env) etcd(method string, request map[string]any, answer any) error {
 	return json.Unmarshal(content, answer)
 }
 
-// noticesTheRewind waits until a program has ended for that.
+// noticesTheRewind waits until a program has exited because of the rewind.
 func (e *env) noticesTheRewind(p *programs.Program) {
 	e.t.Helper()
 	select {
@@ -287,7 +287,7 @@ func (e *env) noticesTheRewind(p *programs.Program) {
 	}
 }
 
-// refuseTransactions makes the API server refuse the transactions of a node.
+// refuseTransactions makes the API server reject the transactions of a node.
 func (e *env) refuseTransactions(node string) {
 	e.t.Helper()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{

@@ -15,7 +15,7 @@ import (
 
 func TestUnreadableRecordHoldsUpItsNodeOnlyUntilItIsMended(t *testing.T) {
 	t.Parallel()
-	// After so many attempts the next one is 25 seconds away.
+	// After so many attempts the next one is 25 seconds later.
 	const attempts, prompt = 10, 20 * time.Second
 	e := newEnv(t)
 	e.watcher()

@@ -15,8 +15,9 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// TestEveryProgramTellsItsVersion: make stamps what it builds. Of bin, the test runs only what is
-// built from a directory cmd: the demo and other tools write files there, too.
+// TestEveryProgramTellsItsVersion checks that make stamps the programs it builds. It only runs
+// programs in bin that are built from a directory cmd: the demo and other tools also write files
+// there.
 func TestEveryProgramTellsItsVersion(t *testing.T) {
 	t.Parallel()
 	root, err := repository.Root()

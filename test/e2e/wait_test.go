@@ -11,7 +11,8 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// TestProgramsWaitForTheirCluster: as in a cluster to which the manifests are applied bit by bit.
+// TestProgramsWaitForTheirCluster applies the objects one by one, as when manifests are applied
+// gradually.
 func TestProgramsWaitForTheirCluster(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -35,7 +36,7 @@ func TestProgramsWaitForTheirCluster(t *testing.T) {
 
 	for _, p := range started {
 		e.ready(p)
-		reasons := map[string]int{} // more than two if it looks while rights are given
+		reasons := map[string]int{} // more than two if it checks while rights are granted
 		for _, line := range said(p, "Preflight checks failed, retrying") {
 			delete(line, "time")
 			reasons[fmt.Sprint(line)]++
@@ -64,7 +65,7 @@ func TestProgramThatWaitsEndsWhenItIsTold(t *testing.T) {
 	e.stop(p)
 }
 
-// answers waits until a program answers a probe with this status and text.
+// answers waits until a probe of a program answers with this status and text.
 func (e *env) answers(p *programs.Program, path string, status int, text string) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {

@@ -31,20 +31,20 @@ import (
 	"nodekeeper.dev/test/webhooks"
 )
 
-// site is where the webhooks of one test run.
+// site is the environment for the webhooks of one test.
 type site struct {
 	*env
 	*webhooks.Site
 }
 
-// webhooks makes the Service, the Secret and the configuration of webhooks that a test starts. The API server waits for them longer
-// than the machine stands still.
+// webhooks creates the Service, the Secret and the configuration for the webhooks that a test starts. The API server's timeout
+// for them is longer than the machine may stall.
 func (e *env) webhooks() *site {
 	e.t.Helper()
 	return e.webhooksWith(30)
 }
 
-// webhooksWith does the same for webhooks for which the API server waits that long, in seconds.
+// webhooksWith does the same with the API server's timeout in seconds.
 func (e *env) webhooksWith(timeout int32) *site {
 	e.t.Helper()
 	e.ownCluster()
@@ -56,12 +56,12 @@ func (e *env) webhooksWith(timeout int32) *site {
 	return s
 }
 
-// run starts a webhook and returns when the API server asks it.
+// run starts a webhook and returns when the API server calls it.
 func (s *site) run(args ...string) *programs.Program {
 	s.t.Helper()
 	p := s.start("webhook", s.kubeconfig, append(s.Flags(), args...)...)
 	s.ready(p)
-	// The API server gets to know the certificate by a watch, and so does the webhook get to know records.
+	// The API server learns the certificate from a watch, and the webhook learns the records from one.
 	s.eventually(func(c *assert.CollectT) {
 		answers, err := s.Answers(s.t.Context(), s.client, s.metadata)
 		assert.NoError(c, err)
@@ -71,8 +71,8 @@ func (s *site) run(args ...string) *programs.Program {
 	return p
 }
 
-// webhookKnows waits until the webhook that the API server asks has seen every record that is there now: it sees them one after the
-// other, and answers about the last.
+// webhookKnows waits until the webhook that the API server calls has seen every current record: it receives them in order, and
+// already answers from the last one.
 func (e *env) webhookKnows() {
 	e.t.Helper()
 	name := e.name("last-" + rand.String(6))
@@ -86,7 +86,7 @@ func (e *env) webhookKnows() {
 	require.NoError(e.t, e.client.Delete(e.t.Context(), last))
 }
 
-// runDiffering starts a webhook with other flags than the processors, and returns when the API server asks it.
+// runDiffering starts a webhook with flags that differ from the processors', and returns when the API server calls it.
 func (s *site) runDiffering(args ...string) {
 	s.t.Helper()
 	p := s.start("webhook", s.kubeconfig, append(s.Flags(), args...)...)
@@ -98,7 +98,7 @@ func (s *site) runDiffering(args ...string) {
 	}, "the API server asks %s", p.Identity)
 }
 
-// kubelet returns a client that is the kubelet of a node.
+// kubelet returns a client with the identity of a node's kubelet.
 func (e *env) kubelet(node string) client.Client {
 	e.t.Helper()
 	path, err := e.plane.KubeconfigFor("system:node:"+node, "system:nodes")
@@ -135,7 +135,7 @@ func (e *env) versions(name string) func() []*corev1.Node {
 
 func isGated(n *corev1.Node) bool { return slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint) }
 
-// join creates a Node as somebody, and returns its first version. A webhook knows the last records by then.
+// join creates a Node with the given client, and returns its first version. By then, a webhook knows the latest records.
 func (e *env) join(as client.Client, name string, own labelSet) *corev1.Node {
 	e.t.Helper()
 	if e.asked {
@@ -175,8 +175,8 @@ func TestWebhookPutsLabelsBackInTheCreateRequest(t *testing.T) {
 	e.hasRestored(t, name, labelSet{"kubernetes.io/os": "linux", "rack": "r1"})
 }
 
-// TestFirstAnswerKnowsTheRecords: a webhook that is ready has read them, and does not begin to when it is asked. Its rights to read anything are
-// taken away in between.
+// TestFirstAnswerKnowsTheRecords checks that a webhook has read the records when it becomes ready, and does not start reading at
+// the first request. All its rights to read are revoked in between.
 func TestFirstAnswerKnowsTheRecords(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -228,7 +228,7 @@ func TestFirstAnswerKnowsTheRecords(t *testing.T) {
 	assert.Contains(t, string(review.Response.Patch), `{"op":"add","path":"/metadata/labels/rack","value":"r1"}`)
 }
 
-// TestKubeletGetsTheRestWithTheRemovalOfTheTaint: no version of the Node is without the taint and without labels.
+// TestKubeletGetsTheRestWithTheRemovalOfTheTaint checks that no version of the Node lacks both the taint and the labels.
 func TestKubeletGetsTheRestWithTheRemovalOfTheTaint(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -259,7 +259,7 @@ func TestKubeletGetsTheRestWithTheRemovalOfTheTaint(t *testing.T) {
 	}
 }
 
-// TestWebhookThatFailsHoldsUpNobody, and the processors do what it did not.
+// TestWebhookThatFailsHoldsUpNobody also checks that the processors do the work that the webhook did not.
 func TestWebhookThatFailsHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	freeze := func(w *site, p *programs.Program) { require.NoError(w.t, p.Freeze(w.t.Context())) }
@@ -270,9 +270,9 @@ func TestWebhookThatFailsHoldsUpNobody(t *testing.T) {
 	}{
 		"down":    {func(w *site, p *programs.Program) { require.NoError(w.t, p.Kill()) }, thaw},
 		"stopped": {freeze, func(*site, *programs.Program) {}},
-		"slow":    {freeze, thaw}, // it answers after the API server has gone on without it
+		"slow":    {freeze, thaw}, // it answers after the API server has continued without it
 		"not trusted": {func(w *site, p *programs.Program) {
-			require.NoError(w.t, p.Kill()) // it would mend the configuration
+			require.NoError(w.t, p.Kill()) // a running webhook would repair the configuration
 			foreign := &corev1.Secret{}
 			require.NoError(w.t, w.client.Get(w.t.Context(), types.NamespacedName{Namespace: w.members, Name: "webhook-certificate"}, foreign))
 			foreign.Data = nil
@@ -305,7 +305,7 @@ func TestWebhookThatFailsHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestStaleAnswerIsMadeGood: the last edits are in the queue and not in the record, and the webhook answers from that.
+// TestStaleAnswerIsMadeGood covers edits that are queued and not yet in the record from which the webhook answers.
 func TestStaleAnswerIsMadeGood(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"--restore-mode=replace", "--restore-mode=merge"} {

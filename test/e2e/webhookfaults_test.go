@@ -14,7 +14,7 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 )
 
-// TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing: the flags of the processors have been changed, and those of the webhook have not.
+// TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing changes the flags of the processors, but not those of the webhook.
 func TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -36,8 +36,8 @@ func TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing(t *testing.T) {
 	assert.Equal(t, "team-a", e.node(t, name).Annotations["example.com/owner"])
 }
 
-// TestGateThatIsClosedLaterIsOpened: Karpenter writes the labels and taints of its template when it registers a Node that the kubelet has
-// created, so it closes the gate for the first time, or once more.
+// TestGateThatIsClosedLaterIsOpened acts as Karpenter, which writes the labels and taints of its template when it registers a
+// Node that the kubelet has created. This closes the gate for the first time, or once more.
 func TestGateThatIsClosedLaterIsOpened(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -66,7 +66,8 @@ func TestGateThatIsClosedLaterIsOpened(t *testing.T) {
 	}
 }
 
-// TestLabelOfTheRequestOutlivesAStaleAnswer: what a Node came with, and the last record does not say anything of, stays.
+// TestLabelOfTheRequestOutlivesAStaleAnswer checks that a label in the create request stays if the last record does not contain
+// its key.
 func TestLabelOfTheRequestOutlivesAStaleAnswer(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -88,7 +89,7 @@ func TestLabelOfTheRequestOutlivesAStaleAnswer(t *testing.T) {
 	assert.Equal(t, labelSet{"rack": "of-the-template", "team": "blue"}, own)
 }
 
-// TestNodeWithALabelThatAPolicyRefusesJoins and gets it later.
+// TestNodeWithALabelThatAPolicyRefusesJoins checks that the node joins without the label, and gets it later.
 func TestNodeWithALabelThatAPolicyRefusesJoins(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -114,7 +115,7 @@ func TestNodeWithALabelThatAPolicyRefusesJoins(t *testing.T) {
 	assert.False(t, isGated(e.node(t, name)))
 }
 
-// TestWebhookWithAnotherRestrictedModeLosesNothing from the record.
+// TestWebhookWithAnotherRestrictedModeLosesNothing checks that no labels are lost from the record.
 func TestWebhookWithAnotherRestrictedModeLosesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -135,7 +136,8 @@ func TestWebhookWithAnotherRestrictedModeLosesNothing(t *testing.T) {
 	e.hasRestored(t, name, want)
 }
 
-// TestWebhookWithAnotherModeDecidesNothing: with the marker of the record, the processors would take the labels that it left for edits.
+// TestWebhookWithAnotherModeDecidesNothing checks that the webhook does not set the marker of the record: otherwise the
+// processors would take the labels that the webhook omitted for edits.
 func TestWebhookWithAnotherModeDecidesNothing(t *testing.T) {
 	t.Parallel()
 	for webhooks, processors := range map[string]string{"merge": "replace", "replace": "merge"} {
@@ -164,7 +166,8 @@ func TestWebhookWithAnotherModeDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestGateOpensOfANodeWhoseLabelsEndItsSelection, as it is never closed: the request matches the selector, and the Node with its saved labels does not.
+// TestNodeWhoseLabelsEndItsSelectionIsNotGated covers a request that matches the selector, while the Node with its saved labels
+// does not.
 func TestNodeWhoseLabelsEndItsSelectionIsNotGated(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -186,7 +189,7 @@ func TestNodeWhoseLabelsEndItsSelectionIsNotGated(t *testing.T) {
 	assert.False(t, isGated(n))
 }
 
-// TestGateOpensAfterTheNodeIsTakenOut of what is looked after.
+// TestGateOpensAfterTheNodeIsTakenOut checks that the gate opens for a node that leaves the selection.
 func TestGateOpensAfterTheNodeIsTakenOut(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -207,7 +210,7 @@ func TestGateOpensAfterTheNodeIsTakenOut(t *testing.T) {
 	e.eventually(func(c *assert.CollectT) { assert.False(c, isGated(e.node(c, name))) }, "the gate is opened")
 }
 
-// TestNodeWithTheMarkerOfItsRecord comes from a file that somebody saved, and has edited since.
+// TestNodeWithTheMarkerOfItsRecord creates a Node from a saved file that has been edited since.
 func TestNodeWithTheMarkerOfItsRecord(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -240,7 +243,7 @@ func TestNodeWithTheMarkerOfItsRecord(t *testing.T) {
 	assert.False(t, isGated(e.node(t, name)))
 }
 
-// TestGateOpensForRecordsThatAreCorrectedOrRemoved while the node waits.
+// TestGateOpensForRecordsThatAreCorrectedOrRemoved corrects and removes records while the nodes wait.
 func TestGateOpensForRecordsThatAreCorrectedOrRemoved(t *testing.T) {
 	t.Parallel()
 	for what, mend := range map[string]func(e *env, cm *corev1.ConfigMap){
@@ -277,7 +280,7 @@ func TestGateOpensForRecordsThatAreCorrectedOrRemoved(t *testing.T) {
 	}
 }
 
-// TestEditsBehindTheGateGiveWay to the last saved labels: the restore is not done yet.
+// TestEditsBehindTheGateGiveWay checks that edits give way to the last saved labels: the node is not restored yet.
 func TestEditsBehindTheGateGiveWay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -293,7 +296,7 @@ func TestEditsBehindTheGateGiveWay(t *testing.T) {
 	e.delete(name)
 	n := e.join(e.client, name, nil)
 	require.True(t, isGated(n))
-	e.edit(name, map[string]*string{"team": new("green"), "added": new("1")}) // between create and restore
+	e.edit(name, map[string]*string{"team": new("green"), "added": new("1")}) // between creation and restore
 	e.processor()
 	e.restored(name, labelSet{"rack": "r1", "team": "red"})
 	assert.False(t, isGated(e.node(t, name)))

@@ -8,7 +8,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// hold sets whether another finalizer than nodekeeper's holds a Node.
+// hold sets whether a finalizer other than nodekeeper's blocks the deletion of a Node.
 func (e *env) hold(name string, isHeld bool) {
 	const finalizer = "example.com/hold"
 	e.t.Helper()
@@ -28,7 +28,8 @@ func (e *env) hold(name string, isHeld bool) {
 	}, "the finalizers of %s", name)
 }
 
-// TestProtectedNodesKeepWithheldLabels: whatever is deleted when, each machine gets what it had.
+// TestProtectedNodesKeepWithheldLabels checks that each machine gets its labels back, whatever the
+// order of the deletions.
 //
 //nolint:tparallel // its parts share the programs, one after the other
 func TestProtectedNodesKeepWithheldLabels(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestByHandGoesByTheDecision: what the decision refuses of a watcher it refuses of people.
+// TestByHandGoesByTheDecision checks that users cannot do by hand what the decision rejects from a watcher.
 func TestByHandGoesByTheDecision(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -150,7 +150,8 @@ func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 	assert.NotContains(t, e.run("status").stdout, "stuck")
 }
 
-// TestDeletionThatWaitsForNobody: a node that cannot be deleted as no processor protects nodes any more is stuck.
+// TestDeletionThatWaitsForNobody checks that a node counts as stuck if it cannot be deleted because no
+// processor protects nodes any more.
 func TestDeletionThatWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -174,7 +175,7 @@ func TestDeletionThatWaitsForNobody(t *testing.T) {
 	setFinalizers(`[]`)
 }
 
-// TestGateThatIsClosedLaterIsNotAsOldAsItsNode: somebody closes the gate of a Node that has been there for a while.
+// TestGateThatIsClosedLaterIsNotAsOldAsItsNode closes the gate of a Node that has existed for a while.
 func TestGateThatIsClosedLaterIsNotAsOldAsItsNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -192,7 +193,7 @@ func TestGateThatIsClosedLaterIsNotAsOldAsItsNode(t *testing.T) {
 	}
 }
 
-// TestGateThatNobodyOpens is stuck, and is no restore.
+// TestGateThatNobodyOpens checks that such a gate is reported as stuck, and not as a restore.
 func TestGateThatNobodyOpens(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -216,7 +217,7 @@ func TestGateThatNobodyOpens(t *testing.T) {
 	}, "it is opened")
 }
 
-// TestUnreadableRecord: it is told everywhere, and nothing acts on it but who removes it.
+// TestUnreadableRecord checks that every command reports the record, and that only removing it has an effect.
 func TestUnreadableRecord(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

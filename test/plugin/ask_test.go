@@ -19,7 +19,7 @@ type asking struct {
 	out *lineBuffer
 }
 
-// ask starts a command, whose input stays open.
+// ask starts a command and keeps its input open.
 func (e *env) ask(args ...string) *asking {
 	e.t.Helper()
 	a := &asking{cmd: e.Command(e.t.Context(), "kubectl", append(append([]string{"nodekeeper"}, args...), e.Flags...)...), out: &lineBuffer{}}
@@ -31,13 +31,13 @@ func (e *env) ask(args ...string) *asking {
 	return a
 }
 
-// asked waits until the command has asked.
+// asked waits until the command has printed its question.
 func (e *env) asked(a *asking) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) { assert.Contains(c, a.out.String(), "[y/N]") }, "it asks")
 }
 
-// answer answers, and returns the exit code of the command.
+// answer types an answer, and returns the exit code of the command.
 func (e *env) answer(a *asking, text string) int {
 	e.t.Helper()
 	_, err := io.WriteString(a.in, text)
@@ -45,7 +45,7 @@ func (e *env) answer(a *asking, text string) int {
 	return e.ended(a)
 }
 
-// interrupt is Ctrl-C. It returns the exit code of the command.
+// interrupt sends Ctrl-C, and returns the exit code of the command.
 func (e *env) interrupt(a *asking) int {
 	e.t.Helper()
 	require.NoError(e.t, a.cmd.Process.Signal(os.Interrupt))
@@ -56,7 +56,7 @@ func (e *env) ended(a *asking) int {
 	e.t.Helper()
 	ended := make(chan struct{})
 	go func() {
-		_ = a.cmd.Wait() // its exit code says how it ended
+		_ = a.cmd.Wait() // the exit code is checked instead
 		close(ended)
 	}()
 	select {
@@ -68,8 +68,8 @@ func (e *env) ended(a *asking) int {
 	return a.cmd.ProcessState.ExitCode()
 }
 
-// TestInterruptedQuestionDoesNothing: a question, or a command that reads standard input, ends by
-// Ctrl-C.
+// TestInterruptedQuestionDoesNothing checks that Ctrl-C ends a question, and a command that reads
+// standard input.
 func TestInterruptedQuestionDoesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -80,7 +80,7 @@ func TestInterruptedQuestionDoesNothing(t *testing.T) {
 	for _, args := range [][]string{{"forget", "node-1"}, {"prune", "--older-than=0s"}} {
 		a := e.ask(args...)
 		e.asked(a)
-		_, err := io.WriteString(a.in, "y") // and no end of the line
+		_, err := io.WriteString(a.in, "y") // without the end of the line
 		require.NoError(t, err)
 		assert.Equal(t, 1, e.interrupt(a), args)
 		assert.Contains(t, a.out.String(), "aborted: interrupted", args)
@@ -93,8 +93,8 @@ func TestInterruptedQuestionDoesNothing(t *testing.T) {
 	assert.Contains(t, a.out.String(), "interrupted")
 }
 
-// TestForgetAfterTheNodeHasGone: while the user is asked about a node that is there, it is deleted.
-// Nobody has recorded that.
+// TestForgetAfterTheNodeHasGone deletes an existing node while the user is asked about it. No
+// watcher has recorded the deletion.
 func TestForgetAfterTheNodeHasGone(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

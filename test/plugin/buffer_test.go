@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// lineBuffer is a buffer that one goroutine writes and another reads.
+// lineBuffer is a buffer written by one goroutine and read by another.
 type lineBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

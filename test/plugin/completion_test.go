@@ -16,7 +16,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestCompletion asks as a shell does that completes kubectl nodekeeper.
+// TestCompletion requests completions of kubectl nodekeeper as a shell does.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	e := newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)

@@ -1,5 +1,5 @@
-// Package plugin tests the built kubectl plugin by kubectl itself, against a real API server and with the built programs at work.
+// Package plugin tests the built plugin by running kubectl, with a real API server and the built programs.
 //
-// story_test.go is one story that has every command in it. What people see in it stands in docs/cli/sessions, and what programs read in
-// testdata; go test ./test/plugin -update rewrites both. The other tests look at one concern each.
+// story_test.go tells one story that uses every command. The output for people is in docs/cli/sessions, and the output for
+// programs is in testdata; go test ./test/plugin -update rewrites both. Each other test covers one concern.
 package plugin

@@ -26,15 +26,16 @@ import (
 )
 
 const (
-	// patience is how long a test waits for what must come. A machine that is busy with other things is no reason to fail.
+	// patience bounds the wait for an expected state. It is long, so that tests pass on a busy machine.
 	patience = 3 * time.Minute
-	// period is the time between two looks at the cluster.
+	// period is the polling interval.
 	period = 100 * time.Millisecond
-	// stopTimeout is what a program has to end in: less than the grace period of a pod, and more than a machine stands still.
+	// stopTimeout bounds the shutdown of a program. It is shorter than the grace period of a pod, and longer than the machine may
+	// stall.
 	stopTimeout = 28 * time.Second
 )
 
-// env is what one test has: an API server, two namespaces and the programs that it starts.
+// env is the environment of one test: an API server, two namespaces and the programs that the test starts.
 type env struct {
 	*kubectl.User
 
@@ -46,7 +47,8 @@ type env struct {
 	programs                        []*programs.Program
 }
 
-// newEnv makes an environment in an API server that the test has for itself while it runs: the programs and many commands see all Nodes.
+// newEnv creates an environment in an API server that the test uses exclusively while it runs: the programs and many commands see
+// all Nodes.
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	c, err := planes.Take()
@@ -62,7 +64,7 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// ownPlane starts an API server in which nothing has happened yet, which ends with the test.
+// ownPlane starts a fresh API server, which ends with the test.
 func ownPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	c, err := controlplane.Start(controlplane.Options{})
@@ -71,7 +73,7 @@ func ownPlane(t *testing.T) *controlplane.ControlPlane {
 	return c
 }
 
-// newEnvOf makes an environment with namespaces of its own in an API server, which ends with the test.
+// newEnvOf creates an environment with namespaces of its own in an API server, which ends with the test.
 func newEnvOf(t *testing.T, c *controlplane.ControlPlane) *env {
 	t.Helper()
 	id := "test-" + rand.String(6)
@@ -93,7 +95,7 @@ func newEnvIn(t *testing.T, c *controlplane.ControlPlane, transactions, metadata
 	return e
 }
 
-// end ends the programs, and logs their output if the test has failed.
+// end stops the programs, and logs their output if the test has failed.
 func (e *env) end() {
 	var errs []error
 	for _, p := range e.programs {
@@ -105,7 +107,7 @@ func (e *env) end() {
 	require.NoError(e.t, errors.Join(errs...), "ending the programs")
 }
 
-// become has another user run the commands that follow.
+// become runs the following commands as another user.
 func (e *env) become(user string, groups ...string) {
 	e.t.Helper()
 	kubeconfig, err := e.plane.KubeconfigFor(user, groups...)
@@ -150,7 +152,7 @@ func (e *env) refuses(args ...string) string {
 	return e.Fails(2, args...)
 }
 
-// shortNameOfOldest returns the name of the oldest transaction of a node, as people write it.
+// shortNameOfOldest returns the name of a node's oldest transaction, in the form that users type.
 func (e *env) shortNameOfOldest(node string) string {
 	e.t.Helper()
 	return node + "." + strings.TrimSpace(e.must("pending", node, "-o", "jsonpath={.items[0].version}"))
@@ -161,7 +163,7 @@ func (e *env) start(program string, args ...string) *programs.Program {
 	e.t.Helper()
 	common := []string{"--transaction-namespace=" + e.transactions, "--metadata-namespace=" + e.metadata, "--membership-namespace=" + e.members}
 	if program == "watcher" {
-		common = append(common, "-v=1") // which tells what it leaves out, too
+		common = append(common, "-v=1") // which also logs skipped work
 	} else {
 		common = append(common, "--save-delay=0")
 	}
@@ -174,13 +176,13 @@ func (e *env) start(program string, args ...string) *programs.Program {
 	return p
 }
 
-// stop ends a program as Kubernetes does.
+// stop terminates a program as Kubernetes does.
 func (e *env) stop(p *programs.Program) {
 	e.t.Helper()
 	require.NoError(e.t, p.Stop(stopTimeout))
 }
 
-// set is labels.
+// set is a set of labels.
 type set = map[string]string
 
 func (e *env) create(name string, of set) {
@@ -193,7 +195,7 @@ func (e *env) delete(name string) {
 	require.NoError(e.t, e.client.Delete(e.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 }
 
-// label changes the label rack of a Node, as kubectl label does.
+// label changes the label rack of a Node, like kubectl label.
 func (e *env) label(name, rack string) {
 	e.t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"rack":"`+rack+`"}}}`))
@@ -223,7 +225,7 @@ func (e *env) record(t require.TestingT, name string) *record.Record {
 	return r
 }
 
-// saved waits until these labels are on record.
+// saved waits until the record has these labels.
 func (e *env) saved(name string, want set) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -233,7 +235,7 @@ func (e *env) saved(name string, want set) {
 	}, "the labels of %s are saved", name)
 }
 
-// restored waits until a Node has these labels and the marker of a restore, and all that comes of it is applied.
+// restored waits until a Node has these labels and the marker of a restore, and all resulting transactions are applied.
 func (e *env) restored(name string, want set) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -246,7 +248,7 @@ func (e *env) restored(name string, want set) {
 	e.recorded("updated", n.UID)
 }
 
-// remove deletes a Node and waits until that is recorded and applied.
+// remove deletes a Node and waits until the deletion is recorded and applied.
 func (e *env) remove(name string) {
 	e.t.Helper()
 	n := &corev1.Node{}
@@ -255,7 +257,8 @@ func (e *env) remove(name string) {
 	e.recorded("deleted", n.UID)
 }
 
-// recorded waits until the watchers that run have recorded such an event of an incarnation, or know that it is stored, and it is applied.
+// recorded waits until the running watchers have recorded such an event of an incarnation, or know that it is stored, and it is
+// applied.
 func (e *env) recorded(typ string, uid types.UID) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -272,7 +275,7 @@ func (e *env) recorded(typ string, uid types.UID) {
 	}
 }
 
-// running returns the programs of that name that have not ended.
+// running returns the programs with that name that have not ended.
 func (e *env) running(program string) []*programs.Program {
 	return slices.DeleteFunc(slices.Clone(e.programs), func(p *programs.Program) bool {
 		select {
@@ -284,14 +287,14 @@ func (e *env) running(program string) []*programs.Program {
 	})
 }
 
-// settled waits until nothing is pending. What no watcher has stored yet is not pending, so a test
-// first waits for the effect of its last step, or until that is recorded.
+// settled waits until no transactions are pending. Events that no watcher has stored yet are not pending, so a test first waits
+// for the effect of its last step, or until that step is recorded.
 func (e *env) settled() {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queued(c)) }, "every queue is empty")
 }
 
-// queued returns the names of what is in the transaction namespace.
+// queued returns the names of the objects in the transaction namespace.
 func (e *env) queued(t require.TestingT) []string {
 	var list corev1.ConfigMapList
 	require.NoError(t, e.client.List(e.t.Context(), &list, client.InNamespace(e.transactions)))

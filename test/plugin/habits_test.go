@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHabitsOfKubectlUsers: what they type without thinking does what they expect, or says what to do.
+// TestHabitsOfKubectlUsers checks that habitual commands do what users expect, or report what to do
+// instead.
 func TestHabitsOfKubectlUsers(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -32,7 +33,7 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	assert.Contains(t, e.refuses("list", "-n", "default"), "nodes are in no namespace")
 	assert.Contains(t, e.refuses("list", "-A"), "nodes are in no namespace")
 	assert.Contains(t, e.fails("pending", "nobody"), `node "nobody" not found`)
-	for _, namespace := range []string{"", "Bad_Name"} { // an empty variable of a script would name all namespaces
+	for _, namespace := range []string{"", "Bad_Name"} { // an empty variable in a script would select all namespaces
 		r := e.Command(t.Context(), "kubectl", "nodekeeper", "export", "--metadata-namespace="+namespace)
 		out, err := r.CombinedOutput()
 		require.Error(t, err)
@@ -69,7 +70,7 @@ func TestHabitsOfKubectlUsers(t *testing.T) {
 	assert.Contains(t, e.refuses("import", "-f", ""), "give one file")
 }
 
-// TestListGoesOnWithWatch: it shows all nodes, and then each whose line changes.
+// TestListGoesOnWithWatch checks that list shows all nodes, and then each node whose line changes.
 func TestListGoesOnWithWatch(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -100,7 +101,7 @@ func TestListGoesOnWithWatch(t *testing.T) {
 	e.stop(p)
 }
 
-// TestExplainTellsTheStoryOfANode, also with the events that programs have reported.
+// TestExplainTellsTheStoryOfANode also covers the events that programs have reported.
 func TestExplainTellsTheStoryOfANode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -11,8 +11,9 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestImportIsNotUndoneByARepeatedTransaction: a transaction may be recorded and applied many times. The end of a node is applied,
-// and a person rolls the labels back to those of an older export. Then another watcher, which was cut off, records the same end.
+// TestImportIsNotUndoneByARepeatedTransaction covers a transaction that is recorded and applied several times. After the end of
+// a node is applied, a person rolls the labels back to an older export. Then another watcher, which was cut off, records the
+// same end.
 func TestImportIsNotUndoneByARepeatedTransaction(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -35,7 +36,7 @@ func TestImportIsNotUndoneByARepeatedTransaction(t *testing.T) {
 	assert.Equal(t, of("node-1", "r1"), e.record(t, "node-1").Labels, "that transaction was applied before")
 }
 
-// TestImportOverAFloorKeepsItsPromise: what was recorded before the node was forgotten has no effect any more.
+// TestImportOverAFloorKeepsItsPromise checks that transactions recorded before the node was forgotten have no effect any more.
 func TestImportOverAFloorKeepsItsPromise(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -53,7 +54,7 @@ func TestImportOverAFloorKeepsItsPromise(t *testing.T) {
 	assert.Equal(t, of("node-1", "r1"), e.record(t, "node-1").Labels)
 }
 
-// endOf returns what a watcher records of the end of a Node that was deleted.
+// endOf returns the transaction that a watcher records for the end of a deleted Node.
 func endOf(t *testing.T, e *env, n *metav1.PartialObjectMetadata) txn.Transaction {
 	t.Helper()
 	later := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "later-"}}

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// odd are labels whose values YAML could take for something else, and keys that a record keeps in another form.
+// odd returns labels whose values YAML could misinterpret, and keys that a record stores in another form.
 func odd() set {
 	return set{
 		"bool": "true", "number": "1e3", "octal": "0755", "empty": "", "null": "null", "type": "big", "a---SLASH---b": "x",
@@ -21,7 +21,7 @@ func odd() set {
 	}
 }
 
-// note writes something of a person's own onto a record.
+// note adds a person's own metadata to a record.
 func (e *env) note(name string) {
 	e.t.Helper()
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: name}}
@@ -29,7 +29,7 @@ func (e *env) note(name string) {
 	require.NoError(e.t, e.client.Patch(e.t.Context(), cm, rawMerge(patch)))
 }
 
-// file writes a file of a test and returns its path.
+// file writes a temporary file and returns its path.
 func (e *env) file(content string) string {
 	e.t.Helper()
 	path := filepath.Join(e.t.TempDir(), "records.yaml")
@@ -37,7 +37,7 @@ func (e *env) file(content string) string {
 	return path
 }
 
-// lose deletes records, as nobody should: kubectl nodekeeper forget leaves something in their place.
+// lose deletes records, which users should never do: kubectl nodekeeper forget leaves a replacement.
 func (e *env) lose(names ...string) {
 	e.t.Helper()
 	for _, name := range names {
@@ -55,7 +55,7 @@ func TestImportInTheSameClusterIsExact(t *testing.T) {
 	e.must("save", "--all")
 	e.delete("node-2")
 	e.create("node-2", nil)
-	e.must("restore", "node-2") // it has both, a source and a restored incarnation
+	e.must("restore", "node-2") // its record has both a source and a restored incarnation
 	e.note("node-1")
 	before := e.must("export")
 	e.lose("node-1", "node-2", "node-3")
@@ -65,7 +65,7 @@ func TestImportInTheSameClusterIsExact(t *testing.T) {
 	assert.Equal(t, odd(), e.record(t, "node-1").Labels)
 	assert.Contains(t, e.must("import", e.file(before)), "node/node-1 unchanged")
 
-	// The nodes are those that the records are of, as before: nothing is owed to them.
+	// The nodes are the ones that the records belong to, as before, so no restore is due.
 	e.label("node-2", "r9")
 	e.must("save", "node-2")
 	assert.Equal(t, "r9", e.record(t, "node-2").Labels["rack"])
@@ -114,8 +114,8 @@ func TestImportRefusesWhatIsNoRecord(t *testing.T) {
 	assert.Empty(t, e.must("export"), "nothing is stored")
 }
 
-// TestImportMovesToAnotherCluster takes records to a cluster whose resourceVersions are lower and higher than those of the records, where
-// one node is there already, one comes later, and one is there and has a record of its own.
+// TestImportMovesToAnotherCluster imports records into a cluster whose resourceVersions are lower and higher than those of the
+// records. One node exists already, one is created later, and one exists and has a record of its own.
 func TestImportMovesToAnotherCluster(t *testing.T) {
 	t.Parallel()
 	old := newEnv(t)
@@ -151,7 +151,7 @@ func TestImportMovesToAnotherCluster(t *testing.T) {
 	for _, name := range []string{"later", "owned", "there"} {
 		assert.Contains(t, again, "node/"+name+" unchanged", "an import that broke off can be done once more")
 	}
-	// Under its own resourceVersions and uids the cluster goes on as ever.
+	// With its own resourceVersions and UIDs the cluster continues as usual.
 	for _, name := range []string{"there", "owned", "later"} {
 		if name == "later" {
 			e.create(name, nil)

@@ -17,7 +17,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// watched makes it look as if a watcher runs, which may be late with what it has seen.
+// watched makes it appear that a watcher runs, whose events may arrive late.
 func (e *env) watched() {
 	e.t.Helper()
 	now := metav1.NewMicroTime(time.Now())
@@ -29,7 +29,8 @@ func (e *env) watched() {
 
 func (e *env) queue() *queue.Queue { return &queue.Queue{Client: e.client, Namespace: e.transactions} }
 
-// edited saves a node, edits it and deletes it, and returns what a watcher has seen of that and not stored.
+// edited saves a node, edits it and deletes it, and returns the transactions for events that a watcher has seen and not
+// stored.
 func (e *env) edited(name string) (update, end txn.Transaction) {
 	e.t.Helper()
 	e.create(name, of(name, "r1"))
@@ -58,7 +59,7 @@ func TestSetDoesNotOvertakeWhatAWatcherHasSeen(t *testing.T) {
 		late.ObservedAt = time.Now()
 		require.NoError(t, e.queue().Put(t.Context(), late))
 	}
-	r := <-done // it does not wait for --save-delay either
+	r := <-done // it does not wait for --save-delay, either
 	require.Zero(t, r.code, r.stderr)
 	want := of("node-1", "r2")
 	want["more"] = "x"
@@ -73,7 +74,7 @@ func TestSetOfANodeWhoseEndNobodySawNeedsAFlag(t *testing.T) {
 	e.watched()
 	e.must("set", "node-1", "more=x", "--ignore-missing-end")
 	assert.Equal(t, "r1", e.record(t, "node-1").Labels["rack"])
-	e.must("set", "node-1", "more=y", "--overwrite") // given labels are of no incarnation
+	e.must("set", "node-1", "more=y", "--overwrite") // labels set by hand belong to no incarnation
 }
 
 func TestRestoreDoesNotOvertakeWhatAWatcherHasSeen(t *testing.T) {
@@ -91,7 +92,7 @@ func TestRestoreDoesNotOvertakeWhatAWatcherHasSeen(t *testing.T) {
 	assert.Equal(t, of("node-1", "r2"), own)
 }
 
-// A watcher has put the same event first, which nobody waited for.
+// A watcher stored the same event first, without marking it as urgent.
 func TestSaveDoesNotWaitForTheBatchPeriod(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -127,7 +128,7 @@ func TestForgottenLabelsDoNotComeBack(t *testing.T) {
 	assert.Empty(t, marker)
 }
 
-// A node is forgotten so that it keeps the labels that it has, and a watcher is late with events of its former incarnation.
+// A node is forgotten so that it keeps its current labels, and a watcher stores events of its former incarnation late.
 func TestForgottenNodeThatIsThereKeepsItsLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -144,7 +145,7 @@ func TestForgottenNodeThatIsThereKeepsItsLabels(t *testing.T) {
 	assert.Equal(t, of("node-1", "r3"), e.record(t, "node-1").Labels)
 }
 
-// The Node has the marker of the record that comes back, and other labels by now.
+// The Node has the marker of the imported record, but its labels have changed since.
 func TestImportOntoANodeWithTheMarkerOfThatVersion(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -169,7 +170,7 @@ func TestImportOntoANodeWithTheMarkerOfThatVersion(t *testing.T) {
 	assert.Equal(t, "r1", e.record(t, "node-1").Labels["rack"], "what was imported")
 }
 
-// Other products put ConfigMaps into every namespace, and have Leases.
+// Other products create ConfigMaps in every namespace, and have Leases.
 func TestForeignObjectsAreNobodysBusiness(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -10,9 +10,9 @@ import (
 )
 
 var (
-	// planes has the API servers of all tests that need no fresh one.
+	// planes holds the API servers of all tests that do not need a fresh one.
 	planes controlplane.Pool
-	// update has what the tests see taken for right.
+	// update accepts the current output as correct.
 	update = flag.Bool("update", false, "rewrite the golden files and the sessions of docs/cli")
 )
 

@@ -9,13 +9,13 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestRestoreThatIsNotDoneBindsNoLabels: a processor that keeps all labels begins to restore another machine, and does not get to it: the
-// processors are rolled back. The label still belongs to the machine that it was saved from.
+// TestRestoreThatIsNotDoneBindsNoLabels has a processor that keeps all labels and begins to restore another machine. The
+// processors are rolled back before it finishes. The label still belongs to the machine from which it was saved.
 func TestRestoreThatIsNotDoneBindsNoLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.start("processor")
-	e.withholds("node-1") // machine b, and worker of machine a
+	e.withholds("node-1") // machine b, and label worker of machine a
 	e.delete("node-1")
 	e.stop(p)
 
@@ -42,8 +42,8 @@ func TestRestoreThatIsNotDoneBindsNoLabels(t *testing.T) {
 	assert.Equal(t, set{"rack": "r1", worker: ""}, own, "machine a gets back what was saved from it")
 }
 
-// TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName: a person gives a label to the name, and machine a, which has withheld labels, comes and
-// goes before it gets any. The given label still belongs to the name.
+// TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName has a person give a label to the name. Machine a, which has withheld labels,
+// joins and leaves before it gets any label. The given label still belongs to the name.
 func TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -15,8 +15,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestPageSaysThatItIsCutOff: while the API server refuses connections, the page says that what it
-// shows may be old, and calls nobody unready whom it does not see. It recovers by itself.
+// TestPageSaysThatItIsCutOff checks the page while the API server refuses connections: it warns
+// that its contents may be outdated, and reports no replica as unready just because it cannot see
+// it. It recovers by itself.
 func TestPageSaysThatItIsCutOff(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -31,7 +32,7 @@ func TestPageSaysThatItIsCutOff(t *testing.T) {
 		return p.until(func(kind, key string, value map[string]any) bool {
 			switch {
 			case kind == "problem":
-				problems[key] = value["text"] // nil if it is gone
+				problems[key] = value["text"] // nil if the problem has ended
 			case kind == "meta" && key == "health":
 				unwell = value["unwell"].([]any)
 			}
@@ -58,7 +59,7 @@ func TestPageSaysThatItIsCutOff(t *testing.T) {
 	p.close()
 }
 
-// relay is a way to the API server that can be closed.
+// relay is a connection to the API server that can be closed.
 type relay struct {
 	t       *testing.T
 	address string
@@ -69,7 +70,7 @@ type relay struct {
 	conns    []net.Conn
 }
 
-// relay has the commands that follow go to the API server through a relay.
+// relay routes the API requests of the following commands through a relay.
 func (e *env) relay() *relay {
 	e.t.Helper()
 	config, err := clientcmd.LoadFromFile(e.Kubeconfig)
@@ -86,7 +87,7 @@ func (e *env) relay() *relay {
 	return r
 }
 
-// open has the relay listen, where it did before.
+// open makes the relay listen, at the same address as before.
 func (r *relay) open() {
 	r.t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(r.t.Context(), "tcp", r.address)
@@ -123,7 +124,7 @@ func (r *relay) pass(ctx context.Context, from net.Conn) {
 	_, _ = io.Copy(from, to)
 }
 
-// close cuts all connections, and refuses others.
+// close closes all connections, and refuses new ones.
 func (r *relay) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,8 +18,9 @@ import (
 	"nodekeeper.dev/test/kubectl"
 )
 
-// TestPageSaysWhichRightItLacks: without the rights to list and watch Leases, the page knows
-// nothing of the replicas, and says so instead of calling them unready. It shows the rest.
+// TestPageSaysWhichRightItLacks checks that without the rights to list and watch Leases, the page
+// reports that it has no information about the replicas, instead of reporting them as unready. It
+// shows everything else.
 func TestPageSaysWhichRightItLacks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -56,7 +57,7 @@ func TestPageSaysWhichRightItLacks(t *testing.T) {
 	}
 }
 
-// grant gives a user rights in a namespace, or in all of the cluster.
+// grant gives a user rights in a namespace, or in the whole cluster.
 func (e *env) grant(user, namespace string, rule rbacv1.PolicyRule) {
 	e.t.Helper()
 	if len(rule.Verbs) == 0 {
@@ -79,8 +80,8 @@ func (e *env) grant(user, namespace string, rule rbacv1.PolicyRule) {
 	}))
 }
 
-// readPage opens the page, which shows the nodes, the records and the replicas, and all of one
-// node.
+// readPage opens the page, and checks that it shows the nodes, the records, the replicas, and all
+// details of one node.
 func (e *env) readPage() {
 	e.t.Helper()
 	p := e.openPage()
@@ -99,16 +100,16 @@ func (e *env) readPage() {
 	p.close()
 }
 
-// page is what kubectl nodekeeper ui serves.
+// page is the page that kubectl nodekeeper ui serves.
 type page struct {
 	t *testing.T
-	// get returns the answer to the request of a path.
+	// get returns the response body of a request.
 	get func(path string) io.ReadCloser
-	// close interrupts the command, which is no error.
+	// close interrupts the command, which then exits without an error.
 	close func()
 }
 
-// openPage runs kubectl nodekeeper ui until it watches, and takes the link.
+// openPage runs kubectl nodekeeper ui until it watches, and reads the link.
 func (e *env) openPage() *page {
 	e.t.Helper()
 	out := &lineBuffer{}
@@ -139,8 +140,8 @@ func (e *env) openPage() *page {
 	return p
 }
 
-// until reads what the page is sent until an entry ends it, and returns the last state of each, as
-// in node/node-1.
+// until reads the page's event stream until ends returns true for an entry. It returns the last
+// state of each entry, with keys such as node/node-1.
 func (p *page) until(ends func(kind, key string, value map[string]any) bool) map[string]map[string]any {
 	p.t.Helper()
 	shown := map[string]map[string]any{}

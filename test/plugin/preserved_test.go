@@ -21,7 +21,7 @@ func (e *env) patchNode(name, patch string) {
 	require.NoError(e.t, e.client.Patch(e.t.Context(), n, client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit")))
 }
 
-// TestTaintsAndAnnotations: every command sees and keeps them as the servers do.
+// TestTaintsAndAnnotations checks that every command shows and preserves them like the servers.
 func TestTaintsAndAnnotations(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -52,7 +52,7 @@ func TestTaintsAndAnnotations(t *testing.T) {
 	exported := e.must("export", name)
 	assert.Contains(t, exported, "'---TAINT---NoSchedule---dedicated': gpu")
 
-	// Many nodes are read by lists.
+	// Commands read many nodes with a list.
 	names := []string{name}
 	for i := range 12 {
 		names = append(names, "other-"+strconv.Itoa(i))

@@ -22,7 +22,7 @@ import (
 	"nodekeeper.dev/internal/ring"
 )
 
-// TestRolesAreEnough runs every command as a user who is only in the group of viewers, or of editors.
+// TestRolesAreEnough runs every command as a user who is only in the viewers' or the editors' group.
 func TestRolesAreEnough(t *testing.T) {
 	t.Parallel()
 	e := newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
@@ -94,7 +94,7 @@ func TestRolesAreEnough(t *testing.T) {
 	}
 }
 
-// watchOnce runs the watches until they watch.
+// watchOnce runs the watch commands until they are watching.
 func (e *env) watchOnce() {
 	e.t.Helper()
 	for _, args := range [][]string{{"watch"}, {"pending", "--watch"}} {
@@ -134,7 +134,8 @@ func (e *env) apply(manifests []byte) {
 	}
 }
 
-// enforcePolicies applies the admission policies, and returns when a user who may write ConfigMaps but not nodekeeper's is refused.
+// enforcePolicies applies the admission policies, and returns once a user who may write ConfigMaps is refused a write of
+// nodekeeper's.
 func (e *env) enforcePolicies() {
 	e.t.Helper()
 	policies, err := os.ReadFile(filepath.Join("..", "..", "deploy", "base", "admission.yaml"))

@@ -18,20 +18,21 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// manyRunning is how many nodes are created at a time.
+// manyRunning is the number of nodes created in parallel.
 const manyRunning = 16
 
 var manyNodes = flag.Int("plugin.nodes", 1000, "how many nodes TestManyNodes creates")
 
-// maxCPUTime returns the processor time that a command may take with n nodes: elapsed time depends more on what else the machine does.
+// maxCPUTime returns the CPU time that a command may take with n nodes: elapsed time depends more on the load of the machine.
 func maxCPUTime(n int) time.Duration {
 	return 500*time.Millisecond + time.Duration(n)*300*time.Microsecond
 }
 
-// maxMemory returns the bytes of memory that a command may take with n nodes.
+// maxMemory returns the bytes of memory that a command may use with n nodes.
 func maxMemory(n int) int64 { return 60<<20 + int64(n)*8<<10 }
 
-// TestManyNodes runs commands with many nodes of 12 labels with records. With -v it logs the best time of three, and the most memory.
+// TestManyNodes runs commands with many nodes, with 12 labels and a record each. With -v it logs the best time of three, and the
+// peak memory.
 func TestManyNodes(t *testing.T) {
 	e := newEnvOf(t, ownPlane(t))
 	e.fill(*manyNodes)
@@ -49,7 +50,7 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// fill makes nodes with records, as processors would have made them.
+// fill creates nodes with records, as processors would create them.
 func (e *env) fill(n int) {
 	e.t.Helper()
 	group, ctx := errgroup.WithContext(e.t.Context())
@@ -70,25 +71,25 @@ func (e *env) fill(n int) {
 	require.NoError(e.t, group.Wait())
 }
 
-// cost is what a command takes: time, time of the processor, and the most memory at a time in bytes.
+// cost is the cost of a command: elapsed time, CPU time, and peak memory in bytes.
 type cost struct {
 	time, cpu time.Duration
 	memory    int64
 }
 
-// measure runs kubectl nodekeeper and returns what it takes.
+// measure runs kubectl nodekeeper and returns its cost.
 func (e *env) measure(args ...string) cost {
 	e.t.Helper()
 	cmd := e.Command(e.t.Context(), "kubectl", append(append([]string{"nodekeeper"}, args...), e.Flags...)...)
 	start := time.Now()
 	out, err := cmd.Output()
 	took := time.Since(start)
-	if args[0] != "status" { // which says that nothing runs here
+	if args[0] != "status" { // which reports that nothing runs here
 		require.NoError(e.t, err)
 	}
 	require.Greater(e.t, len(out), 100)
 	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	require.True(e.t, ok)
-	// In KiB on Linux; kubectl becomes the plugin, or waits for it.
+	// Maxrss is in KiB on Linux. kubectl becomes the plugin, or waits for it.
 	return cost{took, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), usage.Maxrss << 10}
 }

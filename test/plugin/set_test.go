@@ -23,7 +23,7 @@ func (e *env) live(name string) *metav1.PartialObjectMetadata {
 	return n
 }
 
-// late records an event, as a watcher does that comes late.
+// late records an event like a watcher that is late.
 func (e *env) late(t txn.Transaction) {
 	e.t.Helper()
 	t.ObservedAt = time.Now()
@@ -32,7 +32,8 @@ func (e *env) late(t txn.Transaction) {
 	e.settled()
 }
 
-// TestSetIsWhatTheNextIncarnationGets: whatever is recorded late of former ones, and whether they were the source of the record or restored from it.
+// TestSetIsWhatTheNextIncarnationGets covers events of former incarnations that are recorded late, whether these incarnations
+// were the source of the record or restored from it.
 func TestSetIsWhatTheNextIncarnationGets(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -63,7 +64,7 @@ func TestSetIsWhatTheNextIncarnationGets(t *testing.T) {
 	e.start("watcher")
 	e.create("node-1", machine("node-1"))
 	e.restored("node-1", edited)
-	e.label("node-1", "r4") // an edit after the restore is kept, as ever
+	e.label("node-1", "r4") // an edit after the restore is kept as usual
 	edited["rack"] = "r4"
 	e.saved("node-1", edited)
 	e.stop(p)
@@ -87,7 +88,7 @@ func TestSetWaitsForWhatIsPending(t *testing.T) {
 	e.start("processor")
 	r := <-done
 	require.Zero(t, r.code, r.stderr)
-	want := of("node-1", "r2") // what was pending is not lost
+	want := of("node-1", "r2") // pending labels are not lost
 	want["more"] = "x"
 	assert.Equal(t, want, e.record(t, "node-1").Labels)
 }
@@ -104,7 +105,7 @@ func TestSetChecksWhatItIsGiven(t *testing.T) {
 	for change, says := range map[string]string{
 		"rack":              "give key=value",
 		"rack=a b":          "not a label value",
-		"-x=y":              "see kubectl nodekeeper set --help", // a flag, to a shell
+		"-x=y":              "see kubectl nodekeeper set --help", // a shell parses it as a flag
 		"a/b/c=d":           "not a label key",
 		"labels_restored=1": "nodekeeper's own label",
 	} {
@@ -119,7 +120,7 @@ func TestSetChecksWhatItIsGiven(t *testing.T) {
 	assert.Equal(t, before, e.record(t, "node-1"))
 }
 
-// Where no replica has a place nobody can know that no watcher has seen the end.
+// Without a Lease of any replica, the command cannot know that no watcher has seen the end.
 func TestSetDoesNotGuessWhetherAnyoneWatches(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -140,6 +141,6 @@ func TestSetDoesNotGuessWhetherAnyoneWatches(t *testing.T) {
 	e.delete("node-1")
 	e.must("set", "node-1", "note=x", "--ignore-missing-end")
 	e.Flags[2] = right
-	e.must("set", "node-1", "note=y", "--overwrite") // there is a processor and no watcher
+	e.must("set", "node-1", "note=y", "--overwrite") // a processor runs and no watcher
 	assert.Equal(t, "y", e.record(t, "node-1").Labels["note"])
 }

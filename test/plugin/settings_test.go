@@ -16,7 +16,8 @@ import (
 	"nodekeeper.dev/internal/service/settings"
 )
 
-// replica puts the place of a replica that is alive for ten minutes and says that of itself; "": it says nothing.
+// replica creates the Lease of a replica that lives for ten minutes and publishes this text; "" means that it
+// publishes nothing.
 func (e *env) replica(name, service, text string) {
 	e.t.Helper()
 	now := metav1.NewMicroTime(time.Now())
@@ -30,7 +31,7 @@ func (e *env) replica(name, service, text string) {
 	}))
 }
 
-// owed makes node-1, which is back without its labels, has another one, and another rack.
+// owed creates node-1, which has returned without its saved labels, with an additional label and another rack.
 func (e *env) owed() {
 	e.t.Helper()
 	const name = "node-1"
@@ -125,7 +126,7 @@ func TestForecastSaysIfTheServersDiffer(t *testing.T) {
 	assert.Equal(t, "Note: watchers and processors differ in ignore-labels, and should not.\n", e.run("diff", "node-1").stderr)
 }
 
-// TestForecastOfAUserWhoMayNotSeeTheServers: who may read records and transactions, and no Leases.
+// TestForecastOfAUserWhoMayNotSeeTheServers has a user who may read records and transactions, but not Leases.
 func TestForecastOfAUserWhoMayNotSeeTheServers(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -19,17 +19,18 @@ import (
 	"nodekeeper.dev/test/kubectl"
 )
 
-// sessionDir is where the sessions stand from which the docs are made.
+// sessionDir is the directory of the sessions from which the docs are generated.
 var sessionDir = filepath.Join("..", "..", "docs", "cli", "sessions")
 
-// story is one cluster that everything happens in.
+// story is the single cluster in which everything happens.
 type story struct {
 	*env
 
 	sessions *kubectl.Sessions // by command
 }
 
-// TestStory tells what every command shows and does. It has an API server of its own, so that names and versions are alike each time.
+// TestStory checks the output and the effects of every command. It has an API server of its own, so that names and versions are
+// the same in each run.
 func TestStory(t *testing.T) {
 	t.Parallel()
 	s := &story{env: newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)}
@@ -43,8 +44,8 @@ func TestStory(t *testing.T) {
 	recorded := s.sessions.All()
 	for name, session := range recorded {
 		if (name == "watch" || name == "explain") && !*update {
-			// Events of nodes, records and transactions come by three ways: what happens within milliseconds, or has the times of one second, can
-			// be told in any order.
+			// Events of nodes, records and transactions arrive over three paths. Those within milliseconds, or with times in the
+			// same second, may appear in any order.
 			want, err := os.ReadFile(filepath.Join(sessionDir, name+".txt"))
 			require.NoError(t, err)
 			assert.ElementsMatch(t, strings.Split(string(want), "\n"), strings.Split(session, "\n"))
@@ -60,7 +61,7 @@ func TestStory(t *testing.T) {
 	assert.Len(t, recorded, len(kept), "sessions that no test records")
 }
 
-// fourDigits makes all resourceVersions that come have four digits, so that columns are as wide each time.
+// fourDigits makes all further resourceVersions have four digits, so that columns always have the same width.
 func (s *story) fourDigits() {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "count"}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), cm))
@@ -111,7 +112,7 @@ func (s *story) lookWhileAllIsWell() {
 	s.output("show.json", "show", "worker-3", "-o", "json")
 }
 
-// forgetEvents deletes all events about Nodes: which there are depends on time, as processors limit theirs.
+// forgetEvents deletes all events about Nodes: which events exist depends on timing, as processors limit their number.
 func (s *story) forgetEvents() {
 	s.t.Helper()
 	require.NoError(s.t, s.client.DeleteAllOf(s.t.Context(), &eventsv1.Event{}, client.InNamespace(metav1.NamespaceDefault)))
@@ -199,36 +200,36 @@ func (s *story) removeAndMove() {
 	s.stop(p)
 }
 
-// age makes a node away for 45 days, as a processor with a retention time would note it.
+// age makes a node appear absent for 45 days, as a processor with a retention time would record it.
 func (s *story) age(name string) {
 	patch := `{"metadata":{"annotations":{"nodekeeper.dev/away-since":"` + metav1.Now().AddDate(0, 0, -45).UTC().Format("2006-01-02T15:04:05Z") + `"}}}`
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.metadata, Name: name}}
 	require.NoError(s.t, s.client.Patch(s.t.Context(), cm, rawMerge(patch)))
 }
 
-// shell runs a command line in a shell and keeps it and what it prints as part of a session.
+// shell runs a command line in a shell, and adds the line and its output to a session.
 func (s *story) shell(session, line string) { s.typed("", session, line) }
 
-// answer does the same, and types an answer to what is asked.
+// answer does the same, and types an answer to the command's question.
 func (s *story) answer(answer, session, line string) { s.typed(answer+"\n", session, line) }
 
 func (s *story) typed(stdin, session, line string) {
 	s.t.Helper()
 	text, code := s.Shell(s.workDir(), stdin, line)
-	if stdin != "" { // a terminal shows what is typed
+	if stdin != "" { // a terminal shows typed input
 		text = strings.Replace(text, "[y/N] ", "[y/N] "+stdin, 1)
 	}
 	s.sessions.Add(session, line, text, code)
 }
 
-// workDir is where the files of the story are.
+// workDir returns the directory of the story's files.
 func (s *story) workDir() string {
 	dir := filepath.Join(filepath.Dir(s.Kubeconfig), "work")
 	require.NoError(s.t, os.MkdirAll(dir, 0o700))
 	return dir
 }
 
-// live runs a command that goes on while something happens, and ends it when it has printed so many lines.
+// live runs a command that continues while something happens, and ends it once it has printed atLeast lines.
 func (s *story) live(session, line string, atLeast int, happen func()) {
 	s.t.Helper()
 	out := &lineBuffer{}
@@ -245,13 +246,13 @@ func (s *story) live(session, line string, atLeast int, happen func()) {
 	s.sessions.Add(session, line, out.String()+"^C\n", 0)
 }
 
-// output keeps what a command prints for programs. It says nothing to people.
+// output stores the command's output for programs. The command must print nothing for people.
 func (s *story) output(file string, args ...string) {
 	s.t.Helper()
 	s.outputSaying("", file, args...)
 }
 
-// outputSaying is output of a command that says just this to people.
+// outputSaying is like output for a command that prints exactly this text for people.
 func (s *story) outputSaying(says, file string, args ...string) {
 	s.t.Helper()
 	r := s.run(args...)
@@ -259,13 +260,13 @@ func (s *story) outputSaying(says, file string, args ...string) {
 	s.golden(filepath.Join("testdata", file), s.sessions.Normalize(r.stdout))
 }
 
-// golden compares with a recorded file.
+// golden compares output with a golden file.
 func (s *story) golden(path, got string) {
 	s.t.Helper()
 	kubectl.Golden(s.t, path, got, *update)
 }
 
-// machine returns the label that a kubelet gives a node.
+// machine returns the label that a kubelet sets on a node.
 func machine(name string) set { return set{"kubernetes.io/hostname": name} }
 
 // of returns the labels of a node in a rack.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestColorsAreForTerminals runs diff in a terminal, as script(1) makes one.
+// TestColorsAreForTerminals runs diff in a terminal created by script(1).
 func TestColorsAreForTerminals(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("script"); err != nil {

@@ -24,18 +24,18 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// waiting returns what show says of why a node waits: as data and for people.
+// waiting returns the output of show about why a node waits, as data and as text.
 func (e *env) waiting(t require.TestingT, node string) (inspect.Waiting, string) {
 	var shown struct{ Waiting *inspect.Waiting }
 	require.NoError(t, json.Unmarshal([]byte(e.must("show", node, "-o", "json")), &shown))
 	require.NotNil(t, shown.Waiting, "something is pending")
 	_, text, isThere := strings.Cut(e.must("show", node), "\nWaiting:")
 	require.True(t, isThere)
-	text, _, _ = strings.Cut(text, "\nEvents:") // which are not there without the right to list them
+	text, _, _ = strings.Cut(text, "\nEvents:") // which are missing without the right to list them
 	return *shown.Waiting, strings.TrimSpace(text)
 }
 
-// pend puts the event of a Node that a watcher saw so long ago.
+// pend stores the event of a Node that a watcher saw that long ago.
 func (e *env) pend(typ txn.Type, name string, ago time.Duration) {
 	e.t.Helper()
 	seen := txn.Of(typ, e.live(name))
@@ -43,7 +43,8 @@ func (e *env) pend(typ txn.Type, name string, ago time.Duration) {
 	require.NoError(e.t, e.queue().Put(e.t.Context(), seen))
 }
 
-// lock locks a node for somebody who renewed the lock so long ago, with a Lease that lasts so long.
+// lock locks a node for a holder that renewed the lock that long ago, with a Lease of this
+// duration.
 func (e *env) lock(name, holder string, renewed, lasts time.Duration) {
 	e.t.Helper()
 	at := metav1.NewMicroTime(time.Now().Add(-renewed))
@@ -65,7 +66,7 @@ func TestShowSaysThatNoProcessorIsReady(t *testing.T) {
 	assert.Equal(t, "no processor is ready\n"+
 		"                locked by processor-9 for 60m; the lock has expired, and the next processor takes it over", text)
 
-	e.start("processor") // which takes the lock over
+	e.start("processor") // it takes over the lock
 	e.settled()
 	assert.NotContains(t, e.must("show", "node-1"), "Waiting")
 	assert.NotContains(t, e.must("show", "node-1", "-o", "yaml"), "waiting")
@@ -105,7 +106,7 @@ func TestShowSaysThatASaveWaitsForItsBatchPeriod(t *testing.T) {
 	assert.Equal(t, "a save waits up to 60m for further changes (--save-delay)", text)
 }
 
-// The processor is of a release that does not publish its settings.
+// The processor's release does not publish its settings.
 func TestShowAssumesTheDefaultBatchPeriod(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -125,12 +126,12 @@ func TestShowAssumesTheDefaultBatchPeriod(t *testing.T) {
 	assert.Regexp(t, `^processor-1 owns the node on the ring, and has not applied it yet, 9m\d+s after the end of --save-delay \(if that is 5s, the default\)$`, text)
 }
 
-// The processor that the plugin names is the one that applies the transaction.
+// The plugin names the processor that applies the transaction.
 func TestShowNamesTheOwner(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for range 3 {
-		e.start("processor", "--save-delay=45s") // in which each is shown
+		e.start("processor", "--save-delay=45s") // long enough to show each
 	}
 	e.eventually(func(c *assert.CollectT) {
 		for _, p := range e.programs {
@@ -155,7 +156,7 @@ func TestShowNamesTheOwner(t *testing.T) {
 	}
 }
 
-// savedLines returns the lines of a log about labels that were saved.
+// savedLines returns the lines of a log about saved labels.
 func savedLines(log string) string {
 	var saved strings.Builder
 	for line := range strings.Lines(log) {
@@ -188,7 +189,7 @@ func TestShowSaysThatARestoreIsRefused(t *testing.T) {
 	}, "it says why")
 }
 
-// refuse makes the API server refuse to give a Node the label rack.
+// refuse makes the API server reject updates that set the label rack of a Node.
 func (e *env) refuse(node, message string) {
 	e.t.Helper()
 	name := e.metadata + "-policy"
@@ -213,7 +214,7 @@ func (e *env) refuse(node, message string) {
 	for _, obj := range []client.Object{policy, binding} {
 		require.NoError(e.t, e.client.Create(e.t.Context(), obj))
 	}
-	e.create(node, nil) // to see whether it is in force
+	e.create(node, nil) // to check whether the policy is in force
 	e.eventually(func(c *assert.CollectT) {
 		probe := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 		assert.Error(c, e.client.Patch(e.t.Context(), probe, rawMerge(`{"metadata":{"labels":{"rack":"x"}}}`), client.DryRunAll))

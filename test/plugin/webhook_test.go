@@ -14,7 +14,8 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// startWebhook starts a webhook, which no API server asks, and which needs the Secret to be ready.
+// startWebhook starts a webhook, which no API server calls, and which needs the Secret to become
+// ready.
 func (e *env) startWebhook(args ...string) *programs.Program {
 	e.t.Helper()
 	address, err := ports.Address()
@@ -30,7 +31,7 @@ func (e *env) startWebhook(args ...string) *programs.Program {
 
 func TestStatusAndVersionShowTheWebhooks(t *testing.T) {
 	t.Parallel()
-	e := newEnvOf(t, ownPlane(t)) // the configuration is of the whole cluster
+	e := newEnvOf(t, ownPlane(t)) // the configuration is cluster-scoped
 	e.replica("w", "watcher", `{"node-selector":""}`)
 	e.replica("p", "processor", `{"node-selector":"","restore-mode":"merge"}`)
 	r := e.run("status")

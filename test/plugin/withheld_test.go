@@ -23,7 +23,7 @@ const (
 	tenant = "node-restriction.kubernetes.io/tenant"
 )
 
-// register makes a Node as a kubelet does: with the status of the machine in the same request.
+// register creates a Node as a kubelet does: with the status of the machine in the same request.
 func (e *env) register(name, systemUUID string) {
 	e.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -31,7 +31,7 @@ func (e *env) register(name, systemUUID string) {
 	require.NoError(e.t, e.client.Create(e.t.Context(), n, client.FieldOwner("kubelet")))
 }
 
-// trust registers a machine, gives it labels as a person does, saves and deletes it.
+// trust registers a machine, sets labels as a person does, saves the node and deletes it.
 func (e *env) trust(name, systemUUID string, labels set) {
 	e.t.Helper()
 	e.register(name, systemUUID)
@@ -48,14 +48,14 @@ func (e *env) relabel(name string, labels set) {
 		client.RawPatch(types.MergePatchType, body), client.FieldOwner("kubectl-label")))
 }
 
-// obey ends what [env.refuse] began.
+// obey ends the refusals of [env.refuse].
 func (e *env) obey() {
 	e.t.Helper()
 	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: e.metadata + "-policy"}}
 	require.NoError(e.t, e.client.Delete(e.t.Context(), binding))
 }
 
-// withholds makes a record that follows machine b, and withholds what was saved from machine a.
+// withholds creates a record that follows machine b, and withholds labels that were saved from machine a.
 func (e *env) withholds(name string) {
 	e.t.Helper()
 	e.trust(name, "a", set{"rack": "r1", worker: ""})
@@ -68,15 +68,15 @@ func (e *env) withholds(name string) {
 	require.Equal(e.t, set{worker: ""}, r.Withheld[0].Labels)
 }
 
-// TestLateEndLosesNothingThatIsAboutToBePutBack: a restore onto the machine that returned is refused for a while. Meanwhile a watcher records
-// the end of the node before.
+// TestLateEndLosesNothingThatIsAboutToBePutBack temporarily rejects the restore of the machine that returned. Meanwhile a watcher
+// records the end of the previous node.
 func TestLateEndLosesNothingThatIsAboutToBePutBack(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("processor")
 	e.withholds("node-1")
 	e.relabel("node-1", set{"rack": "r2"})
-	end := txn.Of(txn.Deleted, e.live("node-1")) // a watcher has seen it, and not stored it yet
+	end := txn.Of(txn.Deleted, e.live("node-1")) // a watcher has seen it and not stored it yet
 	e.delete("node-1")
 	e.refuse("node-1", "no racks today")
 	e.register("node-1", "a")
@@ -92,7 +92,8 @@ func TestLateEndLosesNothingThatIsAboutToBePutBack(t *testing.T) {
 	assert.Equal(t, set{"rack": "r2", worker: ""}, own)
 }
 
-// TestLateEndGivesNoLabelsToAnotherMachine: as before, but machine a goes again, and b is back, when the end of its former incarnation is recorded.
+// TestLateEndGivesNoLabelsToAnotherMachine is similar, but machine a leaves again and b has returned when the end of b's former
+// incarnation is recorded.
 func TestLateEndGivesNoLabelsToAnotherMachine(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -122,7 +123,7 @@ func TestLateEndGivesNoLabelsToAnotherMachine(t *testing.T) {
 	assert.Equal(t, set{"rack": "r2", worker: ""}, own, "tenant is of machine b")
 }
 
-// exportedWith returns an export of a node as of another cluster, with something replaced.
+// exportedWith returns an export of a node as if from another cluster, with one replacement.
 func (e *env) exportedWith(name, old, replacement string) string {
 	e.t.Helper()
 	text := e.must("export", name)
@@ -138,7 +139,7 @@ func (e *env) exportedWith(name, old, replacement string) string {
 	return strings.Join(lines, "")
 }
 
-// TestImportReplacesWithheldLabelsOfOtherValues: that the keys are the same does not mean that nothing is to be stored.
+// TestImportReplacesWithheldLabelsOfOtherValues checks that labels with the same keys and other values are stored.
 func TestImportReplacesWithheldLabelsOfOtherValues(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -151,7 +152,7 @@ func TestImportReplacesWithheldLabelsOfOtherValues(t *testing.T) {
 	assert.Equal(t, "red", e.record(t, "node-1").All()[tenant])
 }
 
-// TestImportReplacesTheMachineOfWithheldLabels: the machine has got a new board, and a person says so in the file.
+// TestImportReplacesTheMachineOfWithheldLabels has a machine with a new board. A person changes its identity in the file.
 func TestImportReplacesTheMachineOfWithheldLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -163,8 +164,8 @@ func TestImportReplacesTheMachineOfWithheldLabels(t *testing.T) {
 	assert.Equal(t, "new-board", e.record(t, "node-1").Withheld[0].Identity.SystemUUID)
 }
 
-// TestImportGivesRestrictedLabelsToTheName: as the docs say of labels that are imported as given ones, also if the record has these
-// labels of a machine already.
+// TestImportGivesRestrictedLabelsToTheName checks that imported labels count as given by hand, as documented, even if the record
+// already has these labels from a machine.
 func TestImportGivesRestrictedLabelsToTheName(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -177,7 +178,7 @@ func TestImportGivesRestrictedLabelsToTheName(t *testing.T) {
 	assert.Contains(t, own, worker, "import said: %s", said)
 }
 
-// many returns restricted labels that have more than 32 KiB together.
+// many returns restricted labels that exceed 32 KiB in total.
 func many() set {
 	all := set{"rack": "r1"}
 	for i := range 100 {
@@ -187,7 +188,7 @@ func many() set {
 	return all
 }
 
-// TestSetOfAnotherLabelLosesNoRestrictedLabels: or it says so.
+// TestSetOfAnotherLabelLosesNoRestrictedLabels checks that the labels are kept, or that the command fails.
 func TestSetOfAnotherLabelLosesNoRestrictedLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -201,7 +202,7 @@ func TestSetOfAnotherLabelLosesNoRestrictedLabels(t *testing.T) {
 	}
 }
 
-// TestManyRestrictedLabelsAreNotForgottenInSilence: a record has no room for what is to be withheld.
+// TestManyRestrictedLabelsAreNotForgottenInSilence covers a record without room for the labels to withhold.
 func TestManyRestrictedLabelsAreNotForgottenInSilence(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -30,7 +30,7 @@ func (e *env) holds(name string, want set) {
 	}, "labels of %s", name)
 }
 
-// returns makes a Node of a machine, and has it restored by hand.
+// returns creates a Node of a machine, and restores it by hand.
 func (e *env) returns(name, systemUUID string, want set) {
 	e.t.Helper()
 	e.register(name, systemUUID)
@@ -38,7 +38,7 @@ func (e *env) returns(name, systemUUID string, want set) {
 	e.holds(name, want)
 }
 
-// severalSets makes a record of a node that is away with labels of machines a, b and c, the last of which it follows.
+// severalSets creates a record of an absent node with labels of machines a, b and c. The record follows c.
 func (e *env) severalSets(name string) {
 	e.t.Helper()
 	e.trust(name, "a", set{"rack": "r1", worker: ""})
@@ -74,7 +74,7 @@ func TestSeveralWithheldSetsReturnEachToItsMachine(t *testing.T) {
 	e.returns("node-1", "b", set{"rack": "r1", "more": "x", tenant: "b"})
 	e.delete("node-1")
 
-	// The file is of an earlier time than the record: its restricted labels among the saved ones are given to the name.
+	// The file is older than the record: restricted labels among its saved ones are given to the name.
 	assert.Contains(t, e.must("import", e.file(exported), "--overwrite"), "replaced")
 	e.returns("node-1", "a", set{"rack": "r1", worker: "", own: "c"})
 }

@@ -182,7 +182,7 @@ func (b *bench) renew(ctx context.Context, name string) (stop func()) {
 		defer close(ended)
 		wait.UntilWithContext(ctx, func(ctx context.Context) {
 			now := metav1.NowMicro().UTC().Format(metav1.RFC3339Micro)
-			_ = b.patchLease(ctx, name, `{"spec":{"renewTime":"`+now+`"}}`) // before it joins there is none
+			_ = b.patchLease(ctx, name, `{"spec":{"renewTime":"`+now+`"}}`) // no Lease exists before it joins
 		}, shardSeconds*time.Second/3)
 	}()
 	return func() {

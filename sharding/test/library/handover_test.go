@@ -37,8 +37,8 @@ func TestControllerWithoutEventsAcknowledges(t *testing.T) {
 }
 
 // TestControllersOfAKindSharePassages covers R43: an object is released when no controller works on
-// it, and only that object waits until then. A reconciler that does not return keeps no other
-// object from moving.
+// it, and only that object waits for this. A reconciler that does not return keeps no other object
+// from moving.
 func TestControllersOfAKindSharePassages(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

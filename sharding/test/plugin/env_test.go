@@ -28,14 +28,14 @@ const (
 // set is a set of labels.
 type set = map[string]string
 
-// env is an API server, and a user of the plugin.
+// env is an API server with a user of the plugin.
 type env struct {
 	*kubectl.User
 
 	t       *testing.T
 	plane   *controlplane.ControlPlane
 	client  client.Client
-	secrets int // how many have been created
+	secrets int // the number of created Secrets
 }
 
 // newEnv returns an environment with an API server of its own, which does not serve rings yet.
@@ -67,7 +67,7 @@ func (e *env) kill(p *programs.Program) {
 	})
 }
 
-// become makes another user run the commands that follow.
+// become runs the following commands as another user.
 func (e *env) become(user string) {
 	e.t.Helper()
 	kubeconfig, err := e.plane.KubeconfigFor(user)

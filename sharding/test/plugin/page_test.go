@@ -8,7 +8,7 @@ const intro = "# kubectl rings\n\n" +
 	"`make build` and put `bin/kubectl-rings` into `$PATH`. For completion of its arguments, also put\n" +
 	"`sharding/cmd/kubectl-rings/kubectl_complete-rings` there.\n"
 
-// page returns the page of the plugin, with the help and the session of each command.
+// page returns the documentation page of the plugin, with the help and the session of each command.
 func (e *env) page(sessions map[string]string) string {
 	var page strings.Builder
 	page.WriteString(intro)

@@ -27,7 +27,7 @@ import (
 
 const (
 	ringName = "website"
-	// shardNamespace is where the shards keep their Leases.
+	// shardNamespace is the namespace of the shards' Leases.
 	shardNamespace = "web-system"
 
 	sharding = v1alpha1.DefaultPrefix
@@ -80,7 +80,8 @@ func (e *env) statusByHand(r *v1alpha1.ClusterRing, change func(*v1alpha1.Cluste
 	require.NoError(e.t, e.client.Status().Update(e.t.Context(), r))
 }
 
-// secretOf creates a Secret whose slot a shard has by that table, with these labels of the ring: "" for none.
+// secretOf creates a Secret whose slot the table assigns to a shard, with these values of the ring's labels;
+// "" means no label.
 func (e *env) secretOf(shard, labelled, drain string) *corev1.Secret {
 	e.t.Helper()
 	table := slots.Table{}.With([]string{"web-0", "web-1"})
@@ -95,7 +96,7 @@ func (e *env) secretOf(shard, labelled, drain string) *corev1.Secret {
 	}
 }
 
-// ringLabels are the labels of an object, where there are some.
+// ringLabels returns the ring's labels of an object, without empty ones.
 func ringLabels(shard, drain string) set {
 	all := set{}
 	if shard != "" {
@@ -116,7 +117,7 @@ func (e *env) configMapOf(s *corev1.Secret, uid types.UID, labelled string) stri
 	return cm.Name
 }
 
-// owner returns what the plugin prints about an object by the ring.
+// owner returns the plugin's output about an object of the ring.
 func (e *env) owner(t require.TestingT, args ...string) ringview.Ownership {
 	var all struct {
 		Kind, APIVersion string
@@ -129,7 +130,7 @@ func (e *env) owner(t require.TestingT, args ...string) ringview.Ownership {
 	return all.Rings[0]
 }
 
-// TestOwner asks about every state that an object can have. The status of the ring is written by hand.
+// TestOwner covers every state that an object can have. The status of the ring is written by hand.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	c := newEnv(t)
@@ -250,7 +251,7 @@ func (e *env) objectsThatWait(r *v1alpha1.ClusterRing) {
 	assert.Contains(t, e.owner(t, "secret", e.secretOf("web-0", "", "").Name).Why, "its name was generated")
 }
 
-// objectsElsewhere asks about objects that the ring has nothing to do with.
+// objectsElsewhere covers objects that do not belong to the ring.
 func (e *env) objectsElsewhere() {
 	t := e.t
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "ours", Labels: ringLabels("web-0", "")}}
@@ -271,7 +272,7 @@ func (e *env) objectsElsewhere() {
 	assert.Contains(t, o.Why, "the ring does not have the resource namespaces")
 }
 
-// mistakes are what people type, and may not do.
+// mistakes covers invalid commands that users type.
 func (e *env) mistakes() {
 	t := e.t
 	s := e.secretOf("web-0", "web-0", "")
@@ -292,14 +293,14 @@ func (e *env) mistakes() {
 	assert.Contains(t, e.fails("owner", "secret/"+s.Name), "Looking at rings needs")
 }
 
-// draining returns how many Secrets a shard is asked to give away.
+// draining returns the number of Secrets that a shard is asked to release.
 func (e *env) draining(t require.TestingT) int {
 	var all corev1.SecretList
 	require.NoError(t, e.client.List(e.t.Context(), &all, client.HasLabels{sharding.DrainLabel(ringName)}))
 	return len(all.Items)
 }
 
-// TestPage writes the page of the plugin: its help, and what it shows of the ring of a sharder that runs.
+// TestPage writes the plugin's page: its help, and its output about the ring of a running sharder.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -347,7 +348,7 @@ func TestPage(t *testing.T) {
 	kubectl.Golden(t, filepath.Join("..", "..", "docs", "cli.md"), e.page(sessions.All()), *update)
 }
 
-// balanced waits until the sharder reports that nothing is left to move.
+// balanced waits until the sharder reports that no objects must move.
 func (e *env) balanced() {
 	e.t.Helper()
 	e.eventuallyFor(3*time.Minute, func(c *assert.CollectT) {
@@ -365,7 +366,7 @@ func (e *env) eventuallyFor(limit time.Duration, condition func(c *assert.Collec
 	require.EventuallyWithT(e.t, condition, limit, 2*period)
 }
 
-// acknowledge gives a Secret away, if its shard is asked to.
+// acknowledge releases a Secret if its shard is asked to.
 func (e *env) acknowledge(t require.TestingT, name string) {
 	s := &corev1.Secret{}
 	require.NoError(t, e.client.Get(e.t.Context(), types.NamespacedName{Namespace: "default", Name: name}, s))
@@ -376,7 +377,7 @@ func (e *env) acknowledge(t require.TestingT, name string) {
 	require.NoError(t, e.client.Patch(e.t.Context(), s, patch))
 }
 
-// TestCompletion completes command lines as a shell does.
+// TestCompletion completes command lines like a shell.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -126,8 +126,7 @@ func (c *cluster) stores(objects ...client.Object) {
 
 // TestNewObjectsHaveTheirShardInTheFirstVersion covers R15, R16 and R18: an object is admitted
 // whatever its name is, and even without shards. It also covers F5, because only the API server
-// takes part, and F6 and F7, because generated and long names are admitted. nothing but the API
-// server takes part, and F6 and F7: a name that is generated, or long, breaks nothing.
+// takes part, and F6 and F7, because generated and long names are admitted.
 func TestNewObjectsHaveTheirShardInTheFirstVersion(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

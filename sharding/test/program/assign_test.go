@@ -76,8 +76,8 @@ func TestObjectsGoToTheirShards(t *testing.T) {
 }
 
 // TestObjectsMoveBetweenLiveShards covers R24, R27 and R28: a joining shard gets its share, each
-// object when its shard has released it, and never more at a time than the ring allows. Objects
-// that are placed elsewhere by the table, or by a user, stay until they are released.
+// object when its shard has released it, and never more at the same time than the ring allows.
+// Objects that are placed elsewhere by the table, or by a user, stay until they are released.
 func TestObjectsMoveBetweenLiveShards(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -354,7 +354,6 @@ func (c *cluster) draining(t require.TestingT, ring *v1alpha1.ClusterRing) (all 
 
 // acknowledge releases objects on request, like a shard of protocol 2, until the test ends. It
 // returns a function that returns the maximum number of objects in a hand-over at the same time.
-// in a hand-over at a time.
 func (c *cluster) acknowledge(ring *v1alpha1.ClusterRing, shard string) (most func() int) {
 	c.t.Helper()
 	var highest atomic.Int64

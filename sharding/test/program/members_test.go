@@ -275,8 +275,8 @@ func TestLeaseThatIsDeletedDoesNotEndItsShard(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(removed), 2*duration*time.Second-time.Second)
 }
 
-// TestLeaseThatAnotherClientTakesDoesNotEndItsShard: the shard notices that with its next renewal,
-// and may be working until then.
+// TestLeaseThatAnotherClientTakesDoesNotEndItsShard: the shard detects the other holder at its next
+// renewal, and may be working until then.
 func TestLeaseThatAnotherClientTakesDoesNotEndItsShard(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -49,8 +49,8 @@ func TestChildWithoutALabelMovesFirst(t *testing.T) {
 }
 
 // TestShardsHearOfChildrenBeforeTheseAreLabelled covers R29 for a ring that begins to control a
-// resource: until then, its shards may complete hand-overs themselves, and a shard that is not up
-// to date would release an object without its children.
+// resource: until then, its shards may complete hand-overs themselves, and an outdated shard would
+// release an object without its children.
 func TestShardsHearOfChildrenBeforeTheseAreLabelled(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)

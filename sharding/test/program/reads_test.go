@@ -169,7 +169,7 @@ func (c *cluster) edits(t *testing.T, ring *v1alpha1.ClusterRing, proxy *faultpr
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) { c.inPlace(collect, ring, s) })
 }
 
-// endsNoShard covers R9: no shard is dead as long as the sharder cannot reach the API server, and a
+// endsNoShard covers R9: no shard is dead while the sharder cannot reach the API server, and a
 // shard that has renewed its Lease meanwhile is alive, although the sharder has not observed that
 // for more than twice its duration.
 func (c *cluster) endsNoShard(t *testing.T, proxy *faultproxy.Proxy) {
