@@ -83,7 +83,7 @@ func (d *demo) open(ctx context.Context) error {
 			return err
 		}
 	}
-	d.Say(time.Now(), "demo", "ClusterRings are served; starting the sharder")
+	d.Action(time.Now(), "demo", "ClusterRings are served; starting the sharder")
 	p, err := programs.Start("sharder", "sharder-0", d.Plane.Kubeconfig)
 	if err != nil {
 		return err

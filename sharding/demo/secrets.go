@@ -138,7 +138,7 @@ func (d *demo) show(ctx context.Context) error {
 	for _, m := range r.Members {
 		lines = append(lines, fmt.Sprintf("%-8s %-10s %5d %6.1f%% %8d", m.Name, m.State, m.Slots, m.Share, has[m.Name]))
 	}
-	d.Say(time.Now(), "table", fmt.Sprintf("generation %d, %d Secrets move, %d wait for a shard", r.Table, r.Moving, has[""]), lines...)
+	d.Action(time.Now(), "table", fmt.Sprintf("generation %d, %d Secrets move, %d wait for a shard", r.Table, r.Moving, has[""]), lines...)
 	if len(has) == 0 {
 		return nil
 	}
@@ -154,6 +154,6 @@ func (d *demo) show(ctx context.Context) error {
 		}
 		lines = append(lines, fmt.Sprintf("%s is %s to %s: %s", secretName(i), owner[0].State, owner[0].Owner, owner[0].Why))
 	}
-	d.Say(time.Now(), "owners", lines[0], lines[1:]...)
+	d.Action(time.Now(), "owners", lines[0], lines[1:]...)
 	return nil
 }

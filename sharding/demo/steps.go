@@ -43,7 +43,7 @@ func (d *demo) joinFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.Say(time.Now(), "user", "creates the ring "+ringName+": secrets, which control configmaps")
+	d.Action(time.Now(), "user", "creates the ring "+ringName+": secrets, which control configmaps")
 	shards := []string{"web-0", "web-1", "web-2"}
 	for _, name := range shards {
 		if err := d.startShard(name); err != nil {
@@ -53,7 +53,7 @@ func (d *demo) joinFirst(ctx context.Context) error {
 	if err := d.untilSettled(ctx, shards...); err != nil {
 		return err
 	}
-	d.Say(time.Now(), "ring", "three shards have slots; the API server needs up to 30 s until it applies the policies")
+	d.Action(time.Now(), "ring", "three shards have slots; the API server needs up to 30 s until it applies the policies")
 	var r *ringview.Ring
 	err = d.untilRing(ctx, "policies assign new objects", func(now *ringview.Ring) bool {
 		r = now
@@ -62,7 +62,7 @@ func (d *demo) joinFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.Say(time.Now(), "ring", "AdmissionInstalled: new objects get their shard from the API server")
+	d.Action(time.Now(), "ring", "AdmissionInstalled: new objects get their shard from the API server")
 	for _, m := range r.Members {
 		if m.Slots < 341 || m.Slots > 342 {
 			return fmt.Errorf("%s has %d slots, not a third of 1,024", m.Name, m.Slots)
@@ -77,16 +77,16 @@ func (d *demo) createSecrets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.Say(time.Now(), "user", fmt.Sprintf("creates %d Secrets in %s; %d had their shard in their first version", secrets, story.InSeconds(time.Since(begin)), assigned))
+	d.Action(time.Now(), "user", fmt.Sprintf("creates %d Secrets in %s; %d had their shard in their first version", secrets, story.InSeconds(time.Since(begin)), assigned))
 	if assigned != secrets {
 		return fmt.Errorf("%d Secrets had no shard in their first version", secrets-assigned)
 	}
 	if err := d.untilChecksums(ctx); err != nil {
 		return err
 	}
-	d.Say(time.Now(), "shards", "every Secret has its ConfigMap, at the same shard")
+	d.Action(time.Now(), "shards", "every Secret has its ConfigMap, at the same shard")
 	d.start(context.WithoutCancel(ctx)) // it is stopped at the end
-	d.Say(time.Now(), "user", "edits one of the Secrets every "+editPeriod.String()+" from now on")
+	d.Action(time.Now(), "user", "edits one of the Secrets every "+editPeriod.String()+" from now on")
 	return d.show(ctx)
 }
 
@@ -111,7 +111,7 @@ func (d *demo) killShard(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		d.Say(begin, "demo", fmt.Sprintf("kill -9 %d: %s, which has %d Secrets", pid, victim, before[victim]))
+		d.Action(begin, "demo", fmt.Sprintf("kill -9 %d: %s, which has %d Secrets", pid, victim, before[victim]))
 		for _, states := range [][]string{{"expired", "uncertain", "dead"}, {"dead"}} { // a slow look may miss some
 			var state string
 			err := d.untilRing(ctx, victim+" is "+states[0], func(r *ringview.Ring) bool {
@@ -125,7 +125,7 @@ func (d *demo) killShard(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			d.Say(time.Now(), "ring", fmt.Sprintf("%s is %s, %s after the kill", victim, state, story.InSeconds(time.Since(begin))))
+			d.Action(time.Now(), "ring", fmt.Sprintf("%s is %s, %s after the kill", victim, state, story.InSeconds(time.Since(begin))))
 		}
 		return d.Until(ctx, func(ctx context.Context) error {
 			has, err := d.counts(ctx)
@@ -138,7 +138,7 @@ func (d *demo) killShard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.Say(time.Now(), "ring", fmt.Sprintf("the last of its Secrets is at another shard, %s after the kill", story.InSeconds(time.Since(begin))))
+	d.Action(time.Now(), "ring", fmt.Sprintf("the last of its Secrets is at another shard, %s after the kill", story.InSeconds(time.Since(begin))))
 	if after["web-0"] < before["web-0"] || after["web-2"] < before["web-2"] {
 		return fmt.Errorf("shards that live have lost Secrets: %v before, %v after", before, after)
 	}
@@ -156,7 +156,7 @@ func (d *demo) joinShard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.Say(time.Now(), "ring", fmt.Sprintf("%d Secrets were handed over to web-3, %s after it started", after["web-3"], story.InSeconds(time.Since(begin))))
+	d.Action(time.Now(), "ring", fmt.Sprintf("%d Secrets were handed over to web-3, %s after it started", after["web-3"], story.InSeconds(time.Since(begin))))
 	if after["web-3"] == 0 || after["web-0"] > before["web-0"] || after["web-2"] > before["web-2"] {
 		return fmt.Errorf("the new shard has none, or the others have exchanged Secrets: %v before, %v after", before, after)
 	}
@@ -167,7 +167,7 @@ func (d *demo) drainShard(ctx context.Context) error {
 	const leaver = "web-0"
 	begin := time.Now()
 	_, after, err := d.during(ctx, func(before map[string]int) error {
-		d.Say(begin, "demo", fmt.Sprintf("SIGTERM for %s, which has %d Secrets", leaver, before[leaver]))
+		d.Action(begin, "demo", fmt.Sprintf("SIGTERM for %s, which has %d Secrets", leaver, before[leaver]))
 		code, err := d.Terminate(leaver)
 		if err == nil && code != 0 {
 			err = fmt.Errorf("%s ended with exit code %d", leaver, code)
@@ -177,7 +177,7 @@ func (d *demo) drainShard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.Say(time.Now(), leaver, fmt.Sprintf("has ended after %s, and has %d Secrets", story.InSeconds(time.Since(begin)), after[leaver]))
+	d.Action(time.Now(), leaver, fmt.Sprintf("has ended after %s, and has %d Secrets", story.InSeconds(time.Since(begin)), after[leaver]))
 	if after[leaver] > 0 {
 		return fmt.Errorf("%s had %d Secrets left", leaver, after[leaver])
 	}
@@ -208,7 +208,7 @@ func (d *demo) audit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.Say(time.Now(), "journals", fmt.Sprintf("%d reconciles of %d Secrets after %d edits; %d Secrets were reconciled by several shards, one after the other",
+	d.Action(time.Now(), "journals", fmt.Sprintf("%d reconciles of %d Secrets after %d edits; %d Secrets were reconciled by several shards, one after the other",
 		t.reconciles, t.objects, d.edits.Load(), t.handed))
 	if t.objects != secrets || t.handed == 0 {
 		return errors.New("the journals do not have what has happened")

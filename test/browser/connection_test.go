@@ -11,7 +11,7 @@ import (
 )
 
 // TestPageTellsWhyItDoesNotFollow: a page for which there is no room waits for it, and one whose
-// session is over says so.
+// session has ended shows that.
 func TestPageTellsWhyItDoesNotFollow(t *testing.T) {
 	var server atomic.Pointer[ui.Server]
 	start := func() {

@@ -37,7 +37,7 @@ const (
 // for some tens of milliseconds.
 const slowest = 5000.0
 
-// source says little of each node.
+// source has little about each node.
 type source struct{ *ui.Feed }
 
 func (source) Node(_ context.Context, name string) (any, error) {

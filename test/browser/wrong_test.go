@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestPageSaysThatReplicasAreUnknown: it does not say that there are none.
+// TestPageSaysThatReplicasAreUnknown checks that the page does not claim that there are none.
 func TestPageSaysThatReplicasAreUnknown(t *testing.T) {
 	board := newBoard(t, 3)
 	b := newTab(t)

@@ -52,7 +52,7 @@ func (w *walk) checkQuota() {
 }
 
 // checkGuarded does what the admission policies are there to refuse: the processors' account changes more of a Node than its labels,
-// and somebody with the cluster role edit forges a transaction and changes a record.
+// and a user with the cluster role edit forges a transaction and changes a record.
 func (w *walk) checkGuarded() {
 	name := w.nodes[0]
 	const user = "edith"

@@ -23,7 +23,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// scriptsEnv names the directory of the scripts that stop and start kubelets, and says that there is a cluster to walk through:
+// scriptsEnv names the directory of the scripts that stop and start kubelets. If it is set, there is a cluster to walk through:
 // the one of $KUBECONFIG. See make cluster-test.
 const scriptsEnv = "CLUSTER_SCRIPTS"
 
@@ -233,7 +233,7 @@ func (r *realCluster) settled(t *testing.T) {
 	}, "every transaction is applied")
 }
 
-// logOf returns what a pod has said, or "" if its container has not started.
+// logOf returns the log of a pod, or "" if its container has not started.
 func (r *realCluster) logOf(t require.TestingT, pod *corev1.Pod) string {
 	content, err := r.clientset.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(context.Background())
 	if apierrors.IsBadRequest(err) {
@@ -243,7 +243,7 @@ func (r *realCluster) logOf(t require.TestingT, pod *corev1.Pod) string {
 	return string(content)
 }
 
-// showServices prints what the services are and say.
+// showServices prints the state and the logs of the services.
 func (r *realCluster) showServices(t *testing.T) {
 	t.Helper()
 	for _, args := range [][]string{

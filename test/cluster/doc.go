@@ -1,12 +1,12 @@
 // Package cluster walks through what people do with nodekeeper in a cluster of real kubelets and
 // controllers: they apply the manifests, label nodes, delete them, have their kubelets register
-// them anew, roll the services, drain nodes, and uninstall.
+// them again, roll the services, drain nodes, and uninstall.
 //
 // Before that, TestTutorial types the commands of docs/tutorials/getting-started.md as they are on
 // the page.
 //
 // make cluster-test makes such a cluster, loads the images, and runs both. Alone they skip: they
-// need a cluster that nobody else uses, and a way to stop and start kubelets.
+// need a cluster that is not otherwise used, and a way to stop and start kubelets.
 //
 // The walk does with kubectl what people do with kubectl, and looks at the outcome with a client.
 // Its steps are one test, as each goes on from the cluster that the one before it left.

@@ -22,11 +22,11 @@ import (
 
 const (
 	tutorialPage = "docs/tutorials/getting-started.md"
-	// lookAgainFor is how long people look again until a command prints what the page shows.
+	// lookAgainFor is how long people repeat a command until it prints what the page shows.
 	lookAgainFor = time.Minute
 )
 
-// treatments have what the tutorial says to replace, and what is typed as it is there. A command
+// treatments have what the tutorial asks to replace, and what is typed as it is there. A command
 // that is in none is a failure. A kubelet goes on after the walk, so it must not have descriptor 4 of
 // the shell.
 var treatments = pages.Treatments{
@@ -76,7 +76,7 @@ func TestEveryCommandOfTheTutorialIsKnown(t *testing.T) {
 	assert.Empty(t, treatments.Check(readPage(t, tutorialPage), notTyped))
 }
 
-// TestREADMEInstallsAsTheTutorialDoes, in as many minutes as the README says of it.
+// TestREADMEInstallsAsTheTutorialDoes compares the commands, and the minutes that the README and the tutorial promise.
 func TestREADMEInstallsAsTheTutorialDoes(t *testing.T) {
 	readme, tutorial := readPage(t, "README.md"), readPage(t, tutorialPage)
 	promised, err := readme.Promised(`walks through it on minikube in (\w+) minutes`)
@@ -184,7 +184,7 @@ func unfolded(lines []string) []string {
 	return all
 }
 
-// without is what the page says of the log that it shows.
+// without is how the page describes the log that it shows.
 var without = regexp.MustCompile(`(?m)^.*without the fields (.*):$`)
 
 // withoutFields removes the fields from a log that the page leaves out.

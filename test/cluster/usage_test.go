@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// measurePeriod is a bit less than the time after which a kubelet measures anew.
+// measurePeriod is a bit less than the time after which a kubelet measures again.
 const measurePeriod = 5 * time.Second
 
 // usage watches what the pods of the services take, and how their containers end.

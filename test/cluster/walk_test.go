@@ -221,7 +221,7 @@ func (r *realCluster) versions(t *testing.T, name string) func() []*corev1.Node 
 	return end
 }
 
-// joinUntouched lets a node come back that nobody knows any more.
+// joinUntouched lets a node come back of which no record is left.
 func (w *walk) joinUntouched() {
 	name := w.nodes[len(w.nodes)-1]
 	before := w.labelsOf(w.t, name)
@@ -326,7 +326,7 @@ func (w *walk) staysWithinLimits() {
 	}
 }
 
-// uninstall does what docs/how-to/uninstall.md says.
+// uninstall follows docs/how-to/uninstall.md.
 func (w *walk) uninstall() {
 	want := map[string]map[string]string{}
 	for _, name := range w.nodes {

@@ -94,7 +94,7 @@ func TestMakeKeepsTheDemoRunning(t *testing.T) {
 	assert.Regexp(t, `go run ./test/demo -keep\n$`, planned)
 }
 
-// terminal is where somebody types commands. None may fail.
+// terminal runs typed commands. None may fail.
 type terminal struct {
 	t     *testing.T
 	shell *pages.Shell

@@ -64,7 +64,7 @@ func (d *demo) steps() []story.Step {
 }
 
 // does prints what the user is about to do.
-func (d *demo) does(text string) { d.Say(time.Now(), "user", text) }
+func (d *demo) does(text string) { d.Action(time.Now(), "user", text) }
 
 // untilSettled waits until nodes and their records are as the user wants them.
 func (d *demo) untilSettled(ctx context.Context, returned bool, names ...string) error {
@@ -126,7 +126,7 @@ func (d *demo) regain(ctx context.Context, name string) error {
 		return err
 	}
 	d.see.look(func() {
-		d.Say(time.Now(), "", fmt.Sprintf("the labels came %s after the node", story.InMillis(d.see.quiet[len(d.see.quiet)-1])))
+		d.Action(time.Now(), "", fmt.Sprintf("the labels came %s after the node", story.InMillis(d.see.quiet[len(d.see.quiet)-1])))
 	})
 	return nil
 }
@@ -143,7 +143,7 @@ func (d *demo) flap(ctx context.Context) error {
 			return err
 		}
 	}
-	d.Say(time.Now(), "", "the four requests took "+story.InMillis(time.Since(start)))
+	d.Action(time.Now(), "", "the four requests took "+story.InMillis(time.Since(start)))
 	return d.untilSettled(ctx, true, worker2)
 }
 
@@ -165,7 +165,7 @@ func (d *demo) killProcessor(ctx context.Context) error {
 	if err := d.untilSettled(ctx, false, pool...); err != nil {
 		return err
 	}
-	d.Say(time.Now(), "record", fmt.Sprintf("%d nodes are recorded", poolSize))
+	d.Action(time.Now(), "record", fmt.Sprintf("%d nodes are recorded", poolSize))
 	d.does(fmt.Sprintf("delete and re-create all %d nodes, %d at a time", poolSize, hands))
 	var at time.Time
 	var all errgroup.Group
@@ -182,10 +182,10 @@ func (d *demo) killProcessor(ctx context.Context) error {
 	}
 	d.see.look(func() {
 		if d.see.heir != "" {
-			d.Say(d.see.taken, "lock", fmt.Sprintf("%s takes over the first of these locks, %s after the kill", d.see.heir, story.InSeconds(d.see.taken.Sub(at))))
+			d.Action(d.see.taken, "lock", fmt.Sprintf("%s takes over the first of these locks, %s after the kill", d.see.heir, story.InSeconds(d.see.taken.Sub(at))))
 		}
 	})
-	d.Say(time.Now(), "node", fmt.Sprintf("all %d nodes have their labels, %s after the kill", poolSize, story.InSeconds(time.Since(at))))
+	d.Action(time.Now(), "node", fmt.Sprintf("all %d nodes have their labels, %s after the kill", poolSize, story.InSeconds(time.Since(at))))
 	return d.hire(ctx, "processor-3") // in place of the dead one, as a Deployment does
 }
 
@@ -228,7 +228,7 @@ func (d *demo) killBusiest(ctx context.Context) (at time.Time, err error) {
 		return at, err
 	}
 	d.see.look(func() { regained = len(d.see.crash) })
-	d.Say(at, "demo", fmt.Sprintf("kill -9 %d: %s, after %d of %d nodes have their labels", pid, victim, regained, poolSize))
+	d.Action(at, "demo", fmt.Sprintf("kill -9 %d: %s, after %d of %d nodes have their labels", pid, victim, regained, poolSize))
 	if regained == poolSize {
 		return at, errors.New("all nodes were restored before the processor was killed")
 	}
@@ -246,7 +246,7 @@ func (d *demo) audit(ctx context.Context) error {
 	if err := errors.Join(d.api.List(ctx, &nodes), d.api.List(ctx, &records, client.InNamespace(metadataNamespace))); err != nil {
 		return err
 	}
-	d.Say(time.Now(), "demo", fmt.Sprintf("%d nodes, %d records, 0 transactions", len(nodes.Items), len(records.Items)))
+	d.Action(time.Now(), "demo", fmt.Sprintf("%d nodes, %d records, 0 transactions", len(nodes.Items), len(records.Items)))
 	if len(nodes.Items) != len(names) || len(records.Items) != len(names) {
 		return fmt.Errorf("want %d nodes and as many records", len(names))
 	}

@@ -165,7 +165,7 @@ func (w *witness) showLocked(at time.Time, event, kind, name string, details []s
 	if event == "DELETED" {
 		details = nil // they were printed when it came
 	}
-	w.out.Say(at, kind, fmt.Sprintf("%-8s  %s", event, name), details...)
+	w.out.Action(at, kind, fmt.Sprintf("%-8s  %s", event, name), details...)
 }
 
 // look calls f while nothing changes.

@@ -138,7 +138,7 @@ func (s *story) labelsOf(t require.TestingT, name string) map[string]string {
 }
 
 // restored waits until a returned node has these labels and the marker of a restore. The marker
-// "pending" says that the restore is still to come.
+// "pending" means that the restore is still to come.
 func (s *story) restored(name string, labels map[string]string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {

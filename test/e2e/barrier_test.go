@@ -105,7 +105,7 @@ func TestWatcherWithCompanyRecordsSoon(t *testing.T) {
 	const rounds, limit = 5, 4 * time.Second // usually far less, but the machine may be busy; the watcher's own part is tested in its package
 	for range rounds {
 		third := e.watcher()
-		began, recorded := said(third, "Started"), said(third, "Compared nodes with their records")
+		began, recorded := loggedMessages(third, "Started"), loggedMessages(third, "Compared nodes with their records")
 		require.Len(t, began, 1)
 		require.Len(t, recorded, 1)
 		took := timeOf(t, recorded[0]).Sub(timeOf(t, began[0]))

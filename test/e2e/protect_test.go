@@ -115,7 +115,7 @@ func TestProtectionIsTurnedOffWithOneCommand(t *testing.T) {
 
 	after := e.processor()
 	e.eventually(func(c *assert.CollectT) {
-		assert.Len(c, said(after, "Found protected nodes: their deletion waits for a processor with --protect=finalizer"), 1)
+		assert.Len(c, loggedMessages(after, "Found protected nodes: their deletion waits for a processor with --protect=finalizer"), 1)
 	}, "a processor that protects no nodes says that there are some")
 	e.stop(after)
 	e.kubectl("sh", "-c", protection.UnprotectCommand)

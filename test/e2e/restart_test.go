@@ -31,7 +31,7 @@ func TestRestartOfEveryServiceChangesNothing(t *testing.T) {
 	}
 	for _, w := range e.running("watcher") {
 		e.eventually(func(c *assert.CollectT) {
-			assert.Len(c, said(w, "Compared nodes with their records"), 1)
+			assert.Len(c, loggedMessages(w, "Compared nodes with their records"), 1)
 		}, "%s has compared the nodes with their records", w.Identity)
 	}
 	// The programs handle the other nodes before this one.
@@ -48,7 +48,7 @@ func TestRestartOfEveryServiceChangesNothing(t *testing.T) {
 	}
 	assert.Equal(t, before, after)
 	for _, p := range e.programs[started:] {
-		for _, line := range said(p, "Recorded transaction") {
+		for _, line := range loggedMessages(p, "Recorded transaction") {
 			assert.Condition(t, func() bool { return line["node"] == sentinel || !e.nodes[fmt.Sprint(line["node"])] }, "%v", line)
 		}
 	}
@@ -170,7 +170,7 @@ func TestDeleteThatTheWatchMissedIsRecordedFromTheLastStateSeen(t *testing.T) {
 	e.eventually(func(c *assert.CollectT) {
 		deletes := map[string]string{}
 		// The record may already contain the last event; then the delete adds nothing.
-		for _, line := range slices.Concat(said(w, "Recorded transaction"), said(w, "Skipped an event that is already stored")) {
+		for _, line := range slices.Concat(loggedMessages(w, "Recorded transaction"), loggedMessages(w, "Skipped an event that is already stored")) {
 			if line["type"] == string(txn.Deleted) {
 				deletes[fmt.Sprint(line["uid"])] = fmt.Sprint(line["resourceVersion"])
 			}

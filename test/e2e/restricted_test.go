@@ -33,8 +33,8 @@ func (e *env) register(name, providerID, systemUUID string) *corev1.Node {
 	return n
 }
 
-// says makes a Node identify its machine in its status, like a kubelet that finds an existing Node.
-func (e *env) says(name, systemUUID string) {
+// identify makes a Node identify its machine in its status, like a kubelet that finds an existing Node.
+func (e *env) identify(name, systemUUID string) {
 	e.t.Helper()
 	body, err := json.Marshal(map[string]any{"status": map[string]any{"nodeInfo": map[string]any{"systemUUID": systemUUID}}})
 	require.NoError(e.t, err)
@@ -100,7 +100,7 @@ func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
 			e.set(name, "rack", "r8")
 			e.saved(name, labelSet{"rack": "r8"})
 			assert.Contains(e.t, e.record(e.t, name).All(), worker)
-			e.says(name, "a")
+			e.identify(name, "a")
 			want := labelSet{"rack": "r8", worker: "", tenant: "a"}
 			e.restored(name, want)
 			e.saved(name, want)
@@ -109,7 +109,7 @@ func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
 			e.trust(name, "", "a")
 			second := e.register(name, "", "")
 			e.restored(name, labelSet{"rack": "r7"})
-			e.says(name, "b")
+			e.identify(name, "b")
 			e.warned(second.UID, "RestrictedLabelsWithheld")
 			e.hasRestored(e.t, name, labelSet{"rack": "r7"})
 		},
@@ -156,7 +156,7 @@ func TestRestrictedLabelsWaitForTheSelector(t *testing.T) {
 	e.restored(name, labelSet{"rack": "r7"})
 	e.applied(second)
 	e.set(name, "skip", "")
-	e.says(name, "a")
+	e.identify(name, "a")
 	time.Sleep(2 * time.Second) // several checks of such a young node
 	e.hasRestored(t, name, labelSet{"rack": "r7", "skip": ""})
 	e.delete(name)
@@ -166,7 +166,7 @@ func TestRestrictedLabelsWaitForTheSelector(t *testing.T) {
 	e.register(name, "", "")
 	e.restored(name, labelSet{"rack": "r7"})
 	e.set(name, "skip", "")
-	e.says(name, "a")
+	e.identify(name, "a")
 	time.Sleep(2 * time.Second)
 	e.remove(name, "skip")
 	e.restored(name, trusted)

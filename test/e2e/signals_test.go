@@ -92,7 +92,7 @@ func TestWorkOfAKilledProcessorIsTakenOver(t *testing.T) {
 	}
 	t.Logf("%s was killed while it held %s", killed.Identity, held)
 	done := false
-	for _, line := range append(said(survivor, "Restored labels"), said(survivor, "Saved labels")...) {
+	for _, line := range append(loggedMessages(survivor, "Restored labels"), loggedMessages(survivor, "Saved labels")...) {
 		done = done || line["node"] == held
 	}
 	assert.True(t, done, "%s took over node %s", survivor.Identity, held)

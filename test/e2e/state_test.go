@@ -170,7 +170,7 @@ func (e *env) recorded(uid types.UID, typ txn.Type) {
 func (e *env) transactionTypes(uid types.UID) []string {
 	var stored []string
 	for _, p := range e.programs {
-		for _, line := range said(p, "Recorded transaction") {
+		for _, line := range loggedMessages(p, "Recorded transaction") {
 			if line["uid"] == string(uid) {
 				stored = append(stored, line["type"].(string))
 			}
@@ -179,8 +179,8 @@ func (e *env) transactionTypes(uid types.UID) []string {
 	return stored
 }
 
-// said returns the lines of a program's log with this message.
-func said(p *programs.Program, message string) []map[string]any {
+// loggedMessages returns the lines of a program's log with this message.
+func loggedMessages(p *programs.Program, message string) []map[string]any {
 	return slices.DeleteFunc(logged(p, message), func(line map[string]any) bool { return line["msg"] != message })
 }
 

@@ -71,7 +71,7 @@ func TestRestoredEtcd(t *testing.T) {
 				e.processor()
 			}
 			e.eventually(func(c *assert.CollectT) {
-				assert.Len(c, said(w, "Compared nodes with their records"), 1)
+				assert.Len(c, loggedMessages(w, "Compared nodes with their records"), 1)
 			}, "the watcher knows what there is")
 			assert.Equal(t, before, e.state(), "nothing is written of the lost future")
 			e.goesOn()

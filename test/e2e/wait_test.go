@@ -37,7 +37,7 @@ func TestProgramsWaitForTheirCluster(t *testing.T) {
 	for _, p := range started {
 		e.ready(p)
 		reasons := map[string]int{} // more than two if it checks while rights are granted
-		for _, line := range said(p, "Preflight checks failed, retrying") {
+		for _, line := range loggedMessages(p, "Preflight checks failed, retrying") {
 			delete(line, "time")
 			reasons[fmt.Sprint(line)]++
 		}

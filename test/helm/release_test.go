@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(controlplane.Run(m, func(c *controlplane.ControlPlane) { plane = c }))
 }
 
-// TestTheLifeOfARelease is one story: somebody who has installed the manifests moves to Helm, switches something on, uninstalls, and
+// TestTheLifeOfARelease is one story: a user who has installed the manifests moves to Helm, switches something on, uninstalls, and
 // installs again.
 func TestTheLifeOfARelease(t *testing.T) {
 	c, err := client.New(plane.Config, client.Options{})

@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/test/monitoring/grafana"
 )
 
-// drawn is what the picture says of a panel, or of a row of them.
+// drawn is what the picture shows of a panel, or of a row of panels.
 type drawn struct {
 	Class string `xml:"class,attr"`
 	// About is the description and the queries.

@@ -9,7 +9,7 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// Page is a page that tells people to type commands.
+// Page is a page with commands to type.
 type Page struct {
 	// Name is the path of the page in the repository.
 	Name    string

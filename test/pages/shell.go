@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Command is a command that a page tells people to type, or names in its text.
+// Command is a command that a page has people type, or names in its text.
 type Command struct {
 	// Line is the number of its line in the page, from 1.
 	Line  int

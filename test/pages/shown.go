@@ -14,7 +14,7 @@ const leftOut = "…"
 var differing = regexp.MustCompile(`(?P<time>\b\d{4}-\d\d-\d\dT[\d:.]+Z)|(?P<uid>\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b)|` +
 	`(?P<kubernetes>\bv\d+\.\d+\.\d+\b)|(?P<duration>\b\d+\.\d s\b)|(?P<age>\b(?:\d+[dhms])+\b)|(?P<revision>\b\d{3,}\b)`)
 
-// ways are how each of these may look, in the order of the groups. The last field says that it
+// ways are how each of these may look, in the order of the groups. The last field means that it
 // stands for the same wherever the page repeats it, as one uid does.
 var ways = []struct {
 	pattern string

@@ -26,7 +26,7 @@ const endTimeout = time.Minute
 
 const (
 	// typing runs the scripts that come on descriptor 3, each behind the file for its output, and
-	// says on descriptor 4 how each ended. What a script starts keeps 4 open, so that nothing comes
+	// reports on descriptor 4 how each ended. What a script starts keeps 4 open, so that nothing comes
 	// from there any more when all of it has ended.
 	typing = `
 while IFS= read -r -d '' -u 3 typed_output && IFS= read -r -d '' -u 3 typed_script; do

@@ -26,7 +26,7 @@ type Treatment struct {
 	Kind   Kind
 	// Instead replaces the prefix, unless it is empty.
 	Instead string
-	// Why says why a command is not typed as it is on the page. It is empty if it is.
+	// Why explains why a command is not typed as it is on the page. It is empty if it is.
 	Why string
 }
 

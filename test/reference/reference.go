@@ -1,4 +1,4 @@
-// Package reference checks what the pages of reference say of the programs against the programs themselves. A block of a page that a
+// Package reference checks the pages of reference against the programs themselves. A block of a page that a
 // program knows stands between two comments; a test with -update-reference writes it.
 package reference
 
@@ -45,7 +45,7 @@ func CheckPage(t *testing.T, page, name, want string) {
 	assert.Equal(t, want, has, "%s is not fresh: run the test with -update-reference", page)
 }
 
-// description is what a Desc prints. It has no other way to tell.
+// description is what a Desc prints. There is no other way to read it.
 var description = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "(.*?)", (?:unit: "[^"]*", )?constLabels: \{[^}]*\}, variableLabels: \{([^}]*)\}`)
 
 // Metrics returns a table of metrics.

@@ -26,10 +26,10 @@ import (
 // they show.
 var unchecked = []string{"CHANGELOG.md", "placement/docs/design.md", "docs/cli/", "sharding/docs/cli.md", "tools/"}
 
-// TestCommandsOnThePagesExist: what the pages tell people to type, and what they name in their
+// TestCommandsOnThePagesExist: what the pages have people type, and what they name in their
 // text, fits this repository: targets and variables of make, commands and flags of the plugin,
 // flags of the programs, packages, tests, paths of manifests and values of the chart. It runs none
-// of them. docs/development.md says what does.
+// of them. docs/development.md lists what does.
 func TestCommandsOnThePagesExist(t *testing.T) {
 	o := newOurs(t)
 	checked := map[string]int{}

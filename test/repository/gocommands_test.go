@@ -13,7 +13,7 @@ import (
 // ofGo are the flags of go run and go test that the pages use.
 var ofGo = []string{"C", "count", "run", "v", "args", "timeout", "bench", "benchmem", "benchtime", "cpu", "race"}
 
-// goCommand is what a command of go says.
+// goCommand is a parsed command of go.
 type goCommand struct {
 	dir      string // of -C
 	packages []string

@@ -25,7 +25,7 @@ var (
 	importLine = regexp.MustCompile(`(?m)^(?:import )?\t?(?:[\w.]+ )?"[^"]+"(?: //.*)?$`)
 )
 
-// TestModulePathIsThatOfProject: each module has the path that project.mk and its directory say.
+// TestModulePathIsThatOfProject: each module has the path that project.mk and its directory define.
 func TestModulePathIsThatOfProject(t *testing.T) {
 	t.Parallel()
 	root, err := repository.Root()
@@ -33,8 +33,8 @@ func TestModulePathIsThatOfProject(t *testing.T) {
 	checkModules(t, filesOf(t, root), settingsOf(t, root)["MODULE"])
 }
 
-// TestNoKeyIsAnImportPath: while keys and imports begin with the same domain, hack/module tells
-// them apart by the folder that an import goes on with.
+// TestNoKeyIsAnImportPath: while keys and imports begin with the same domain, hack/module
+// distinguishes them by the folder at which an import continues.
 func TestNoKeyIsAnImportPath(t *testing.T) {
 	t.Parallel()
 	root, err := repository.Root()
@@ -194,7 +194,7 @@ func storedIn(content string, used *regexp.Regexp) map[string]int {
 	return found
 }
 
-// linterOrModule reports whether all that a file says of our domain is about the module.
+// linterOrModule reports whether each mention of our domain in a file is the module.
 func linterOrModule(name string) bool {
 	return name == ".golangci.yaml" || path.Base(name) == "go.mod"
 }

@@ -45,8 +45,8 @@ func newScreen(f *os.File) *Screen {
 // Heading prints the title of a part.
 func (s *Screen) Heading(text string) { s.print("\n" + s.paint(bold, text) + "\n") }
 
-// Say prints an action of an actor at a time, with details.
-func (s *Screen) Say(at time.Time, who, text string, details ...string) {
+// Action prints what an actor did, with the time and details.
+func (s *Screen) Action(at time.Time, who, text string, details ...string) {
 	// Pad before painting: the codes of a colour have no width.
 	var lines strings.Builder
 	_, _ = fmt.Fprintf(&lines, "%s  %s  %s\n", s.paint(dim, fmt.Sprintf("%7.3fs", at.Sub(s.start).Seconds())), s.paint(cyan, fmt.Sprintf("%-12s", who)), text)

@@ -44,7 +44,7 @@ type Stage struct {
 }
 
 func (s *Stage) open(ctx context.Context, d Demo) (*Story, error) {
-	s.Say(time.Now(), "demo", "starting etcd and kube-apiserver")
+	s.Action(time.Now(), "demo", "starting etcd and kube-apiserver")
 	var err error
 	if s.Plane, err = controlplane.Start(controlplane.Options{}); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (s *Stage) Add(ctx context.Context, all ...*programs.Program) error {
 			ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 			defer cancel()
 			if errs[i] = p.WaitReady(ctx); errs[i] == nil {
-				s.Say(time.Now(), "demo", fmt.Sprintf("%-11s  is ready (process %d)", p.Identity, p.PID()))
+				s.Action(time.Now(), "demo", fmt.Sprintf("%-11s  is ready (process %d)", p.Identity, p.PID()))
 			}
 		})
 	}
@@ -94,7 +94,7 @@ func (s *Stage) Add(ctx context.Context, all ...*programs.Program) error {
 // AddUnprobed takes charge of a program that serves no probes.
 func (s *Stage) AddUnprobed(p *programs.Program) {
 	s.running = append(s.running, p)
-	s.Say(time.Now(), "demo", fmt.Sprintf("%-11s  starts (process %d)", p.Identity, p.PID()))
+	s.Action(time.Now(), "demo", fmt.Sprintf("%-11s  starts (process %d)", p.Identity, p.PID()))
 }
 
 // Running returns the programs that run.

@@ -1,6 +1,6 @@
 // Command walk types the commands of README.md that need Go alone, as a newcomer does (make walk): in
 // this checkout, in the order of the page, with no program in $PATH but Go, make, git and the basic
-// tools of a POSIX system. It fails if a command fails, takes longer than the page says, or prints
+// tools of a POSIX system. It fails if a command fails, takes longer than the page promises, or prints
 // something else than the page shows. In a fresh clone, which is what CI has, it shows that nothing
 // else is needed.
 //
@@ -18,7 +18,7 @@ import (
 	"syscall"
 )
 
-// laterAttempts is how often the demo may take longer than the page says of it later: other
+// laterAttempts is how often the demo may take longer than the page promises for later runs: other
 // programs may be busy on this machine meanwhile.
 const laterAttempts = 3
 
@@ -52,7 +52,7 @@ func run(ctx context.Context) (err error) {
 	return typeAll(ctx, n, p)
 }
 
-// typeAll types the commands of the page. At the end it types the demo again, because the page says
+// typeAll types the commands of the page. At the end it types the demo again, because the page promises
 // how long it takes the first time, and how long after that.
 func typeAll(ctx context.Context, n *newcomer, p *page) error {
 	for _, step := range p.steps {
@@ -70,7 +70,7 @@ func typeAll(ctx context.Context, n *newcomer, p *page) error {
 			return err
 		}
 	}
-	say(n.out, "README.md allows %s for the first demo on two cores, and less than %s from then on", p.first, p.later)
+	printLine(n.out, "README.md allows %s for the first demo on two cores, and less than %s from then on", p.first, p.later)
 	var tooLong error
 	for range laterAttempts {
 		later, err := typeDemo(ctx, n, p)

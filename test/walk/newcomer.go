@@ -38,8 +38,8 @@ type newcomer struct {
 	out  io.Writer
 }
 
-// say writes a line of the walk's own.
-func say(w io.Writer, format string, args ...any) {
+// printLine writes a line of the walk's own.
+func printLine(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, "--- "+format+"\n", args...)
 }
 
@@ -55,7 +55,7 @@ func arrive(ctx context.Context, root, dir string) (*newcomer, error) {
 		return nil, err
 	}
 	if !fresh {
-		say(n.out, "this is no fresh clone: what was changed or built here before may hide that something is missing")
+		printLine(n.out, "this is no fresh clone: what was changed or built here before may hide that something is missing")
 	}
 	return n, nil
 }
@@ -123,7 +123,7 @@ type effort struct {
 // run types a script. It shows what the script prints, and returns what of that goes
 // to the standard output.
 func (n *newcomer) run(ctx context.Context, script string) (printed string, took effort, err error) {
-	say(n.out, "%s", script)
+	printLine(n.out, "%s", script)
 	var output bytes.Buffer
 	bash := filepath.Join(strings.TrimPrefix(n.env[0], "PATH="), "bash")
 	cmd := exec.CommandContext(ctx, bash, "-c", script)
@@ -138,6 +138,6 @@ func (n *newcomer) run(ctx context.Context, script string) (printed string, took
 		return "", effort{}, fmt.Errorf("typing %q: %w", script, err)
 	}
 	took = effort{elapsed: time.Since(begin), busy: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
-	say(n.out, "%s: %s, of processors %s", script, took.elapsed.Round(time.Second), took.busy.Round(time.Second))
+	printLine(n.out, "%s: %s, of processors %s", script, took.elapsed.Round(time.Second), took.busy.Round(time.Second))
 	return output.String(), took, nil
 }

@@ -13,14 +13,14 @@ import (
 
 const (
 	demoCommand = "make demo"
-	// firstPattern and laterPattern find how many minutes the page says that the demo takes.
+	// firstPattern and laterPattern find the minutes that the page promises for the demo.
 	firstPattern = `Allow (\w+) minutes for the first run on two cores`
 	laterPattern = `After that, .make demo. takes less than (\w+) minutes?`
-	// cores is what firstPattern says.
+	// cores is the number of cores in firstPattern.
 	cores = 2
 )
 
-// page is what README.md tells a newcomer who has Go alone.
+// page is the part of README.md for a newcomer who has Go alone.
 type page struct {
 	steps []pages.Step
 	// demo is the step that shows nodekeeper at work.
@@ -74,7 +74,7 @@ func (p *page) checkEnd(printed string) error {
 	return nil
 }
 
-// checkFirst returns an error if the first demo took longer than the page says. Most of it is
+// checkFirst returns an error if the first demo took longer than the page promises. Most of it is
 // compiling, and so the time is that of a machine with two cores that does nothing else.
 func (p *page) checkFirst(took effort) error {
 	if took.busy > cores*p.first {
@@ -83,7 +83,7 @@ func (p *page) checkFirst(took effort) error {
 	return nil
 }
 
-// checkLater returns an error if a later demo took longer than the page says.
+// checkLater returns an error if a later demo took longer than the page promises.
 func (p *page) checkLater(took effort) error {
 	if took.elapsed > p.later {
 		return fmt.Errorf("%q took %s once everything was built, but README.md says less than %s", demoCommand, took.elapsed.Round(time.Second), p.later)

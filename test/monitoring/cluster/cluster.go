@@ -99,7 +99,7 @@ func (c *Cluster) start(name string, args []string) (program, error) {
 	}
 	one := program{Program: p, metrics: address}
 	c.running = append(c.running, one)
-	c.tellLocked()
+	c.updateScraperLocked()
 	return one, nil
 }
 
@@ -124,12 +124,12 @@ func (c *Cluster) kill(identity string) error {
 		return err
 	}
 	c.running = slices.Delete(c.running, i, i+1)
-	c.tellLocked()
+	c.updateScraperLocked()
 	return nil
 }
 
-// tellLocked tells the scraper which programs run.
-func (c *Cluster) tellLocked() {
+// updateScraperLocked gives the scraper the programs that run.
+func (c *Cluster) updateScraperLocked() {
 	targets := make([]monitor.Target, 0, len(c.running))
 	for _, p := range c.running {
 		targets = append(targets, monitor.Target{Program: p.Name, Pod: p.Identity, Address: p.metrics})

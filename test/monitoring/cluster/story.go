@@ -51,8 +51,8 @@ const end = 140 * time.Second
 
 func wave(ctx context.Context, c *Cluster) error { return c.each(ctx, fleet, c.comeBack) }
 
-// Play lets everything happen. It calls tell at the begin of each event.
-func (c *Cluster) Play(ctx context.Context, tell func(Event)) (Story, error) {
+// Play runs the whole story. It calls report at the start of each event.
+func (c *Cluster) Play(ctx context.Context, report func(Event)) (Story, error) {
 	story := Story{From: time.Now()}
 	all, ctx := errgroup.WithContext(ctx)
 	for _, s := range scenes {
@@ -61,7 +61,7 @@ func (c *Cluster) Play(ctx context.Context, tell func(Event)) (Story, error) {
 		}
 		e := Event{At: time.Now(), What: s.what}
 		story.Events = append(story.Events, e)
-		tell(e)
+		report(e)
 		all.Go(func() error { return s.play(ctx, c) })
 	}
 	all.Go(func() error { return pause(ctx, time.Until(story.From.Add(end))) })

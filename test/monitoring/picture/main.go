@@ -119,7 +119,7 @@ func readStory(run string) (story cluster.Story, err error) {
 	return story, nil
 }
 
-// about says what is shown.
+// about describes what is shown.
 func about(archive monitor.Archive) string {
 	return fmt.Sprintf("a run of real programs, scraped each second; $__rate_interval is %s", intervalOf(archive).Rate())
 }
