@@ -76,8 +76,8 @@ func TestAStaleChartIsNoticedAndRenewed(t *testing.T) {
 
 func TestDefaultsAreTheBase(t *testing.T) { same(t, load(t), nil, "base") }
 
-// TestValuesOfOverlaysAreTheOverlays checks that each overlay has a matching values file, and that each values
-// file has an overlay.
+// TestValuesOfOverlaysAreTheOverlays checks that each overlay has a matching values file, and that
+// each values file has an overlay.
 func TestValuesOfOverlaysAreTheOverlays(t *testing.T) {
 	tree := load(t)
 	overlays, err := os.ReadDir(filepath.Join(deploy, "overlays"))
@@ -112,15 +112,15 @@ func valuesOf(s set) map[string]any {
 	}
 }
 
-// These features also set a flag, which a component cannot do: only the person who installs the chart knows
-// the keys.
+// These features also set a flag, which a component cannot do: only the person who installs the
+// chart knows the keys.
 const (
 	preserveTaints      = "components/preserve-taints"
 	preserveAnnotations = "components/preserve-annotations"
 )
 
-// TestFeaturesTogetherAreTheirComponents checks that each value has the effect of its component, whatever
-// other features are enabled.
+// TestFeaturesTogetherAreTheirComponents checks that each value has the effect of its component,
+// whatever other features are enabled.
 func TestFeaturesTogetherAreTheirComponents(t *testing.T) {
 	tree := load(t)
 	c, err := helm.Load(chartDir)

@@ -1,9 +1,11 @@
-// Command chart generates the templates of the Helm chart from the manifests under deploy: make generate. The manifests are
-// therefore the single source of truth, and a setting of the chart has the effect of the component with its name.
+// Command chart generates the templates of the Helm chart from the manifests under deploy: make
+// generate. The manifests are therefore the single source of truth, and a setting of the chart has
+// the effect of the component with its name.
 //
-// features.go lists the components that each setting enables, and values.go the values that a template uses. merge.go merges the
-// texts of an object with and without each component into one template. The tests compare Helm's output for the chart with
-// kustomize's output for the manifests.
+// features.go lists the components that each setting enables, and values.go the values that a
+// template uses. merge.go merges the texts of an object with and without each component into one
+// template. The tests compare Helm's output for the chart with kustomize's output for the
+// manifests.
 package main
 
 import (
@@ -59,7 +61,8 @@ func run(args []string, out io.Writer) error {
 	return write(*dir, stale, files)
 }
 
-// compare returns the stale files of the chart, sorted. A template that is missing in files must not exist.
+// compare returns the stale files of the chart, sorted. A template that is missing in files must
+// not exist.
 func compare(dir string, files map[string][]byte) ([]string, error) {
 	var stale []string
 	for name, content := range files {

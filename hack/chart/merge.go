@@ -55,8 +55,8 @@ func templates(tree *manifests.Tree) (map[string][]byte, error) {
 	return files, nil
 }
 
-// join appends the lines of an object to those of others. If the last condition of lines equals the first condition of more, it
-// is written once.
+// join appends the lines of an object to those of others. If the last condition of lines equals the
+// first condition of more, it is written once.
 func join(lines, more []string) []string {
 	for i := len(lines) - 1; i >= 0 && lines[len(lines)-1] == end && strings.HasPrefix(more[0], raw); i-- {
 		if strings.HasPrefix(lines[i], raw+"{{- if ") && i+1 < len(lines) && lines[i+1] == separator {
@@ -77,15 +77,15 @@ const (
 
 func begin(condition string) string { return raw + "{{- if " + condition + " }}" }
 
-// fileOf returns the template for the objects of a file under deploy: templates/quota.yaml for base/quota.yaml, and
-// templates/admission-rbac.yaml for components/admission/rbac.yaml.
+// fileOf returns the template for the objects of a file under deploy: templates/quota.yaml for
+// base/quota.yaml, and templates/admission-rbac.yaml for components/admission/rbac.yaml.
 func fileOf(source string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(source, "base/"), "components/")
 	return path.Join("templates", strings.ReplaceAll(strings.ReplaceAll(name, "kustomization", "generated"), "/", "-"))
 }
 
-// template returns the lines of an object, with the conditions of its features. They begin with a condition if some sets lack the
-// object.
+// template returns the lines of an object, with the conditions of its features. They begin with a
+// condition if some sets lack the object.
 func template(key string, variants map[set]*rendered) ([]string, error) {
 	least, conditions, err := presence(key, variants)
 	if err != nil {
@@ -112,7 +112,8 @@ var conditionOfKind = map[string]string{
 	"NetworkPolicy": ".Values.networkPolicy.enabled",
 }
 
-// presence returns the smallest set that contains an object, and the conditions under which a set contains it.
+// presence returns the smallest set that contains an object, and the conditions under which a set
+// contains it.
 func presence(key string, variants map[set]*rendered) (least set, conditions []string, err error) {
 	all, none := ^set(0), ^set(0) // the features enabled in all sets that contain the object, and in none of them
 	for s, r := range variants {
@@ -173,7 +174,8 @@ func hunksOf(feature int, key string, least set, variants map[set]*rendered) (ma
 		case 'e':
 			continue
 		case 'i':
-			// Move the insertion down as far as possible, so that text inserted into a list is a complete element.
+			// Move the insertion down as far as possible, so that text inserted into a list is a
+			// complete element.
 			for ; from < len(base) && base[from] == lines[0]; from++ {
 				lines = append(slices.Clone(lines[1:]), lines[0])
 			}
@@ -183,7 +185,8 @@ func hunksOf(feature int, key string, least set, variants map[set]*rendered) (ma
 	return hunks, nil
 }
 
-// merge returns the lines of an object, with conditions around the lines that a feature adds or removes.
+// merge returns the lines of an object, with conditions around the lines that a feature adds or
+// removes.
 func merge(key string, least set, variants map[set]*rendered) ([]string, error) {
 	base := variants[least].texts[key]
 	hunks := map[int][]hunk{}

@@ -45,8 +45,8 @@ func readme(chart string) ([]byte, error) {
 	return bytes.Join([][]byte{before, []byte(tableBegin), table.Bytes(), []byte(tableEnd), after}, nil), nil
 }
 
-// rows writes a row for each value that has a description. For a map without a description, it describes
-// the fields.
+// rows writes a row for each value that has a description. For a map without a description, it
+// describes the fields.
 func rows(table *bytes.Buffer, prefix string, fields *yaml.Node) error {
 	for i := 0; i < len(fields.Content); i += 2 {
 		key, value := fields.Content[i], fields.Content[i+1]

@@ -13,11 +13,13 @@ import (
 	"nodekeeper.dev/hack/manifests"
 )
 
-// markers are placeholders in an object for the parts of a template that come from the values. They are YAML words, so the object
-// remains valid YAML, and the encoder sorts them last where they are keys.
+// markers are placeholders in an object for the parts of a template that come from the values. They
+// are YAML words, so the object remains valid YAML, and the encoder sorts them last where they are
+// keys.
 type markers struct{ templates []string }
 
-// of returns the marker for a piece of template: an expression within a line, or lines that replace a line.
+// of returns the marker for a piece of template: an expression within a line, or lines that replace
+// a line.
 func (m *markers) of(template string) string {
 	i := slices.Index(m.templates, template)
 	if i < 0 {
@@ -27,8 +29,8 @@ func (m *markers) of(template string) string {
 	return fmt.Sprintf("zz-marker-%d-", i)
 }
 
-// Pieces of template that replace whole lines. nindent +2 indents by two more than the replaced line; PROGRAM stands for the
-// program of the Deployment.
+// Pieces of template that replace whole lines. nindent +2 indents by two more than the replaced
+// line; PROGRAM stands for the program of the Deployment.
 const (
 	labels = `{{- include "nodekeeper.labels" . | nindent +0 }}`
 	args   = `{{- with include "nodekeeper.args" (list . "PROGRAM") }}
@@ -152,7 +154,8 @@ func appendTo(object any, value string, field string) error {
 	return nil
 }
 
-// namespaces are the names that the values replace everywhere: in namespaces, flags, expressions and addresses.
+// namespaces are the names that the values replace everywhere: in namespaces, flags, expressions
+// and addresses.
 var namespaces = map[string]string{
 	"nodekeeper-system":          ".Release.Namespace",
 	"node-metadata-transactions": ".Values.namespaces.transactions",

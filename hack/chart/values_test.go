@@ -51,8 +51,8 @@ func TestHelmFindsNothingToComplainOf(t *testing.T) {
 	}
 }
 
-// TestFlagsReachTheProgramsTheyAreFor also checks their order, in which later flags override earlier
-// ones.
+// TestFlagsReachTheProgramsTheyAreFor also checks their order, in which later flags override
+// earlier ones.
 func TestFlagsReachTheProgramsTheyAreFor(t *testing.T) {
 	found := deployments(t, `{admission: {enabled: true}, retention: {enabled: true, period: 48h},
 		extraArgs: [--a], restoreArgs: [--b], watcher: {extraArgs: [--w]}, processor: {extraArgs: [--p]}, webhook: {extraArgs: ["--x=y: z"]}}`)
@@ -95,7 +95,8 @@ func TestPodsAreWhereTheValuesSay(t *testing.T) {
 	}
 }
 
-// TestNamespacesCanHaveOtherNames renders the complete base with replaced names, including a number.
+// TestNamespacesCanHaveOtherNames renders the complete base with replaced names, including a
+// number.
 func TestNamespacesCanHaveOtherNames(t *testing.T) {
 	tree := load(t)
 	want, err := tree.YAML(manifests.Kustomization("base", "components/admission", "components/cert-manager", "monitoring", "users"))

@@ -1,5 +1,6 @@
-// Command clidocs generates docs/cli from the commands of the plugin, and from the sessions recorded
-// by test/plugin: make generate. With -check it writes nothing, and fails if a page is stale.
+// Command clidocs generates docs/cli from the commands of the plugin, and from the sessions
+// recorded by test/plugin: make generate. With -check it writes nothing, and fails if a page is
+// stale.
 package main
 
 import (

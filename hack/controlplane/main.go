@@ -1,17 +1,19 @@
-// Command controlplane installs etcd, kube-apiserver and kubectl into a directory, for the tests and the demos (make
-// controlplane). It downloads the archive that envtest publishes. If the download fails, or on request (make
-// controlplane CONTROLPLANE=build), it builds the programs from the Go modules pinned in go.mod.
+// Command controlplane installs etcd, kube-apiserver and kubectl into a directory, for the tests
+// and the demos (make controlplane). It downloads the archive that envtest publishes. If the
+// download fails, or on request (make controlplane CONTROLPLANE=build), it builds the programs from
+// the Go modules pinned in go.mod.
 //
-// envtest.sum contains the SHA-512 of the archive for each platform, and no other archive is unpacked. For other
-// platforms, the programs are built. envtest publishes few patch releases, so the patch release of a download can
-// differ from that of a build. To pin a release, run this in the root of the repository:
+// envtest.sum contains the SHA-512 of the archive for each platform, and no other archive is
+// unpacked. For other platforms, the programs are built. envtest publishes few patch releases, so
+// the patch release of a download can differ from that of a build. To pin a release, run this in
+// the root of the repository:
 //
 //	curl -fsSL https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/envtest-releases.yaml |
 //		awk '$1 ~ /^envtest-v1\.36\.2-(linux|darwin)-(amd64|arm64)\.tar\.gz:$/ {name = $1}
 //			$1 == "hash:" && name {sub(":", "", name); print $2 "  " name; name = ""}' >hack/controlplane/envtest.sum
 //
-// Only complete programs enter the directory, by renaming. Concurrent runs and users of the directory are therefore
-// safe, and an interrupted run changes nothing.
+// Only complete programs enter the directory, by renaming. Concurrent runs and users of the
+// directory are therefore safe, and an interrupted run changes nothing.
 package main
 
 import (
@@ -91,7 +93,8 @@ func supply(ctx context.Context, dir string, first, second source, out io.Writer
 	return nil
 }
 
-// build builds the programs from the modules pinned in go.mod. It runs in the root of the repository.
+// build builds the programs from the modules pinned in go.mod. It runs in the root of the
+// repository.
 func build(ctx context.Context, dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

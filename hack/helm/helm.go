@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Release is a release of the chart. Namespace is the namespace of the installation, and KubeVersion the version of the
-// cluster; the default is v1.36.0.
+// Release is a release of the chart. Namespace is the namespace of the installation, and
+// KubeVersion the version of the cluster; the default is v1.36.0.
 type Release struct {
 	Name, Namespace string
 	KubeVersion     string
@@ -40,7 +40,8 @@ func Values(path string) (_ map[string]any, err error) {
 	return loader.LoadValues(f)
 }
 
-// Render returns the objects of a release with these values, and its notes. It validates the values with the chart's schema.
+// Render returns the objects of a release with these values, and its notes. It validates the values
+// with the chart's schema.
 func Render(ctx context.Context, c *chart.Chart, r Release, values map[string]any) (objects []*unstructured.Unstructured, notes string, err error) {
 	version := r.KubeVersion
 	if version == "" {

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// added returns the labels that a chart adds to the objects of the manifests, with their expected values.
+// added returns the labels that a chart adds to the objects of the manifests, with their expected
+// values.
 func added(r Release, version, appVersion string) map[string]string {
 	return map[string]string{
 		"app.kubernetes.io/instance":   r.Name,
@@ -26,9 +27,9 @@ const (
 	keep             = "keep"
 )
 
-// Same reports, as errors, how the objects of a release of our chart differ from the kustomize output: object by object and field
-// by field. The only allowed differences are the labels of Helm and the annotation that keeps the namespaces, and these are
-// required.
+// Same reports, as errors, how the objects of a release of our chart differ from the kustomize
+// output: object by object and field by field. The only allowed differences are the labels of Helm
+// and the annotation that keeps the namespaces, and these are required.
 func Same(r Release, version, appVersion string, rendered, want []*unstructured.Unstructured) error {
 	has, err := byKey(rendered)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 
 const program = "the bytes of a program"
 
-// packed returns the path of a program's image, where the program has these permissions and this time on the developer's
-// machine.
+// packed returns the path of a program's image, where the program has these permissions and this
+// time on the developer's machine.
 func packed(t *testing.T, mode os.FileMode, modified time.Time) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -78,7 +78,8 @@ func TestImageIsTheProgramAlone(t *testing.T) {
 	assert.ErrorIs(t, err, io.EOF)
 }
 
-// TestBothFormsHoldTheSameImage compares the form that containerd reads with the form that docker load reads.
+// TestBothFormsHoldTheSameImage compares the form that containerd reads with the form that docker
+// load reads.
 func TestBothFormsHoldTheSameImage(t *testing.T) {
 	path := packed(t, 0o755, time.Now())
 	index, err := layout.ImageIndexFromPath(unpacked(t, path))

@@ -1,5 +1,5 @@
-// Command images packs built programs as container images (make images): each image contains only the program.
-// See package oci.
+// Command images packs built programs as container images (make images): each image contains only
+// the program. See package oci.
 package main
 
 import (

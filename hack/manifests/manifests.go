@@ -1,5 +1,5 @@
-// Package manifests renders the manifests under deploy like kubectl apply -k, with the version of kustomize that go.mod
-// pins.
+// Package manifests renders the manifests under deploy like kubectl apply -k, with the version of
+// kustomize that go.mod pins.
 package manifests
 
 import (
@@ -44,10 +44,12 @@ func Load(deploy string) (*Tree, error) {
 	return tree, nil
 }
 
-// overlay is where Render writes its kustomization. It is at the same depth as those of deploy/overlays.
+// overlay is where Render writes its kustomization. It is at the same depth as those of
+// deploy/overlays.
 const overlay = "/overlays/rendered"
 
-// Render returns the objects of a kustomization, as if it were in its own directory under deploy/overlays.
+// Render returns the objects of a kustomization, as if it were in its own directory under
+// deploy/overlays.
 func (t *Tree) Render(k *types.Kustomization) ([]Object, error) {
 	rendered, err := t.render(k)
 	if err != nil {
@@ -95,8 +97,8 @@ func (t *Tree) render(k *types.Kustomization) (_ resmap.ResMap, err error) {
 	return rendered, nil
 }
 
-// Kustomization returns a kustomization of directories and files of deploy, given by their paths there. Paths in components
-// are added as components.
+// Kustomization returns a kustomization of directories and files of deploy, given by their paths
+// there. Paths in components are added as components.
 func Kustomization(paths ...string) *types.Kustomization {
 	k := &types.Kustomization{TypeMeta: types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind}}
 	for _, p := range paths {

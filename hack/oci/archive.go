@@ -16,8 +16,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// WriteImage writes an image like docker save: an OCI image layout in a tar, with a manifest.json for tools that do not read
-// layouts (docker load where containerd does not store the images, kind).
+// WriteImage writes an image like docker save: an OCI image layout in a tar, with a manifest.json
+// for tools that do not read layouts (docker load where containerd does not store the images,
+// kind).
 func WriteImage(path, name, tag string, img v1.Image) error {
 	manifest, err := legacyManifest(name, tag, img)
 	if err != nil {
@@ -113,8 +114,8 @@ func write(path, name, tag string, top mutate.IndexAddendum, parts []blobs, lega
 	return w.Close()
 }
 
-// legacyManifest returns the manifest.json that docker save writes for tools that do not read layouts. It lists the paths of
-// the parts of the image.
+// legacyManifest returns the manifest.json that docker save writes for tools that do not read
+// layouts. It lists the paths of the parts of the image.
 func legacyManifest(name, tag string, img v1.Image) ([]byte, error) {
 	config, err := img.ConfigName()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package oci packs built programs as container images. It needs no container daemon and no base image: an image contains the
-// program and, in a release, the licences of the modules linked into it. The same programs give the same images, byte for byte.
+// Package oci packs built programs as container images. It needs no container daemon and no base
+// image: an image contains the program and, in a release, the licences of the modules linked into
+// it. The same programs give the same images, byte for byte.
 package oci
 
 import (
@@ -33,8 +34,9 @@ type Build struct {
 // Name returns the name of a program's image, without registry and tag.
 func Name(program string) string { return "nodekeeper-" + filepath.Base(program) }
 
-// Image returns the image of a program, which must be static; the cluster provides the API server's certificate to the pod. Files
-// are additional files by path, in a layer of their own; there may be none.
+// Image returns the image of a program, which must be static; the cluster provides the API server's
+// certificate to the pod. Files are additional files by path, in a layer of their own; there may be
+// none.
 func (b Build) Image(program string, files map[string][]byte) (v1.Image, error) {
 	entrypoint := "/" + filepath.Base(program)
 	content, err := os.ReadFile(program)
@@ -79,7 +81,8 @@ func (b Build) add(img v1.Image, how string, files map[string][]byte, mode int64
 	return mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: b.Created}, CreatedBy: how}})
 }
 
-// layerOf returns a layer with files of the given mode, without the owners and times of the local files.
+// layerOf returns a layer with files of the given mode, without the owners and times of the local
+// files.
 func layerOf(files map[string][]byte, mode int64) (v1.Layer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -100,7 +103,8 @@ func layerOf(files map[string][]byte, mode int64) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer))
 }
 
-// addDirs adds a directory and its parents, each once: without these entries, some tools create them with arbitrary modes.
+// addDirs adds a directory and its parents, each once: without these entries, some tools create
+// them with arbitrary modes.
 func addDirs(w *tar.Writer, dir string, known map[string]bool) error {
 	if known[dir] {
 		return nil

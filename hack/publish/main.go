@@ -1,5 +1,5 @@
-// Command publish copies the images of a release to their registry: make publish. It prints each as NAME@DIGEST, for signing. It
-// uses the credentials of docker login.
+// Command publish copies the images of a release to their registry: make publish. It prints each as
+// NAME@DIGEST, for signing. It uses the credentials of docker login.
 package main
 
 import (
@@ -56,8 +56,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 // nameAnnotation contains the full name of an image, with registry and tag.
 const nameAnnotation = "io.containerd.image.name"
 
-// publish copies the index in a file to the name that the file contains, and returns that name with the digest. It does not
-// change an existing tag with other content: a version is published once.
+// publish copies the index in a file to the name that the file contains, and returns that name with
+// the digest. It does not change an existing tag with other content: a version is published once.
 func publish(ctx context.Context, file string) (published string, err error) {
 	dir, err := os.MkdirTemp("", "nodekeeper-publish-")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestZipsHoldTheFilesAndTheTimeOfTheRelease covers Windows, for which the other tests build only if -full is set.
+// TestZipsHoldTheFilesAndTheTimeOfTheRelease covers Windows, for which the other tests build only
+// if -full is set.
 func TestZipsHoldTheFilesAndTheTimeOfTheRelease(t *testing.T) {
 	modified := time.Unix(1700000000, 0).UTC()
 	files := map[string]archived{"a.exe": {[]byte("program"), true}, "licenses/m/LICENSE": {[]byte("text"), false}}

@@ -54,7 +54,8 @@ var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT
 // legal matches the names of the files that must accompany a program.
 var legal = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-._].*)?$`)
 
-// standard is the name of Go's standard library as a module in build information and vulnerability databases.
+// standard is the name of Go's standard library as a module in build information and vulnerability
+// databases.
 const standard = "std"
 
 // listed is a package in the output of go list.
@@ -68,9 +69,9 @@ type listed struct {
 	}
 }
 
-// of returns the modules that are linked into a program, Go's standard library first, with the licences that apply to the used
-// packages: those of the module and those of directories within it. It returns an error if a licence is missing, unknown or not
-// allowed.
+// of returns the modules that are linked into a program, Go's standard library first, with the
+// licences that apply to the used packages: those of the module and those of directories within it.
+// It returns an error if a licence is missing, unknown or not allowed.
 func (l *licences) of(ctx context.Context, p *program) ([]module, error) {
 	out, err := goCommand(ctx, l.root, p.target, "list", "-deps", "-json=Dir,Standard,Module", "./"+packageOf(p.name))
 	if err != nil {
@@ -123,7 +124,8 @@ func (l *licences) of(ctx context.Context, p *program) ([]module, error) {
 	return modules, nil
 }
 
-// collect adds the texts in a directory of a module and in its parents, up to the root of the module.
+// collect adds the texts in a directory of a module and in its parents, up to the root of the
+// module.
 func (l *licences) collect(m *module, dir, top string) error {
 	for {
 		entries, err := os.ReadDir(dir)

@@ -1,8 +1,10 @@
-// Command release builds all files of a release into a directory: make release. The same sources, version and Go toolchain give
-// the same files, byte for byte, independent of the place and time of the build.
+// Command release builds all files of a release into a directory: make release. The same sources,
+// version and Go toolchain give the same files, byte for byte, independent of the place and time of
+// the build.
 //
-// release.go lists the parts of a release. Each part has a file: programs.go, licences.go, sbom.go, archive.go, plugin.go,
-// images.go, manifests.go, chart.go. The command signs nothing: the workflow release.yaml does.
+// release.go lists the parts of a release. Each part has a file: programs.go, licences.go, sbom.go,
+// archive.go, plugin.go, images.go, manifests.go, chart.go. The command signs nothing: the workflow
+// release.yaml does.
 package main
 
 import (

@@ -10,7 +10,8 @@ import (
 	"nodekeeper.dev/hack/oci"
 )
 
-// installation is a way to install nodekeeper: a manifest file, and chart values with the same effect.
+// installation is a way to install nodekeeper: a manifest file, and chart values with the same
+// effect.
 type installation struct{ file, dir, values string }
 
 var installations = []installation{
@@ -59,8 +60,8 @@ func (r *release) manifest(tree *manifests.Tree, file, what string, k *types.Kus
 	return r.write(file, fmt.Appendf(nil, "# nodekeeper %s: %s.\n# kubectl apply --server-side -f %s\n%s", r.version, what, file, text))
 }
 
-// withImages adds the images of this release to a kustomization. The tag is only informational; the digest
-// selects the image.
+// withImages adds the images of this release to a kustomization. The tag is only informational; the
+// digest selects the image.
 func (r *release) withImages(k *types.Kustomization) *types.Kustomization {
 	for _, service := range services {
 		name := oci.Name(service)

@@ -63,7 +63,8 @@ func indexOf(t *testing.T, file string) v1.ImageIndex {
 	return index
 }
 
-// contents returns the files of each image of the release, and of each plugin archive, by the name of its bill of materials.
+// contents returns the files of each image of the release, and of each plugin archive, by the name
+// of its bill of materials.
 func contents(t *testing.T, dir string) map[string]map[string][]byte {
 	t.Helper()
 	all := map[string]map[string][]byte{}
@@ -105,8 +106,9 @@ func programsIn(t *testing.T, dir string) map[string][]byte {
 	return all
 }
 
-// TestEachProgramHasItsBillAndLicences checks that every module in the build information of a program is in the accompanying bill
-// of materials, and has its licence in the same image or archive.
+// TestEachProgramHasItsBillAndLicences checks that every module in the build information of a
+// program is in the accompanying bill of materials, and has its licence in the same image or
+// archive.
 func TestEachProgramHasItsBillAndLicences(t *testing.T) {
 	dir := built(t)
 	programs := programsIn(t, dir)
@@ -209,8 +211,8 @@ func checkKrew(t *testing.T, dir, plugin, file string) {
 	}
 }
 
-// TestChartOfAReleaseIsOfThatVersion does not compare objects: the release itself checks that the chart installs the same objects
-// as the manifests.
+// TestChartOfAReleaseIsOfThatVersion does not compare objects: the release itself checks that the
+// chart installs the same objects as the manifests.
 func TestChartOfAReleaseIsOfThatVersion(t *testing.T) {
 	c, err := helm.Load(filepath.Join(built(t), "nodekeeper-"+strings.TrimPrefix(version, "v")+".tgz"))
 	require.NoError(t, err)
@@ -247,7 +249,8 @@ func TestALicenceThatIsMissingUnknownOrForeignFails(t *testing.T) {
 	assert.Equal(t, []string{"Apache-2.0"}, ids)
 }
 
-// TestTextsOfDirectoriesInUseAreCollected checks that texts are collected up to the root of the module, and no others.
+// TestTextsOfDirectoriesInUseAreCollected checks that texts are collected up to the root of the
+// module, and no others.
 func TestTextsOfDirectoriesInUseAreCollected(t *testing.T) {
 	top := t.TempDir()
 	for _, name := range []string{"LICENSE", "NOTICE.txt", "license.go", "main.go", "used/COPYING", "used/deep/LICENSE-MIT", "unused/LICENSE", "../LICENSE"} {

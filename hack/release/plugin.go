@@ -14,7 +14,8 @@ import (
 //go:embed krew*.yaml
 var krewManifests embed.FS
 
-// completion returns the path of the script that kubectl runs to complete the arguments of a plugin.
+// completion returns the path of the script that kubectl runs to complete the arguments of a
+// plugin.
 func completion(plugin string) string {
 	return path.Join(packageOf(plugin), "kubectl_complete-"+strings.TrimPrefix(plugin, "kubectl-"))
 }
@@ -66,8 +67,8 @@ func (r *release) archivesOf(plugin, krewFile string, programs []*program) error
 	return r.write(krewFile, filled.Bytes())
 }
 
-// archive returns the archive of a plugin: the program, its completion and our licence at the top, and the other licences
-// below.
+// archive returns the archive of a plugin: the program, its completion and our licence at the top,
+// and the other licences below.
 func (r *release) archive(p *program) (name string, content []byte, err error) {
 	texts, err := r.texts(p)
 	if err != nil {

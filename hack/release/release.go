@@ -81,8 +81,8 @@ func (r *release) build(ctx context.Context) (err error) {
 	return r.sums()
 }
 
-// programs builds every program for every target, and inspects each. Programs of one target are built together, as they share
-// most compiled packages.
+// programs builds every program for every target, and inspects each. Programs of one target are
+// built together, as they share most compiled packages.
 func (r *release) programs(ctx context.Context) ([]*program, error) {
 	var all []*program
 	for _, t := range r.targets() {

@@ -23,8 +23,9 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// full is for make release-check. Without it there is one platform, and the second build may reuse packages that the first one
-// compiled into Go's cache: this still detects a path or a time in the linked and packed files.
+// full is for make release-check. Without it there is one platform, and the second build may reuse
+// packages that the first one compiled into Go's cache: this still detects a path or a time in the
+// linked and packed files.
 var full = flag.Bool("full", false, "build for all platforms, and the second time without Go's build cache")
 
 const version = "v1.2.3-test"
@@ -78,7 +79,8 @@ func built(t *testing.T) string {
 	return dir
 }
 
-// copyOf copies the sources known to git into a directory with this name below dir, with the given modification time.
+// copyOf copies the sources known to git into a directory with this name below dir, with the given
+// modification time.
 func copyOf(name, dir string, modified time.Time) (string, error) {
 	from, err := repository.Root()
 	if err != nil {
@@ -104,7 +106,8 @@ func copyOf(name, dir string, modified time.Time) (string, error) {
 	return root, nil
 }
 
-// TestTwoBuildsAreTheSame builds from directories with names of different lengths, whose files have different times.
+// TestTwoBuildsAreTheSame builds from directories with names of different lengths, whose files have
+// different times.
 func TestTwoBuildsAreTheSame(t *testing.T) {
 	first := built(t)
 	dir := t.TempDir()
@@ -142,7 +145,8 @@ func read(t *testing.T, elements ...string) []byte {
 	return content
 }
 
-// TestSumsAreThoseOfAllFiles checks that the sums cover all files, in the format that sha256sum -c reads.
+// TestSumsAreThoseOfAllFiles checks that the sums cover all files, in the format that sha256sum -c
+// reads.
 func TestSumsAreThoseOfAllFiles(t *testing.T) {
 	dir := built(t)
 	sums := filesIn(t, dir)
@@ -155,7 +159,8 @@ func TestSumsAreThoseOfAllFiles(t *testing.T) {
 	assert.Empty(t, sums, "files without a checksum")
 }
 
-// TestNothingTellsOfTheMachine checks that no program contains the directory of the sources or the user's home directory.
+// TestNothingTellsOfTheMachine checks that no program contains the directory of the sources or the
+// user's home directory.
 func TestNothingTellsOfTheMachine(t *testing.T) {
 	first := built(t)
 	home, err := os.UserHomeDir()

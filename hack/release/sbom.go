@@ -11,8 +11,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// sbom returns the bill of materials of a program, in CycloneDX JSON, from its build information. Subject is the component that
-// the document describes: the program itself or an image that contains it.
+// sbom returns the bill of materials of a program, in CycloneDX JSON, from its build information.
+// Subject is the component that the document describes: the program itself or an image that
+// contains it.
 func (r *release) sbom(p *program, subject cdx.Component) ([]byte, error) {
 	bom := cdx.NewBOM()
 	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, []byte(subject.BOMRef)).URN() // not random

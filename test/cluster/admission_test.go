@@ -51,8 +51,9 @@ func (w *walk) checkQuota() {
 	require.ErrorContains(w.t, w.client.Create(w.t.Context(), pod, client.DryRunAll), "insufficient quota")
 }
 
-// checkGuarded does what the admission policies are there to refuse: the processors' account changes more of a Node than its labels,
-// and a user with the cluster role edit forges a transaction and changes a record.
+// checkGuarded does what the admission policies are there to refuse: the processors' account
+// changes more of a Node than its labels, and a user with the cluster role edit forges a
+// transaction and changes a record.
 func (w *walk) checkGuarded() {
 	name := w.nodes[0]
 	const user = "edith"

@@ -23,7 +23,8 @@ import (
 // churners is how many nodes come and go at a time.
 const churners = 20
 
-// churn are nodes without machines that are labelled, deleted and recreated over and over. No pod is scheduled onto them.
+// churn are nodes without machines that are labelled, deleted and recreated over and over. No pod
+// is scheduled onto them.
 type churn struct {
 	cluster *realCluster
 	stopped context.CancelFunc

@@ -23,8 +23,8 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// scriptsEnv names the directory of the scripts that stop and start kubelets. If it is set, there is a cluster to walk through:
-// the one of $KUBECONFIG. See make cluster-test.
+// scriptsEnv names the directory of the scripts that stop and start kubelets. If it is set, there
+// is a cluster to walk through: the one of $KUBECONFIG. See make cluster-test.
 const scriptsEnv = "CLUSTER_SCRIPTS"
 
 // The namespaces of the manifests.

@@ -19,7 +19,8 @@ var (
 	forwarded = regexp.MustCompile(`^Forwarding from (127\.0\.0\.1:\d+) -> 8080`)
 )
 
-// openPage follows docs/how-to/use-the-live-page.md for the page in a cluster, with a port that is free on this machine.
+// openPage follows docs/how-to/use-the-live-page.md for the page in a cluster, with a port that is
+// free on this machine.
 func (w *walk) openPage() {
 	w.kubectl(w.t, "apply", "-k", overlay("../ui"))
 	w.kubectl(w.t, "wait", "--for=condition=Available", "-n", system, "deployment/ui", "--timeout="+patience.String())

@@ -27,8 +27,8 @@ const (
 )
 
 // treatments have what the tutorial asks to replace, and what is typed as it is there. A command
-// that is in none is a failure. A kubelet goes on after the walk, so it must not have descriptor 4 of
-// the shell.
+// that is in none is a failure. A kubelet goes on after the walk, so it must not have descriptor 4
+// of the shell.
 var treatments = pages.Treatments{
 	{Prefix: "minikube start --nodes=2", Instead: "kubectl wait --for=condition=Ready node/minikube node/minikube-m02", Why: "the cluster is up"},
 	{Prefix: "minikube image load ", Instead: `"$CLUSTER_SCRIPTS/load-image.sh" `, Why: "the page: by what brings an image onto its nodes"},
@@ -76,7 +76,8 @@ func TestEveryCommandOfTheTutorialIsKnown(t *testing.T) {
 	assert.Empty(t, treatments.Check(readPage(t, tutorialPage), notTyped))
 }
 
-// TestREADMEInstallsAsTheTutorialDoes compares the commands, and the minutes that the README and the tutorial promise.
+// TestREADMEInstallsAsTheTutorialDoes compares the commands, and the minutes that the README and
+// the tutorial promise.
 func TestREADMEInstallsAsTheTutorialDoes(t *testing.T) {
 	readme, tutorial := readPage(t, "README.md"), readPage(t, tutorialPage)
 	promised, err := readme.Promised(`walks through it on minikube in (\w+) minutes`)

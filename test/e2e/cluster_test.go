@@ -13,7 +13,8 @@ import (
 // kubeconfigEnv names the kubeconfig of an existing cluster.
 const kubeconfigEnv = "E2E_KUBECONFIG"
 
-// foreignKubeconfig returns the kubeconfig of the cluster to use, or "" if the tests start their own.
+// foreignKubeconfig returns the kubeconfig of the cluster to use, or "" if the tests start their
+// own.
 func foreignKubeconfig() string { return os.Getenv(kubeconfigEnv) }
 
 // cluster is an API server that only one test uses at a time.

@@ -56,8 +56,8 @@ func TestReturnedNodeHasItsLabelsBack(t *testing.T) {
 	assert.LessOrEqual(t, isAfterNow, 0)
 }
 
-// TestRestoreWaitsForNoSaveDelay checks that with the default flags, a restore includes labels that are still waiting
-// to be saved.
+// TestRestoreWaitsForNoSaveDelay checks that with the default flags, a restore includes labels that
+// are still waiting to be saved.
 func TestRestoreWaitsForNoSaveDelay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

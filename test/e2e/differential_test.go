@@ -28,7 +28,8 @@ type modelNode struct {
 	isLive bool
 	// labels are the labels that the live node must have eventually.
 	labels labelSet
-	// saved are the labels that the next incarnation must get; nil if no earlier incarnation is known.
+	// saved are the labels that the next incarnation must get; nil if no earlier incarnation is
+	// known.
 	saved labelSet
 	// known are the labels that are saved if the live node is deleted during an outage.
 	known labelSet
@@ -58,7 +59,8 @@ func (m *model) edit(name string, changes map[string]*string) {
 	}
 }
 
-// delete ends an incarnation. If the incarnation was not restored yet, the saved labels do not change.
+// delete ends an incarnation. If the incarnation was not restored yet, the saved labels do not
+// change.
 func (m *model) delete(name string) {
 	n := m.nodes[name]
 	n.isLive, n.saved = false, maps.Clone(n.labels)
@@ -83,8 +85,8 @@ type differential struct {
 	model  *model
 	names  []string
 	keys   []string
-	// seen holds each Node after the last change that was made while watchers ran. For a Node that was deleted since, it is
-	// the state before the deletion.
+	// seen holds each Node after the last change that was made while watchers ran. For a Node that
+	// was deleted since, it is the state before the deletion.
 	seen map[string]*corev1.Node
 }
 
@@ -132,8 +134,8 @@ func (d *differential) replaceAll() {
 	d.compare()
 }
 
-// chooseNames chooses names of minimum and maximum length, and some in between. A foreign cluster may itself have nodes
-// with short names, so all names have the prefix there.
+// chooseNames chooses names of minimum and maximum length, and some in between. A foreign cluster
+// may itself have nodes with short names, so all names have the prefix there.
 func (d *differential) chooseNames() {
 	prefix := ""
 	if d.plane == nil {
@@ -204,8 +206,8 @@ func (d *differential) ensureGone(name string) {
 	}
 }
 
-// editSome sets and removes labels in one write. If the node is due to be restored, it waits for that first, unless no
-// restore can happen.
+// editSome sets and removes labels in one write. If the node is due to be restored, it waits for
+// that first, unless no restore can happen.
 func (d *differential) editSome(name string) {
 	d.t.Helper()
 	n := d.model.nodes[name]

@@ -21,19 +21,20 @@ import (
 )
 
 const (
-	// patience bounds the wait for an expected state. It is long, so that tests pass on a busy machine.
+	// patience bounds the wait for an expected state. It is long, so that tests pass on a busy
+	// machine.
 	patience = 3 * time.Minute
 	// period is the polling interval.
 	period = 100 * time.Millisecond
-	// stopTimeout bounds the shutdown of a program. It is shorter than the grace period of a pod, and longer than the machine may
-	// stall.
+	// stopTimeout bounds the shutdown of a program. It is shorter than the grace period of a pod,
+	// and longer than the machine may stall.
 	stopTimeout = 28 * time.Second
 	// shownLines is the number of output lines of each program that a failed test shows.
 	shownLines = 400
 )
 
-// env is the environment of one test: a cluster, two namespaces and the programs that the test starts. Only the goroutine of the
-// test may use it, except where documented otherwise.
+// env is the environment of one test: a cluster, two namespaces and the programs that the test
+// starts. Only the goroutine of the test may use it, except where documented otherwise.
 type env struct {
 	*cluster
 
@@ -44,7 +45,8 @@ type env struct {
 	transactions, metadata, members string
 	programs                        []*programs.Program
 	nodes                           map[string]bool // all nodes that have ever existed
-	// asked reports that the API server calls a webhook for the nodes of the test, which answers from the records.
+	// asked reports that the API server calls a webhook for the nodes of the test, which answers
+	// from the records.
 	asked bool
 }
 
@@ -62,7 +64,8 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// end stops the programs, shows their output if the test has failed, and removes everything the test created.
+// end stops the programs, shows their output if the test has failed, and removes everything the
+// test created.
 func (e *env) end() {
 	for _, p := range e.programs {
 		assert.NotContains(e.t, p.Output(), "WARNING: DATA RACE", "%s is built with the race detector, which found one", p.Identity)
@@ -116,8 +119,8 @@ func (e *env) watcher(args ...string) *programs.Program {
 	return p
 }
 
-// processor starts a processor and returns it when it is ready. Unless the args set a delay, it saves at once, because most tests
-// wait for that.
+// processor starts a processor and returns it when it is ready. Unless the args set a delay, it
+// saves at once, because most tests wait for that.
 func (e *env) processor(args ...string) *programs.Program {
 	e.t.Helper()
 	p := e.start("processor", e.kubeconfig, append([]string{"--save-delay=0"}, args...)...)
@@ -171,10 +174,10 @@ func (e *env) eventually(condition func(c *assert.CollectT), message string, arg
 	require.EventuallyWithT(e.t, condition, patience, period, append([]any{message}, args...)...)
 }
 
-// settle stops the watchers, which store everything they have seen before they exit. It then waits until the processors have
-// emptied the queue of every node and released the locks. From then on nothing is written, so the state that a test finds is
-// final. A watcher that is stopped may not have seen the last step of a test: a test that needs the effect of that step waits for
-// it first.
+// settle stops the watchers, which store everything they have seen before they exit. It then waits
+// until the processors have emptied the queue of every node and released the locks. From then on
+// nothing is written, so the state that a test finds is final. A watcher that is stopped may not
+// have seen the last step of a test: a test that needs the effect of that step waits for it first.
 func (e *env) settle() {
 	e.t.Helper()
 	for _, w := range e.running("watcher") {

@@ -16,8 +16,8 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// gap makes a watcher miss events of nodes: resuming its watch fails as too old, and the list that follows waits for the end of
-// the gap.
+// gap makes a watcher miss events of nodes: resuming its watch fails as too old, and the list that
+// follows waits for the end of the gap.
 type gap struct {
 	once   sync.Once
 	listed chan struct{} // closed when the watcher has to list
@@ -44,8 +44,9 @@ func (g *gap) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, h
 	next.ServeHTTP(w, r)
 }
 
-// TestRestoreAfterAGapWaitsForNoSave has a watcher that missed the end of an incarnation, and records it under the last
-// resourceVersion that it saw. A save that waits for its batch period already has that name.
+// TestRestoreAfterAGapWaitsForNoSave has a watcher that missed the end of an incarnation, and
+// records it under the last resourceVersion that it saw. A save that waits for its batch period
+// already has that name.
 func TestRestoreAfterAGapWaitsForNoSave(t *testing.T) {
 	t.Parallel()
 	const batchPeriod = time.Hour

@@ -14,8 +14,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestRestoreIsFast is not parallel, so it runs before the parallel tests, while the cluster and the machine
-// are idle.
+// TestRestoreIsFast is not parallel, so it runs before the parallel tests, while the cluster and
+// the machine are idle.
 //
 //nolint:paralleltest // see above
 func TestRestoreIsFast(t *testing.T) {
@@ -55,8 +55,8 @@ func TestRestoreIsFast(t *testing.T) {
 	assert.Less(t, p90, bound)
 }
 
-// idle waits until no work is left for the nodes and their known state is saved. An event that no watcher
-// has stored yet does not count as pending: see drained.
+// idle waits until no work is left for the nodes and their known state is saved. An event that no
+// watcher has stored yet does not count as pending: see drained.
 func (e *env) idle(names []string) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {

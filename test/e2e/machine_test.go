@@ -21,8 +21,8 @@ type machine struct {
 	later      labelSet // by another agent
 }
 
-// sources are the examples of docs/explanation/labels.md: labels with values of real clusters, of a node and of the machine that
-// takes over its name.
+// sources are the examples of docs/explanation/labels.md: labels with values of real clusters, of a
+// node and of the machine that takes over its name.
 var sources = map[string]struct {
 	kubelet, agent string // field managers
 	first, second  machine
@@ -163,8 +163,9 @@ func kept(all labelSet) labelSet {
 	return all
 }
 
-// TestMachinesKeepTheirWordAndPeopleGetTheirsBack covers former errors of the restore: it removed labels that a new machine had
-// registered with, replaced new values by old ones, and restored the state of an earlier incarnation.
+// TestMachinesKeepTheirWordAndPeopleGetTheirsBack covers former errors of the restore: it removed
+// labels that a new machine had registered with, replaced new values by old ones, and restored the
+// state of an earlier incarnation.
 //
 //nolint:tparallel // its parts share the programs, one after the other
 func TestMachinesKeepTheirWordAndPeopleGetTheirsBack(t *testing.T) {
@@ -193,8 +194,8 @@ func TestMachinesKeepTheirWordAndPeopleGetTheirsBack(t *testing.T) {
 	e.t = t
 }
 
-// TestPeopleOverruleAgents checks that a person's replacement for an agent's value is restored, and that a label removed by a
-// person stays removed, even if every process has been replaced since.
+// TestPeopleOverruleAgents checks that a person's replacement for an agent's value is restored, and
+// that a label removed by a person stays removed, even if every process has been replaced since.
 func TestPeopleOverruleAgents(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -226,8 +227,8 @@ func TestPeopleOverruleAgents(t *testing.T) {
 	assert.Equal(t, "pool", string(e.record(t, name).Overruled), "what an agent sets after the restore is its own again")
 }
 
-// TestRemovalThatNoWatcherSaw checks that a missing label of the machine counts as removed by a person, unless a watcher saw that
-// agents may have removed it.
+// TestRemovalThatNoWatcherSaw checks that a missing label of the machine counts as removed by a
+// person, unless a watcher saw that agents may have removed it.
 func TestRemovalThatNoWatcherSaw(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -247,8 +248,8 @@ func TestRemovalThatNoWatcherSaw(t *testing.T) {
 	e.restored(name, labelSet{"zone": "a"})
 }
 
-// TestNodeThatAPersonCreatesAgain recreates a Node from its manifest: the machine is the same, and its kubelet does not set its
-// labels on an existing Node.
+// TestNodeThatAPersonCreatesAgain recreates a Node from its manifest: the machine is the same, and
+// its kubelet does not set its labels on an existing Node.
 func TestNodeThatAPersonCreatesAgain(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -266,7 +267,8 @@ func TestNodeThatAPersonCreatesAgain(t *testing.T) {
 	e.restored(name, all)
 }
 
-// TestWithoutMachineManagersEveryLabelIsPeoples checks the restore as it was before it distinguished who set a label.
+// TestWithoutMachineManagersEveryLabelIsPeoples checks the restore as it was before it
+// distinguished who set a label.
 func TestWithoutMachineManagersEveryLabelIsPeoples(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -281,8 +283,8 @@ func TestWithoutMachineManagersEveryLabelIsPeoples(t *testing.T) {
 	e.restored(name, labelSet{"pool": "old"})
 }
 
-// TestIgnoredLabels checks state that was not set by an agent: it is not saved, not restored from an older record, and not
-// removed.
+// TestIgnoredLabels checks state that was not set by an agent: it is not saved, not restored from
+// an older record, and not removed.
 func TestIgnoredLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -312,8 +314,8 @@ func TestIgnoredLabels(t *testing.T) {
 	e.restored(name, union(want, labelSet{"tier": "x"}))
 }
 
-// TestIgnoredForAWhile has an agent's label that was ignored for a while. No person removed it, so the next machine keeps its
-// own.
+// TestIgnoredForAWhile has an agent's label that was ignored for a while. No person removed it, so
+// the next machine keeps its own.
 func TestIgnoredForAWhile(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -341,7 +343,8 @@ func TestIgnoredForAWhile(t *testing.T) {
 	e.settle()
 }
 
-// TestRemovalAfterARestartOfTheWatcherCounts checks that a watcher also knows from its first list who set the labels of a node.
+// TestRemovalAfterARestartOfTheWatcherCounts checks that a watcher also knows from its first list
+// who set the labels of a node.
 func TestRemovalAfterARestartOfTheWatcherCounts(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -13,8 +13,8 @@ import (
 // seed is the seed of the random tests. A failed test prints the seed that it used.
 var seed = flag.Int64("e2e.seed", 0, "seed of the random tests; 0 for a new one")
 
-// minParallel is the number of parallel tests even on a small machine: most of the time they wait for Leases and delays to
-// expire.
+// minParallel is the number of parallel tests even on a small machine: most of the time they wait
+// for Leases and delays to expire.
 const minParallel = 4
 
 // parallel returns the number of parallel tests.

@@ -30,8 +30,8 @@ type malformed struct {
 	why string
 }
 
-// malformedOf creates one ConfigMap of each kind, mutable and immutable. They belong to the node as far as it
-// can be determined.
+// malformedOf creates one ConfigMap of each kind, mutable and immutable. They belong to the node as
+// far as it can be determined.
 func (e *env) malformedOf(node string) []malformed {
 	like := func(rv string, spoil func(*corev1.ConfigMap)) *corev1.ConfigMap {
 		t := txn.Transaction{

@@ -72,7 +72,8 @@ func TestManyServicesWorkTogether(t *testing.T) {
 	}
 }
 
-// replaceAll edits each node, replaces it by a new incarnation, and waits until that has its labels.
+// replaceAll edits each node, replaces it by a new incarnation, and waits until that has its
+// labels.
 func (e *env) replaceAll(names []string, want map[string]labelSet) {
 	e.t.Helper()
 	for _, name := range names {

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestMembershipNamespaceGoes deletes the namespace of the replicas' Leases while they run. They continue without a ring,
-// and find each other again when the namespace is back.
+// TestMembershipNamespaceGoes deletes the namespace of the replicas' Leases while they run. They
+// continue without a ring, and find each other again when the namespace is back.
 func TestMembershipNamespaceGoes(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

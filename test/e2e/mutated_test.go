@@ -14,8 +14,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestRestoreSavesWhatAnAdmissionPluginAdds has a mutating policy that adds a label to a node with its first update, which is the
-// restore. No watcher runs to record the label later.
+// TestRestoreSavesWhatAnAdmissionPluginAdds has a mutating policy that adds a label to a node with
+// its first update, which is the restore. No watcher runs to record the label later.
 func TestRestoreSavesWhatAnAdmissionPluginAdds(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

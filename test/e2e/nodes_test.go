@@ -76,9 +76,9 @@ func (e *env) labels(t require.TestingT, name string) (own labelSet, marker stri
 	return labels.Split(e.node(t, name).Labels)
 }
 
-// restored waits until a returned node has its labels back: exactly these, and the marker of a restore.
-// If a webhook answers, the Node may have both from its first version on, so restored also waits until
-// a processor has recorded the return.
+// restored waits until a returned node has its labels back: exactly these, and the marker of a
+// restore. If a webhook answers, the Node may have both from its first version on, so restored also
+// waits until a processor has recorded the return.
 func (e *env) restored(name string, want labelSet) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) { e.hasRestored(c, name, want) }, "the labels of node %s are restored", name)
@@ -87,8 +87,8 @@ func (e *env) restored(name string, want labelSet) {
 	}
 }
 
-// hasRestored checks the labels and the marker of a returned node. The marker "pending" means that the
-// node is not restored yet.
+// hasRestored checks the labels and the marker of a returned node. The marker "pending" means that
+// the node is not restored yet.
 func (e *env) hasRestored(t require.TestingT, name string, want labelSet) {
 	own, marker := e.labels(t, name)
 	assert.Equal(t, want, own, "labels of node %s", name)

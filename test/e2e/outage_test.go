@@ -13,9 +13,9 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestOutageOfEveryWatcher covers the outage against which there is no protection: all watchers are killed while nodes are
-// edited, deleted and recreated. The labels stored before are restored. An edit during the outage is lost if the node is deleted
-// before a watcher is back.
+// TestOutageOfEveryWatcher covers the outage against which there is no protection: all watchers are
+// killed while nodes are edited, deleted and recreated. The labels stored before are restored. An
+// edit during the outage is lost if the node is deleted before a watcher is back.
 func TestOutageOfEveryWatcher(t *testing.T) {
 	t.Parallel()
 	for name, withProcessors := range map[string]bool{"processors run": false, "no processor runs either": true} {
@@ -49,7 +49,8 @@ type outage struct {
 
 	names []string
 	want  map[string]labelSet // the expected labels of each node when the watchers are back
-	// These nodes are new in the current round: passing is created and deleted within the outage, newcomer stays.
+	// These nodes are new in the current round: passing is created and deleted within the outage,
+	// newcomer stays.
 	passing, newcomer string
 }
 
@@ -83,7 +84,8 @@ func newOutage(t *testing.T) *outage {
 	return o
 }
 
-// fleet starts the watchers and processors that are missing from a typical set, and waits until they are ready.
+// fleet starts the watchers and processors that are missing from a typical set, and waits until
+// they are ready.
 func (e *env) fleet() {
 	e.t.Helper()
 	for _, program := range []string{"watcher", "processor"} {
@@ -106,8 +108,9 @@ func (e *env) kill(program string) {
 	}
 }
 
-// know gives each node labels of this round, and kills all watchers once these are stored. With withProcessors it kills all
-// processors first: then the labels are stored as transactions, and not applied.
+// know gives each node labels of this round, and kills all watchers once these are stored. With
+// withProcessors it kills all processors first: then the labels are stored as transactions, and not
+// applied.
 func (o *outage) know(round int, withProcessors bool) {
 	o.t.Helper()
 	if withProcessors {
@@ -202,9 +205,10 @@ func (o *outage) check(round int) {
 	}
 }
 
-// TestOutageOfEveryWatcherWithoutRecordedUpdates covers watchers that do not record updates: the only known labels are those of
-// the last incarnation whose end a watcher saw. All later changes are lost if the node is replaced during the outage, and
-// nothing can be restored to a node in its first incarnation.
+// TestOutageOfEveryWatcherWithoutRecordedUpdates covers watchers that do not record updates: the
+// only known labels are those of the last incarnation whose end a watcher saw. All later changes
+// are lost if the node is replaced during the outage, and nothing can be restored to a node in its
+// first incarnation.
 func TestOutageOfEveryWatcherWithoutRecordedUpdates(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -241,7 +245,8 @@ func TestOutageOfEveryWatcherWithoutRecordedUpdates(t *testing.T) {
 	e.create(later, nil)
 	e.restored(secondLife, known)
 	e.restored(later, known)
-	// A node that was not replaced keeps its edits, and they are recorded when a watcher sees its end.
+	// A node that was not replaced keeps its edits, and they are recorded when a watcher sees its
+	// end.
 	wantAlive := labelSet{"rack": "r7", "team": "not-recorded", "edited": "in-the-outage"}
 	e.hasRestored(t, alive, wantAlive)
 	for _, name := range []string{firstLife, alive} {
@@ -286,8 +291,8 @@ func TestAnyOutagesGiveWhatTheModelSays(t *testing.T) {
 	d.replaceAll()
 }
 
-// outage begins or ends an outage of every watcher. During the outage, the known labels of a node are those that it had at the
-// beginning.
+// outage begins or ends an outage of every watcher. During the outage, the known labels of a node
+// are those that it had at the beginning.
 func (m *model) outage(isOn bool) {
 	m.isOutage = isOn
 	for _, n := range m.nodes {
@@ -295,8 +300,8 @@ func (m *model) outage(isOn bool) {
 	}
 }
 
-// waitStored waits until every node has its labels back, and its record contains the labels to restore as of the last event: an
-// earlier event may have left the same labels.
+// waitStored waits until every node has its labels back, and its record contains the labels to
+// restore as of the last event: an earlier event may have left the same labels.
 func (d *differential) waitStored() {
 	d.t.Helper()
 	for name, n := range d.model.nodes {

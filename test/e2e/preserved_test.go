@@ -80,7 +80,8 @@ func TestTaintsAndAnnotationsComeBack(t *testing.T) {
 	e.settle()
 }
 
-// TestRemovedTaintsStayRemoved has a person remove a taint that the kubelets of both machines register with, and change another.
+// TestRemovedTaintsStayRemoved has a person remove a taint that the kubelets of both machines
+// register with, and change another.
 func TestRemovedTaintsStayRemoved(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -99,7 +100,8 @@ func TestRemovedTaintsStayRemoved(t *testing.T) {
 	e.settle()
 }
 
-// TestWhatIsRemovedOfAProtectedNode checks a removal that no watcher sees, but that the processor sees when the node is deleted.
+// TestWhatIsRemovedOfAProtectedNode checks a removal that no watcher sees, but that the processor
+// sees when the node is deleted.
 func TestWhatIsRemovedOfAProtectedNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -137,8 +139,8 @@ func (e *env) report(name string) {
 	require.NoError(e.t, e.client.Status().Patch(e.t.Context(), e.node(e.t, name), patch, client.FieldOwner("kubelet")))
 }
 
-// TestFlagsAreGivenAndTakenAway adds and removes flags while nodes have taints that their kubelets register with. No taint is
-// lost.
+// TestFlagsAreGivenAndTakenAway adds and removes flags while nodes have taints that their kubelets
+// register with. No taint is lost.
 func TestFlagsAreGivenAndTakenAway(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -189,8 +191,8 @@ func TestFlagsAreGivenAndTakenAway(t *testing.T) {
 	e.settle()
 }
 
-// TestNoCordonComesBack checks that neither a cordon nor the taints that Kubernetes sets for a machine's state are restored,
-// whatever the patterns.
+// TestNoCordonComesBack checks that neither a cordon nor the taints that Kubernetes sets for a
+// machine's state are restored, whatever the patterns.
 func TestNoCordonComesBack(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -210,7 +212,8 @@ func TestNoCordonComesBack(t *testing.T) {
 	e.settle()
 }
 
-// TestRestartChangesNothingOfWhatIsKept checks that a list of whole Nodes shows the same as the records.
+// TestRestartChangesNothingOfWhatIsKept checks that a list of whole Nodes shows the same as the
+// records.
 func TestRestartChangesNothingOfWhatIsKept(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -149,8 +149,8 @@ func TestPolicyProtectsNodesThatNoServiceSees(t *testing.T) {
 	e.saved(name, labelSet{"rack": "r2"})
 }
 
-// newNodesHave waits until every new Node gets these finalizers: the API server enforces a changed policy about a second
-// after the write.
+// newNodesHave waits until every new Node gets these finalizers: the API server enforces a changed
+// policy about a second after the write.
 func (e *env) newNodesHave(finalizers []string) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {

@@ -12,8 +12,8 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// TestProtectedNodeKnowsWhatAgentsHaveWithdrawn covers a deletion that overtakes the transaction recording the withdrawal: no
-// person overruled the label, so the next machine keeps it.
+// TestProtectedNodeKnowsWhatAgentsHaveWithdrawn covers a deletion that overtakes the transaction
+// recording the withdrawal: no person overruled the label, so the next machine keeps it.
 func TestProtectedNodeKnowsWhatAgentsHaveWithdrawn(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -12,8 +12,9 @@ import (
 	"nodekeeper.dev/test/faultproxy"
 )
 
-// TestWritesThatWereRefusedHoldNobodyUp rejects the writes of both watchers for a while, as a quota does. One watcher may write
-// again first, and stores everything. A moment later the other one may, too. A third watcher starts, as in a rolling upgrade.
+// TestWritesThatWereRefusedHoldNobodyUp rejects the writes of both watchers for a while, as a quota
+// does. One watcher may write again first, and stores everything. A moment later the other one may,
+// too. A third watcher starts, as in a rolling upgrade.
 func TestWritesThatWereRefusedHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -46,7 +46,8 @@ func TestRefusedRestoreIsReportedAndTriedAgain(t *testing.T) {
 	e.hasRestored(t, node, want)
 }
 
-// refuse makes the API server reject updates of the test's nodes that have a label, until allow is called.
+// refuse makes the API server reject updates of the test's nodes that have a label, until allow is
+// called.
 func (e *env) refuse(key, message string) (allow func()) {
 	e.t.Helper()
 	return e.refuseTo(admissionregistrationv1.Update, key, message)

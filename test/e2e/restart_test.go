@@ -54,8 +54,8 @@ func TestRestartOfEveryServiceChangesNothing(t *testing.T) {
 	}
 }
 
-// quietNodes creates n nodes that need no further work: new nodes, restored nodes, and restored nodes with a live
-// label that differs from the saved one. No watcher runs at the end.
+// quietNodes creates n nodes that need no further work: new nodes, restored nodes, and restored
+// nodes with a live label that differs from the saved one. No watcher runs at the end.
 func (e *env) quietNodes(n int) {
 	e.t.Helper()
 	e.watcher()
@@ -90,8 +90,8 @@ func (e *env) quietNodes(n int) {
 	}
 }
 
-// snapshot returns the resourceVersions of every Node of the test, its record, its transactions and its lock, by kind
-// and name.
+// snapshot returns the resourceVersions of every Node of the test, its record, its transactions and
+// its lock, by kind and name.
 func (e *env) snapshot() map[string]string {
 	e.t.Helper()
 	versions := map[string]string{}

@@ -33,7 +33,8 @@ func (e *env) register(name, providerID, systemUUID string) *corev1.Node {
 	return n
 }
 
-// identify makes a Node identify its machine in its status, like a kubelet that finds an existing Node.
+// identify makes a Node identify its machine in its status, like a kubelet that finds an existing
+// Node.
 func (e *env) identify(name, systemUUID string) {
 	e.t.Helper()
 	body, err := json.Marshal(map[string]any{"status": map[string]any{"nodeInfo": map[string]any{"systemUUID": systemUUID}}})
@@ -55,7 +56,8 @@ func (e *env) trust(name, providerID, systemUUID string) {
 	e.ended(first)
 }
 
-// TestRestrictedLabelsReturnToTheMachineThatHadThem checks that another machine with the same name does not get them.
+// TestRestrictedLabelsReturnToTheMachineThatHadThem checks that another machine with the same name
+// does not get them.
 //
 //nolint:tparallel // its parts share the programs, one after the other
 func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
@@ -142,8 +144,9 @@ func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
 	assert.Empty(t, complaints(p, "level=error"))
 }
 
-// TestRestrictedLabelsWaitForTheSelector checks that withheld labels are restored only once the selector matches again. A
-// protected Node that is deleted meanwhile keeps its withheld labels in its record.
+// TestRestrictedLabelsWaitForTheSelector checks that withheld labels are restored only once the
+// selector matches again. A protected Node that is deleted meanwhile keeps its withheld labels in
+// its record.
 func TestRestrictedLabelsWaitForTheSelector(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -174,7 +177,8 @@ func TestRestrictedLabelsWaitForTheSelector(t *testing.T) {
 	e.settle()
 }
 
-// TestRestrictedLabelsAreKeptOrDropped checks that the machine is recorded even if the mode does not depend on it.
+// TestRestrictedLabelsAreKeptOrDropped checks that the machine is recorded even if the mode does
+// not depend on it.
 func TestRestrictedLabelsAreKeptOrDropped(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -196,7 +200,8 @@ func TestRestrictedLabelsAreKeptOrDropped(t *testing.T) {
 	e.eventually(func(c *assert.CollectT) { assert.Equal(c, labelSet{"rack": "r7"}, e.record(c, name).All()) }, "they are not kept")
 }
 
-// TestRecordsOfAFormerReleaseLearnWhichMachineItIs checks that a starting watcher causes each of them to be written once.
+// TestRecordsOfAFormerReleaseLearnWhichMachineItIs checks that a starting watcher causes each of
+// them to be written once.
 func TestRecordsOfAFormerReleaseLearnWhichMachineItIs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -229,8 +234,8 @@ func TestRecordsOfAFormerReleaseLearnWhichMachineItIs(t *testing.T) {
 	e.restored(name, trusted)
 }
 
-// TestAPIServerKeepsTheStatusOfANewNode checks that the API server keeps the status of a Node in the create request, so that a
-// registering kubelet identifies its machine at once.
+// TestAPIServerKeepsTheStatusOfANewNode checks that the API server keeps the status of a Node in
+// the create request, so that a registering kubelet identifies its machine at once.
 func TestAPIServerKeepsTheStatusOfANewNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

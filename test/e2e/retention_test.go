@@ -36,8 +36,8 @@ func TestOnlyTheRecordOfANodeThatStaysAwayIsRemoved(t *testing.T) {
 	e.delete(away)
 	e.eventually(func(c *assert.CollectT) {
 		assert.Nil(c, e.record(c, away))
-		// After the removal there is a second check, under the lock: if the node exists by then, it gets its
-		// record back.
+		// After the removal there is a second check, under the lock: if the node exists by then, it
+		// gets its record back.
 		assert.Empty(c, e.locks(c))
 	}, "the record of the node that stays away is removed")
 
@@ -106,7 +106,8 @@ func TestRecordsAreKeptForEverUnlessARetentionTimeIsGiven(t *testing.T) {
 	e.settle()
 }
 
-// noteAway writes into a record since when its node has been absent, and returns its resourceVersion.
+// noteAway writes into a record since when its node has been absent, and returns its
+// resourceVersion.
 func (e *env) noteAway(name string, since time.Time) (resourceVersion string) {
 	e.t.Helper()
 	cm := e.recordObject(e.t, name)
@@ -131,7 +132,8 @@ func (e *env) recordObject(t require.TestingT, name string) *corev1.ConfigMap {
 	return cm
 }
 
-// awaySince waits until the record of a node contains the start of its absence, or no longer contains it.
+// awaySince waits until the record of a node contains the start of its absence, or no longer
+// contains it.
 func (e *env) awaySince(name string, isNoted bool) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {

@@ -33,8 +33,8 @@ func (e *env) seeNamespaces() rbacv1.PolicyRule {
 	}
 }
 
-// leastRights returns the rights without which a watcher or a processor cannot work. They include events, which are
-// optional.
+// leastRights returns the rights without which a watcher or a processor cannot work. They include
+// events, which are optional.
 func (e *env) leastRights(program string) rights {
 	events := rule("events.k8s.io", "events", "create", "patch")
 	leases := rule("coordination.k8s.io", "leases", "get", "list", "watch", "create", "update", "delete")
@@ -146,7 +146,8 @@ func (e *env) createNamespaces() {
 	}
 }
 
-// kubeconfigOf returns the path of a kubeconfig of a new user with these rights. Impersonation works on any cluster.
+// kubeconfigOf returns the path of a kubeconfig of a new user with these rights. Impersonation
+// works on any cluster.
 func (e *env) kubeconfigOf(r rights) string {
 	e.t.Helper()
 	user := e.prefix + "user-" + rand.String(4)

@@ -9,8 +9,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestNodeSelector checks that a node outside the selection is neither recorded nor restored. Labels saved before are kept. A
-// node that enters the selection is handled like a new one.
+// TestNodeSelector checks that a node outside the selection is neither recorded nor restored.
+// Labels saved before are kept. A node that enters the selection is handled like a new one.
 func TestNodeSelector(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -42,8 +42,8 @@ func TestNodeSelector(t *testing.T) {
 	e.saved(kept, labelSet{"rack": "r6"})
 }
 
-// TestNodeSelectorAndProtection checks that an unselected node does not wait for its labels when it is deleted, regardless of who
-// added the finalizer.
+// TestNodeSelectorAndProtection checks that an unselected node does not wait for its labels when it
+// is deleted, regardless of who added the finalizer.
 func TestNodeSelectorAndProtection(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -107,7 +107,8 @@ func (e *env) killAmidWork() (killed *programs.Program, held string) {
 		require.EventuallyWithT(e.t, func(c *assert.CollectT) { assert.NotEmpty(c, e.locks(c)) }, patience, period/50)
 		require.NoError(e.t, p.Signal(syscall.SIGSTOP))
 		for _, lock := range e.locks(e.t) {
-			// One request can be in flight: with two transactions left, it is not the release of the lock.
+			// One request can be in flight: with two transactions left, it is not the release of
+			// the lock.
 			if *lock.Spec.HolderIdentity == p.Identity && len(e.queue(e.t, lock.Name)) > 1 {
 				require.NoError(e.t, p.Kill())
 				return p, lock.Name

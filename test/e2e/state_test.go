@@ -105,8 +105,8 @@ func (e *env) saved(name string, want labelSet) *record.Record {
 	return found
 }
 
-// reached waits until the record of a node shows this version of the Node, or a later one of the same
-// incarnation, whether saved or noted.
+// reached waits until the record of a node shows this version of the Node, or a later one of the
+// same incarnation, whether saved or noted.
 func (e *env) reached(n *corev1.Node) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -132,16 +132,17 @@ func (e *env) noted(n *corev1.Node) {
 	}, "the return of node %s is noted", n.Name)
 }
 
-// applied waits until the record shows this version of a Node and the node has no pending transactions.
+// applied waits until the record shows this version of a Node and the node has no pending
+// transactions.
 func (e *env) applied(n *corev1.Node) {
 	e.t.Helper()
 	e.reached(n)
 	e.drained(n.Name)
 }
 
-// ended waits until a watcher has stored the end of an incarnation, the record shows it, and the node has
-// no pending transactions. The record alone proves too little: that of a protected Node shows its end
-// before the Node is gone.
+// ended waits until a watcher has stored the end of an incarnation, the record shows it, and the
+// node has no pending transactions. The record alone proves too little: that of a protected Node
+// shows its end before the Node is gone.
 func (e *env) ended(n *corev1.Node) {
 	e.t.Helper()
 	e.recorded(n.UID, txn.Deleted)
@@ -150,8 +151,9 @@ func (e *env) ended(n *corev1.Node) {
 	e.drained(n.Name)
 }
 
-// drained waits until a node has no pending transactions. Events that no watcher has stored yet are not
-// pending, so a test first waits for the effect of its last step, or until that step is recorded.
+// drained waits until a node has no pending transactions. Events that no watcher has stored yet are
+// not pending, so a test first waits for the effect of its last step, or until that step is
+// recorded.
 func (e *env) drained(name string) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, name)) }, "nothing is pending of node %s", name)

@@ -27,8 +27,9 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// TestRestoredEtcd takes the cluster back in time, as restoring an older backup of etcd does. The services must not write
-// anything that they remember from the lost future, and must keep later events as usual.
+// TestRestoredEtcd takes the cluster back in time, as restoring an older backup of etcd does. The
+// services must not write anything that they remember from the lost future, and must keep later
+// events as usual.
 func TestRestoredEtcd(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -98,7 +99,8 @@ const (
 
 var original = labelSet{"rack": "r7", "team": "blue"}
 
-// live performs the events before the backup: every node has its labels saved, and no work is left. No service runs at the end.
+// live performs the events before the backup: every node has its labels saved, and no work is left.
+// No service runs at the end.
 func (e *env) live() {
 	e.t.Helper()
 	e.watcher()
@@ -119,7 +121,8 @@ func (e *env) live() {
 	e.stop(p)
 }
 
-// state returns the resourceVersions of each Node of the test, and of its record, transactions and lock.
+// state returns the resourceVersions of each Node of the test, and of its record, transactions and
+// lock.
 func (e *env) state() map[string]string {
 	e.t.Helper()
 	versions := map[string]string{}
@@ -210,7 +213,8 @@ func (e *env) backUp() (dir string) {
 	return dir
 }
 
-// restore replaces the data in etcd by a copy. If isBumped, its revision is higher than any previous one.
+// restore replaces the data in etcd by a copy. If isBumped, its revision is higher than any
+// previous one.
 func (e *env) restore(dir string, isBumped bool) {
 	e.t.Helper()
 	last := e.revision()

@@ -37,8 +37,8 @@ type site struct {
 	*webhooks.Site
 }
 
-// webhooks creates the Service, the Secret and the configuration for the webhooks that a test starts. The API server's timeout
-// for them is longer than the machine may stall.
+// webhooks creates the Service, the Secret and the configuration for the webhooks that a test
+// starts. The API server's timeout for them is longer than the machine may stall.
 func (e *env) webhooks() *site {
 	e.t.Helper()
 	return e.webhooksWith(30)
@@ -61,7 +61,8 @@ func (s *site) run(args ...string) *programs.Program {
 	s.t.Helper()
 	p := s.start("webhook", s.kubeconfig, append(s.Flags(), args...)...)
 	s.ready(p)
-	// The API server learns the certificate from a watch, and the webhook learns the records from one.
+	// The API server learns the certificate from a watch, and the webhook learns the records from
+	// one.
 	s.eventually(func(c *assert.CollectT) {
 		answers, err := s.Answers(s.t.Context(), s.client, s.metadata)
 		assert.NoError(c, err)
@@ -71,8 +72,8 @@ func (s *site) run(args ...string) *programs.Program {
 	return p
 }
 
-// webhookKnows waits until the webhook that the API server calls has seen every current record: it receives them in order, and
-// already answers from the last one.
+// webhookKnows waits until the webhook that the API server calls has seen every current record: it
+// receives them in order, and already answers from the last one.
 func (e *env) webhookKnows() {
 	e.t.Helper()
 	name := e.name("last-" + rand.String(6))
@@ -86,7 +87,8 @@ func (e *env) webhookKnows() {
 	require.NoError(e.t, e.client.Delete(e.t.Context(), last))
 }
 
-// runDiffering starts a webhook with flags that differ from the processors', and returns when the API server calls it.
+// runDiffering starts a webhook with flags that differ from the processors', and returns when the
+// API server calls it.
 func (s *site) runDiffering(args ...string) {
 	s.t.Helper()
 	p := s.start("webhook", s.kubeconfig, append(s.Flags(), args...)...)
@@ -135,7 +137,8 @@ func (e *env) versions(name string) func() []*corev1.Node {
 
 func isGated(n *corev1.Node) bool { return slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint) }
 
-// join creates a Node with the given client, and returns its first version. By then, a webhook knows the latest records.
+// join creates a Node with the given client, and returns its first version. By then, a webhook
+// knows the latest records.
 func (e *env) join(as client.Client, name string, own labelSet) *corev1.Node {
 	e.t.Helper()
 	if e.asked {
@@ -175,8 +178,8 @@ func TestWebhookPutsLabelsBackInTheCreateRequest(t *testing.T) {
 	e.hasRestored(t, name, labelSet{"kubernetes.io/os": "linux", "rack": "r1"})
 }
 
-// TestFirstAnswerKnowsTheRecords checks that a webhook has read the records when it becomes ready, and does not start reading at
-// the first request. All its rights to read are revoked in between.
+// TestFirstAnswerKnowsTheRecords checks that a webhook has read the records when it becomes ready,
+// and does not start reading at the first request. All its rights to read are revoked in between.
 func TestFirstAnswerKnowsTheRecords(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -228,7 +231,8 @@ func TestFirstAnswerKnowsTheRecords(t *testing.T) {
 	assert.Contains(t, string(review.Response.Patch), `{"op":"add","path":"/metadata/labels/rack","value":"r1"}`)
 }
 
-// TestKubeletGetsTheRestWithTheRemovalOfTheTaint checks that no version of the Node lacks both the taint and the labels.
+// TestKubeletGetsTheRestWithTheRemovalOfTheTaint checks that no version of the Node lacks both the
+// taint and the labels.
 func TestKubeletGetsTheRestWithTheRemovalOfTheTaint(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -259,7 +263,8 @@ func TestKubeletGetsTheRestWithTheRemovalOfTheTaint(t *testing.T) {
 	}
 }
 
-// TestWebhookThatFailsHoldsUpNobody also checks that the processors do the work that the webhook did not.
+// TestWebhookThatFailsHoldsUpNobody also checks that the processors do the work that the webhook
+// did not.
 func TestWebhookThatFailsHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	freeze := func(w *site, p *programs.Program) { require.NoError(w.t, p.Freeze(w.t.Context())) }
@@ -305,7 +310,8 @@ func TestWebhookThatFailsHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestStaleAnswerIsMadeGood covers edits that are queued and not yet in the record from which the webhook answers.
+// TestStaleAnswerIsMadeGood covers edits that are queued and not yet in the record from which the
+// webhook answers.
 func TestStaleAnswerIsMadeGood(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"--restore-mode=replace", "--restore-mode=merge"} {

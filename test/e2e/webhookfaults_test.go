@@ -14,7 +14,8 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 )
 
-// TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing changes the flags of the processors, but not those of the webhook.
+// TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing changes the flags of the processors, but not
+// those of the webhook.
 func TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -36,8 +37,9 @@ func TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing(t *testing.T) {
 	assert.Equal(t, "team-a", e.node(t, name).Annotations["example.com/owner"])
 }
 
-// TestGateThatIsClosedLaterIsOpened acts as Karpenter, which writes the labels and taints of its template when it registers a
-// Node that the kubelet has created. This closes the gate for the first time, or once more.
+// TestGateThatIsClosedLaterIsOpened acts as Karpenter, which writes the labels and taints of its
+// template when it registers a Node that the kubelet has created. This closes the gate for the
+// first time, or once more.
 func TestGateThatIsClosedLaterIsOpened(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -66,8 +68,8 @@ func TestGateThatIsClosedLaterIsOpened(t *testing.T) {
 	}
 }
 
-// TestLabelOfTheRequestOutlivesAStaleAnswer checks that a label in the create request stays if the last record does not contain
-// its key.
+// TestLabelOfTheRequestOutlivesAStaleAnswer checks that a label in the create request stays if the
+// last record does not contain its key.
 func TestLabelOfTheRequestOutlivesAStaleAnswer(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -89,7 +91,8 @@ func TestLabelOfTheRequestOutlivesAStaleAnswer(t *testing.T) {
 	assert.Equal(t, labelSet{"rack": "of-the-template", "team": "blue"}, own)
 }
 
-// TestNodeWithALabelThatAPolicyRefusesJoins checks that the node joins without the label, and gets it later.
+// TestNodeWithALabelThatAPolicyRefusesJoins checks that the node joins without the label, and gets
+// it later.
 func TestNodeWithALabelThatAPolicyRefusesJoins(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -136,8 +139,8 @@ func TestWebhookWithAnotherRestrictedModeLosesNothing(t *testing.T) {
 	e.hasRestored(t, name, want)
 }
 
-// TestWebhookWithAnotherModeDecidesNothing checks that the webhook does not set the marker of the record: otherwise the
-// processors would take the labels that the webhook omitted for edits.
+// TestWebhookWithAnotherModeDecidesNothing checks that the webhook does not set the marker of the
+// record: otherwise the processors would take the labels that the webhook omitted for edits.
 func TestWebhookWithAnotherModeDecidesNothing(t *testing.T) {
 	t.Parallel()
 	for webhooks, processors := range map[string]string{"merge": "replace", "replace": "merge"} {
@@ -166,8 +169,8 @@ func TestWebhookWithAnotherModeDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestNodeWhoseLabelsEndItsSelectionIsNotGated covers a request that matches the selector, while the Node with its saved labels
-// does not.
+// TestNodeWhoseLabelsEndItsSelectionIsNotGated covers a request that matches the selector, while
+// the Node with its saved labels does not.
 func TestNodeWhoseLabelsEndItsSelectionIsNotGated(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -189,7 +192,8 @@ func TestNodeWhoseLabelsEndItsSelectionIsNotGated(t *testing.T) {
 	assert.False(t, isGated(n))
 }
 
-// TestGateOpensAfterTheNodeIsTakenOut checks that the gate opens for a node that leaves the selection.
+// TestGateOpensAfterTheNodeIsTakenOut checks that the gate opens for a node that leaves the
+// selection.
 func TestGateOpensAfterTheNodeIsTakenOut(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -243,7 +247,8 @@ func TestNodeWithTheMarkerOfItsRecord(t *testing.T) {
 	assert.False(t, isGated(e.node(t, name)))
 }
 
-// TestGateOpensForRecordsThatAreCorrectedOrRemoved corrects and removes records while the nodes wait.
+// TestGateOpensForRecordsThatAreCorrectedOrRemoved corrects and removes records while the nodes
+// wait.
 func TestGateOpensForRecordsThatAreCorrectedOrRemoved(t *testing.T) {
 	t.Parallel()
 	for what, mend := range map[string]func(e *env, cm *corev1.ConfigMap){
@@ -280,7 +285,8 @@ func TestGateOpensForRecordsThatAreCorrectedOrRemoved(t *testing.T) {
 	}
 }
 
-// TestEditsBehindTheGateGiveWay checks that edits give way to the last saved labels: the node is not restored yet.
+// TestEditsBehindTheGateGiveWay checks that edits give way to the last saved labels: the node is
+// not restored yet.
 func TestEditsBehindTheGateGiveWay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(controlplane.Run(m, func(c *controlplane.ControlPlane) { plane = c }))
 }
 
-// TestTheLifeOfARelease is one story: a user who has installed the manifests moves to Helm, switches something on, uninstalls, and
-// installs again.
+// TestTheLifeOfARelease is one story: a user who has installed the manifests moves to Helm,
+// switches something on, uninstalls, and installs again.
 func TestTheLifeOfARelease(t *testing.T) {
 	c, err := client.New(plane.Config, client.Options{})
 	require.NoError(t, err)

@@ -48,7 +48,8 @@ var healthy = map[string]string{
 	`nodekeeper_webhook_requests_total{pod="h0",result="uncertain"}`:                 "0+0x180",
 }
 
-// changes are the failures, by the alert that reports each: other samples, or none, of some series from the healthy cluster.
+// changes are the failures, by the alert that reports each: other samples, or none, of some series
+// from the healthy cluster.
 var changes = map[string]map[string]string{
 	"NodekeeperTransactionStuck":          {`nodekeeper_oldest_pending_transaction_age_seconds{pod="p0"}`: "0+60x180"},
 	"NodekeeperEventNotRecorded":          {`nodekeeper_oldest_unrecorded_event_age_seconds{pod="w0"}`: "0+60x180"},

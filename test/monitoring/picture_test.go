@@ -22,7 +22,8 @@ type drawn struct {
 	Texts []string `xml:"text"`
 }
 
-// TestPictureShowsTheDashboard: after a change of the dashboard, make monitoring DRAW=1 draws it again.
+// TestPictureShowsTheDashboard: after a change of the dashboard, make monitoring DRAW=1 draws it
+// again.
 func TestPictureShowsTheDashboard(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "pictures", "dashboard.svg"))
 	require.NoError(t, err)

@@ -26,8 +26,8 @@ const endTimeout = time.Minute
 
 const (
 	// typing runs the scripts that come on descriptor 3, each behind the file for its output, and
-	// reports on descriptor 4 how each ended. What a script starts keeps 4 open, so that nothing comes
-	// from there any more when all of it has ended.
+	// reports on descriptor 4 how each ended. What a script starts keeps 4 open, so that nothing
+	// comes from there any more when all of it has ended.
 	typing = `
 while IFS= read -r -d '' -u 3 typed_output && IFS= read -r -d '' -u 3 typed_script; do
   eval "$typed_script" </dev/null >"$typed_output" 2>&1 3<&-

@@ -23,8 +23,8 @@ type Walk struct {
 	LookFor time.Duration
 	// Names replaces what has another name here than on the page.
 	Names *strings.Replacer
-	// Adapt changes what the page shows and what came before they are compared, where the page states
-	// how they differ.
+	// Adapt changes what the page shows and what came before they are compared, where the page
+	// states how they differ.
 	Adapt func(step Step, shown, came []string) (adaptedShown, adaptedCame []string)
 
 	meanings Meanings

@@ -20,7 +20,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestByHandGoesByTheDecision checks that users cannot do by hand what the decision rejects from a watcher.
+// TestByHandGoesByTheDecision checks that users cannot do by hand what the decision rejects from a
+// watcher.
 func TestByHandGoesByTheDecision(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -150,8 +151,8 @@ func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 	assert.NotContains(t, e.run("status").stdout, "stuck")
 }
 
-// TestDeletionThatWaitsForNobody checks that a node counts as stuck if it cannot be deleted because no
-// processor protects nodes any more.
+// TestDeletionThatWaitsForNobody checks that a node counts as stuck if it cannot be deleted because
+// no processor protects nodes any more.
 func TestDeletionThatWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -175,7 +176,8 @@ func TestDeletionThatWaitsForNobody(t *testing.T) {
 	setFinalizers(`[]`)
 }
 
-// TestGateThatIsClosedLaterIsNotAsOldAsItsNode closes the gate of a Node that has existed for a while.
+// TestGateThatIsClosedLaterIsNotAsOldAsItsNode closes the gate of a Node that has existed for a
+// while.
 func TestGateThatIsClosedLaterIsNotAsOldAsItsNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -217,7 +219,8 @@ func TestGateThatNobodyOpens(t *testing.T) {
 	}, "it is opened")
 }
 
-// TestUnreadableRecord checks that every command reports the record, and that only removing it has an effect.
+// TestUnreadableRecord checks that every command reports the record, and that only removing it has
+// an effect.
 func TestUnreadableRecord(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -26,16 +26,18 @@ import (
 )
 
 const (
-	// patience bounds the wait for an expected state. It is long, so that tests pass on a busy machine.
+	// patience bounds the wait for an expected state. It is long, so that tests pass on a busy
+	// machine.
 	patience = 3 * time.Minute
 	// period is the polling interval.
 	period = 100 * time.Millisecond
-	// stopTimeout bounds the shutdown of a program. It is shorter than the grace period of a pod, and longer than the machine may
-	// stall.
+	// stopTimeout bounds the shutdown of a program. It is shorter than the grace period of a pod,
+	// and longer than the machine may stall.
 	stopTimeout = 28 * time.Second
 )
 
-// env is the environment of one test: an API server, two namespaces and the programs that the test starts.
+// env is the environment of one test: an API server, two namespaces and the programs that the test
+// starts.
 type env struct {
 	*kubectl.User
 
@@ -47,8 +49,8 @@ type env struct {
 	programs                        []*programs.Program
 }
 
-// newEnv creates an environment in an API server that the test uses exclusively while it runs: the programs and many commands see
-// all Nodes.
+// newEnv creates an environment in an API server that the test uses exclusively while it runs: the
+// programs and many commands see all Nodes.
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	c, err := planes.Take()
@@ -73,7 +75,8 @@ func ownPlane(t *testing.T) *controlplane.ControlPlane {
 	return c
 }
 
-// newEnvOf creates an environment with namespaces of its own in an API server, which ends with the test.
+// newEnvOf creates an environment with namespaces of its own in an API server, which ends with the
+// test.
 func newEnvOf(t *testing.T, c *controlplane.ControlPlane) *env {
 	t.Helper()
 	id := "test-" + rand.String(6)
@@ -235,7 +238,8 @@ func (e *env) saved(name string, want set) {
 	}, "the labels of %s are saved", name)
 }
 
-// restored waits until a Node has these labels and the marker of a restore, and all resulting transactions are applied.
+// restored waits until a Node has these labels and the marker of a restore, and all resulting
+// transactions are applied.
 func (e *env) restored(name string, want set) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -257,8 +261,8 @@ func (e *env) remove(name string) {
 	e.recorded("deleted", n.UID)
 }
 
-// recorded waits until the running watchers have recorded such an event of an incarnation, or know that it is stored, and it is
-// applied.
+// recorded waits until the running watchers have recorded such an event of an incarnation, or know
+// that it is stored, and it is applied.
 func (e *env) recorded(typ string, uid types.UID) {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) {
@@ -287,8 +291,8 @@ func (e *env) running(program string) []*programs.Program {
 	})
 }
 
-// settled waits until no transactions are pending. Events that no watcher has stored yet are not pending, so a test first waits
-// for the effect of its last step, or until that step is recorded.
+// settled waits until no transactions are pending. Events that no watcher has stored yet are not
+// pending, so a test first waits for the effect of its last step, or until that step is recorded.
 func (e *env) settled() {
 	e.t.Helper()
 	e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queued(c)) }, "every queue is empty")

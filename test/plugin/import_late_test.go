@@ -11,9 +11,9 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestImportIsNotUndoneByARepeatedTransaction covers a transaction that is recorded and applied several times. After the end of
-// a node is applied, a person rolls the labels back to an older export. Then another watcher, which was cut off, records the
-// same end.
+// TestImportIsNotUndoneByARepeatedTransaction covers a transaction that is recorded and applied
+// several times. After the end of a node is applied, a person rolls the labels back to an older
+// export. Then another watcher, which was cut off, records the same end.
 func TestImportIsNotUndoneByARepeatedTransaction(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -36,7 +36,8 @@ func TestImportIsNotUndoneByARepeatedTransaction(t *testing.T) {
 	assert.Equal(t, of("node-1", "r1"), e.record(t, "node-1").Labels, "that transaction was applied before")
 }
 
-// TestImportOverAFloorKeepsItsPromise checks that transactions recorded before the node was forgotten have no effect any more.
+// TestImportOverAFloorKeepsItsPromise checks that transactions recorded before the node was
+// forgotten have no effect any more.
 func TestImportOverAFloorKeepsItsPromise(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

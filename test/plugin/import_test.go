@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// odd returns labels whose values YAML could misinterpret, and keys that a record stores in another form.
+// odd returns labels whose values YAML could misinterpret, and keys that a record stores in another
+// form.
 func odd() set {
 	return set{
 		"bool": "true", "number": "1e3", "octal": "0755", "empty": "", "null": "null", "type": "big", "a---SLASH---b": "x",
@@ -37,7 +38,8 @@ func (e *env) file(content string) string {
 	return path
 }
 
-// lose deletes records, which users should never do: kubectl nodekeeper forget leaves a replacement.
+// lose deletes records, which users should never do: kubectl nodekeeper forget leaves a
+// replacement.
 func (e *env) lose(names ...string) {
 	e.t.Helper()
 	for _, name := range names {
@@ -114,8 +116,9 @@ func TestImportRefusesWhatIsNoRecord(t *testing.T) {
 	assert.Empty(t, e.must("export"), "nothing is stored")
 }
 
-// TestImportMovesToAnotherCluster imports records into a cluster whose resourceVersions are lower and higher than those of the
-// records. One node exists already, one is created later, and one exists and has a record of its own.
+// TestImportMovesToAnotherCluster imports records into a cluster whose resourceVersions are lower
+// and higher than those of the records. One node exists already, one is created later, and one
+// exists and has a record of its own.
 func TestImportMovesToAnotherCluster(t *testing.T) {
 	t.Parallel()
 	old := newEnv(t)

@@ -29,8 +29,8 @@ func (e *env) watched() {
 
 func (e *env) queue() *queue.Queue { return &queue.Queue{Client: e.client, Namespace: e.transactions} }
 
-// edited saves a node, edits it and deletes it, and returns the transactions for events that a watcher has seen and not
-// stored.
+// edited saves a node, edits it and deletes it, and returns the transactions for events that a
+// watcher has seen and not stored.
 func (e *env) edited(name string) (update, end txn.Transaction) {
 	e.t.Helper()
 	e.create(name, of(name, "r1"))
@@ -128,7 +128,8 @@ func TestForgottenLabelsDoNotComeBack(t *testing.T) {
 	assert.Empty(t, marker)
 }
 
-// A node is forgotten so that it keeps its current labels, and a watcher stores events of its former incarnation late.
+// A node is forgotten so that it keeps its current labels, and a watcher stores events of its
+// former incarnation late.
 func TestForgottenNodeThatIsThereKeepsItsLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

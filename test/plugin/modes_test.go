@@ -9,8 +9,9 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestRestoreThatIsNotDoneBindsNoLabels has a processor that keeps all labels and begins to restore another machine. The
-// processors are rolled back before it finishes. The label still belongs to the machine from which it was saved.
+// TestRestoreThatIsNotDoneBindsNoLabels has a processor that keeps all labels and begins to restore
+// another machine. The processors are rolled back before it finishes. The label still belongs to
+// the machine from which it was saved.
 func TestRestoreThatIsNotDoneBindsNoLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -42,8 +43,9 @@ func TestRestoreThatIsNotDoneBindsNoLabels(t *testing.T) {
 	assert.Equal(t, set{"rack": "r1", worker: ""}, own, "machine a gets back what was saved from it")
 }
 
-// TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName has a person give a label to the name. Machine a, which has withheld labels,
-// joins and leaves before it gets any label. The given label still belongs to the name.
+// TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName has a person give a label to the name. Machine
+// a, which has withheld labels, joins and leaves before it gets any label. The given label still
+// belongs to the name.
 func TestRestoreThatIsNotDoneLeavesGivenLabelsToTheName(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -22,7 +22,8 @@ import (
 	"nodekeeper.dev/internal/ring"
 )
 
-// TestRolesAreEnough runs every command as a user who is only in the viewers' or the editors' group.
+// TestRolesAreEnough runs every command as a user who is only in the viewers' or the editors'
+// group.
 func TestRolesAreEnough(t *testing.T) {
 	t.Parallel()
 	e := newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
@@ -134,8 +135,8 @@ func (e *env) apply(manifests []byte) {
 	}
 }
 
-// enforcePolicies applies the admission policies, and returns once a user who may write ConfigMaps is refused a write of
-// nodekeeper's.
+// enforcePolicies applies the admission policies, and returns once a user who may write ConfigMaps
+// is refused a write of nodekeeper's.
 func (e *env) enforcePolicies() {
 	e.t.Helper()
 	policies, err := os.ReadFile(filepath.Join("..", "..", "deploy", "base", "admission.yaml"))

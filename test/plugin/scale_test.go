@@ -23,7 +23,8 @@ const manyRunning = 16
 
 var manyNodes = flag.Int("plugin.nodes", 1000, "how many nodes TestManyNodes creates")
 
-// maxCPUTime returns the CPU time that a command may take with n nodes: elapsed time depends more on the load of the machine.
+// maxCPUTime returns the CPU time that a command may take with n nodes: elapsed time depends more
+// on the load of the machine.
 func maxCPUTime(n int) time.Duration {
 	return 500*time.Millisecond + time.Duration(n)*300*time.Microsecond
 }
@@ -31,8 +32,8 @@ func maxCPUTime(n int) time.Duration {
 // maxMemory returns the bytes of memory that a command may use with n nodes.
 func maxMemory(n int) int64 { return 60<<20 + int64(n)*8<<10 }
 
-// TestManyNodes runs commands with many nodes, with 12 labels and a record each. With -v it logs the best time of three, and the
-// peak memory.
+// TestManyNodes runs commands with many nodes, with 12 labels and a record each. With -v it logs
+// the best time of three, and the peak memory.
 func TestManyNodes(t *testing.T) {
 	e := newEnvOf(t, ownPlane(t))
 	e.fill(*manyNodes)

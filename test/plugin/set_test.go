@@ -32,8 +32,8 @@ func (e *env) late(t txn.Transaction) {
 	e.settled()
 }
 
-// TestSetIsWhatTheNextIncarnationGets covers events of former incarnations that are recorded late, whether these incarnations
-// were the source of the record or restored from it.
+// TestSetIsWhatTheNextIncarnationGets covers events of former incarnations that are recorded late,
+// whether these incarnations were the source of the record or restored from it.
 func TestSetIsWhatTheNextIncarnationGets(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -16,8 +16,8 @@ import (
 	"nodekeeper.dev/internal/service/settings"
 )
 
-// replica creates the Lease of a replica that lives for ten minutes and publishes this text; "" means that it
-// publishes nothing.
+// replica creates the Lease of a replica that lives for ten minutes and publishes this text; ""
+// means that it publishes nothing.
 func (e *env) replica(name, service, text string) {
 	e.t.Helper()
 	now := metav1.NewMicroTime(time.Now())
@@ -31,7 +31,8 @@ func (e *env) replica(name, service, text string) {
 	}))
 }
 
-// owed creates node-1, which has returned without its saved labels, with an additional label and another rack.
+// owed creates node-1, which has returned without its saved labels, with an additional label and
+// another rack.
 func (e *env) owed() {
 	e.t.Helper()
 	const name = "node-1"
@@ -126,7 +127,8 @@ func TestForecastSaysIfTheServersDiffer(t *testing.T) {
 	assert.Equal(t, "Note: watchers and processors differ in ignore-labels, and should not.\n", e.run("diff", "node-1").stderr)
 }
 
-// TestForecastOfAUserWhoMayNotSeeTheServers has a user who may read records and transactions, but not Leases.
+// TestForecastOfAUserWhoMayNotSeeTheServers has a user who may read records and transactions, but
+// not Leases.
 func TestForecastOfAUserWhoMayNotSeeTheServers(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

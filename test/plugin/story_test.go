@@ -29,8 +29,8 @@ type story struct {
 	sessions *kubectl.Sessions // by command
 }
 
-// TestStory checks the output and the effects of every command. It has an API server of its own, so that names and versions are
-// the same in each run.
+// TestStory checks the output and the effects of every command. It has an API server of its own, so
+// that names and versions are the same in each run.
 func TestStory(t *testing.T) {
 	t.Parallel()
 	s := &story{env: newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)}
@@ -44,8 +44,8 @@ func TestStory(t *testing.T) {
 	recorded := s.sessions.All()
 	for name, session := range recorded {
 		if (name == "watch" || name == "explain") && !*update {
-			// Events of nodes, records and transactions arrive over three paths. Those within milliseconds, or with times in the
-			// same second, may appear in any order.
+			// Events of nodes, records and transactions arrive over three paths. Those within
+			// milliseconds, or with times in the same second, may appear in any order.
 			want, err := os.ReadFile(filepath.Join(sessionDir, name+".txt"))
 			require.NoError(t, err)
 			assert.ElementsMatch(t, strings.Split(string(want), "\n"), strings.Split(session, "\n"))
@@ -61,7 +61,8 @@ func TestStory(t *testing.T) {
 	assert.Len(t, recorded, len(kept), "sessions that no test records")
 }
 
-// fourDigits makes all further resourceVersions have four digits, so that columns always have the same width.
+// fourDigits makes all further resourceVersions have four digits, so that columns always have the
+// same width.
 func (s *story) fourDigits() {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "count"}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), cm))
@@ -112,7 +113,8 @@ func (s *story) lookWhileAllIsWell() {
 	s.output("show.json", "show", "worker-3", "-o", "json")
 }
 
-// forgetEvents deletes all events about Nodes: which events exist depends on timing, as processors limit their number.
+// forgetEvents deletes all events about Nodes: which events exist depends on timing, as processors
+// limit their number.
 func (s *story) forgetEvents() {
 	s.t.Helper()
 	require.NoError(s.t, s.client.DeleteAllOf(s.t.Context(), &eventsv1.Event{}, client.InNamespace(metav1.NamespaceDefault)))
@@ -229,7 +231,8 @@ func (s *story) workDir() string {
 	return dir
 }
 
-// live runs a command that continues while something happens, and ends it once it has printed atLeast lines.
+// live runs a command that continues while something happens, and ends it once it has printed
+// atLeast lines.
 func (s *story) live(session, line string, atLeast int, happen func()) {
 	s.t.Helper()
 	out := &lineBuffer{}

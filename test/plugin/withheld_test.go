@@ -55,7 +55,8 @@ func (e *env) obey() {
 	require.NoError(e.t, e.client.Delete(e.t.Context(), binding))
 }
 
-// withholds creates a record that follows machine b, and withholds labels that were saved from machine a.
+// withholds creates a record that follows machine b, and withholds labels that were saved from
+// machine a.
 func (e *env) withholds(name string) {
 	e.t.Helper()
 	e.trust(name, "a", set{"rack": "r1", worker: ""})
@@ -68,8 +69,8 @@ func (e *env) withholds(name string) {
 	require.Equal(e.t, set{worker: ""}, r.Withheld[0].Labels)
 }
 
-// TestLateEndLosesNothingThatIsAboutToBePutBack temporarily rejects the restore of the machine that returned. Meanwhile a watcher
-// records the end of the previous node.
+// TestLateEndLosesNothingThatIsAboutToBePutBack temporarily rejects the restore of the machine that
+// returned. Meanwhile a watcher records the end of the previous node.
 func TestLateEndLosesNothingThatIsAboutToBePutBack(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -92,8 +93,8 @@ func TestLateEndLosesNothingThatIsAboutToBePutBack(t *testing.T) {
 	assert.Equal(t, set{"rack": "r2", worker: ""}, own)
 }
 
-// TestLateEndGivesNoLabelsToAnotherMachine is similar, but machine a leaves again and b has returned when the end of b's former
-// incarnation is recorded.
+// TestLateEndGivesNoLabelsToAnotherMachine is similar, but machine a leaves again and b has
+// returned when the end of b's former incarnation is recorded.
 func TestLateEndGivesNoLabelsToAnotherMachine(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -139,7 +140,8 @@ func (e *env) exportedWith(name, old, replacement string) string {
 	return strings.Join(lines, "")
 }
 
-// TestImportReplacesWithheldLabelsOfOtherValues checks that labels with the same keys and other values are stored.
+// TestImportReplacesWithheldLabelsOfOtherValues checks that labels with the same keys and other
+// values are stored.
 func TestImportReplacesWithheldLabelsOfOtherValues(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -152,7 +154,8 @@ func TestImportReplacesWithheldLabelsOfOtherValues(t *testing.T) {
 	assert.Equal(t, "red", e.record(t, "node-1").All()[tenant])
 }
 
-// TestImportReplacesTheMachineOfWithheldLabels has a machine with a new board. A person changes its identity in the file.
+// TestImportReplacesTheMachineOfWithheldLabels has a machine with a new board. A person changes its
+// identity in the file.
 func TestImportReplacesTheMachineOfWithheldLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -164,8 +167,8 @@ func TestImportReplacesTheMachineOfWithheldLabels(t *testing.T) {
 	assert.Equal(t, "new-board", e.record(t, "node-1").Withheld[0].Identity.SystemUUID)
 }
 
-// TestImportGivesRestrictedLabelsToTheName checks that imported labels count as given by hand, as documented, even if the record
-// already has these labels from a machine.
+// TestImportGivesRestrictedLabelsToTheName checks that imported labels count as given by hand, as
+// documented, even if the record already has these labels from a machine.
 func TestImportGivesRestrictedLabelsToTheName(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -188,7 +191,8 @@ func many() set {
 	return all
 }
 
-// TestSetOfAnotherLabelLosesNoRestrictedLabels checks that the labels are kept, or that the command fails.
+// TestSetOfAnotherLabelLosesNoRestrictedLabels checks that the labels are kept, or that the command
+// fails.
 func TestSetOfAnotherLabelLosesNoRestrictedLabels(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -202,7 +206,8 @@ func TestSetOfAnotherLabelLosesNoRestrictedLabels(t *testing.T) {
 	}
 }
 
-// TestManyRestrictedLabelsAreNotForgottenInSilence covers a record without room for the labels to withhold.
+// TestManyRestrictedLabelsAreNotForgottenInSilence covers a record without room for the labels to
+// withhold.
 func TestManyRestrictedLabelsAreNotForgottenInSilence(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -38,7 +38,8 @@ func (e *env) returns(name, systemUUID string, want set) {
 	e.holds(name, want)
 }
 
-// severalSets creates a record of an absent node with labels of machines a, b and c. The record follows c.
+// severalSets creates a record of an absent node with labels of machines a, b and c. The record
+// follows c.
 func (e *env) severalSets(name string) {
 	e.t.Helper()
 	e.trust(name, "a", set{"rack": "r1", worker: ""})
@@ -74,7 +75,8 @@ func TestSeveralWithheldSetsReturnEachToItsMachine(t *testing.T) {
 	e.returns("node-1", "b", set{"rack": "r1", "more": "x", tenant: "b"})
 	e.delete("node-1")
 
-	// The file is older than the record: restricted labels among its saved ones are given to the name.
+	// The file is older than the record: restricted labels among its saved ones are given to the
+	// name.
 	assert.Contains(t, e.must("import", e.file(exported), "--overwrite"), "replaced")
 	e.returns("node-1", "a", set{"rack": "r1", worker: "", own: "c"})
 }

@@ -28,8 +28,9 @@ var ofTheBuild = []string{"program", "version", "commit", "goversion"}
 // flagInText matches a flag of a program in the help of a metric.
 var flagInText = regexp.MustCompile(`--[a-z]+[a-z=-]*[a-z]`)
 
-// Exposed returns a table of the metrics with a prefix that programs serve, by the name of the program. A metric that a program serves only
-// once it has happened is missing, so programs must serve all of them from the start.
+// Exposed returns a table of the metrics with a prefix that programs serve, by the name of the
+// program. A metric that a program serves only once it has happened is missing, so programs must
+// serve all of them from the start.
 func Exposed(t *testing.T, prefix string, told map[string]string) string {
 	t.Helper()
 	all := map[string]*exposed{}

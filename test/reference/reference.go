@@ -1,5 +1,5 @@
-// Package reference checks the pages of reference against the programs themselves. A block of a page that a
-// program knows stands between two comments; a test with -update-reference writes it.
+// Package reference checks the pages of reference against the programs themselves. A block of a
+// page that a program knows stands between two comments; a test with -update-reference writes it.
 package reference
 
 import (

@@ -15,7 +15,8 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// TestPicturesServeEveryReader: they are legible on a light and on a dark page, have a description in words, and load nothing.
+// TestPicturesServeEveryReader: they are legible on a light and on a dark page, have a description
+// in words, and load nothing.
 func TestPicturesServeEveryReader(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)

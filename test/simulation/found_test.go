@@ -1,7 +1,7 @@
 package simulation
 
-// found has the seeds of schedules that expose the mutants for which a search takes long. If the meaning of seeds changes, -search finds
-// new ones.
+// found has the seeds of schedules that expose the mutants for which a search takes long. If the
+// meaning of seeds changes, -search finds new ones.
 var found = map[string]uint64{
 	"added: a later state is dropped":                                              27_523,
 	"processor: knows the record before the node":                                  26_097,

@@ -1,8 +1,8 @@
-// Command walk types the commands of README.md that need Go alone, as a newcomer does (make walk): in
-// this checkout, in the order of the page, with no program in $PATH but Go, make, git and the basic
-// tools of a POSIX system. It fails if a command fails, takes longer than the page promises, or prints
-// something else than the page shows. In a fresh clone, which is what CI has, it shows that nothing
-// else is needed.
+// Command walk types the commands of README.md that need Go alone, as a newcomer does (make walk):
+// in this checkout, in the order of the page, with no program in $PATH but Go, make, git and the
+// basic tools of a POSIX system. It fails if a command fails, takes longer than the page promises,
+// or prints something else than the page shows. In a fresh clone, which is what CI has, it shows
+// that nothing else is needed.
 //
 // It needs little more than the standard library: what is compiled for the walk is missing in the
 // time of the first demo. page.go reads the page. newcomer.go has the environment of the commands.
@@ -52,8 +52,8 @@ func run(ctx context.Context) (err error) {
 	return typeAll(ctx, n, p)
 }
 
-// typeAll types the commands of the page. At the end it types the demo again, because the page promises
-// how long it takes the first time, and how long after that.
+// typeAll types the commands of the page. At the end it types the demo again, because the page
+// promises how long it takes the first time, and how long after that.
 func typeAll(ctx context.Context, n *newcomer, p *page) error {
 	for _, step := range p.steps {
 		if step.Command() != demoCommand {

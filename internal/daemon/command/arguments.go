@@ -22,7 +22,8 @@ func Synopsis(cmd *cobra.Command) string {
 	return strings.TrimSuffix(cmd.UseLine(), " [flags]")
 }
 
-// subcommand is the Args of a command that only has subcommands: an argument is an unknown subcommand.
+// subcommand is the Args of a command that only has subcommands: an argument is an unknown
+// subcommand.
 func subcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

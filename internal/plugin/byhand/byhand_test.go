@@ -31,7 +31,8 @@ func saved() record.Record {
 	}
 }
 
-// node returns node-1 with a record, which may be nil, and a Node with this uid, unless it is empty.
+// node returns node-1 with a record, which may be nil, and a Node with this uid, unless it is
+// empty.
 func node(r *record.Record, uid types.UID, rack string) *inspect.Node {
 	n := &inspect.Node{Name: "node-1", Now: revision.MustParse("300")}
 	if r != nil {
@@ -173,8 +174,8 @@ func TestExportedRecordsAreReadBack(t *testing.T) {
 	}
 }
 
-// TestExportedRecordsAreNeverLeftOutInSilence: only lines of --- separate documents. Other separators of YAML
-// and JSON would hide all records but the first.
+// TestExportedRecordsAreNeverLeftOutInSilence: only lines of --- separate documents. Other
+// separators of YAML and JSON would hide all records but the first.
 func TestExportedRecordsAreNeverLeftOutInSilence(t *testing.T) {
 	asYAML := func(name string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {labels_restored: \"5\", rack: r1}\n"
@@ -204,8 +205,8 @@ func TestExportedRecordsAreNeverLeftOutInSilence(t *testing.T) {
 	}
 }
 
-// TestExportedRecordsAreTakenWithoutWhatBindsThem: an immutable record could never be updated, and the
-// garbage collector deletes a record whose owner does not exist.
+// TestExportedRecordsAreTakenWithoutWhatBindsThem: an immutable record could never be updated, and
+// the garbage collector deletes a record whose owner does not exist.
 func TestExportedRecordsAreTakenWithoutWhatBindsThem(t *testing.T) {
 	const content = `apiVersion: v1
 kind: ConfigMap

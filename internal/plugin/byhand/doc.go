@@ -1,5 +1,5 @@
-// Package byhand implements manual operations: it writes requests, waits for their effect, and returns
-// the outcome. It prints nothing.
+// Package byhand implements manual operations: it writes requests, waits for their effect, and
+// returns the outcome. It prints nothing.
 //
 // No operation bypasses the decision or a precondition:
 //

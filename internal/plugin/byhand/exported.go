@@ -22,14 +22,15 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// exportedFromAnnotation is the cluster of an exported record: the uid of its namespace kube-system.
+// exportedFromAnnotation is the cluster of an exported record: the uid of its namespace
+// kube-system.
 const exportedFromAnnotation = "nodekeeper.dev/exported-from"
 
 // exportHint is advice for input that is not an export.
 const exportHint = "import the output of kubectl nodekeeper export"
 
-// Exported returns the exported form of a record: without fields that the API server sets, and without
-// the time since which the node is away, which an import restarts.
+// Exported returns the exported form of a record: without fields that the API server sets, and
+// without the time since which the node is away, which an import restarts.
 func Exported(cm *corev1.ConfigMap, cluster types.UID) *corev1.ConfigMap {
 	annotations := map[string]string{exportedFromAnnotation: string(cluster)}
 	for key, value := range cm.Annotations {
@@ -53,8 +54,8 @@ func ClusterUID(ctx context.Context, c client.Reader) (types.UID, error) {
 	return namespace.UID, nil
 }
 
-// ReadExported returns the records in a stream of YAML documents. A document that is not a record is an
-// error, which names its position.
+// ReadExported returns the records in a stream of YAML documents. A document that is not a record
+// is an error, which names its position.
 func ReadExported(r io.Reader) ([]*corev1.ConfigMap, error) {
 	var records []*corev1.ConfigMap
 	seen := map[string]bool{}
@@ -113,8 +114,8 @@ func parseExported(document []byte) (*corev1.ConfigMap, error) {
 	return storable(cm)
 }
 
-// isSingle returns an error if the text has more than one document, as only the first would be imported.
-// The reader splits the input only at lines of ---.
+// isSingle returns an error if the text has more than one document, as only the first would be
+// imported. The reader splits the input only at lines of ---.
 func isSingle(text []byte) error {
 	documents := goyaml.NewDecoder(bytes.NewReader(text))
 	var document any
@@ -127,9 +128,9 @@ func isSingle(text []byte) error {
 	return nil
 }
 
-// storable returns the part of a record that is imported, or an error if the API server would refuse
-// it. It omits all other fields of a ConfigMap: an immutable record could never be updated, and a
-// record with an owner would be deleted with the owner.
+// storable returns the part of a record that is imported, or an error if the API server would
+// refuse it. It omits all other fields of a ConfigMap: an immutable record could never be updated,
+// and a record with an owner would be deleted with the owner.
 func storable(from *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: from.Name, Labels: from.Labels, Annotations: from.Annotations}, Data: from.Data}
 	if problems := apivalidation.ValidateObjectMeta(&cm.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")); len(problems) > 0 {

@@ -15,8 +15,8 @@ import (
 	"nodekeeper.dev/internal/records"
 )
 
-// Forgettable returns an error unless the record of a node may be removed. Pending transactions prevent
-// that unless ignorePending is set: their effect would be lost.
+// Forgettable returns an error unless the record of a node may be removed. Pending transactions
+// prevent that unless ignorePending is set: their effect would be lost.
 func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 	switch {
 	case n == nil || n.Saved.Object == nil:
@@ -33,13 +33,14 @@ func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 // errNodeChanged refuses to forget a node because its state changed after the user saw it.
 var errNodeChanged = errors.New("the Node has changed since it was read: run this again")
 
-// Forget removes the record of a node, conditional on the record that was read. A floor replaces the
-// record of a node that is away, and a record of the current labels that of a live node, so that no
-// earlier event restores the removed one. See [preserve.Forgotten].
+// Forget removes the record of a node, conditional on the record that was read. A floor replaces
+// the record of a node that is away, and a record of the current labels that of a live node, so
+// that no earlier event restores the removed one. See [preserve.Forgotten].
 //
-// Forget reads the Node again, after the record, because n may be as old as the user's confirmation.
-// It fails if a node has returned or was deleted since, as a floor would then lose labels that the
-// user did not agree to lose; and if transactions are pending by now, unless ignorePending is set.
+// Forget reads the Node again, after the record, because n may be as old as the user's
+// confirmation. It fails if a node has returned or was deleted since, as a floor would then lose
+// labels that the user did not agree to lose; and if transactions are pending by now, unless
+// ignorePending is set.
 func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node, ignorePending bool) error {
 	if dry == DryRunClient {
 		return nil

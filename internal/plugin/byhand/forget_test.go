@@ -36,8 +36,9 @@ func clusterWith(objects ...client.Object) *inspect.Cluster {
 	})}
 }
 
-// TestForgetTakesANodeForAwayOnlyAfterItsRecordWasRead: the node returned between the two reads of inspect, and its labels were
-// restored, which its record shows. A floor in place of that record would lose them.
+// TestForgetTakesANodeForAwayOnlyAfterItsRecordWasRead: the node returned between the two reads of
+// inspect, and its labels were restored, which its record shows. A floor in place of that record
+// would lose them.
 func TestForgetTakesANodeForAwayOnlyAfterItsRecordWasRead(t *testing.T) {
 	r := saved()
 	live := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: r.Restored.UID, Labels: set{"rack": "r1"}}}
@@ -69,8 +70,9 @@ func TestForgetLeavesAFloorOfANodeThatIsAway(t *testing.T) {
 	assert.Equal(t, "1000", stored.Record.Revision.String())
 }
 
-// TestForgetNeedsTheNodeThatTheUserSaw: a Node that was live when the user was asked, so that its labels
-// would remain, was deleted or replaced before the answer. Its labels would be lost without consent.
+// TestForgetNeedsTheNodeThatTheUserSaw: a Node that was live when the user was asked, so that its
+// labels would remain, was deleted or replaced before the answer. Its labels would be lost without
+// consent.
 func TestForgetNeedsTheNodeThatTheUserSaw(t *testing.T) {
 	r := saved()
 	live := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: r.Restored.UID, Labels: set{"rack": "r1"}}}
@@ -96,8 +98,8 @@ func TestForgetNeedsTheNodeThatTheUserSaw(t *testing.T) {
 	}
 }
 
-// TestForgetSeesWhatIsRecordedMeanwhile: the effect of an event that was recorded while the user was asked
-// would be lost.
+// TestForgetSeesWhatIsRecordedMeanwhile: the effect of an event that was recorded while the user
+// was asked would be lost.
 func TestForgetSeesWhatIsRecordedMeanwhile(t *testing.T) {
 	r := saved()
 	c := clusterWith(r.ConfigMap("records"))
@@ -109,7 +111,8 @@ func TestForgetSeesWhatIsRecordedMeanwhile(t *testing.T) {
 	require.NoError(t, byhand.Forget(t.Context(), c, byhand.DryRunNone, n, true))
 }
 
-// TestForgetLeavesWhatIsForeign: a ConfigMap of another product with the name of a node is not a record.
+// TestForgetLeavesWhatIsForeign: a ConfigMap of another product with the name of a node is not a
+// record.
 func TestForgetLeavesWhatIsForeign(t *testing.T) {
 	c := clusterWith(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "records", Name: "settings"}, Data: set{"a": "b"}})
 	n, err := c.Node(t.Context(), "settings")

@@ -27,8 +27,8 @@ type Import struct {
 
 	wanted *corev1.ConfigMap
 	record *record.Record
-	// given reports whether only the labels and other people's annotations are imported, as if a user
-	// had set them.
+	// given reports whether only the labels and other people's annotations are imported, as if a
+	// user had set them.
 	given bool
 	// before is the state of the node in the cluster.
 	before *inspect.Node
@@ -74,8 +74,8 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 	return all, nil
 }
 
-// newImport returns the import of an exported record. It imports only the labels, as if a user set them
-// now, if the revisions of the record do not apply:
+// newImport returns the import of an exported record. It imports only the labels, as if a user set
+// them now, if the revisions of the record do not apply:
 //
 //   - The record is from another cluster, or from the future of this one.
 //   - A live Node would own the record, and has other labels. Its next change would replace the record.
@@ -100,8 +100,8 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	return i
 }
 
-// settled returns a node from a consistent read. It reads a node that returned between the reads of its
-// parts again, up to maxReads times.
+// settled returns a node from a consistent read. It reads a node that returned between the reads of
+// its parts again, up to maxReads times.
 func settled(ctx context.Context, c *inspect.Cluster, n *inspect.Node) (_ *inspect.Node, err error) {
 	for attempt := 0; n != nil && cameBack(n) && attempt < maxReads; attempt++ {
 		if n, err = c.Node(ctx, n.Name); err != nil {
@@ -111,8 +111,8 @@ func settled(ctx context.Context, c *inspect.Cluster, n *inspect.Node) (_ *inspe
 	return n, nil
 }
 
-// cameBack reports whether the record of a node follows an incarnation that was created after the Node
-// was read, so that the node may be live now.
+// cameBack reports whether the record of a node follows an incarnation that was created after the
+// Node was read, so that the node may be live now.
 func cameBack(n *inspect.Node) bool {
 	r := n.Saved.Record
 	if r == nil {
@@ -123,8 +123,8 @@ func cameBack(n *inspect.Node) bool {
 		r.Source != "" && r.Revision.After(n.Now) && !isLive(r.Source)
 }
 
-// isEarlier reports whether a record replaces a later record or a floor. Watchers may record events of
-// that state again, which must have no effect.
+// isEarlier reports whether a record replaces a later record or a floor. Watchers may record events
+// of that state again, which must have no effect.
 func isEarlier(r *record.Record, n *inspect.Node) bool {
 	there := n.Saved.Stored().Record
 	return there != nil && (there.Revision.After(r.Revision) || there.Restored.Revision.After(r.Restored.Revision))
@@ -139,9 +139,9 @@ func disowned(r *record.Record, n *inspect.Node) bool {
 	return preserve.Owned(*r, live.UID, live.Marker) && !maps.Equal(live.Labels, r.Labels)
 }
 
-// Appeared returns the nodes that were away when their imports were prepared, are live now, and must
-// get the labels. The caller must request the restores: a transaction that a watcher recorded before
-// the record was stored may have had no effect.
+// Appeared returns the nodes that were away when their imports were prepared, are live now, and
+// must get the labels. The caller must request the restores: a transaction that a watcher recorded
+// before the record was stored may have had no effect.
 func Appeared(ctx context.Context, c *inspect.Cluster, all []Import) ([]string, error) {
 	var away []string
 	for i := range all {
@@ -163,7 +163,8 @@ func Appeared(ctx context.Context, c *inspect.Cluster, all []Import) ([]string, 
 	}), nil
 }
 
-// Stored reports whether the cluster already has the record, or its labels if only these are imported.
+// Stored reports whether the cluster already has the record, or its labels if only these are
+// imported.
 func (i *Import) Stored() bool {
 	has := i.before.Saved
 	switch {

@@ -22,7 +22,8 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// between returns a cluster in which something happens after the Nodes and before the records are listed.
+// between returns a cluster in which something happens after the Nodes and before the records are
+// listed.
 func between(t *testing.T, happens func(ctx context.Context, c client.Client), objects ...client.Object) *inspect.Cluster {
 	t.Helper()
 	const records = "records"
@@ -84,7 +85,8 @@ func TestImportSeesANodeThatComesBackMeanwhile(t *testing.T) {
 	}
 }
 
-// TestImportSeesANodeThatComesBeforeItIsStored: with --record-updates=false, no transaction creates its record.
+// TestImportSeesANodeThatComesBeforeItIsStored: with --record-updates=false, no transaction creates
+// its record.
 func TestImportSeesANodeThatComesBeforeItIsStored(t *testing.T) {
 	cluster := between(t, func(context.Context, client.Client) {})
 	all, err := byhand.PrepareImports(t.Context(), cluster, elsewhere(), true)
@@ -98,7 +100,8 @@ func TestImportSeesANodeThatComesBeforeItIsStored(t *testing.T) {
 	assert.Equal(t, []string{"node-1"}, appeared)
 }
 
-// TestImportKeepsTheNoteOfALaterRestore: without it, an event of the previous incarnation would take effect again.
+// TestImportKeepsTheNoteOfALaterRestore: without it, an event of the previous incarnation would
+// take effect again.
 func TestImportKeepsTheNoteOfALaterRestore(t *testing.T) {
 	exported, there := saved(), saved()
 	there.Restored = record.Restoration{UID: "next", Revision: revision.MustParse("280")}

@@ -8,8 +8,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// ShortName returns a name that users can type: NODE.VERSION for a transaction, and the full name for
-// any other ConfigMap.
+// ShortName returns a name that users can type: NODE.VERSION for a transaction, and the full name
+// for any other ConfigMap.
 func ShortName(cm *corev1.ConfigMap) string {
 	t, err := txn.Parse(cm)
 	if err != nil {
@@ -18,8 +18,8 @@ func ShortName(cm *corev1.ConfigMap) string {
 	return t.Node + "." + t.Revision.String()
 }
 
-// FullName returns the name of the ConfigMap with this short name, or name itself if it is not a short
-// name.
+// FullName returns the name of the ConfigMap with this short name, or name itself if it is not a
+// short name.
 func FullName(name string) string {
 	if _, _, ok := txn.SplitName(name); ok {
 		return name

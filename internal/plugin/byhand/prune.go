@@ -40,8 +40,8 @@ func NewPrune(c *inspect.Cluster, dry DryRun, age time.Duration) *Prune {
 	}}
 }
 
-// Remove removes the record of a node unless a live read shows that the node is not away, and returns
-// the outcome for a message. A dry run takes no lock, which would be a write.
+// Remove removes the record of a node unless a live read shows that the node is not away, and
+// returns the outcome for a message. A dry run takes no lock, which would be a write.
 func (p *Prune) Remove(ctx context.Context, name string) (result string, err error) {
 	stored, err := p.cluster.Records().Get(ctx, name)
 	if err != nil {

@@ -31,8 +31,8 @@ func ReadTransaction(ctx context.Context, c *inspect.Cluster, name string) (*cor
 	return cm, err
 }
 
-// ReadRetried returns the transaction that an argument names, or else all transactions of a node unless
-// node is empty.
+// ReadRetried returns the transaction that an argument names, or else all transactions of a node
+// unless node is empty.
 func ReadRetried(ctx context.Context, c *inspect.Cluster, arg, node string) ([]*corev1.ConfigMap, error) {
 	cm, err := ReadTransaction(ctx, c, arg)
 	if err == nil {
@@ -70,7 +70,8 @@ func Retry(ctx context.Context, c *inspect.Cluster, dry DryRun, cm *corev1.Confi
 	return explained(q.Touch(ctx, cm, time.Now()), cm)
 }
 
-// Discard removes a ConfigMap from the queue by its uid, so that a later one of the same name remains.
+// Discard removes a ConfigMap from the queue by its uid, so that a later one of the same name
+// remains.
 func Discard(ctx context.Context, c *inspect.Cluster, dry DryRun, cm *corev1.ConfigMap) error {
 	if dry == DryRunClient {
 		return nil

@@ -32,8 +32,8 @@ const (
 // Progress reports the progress of a long request.
 type Progress func(format string, args ...any)
 
-// Requests creates transactions for nodes on behalf of a user: the events that a watcher would record
-// for the current Nodes. The processors apply them like any other. All fields are required.
+// Requests creates transactions for nodes on behalf of a user: the events that a watcher would
+// record for the current Nodes. The processors apply them like any other. All fields are required.
 type Requests struct {
 	Cluster *inspect.Cluster
 	Type    txn.Type
@@ -60,8 +60,8 @@ type Request struct {
 	Blocked bool
 }
 
-// Futile reports whether the transaction certainly does nothing. While others are pending, that is not
-// certain.
+// Futile reports whether the transaction certainly does nothing. While others are pending, that is
+// not certain.
 func (r *Request) Futile() bool {
 	return r.Decision.Action == preserve.Nothing && len(r.Before.Pending) == 0 && !r.Blocked
 }
@@ -86,8 +86,9 @@ func ReadNodes(ctx context.Context, c *inspect.Cluster, names []string) (map[str
 	return nodes, nil
 }
 
-// Settled returns a node after all events of its former incarnation are recorded, so that the request
-// cannot overtake them. It waits only if the request depends on them, and never in a dry run.
+// Settled returns a node after all events of its former incarnation are recorded, so that the
+// request cannot overtake them. It waits only if the request depends on them, and never in a dry
+// run.
 func (h *Requests) Settled(ctx context.Context, n *inspect.Node) (*inspect.Node, error) {
 	if h.Type != txn.Added || h.IgnoreMissingEnd || h.DryRun.Dry() || n == nil || n.Live == nil || !endMissing(n) {
 		return n, nil
@@ -201,8 +202,8 @@ func Abbreviate(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }
 
-// poll calls ask until it is done, fails, or the timeout is over, which does not interrupt a call. It
-// returns whether it is done.
+// poll calls ask until it is done, fails, or the timeout is over, which does not interrupt a call.
+// It returns whether it is done.
 func poll(ctx context.Context, timeout time.Duration, ask func() (done bool, err error)) (done bool, err error) {
 	tick := time.NewTicker(pollPeriod)
 	defer tick.Stop()

@@ -30,9 +30,9 @@ type Edit struct {
 	Progress         Progress
 }
 
-// Apply edits the record of a node and returns the record before and after. It first waits until the
-// pending transactions of the node are applied, as these may change labels in the record. It does not
-// write an edit that changes nothing: see [Changes].
+// Apply edits the record of a node and returns the record before and after. It first waits until
+// the pending transactions of the node are applied, as these may change labels in the record. It
+// does not write an edit that changes nothing: see [Changes].
 func (e *Edit) Apply(ctx context.Context, name string) (before, after record.Record, err error) {
 	n, err := e.settled(ctx, name)
 	if err == nil && !e.IgnoreMissingEnd && !e.DryRun.Dry() && endMissing(n) {
@@ -59,8 +59,8 @@ func (e *Edit) Apply(ctx context.Context, name string) (before, after record.Rec
 // Changes reports whether an edit changes the labels of a record or their owners.
 func Changes(before, after record.Record) bool { return !preserve.Equivalent(before, after) }
 
-// settled waits until no transactions of a node are pending, and returns the node, which must be away
-// and have a record.
+// settled waits until no transactions of a node are pending, and returns the node, which must be
+// away and have a record.
 func (e *Edit) settled(ctx context.Context, name string) (n *inspect.Node, err error) {
 	settled, err := poll(ctx, e.Timeout, func() (bool, error) {
 		n, err = e.Cluster.Node(ctx, name)
@@ -126,8 +126,8 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 	if size := txn.DataBytes(edited.ConfigMap("").Data); size > txn.MaxDataBytes {
 		return record.Record{}, fmt.Errorf("the labels would have %d bytes: a record has room for %d", size, txn.MaxDataBytes)
 	}
-	// The edited record needs a later revision: otherwise a restore in progress would count as a restore
-	// of the edited labels.
+	// The edited record needs a later revision: otherwise a restore in progress would count as a
+	// restore of the edited labels.
 	if !n.Now.After(n.Saved.Record.Revision) {
 		return record.Record{}, fmt.Errorf("the record of node %q is of version %s, and the nodes of this cluster are at %s only: run this again in a moment; "+
 			"if the record is of another cluster, kubectl nodekeeper export and import it", n.Name, n.Saved.Record.Revision, n.Now)

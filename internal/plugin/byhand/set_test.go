@@ -12,8 +12,8 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// The node returned between the reads of the Node and of its record, which notes a restore: an edit for an
-// absent node would take the record from the live one.
+// The node returned between the reads of the Node and of its record, which notes a restore: an edit
+// for an absent node would take the record from the live one.
 func TestSetChangesNoRecordOfANodeThatCameBack(t *testing.T) {
 	r := record.Record{
 		Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("50"), Source: "a",

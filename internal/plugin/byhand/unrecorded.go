@@ -10,8 +10,8 @@ import (
 	"nodekeeper.dev/internal/preserve"
 )
 
-// endMissing reports whether the record follows an incarnation that no longer exists, but does not have
-// its end.
+// endMissing reports whether the record follows an incarnation that no longer exists, but does not
+// have its end.
 func endMissing(n *inspect.Node) bool {
 	r := n.Saved.Record
 	if r == nil || r.Source == "" || r.Ended {
@@ -23,10 +23,11 @@ func endMissing(n *inspect.Node) bool {
 // awaitEnd waits until the record has the end of its incarnation, and returns the node.
 //
 // A watcher may have seen the last edit and the end of a node without having stored them: after its
-// start, after a gap, or while it leaves the node to another watcher. No transaction is pending then,
-// but a write to the record, or a restore from it, must not overtake these events. If no watcher saw
-// the end, it is never recorded: awaitEnd does not wait while no watcher runs, and users can override
-// it. They must do so if the membership namespace has no Leases at all, as it may be the wrong one.
+// start, after a gap, or while it leaves the node to another watcher. No transaction is pending
+// then, but a write to the record, or a restore from it, must not overtake these events. If no
+// watcher saw the end, it is never recorded: awaitEnd does not wait while no watcher runs, and
+// users can override it. They must do so if the membership namespace has no Leases at all, as it
+// may be the wrong one.
 func awaitEnd(ctx context.Context, c *inspect.Cluster, n *inspect.Node, timeout time.Duration, progress Progress) (*inspect.Node, error) {
 	recorded, err := poll(ctx, timeout, func() (bool, error) {
 		if !endMissing(n) {

@@ -20,8 +20,8 @@ contexts: [{name: gone, context: {cluster: gone}}]
 clusters: [{name: gone, cluster: {server: "http://127.0.0.1:1"}}]
 `
 
-// TestExitCodes: an invalid command line is reported before any request, even if the cluster does not
-// answer.
+// TestExitCodes: an invalid command line is reported before any request, even if the cluster does
+// not answer.
 func TestExitCodes(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(config, []byte(kubeconfig), 0o600))

@@ -24,8 +24,8 @@ func TestExplainOfANodeThatOnlyTransactionsKnow(t *testing.T) {
 	assert.Equal(t, "There is no Node of this name, and nothing is saved of it: only the pending transactions are known.", e.Summary)
 }
 
-// TestEventsCannotControlTheTerminal: every kubelet may write events with any text, and users may set any
-// annotation on a Node.
+// TestEventsCannotControlTheTerminal: every kubelet may write events with any text, and users may
+// set any annotation on a Node.
 func TestEventsCannotControlTheTerminal(t *testing.T) {
 	const evil = "LabelsSaved: \x1b[2Jnothing happened\x9b1A"
 	moments := []inspect.Moment{{At: &metav1.Time{Time: now}, Source: "Event", Text: evil}}

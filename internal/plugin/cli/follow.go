@@ -41,8 +41,8 @@ type follower struct {
 	handled   []toolscache.InformerSynced
 }
 
-// follow watches until ctx is canceled, and reports to the user when it begins. It resumes broken watches,
-// and then handles the changes that it missed.
+// follow watches until ctx is canceled, and reports to the user when it begins. It resumes broken
+// watches, and then handles the changes that it missed.
 func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 	watched := cache.Options{
 		Scheme: scheme.Scheme,
@@ -107,8 +107,8 @@ func handleOurs(ch change[*corev1.ConfigMap], isOurs func(*corev1.ConfigMap) boo
 	}
 }
 
-// waitForSync waits until all initial objects were handled, and then calls synced if it is not nil. It
-// returns false if ctx is canceled first.
+// waitForSync waits until all initial objects were handled, and then calls synced if it is not nil.
+// It returns false if ctx is canceled first.
 func (f *follower) waitForSync(ctx context.Context, synced func()) bool {
 	if !f.informers.WaitForCacheSync(ctx) || !toolscache.WaitForCacheSync(ctx.Done(), f.handled...) {
 		return false

@@ -10,8 +10,8 @@ import (
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
-// TestFollowLosesNothingThatCeasesToBeOurs: a ConfigMap that loses nodekeeper's labels counts as removed,
-// and a ConfigMap that gets them as new.
+// TestFollowLosesNothingThatCeasesToBeOurs: a ConfigMap that loses nodekeeper's labels counts as
+// removed, and a ConfigMap that gets them as new.
 func TestFollowLosesNothingThatCeasesToBeOurs(t *testing.T) {
 	t.Parallel()
 	c := &cluster{Cluster: inspect.Cluster{TransactionNamespace: "transactions", MetadataNamespace: "records"}}

@@ -77,8 +77,8 @@ func (p *plugin) pending(ctx context.Context, out *output.Flags, args []string) 
 	return out.Print(p.Out, pendingView(shown, time.Now()))
 }
 
-// pendingOf returns the pending transactions of one node, or of all nodes if names is empty, the node that
-// has waited longest first.
+// pendingOf returns the pending transactions of one node, or of all nodes if names is empty, the
+// node that has waited longest first.
 func (c *cluster) pendingOf(ctx context.Context, names []string, policy func(node string) labels.Policy) ([]shownPending, error) {
 	if len(names) == 1 {
 		n, err := c.knownNode(ctx, names[0])

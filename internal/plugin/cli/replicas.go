@@ -10,8 +10,8 @@ import (
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
-// writeReplicas writes the versions of the replicas and the settings that differ, or all settings if wide
-// is set.
+// writeReplicas writes the versions of the replicas and the settings that differ, or all settings
+// if wide is set.
 func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
 	if len(replicas) == 0 {
 		return
@@ -51,8 +51,8 @@ func writeReplica(w io.Writer, r inspect.Replica) {
 	}
 }
 
-// describeValues returns the values of a setting in live replicas, with the names of the replicas. It
-// shortens long values.
+// describeValues returns the values of a setting in live replicas, with the names of the replicas.
+// It shortens long values.
 func describeValues(replicas []inspect.Replica, name string) string {
 	var values []string
 	owners := map[string][]string{}

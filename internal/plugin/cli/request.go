@@ -27,7 +27,8 @@ type requesting struct {
 	dryRun dryRun
 }
 
-// run puts the transactions of these nodes, waits until they are applied, and reports their effects.
+// run puts the transactions of these nodes, waits until they are applied, and reports their
+// effects.
 func (h *requesting) run(ctx context.Context, p *plugin, c *cluster, servers *serving, names []string) error {
 	shown := output.NewProgress(p.ErrOut)
 	defer shown.Done()
@@ -53,8 +54,8 @@ func (h *requesting) run(ctx context.Context, p *plugin, c *cluster, servers *se
 	return errors.Join(problems, h.report(ctx, p, requests))
 }
 
-// prepare returns the requests to put. It reports requests without effect, and with --dry-run=client the
-// effects of the others.
+// prepare returns the requests to put. It reports requests without effect, and with
+// --dry-run=client the effects of the others.
 func (h *requesting) prepare(ctx context.Context, p *plugin, names []string) (requests []byhand.Request, problems, err error) {
 	nodes, err := byhand.ReadNodes(ctx, h.Cluster, names)
 	if err != nil {
@@ -130,8 +131,8 @@ func isQueued(r *byhand.Request) bool {
 	return slices.ContainsFunc(r.Before.Pending, func(t queue.Queued) bool { return t.IsSameEvent(r.Transaction) })
 }
 
-// isSaved reports whether the record now has the labels of a request to save. An earlier transaction may
-// have saved them.
+// isSaved reports whether the record now has the labels of a request to save. An earlier
+// transaction may have saved them.
 func isSaved(r *byhand.Request, now *inspect.Node) bool {
 	return r.Transaction.Type == txn.Updated && maps.Equal(r.Transaction.Labels, now.Saved.Record.Labels)
 }

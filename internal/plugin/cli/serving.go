@@ -73,8 +73,8 @@ func (p *plugin) takeGiven(cmd *cobra.Command) error {
 	return nil
 }
 
-// serving has the settings that a command uses: from the command line, else from the servers, else the
-// defaults. It is safe for concurrent use.
+// serving has the settings that a command uses: from the command line, else from the servers, else
+// the defaults. It is safe for concurrent use.
 type serving struct {
 	given   settings.Settings
 	servers *inspect.Servers
@@ -95,9 +95,9 @@ type parsed struct {
 	policy labels.Policy
 }
 
-// serve reads the settings of the servers, and sets the views of c to theirs. The settings for a node are
-// from the processor that owns it. If recording is set, a live watcher determines the view instead.
-// For a user who may not read the servers, the defaults apply.
+// serve reads the settings of the servers, and sets the views of c to theirs. The settings for a
+// node are from the processor that owns it. If recording is set, a live watcher determines the view
+// instead. For a user who may not read the servers, the defaults apply.
 func (p *plugin) serve(ctx context.Context, c *cluster, recording bool) (*serving, error) {
 	s := &serving{given: p.given, servers: &inspect.Servers{}, namespace: c.MembershipNamespace, by: map[string]parsed{}}
 	servers, err := c.Servers(ctx)
@@ -143,8 +143,8 @@ func (s *serving) batchPeriod(node string) *time.Duration {
 // policy returns the restore policy of a node.
 func (s *serving) policy(node string) labels.Policy { return s.of(node).policy }
 
-// warn prints notes about the settings that a command needs for these nodes, if they do not come from the
-// servers, or if the servers differ.
+// warn prints notes about the settings that a command needs for these nodes, if they do not come
+// from the servers, or if the servers differ.
 func (s *serving) warn(w io.Writer, needed []string, nodes ...string) {
 	needed = slices.DeleteFunc(slices.Clone(needed), func(name string) bool {
 		_, isGiven := s.given[name]

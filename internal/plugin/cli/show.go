@@ -160,8 +160,8 @@ func (r *shownRecord) writeSaved(w io.Writer) {
 	}
 }
 
-// look connects, and reads the node in args and the settings of the servers. It returns an error if the
-// node is not known.
+// look connects, and reads the node in args and the settings of the servers. It returns an error if
+// the node is not known.
 func (p *plugin) look(ctx context.Context, args []string) (*cluster, *serving, *inspect.Node, error) {
 	c, names, err := p.connectFor(args)
 	if err != nil {

@@ -30,8 +30,8 @@ const (
 
 // status is the data of status: an overview of all nodes.
 type status struct {
-	// Unwell has the reasons why nodekeeper does not work, or why its state is unknown. It is empty if all
-	// is well.
+	// Unwell has the reasons why nodekeeper does not work, or why its state is unknown. It is empty
+	// if all is well.
 	Unwell   []string              `json:"unwell"`
 	Replicas []inspect.Replica     `json:"replicas"`
 	Nodes    map[inspect.State]int `json:"nodes"`

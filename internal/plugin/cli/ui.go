@@ -105,8 +105,8 @@ func serve(ctx context.Context, listener net.Listener, page http.Handler) error 
 	return nil
 }
 
-// judge returns the health of nodekeeper like status, except that it does not detect missing namespaces and
-// unready webhooks, which no watch shows.
+// judge returns the health of nodekeeper like status, except that it does not detect missing
+// namespaces and unready webhooks, which no watch shows.
 func judge(survey *inspect.Survey, now time.Time) ui.Health {
 	s := newStatus(survey, now, stuckInPage)
 	h := ui.Health{Unwell: s.Unwell, Stuck: []ui.Stuck{}, StuckTotal: len(s.Stuck)}
@@ -116,8 +116,8 @@ func judge(survey *inspect.Survey, now time.Time) ui.Health {
 	return h
 }
 
-// clusterClock returns a clock of the cluster, set by the responses to requests of this config. The local
-// clock may be off by more than the seconds after which a replica counts as silent.
+// clusterClock returns a clock of the cluster, set by the responses to requests of this config. The
+// local clock may be off by more than the seconds after which a replica counts as silent.
 func clusterClock(config *rest.Config) func(time.Time) time.Time {
 	clock := &shardlease.ServerClock{}
 	config.Wrap(clock.Wrap)

@@ -62,7 +62,8 @@ func (p *plugin) feedReplicas(ctx context.Context, c *cluster, feed *ui.Feed, re
 	})
 }
 
-// followedKind is a kind to watch. Synced and health are as in [followed], but health must not be nil.
+// followedKind is a kind to watch. Synced and health are as in [followed], but health must not be
+// nil.
 type followedKind[O client.Object] struct {
 	kind    O
 	options cache.Options

@@ -29,7 +29,8 @@ type uiNode struct {
 	// Compared compares the record with the Node, differences first.
 	Compared []comparedLabel  `json:"compared"`
 	Moments  []inspect.Moment `json:"moments"`
-	// Waits explain why pending transactions are not applied yet. Notes are notes about the settings.
+	// Waits explain why pending transactions are not applied yet. Notes are notes about the
+	// settings.
 	Waits []string `json:"waits"`
 	Notes []string `json:"notes"`
 }

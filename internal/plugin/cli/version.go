@@ -80,8 +80,8 @@ func (p *plugin) version(ctx context.Context, out *output.Flags) error {
 	return cmp.Or(err, printErr)
 }
 
-// describeVersions returns the versions of the replicas of a service, or of all replicas if service is
-// empty, with their numbers.
+// describeVersions returns the versions of the replicas of a service, or of all replicas if service
+// is empty, with their numbers.
 func describeVersions(replicas []inspect.Replica, service string) string {
 	count := map[string]int{}
 	var all []string

@@ -12,9 +12,9 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// watchHealth reports whether watches work. The error handler of an informer does not suffice: it is not
-// called for refused connections and too many requests, nor when a watch recovers. It is safe for
-// concurrent use.
+// watchHealth reports whether watches work. The error handler of an informer does not suffice: it
+// is not called for refused connections and too many requests, nor when a watch recovers. It is
+// safe for concurrent use.
 type watchHealth struct {
 	// onError is called with each error, and onSuccess when no watch is broken.
 	onError   func(error)
@@ -47,8 +47,8 @@ func (h *watchHealth) newInformer(
 
 // record records the result of a request of an informer.
 func (h *watchHealth) record(ctx context.Context, informer any, err error) {
-	// The informer falls back to a list at once, as with API servers before 1.32, which refuse watches
-	// that begin with a list.
+	// The informer falls back to a list at once, as with API servers before 1.32, which refuse
+	// watches that begin with a list.
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) {
 		return
 	}

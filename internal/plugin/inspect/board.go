@@ -9,8 +9,8 @@ import (
 	apilabels "k8s.io/apimachinery/pkg/labels"
 )
 
-// Board has summaries of all nodes that match a selector, which watches keep current. It is not safe for
-// concurrent use.
+// Board has summaries of all nodes that match a selector, which watches keep current. It is not
+// safe for concurrent use.
 type Board struct {
 	selector apilabels.Selector
 	live     map[string]nodeSummary

@@ -27,7 +27,8 @@ type Cluster struct {
 	// TransactionNamespace has the transactions, MetadataNamespace the records, and
 	// MembershipNamespace the Leases of the replicas.
 	TransactionNamespace, MetadataNamespace, MembershipNamespace string
-	// ViewOf returns the view of a Node. If it is nil, every label counts, and all are set by users.
+	// ViewOf returns the view of a Node. If it is nil, every label counts, and all are set by
+	// users.
 	ViewOf func(node string) nodeview.View
 	// Clock converts a local time to that of the cluster. Nil means that the clocks agree.
 	Clock func(time.Time) time.Time
@@ -78,8 +79,8 @@ type Malformed struct {
 	Reason error
 }
 
-// Node returns the name of the node in its labels. It is empty if that is not a valid name, or if the
-// name of the ConfigMap belongs to another node.
+// Node returns the name of the node in its labels. It is empty if that is not a valid name, or if
+// the name of the ConfigMap belongs to another node.
 func (m Malformed) Node() string {
 	node := txn.NodeOf(m.Object)
 	hash, _, isNamed := txn.SplitName(m.Object.Name)
@@ -109,7 +110,8 @@ func (c *Cluster) Transactions(ctx context.Context) ([]Pending, []Malformed, err
 	return pending, malformed, nil
 }
 
-// sortPending sorts the node that has waited longest first, and the transactions of each node in order.
+// sortPending sorts the node that has waited longest first, and the transactions of each node in
+// order.
 func sortPending(pending []Pending) {
 	oldest := map[string]time.Time{}
 	for _, p := range pending {
@@ -122,8 +124,8 @@ func sortPending(pending []Pending) {
 	})
 }
 
-// leases returns the matching Leases in a namespace: locks of nodes in the transaction namespace, and
-// replicas in the membership namespace.
+// leases returns the matching Leases in a namespace: locks of nodes in the transaction namespace,
+// and replicas in the membership namespace.
 func (c *Cluster) leases(ctx context.Context, namespace string, matching ...client.ListOption) ([]*coordinationv1.Lease, error) {
 	var leases []*coordinationv1.Lease
 	err := pages.Each(ctx, c.Client, func() client.ObjectList { return &coordinationv1.LeaseList{} }, namespace,

@@ -36,8 +36,8 @@ const (
 	RecordForgotten = "forgotten"
 )
 
-// TransactionHappened returns what the change of a transaction means, if anything; nil means that it
-// does not exist. The removal of a transaction means nothing: its effect shows in other objects.
+// TransactionHappened returns what the change of a transaction means, if anything; nil means that
+// it does not exist. The removal of a transaction means nothing: its effect shows in other objects.
 func TransactionHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	if after == nil || before != nil {
 		return Happening{}, false
@@ -50,7 +50,8 @@ func TransactionHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	return happened(EventRecorded, pending.Node, "%s at version %s, %s", pending.Type, pending.Revision, amount.Of(len(pending.Labels), "label")), true
 }
 
-// RecordHappened returns what the change of a record means, if anything; nil means that it does not exist.
+// RecordHappened returns what the change of a record means, if anything; nil means that it does not
+// exist.
 func RecordHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	switch {
 	case !saves(after):
@@ -68,7 +69,8 @@ func RecordHappened(before, after *corev1.ConfigMap) (Happening, bool) {
 	return happened(LabelsSaved, after.Name, "%s, version %s", amount.Of(len(saved.Record.Labels), "label"), saved.Record.Revision), true
 }
 
-// NodeHappened returns what the change of a Node means, if anything; nil means that it does not exist.
+// NodeHappened returns what the change of a Node means, if anything; nil means that it does not
+// exist.
 func NodeHappened(before, after *metav1.PartialObjectMetadata) (Happening, bool) {
 	if after == nil {
 		return Happening{}, false

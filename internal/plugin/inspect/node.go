@@ -102,8 +102,8 @@ func (n *Node) State() State {
 	return stateOf(live, n.Saved)
 }
 
-// liveNodes returns the metadata of the Nodes for which keep is true, with their views applied. If a view
-// needs the spec, it lists full Nodes in a second pass.
+// liveNodes returns the metadata of the Nodes for which keep is true, with their views applied. If
+// a view needs the spec, it lists full Nodes in a second pass.
 func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (map[string]*metav1.PartialObjectMetadata, error) {
 	live, needsSpec := map[string]*metav1.PartialObjectMetadata{}, false
 	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
@@ -132,8 +132,8 @@ func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (m
 	return live, nil
 }
 
-// Every reads all nodes for which keep is true, by a few lists instead of three requests per node. It
-// omits nodes that are not known: see [Node.Known].
+// Every reads all nodes for which keep is true, by a few lists instead of three requests per node.
+// It omits nodes that are not known: see [Node.Known].
 func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[string]*Node, error) {
 	found := map[string]*Node{}
 	get := func(name string) *Node {
@@ -151,7 +151,8 @@ func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[s
 			get(p.Node).Pending = append(get(p.Node).Pending, p)
 		}
 	}
-	// Read the revision first: a node that is not in the list was absent at that revision, or came later.
+	// Read the revision first: a node that is not in the list was absent at that revision, or came
+	// later.
 	now, err := c.Nodes().Now(ctx)
 	if err != nil {
 		return nil, err

@@ -26,8 +26,8 @@ const (
 // Services are the services that nodekeeper requires. The webhook is optional.
 var Services = []string{WatcherService, ProcessorService}
 
-// WebhookConfiguration is the name of the MutatingWebhookConfiguration of the webhooks: the default of
-// their flag --webhook-configuration.
+// WebhookConfiguration is the name of the MutatingWebhookConfiguration of the webhooks: the default
+// of their flag --webhook-configuration.
 const WebhookConfiguration = "nodekeeper"
 
 // Replica is a process of a service, as described by its Lease.
@@ -35,10 +35,11 @@ type Replica struct {
 	// Name is its identity.
 	Name    string `json:"name"`
 	Service string `json:"service"`
-	// IsAlive reports whether it renews its Lease. Otherwise it has died, or cannot reach the API server.
+	// IsAlive reports whether it renews its Lease. Otherwise it has died, or cannot reach the API
+	// server.
 	IsAlive bool `json:"alive"`
-	// IsStandby reports whether its Lease marks it as not serving: a watcher that still compares the nodes
-	// with their records, or a webhook that is not ready.
+	// IsStandby reports whether its Lease marks it as not serving: a watcher that still compares
+	// the nodes with their records, or a webhook that is not ready.
 	IsStandby bool `json:"standby,omitempty"`
 	// Version is the version of its build, or empty if it does not publish a valid one.
 	Version string `json:"version,omitempty"`
@@ -68,14 +69,15 @@ const maxProblemBytes = 200
 type Lock struct {
 	Node   string `json:"node"`
 	Holder string `json:"holder"`
-	// IsExpired reports whether the holder does not renew it, so that the next processor takes it over.
+	// IsExpired reports whether the holder does not renew it, so that the next processor takes it
+	// over.
 	IsExpired bool `json:"expired"`
 }
 
-// Watched reports whether a watcher runs. This is known only if the membership namespace has Leases of
-// replicas, if only of one that ended within the last minute: otherwise the replicas may use another
-// namespace. Replicas of earlier releases kept their Leases with the records; Leases there that have
-// expired do not count, as no program removes them.
+// Watched reports whether a watcher runs. This is known only if the membership namespace has Leases
+// of replicas, if only of one that ended within the last minute: otherwise the replicas may use
+// another namespace. Replicas of earlier releases kept their Leases with the records; Leases there
+// that have expired do not count, as no program removes them.
 func (c *Cluster) Watched(ctx context.Context) (watched, known bool, err error) {
 	leases, err := c.leases(ctx, c.MembershipNamespace)
 	if err != nil {
@@ -121,8 +123,8 @@ func membersOf(places []place) []Replica {
 	return replicas
 }
 
-// placesOf returns all places on the rings, sorted by service and name, including replicas that have
-// ended.
+// placesOf returns all places on the rings, sorted by service and name, including replicas that
+// have ended.
 func placesOf(leases []*coordinationv1.Lease, now time.Time) []place {
 	var places []place
 	for _, l := range leases {
@@ -166,8 +168,8 @@ func isExpired(l *coordinationv1.Lease, now time.Time) bool {
 	return sinceRenewal(l, now) > shardlease.Duration(l)
 }
 
-// sinceRenewal compares the clock of the caller with that of the holder, which suffices for display but
-// not for taking over a Lease. A Lease that was never renewed counts as very old.
+// sinceRenewal compares the clock of the caller with that of the holder, which suffices for display
+// but not for taking over a Lease. A Lease that was never renewed counts as very old.
 func sinceRenewal(l *coordinationv1.Lease, now time.Time) time.Duration {
 	if l.Spec.RenewTime == nil {
 		return now.Sub(time.Time{})

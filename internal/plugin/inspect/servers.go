@@ -11,8 +11,8 @@ import (
 	"nodekeeper.dev/internal/service/settings"
 )
 
-// Servers are the replicas of the services, with their settings. It is immutable. The zero value has no
-// replicas.
+// Servers are the replicas of the services, with their settings. It is immutable. The zero value
+// has no replicas.
 type Servers struct {
 	places []place
 	ring   *hashring.Ring // of the ready processors
@@ -49,8 +49,8 @@ func (s *Servers) of(service string) []place {
 	return slices.DeleteFunc(slices.Clone(s.places), func(p place) bool { return p.Service != service })
 }
 
-// Owner returns the processor that owns a node on the ring, or "" if none is ready. The others leave
-// the node to it for a few seconds.
+// Owner returns the processor that owns a node on the ring, or "" if none is ready. The others
+// leave the node to it for a few seconds.
 func (s *Servers) Owner(node string) string {
 	if s.ring == nil {
 		return ""
@@ -60,8 +60,8 @@ func (s *Servers) Owner(node string) string {
 
 // Chosen is a replica whose settings represent its service.
 type Chosen struct {
-	// Name is the name of the replica, and Settings are its settings. Name is empty if no replica of
-	// the service publishes its settings.
+	// Name is the name of the replica, and Settings are its settings. Name is empty if no replica
+	// of the service publishes its settings.
 	Name     string
 	Settings settings.Settings
 	// Ended reports whether no replica of the service is alive. This one then was the last.
@@ -76,8 +76,8 @@ type Chosen struct {
 // likely decides; else another live processor with settings; and if none is alive, the last one.
 func (s *Servers) Processor(node string) Chosen { return s.choose(ProcessorService, s.Owner(node)) }
 
-// Watcher returns the watcher that represents all watchers: the first live one, or the last one if none is
-// alive.
+// Watcher returns the watcher that represents all watchers: the first live one, or the last one if
+// none is alive.
 func (s *Servers) Watcher() Chosen { return s.choose(WatcherService, "") }
 
 func (s *Servers) choose(service, preferred string) Chosen {

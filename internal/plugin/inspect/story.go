@@ -37,9 +37,9 @@ type Story struct {
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// Story returns the history of a node. It is never complete: the Node and the record have only their last
-// states, and the API server deletes events after about an hour. Times have a resolution of a second, so
-// moments within one second can be in any order.
+// Story returns the history of a node. It is never complete: the Node and the record have only
+// their last states, and the API server deletes events after about an hour. Times have a resolution
+// of a second, so moments within one second can be in any order.
 func (c *Cluster) Story(ctx context.Context, n *Node, policy labels.Policy) (*Story, error) {
 	s := &Story{Moments: append(n.nodeMoments(), n.recordMoments()...)}
 	s.Moments = append(s.Moments, n.transactionMoments(policy)...)
@@ -165,8 +165,8 @@ type LabelReason struct {
 	Why   string  `json:"why"`
 }
 
-// LabelReasons returns the labels, preserved annotations and preserved taints that differ between a live
-// Node and its record, without withheld labels.
+// LabelReasons returns the labels, preserved annotations and preserved taints that differ between a
+// live Node and its record, without withheld labels.
 func (n *Node) LabelReasons(policy labels.Policy) []LabelReason {
 	r := n.Saved.Record
 	if n.Live == nil || r == nil {
@@ -217,9 +217,9 @@ func valueOf(all map[string]string, key string) *string {
 	return nil
 }
 
-// whyDiffers returns the reason why a label differs from its saved value. Goal has the labels of the
-// pending restore. Was and is report whether only the agents of the former machine had set the label,
-// and whether only agents of this machine have.
+// whyDiffers returns the reason why a label differs from its saved value. Goal has the labels of
+// the pending restore. Was and is report whether only the agents of the former machine had set the
+// label, and whether only agents of this machine have.
 func whyDiffers(l *LabelReason, goal map[string]string, policy labels.Policy, was, is bool) string {
 	after := valueOf(goal, l.Key)
 	switch {

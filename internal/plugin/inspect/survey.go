@@ -29,14 +29,14 @@ type Survey struct {
 	Pending   []Pending
 	Malformed []Malformed
 	Replicas  []Replica
-	// ReplicasUnknown is the error of a watch of the replicas, if Replicas is unknown for that reason.
-	// [Cluster.Survey] returns such an error instead.
+	// ReplicasUnknown is the error of a watch of the replicas, if Replicas is unknown for that
+	// reason. [Cluster.Survey] returns such an error instead.
 	ReplicasUnknown error
 	Locks           []Lock
 	// MissingNamespaces has the namespaces of nodekeeper that do not exist or are being deleted.
 	MissingNamespaces []string
-	// AsksWebhooks reports whether the [WebhookConfiguration] exists. It is false for a user who may not
-	// read it.
+	// AsksWebhooks reports whether the [WebhookConfiguration] exists. It is false for a user who
+	// may not read it.
 	AsksWebhooks bool
 }
 
@@ -48,8 +48,8 @@ type Summary struct {
 	UID string `json:"uid,omitempty"`
 	// Labels is the number of saved labels, without the marker.
 	Labels int `json:"labels"`
-	// Version is the revision of the record, SavedAt the time of its labels, and Source the uid of the
-	// incarnation that had them.
+	// Version is the revision of the record, SavedAt the time of its labels, and Source the uid of
+	// the incarnation that had them.
 	Version string       `json:"version,omitempty"`
 	SavedAt *metav1.Time `json:"savedAt,omitempty"`
 	Source  string       `json:"source,omitempty"`
@@ -57,7 +57,8 @@ type Summary struct {
 	AwaySince *metav1.Time `json:"awaySince,omitempty"`
 	// RestoredAt is when the labels of the live Node were restored.
 	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`
-	// DeletionWaitsSince is when the live Node was deleted, if only nodekeeper's finalizer keeps it.
+	// DeletionWaitsSince is when the live Node was deleted, if only nodekeeper's finalizer keeps
+	// it.
 	DeletionWaitsSince *metav1.Time `json:"deletionWaitsSince,omitempty"`
 	// GatedSince is when the live Node got the marker [labels.Pending]: see [nodeview.GatedSince].
 	GatedSince *metav1.Time `json:"gatedSince,omitempty"`
@@ -71,8 +72,8 @@ type Summary struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// nodeSummary and savedSummary are the parts of a Node and of a record that a survey keeps in memory. They
-// have no labels.
+// nodeSummary and savedSummary are the parts of a Node and of a record that a survey keeps in
+// memory. They have no labels.
 type nodeSummary struct {
 	live         liveNode
 	restoredAt   *metav1.Time
@@ -88,8 +89,8 @@ type savedSummary struct {
 	isMatched bool
 }
 
-// Survey reads all nodes that match the selector by their labels, or by their saved labels while they
-// are away.
+// Survey reads all nodes that match the selector by their labels, or by their saved labels while
+// they are away.
 func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Survey, error) {
 	var (
 		s       Survey
@@ -119,8 +120,9 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	return &s, nil
 }
 
-// missingNamespaces returns the namespaces that do not exist or are being deleted, which accept no new
-// objects. A namespace that the user may not read counts as existing, as its contents were read.
+// missingNamespaces returns the namespaces that do not exist or are being deleted, which accept no
+// new objects. A namespace that the user may not read counts as existing, as its contents were
+// read.
 func (c *Cluster) missingNamespaces(ctx context.Context) ([]string, error) {
 	var missing []string
 	for _, name := range []string{c.TransactionNamespace, c.MetadataNamespace, c.MembershipNamespace} {
@@ -237,8 +239,8 @@ func LastHeard(cm *corev1.ConfigMap) time.Time {
 	return last
 }
 
-// RestoredAt returns when the labels of a Node were restored, which is when its marker was written. It
-// is nil if they were not, or if the time is unknown.
+// RestoredAt returns when the labels of a Node were restored, which is when its marker was written.
+// It is nil if they were not, or if the time is unknown.
 func RestoredAt(n *metav1.PartialObjectMetadata) *metav1.Time {
 	if marker := n.Labels[labels.Marker]; marker == "" || marker == labels.Pending {
 		return nil

@@ -56,8 +56,8 @@ type Waiting struct {
 	// SaveDelayAssumed reports whether SaveDelay is the default because that of the processors is
 	// unknown.
 	SaveDelayAssumed bool `json:"saveDelayAssumed,omitempty"`
-	// Period is the total wait of the transactions: SaveDelay, or longer for the end of a node. It is
-	// zero for urgent transactions.
+	// Period is the total wait of the transactions: SaveDelay, or longer for the end of a node. It
+	// is zero for urgent transactions.
 	Period metav1.Duration `json:"period"`
 	// Ended reports whether the node has ended. Its return may then shorten the period.
 	Ended bool `json:"ended,omitempty"`
@@ -70,7 +70,8 @@ type HeldLock struct {
 	Holder string `json:"holder"`
 	// Since is when the holder acquired it, nil if unknown.
 	Since *metav1.Time `json:"since,omitempty"`
-	// IsExpired reports whether the holder does not renew it, so that the next processor takes it over.
+	// IsExpired reports whether the holder does not renew it, so that the next processor takes it
+	// over.
 	IsExpired bool `json:"expired"`
 }
 
@@ -83,9 +84,10 @@ type evidence struct {
 	placesUnknown bool
 }
 
-// Waiting returns the reasons why the pending transactions of a node are not applied yet. If none are
-// pending, it returns nil and sends no request. A nil saveDelay means that the value of the processors
-// is unknown, and stands for the default. Missing rights are not an error: see Waiting.Unknown.
+// Waiting returns the reasons why the pending transactions of a node are not applied yet. If none
+// are pending, it returns nil and sends no request. A nil saveDelay means that the value of the
+// processors is unknown, and stands for the default. Missing rights are not an error: see
+// Waiting.Unknown.
 func (c *Cluster) Waiting(ctx context.Context, n *Node, saveDelay *time.Duration) (*Waiting, error) {
 	if len(n.Pending) == 0 {
 		return nil, nil //nolint:nilnil // no waiting transactions are not an error

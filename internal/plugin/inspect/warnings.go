@@ -16,8 +16,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// refreshPeriod bounds the age of a series of events: after the second occurrence, client-go updates it
-// only every 30 minutes (refreshTime in k8s.io/client-go/tools/events).
+// refreshPeriod bounds the age of a series of events: after the second occurrence, client-go
+// updates it only every 30 minutes (refreshTime in k8s.io/client-go/tools/events).
 const refreshPeriod = 30 * time.Minute
 
 // Warning combines the Warning events of one reason, as each processor writes its own.
@@ -45,8 +45,9 @@ func (c *Cluster) lastWarning(ctx context.Context, n *Node) (*Warning, error) {
 	return lastOf(slices.DeleteFunc(all, func(event *eventsv1.Event) bool { return !n.waitsBecauseOf(event) })), nil
 }
 
-// waitsBecauseOf reports whether an event explains why the pending transactions are not applied, rather
-// than earlier ones. Events with other reasons report lost labels, for which no transaction waits.
+// waitsBecauseOf reports whether an event explains why the pending transactions are not applied,
+// rather than earlier ones. Events with other reasons report lost labels, for which no transaction
+// waits.
 func (n *Node) waitsBecauseOf(event *eventsv1.Event) bool {
 	switch event.Reason {
 	case reasons.LabelsRestoreFailed:

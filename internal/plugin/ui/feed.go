@@ -45,8 +45,8 @@ const (
 	maxHappenings = 200
 	// maxText bounds texts that quote objects of others.
 	maxText = 300
-	// settlePeriod is the time for which a watch that works again still counts as broken, until it has
-	// delivered the missed changes.
+	// settlePeriod is the time for which a watch that works again still counts as broken, until it
+	// has delivered the missed changes.
 	settlePeriod = 2 * time.Second
 )
 
@@ -103,11 +103,11 @@ type Stuck struct {
 	Advice string `json:"advice"`
 }
 
-// Feed fills a journal with the results of watches. It is safe for concurrent use. It keeps the labels of
-// objects, which the caller must not change.
+// Feed fills a journal with the results of watches. It is safe for concurrent use. It keeps the
+// labels of objects, which the caller must not change.
 type Feed struct {
-	// Clock converts a local time to that of the cluster. Nil means that the clocks agree. Set it before
-	// the feed is used.
+	// Clock converts a local time to that of the cluster. Nil means that the clocks agree. Set it
+	// before the feed is used.
 	Clock func(time.Time) time.Time
 
 	journal *Journal
@@ -145,8 +145,8 @@ type known struct {
 
 var seed = maphash.MakeSeed()
 
-// NewFeed returns a feed that fills the journal. Cluster is the name on the page, and judge returns the
-// health of nodekeeper.
+// NewFeed returns a feed that fills the journal. Cluster is the name on the page, and judge returns
+// the health of nodekeeper.
 func NewFeed(journal *Journal, cluster string, judge func(*inspect.Survey, time.Time) Health) *Feed {
 	f := &Feed{
 		journal: journal, judge: judge, cluster: clusterRow{Name: cluster}, board: inspect.NewBoard(apilabels.Everything()),
@@ -265,8 +265,8 @@ func (f *Feed) Lease(before, after *coordinationv1.Lease) {
 	f.stale = true
 }
 
-// Problem reports that a watch of a subject broke. Without the watch of the nodes, the health is unknown,
-// and without that of the replicas, their readiness.
+// Problem reports that a watch of a subject broke. Without the watch of the nodes, the health is
+// unknown, and without that of the replicas, their readiness.
 func (f *Feed) Problem(subject string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -302,8 +302,8 @@ func (f *Feed) Matching(selector apilabels.Selector) []string {
 	return names
 }
 
-// rowLocked updates the row of a node. It waits for [Feed.Synced], as a node whose record is not read yet
-// would appear to have none.
+// rowLocked updates the row of a node. It waits for [Feed.Synced], as a node whose record is not
+// read yet would appear to have none.
 func (f *Feed) rowLocked(name string) {
 	f.stale = true
 	s, isThere := f.board.Summary(name)
@@ -348,7 +348,8 @@ func orEmpty(labels map[string]string) apilabels.Set {
 	return labels
 }
 
-// sumOf returns a checksum of the parts of a Node that the page shows. Other metadata changes often.
+// sumOf returns a checksum of the parts of a Node that the page shows. Other metadata changes
+// often.
 func sumOf(n *metav1.PartialObjectMetadata) uint64 {
 	sum := maphash.String(seed, string(n.UID)+strings.Join(n.Finalizers, ","))
 	if n.DeletionTimestamp != nil {

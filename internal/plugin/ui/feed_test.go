@@ -246,8 +246,8 @@ func TestReplicasShareTheNodes(t *testing.T) {
 	assert.NotContains(t, f.entries("replica"), "processor/p-2")
 }
 
-// TestReplicasAreJudgedByTheClockOfTheCluster: by a wrong local clock, live replicas would seem silent, or
-// silent ones alive.
+// TestReplicasAreJudgedByTheClockOfTheCluster: by a wrong local clock, live replicas would seem
+// silent, or silent ones alive.
 func TestReplicasAreJudgedByTheClockOfTheCluster(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
@@ -261,7 +261,8 @@ func TestReplicasAreJudgedByTheClockOfTheCluster(t *testing.T) {
 	}
 }
 
-// TestReplicasAreUnknownWhileTheirWatchIsBroken: the page calls no replica silent that it may not read.
+// TestReplicasAreUnknownWhileTheirWatchIsBroken: the page calls no replica silent that it may not
+// read.
 func TestReplicasAreUnknownWhileTheirWatchIsBroken(t *testing.T) {
 	t.Parallel()
 	f, now := newFed(t), time.Now()

@@ -22,13 +22,13 @@ type Change struct {
 
 // Position is the position of a reader in a [Journal]. The zero value is before all changes.
 type Position struct {
-	// at is the number of the last change that was read. Began is the number of the last change when
-	// the reader started, which does not need earlier removals.
+	// at is the number of the last change that was read. Began is the number of the last change
+	// when the reader started, which does not need earlier removals.
 	at, began uint64
 }
 
-// Journal keeps the last state of each entry, in the order of their changes. It has no state per reader:
-// readers keep their positions. It is safe for concurrent use.
+// Journal keeps the last state of each entry, in the order of their changes. It has no state per
+// reader: readers keep their positions. It is safe for concurrent use.
 type Journal struct {
 	mu      sync.Mutex
 	last    uint64 // the number of the last change
@@ -108,9 +108,9 @@ func (j *Journal) forgetLocked(removal entry) {
 	}
 }
 
-// After returns up to limit entries that changed after a position, and the position after them. More
-// reports whether others follow. Lost reports whether the position is so old that removals were dropped:
-// the reader must then discard its state and restart from the zero position.
+// After returns up to limit entries that changed after a position, and the position after them.
+// More reports whether others follow. Lost reports whether the position is so old that removals
+// were dropped: the reader must then discard its state and restart from the zero position.
 func (j *Journal) After(p Position, limit int) (changes []Change, next Position, more, lost bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -73,7 +73,8 @@ func TestSameStateIsNoChange(t *testing.T) {
 	assert.Equal(t, at, next)
 }
 
-// TestJournalForgetsWhatIsGone: it does not grow with entries that come and go, and a reader that is too far behind restarts.
+// TestJournalForgetsWhatIsGone: it does not grow with entries that come and go, and a reader that
+// is too far behind restarts.
 func TestJournalForgetsWhatIsGone(t *testing.T) {
 	t.Parallel()
 	const many = 30_000
@@ -127,8 +128,8 @@ func BenchmarkJournalSet(b *testing.B) {
 	}
 }
 
-// TestNewReaderNeedsNothingThatWasForgotten: a reader that begins after removals were dropped reads old
-// entries in parts, without a restart after each part.
+// TestNewReaderNeedsNothingThatWasForgotten: a reader that begins after removals were dropped reads
+// old entries in parts, without a restart after each part.
 func TestNewReaderNeedsNothingThatWasForgotten(t *testing.T) {
 	t.Parallel()
 	j := ui.NewJournal()

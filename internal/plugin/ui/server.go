@@ -19,8 +19,8 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// policy is the Content-Security-Policy of every response: only the page's own files, no inline script or
-// style, no frame, no form, and no HTML from text.
+// policy is the Content-Security-Policy of every response: only the page's own files, no inline
+// script or style, no frame, no form, and no HTML from text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -40,14 +40,14 @@ type Config struct {
 	// Journal and Source have the contents of the page. Both are required.
 	Journal *Journal
 	Source  Source
-	// LinkUsed, if not nil, is called after the link was used and the next link is valid. It must not
-	// block.
+	// LinkUsed, if not nil, is called after the link was used and the next link is valid. It must
+	// not block.
 	LinkUsed func()
 	// Clock is as in [Feed].
 	Clock func(time.Time) time.Time
-	// Heartbeat is the time between heartbeats of a stream, BatchPeriod the time for which changes are
-	// collected before they are sent, and WriteTimeout bounds the time of a write. Zero means 15
-	// seconds, 100 milliseconds and 30 seconds.
+	// Heartbeat is the time between heartbeats of a stream, BatchPeriod the time for which changes
+	// are collected before they are sent, and WriteTimeout bounds the time of a write. Zero means
+	// 15 seconds, 100 milliseconds and 30 seconds.
 	Heartbeat, BatchPeriod, WriteTimeout time.Duration
 	// MaxStreams bounds the concurrent streams. Zero means 64.
 	MaxStreams int
@@ -112,7 +112,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// limit bounds the time in which a client must read a response, after which it loses its connection.
+// limit bounds the time in which a client must read a response, after which it loses its
+// connection.
 func (s *Server) limit(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.config.WriteTimeout)) // writers of tests do not support it
 }
@@ -139,8 +140,8 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	s.forward(w)
 }
 
-// forward leads to the page, without the token in the address. A redirect does not suffice: after a link
-// from another site, browsers send a strict cookie only with requests of a page of this site.
+// forward leads to the page, without the token in the address. A redirect does not suffice: after a
+// link from another site, browsers send a strict cookie only with requests of a page of this site.
 func (s *Server) forward(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	// Without an icon, some browsers request /favicon.ico, which does not exist.
@@ -168,8 +169,8 @@ func isLoopback(host string) bool {
 	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, strings.ToLower(name))
 }
 
-// isForeign reports whether a page of another origin sends the request. Other ports of this machine are
-// other origins, although browsers send cookies to all ports.
+// isForeign reports whether a page of another origin sends the request. Other ports of this machine
+// are other origins, although browsers send cookies to all ports.
 func isForeign(r *http.Request) bool {
 	// Browsers without Sec-Fetch-Site send Origin.
 	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
@@ -231,8 +232,8 @@ const (
 	maxDetails    = 4
 )
 
-// details reads nodes: at most one read of each at a time, which callers share, and only while a caller
-// waits.
+// details reads nodes: at most one read of each at a time, which callers share, and only while a
+// caller waits.
 type details struct {
 	source Source
 
@@ -250,7 +251,8 @@ type detail struct {
 	// The mutex of details guards the fields below. waiting is the number of callers that wait.
 	waiting int
 	started bool
-	// next is the read that starts when this one is done, for callers that came after this one started.
+	// next is the read that starts when this one is done, for callers that came after this one
+	// started.
 	next *detail
 }
 

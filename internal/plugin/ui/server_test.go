@@ -178,7 +178,8 @@ func TestOldestSessionGivesWay(t *testing.T) {
 	assert.Equal(t, http.StatusOK, ask(s, "/", newest).Code)
 }
 
-// TestHostMustBeLoopback: a foreign page that makes its own name resolve to this machine sends that name.
+// TestHostMustBeLoopback: a foreign page that makes its own name resolve to this machine sends that
+// name.
 func TestHostMustBeLoopback(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, ui.Config{})
@@ -294,8 +295,8 @@ func TestTabsShareTheReadsOfANode(t *testing.T) {
 	})
 }
 
-// TestNobodyReadsForThoseWhoAreGone: a page that moves through many nodes quickly requests each of them, but
-// waits only for the last.
+// TestNobodyReadsForThoseWhoAreGone: a page that moves through many nodes quickly requests each of
+// them, but waits only for the last.
 func TestNobodyReadsForThoseWhoAreGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

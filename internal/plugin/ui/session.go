@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// sessionLifetime bounds the validity of a cookie and of the streams that it opened: a working day.
+	// sessionLifetime bounds the validity of a cookie and of the streams that it opened: a working
+	// day.
 	sessionLifetime = 12 * time.Hour
 	// maxSessions bounds the valid cookies. A new one replaces the oldest.
 	maxSessions = 32
@@ -22,11 +23,12 @@ const (
 // digest is the stored form of a secret.
 type digest [sha256.Size]byte
 
-// sessions admits requests that have a cookie which was exchanged for a token. Each token is valid for one
-// exchange, which creates the next token, so there is always exactly one. It is safe for concurrent use.
+// sessions admits requests that have a cookie which was exchanged for a token. Each token is valid
+// for one exchange, which creates the next token, so there is always exactly one. It is safe for
+// concurrent use.
 type sessions struct {
-	// cookie is the name of the cookie, which differs between processes: browsers share cookies among all
-	// ports of a host, and a user may run several servers.
+	// cookie is the name of the cookie, which differs between processes: browsers share cookies
+	// among all ports of a host, and a user may run several servers.
 	cookie string
 
 	mu     sync.Mutex

@@ -24,8 +24,8 @@ const (
 	eventBeat = "beat"
 )
 
-// errSessionEnded ends the stream of a session that has expired by the wall clock, as timers do not run
-// while a machine sleeps, or that newer sessions have replaced.
+// errSessionEnded ends the stream of a session that has expired by the wall clock, as timers do not
+// run while a machine sleeps, or that newer sessions have replaced.
 var errSessionEnded = errors.New("the session has ended")
 
 // streamWriter writes one stream.
@@ -73,8 +73,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	_ = s.follow(ctx, out, func() bool { return s.sessions.admits(r) }) // the client is gone, reconnects, or has lost its session
 }
 
-// follow writes all entries of the journal, and then changes, until ctx ends, the client stops reading,
-// or its session ends. A client that reads slowly gets only the last state of each entry.
+// follow writes all entries of the journal, and then changes, until ctx ends, the client stops
+// reading, or its session ends. A client that reads slowly gets only the last state of each entry.
 func (s *Server) follow(ctx context.Context, out *streamWriter, isAdmitted func() bool) error {
 	var at Position
 	isReady := false
@@ -111,8 +111,8 @@ func (s *Server) follow(ctx context.Context, out *streamWriter, isAdmitted func(
 	}
 }
 
-// pause waits for a change, and then for Config.BatchPeriod to collect further changes. Meanwhile it
-// keeps the stream alive.
+// pause waits for a change, and then for Config.BatchPeriod to collect further changes. Meanwhile
+// it keeps the stream alive.
 func (s *Server) pause(ctx context.Context, out *streamWriter, at Position, isAdmitted func() bool) error {
 	for {
 		waitCtx, cancel := context.WithTimeout(ctx, s.config.Heartbeat)

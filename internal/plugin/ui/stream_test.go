@@ -130,8 +130,8 @@ func TestStreamIsASnapshotAndThenChanges(t *testing.T) {
 	assert.Equal(t, "reset", next(t, again).name, "who comes back starts from the beginning")
 }
 
-// TestStreamBeginsAfterMuchHasGone: the journal has dropped removals, and the remaining entries are old and do
-// not fit into one event.
+// TestStreamBeginsAfterMuchHasGone: the journal has dropped removals, and the remaining entries are
+// old and do not fit into one event.
 func TestStreamBeginsAfterMuchHasGone(t *testing.T) {
 	t.Parallel()
 	j := ui.NewJournal()
@@ -234,8 +234,8 @@ func status(t *testing.T, address, cookie string, atOnce bool) int {
 	return answer.StatusCode
 }
 
-// TestSlowClientsCostNoMemoryAndAreDropped: ten clients read nothing while every entry changes a hundred times. The server keeps nothing for
-// them, and drops them.
+// TestSlowClientsCostNoMemoryAndAreDropped: ten clients read nothing while every entry changes a
+// hundred times. The server keeps nothing for them, and drops them.
 //
 // Not parallel: what it measures is of the whole process.
 func TestSlowClientsCostNoMemoryAndAreDropped(t *testing.T) {
@@ -263,7 +263,8 @@ func TestSlowClientsCostNoMemoryAndAreDropped(t *testing.T) {
 	for round := range rounds {
 		fill(round)
 	}
-	// Kept as messages, this would be 100 MB for each client: 1 GB. A message that is just written to each is some MB.
+	// Kept as messages, this would be 100 MB for each client: 1 GB. A message that is just written
+	// to each is some MB.
 	assert.Less(t, heap()-before, int64(100<<20))
 	for range clients { // each place is free again
 		require.Eventually(t, func() bool { return status(t, address, cookie, false) == http.StatusOK }, patience, 10*time.Millisecond)

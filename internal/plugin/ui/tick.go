@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// tickPeriod is the time between two updates of state that changes with time alone, such as silent
-	// replicas and stuck transactions.
+	// tickPeriod is the time between two updates of state that changes with time alone, such as
+	// silent replicas and stuck transactions.
 	tickPeriod = time.Second
 	// ticksPerJudgement bounds the ticks between two evaluations of the health.
 	ticksPerJudgement = 5
-	// flowPeriod is the period of one count of a flow, and flowLength the number of counts: two minutes
-	// in all.
+	// flowPeriod is the period of one count of a flow, and flowLength the number of counts: two
+	// minutes in all.
 	flowPeriod = 2 * time.Second
 	flowLength = 60
 )
@@ -45,8 +45,8 @@ type flow struct {
 	row               flowRow
 }
 
-// flowRow has the numbers of transactions that were recorded, and that were applied or otherwise removed,
-// in each flowPeriod, the latest last.
+// flowRow has the numbers of transactions that were recorded, and that were applied or otherwise
+// removed, in each flowPeriod, the latest last.
 type flowRow struct {
 	Recorded []int `json:"recorded"`
 	Applied  []int `json:"applied"`
@@ -75,8 +75,8 @@ func (f *Feed) age() {
 	f.stale = true
 }
 
-// Tick updates the state at a time: health, replicas and their shares, the flow, and watches that work
-// again.
+// Tick updates the state at a time: health, replicas and their shares, the flow, and watches that
+// work again.
 func (f *Feed) Tick(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

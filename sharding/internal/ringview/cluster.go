@@ -23,8 +23,8 @@ type Cluster struct {
 	// Mapper maps the resources of the API server. Only Owners uses it.
 	Mapper meta.RESTMapper
 	// Prefix is the prefix of label keys, except in rings with shards in any namespace, which use
-	// [v1alpha1.TimeberttPrefix]. SharderNamespace is the namespace of the sharder, which belongs to no
-	// ring by default.
+	// [v1alpha1.TimeberttPrefix]. SharderNamespace is the namespace of the sharder, which belongs
+	// to no ring by default.
 	Prefix           v1alpha1.Prefix
 	SharderNamespace string
 }

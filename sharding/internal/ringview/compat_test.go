@@ -18,8 +18,9 @@ import (
 	"nodekeeper.dev/sharding/slots"
 )
 
-// TestRingsWithShardsAnywhereHaveTheirOwnKeys: --compat=timebertt creates such rings, whose shards know only the keys of that
-// project. The fake client suffices, as nothing here depends on the API server.
+// TestRingsWithShardsAnywhereHaveTheirOwnKeys: --compat=timebertt creates such rings, whose shards
+// know only the keys of that project. The fake client suffices, as nothing here depends on the API
+// server.
 func TestRingsWithShardsAnywhereHaveTheirOwnKeys(t *testing.T) {
 	t.Parallel()
 	const prefix = v1alpha1.TimeberttPrefix

@@ -110,7 +110,8 @@ func (q *question) explainHeld(o *Ownership, d handover.Decision) {
 	}
 }
 
-// decide returns the decision of the sharder about a main object, as far as the cluster shows its input.
+// decide returns the decision of the sharder about a main object, as far as the cluster shows its
+// input.
 func (q *question) decide(o *Ownership, main v1alpha1.Resource) handover.Decision {
 	spec := q.ring.Spec.Handover
 	object := handover.Object{Shard: text(o.Shard), Drain: text(o.Drain), ChildrenMoved: len(main.ControlledResources) == 0}

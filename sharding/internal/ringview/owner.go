@@ -88,8 +88,9 @@ type Main struct {
 	IsGone bool `json:"gone,omitempty"`
 }
 
-// Owners returns the owners of an object in the ring of this name, or in all rings with its resource if ring
-// is empty. If no ring has the resource, Owners returns none and does not read the object.
+// Owners returns the owners of an object in the ring of this name, or in all rings with its
+// resource if ring is empty. If no ring has the resource, Owners returns none and does not read the
+// object.
 func (c *Cluster) Owners(ctx context.Context, ring string, mapping *meta.RESTMapping, namespace, name string) (Object, []Ownership, error) {
 	rings, err := c.ringsOf(ctx, ring, groupResource(mapping))
 	if err != nil || len(rings) == 0 {

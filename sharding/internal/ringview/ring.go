@@ -39,7 +39,8 @@ type Member struct {
 	Slots int32  `json:"slots"`
 	// Share is the percentage of slots of the shard.
 	Share float64 `json:"sharePercent"`
-	// Since is the time since which the shard is in its state, and JoinedAt since which it holds its Lease.
+	// Since is the time since which the shard is in its state, and JoinedAt since which it holds
+	// its Lease.
 	Since     *metav1.Time      `json:"since,omitempty"`
 	JoinedAt  *metav1.MicroTime `json:"joinedAt,omitempty"`
 	RenewedAt *metav1.MicroTime `json:"renewedAt,omitempty"`
@@ -49,7 +50,8 @@ type Member struct {
 	Holder string `json:"holder,omitempty"`
 }
 
-// Ring returns a ring. Its shards come from its status, and from their Leases if the user may list them.
+// Ring returns a ring. Its shards come from its status, and from their Leases if the user may list
+// them.
 func (c *Cluster) Ring(ctx context.Context, name string) (*Ring, error) {
 	stored, err := c.get(ctx, name)
 	if err != nil {
@@ -80,7 +82,8 @@ func describe(stored *v1alpha1.ClusterRing, leases map[string]*coordinationv1.Le
 
 func byType(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) }
 
-// memberOf returns a shard with the data of its Lease, which may be nil, and whose keys have the prefix.
+// memberOf returns a shard with the data of its Lease, which may be nil, and whose keys have the
+// prefix.
 func memberOf(m v1alpha1.Member, l *coordinationv1.Lease, prefix v1alpha1.Prefix) Member {
 	shown := Member{Name: m.Name, State: m.State, Slots: m.Slots, Share: float64(m.Slots) * 100 / slots.Count}
 	if l == nil {
@@ -113,8 +116,8 @@ func silentSlots(t *v1alpha1.Table) (n int) {
 	return n
 }
 
-// setAt returns the time of the managedFields entry that owns a label, or nil: an upper bound of the time
-// at which the label was set.
+// setAt returns the time of the managedFields entry that owns a label, or nil: an upper bound of
+// the time at which the label was set.
 func setAt(o metav1.Object, label string) *metav1.Time {
 	var last *metav1.Time
 	for _, e := range o.GetManagedFields() {

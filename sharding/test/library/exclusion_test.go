@@ -63,7 +63,8 @@ type victim struct {
 	journal string
 	program *programs.Program
 	proxy   *faultproxy.Proxy
-	// froze and woken are the start and the end of the last long freeze, by the API server's clock, or zero.
+	// froze and woken are the start and the end of the last long freeze, by the API server's clock,
+	// or zero.
 	froze, woken time.Time
 }
 
@@ -205,7 +206,8 @@ func (x *chaos) check() {
 		v.log = readJournal(x.t, v.journal)
 		processes = append(processes, &v.process)
 		own := sentBy(sent, v.name)
-		// On a slow machine, a process can be frozen before it becomes a shard. It then joins after the freeze.
+		// On a slow machine, a process can be frozen before it becomes a shard. It then joins after
+		// the freeze.
 		hadActed := slices.ContainsFunc(own, func(w write) bool { return w.RequestReceivedTimestamp.Before(v.froze) })
 		if v.woken.IsZero() || !hadActed {
 			continue

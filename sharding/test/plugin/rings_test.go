@@ -80,8 +80,8 @@ func (e *env) statusByHand(r *v1alpha1.ClusterRing, change func(*v1alpha1.Cluste
 	require.NoError(e.t, e.client.Status().Update(e.t.Context(), r))
 }
 
-// secretOf creates a Secret whose slot the table assigns to a shard, with these values of the ring's labels;
-// "" means no label.
+// secretOf creates a Secret whose slot the table assigns to a shard, with these values of the
+// ring's labels; "" means no label.
 func (e *env) secretOf(shard, labelled, drain string) *corev1.Secret {
 	e.t.Helper()
 	table := slots.Table{}.With([]string{"web-0", "web-1"})
