@@ -89,6 +89,22 @@ func Seed(t *testing.T, given uint64) uint64 {
 	return seed
 }
 
+// nearSeeds is the number of seeds that are tried from a recorded one.
+const nearSeeds = 20
+
+// Recorded has the seeds of schedules that expose mutants, by the names of the mutants.
+type Recorded map[string]uint64
+
+// Seeds returns the first seed to try for a mutant, and how many to try: a few from the recorded
+// one, or all of most if there is none or searching is set.
+func (r Recorded) Seeds(mutant string, searching bool, most int) (first uint64, count int) {
+	seed, ok := r[mutant]
+	if searching || !ok {
+		return 0, most
+	}
+	return seed, nearSeeds
+}
+
 // Runner runs one schedule at a time. It is not safe for concurrent use.
 type Runner interface {
 	// Run runs a schedule, and returns an error that wraps the broken promise. It keeps a trace if

@@ -1,8 +1,10 @@
 package simulation
 
+import "nodekeeper.dev/test/schedules"
+
 // found has the seeds of schedules that expose the mutants for which a search takes long. If the
 // meaning of seeds changes, -search finds new ones.
-var found = map[string]uint64{
+var found = schedules.Recorded{
 	"added: a later state is dropped":                                              27_523,
 	"processor: knows the record before the node":                                  26_097,
 	"processor: reads the record before the node":                                  52_631,

@@ -25,9 +25,6 @@ var (
 // mutantSchedules is the number of schedules that a mutant may survive.
 const mutantSchedules = 200_000
 
-// nearSeeds is the number of seeds that are tried from the one that found has.
-const nearSeeds = 20
-
 // fewCollections makes garbage collection rare, since almost no garbage of a few thousand schedules
 // survives.
 const fewCollections = 3000
@@ -79,11 +76,7 @@ func TestEveryMutantIsFound(t *testing.T) {
 				assert.NoError(t, err, "the real rules keep all promises there:\n%s", strings.Join(told, "\n"))
 				return
 			}
-			first, isKnown := found[name]
-			count := nearSeeds
-			if *search || !isKnown {
-				first, count = 0, mutantSchedules
-			}
+			first, count := found.Seeds(name, *search, mutantSchedules)
 			seed, err := explore(first, count, m)
 			if assert.Error(t, err, "the simulation does not detect this mutant; try -search") {
 				t.Logf("found with seed %d: %v", seed, err)

@@ -11,6 +11,7 @@ import (
 	"nodekeeper.dev/placement/contract"
 	"nodekeeper.dev/placement/ready"
 	"nodekeeper.dev/placement/schedule"
+	"nodekeeper.dev/test/schedules"
 )
 
 // mutant is the real system with one rule broken. The zero value breaks none.
@@ -359,7 +360,7 @@ func worksOnAll(in *contract.Input, owner string) *contract.View {
 }
 
 // found contains the seed of a schedule that detects each mutant.
-var found = map[string]uint64{
+var found = schedules.Recorded{
 	"decide: the former owner does not enter releasing":                      20,
 	"decide: the former owner does not enter releasing when there are fewer": 20,
 	"decide: the former owner does not enter releasing for the same pod":     8956,

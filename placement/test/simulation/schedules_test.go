@@ -25,9 +25,6 @@ var (
 // mutantSchedules is the number of schedules that a mutant may survive.
 const mutantSchedules = 1_000_000
 
-// nearSeeds is the number of seeds that are tried from the recorded seed of a mutant.
-const nearSeeds = 20
-
 // fewCollections makes garbage collections rare, about one in some thousand schedules.
 const fewCollections = 1000
 
@@ -77,10 +74,7 @@ func TestEveryMutantIsFound(t *testing.T) {
 				t.Skip("TestEveryStoryFindsItsMutant detects it, or other rules imply its rule")
 			}
 			m := mutants[name]
-			first, count := found[name], nearSeeds
-			if *search {
-				first, count = 0, mutantSchedules
-			}
+			first, count := found.Seeds(name, *search, mutantSchedules)
 			seed, err := explore(first, count, m)
 			if assert.Error(t, err, "the simulation does not detect this mutant; try -search") {
 				t.Logf("found with seed %d: %v", seed, err)
@@ -103,7 +97,8 @@ const maxReportLines = 60
 func TestReportIsShortAndSaysHowToRepeatIt(t *testing.T) {
 	const name = "release: without acknowledgement"
 	m := mutants[name]
-	seed, err := explore(found[name], nearSeeds, m)
+	first, count := found.Seeds(name, false, mutantSchedules)
+	seed, err := explore(first, count, m)
 	require.Error(t, err)
 	text := report(seed, m, "", name)
 	lines := strings.Split(text, "\n")
