@@ -5,6 +5,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -104,7 +105,7 @@ func (e *env) killAmidWork() (killed *programs.Program, held string) {
 	e.t.Helper()
 	for range 10 {
 		p := e.start("processor", e.kubeconfig, "--workers=1")
-		require.EventuallyWithT(e.t, func(c *assert.CollectT) { assert.NotEmpty(c, e.locks(c)) }, patience, period/50)
+		require.EventuallyWithT(e.t, func(c *assert.CollectT) { assert.NotEmpty(c, e.locks(c)) }, patience, 2*time.Millisecond)
 		require.NoError(e.t, p.Signal(syscall.SIGSTOP))
 		for _, lock := range e.locks(e.t) {
 			// One request can be in flight: with two transactions left, it is not the release of
