@@ -39,7 +39,11 @@ func (h *watchHealth) newInformer(
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			w, err := from.WatchWithContext(ctx, options)
-			h.record(ctx, lw, err)
+			// The informer lists at once if it may not begin with a watch; the list then reports the
+			// right that is missing, and the two do not alternate on the page.
+			if isInitial := options.SendInitialEvents != nil && *options.SendInitialEvents; !isInitial || !apierrors.IsForbidden(err) {
+				h.record(ctx, lw, err)
+			}
 			return w, err //nolint:wrapcheck // for the informer
 		},
 	}, kind, resync, indexers)
