@@ -32,7 +32,7 @@ func TestRequestsHoldTheProgramsMemory(t *testing.T) {
 		t.Skip("what a process takes is read from /proc")
 	}
 	s := newStory(t, variant{minikube, []string{withAdmission}})
-	nodes := &herd{story: s, prefix: "sized-"}
+	nodes := &herd{story: s, prefix: "sized-", count: *sizingNodes}
 	t.Cleanup(nodes.delete)
 	nodes.create(true)
 	s.start("watcher")
@@ -68,16 +68,17 @@ func sizedFor() string {
 	return base
 }
 
-// herd is a set of sizingNodes nodes.
+// herd is a set of nodes.
 type herd struct {
 	story  *story
 	prefix string
+	count  int
 }
 
 // each calls do for every node, several at a time.
 func (h *herd) each(do func(node *corev1.Node) error) {
 	h.story.t.Helper()
-	errs := make([]error, *sizingNodes)
+	errs := make([]error, h.count)
 	workqueue.ParallelizeUntil(context.Background(), 32, len(errs), func(i int) {
 		errs[i] = do(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.prefix + strconv.Itoa(i)}})
 	})
@@ -114,7 +115,7 @@ func (h *herd) areRecorded() {
 		records.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
 		require.NoError(c, h.story.client.List(h.story.t.Context(), records, client.InNamespace(metadata),
 			client.MatchingLabels{"app.kubernetes.io/managed-by": "nodekeeper"}))
-		assert.GreaterOrEqual(c, len(records.Items), *sizingNodes)
+		assert.GreaterOrEqual(c, len(records.Items), h.count)
 	})
 }
 
@@ -129,12 +130,12 @@ func (h *herd) areRestored() {
 				restored++
 			}
 		}
-		assert.Equal(c, *sizingNodes, restored)
+		assert.Equal(c, h.count, restored)
 	})
 }
 
 // eventually polls rarely, since each check is work for the API server.
 func (h *herd) eventually(condition func(c *assert.CollectT)) {
 	h.story.t.Helper()
-	require.EventuallyWithT(h.story.t, condition, patience+time.Duration(*sizingNodes)*100*time.Millisecond, time.Second)
+	require.EventuallyWithT(h.story.t, condition, patience+time.Duration(h.count)*100*time.Millisecond, time.Second)
 }
