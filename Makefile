@@ -131,9 +131,11 @@ publish: ## copy the images in dist/ to their registry, with the credentials of 
 
 ##### Test
 
+# The packages that test built programs from outside: for e2e. The others are for test.
+E2E_PACKAGES := /test/(deploy|e2e|plugin|program)(/|$$)
 .PHONY: test
-test: build controlplane ## run the tests; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself
-	$(GO_TEST) $(packages)
+test: build controlplane ## run the tests, without those of e2e; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself
+	go list $(packages) | grep -vE '$(E2E_PACKAGES)' | xargs $(GO_TEST)
 	@$(call each,$(modules),$(GO_TEST) ./...)
 
 # Where goroutines share memory: the other packages are pure, or test programs that were built without the race detector.
@@ -167,9 +169,11 @@ monitoring: $(if $(DRAW),build controlplane) ## test the alerts and the dashboar
 browser-test: build controlplane bin/site/index.html ## test the live page and the documentation site in Chromium, which is $CHROMIUM, or in $PATH, or installed if this runs as root; UPDATE=1 takes the pictures of docs
 	chromium=$$(hack/chromium) && CHROMIUM=$$chromium go -C test/browser test -count=1 -v -timeout=$(TIMEOUT) . $(if $(filter 1,$(UPDATE)),-args -update)
 
+# Only test/e2e can run against any cluster.
 .PHONY: e2e
-e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the end-to-end tests COUNT (1) times; E2E_KUBECONFIG=FILE: against that cluster; RACE=yes: with the race detector in all programs
-	go test -shuffle=on -count=$(COUNT) -failfast -timeout=$(E2E_TIMEOUT) ./test/e2e/...
+e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the tests of the built programs COUNT (1) times; PRODUCT as for test; E2E_KUBECONFIG=FILE: those that can run against that cluster; RACE=yes: with the race detector in all programs
+	go list $(if $(E2E_KUBECONFIG),./test/e2e/...,$(packages)) | { grep -E '$(E2E_PACKAGES)' || true; } | \
+		xargs --no-run-if-empty go test -shuffle=on -p=$(PACKAGES) -count=$(COUNT) -failfast -timeout=$(E2E_TIMEOUT)
 
 # The directory of the scripts that make a small real cluster.
 REALCLUSTER ?= ../shared/realcluster
@@ -298,7 +302,7 @@ generate: ## make what is generated: deep copies and CRDs, the runbook_urls of t
 	go test -count=1 ./internal/reasons ./sharding/internal/ring ./sharding/internal/assignment ./test/reference ./test/programs ./test/deploy \
 		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
 
-# make test checks the rest of what make generate makes.
+# make test and make e2e check the rest of what make generate makes.
 .PHONY: generate-check
 generate-check: ## check that deep copies, CRDs, docs/cli, and each go.mod and go.sum are fresh
 	@new=$$(mktemp -d) && trap 'rm -r "$$new"' EXIT && $(call generate,$$new,$$new/crd) && \
@@ -312,7 +316,7 @@ checks: # prints the checks that make verify and CI run besides the tests
 	@printf '%s\n' $(CHECKS)
 
 .PHONY: verify
-verify: demo $(CHECKS) test race ## what must pass before a change lands; needs a C compiler, kubectl, Node.js 20 or newer, and Chromium or root on a Debian or Ubuntu
+verify: demo $(CHECKS) test e2e race ## what must pass before a change lands; needs a C compiler, kubectl, Node.js 20 or newer, and Chromium or root on a Debian or Ubuntu
 
 .PHONY: clean
 clean: ## remove what was built
