@@ -24,8 +24,7 @@ const (
 	// renewPeriod is the time between two renewals of a Lease, plus some time for each renewal. A
 	// member whose Lease has not changed for longer is silent.
 	renewPeriod = 6 * time.Second
-	// checkPeriod is the interval at which the barrier checks whether a member has become silent or
-	// this process was suspended.
+	// checkPeriod is the interval at which the barrier checks whether a member has become silent.
 	checkPeriod = time.Second
 )
 
@@ -88,11 +87,10 @@ type barrier struct {
 	onStep, onPassed, onAsked func()
 	// epoch distinguishes this process's question numbers from an earlier process's of the same
 	// name.
-	epoch  int
-	wake   chan struct{}
-	uptime func() time.Duration
-	busy   atomic.Bool   // whether an answer is pending, here or elsewhere
-	first  chan struct{} // closed when the barrier of the first list has passed
+	epoch int
+	wake  chan struct{}
+	busy  atomic.Bool   // whether an answer is pending, here or elsewhere
+	first chan struct{} // closed when the barrier of the first list has passed
 
 	mu      sync.Mutex
 	lists   []*openQuestion     // by number
@@ -129,10 +127,7 @@ type openQuestion struct {
 func newBarrier(cfg *Config, holds func(upTo revision.Revision) bool) *barrier {
 	b := &barrier{
 		name: cfg.Name, members: cfg.Members, lease: cfg.Lease, stream: cfg.Stream, holds: holds, silence: cfg.Silence,
-		epoch: int(processStart.UnixMicro()), wake: make(chan struct{}, 1), first: make(chan struct{}), uptime: bootTime, wrote: map[string]string{},
-	}
-	if cfg.Uptime != nil {
-		b.uptime = cfg.Uptime
+		epoch: int(processStart.UnixMicro()), wake: make(chan struct{}, 1), first: make(chan struct{}), wrote: map[string]string{},
 	}
 	cfg.Stream.changed, cfg.Stream.moved = b.wakeUp, b.wakeIfBusy
 	return b
@@ -161,13 +156,7 @@ func (b *barrier) Run(ctx context.Context) {
 	}
 	tick := time.NewTicker(checkPeriod)
 	defer tick.Stop()
-	awake := b.uptime()
 	for {
-		now := b.uptime()
-		if now-awake > b.silence {
-			b.stream.Relist() // others may not have waited for this watcher
-		}
-		awake = now
 		b.step(time.Now())
 		select {
 		case <-ctx.Done():

@@ -2,7 +2,6 @@ package watcher_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -311,26 +310,6 @@ func TestHiddenChangeHasTimeOfList(t *testing.T) {
 		found := queued(t, w.client, transactions, "node-1")
 		require.Equal(t, []string{"added b@15", "added b@115"}, summary(found), "there is no record")
 		assert.WithinDuration(t, listed, found[1].ObservedAt, time.Millisecond)
-		w.stop(t)
-	})
-}
-
-// Others have not waited for this watcher while its machine was suspended, which the runtime's
-// clock does not show.
-func TestWatcherRelistsAfterSuspend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		from := newAPIServer(state("a", "8", nil))
-		var suspended atomic.Int64
-		begin := time.Now()
-		w := startUptime(t, from, func() time.Duration { return time.Since(begin) + time.Duration(suspended.Load()) })
-		(<-from.watches).Modify(state("a", "110", nil))
-		time.Sleep(time.Minute)
-		require.Empty(t, from.watches)
-		suspended.Store(int64(time.Hour))
-		from.becomes(state("b", "115", nil))
-		time.Sleep(10 * time.Second)
-		assert.Len(t, from.watches, 1)
-		assert.Equal(t, []string{"added a@8", "deleted a@110", "added b@115"}, summary(queued(t, w.client, transactions, "node-1")))
 		w.stop(t)
 	})
 }

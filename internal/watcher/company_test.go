@@ -218,12 +218,6 @@ func startIn(t *testing.T, s *seat, from *apiServer, c client.WithWatch, fault .
 	}, fault...)
 }
 
-// startUptime runs a watcher alone, with another clock.
-func startUptime(t *testing.T, from *apiServer, uptime func() time.Duration) *running {
-	t.Helper()
-	return startListing(t, from, nil, func(cfg *watcher.Config) { cfg.Uptime = uptime })
-}
-
 func startListing(t *testing.T, from *apiServer, c client.WithWatch, change func(*watcher.Config), fault ...faults.Fault) *running {
 	t.Helper()
 	if from.watches == nil {

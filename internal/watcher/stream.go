@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,11 +31,8 @@ type Stream struct {
 	handled   revision.Revision // everything up to here is handled
 	open      []delivery        // delivered to the informer but not handled
 	digest    Digest            // of the nodes that are handled
-	watch     watch.Interface
-	forced    int    // number of calls of Relist
-	listedFor int    // the value of forced when the latest list was requested
-	changed   func() // called after each list
-	moved     func() // called after any other change
+	changed   func()            // called after each list
+	moved     func()            // called after any other change
 }
 
 // listing is a list of all Nodes.
@@ -45,7 +41,6 @@ type listing struct {
 	at     revision.Revision // its resourceVersion
 	newest revision.Revision // the highest one of its Nodes
 	digest Digest
-	forced int // number of calls of Relist before it was requested
 }
 
 // delivery is an event delivered to the informer.
@@ -90,23 +85,12 @@ func (f *followed) ListWithContext(ctx context.Context, options metav1.ListOptio
 // WatchWithContext watches, or lists by a watch that starts with the existing objects (KEP-3157).
 func (f *followed) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	f.stream.waitToJoin(ctx)
-	lists := options.SendInitialEvents != nil && *options.SendInitialEvents
-	forced, expired := f.stream.beginWatch()
-	if expired && !lists {
-		return nil, errExpired()
-	}
 	w, err := f.lw.WatchWithContext(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	if w = f.stream.follow(w, lists, forced); w == nil {
-		return nil, errExpired()
-	}
-	return w, nil
+	return f.stream.follow(w, options.SendInitialEvents != nil && *options.SendInitialEvents), nil
 }
-
-// errExpired returns the error that makes an informer list again.
-func errExpired() error { return apierrors.NewResourceExpired("the watcher was silent for too long") }
 
 func (s *Stream) waitToJoin(ctx context.Context) {
 	if s.Joined != nil {
@@ -118,15 +102,7 @@ func (s *Stream) waitToJoin(ctx context.Context) {
 func (s *Stream) beginPages() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.paged = listing{forced: s.forced}
-}
-
-// beginWatch returns the number of calls of Relist, for follow, and whether the last of them was
-// not followed by a list.
-func (s *Stream) beginWatch() (forced int, expired bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.forced, s.listedFor < s.forced
+	s.paged = listing{}
 }
 
 // page receives a page of a list.
@@ -163,24 +139,17 @@ func (s *Stream) listed(l listing) {
 	l.after = s.delivered
 	s.lists = append(s.lists, l)
 	s.delivered = revision.Max(s.delivered, l.at)
-	s.listedFor = l.forced // if Relist was called since the request, the list is too old already
 	s.settle()
 	if s.changed != nil {
 		s.changed()
 	}
 }
 
-// follow returns a watch that passes its events to the Stream before it delivers them. If Relist
-// was called since the request, when there was no watch to stop yet, it stops w and returns nil.
-func (s *Stream) follow(w watch.Interface, lists bool, forced int) watch.Interface {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.forced != forced {
-		w.Stop()
-		return nil
-	}
-	initial := listing{forced: forced}
-	followed := watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+// follow returns a watch that passes its events to the Stream before it delivers them. With lists,
+// the watch begins with the existing objects.
+func (s *Stream) follow(w watch.Interface, lists bool) watch.Interface {
+	initial := listing{}
+	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
 		n, ok := e.Object.(metav1.Object)
 		if !ok {
 			return e, true // an error
@@ -199,8 +168,6 @@ func (s *Stream) follow(w watch.Interface, lists bool, forced int) watch.Interfa
 		}
 		return e, true
 	})
-	s.watch = followed
-	return followed
 }
 
 // deliver records an event that is delivered to the informer. mu must be held.
@@ -295,15 +262,4 @@ func (s *Stream) Question(list int) Question {
 	defer s.mu.Unlock()
 	l := s.lists[list]
 	return Question{Number: list, List: l.at, Newest: l.newest, Digest: l.digest}
-}
-
-// Relist ends the watch and makes the informer list the Nodes again. A list that was already
-// requested does not count.
-func (s *Stream) Relist() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forced++
-	if s.watch != nil {
-		s.watch.Stop()
-	}
 }

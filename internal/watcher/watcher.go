@@ -31,7 +31,7 @@ const startRetryPeriod = 2 * time.Second
 const DefaultSilence = 5 * time.Second
 
 // Config configures a Watcher. All fields are required except Stream, Stored, Name, Members, Lease,
-// Ring, Uptime, History and RecordUpdates.
+// Ring, History and RecordUpdates.
 type Config struct {
 	// Client reads and writes the API server directly, without a cache.
 	Client client.Client
@@ -52,9 +52,6 @@ type Config struct {
 	// Silence is how long the watcher waits for another one that neither renews its Lease nor
 	// answers.
 	Silence time.Duration
-	// Uptime is a clock that includes the time in which the machine is suspended. Nil means the
-	// kernel's.
-	Uptime func() time.Duration
 	// History reports when events that the watcher has seen are unconfirmed; nil means never.
 	History *rewind.Detector
 	// Events records the Warning events on Nodes.

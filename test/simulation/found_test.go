@@ -13,7 +13,7 @@ var found = schedules.Recorded{
 	"save: the same labels of the restored incarnation are dropped":                83_508,
 	"save: the same labels of the restored incarnation do not move the version on": 83_508,
 	"save: the same labels of the source, seen later, are dropped":                 24_374,
-	"save: the same labels of the source, seen later, move the version on":         141_620,
+	"save: the same labels of the source, seen later, move the version on":         56_061,
 	"save: what was before a restore counts, unnoted":                              98_265,
 	"trust: a label that was set since does not count":                             16_958,
 	"trust: putting back undoes edits":                                             31_037,

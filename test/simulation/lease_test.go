@@ -37,6 +37,7 @@ type list struct {
 	position      int // of the next event
 	asked         bool
 	peers         []*member
+	silent        []*watcherActor // not waited for
 	alike, passed bool
 }
 
@@ -93,6 +94,16 @@ func (a *watcherActor) peers() (peers []*member) {
 	return peers
 }
 
+// silentOthers returns the other watchers that are silent now.
+func (a *watcherActor) silentOthers() (silent []*watcherActor) {
+	for _, other := range a.watchers {
+		if other != a && other.member != nil && other.member.silent {
+			silent = append(silent, other)
+		}
+	}
+	return silent
+}
+
 // readMembersEarly makes a mutant read the members before it lists.
 func (a *watcherActor) readMembersEarly() {
 	if a.mutant.knowsMembersFirst {
@@ -111,7 +122,7 @@ func (a *watcherActor) converse() {
 			continue
 		}
 		if !l.asked {
-			l.asked, l.peers = true, a.peers()
+			l.asked, l.peers, l.silent = true, a.peers(), a.silentOthers()
 		}
 		least := watcher.Passed
 		for _, m := range l.peers {
@@ -190,12 +201,20 @@ func (a *networkActor) deliver() {
 	}
 }
 
-// silence takes over the Lease of a live watcher.
+// silence takes over the Lease of a live watcher. If no change may be lost, another watcher has seen
+// everything too, or there is none that could conclude something meanwhile.
 func (a *networkActor) silence() {
 	w := a.watchers[a.choices.next(a.settings.watchers)]
-	if w.member == nil || len(w.lists) == 0 || w.member.silent || !a.mayMiss(w) {
+	if w.member == nil || len(w.lists) == 0 || w.member.silent || a.settings.watchers > 1 && !a.mayMiss(w) {
 		return
 	}
 	a.log("takes the Lease of %s over", w.name)
 	w.member.released, w.member.silent = true, true
+	for _, other := range a.watchers {
+		for _, l := range other.lists {
+			if other != w && !l.passed {
+				l.silent = append(l.silent, w)
+			}
+		}
+	}
 }

@@ -43,7 +43,7 @@ type mutant struct {
 	leavesAdmitted                                                            bool
 	noBarrier, holdsConclusions, replacesBarrier                              bool
 	trustsDigests, answersEarly, forgetsProtectors, trustsLabels, trustsGates bool
-	knowsMembersFirst, keepsBarrier, staysAway                                bool
+	knowsMembersFirst, listsAgain, staysAway                                  bool
 	// knows reports which further transactions the watcher assumes to be stored.
 	knows func(t txn.Transaction, r *record.Record, queue []*storedTxn) bool
 }

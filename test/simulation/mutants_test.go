@@ -293,7 +293,7 @@ var mutants = with(map[string]mutant{
 	"barrier: for conclusions only":                       {holdsConclusions: true},
 	"barrier: replaced by a later list":                   {replacesBarrier: true},
 	"barrier: asks those that were there before the list": {knowsMembersFirst: true, narrow: takingTurns, script: joinsDuringAList},
-	"barrier: goes on after a silence without a list":     {keepsBarrier: true, narrow: silences},
+	"barrier: lists again after a silence":                {listsAgain: true, narrow: loneSilences},
 	"barrier: goes on after a silence unknown to others":  {staysAway: true, narrow: silences},
 	"barrier: trusts those that know the same nodes":      {trustsDigests: true},
 	"barrier: passed before what was seen is stored":      {answersEarly: true},

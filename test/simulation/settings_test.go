@@ -292,6 +292,12 @@ func silences(s *settings) {
 	s.actions = append(s.actions[:0], deletes, edits, edits)
 }
 
+// loneSilences narrows schedules to a single watcher that stands still now and then.
+func loneSilences(s *settings) {
+	silences(s)
+	s.relay, s.watchers, s.crash, s.silence = false, 1, 0, 8
+}
+
 // unprotectedEnds narrows schedules to the end of an unprotected Node before that of a protected
 // one.
 func unprotectedEnds(s *settings) {

@@ -1,6 +1,9 @@
 package simulation
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // maxQuietRounds bounds the rounds after the choices are used up. It is far more than needed.
 const maxQuietRounds = 5000
@@ -149,11 +152,24 @@ func (s *simulation) mayMiss(a *watcherActor) bool {
 		return a != s.watchers[0]
 	}
 	for _, other := range s.watchers {
-		if other != a && other.isComplete() {
+		if other != a && other.isComplete() && s.isWaitedFor(other) {
 			return true
 		}
 	}
 	return false
+}
+
+// isWaitedFor reports whether every list whose barrier has not passed waits for a watcher, because
+// that has not been silent meanwhile.
+func (s *simulation) isWaitedFor(a *watcherActor) bool {
+	for _, other := range s.watchers {
+		for _, l := range other.lists {
+			if !l.passed && slices.Contains(l.silent, a) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // isSettled reports whether no processor still has to observe or store the end of a Node that was

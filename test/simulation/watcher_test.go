@@ -199,18 +199,18 @@ func (a *watcherActor) relist() {
 	a.observe(before, after, true)
 }
 
-// wake is called after a silence for which the others may not have waited.
+// wake is called after a silence for which the others may not have waited. Its watch goes on, so
+// it has missed nothing.
 func (a *watcherActor) wake() {
 	a.log("wakes up")
 	switch {
 	case a.mutant.staysAway:
 		a.member.silent = false
-		a.relist()
-	case a.mutant.keepsBarrier:
+	case a.mutant.listsAgain:
 		a.member = a.world.join()
+		a.relist()
 	default:
 		a.member = a.world.join()
-		a.relist()
 	}
 }
 
