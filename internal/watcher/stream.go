@@ -146,9 +146,11 @@ func (s *Stream) listed(l listing) {
 }
 
 // follow returns a watch that passes its events to the Stream before it delivers them. With lists,
-// the watch begins with the existing objects.
+// the watch begins with the existing objects, and with what changes until the bookmark that ends
+// them.
 func (s *Stream) follow(w watch.Interface, lists bool) watch.Interface {
 	initial := listing{}
+	uids := map[string]types.UID{} // of the list so far, by name
 	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
 		n, ok := e.Object.(metav1.Object)
 		if !ok {
@@ -160,10 +162,16 @@ func (s *Stream) follow(w watch.Interface, lists bool) watch.Interface {
 		switch {
 		case !lists:
 			s.deliver(e.Type, n.GetName(), at)
+		case e.Type == watch.Deleted:
+			delete(uids, n.GetName())
 		case e.Type != watch.Bookmark:
-			initial.add(n)
+			uids[n.GetName()] = n.GetUID()
+			initial.newest = revision.Max(initial.newest, at)
 		case n.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
-			lists, initial.at = false, at
+			for name, uid := range uids {
+				initial.digest = initial.digest.Add(name, uid)
+			}
+			lists, initial.at, uids = false, at, nil
 			s.listed(initial)
 		}
 		return e, true
