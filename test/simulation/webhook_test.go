@@ -209,9 +209,12 @@ func (a *userActor) actOnGate(action userAction) {
 }
 
 // mayLosePending reports whether the gate is opened even without the marker, since it is recorded
-// that the Node was created with it.
+// that the Node was created with it, or has it since it was closed again. An earlier transaction may
+// have been decided while the gate was open.
 func (w *world) mayLosePending() bool {
-	return !w.gated || w.isGateKnown(w.node.UID, rev(0))
+	return !w.gated || slices.ContainsFunc(w.queue, func(t *storedTxn) bool {
+		return t.UID == w.node.UID && preserve.ComesGated(t.Transaction) && number(t.Revision.String()) >= w.closed
+	})
 }
 
 // isGateKnown reports whether a transaction, other than the one of the given revision, shows that
