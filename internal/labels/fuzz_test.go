@@ -59,7 +59,7 @@ func FuzzEncodeEntry(f *testing.F) {
 		}
 		dataKey, dataValue := labels.EncodeEntry(key, value)
 		assert.Empty(t, validation.IsConfigMapKey(dataKey), "a legal ConfigMap key: %q", dataKey)
-		assert.NotContains(t, []string{labels.TypeKey, labels.Marker}, dataKey, "what is reserved")
+		assert.NotContains(t, []string{labels.TypeKey, labels.Marker}, dataKey, "reserved data keys")
 
 		gotKey, gotValue, err := labels.DecodeEntry(dataKey, dataValue)
 		require.NoError(t, err)

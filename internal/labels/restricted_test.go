@@ -46,7 +46,7 @@ func TestUnrestoredLabelsStay(t *testing.T) {
 	live := labels.Side{Labels: map[string]string{role: "new", "extra": "1"}}
 	withheld := labels.Side{Labels: map[string]string{"rack": "r1"}, Withheld: role + ""}
 	p := labels.Policy{Mode: labels.Replace}
-	assert.Equal(t, map[string]string{role: "new", "rack": "r1"}, p.Restored(live, withheld), "only what is withheld stays")
+	assert.Equal(t, map[string]string{role: "new", "rack": "r1"}, p.Restored(live, withheld), "only withheld labels stay")
 
 	p.Restricted = labels.Drop
 	saved := labels.Side{Labels: map[string]string{role: "old", tenant: "a", "rack": "r1"}}

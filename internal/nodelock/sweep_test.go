@@ -33,7 +33,7 @@ func TestSweepRemovesOrphanedLock(t *testing.T) {
 		require.NoError(t, c.Create(t.Context(), elsewhere))
 		sweep(t, faults.Client(c), never)
 		assert.Nil(t, stored(t, c, namespace))
-		assert.NotNil(t, stored(t, c, "elsewhere"), "what is in other namespaces is not ours")
+		assert.NotNil(t, stored(t, c, "elsewhere"), "locks in other namespaces stay")
 	})
 }
 

@@ -262,7 +262,7 @@ func TestOldNodeDecidesNothing(t *testing.T) {
 	decided, _ := do(preserve.Decide(look, r, now, replaceAll), r, now)
 	now.Identity = silent // as another processor has read it before
 	d = preserve.Decide(look, decided, now, replaceAll)
-	assert.Equal(t, preserve.Restore, d.Action, "what is decided stays decided")
+	assert.Equal(t, preserve.Restore, d.Action, "the decision stays")
 }
 
 // A kubelet may have joined the Node since.

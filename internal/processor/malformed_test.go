@@ -62,7 +62,7 @@ func TestMalformedTransactionsAreMarkedAndKeptAndBlockNobody(t *testing.T) {
 	}
 	after := &corev1.ConfigMap{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(rootCA), after))
-	assert.Equal(t, rootCA.ResourceVersion, after.ResourceVersion, "what is not ours is left alone")
+	assert.Equal(t, rootCA.ResourceVersion, after.ResourceVersion, "foreign ConfigMaps are left alone")
 	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_malformed_transactions": float64(len(malformed))})
 }
 

@@ -61,7 +61,7 @@ func TestTransactionOfALostFutureIsNotApplied(t *testing.T) {
 			c.put(t, event(txn.Updated, node, "a", "500", set{"rack": "r2"}))
 			c.process(t, setup{history: unconfirmed(t), ghosts: []*corev1.ConfigMap{ghost}})
 			c.waitApplied(t, node)
-			assert.Equal(t, &tc.want, c.record(t, node), "what is in the queue is applied, and nothing else")
+			assert.Equal(t, &tc.want, c.record(t, node), "only transactions in the queue are applied")
 		})
 	}
 }

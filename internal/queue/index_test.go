@@ -346,7 +346,7 @@ func TestFollowersAreNotifiedOfChangedNodes(t *testing.T) {
 	require.NoError(t, x.Delete(stored("10")))
 	assert.Equal(t, notified{"node-1 10", "node-1 10", "node-1 10"}, take())
 	require.NoError(t, x.Replace(nil, "11"))
-	assert.Equal(t, all, take(), "what is gone")
+	assert.Equal(t, all, take(), "removed transactions")
 	require.NoError(t, x.Replace(nil, "12"))
 	assert.Empty(t, take())
 }

@@ -122,7 +122,7 @@ func TestOldestWithheldLabelsAreDropped(t *testing.T) {
 		maps.Copy(large, set.Labels)
 	}
 	bounded, without = record.Bounded([]record.Withheld{{Labels: large}, sets[0]})
-	assert.Equal(t, sets[:1], bounded, "what is too large does not push out what is not")
+	assert.Equal(t, sets[:1], bounded, "a set that is too large does not displace others")
 	assert.Equal(t, labels.KeysOf(maps.Keys(large)), without)
 	assert.LessOrEqual(t, len(r.ConfigMap("records").Annotations["nodekeeper.dev/withheld-labels"]), 32<<10)
 }

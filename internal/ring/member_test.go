@@ -190,7 +190,7 @@ func TestAnnotationsAreStoredAtOnceAndTogether(t *testing.T) {
 		assert.Equal(t, want, b.Peers()[0].Annotations)
 		a.Annotate("x", "1")
 		pass(time.Millisecond)
-		assert.LessOrEqual(t, a.count()-before, 2, "what is stored already is not stored again")
+		assert.LessOrEqual(t, a.count()-before, 2, "stored annotations are not written again")
 	})
 }
 

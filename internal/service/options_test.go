@@ -107,7 +107,7 @@ func TestBadOptions(t *testing.T) {
 			_, err := parse(&stderr, strings.Fields(tc.args)...)
 			require.ErrorContains(t, err, tc.want)
 			assert.NotContains(t, err.Error(), "\n", "an error is one line")
-			assert.Empty(t, stderr.String(), "what is returned is not printed too")
+			assert.Empty(t, stderr.String(), "a returned error is not printed as well")
 		})
 	}
 }

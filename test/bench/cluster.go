@@ -205,11 +205,11 @@ func (c *cluster) start(program string, count int, args ...string) error {
 		identity := fmt.Sprintf("%s-%d", program, c.started[program])
 		with := slices.Concat(c.setup.args(program), args)
 		if c.started[program] == 1 {
-			tell, url, err := c.profiles.args()
+			profiling, url, err := c.profiles.args()
 			if err != nil {
 				return err
 			}
-			if with = slices.Concat(with, tell); url != "" {
+			if with = slices.Concat(with, profiling); url != "" {
 				c.profiled[identity] = url
 			}
 		}

@@ -108,7 +108,7 @@ func TestTutorial(t *testing.T) {
 	}
 	took, err := walk.Type(t.Context(), t.Logf)
 	require.NoError(t, err)
-	assert.Less(t, took, promised, "how long the page says that it takes")
+	assert.Less(t, took, promised, "the duration promised by the page")
 }
 
 // namesOf replaces the names of the page's nodes, that of the transaction, which is derived from

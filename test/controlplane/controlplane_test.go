@@ -57,7 +57,7 @@ func TestAPIServerIsThePinnedVersion(t *testing.T) {
 	require.NoError(t, err)
 	version, err := d.ServerVersion()
 	require.NoError(t, err)
-	assert.Contains(t, []string{"v1.36.3", "v1.36.2"}, version.GitVersion, "what is built, and what is downloaded")
+	assert.Contains(t, []string{"v1.36.3", "v1.36.2"}, version.GitVersion, "the built and the downloaded version")
 	assert.Equal(t, "36", version.Minor)
 }
 

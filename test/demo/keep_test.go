@@ -117,7 +117,7 @@ func (s *terminal) follows(command string) {
 		s.types(command + " >>" + watched + " &")
 	case looks:
 		want := lookAround[command]
-		require.NotEmpty(s.t, want, "nothing says what this shows: %s", command)
+		require.NotEmpty(s.t, want, "no expected output: %s", command)
 		require.EventuallyWithT(s.t, func(c *assert.CollectT) {
 			out, err := s.shell.Run(s.t.Context(), command)
 			assert.NoError(c, err)

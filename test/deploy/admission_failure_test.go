@@ -107,7 +107,7 @@ func TestRestoreWaitsForThePolicyOfConfigMaps(t *testing.T) {
 	s.edit(nodeNamed(name), `{"metadata":{"labels":{"team":"blue"}}}`)
 	s.delete(name)
 	s.create(name, nil)
-	s.eventually(func(c *assert.CollectT) { assert.Contains(c, watcher.Output(), failsWith) }, "the log says why")
+	s.eventually(func(c *assert.CollectT) { assert.Contains(c, watcher.Output(), failsWith) }, "the reason is logged")
 	assert.NotContains(t, s.labelsOf(t, name), "rack")
 
 	repair()

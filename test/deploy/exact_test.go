@@ -101,7 +101,7 @@ func checkRights(t *testing.T, v variant) {
 	for one := range reasons {
 		excepted[one] = true
 	}
-	require.Empty(t, excepted.minus(given), "exceptions for what is not given")
+	require.Empty(t, excepted.minus(given), "exceptions for rights that are not granted")
 
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
 		s.audit.update(c)

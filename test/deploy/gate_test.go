@@ -67,7 +67,7 @@ func TestPolicyGatesEveryNodeThatIsCreated(t *testing.T) {
 	}
 	never := nodeNamed(record.RootCAName)
 	require.NoError(t, s.client.Create(t.Context(), never, client.DryRunAll))
-	assert.False(t, slices.ContainsFunc(never.Spec.Taints, nodeview.IsStartupTaint), "nobody would ever remove it")
+	assert.False(t, slices.ContainsFunc(never.Spec.Taints, nodeview.IsStartupTaint), "it would stay for ever")
 
 	s.start("watcher")
 	s.start("processor", "--save-delay=0")

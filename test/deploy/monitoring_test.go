@@ -64,14 +64,14 @@ func TestMetricsOfThePrograms(t *testing.T) {
 	webhook := scrape(t, c, "webhook", webhookToScrape(t, c)...)
 	reference.CheckPage(t, "docs/reference/metrics.md", "metrics", reference.Exposed(t, "nodekeeper_",
 		map[string]string{"watcher": watcher, "processor": processor, "webhook": webhook}))
-	tells := func(told, name string) bool { return regexp.MustCompile(`(?m)^` + name + `[{ ]`).MatchString(told) }
+	has := func(text, name string) bool { return regexp.MustCompile(`(?m)^` + name + `[{ ]`).MatchString(text) }
 	for name := range asked {
-		assert.True(t, tells(watcher+processor+webhook, name), "%s exists", name)
+		assert.True(t, has(watcher+processor+webhook, name), "%s exists", name)
 	}
 	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
-		assert.True(t, tells(watcher, name), "%s of a watcher", name)
-		assert.True(t, tells(processor, name), "%s of a processor", name)
-		assert.True(t, tells(webhook, name), "%s of a webhook", name)
+		assert.True(t, has(watcher, name), "%s of a watcher", name)
+		assert.True(t, has(processor, name), "%s of a processor", name)
+		assert.True(t, has(webhook, name), "%s of a webhook", name)
 	}
 }
 

@@ -167,7 +167,7 @@ func TestReferenceHasThePermissions(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(table, "| %s | %s | %s | %s | %s |\n", where, resource, p.verbs, when[p], reasons[p.key()])
 	}
-	assert.Empty(t, unused, "reasons for what nobody may do")
+	assert.Empty(t, unused, "reasons for rights that are not granted")
 	assert.Len(t, tables, 5)
 	for subject, table := range tables {
 		reference.CheckPage(t, "docs/reference/rbac.md", "permissions of "+subject, table.String())

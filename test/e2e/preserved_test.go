@@ -181,7 +181,7 @@ func TestFlagsAreGivenAndTakenAway(t *testing.T) {
 	e.delete(name)
 	e.registerWith("kubelet", name, nil, own...)
 	e.restored(name, labelSet{"rack": "r2"})
-	assert.Equal(t, own, e.taintsOf(t, name), "that no watcher saw it does not mean that somebody removed it")
+	assert.Equal(t, own, e.taintsOf(t, name), "an unseen change is not a removal")
 	e.stop(p)
 	e.processor()
 	e.delete(name)

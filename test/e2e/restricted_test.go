@@ -119,7 +119,7 @@ func TestRestrictedLabelsReturnToTheMachineThatHadThem(t *testing.T) {
 			e.trust(name, "", "a")
 			second := e.register(name, "", "")
 			e.restored(name, labelSet{"rack": "r7"})
-			e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, name).WaitsFor(second.UID)) }, "the record says what waits")
+			e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, name).WaitsFor(second.UID)) }, "the record has the waiting label")
 			e.delete(name)
 			e.recorded(second.UID, txn.Deleted)
 			e.eventually(func(c *assert.CollectT) { assert.False(c, e.record(c, name).WaitsFor(second.UID)) }, "nothing waits any more")

@@ -172,7 +172,7 @@ func TestWebhookPutsLabelsBackInTheCreateRequest(t *testing.T) {
 		e.eventually(func(c *assert.CollectT) {
 			assert.Equal(c, n.UID, e.record(c, name).Source, "the record follows the new incarnation")
 		}, "the return is noted")
-		assert.Equal(t, n.ResourceVersion, e.node(t, name).ResourceVersion, "nobody has written to the Node since")
+		assert.Equal(t, n.ResourceVersion, e.node(t, name).ResourceVersion, "the Node has not been written since")
 	}
 	e.settle()
 	e.hasRestored(t, name, labelSet{"kubernetes.io/os": "linux", "rack": "r1"})

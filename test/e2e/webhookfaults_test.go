@@ -32,7 +32,7 @@ func TestWebhookThatDoesNotKnowWhatIsKeptLosesNothing(t *testing.T) {
 	second := e.node(t, name)
 	e.noted(second)
 	e.settle()
-	assert.Equal(t, want, e.record(t, name).Labels, "nobody has removed anything")
+	assert.Equal(t, want, e.record(t, name).Labels, "no user has removed anything")
 	assert.Equal(t, []corev1.Taint{noSchedule("dedicated", "gpu")}, e.taintsOf(t, name))
 	assert.Equal(t, "team-a", e.node(t, name).Annotations["example.com/owner"])
 }
@@ -135,7 +135,7 @@ func TestWebhookWithAnotherRestrictedModeLosesNothing(t *testing.T) {
 	second := e.join(e.client, name, nil)
 	e.noted(second)
 	e.settle()
-	assert.Equal(t, want, e.record(t, name).Labels, "nobody has removed anything")
+	assert.Equal(t, want, e.record(t, name).Labels, "no user has removed anything")
 	e.hasRestored(t, name, want)
 }
 

@@ -211,7 +211,7 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 	case e := <-w.ResultChan():
 		return e
 	case <-ctx.Done():
-		require.Fail(t, "the watch tells nothing")
+		require.Fail(t, "the watch delivers nothing")
 		return watch.Event{}
 	}
 }
@@ -242,7 +242,7 @@ func TestCloseEndsWatchesThatAreOpenedMeanwhile(t *testing.T) {
 		select {
 		case <-closed:
 		case <-time.After(patience):
-			assert.Fail(t, "a watch is open, and nobody ends it")
+			assert.Fail(t, "a watch is still open")
 		}
 		cancel()
 		programs.Wait()

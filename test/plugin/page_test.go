@@ -50,7 +50,7 @@ func TestPageSaysWhichRightItLacks(t *testing.T) {
 			assert.Contains(t, text, `cannot `+of.lacks+` resource "leases" in API group "coordination.k8s.io" in the namespace "`+e.members+`"`)
 		}
 		assert.Contains(t, health[0], "it is unknown which replicas are ready: ")
-		assert.Contains(t, health[0], "nodekeeper-viewer", "it says what right is needed")
+		assert.Contains(t, health[0], "nodekeeper-viewer", "the needed right is named")
 		assert.NotContains(t, shown, "problem/nodes")
 		assert.Equal(t, "live", shown["node/node-1"]["state"])
 		p.close()

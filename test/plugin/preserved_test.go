@@ -48,7 +48,7 @@ func TestTaintsAndAnnotations(t *testing.T) {
 	e.delete(name)
 	e.must("set", name, "rack=r2", "--overwrite", "--ignore-missing-end")
 	want["rack"] = "r2"
-	assert.Equal(t, want, e.record(t, name).Labels, "what is no label stays")
+	assert.Equal(t, want, e.record(t, name).Labels, "taints and annotations stay")
 	exported := e.must("export", name)
 	assert.Contains(t, exported, "'---TAINT---NoSchedule---dedicated': gpu")
 

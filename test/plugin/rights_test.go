@@ -67,7 +67,7 @@ func TestRolesAreEnough(t *testing.T) {
 	for _, args := range [][]string{
 		{"save", "node-1"}, {"forget", "node-2", "--yes"}, {"set", "node-2", "a=b"}, {"prune", "--older-than=0s", "--yes"},
 	} {
-		assert.Contains(t, e.fails(args...), "nodekeeper-editor", "it says what right is needed")
+		assert.Contains(t, e.fails(args...), "nodekeeper-editor", "the needed right is named")
 	}
 
 	e.become("editor", "nodekeeper:editors")

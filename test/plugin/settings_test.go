@@ -55,7 +55,7 @@ func TestForecastsGoByWhatTheServersRunWith(t *testing.T) {
 	assert.NotContains(t, r.stdout, "state.example.com", "it is ignored")
 	r = e.run("restore", "node-1", "--dry-run=client", "--restore-mode=replace", "--live-labels=")
 	assert.Empty(t, r.stderr)
-	assert.Contains(t, r.stdout, "-own=x\n-rack=r9\n+rack=r1\n+team=blue\n", "what is given wins")
+	assert.Contains(t, r.stdout, "-own=x\n-rack=r9\n+rack=r1\n+team=blue\n", "flags win")
 	assert.NotContains(t, r.stdout, "state.example.com")
 	r = e.run("diff", "node-1")
 	assert.Empty(t, r.stderr)

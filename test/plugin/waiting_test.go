@@ -240,7 +240,7 @@ func TestShowSaysThatTheRecordIsUnreadable(t *testing.T) {
 	e.eventually(func(c *assert.CollectT) {
 		why, text := e.waiting(c, "node-1")
 		assert.Contains(c, why.Reasons, inspect.WarningEvent)
-		assert.NotContains(c, why.Reasons, inspect.UnreadableRecord, "the event says that")
+		assert.NotContains(c, why.Reasons, inspect.UnreadableRecord, "the event reports that")
 		assert.Regexp(c, `^RecordUnreadable, .*ago: Node node-1 waits for its labels until this record is corrected or deleted`, text)
 	}, "it says why")
 }

@@ -109,7 +109,7 @@ func flagsOf(t *testing.T, program string) []programs.Flag {
 	require.NotEmpty(t, flags)
 	for _, f := range flags {
 		assert.True(t, f.Default != "" || f.Value == "", "--%s of %s: say the default in the usage: (default none)", f.Name, program)
-		assert.NotContains(t, f.Default, "(default", "--%s of %s says two defaults", f.Name, program)
+		assert.NotContains(t, f.Default, "(default", "--%s of %s has two defaults", f.Name, program)
 	}
 	return slices.SortedFunc(maps.Values(flags), byName)
 }

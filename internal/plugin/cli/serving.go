@@ -171,11 +171,11 @@ func (s *serving) warn(w io.Writer, needed []string, nodes ...string) {
 		return strings.Join(slices.DeleteFunc(differing, func(name string) bool { return !slices.Contains(needed, name) }), ", ")
 	}
 	if differing := among(chosen.Differing); differing != "" {
-		whose := "the owner of each node"
+		source := "the owner of each node"
 		if len(nodes) == 1 {
-			whose = chosen.Name
+			source = chosen.Name
 		}
-		note("the processors differ in %s, so this goes by the settings of %s", differing, whose)
+		note("the processors differ in %s, so this goes by the settings of %s", differing, source)
 	} else if differing := among(s.betweenServices(chosen)); differing != "" {
 		note("watchers and processors differ in %s, and should not", differing)
 	}

@@ -90,7 +90,7 @@ func TestJournalForgetsWhatIsGone(t *testing.T) {
 	_, _, _, lost := j.After(at, 10)
 	assert.True(t, lost, "the removal of what it knows is forgotten")
 	changes, next, more, lost := j.After(ui.Position{}, many)
-	assert.Len(t, changes, 1, "whoever begins needs nothing of what is gone")
+	assert.Len(t, changes, 1, "a new client needs no removed entries")
 	assert.False(t, more)
 	assert.False(t, lost)
 	require.NoError(t, j.Set("node", "stays", 2))

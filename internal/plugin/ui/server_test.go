@@ -195,7 +195,7 @@ func TestHostMustBeLoopback(t *testing.T) {
 			assert.Equal(t, want, ask(s, link, "Host: "+of).Code, of)
 		}
 	}
-	assert.Equal(t, link, pathOf(t, s.Link(host)), "nobody has used the link up")
+	assert.Equal(t, link, pathOf(t, s.Link(host)), "the link is unused")
 }
 
 // TestOtherOriginsAreRefused: other ports of this machine get the cookie, too.

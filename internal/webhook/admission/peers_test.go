@@ -41,7 +41,7 @@ func TestNothingIsRestoredWhileProcessorsDiffer(t *testing.T) {
 			_, isRestored := n.Labels["rack"]
 			assert.Equal(t, tc.marker == "70", isRestored, n.Labels)
 			assert.Equal(t, tc.marker, n.Labels[labels.Marker])
-			assert.Equal(t, tc.marker == labels.Pending, hasGate(n), "nobody opens the gate of a node that is not looked after")
+			assert.Equal(t, tc.marker == labels.Pending, hasGate(n), "a node outside the selector has no gate")
 			if isRestored {
 				return
 			}

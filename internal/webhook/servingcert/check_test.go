@@ -40,5 +40,5 @@ func TestCheckNamesTheRemedy(t *testing.T) {
 		config.Webhooks[i].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/nodes")}
 	}
 	require.NoError(t, w.Update(t.Context(), config))
-	assert.NoError(t, other.Check(t.Context(), c), "the address is somebody's own")
+	assert.NoError(t, other.Check(t.Context(), c), "the address is not managed")
 }

@@ -63,7 +63,7 @@ func TestAnEmptySecretIsFilledAndTheAPIServerTrustsIt(t *testing.T) {
 			secret.ObjectMeta = w.meta(w.cfg.Secret)
 			w.create(t, &secret)
 			w.createConfiguration(t, r)
-			require.Eventually(t, func() bool { return w.call(t.Context()) != nil }, longest, tick, "what is not trusted is called")
+			require.Eventually(t, func() bool { return w.call(t.Context()) != nil }, longest, tick, "the API server calls an untrusted webhook")
 			r.run()
 			w.waitForCalls(t)
 			w.assertSteady(t, 1)
