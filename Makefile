@@ -12,7 +12,7 @@ FUZZTIME ?= 300000x
 TIMEOUT ?= 20m
 # How many packages are tested at a time: most of the time the larger ones wait.
 PACKAGES ?= 3
-E2E_TIMEOUT ?= 4h
+E2E_TIMEOUT ?= $(if $(filter-out 1,$(COUNT))$(E2E_KUBECONFIG),4h,$(TIMEOUT))
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -131,10 +131,10 @@ publish: ## copy the images in dist/ to their registry, with the credentials of 
 
 ##### Test
 
-# The packages that test built programs from outside: for e2e. The others are for test.
-E2E_PACKAGES := /test/(deploy|e2e|plugin|program)(/|$$)
+# The packages that mostly run built programs: make e2e tests them, and make test the others.
+E2E_PACKAGES := /test/(deploy|e2e|plugin|program)$$
 .PHONY: test
-test: build controlplane ## run the tests, without those of e2e; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself
+test: build controlplane ## run the tests except those of make e2e; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself
 	go list $(packages) | grep -vE '$(E2E_PACKAGES)' | xargs $(GO_TEST)
 	@$(call each,$(modules),$(GO_TEST) ./...)
 
@@ -169,11 +169,12 @@ monitoring: $(if $(DRAW),build controlplane) ## test the alerts and the dashboar
 browser-test: build controlplane bin/site/index.html ## test the live page and the documentation site in Chromium, which is $CHROMIUM, or in $PATH, or installed if this runs as root; UPDATE=1 takes the pictures of docs
 	chromium=$$(hack/chromium) && CHROMIUM=$$chromium go -C test/browser test -count=1 -v -timeout=$(TIMEOUT) . $(if $(filter 1,$(UPDATE)),-args -update)
 
-# Only test/e2e can run against any cluster.
+# Only test/e2e can run against any cluster. The memory and the CPU time that test/deploy and test/plugin measure are those of programs without the race detector.
+E2E_CHOSEN := $(if $(E2E_KUBECONFIG),/test/e2e$$,$(if $(filter yes,$(RACE)),/test/(e2e|program)$$,$(E2E_PACKAGES)))
 .PHONY: e2e
-e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the tests of the built programs COUNT (1) times; PRODUCT as for test; E2E_KUBECONFIG=FILE: those that can run against that cluster; RACE=yes: with the race detector in all programs
-	go list $(if $(E2E_KUBECONFIG),./test/e2e/...,$(packages)) | { grep -E '$(E2E_PACKAGES)' || true; } | \
-		xargs --no-run-if-empty go test -shuffle=on -p=$(PACKAGES) -count=$(COUNT) -failfast -timeout=$(E2E_TIMEOUT)
+e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the tests of the built programs, the plugins and the manifests COUNT (1) times; PRODUCT as for test; E2E_KUBECONFIG=FILE: those that can run against that cluster; RACE=yes: those of the services, with the race detector
+	go list $(packages) | { grep -E '$(E2E_CHOSEN)' || true; } | \
+		xargs --no-run-if-empty go test -shuffle=on -p=$(PACKAGES) -count=$(COUNT) $(if $(filter-out 1,$(COUNT)),-failfast) -timeout=$(E2E_TIMEOUT)
 
 # The directory of the scripts that make a small real cluster.
 REALCLUSTER ?= ../shared/realcluster

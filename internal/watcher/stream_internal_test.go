@@ -24,11 +24,11 @@ func TestDigestOfAListByWatch(t *testing.T) {
 		want    Digest
 		newest  string
 	}{
-		"no change":         {nil, Digest(0).Add("a", "u1").Add("b", "u2"), "6"},
-		"a change":          {[]watch.Event{{Type: watch.Modified, Object: node("a", "u1", "7")}}, Digest(0).Add("a", "u1").Add("b", "u2"), "7"},
-		"an end":            {[]watch.Event{{Type: watch.Deleted, Object: node("b", "u2", "7")}}, Digest(0).Add("a", "u1"), "6"},
-		"another one comes": {[]watch.Event{{Type: watch.Added, Object: node("c", "u3", "7")}}, Digest(0).Add("a", "u1").Add("b", "u2").Add("c", "u3"), "7"},
-		"one comes back": {[]watch.Event{
+		"no change": {nil, Digest(0).Add("a", "u1").Add("b", "u2"), "6"},
+		"a change":  {[]watch.Event{{Type: watch.Modified, Object: node("a", "u1", "7")}}, Digest(0).Add("a", "u1").Add("b", "u2"), "7"},
+		"a delete":  {[]watch.Event{{Type: watch.Deleted, Object: node("b", "u2", "7")}}, Digest(0).Add("a", "u1"), "6"},
+		"an add":    {[]watch.Event{{Type: watch.Added, Object: node("c", "u3", "7")}}, Digest(0).Add("a", "u1").Add("b", "u2").Add("c", "u3"), "7"},
+		"a delete and an add": {[]watch.Event{
 			{Type: watch.Deleted, Object: node("b", "u2", "7")}, {Type: watch.Added, Object: node("b", "u3", "8")},
 		}, Digest(0).Add("a", "u1").Add("b", "u3"), "8"},
 	} {

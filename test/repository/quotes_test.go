@@ -55,7 +55,7 @@ func TestTroubleshootingQuotesThePrograms(t *testing.T) {
 			for _, part := range filledIn.Split(found[1], -1) {
 				part = strings.TrimSuffix(strings.TrimSpace(part), ":")
 				if !strings.Contains(said, part) { // whose message would print all of the code
-					assert.Fail(t, "docs/troubleshooting.md quotes a message of no program", found[1])
+					assert.Fail(t, "docs/troubleshooting.md quotes a message that no program prints", found[1])
 				}
 			}
 		}

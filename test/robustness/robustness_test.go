@@ -113,7 +113,7 @@ func (w *world) trouble(t *testing.T, seed uint64, values *atomic.Int64) {
 	ctx, cancel := context.WithTimeout(t.Context(), *duration)
 	defer cancel()
 	began := time.Now()
-	logf := func(format string, args ...any) {
+	report := func(format string, args ...any) {
 		if *isLoud {
 			t.Logf("%6.1fs "+format, append([]any{time.Since(began).Seconds()}, args...)...)
 		}
@@ -125,7 +125,7 @@ func (w *world) trouble(t *testing.T, seed uint64, values *atomic.Int64) {
 	}
 	for i := range saboteurCount {
 		random := rand.New(rand.NewPCG(seed, uint64(100+i)))
-		all.Go(func() { w.sabotage(ctx, random, logf) })
+		all.Go(func() { w.sabotage(ctx, random, report) })
 	}
 	all.Wait()
 }

@@ -201,8 +201,8 @@ func (a *networkActor) deliver() {
 	}
 }
 
-// silence takes over the Lease of a live watcher. If no change may be lost, another watcher has seen
-// everything too, or there is none that could conclude something meanwhile.
+// silence takes over the Lease of a live watcher. If no change may be lost, another watcher must have
+// seen everything too, or there must be no other watcher.
 func (a *networkActor) silence() {
 	w := a.watchers[a.choices.next(a.settings.watchers)]
 	if w.member == nil || len(w.lists) == 0 || w.member.silent || a.settings.watchers > 1 && !a.mayMiss(w) {
@@ -212,7 +212,7 @@ func (a *networkActor) silence() {
 	w.member.released, w.member.silent = true, true
 	for _, other := range a.watchers {
 		for _, l := range other.lists {
-			if other != w && !l.passed {
+			if other != w && !l.passed && w.member.answerTo(l).answer != watcher.Passed {
 				l.silent = append(l.silent, w)
 			}
 		}

@@ -159,8 +159,7 @@ func (s *simulation) mayMiss(a *watcherActor) bool {
 	return false
 }
 
-// isWaitedFor reports whether every list whose barrier has not passed waits for a watcher, because
-// that has not been silent meanwhile.
+// isWaitedFor reports whether no open list has given up on a watcher for being silent.
 func (s *simulation) isWaitedFor(a *watcherActor) bool {
 	for _, other := range s.watchers {
 		for _, l := range other.lists {

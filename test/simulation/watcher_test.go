@@ -70,6 +70,11 @@ func (a *watcherActor) down() {
 	if a.member != nil {
 		a.member.dead = true
 	}
+	for _, other := range a.watchers {
+		for _, l := range other.lists { // what it had seen is gone
+			l.silent = slices.DeleteFunc(l.silent, func(w *watcherActor) bool { return w == a })
+		}
+	}
 	a.member, a.lists = nil, a.lists[:0]
 	a.ended = a.ended[:0]
 	a.queue, a.record = nil, nil

@@ -41,7 +41,7 @@ func (h *watchHealth) newInformer(
 			w, err := from.WatchWithContext(ctx, options)
 			// The informer lists at once if it may not begin with a watch; the list then reports the
 			// right that is missing, and the two do not alternate on the page.
-			if isInitial := options.SendInitialEvents != nil && *options.SendInitialEvents; !isInitial || !apierrors.IsForbidden(err) {
+			if initial := options.SendInitialEvents != nil && *options.SendInitialEvents; !initial || !apierrors.IsForbidden(err) {
 				h.record(ctx, lw, err)
 			}
 			return w, err //nolint:wrapcheck // for the informer

@@ -95,7 +95,7 @@ func TestFeedFollowsANode(t *testing.T) {
 	row := f.entries("node")["node-1"]
 	assert.Equal(t, "live", row["state"])
 	assert.InDelta(t, 1, row["labels"], 0)
-	assert.Empty(t, f.entries("happening"), "nodes that exist at the start are no news")
+	assert.Empty(t, f.entries("happening"), "nodes that exist at the start are not reported")
 
 	edited := nodeOf("node-1", "a", "8", map[string]string{"rack": "r8"})
 	f.Node(n, edited, false)

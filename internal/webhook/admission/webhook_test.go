@@ -227,18 +227,18 @@ func TestLabelsOfABareNodeAreTheWebhooks(t *testing.T) {
 	require.Equal(t, set{"rack": "r1", "team": "blue", labels.Marker: "70"}, n.Labels)
 	view, err := nodeview.Parse(agents.Default, labels.DefaultIgnored, "")
 	require.NoError(t, err)
-	setters := func() (admitted, unclear labels.Keys) {
+	owners := func() (admitted, unclear labels.Keys) {
 		seen, err := view.Whole(n.DeepCopy())
 		require.NoError(t, err)
 		return agents.Admitted(seen), agents.Unclear(seen)
 	}
-	admitted, unclear := setters()
+	admitted, unclear := owners()
 	assert.Equal(t, labels.KeysOf(slices.Values([]string{labels.Marker, "rack", "team"})), admitted)
 	assert.Empty(t, unclear)
 
 	n.Labels["team"], n.Labels["own"] = "red", "1"
 	require.NoError(t, adminClient(t).Update(t.Context(), n, client.FieldOwner("kubectl-edit")))
-	admitted, unclear = setters()
+	admitted, unclear = owners()
 	assert.Equal(t, labels.KeysOf(slices.Values([]string{labels.Marker, "rack"})), admitted, "a label that a user sets later is the user's")
 	assert.Empty(t, unclear)
 }

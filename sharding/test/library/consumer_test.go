@@ -102,7 +102,8 @@ func command(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -trimpath -buildvcs=false", "GOPROXY=off", "GOWORK=off") // as the Makefile compiles, so that little is compiled again
+	// The flags of the Makefile, so that little is compiled again.
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -trimpath -buildvcs=false", "GOPROXY=off", "GOWORK=off")
 	var problems strings.Builder
 	cmd.Stderr = &problems
 	out, err := cmd.Output()

@@ -6,15 +6,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/watcher"
 )
 
-// TestWatcherThatStoodStillLosesNothing freezes the only watcher for longer than the others would
-// wait for it, while nodes are edited and deleted. Its watch goes on to hold everything, so every
-// node returns with its last labels.
-func TestWatcherThatStoodStillLosesNothing(t *testing.T) {
+// TestPausedWatcherLosesNothing freezes the only watcher for longer than others would wait for it,
+// while nodes are edited and deleted. Its watch buffers every event, so every node returns with its
+// last labels.
+func TestPausedWatcherLosesNothing(t *testing.T) {
 	t.Parallel()
 	for name, returnsMeanwhile := range map[string]bool{"the nodes are back by then": true, "the nodes return later": false} {
 		t.Run(name, func(t *testing.T) {
@@ -32,8 +33,9 @@ func TestWatcherThatStoodStillLosesNothing(t *testing.T) {
 				e.saved(node, labelSet{"team": "blue"})
 			}
 
-			require.NoError(t, syscall.Kill(w.PID(), syscall.SIGSTOP))
-			t.Cleanup(func() { _ = syscall.Kill(w.PID(), syscall.SIGCONT) }) // it must be able to end
+			e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queued(c)) }, "everything is applied")
+			require.NoError(t, w.Freeze(t.Context()))
+			t.Cleanup(func() { assert.NoError(t, w.Signal(syscall.SIGCONT)) }) // so that it can end
 			for _, node := range nodes {
 				e.set(node, "team", "red")
 				e.delete(node)
@@ -42,7 +44,8 @@ func TestWatcherThatStoodStillLosesNothing(t *testing.T) {
 				}
 			}
 			time.Sleep(watcher.DefaultSilence + 2*time.Second)
-			require.NoError(t, syscall.Kill(w.PID(), syscall.SIGCONT))
+			require.Empty(t, e.queued(t), "it is frozen")
+			require.NoError(t, w.Signal(syscall.SIGCONT))
 			for _, node := range nodes {
 				if !returnsMeanwhile {
 					e.create(node, labelSet{})
