@@ -132,11 +132,11 @@ publish: ## copy the images in dist/ to their registry, with the credentials of 
 ##### Test
 
 # The packages that mostly run built programs: make e2e tests them, and make test the others.
-E2E_PACKAGES := /test/(deploy|e2e|plugin|program)$$
+E2E_PACKAGES := /test/(bench|demo|deploy|e2e|library|plugin|program)$$
 .PHONY: test
 test: build controlplane ## run the tests except those of make e2e; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself
 	go list $(packages) | grep -vE '$(E2E_PACKAGES)' | xargs $(GO_TEST)
-	@$(call each,$(modules),$(GO_TEST) ./...)
+	@printf '%s\n' $(modules) | xargs --no-run-if-empty -P $(PACKAGES) -I{} bash -c 'cd {} && echo "--- module {}" && $(GO_TEST) ./...'
 
 # Where goroutines share memory: the other packages are pure, or test programs that were built without the race detector.
 RACED_keeper := ./internal/...
