@@ -139,7 +139,7 @@ test: build controlplane ## run the tests except those of make e2e; PRODUCT=keep
 	@printf '%s\n' $(modules) | xargs --no-run-if-empty -P $(PACKAGES) -I{} bash -c 'cd {} && echo "--- module {}" && $(GO_TEST) ./...'
 
 # Where goroutines share memory: the other packages are pure, or test programs that were built without the race detector.
-RACED_keeper := ./internal/...
+RACED_keeper := $$(go list ./internal/... | grep -vE '/internal/(labels|nodeview|preserve|record|revision|txn)(/|$$)')
 RACED_sharding := ./sharding/shard/... ./sharding/shardlease ./sharding/internal/... ./sharding/test/library
 raced := $(foreach product,$(PRODUCT),$(RACED_$(product)))
 .PHONY: race
