@@ -23,6 +23,7 @@ import (
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/service/settings"
 	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/barrier"
 	"nodekeeper.dev/internal/watcher/stuck"
 )
 
@@ -53,7 +54,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		// controller-runtime registers these only for programs with controllers.
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	past, stream := rewind.New(), &watcher.Stream{}
+	past, stream := rewind.New(), &barrier.Stream{}
 	mgr, err := service.New(ctx, service.Config{
 		Program: program, Options: &opts, Cache: cacheOptions(&opts, stream), Rewind: past, Permissions: permissions(&opts),
 	})
@@ -136,7 +137,7 @@ func report(mgr manager.Manager, m members) error {
 
 // cacheOptions keeps the parts of Nodes that transactions are made from, without status and
 // annotations, and the parts of transactions and records that identify them.
-func cacheOptions(o *service.Options, stream *watcher.Stream) cache.Options {
+func cacheOptions(o *service.Options, stream *barrier.Stream) cache.Options {
 	return cache.Options{
 		NewInformer: stream.NewInformer,
 		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {

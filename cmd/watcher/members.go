@@ -9,6 +9,7 @@ import (
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/barrier"
 	"nodekeeper.dev/sharding/shardlease"
 )
 
@@ -16,17 +17,17 @@ import (
 type members struct{ *ring.Member }
 
 var (
-	_ watcher.Members = members{}
+	_ barrier.Members = members{}
 	_ watcher.Lease   = members{}
 	_ watcher.Ring    = members{}
 )
 
 // Peers returns the other watchers.
-func (m members) Peers() []watcher.Peer {
+func (m members) Peers() []barrier.Peer {
 	all := m.Member.Peers()
-	peers := make([]watcher.Peer, 0, len(all))
+	peers := make([]barrier.Peer, 0, len(all))
 	for _, p := range all {
-		peers = append(peers, watcher.Peer{Name: p.Name, UID: p.UID, Gone: !p.State.Member(), Since: p.Since, Annotations: p.Annotations})
+		peers = append(peers, barrier.Peer{Name: p.Name, UID: p.UID, Gone: !p.State.Member(), Since: p.Since, Annotations: p.Annotations})
 	}
 	return peers
 }

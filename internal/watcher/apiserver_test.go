@@ -26,6 +26,7 @@ import (
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/barrier"
 	"nodekeeper.dev/test/controlplane"
 )
 
@@ -70,7 +71,7 @@ func (c *cluster) edit(t *testing.T, n *corev1.Node, change func(*corev1.Node)) 
 // the watcher records.
 func (c *cluster) watch(t *testing.T, fault ...faults.Fault) (stop func()) {
 	t.Helper()
-	stream := &watcher.Stream{}
+	stream := &barrier.Stream{}
 	informers, err := cache.New(api.Config, cache.Options{
 		NewInformer:      stream.NewInformer,
 		DefaultTransform: service.StripNode(nodeview.View{}),

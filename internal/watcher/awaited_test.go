@@ -10,7 +10,7 @@ import (
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/txn"
-	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/barrier"
 )
 
 // One event of one node cannot be stored, and another watcher that starts waits for it. Other nodes
@@ -30,8 +30,8 @@ func TestAwaitedWatcherKeepsItsBackoff(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				if asked {
 					all.join("other")
-					all.change("other", func(p *watcher.Peer) {
-						p.Annotations[watcher.AsksKey] = `[{"number":7,"list":"110","newest":"110","digest":"00"}]`
+					all.change("other", func(p *barrier.Peer) {
+						p.Annotations[barrier.AsksKey] = `[{"number":7,"list":"110","newest":"110","digest":"00"}]`
 					})
 				}
 				before := refused.Hits()

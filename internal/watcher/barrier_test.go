@@ -14,6 +14,7 @@ import (
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/barrier"
 )
 
 func TestLoneWatcherRecordsAtOnce(t *testing.T) {
@@ -75,11 +76,11 @@ func inCompany(t *testing.T, from *apiServer, test func(all *company, w *running
 		renewed, end := context.WithCancel(t.Context())
 		go func() {
 			for renewed.Err() == nil {
-				all.change("other", func(*watcher.Peer) {})
+				all.change("other", func(*barrier.Peer) {})
 				time.Sleep(5 * time.Second)
 			}
 		}()
-		all.change("other", func(p *watcher.Peer) { p.Annotations[watcher.AnswersKey] = "{}" })
+		all.change("other", func(p *barrier.Peer) { p.Annotations[barrier.AnswersKey] = "{}" })
 		w := startIn(t, &me, from, nil, fault...)
 		time.Sleep(2 * latency)
 		synctest.Wait()
@@ -101,12 +102,12 @@ func TestStartWaitsForPeers(t *testing.T) {
 		assert.Empty(t, queued(t, w.client, transactions, "node-1"))
 		assert.False(t, all.serves("me"))
 
-		all.answer(t, watcher.Alike)
+		all.answer(t, barrier.Alike)
 		assert.Equal(t, []string{"added a@8"}, summary(queued(t, w.client, transactions, "node-1")),
 			"a node may have come and gone before the list: what comes after it waits until the other one has passed")
 		assert.True(t, all.serves("me"))
 
-		all.answer(t, watcher.Passed)
+		all.answer(t, barrier.Passed)
 		assert.Equal(t, []string{"added a@8", "deleted a@109"}, summary(queued(t, w.client, transactions, "node-1")))
 	})
 }
@@ -114,7 +115,7 @@ func TestStartWaitsForPeers(t *testing.T) {
 func TestWatcherDoesNotWaitForGonePeers(t *testing.T) {
 	inCompany(t, newAPIServer(state("a", "8", nil)), func(all *company, w *running) {
 		require.Error(t, w.ready(nil))
-		all.change("other", func(p *watcher.Peer) { p.Gone = true })
+		all.change("other", func(p *barrier.Peer) { p.Gone = true })
 		synctest.Wait()
 		require.NoError(t, w.ready(nil))
 	})
@@ -135,12 +136,12 @@ func TestWaitForSilentPeerIsBounded(t *testing.T) {
 				me := all.join("me")
 				all.join("other")
 				if tc.answers {
-					all.change("other", func(p *watcher.Peer) { p.Annotations[watcher.AnswersKey] = "{}" })
+					all.change("other", func(p *barrier.Peer) { p.Annotations[barrier.AnswersKey] = "{}" })
 				}
 				w := startIn(t, &me, newAPIServer(state("a", "8", nil)), nil)
 				for range 10 {
 					if tc.renews {
-						all.change("other", func(*watcher.Peer) {})
+						all.change("other", func(*barrier.Peer) {})
 					}
 					time.Sleep(watcher.DefaultSilence)
 				}
@@ -155,7 +156,7 @@ func TestWaitForSilentPeerIsBounded(t *testing.T) {
 // gap makes a watcher that has recorded everything list again, and see another incarnation.
 func gap(t *testing.T, from *apiServer, all *company, w *running) {
 	t.Helper()
-	all.answer(t, watcher.Passed)
+	all.answer(t, barrier.Passed)
 	first := <-from.watches
 	time.Sleep(time.Minute)
 	require.Equal(t, []string{"added a@8"}, summary(queued(t, w.client, transactions, "node-1")))
@@ -176,7 +177,7 @@ func TestConclusionsFromSlowListWait(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Len(t, queued(t, w.client, transactions, "node-1"), 1)
 		assert.False(t, all.serves("me"), "it gives its share up while it may not conclude")
-		all.answer(t, watcher.Alike)
+		all.answer(t, barrier.Alike)
 		assert.Equal(t, []string{"added a@8", "deleted a@110", "added b@115"}, summary(queued(t, w.client, transactions, "node-1")))
 		assert.True(t, all.serves("me"))
 	})
@@ -205,7 +206,7 @@ func TestRelistWhileClaimingShareReleasesIt(t *testing.T) {
 		expire(<-from.watches)
 		time.Sleep(4 * time.Second)
 		assert.False(t, all.serves("me"), "the other one has not answered")
-		all.answer(t, watcher.Passed)
+		all.answer(t, barrier.Passed)
 		time.Sleep(4 * time.Second)
 		assert.True(t, all.serves("me"))
 		w.stop(t)
@@ -217,7 +218,7 @@ func TestFlushInProgressWaitsForNewBarrier(t *testing.T) {
 	from := newAPIServer(state("a", "8", nil))
 	slow := &faults.Slow{Calls: faults.Calls{Verb: faults.Create, Skip: 1, Times: 1}, Delay: 3 * time.Second}
 	inCompany(t, from, func(all *company, w *running) {
-		all.answer(t, watcher.Passed)
+		all.answer(t, barrier.Passed)
 		first := <-from.watches
 		time.Sleep(time.Minute)
 		first.Modify(state("a", "109", set{"rack": "r7"})) // its write takes three seconds
@@ -228,7 +229,7 @@ func TestFlushInProgressWaitsForNewBarrier(t *testing.T) {
 		<-from.watches
 		time.Sleep(time.Hour)
 		assert.Equal(t, []string{"added a@8", "updated a@109"}, summary(queued(t, w.client, transactions, "node-1")))
-		all.answer(t, watcher.Passed)
+		all.answer(t, barrier.Passed)
 		assert.Len(t, queued(t, w.client, transactions, "node-1"), 4)
 	}, slow)
 }
@@ -260,7 +261,7 @@ func TestSecondListDoesNotReplaceTheFirstBarrier(t *testing.T) {
 		require.Len(t, asked, 2)
 		assert.Equal(t, "100", asked[0].List.String())
 		assert.Equal(t, "120", asked[1].List.String())
-		all.answer(t, watcher.Passed)
+		all.answer(t, barrier.Passed)
 		assert.Equal(t, []string{"added a@8", "updated a@109", "deleted a@110", "added b@115"}, summary(queued(t, w.client, transactions, "node-1")))
 	})
 }
@@ -306,7 +307,7 @@ func TestHiddenChangeHasTimeOfList(t *testing.T) {
 		listed := time.Now()
 		time.Sleep(3 * time.Second)
 		require.Len(t, queued(t, w.client, transactions, "node-1"), 1, "it waits for the other one")
-		all.answer(t, watcher.Passed)
+		all.answer(t, barrier.Passed)
 		found := queued(t, w.client, transactions, "node-1")
 		require.Equal(t, []string{"added b@15", "added b@115"}, summary(found), "there is no record")
 		assert.WithinDuration(t, listed, found[1].ObservedAt, time.Millisecond)
@@ -328,8 +329,8 @@ func TestAwaitedWatcherLeavesNothingToOthers(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, count(t, w.client))
 		all.join("other")
-		all.change("other", func(p *watcher.Peer) {
-			p.Annotations[watcher.AsksKey] = `[{"number":7,"list":"9","newest":"8","digest":"00"}]`
+		all.change("other", func(p *barrier.Peer) {
+			p.Annotations[barrier.AsksKey] = `[{"number":7,"list":"9","newest":"8","digest":"00"}]`
 		})
 		synctest.Wait()
 		assert.Equal(t, 1, count(t, w.client))

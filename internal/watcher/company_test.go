@@ -24,6 +24,7 @@ import (
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/barrier"
 )
 
 // latency is how long it takes until a written Lease is seen.
@@ -32,13 +33,13 @@ const latency = 10 * time.Millisecond
 // company are the Leases of watchers in a synctest bubble.
 type company struct {
 	mu      sync.Mutex
-	leases  map[string]*watcher.Peer
+	leases  map[string]*barrier.Peer
 	changes map[string]chan struct{}
 	serving map[string]bool
 }
 
 func newCompany() *company {
-	return &company{leases: map[string]*watcher.Peer{}, changes: map[string]chan struct{}{}, serving: map[string]bool{}}
+	return &company{leases: map[string]*barrier.Peer{}, changes: map[string]chan struct{}{}, serving: map[string]bool{}}
 }
 
 // seat is one member of a company.
@@ -48,13 +49,13 @@ type seat struct {
 }
 
 var (
-	_ watcher.Members = seat{}
+	_ barrier.Members = seat{}
 	_ watcher.Lease   = seat{}
 )
 
 // join adds a member.
 func (c *company) join(name string) seat {
-	c.change(name, func(*watcher.Peer) {})
+	c.change(name, func(*barrier.Peer) {})
 	return seat{c, name}
 }
 
@@ -65,11 +66,11 @@ func (s seat) SyncedAt() time.Time { return time.Now() }
 func (s seat) Renew() {}
 
 // change changes a Lease, and notifies all members.
-func (c *company) change(name string, change func(*watcher.Peer)) {
+func (c *company) change(name string, change func(*barrier.Peer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leases[name] == nil {
-		c.leases[name] = &watcher.Peer{Name: name, UID: types.UID(name), Annotations: map[string]string{}}
+		c.leases[name] = &barrier.Peer{Name: name, UID: types.UID(name), Annotations: map[string]string{}}
 		c.changes[name] = make(chan struct{}, 1)
 	}
 	p := *c.leases[name]
@@ -92,35 +93,35 @@ func (c *company) annotation(name, key string) string {
 }
 
 // questions returns a member's questions.
-func (c *company) questions(t *testing.T, name string) []watcher.Question {
+func (c *company) questions(t *testing.T, name string) []barrier.Question {
 	t.Helper()
-	var all []watcher.Question
-	if text := c.annotation(name, watcher.AsksKey); text != "" {
+	var all []barrier.Question
+	if text := c.annotation(name, barrier.AsksKey); text != "" {
 		require.NoError(t, json.Unmarshal([]byte(text), &all))
 	}
 	return all
 }
 
 // answer makes the other member give one answer to all questions of this one.
-func (c *company) answer(t *testing.T, says watcher.Answer) {
+func (c *company) answer(t *testing.T, says barrier.Answer) {
 	t.Helper()
 	const name, asker = "other", "me"
-	byNumber := map[int]watcher.Answer{}
+	byNumber := map[int]barrier.Answer{}
 	for _, q := range c.questions(t, asker) {
 		byNumber[q.Number] = says
 	}
 	text, err := json.Marshal(map[string]any{asker: byNumber})
 	require.NoError(t, err)
-	c.change(name, func(p *watcher.Peer) { p.Annotations[watcher.AnswersKey] = string(text) })
+	c.change(name, func(p *barrier.Peer) { p.Annotations[barrier.AnswersKey] = string(text) })
 	synctest.Wait()
 }
 
 func (s seat) Joined() bool { return true }
 
-func (s seat) Peers() []watcher.Peer {
+func (s seat) Peers() []barrier.Peer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var peers []watcher.Peer
+	var peers []barrier.Peer
 	for name, p := range s.leases {
 		if name != s.name {
 			peers = append(peers, *p)
@@ -133,7 +134,7 @@ func (s seat) Changes() <-chan struct{} { return s.changes[s.name] }
 
 func (s seat) Annotate(key, value string) {
 	time.AfterFunc(latency, func() {
-		s.change(s.name, func(p *watcher.Peer) {
+		s.change(s.name, func(p *barrier.Peer) {
 			if p.Annotations[key] = value; value == "" {
 				delete(p.Annotations, key)
 			}
@@ -223,7 +224,7 @@ func startListing(t *testing.T, from *apiServer, c client.WithWatch, change func
 	if from.watches == nil {
 		from.watches = make(chan *watch.FakeWatcher, 10) // of this bubble
 	}
-	stream := &watcher.Stream{}
+	stream := &barrier.Stream{}
 	nodes := stream.NewInformer(from.listerWatcher(), &metav1.PartialObjectMetadata{}, 0, toolscache.Indexers{})
 	if c == nil {
 		c = fake.NewClientBuilder().Build()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/barrier"
 )
 
 // deafSeat is a member whose connection can be cut: it then sees all Leases, including its own, as
@@ -25,7 +26,7 @@ type ears struct {
 	deaf atomic.Bool
 
 	mu    sync.Mutex
-	last  []watcher.Peer
+	last  []barrier.Peer
 	heard time.Time
 }
 
@@ -38,7 +39,7 @@ func (s deafSeat) SyncedAt() time.Time {
 	return s.heard
 }
 
-func (s deafSeat) Peers() []watcher.Peer {
+func (s deafSeat) Peers() []barrier.Peer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.deaf.Load() {
@@ -54,7 +55,7 @@ func startBesideAnsweringPeer(t *testing.T) (all *company, me deafSeat, w *runni
 	all = newCompany()
 	me = deafSeat{all.join("me"), &ears{}}
 	all.join("other")
-	all.change("other", func(p *watcher.Peer) { p.Annotations[watcher.AnswersKey] = "{}" })
+	all.change("other", func(p *barrier.Peer) { p.Annotations[barrier.AnswersKey] = "{}" })
 	w = startListing(t, newAPIServer(state("a", "8", nil)), nil, func(cfg *watcher.Config) {
 		cfg.Name, cfg.Members, cfg.Lease = "me", me, me
 	})
@@ -68,8 +69,8 @@ func TestDeafWatcherTreatsNoPeerAsSilent(t *testing.T) {
 		all, me, w := startBesideAnsweringPeer(t)
 		hear := func(seconds int) {
 			for range seconds {
-				all.change("other", func(*watcher.Peer) {})
-				all.change("me", func(*watcher.Peer) {})
+				all.change("other", func(*barrier.Peer) {})
+				all.change("me", func(*barrier.Peer) {})
 				time.Sleep(time.Second)
 			}
 		}
@@ -91,7 +92,7 @@ func TestDeafWatcherTreatsNoPeerAsSilent(t *testing.T) {
 func TestTwoSecondsOfDeafnessAreEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, me, w := startBesideAnsweringPeer(t)
-		renew := func() { all.change("other", func(*watcher.Peer) {}) }
+		renew := func() { all.change("other", func(*barrier.Peer) {}) }
 		for range 100 {
 			renew()
 			time.Sleep(5 * time.Second)

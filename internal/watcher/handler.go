@@ -17,6 +17,7 @@ import (
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher/barrier"
 	"nodekeeper.dev/internal/watcher/liveness"
 )
 
@@ -28,7 +29,7 @@ const handlerItem = "an event of the informer"
 type handler struct {
 	log         logr.Logger
 	observer    Observer
-	stream      *Stream
+	stream      *barrier.Stream
 	outbox      *Outbox
 	history     *rewind.Detector
 	events      events.EventRecorder

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/watcher/barrier"
 )
 
 // The lock makes both meet, the check first. That is not possible from outside. If they come in
@@ -15,7 +17,7 @@ import (
 func TestEventStaysBehindConcurrentResolve(t *testing.T) {
 	const moment = 20 * time.Millisecond
 	observer := Observer{RecordUpdates: true}
-	h := &handler{observer: observer, stream: &Stream{}, outbox: &Outbox{}, added: func(string) {}}
+	h := &handler{observer: observer, stream: &barrier.Stream{}, outbox: &Outbox{}, added: func(string) {}}
 	listed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "a", ResourceVersion: "9"}}
 	edited := listed.DeepCopy()
 	edited.ResourceVersion, edited.Labels = "10", map[string]string{"rack": "r8"}

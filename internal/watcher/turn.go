@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher/barrier"
 )
 
 const (
@@ -29,7 +30,7 @@ type Ring interface {
 
 // turn decides which events wait, and for how long.
 type turn struct {
-	barrier *barrier
+	barrier *barrier.Barrier
 	ring    Ring // nil if there are no others
 	stored  *storedEvents
 	// expedited is set at shutdown, when no event is left to others.
@@ -39,7 +40,7 @@ type turn struct {
 var _ Turn = (*turn)(nil)
 
 // Passed reports whether the barrier of an event has passed.
-func (t *turn) Passed(e Event) bool { return t.barrier.Passed(e) }
+func (t *turn) Passed(e Event) bool { return t.barrier.Passed(e.List, e.Observed) }
 
 // Wait returns how much longer to leave an event to others. An event that another watcher waits for
 // is not left to others, because the owner may be waiting for it.

@@ -20,8 +20,8 @@ import (
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
-	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/internal/watcher/barrier"
 )
 
 // startRetryPeriod is the time between two attempts to read all records at the start.
@@ -39,14 +39,14 @@ type Config struct {
 	// not have listed yet.
 	Nodes Informer
 	// Stream tracks that informer. It is nil if the informer lists once and misses nothing.
-	Stream *Stream
+	Stream *barrier.Stream
 	// Stored holds the transactions and the records. The zero value holds none.
 	Stored Stored
 	// Name is the name of this watcher among its Members.
 	Name string
 	// Members are the watchers, Lease is the Lease of this one, which does not serve yet, and Ring
 	// orders them. All are nil if it is the only one.
-	Members Members
+	Members barrier.Members
 	Lease   Lease
 	Ring    Ring
 	// Silence is how long the watcher waits for another one that neither renews its Lease nor
@@ -64,6 +64,13 @@ type Config struct {
 	RecordUpdates bool
 }
 
+// Lease is the Lease of this watcher.
+type Lease interface {
+	barrier.Lease
+	// SetServing publishes whether this watcher serves its share of the nodes.
+	SetServing(serving bool)
+}
+
 // Informer delivers the events of objects, in order for each object.
 type Informer interface {
 	AddEventHandler(handler toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error)
@@ -78,7 +85,7 @@ type Watcher struct {
 	handler *handler
 	handle  toolscache.ResourceEventHandlerRegistration
 	outbox  *Outbox
-	barrier *barrier
+	barrier *barrier.Barrier
 	writer  *writer
 	catchUp *catchUp
 	metrics metrics
@@ -91,20 +98,21 @@ type Watcher struct {
 // New returns a Watcher. From now on it receives the events of the informer of Nodes.
 func New(ctx context.Context, cfg Config) (*Watcher, error) {
 	if cfg.Stream == nil {
-		cfg.Stream = &Stream{lists: []listing{{at: revision.MustParse("1")}}}
+		cfg.Stream = barrier.Listed()
 	}
 	w := &Watcher{config: cfg, outbox: &Outbox{}, metrics: newMetrics(), concluding: make(chan struct{}, 1)}
 	w.stored = &storedEvents{cfg.Stored, cfg.History, cfg.TransactionNamespace, cfg.MetadataNamespace}
-	w.barrier = newBarrier(&cfg, w.outbox.Holds)
+	w.barrier = barrier.New(barrier.Config{
+		Name: cfg.Name, Members: cfg.Members, Lease: cfg.Lease, Stream: cfg.Stream, Silence: cfg.Silence, Holds: w.outbox.Holds,
+	})
 	g := &turn{barrier: w.barrier, ring: cfg.Ring, stored: w.stored}
-	w.writer = newWriter(w.outbox, g, cfg.History, w.barrier.wakeIfBusy)
+	w.writer = newWriter(w.outbox, g, cfg.History, w.barrier.Stored)
 	transactions := &queue.Queue{Client: cfg.Client, Namespace: cfg.TransactionNamespace}
 	w.outbox.Stored, w.outbox.Turn = w.stored, g
 	w.outbox.Store = &store{
 		queue: transactions, nodes: &nodes.Nodes{Client: cfg.Client}, history: cfg.History, events: cfg.Events, metrics: &w.metrics,
 		allowed: w.writer.mayWrite, storedByOthers: g.storedByOthers, stored: w.writer.succeeded, found: w.writer.found,
 	}
-	w.barrier.onStep, w.barrier.onPassed, w.barrier.onAsked = w.serve, w.passed, w.writer.retryAll
 	observer := Observer{RecordUpdates: cfg.RecordUpdates}
 	w.catchUp = &catchUp{observer, transactions, &records.Records{Client: cfg.Client, Namespace: cfg.MetadataNamespace}}
 	w.handler = &handler{
@@ -124,7 +132,7 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 // RunBarrier exchanges questions and answers with the other watchers until ctx is done. It must be
 // called once, before the informer of Nodes runs, and must outlive Run.
 func (w *Watcher) RunBarrier(ctx context.Context) error {
-	w.barrier.Run(ctx)
+	w.barrier.Run(ctx, w.stepped)
 	return nil
 }
 
@@ -165,10 +173,15 @@ func (w *Watcher) Ready(*http.Request) error {
 // unavailable API server is no error.
 func (w *Watcher) Live(r *http.Request) error { return w.writer.loop.Live(r) }
 
-// passed retries everything that has waited for a barrier.
-func (w *Watcher) passed() {
-	w.writer.retryAll()
-	w.conclude()
+// stepped is called after each step of the barrier.
+func (w *Watcher) stepped(s barrier.Step) {
+	w.serve()
+	if s.Passed || s.Asked {
+		w.writer.retryAll()
+	}
+	if s.Passed {
+		w.conclude()
+	}
 }
 
 // conclude triggers the comparison of unchecked nodes.
@@ -234,7 +247,7 @@ func (w *Watcher) start(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-w.barrier.first:
+	case <-w.barrier.First():
 	}
 	initial := w.handler.takeInitial(listed)
 	found, err := w.compare(ctx, initial)
@@ -248,5 +261,5 @@ func (w *Watcher) start(ctx context.Context) {
 	}
 	log.Info("Compared nodes with their records", "nodes", len(initial), "changed", count)
 	w.recording.Store(true)
-	w.barrier.wakeUp() // it calls serve
+	w.barrier.WakeUp() // its next step calls serve
 }

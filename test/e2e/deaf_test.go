@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/barrier"
 	"nodekeeper.dev/test/faultproxy"
 )
 
@@ -36,7 +36,7 @@ func (e *env) asks(t require.TestingT, identity string) string {
 	if client.IgnoreNotFound(err) != nil {
 		require.NoError(t, err)
 	}
-	return lease.Annotations[watcher.AsksKey]
+	return lease.Annotations[barrier.AsksKey]
 }
 
 // TestWatcherThatIsDeafTakesNobodyForSilent has a watcher that has listed the nodes and asked

@@ -12,7 +12,7 @@
 // The simulation runs the real code of the decision ([nodekeeper.dev/internal/preserve.Decide]) and
 // of watchers: their handling of events ([nodekeeper.dev/internal/watcher.Observer],
 // [nodekeeper.dev/internal/watcher.Outbox]), their answers to others
-// ([nodekeeper.dev/internal/watcher.Question.Answer]), and their check of records
+// ([nodekeeper.dev/internal/watcher/barrier.Question.Answer]), and their check of records
 // ([nodekeeper.dev/internal/preserve.Applied]). The API server is in memory, with resourceVersions,
 // UIDs, preconditions and finalizers. A ghost keeps the expected labels. The promises depend on
 // the variant:

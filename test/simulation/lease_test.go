@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/barrier"
 )
 
 // member is the Lease of one life of a watcher. It outlasts that life.
@@ -18,7 +18,7 @@ type member struct {
 // answer is the content that a watcher has written into its Lease. It is never withdrawn.
 type answer struct {
 	to     *list
-	answer watcher.Answer
+	answer barrier.Answer
 }
 
 func (m *member) answerTo(l *list) *answer {
@@ -33,7 +33,7 @@ func (m *member) answerTo(l *list) *answer {
 
 // list is one list of the Nodes, with the state of the watcher's questions about it.
 type list struct {
-	question      watcher.Question
+	question      barrier.Question
 	position      int // of the next event
 	asked         bool
 	peers         []*member
@@ -124,7 +124,7 @@ func (a *watcherActor) converse() {
 		if !l.asked {
 			l.asked, l.peers, l.silent = true, a.peers(), a.silentOthers()
 		}
-		least := watcher.Passed
+		least := barrier.Passed
 		for _, m := range l.peers {
 			if !m.released {
 				least = min(least, m.answerTo(l).answer)
@@ -133,11 +133,11 @@ func (a *watcherActor) converse() {
 		if a.settings.variant == protected && !a.mutant.forgetsProtectors {
 			for _, p := range a.processors {
 				if p.position < l.position || len(p.late) > 0 {
-					least = watcher.NotYet
+					least = barrier.NotYet
 				}
 			}
 		}
-		l.alike, l.passed = least >= watcher.Alike, least == watcher.Passed
+		l.alike, l.passed = least >= barrier.Alike, least == barrier.Passed
 	}
 }
 
@@ -155,7 +155,7 @@ func (a *watcherActor) answer() {
 				continue
 			}
 			answer := a.member.answerTo(l)
-			if answer.answer != watcher.Passed {
+			if answer.answer != barrier.Passed {
 				answer.answer = max(answer.answer, l.question.Answer(rev(a.reached), a.digest, a.holds))
 			}
 		}
@@ -212,7 +212,7 @@ func (a *networkActor) silence() {
 	w.member.released, w.member.silent = true, true
 	for _, other := range a.watchers {
 		for _, l := range other.lists {
-			if other != w && !l.passed && w.member.answerTo(l).answer != watcher.Passed {
+			if other != w && !l.passed && w.member.answerTo(l).answer != barrier.Passed {
 				l.silent = append(l.silent, w)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
+	"nodekeeper.dev/internal/watcher/barrier"
 )
 
 // watcherActor is a watcher: what it has observed, and what it has not stored yet. It uses the real
@@ -31,7 +32,7 @@ type watcherActor struct {
 	lists    []*list
 	position int // the index of the next event
 	reached  int // the resourceVersion up to which every event was observed, or precedes the list
-	digest   watcher.Digest
+	digest   barrier.Digest
 	last     *metav1.PartialObjectMetadata
 	doubtful *metav1.PartialObjectMetadata // the listed Node, if it must be compared with its record
 	started  bool                          // the nodes have been compared with their records

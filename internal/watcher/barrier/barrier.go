@@ -1,4 +1,4 @@
-package watcher
+package barrier
 
 import (
 	"context"
@@ -66,25 +66,39 @@ type Lease interface {
 	// Renew renews the Lease, which advances [Members.SyncedAt] soon if this watcher is connected.
 	// It costs a write.
 	Renew()
-	// SetServing publishes whether this watcher serves its share of the nodes.
-	SetServing(serving bool)
+}
+
+// Config configures a Barrier. Members and Lease are nil if there is no other watcher; all other
+// fields are required.
+type Config struct {
+	// Name is the name of this watcher among its Members.
+	Name    string
+	Members Members
+	Lease   Lease
+	// Stream tracks the informer of Nodes of this watcher. It belongs to one Barrier.
+	Stream *Stream
+	// Silence is how long to wait for another watcher that neither renews its Lease nor answers.
+	Silence time.Duration
+	// Holds reports whether this watcher has an event that it observed at or before a revision, and
+	// that is not stored yet. It must not call the Barrier.
+	Holds func(upTo revision.Revision) bool
+}
+
+// Step is the result of one step of a Barrier.
+type Step struct {
+	// Passed reports whether the barrier of another list has passed, at least for conclusions.
+	Passed bool
+	// Asked reports whether another watcher has started to wait for an event that this one holds.
+	Asked bool
 }
 
 // answers maps the asking member and the number of its question to the answer.
 type answers map[string]map[int]Answer
 
-// barrier tracks which lists every other watcher has passed, and publishes which lists of others
+// Barrier tracks which lists every other watcher has passed, and publishes which lists of others
 // this watcher has passed. Its methods are safe for concurrent use.
-type barrier struct {
-	name    string
-	members Members // nil if there are no others
-	lease   Lease
-	stream  *Stream
-	holds   func(upTo revision.Revision) bool
-	silence time.Duration
-	// onStep is called after each step, onPassed when a barrier has passed, and onAsked when
-	// another watcher has started to wait for an event in the outbox.
-	onStep, onPassed, onAsked func()
+type Barrier struct {
+	config Config
 	// epoch distinguishes this process's question numbers from an earlier process's of the same
 	// name.
 	epoch int
@@ -124,40 +138,45 @@ type openQuestion struct {
 	least    Answer
 }
 
-func newBarrier(cfg *Config, holds func(upTo revision.Revision) bool) *barrier {
-	b := &barrier{
-		name: cfg.Name, members: cfg.Members, lease: cfg.Lease, stream: cfg.Stream, holds: holds, silence: cfg.Silence,
-		epoch: int(processStart.UnixMicro()), wake: make(chan struct{}, 1), first: make(chan struct{}), wrote: map[string]string{},
+// New returns a Barrier. The informer of its Stream must not have listed yet.
+func New(cfg Config) *Barrier {
+	b := &Barrier{
+		config: cfg, epoch: int(processStart.UnixMicro()), wake: make(chan struct{}, 1), first: make(chan struct{}), wrote: map[string]string{},
 	}
-	cfg.Stream.changed, cfg.Stream.moved = b.wakeUp, b.wakeIfBusy
+	cfg.Stream.changed, cfg.Stream.moved = b.WakeUp, b.Stored
 	return b
 }
 
-// wakeIfBusy wakes Run if an answer is pending.
-func (b *barrier) wakeIfBusy() {
+// First is closed when this watcher may draw conclusions from its first list.
+func (b *Barrier) First() <-chan struct{} { return b.first }
+
+// Stored makes Run take another step if an answer is pending, here or elsewhere: an event has been
+// stored. It never blocks.
+func (b *Barrier) Stored() {
 	if b.busy.Load() {
-		b.wakeUp()
+		b.WakeUp()
 	}
 }
 
-// wakeUp makes Run take another step. It never blocks.
-func (b *barrier) wakeUp() {
+// WakeUp makes Run take another step. It never blocks.
+func (b *Barrier) WakeUp() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Run publishes questions and answers until ctx is done.
-func (b *barrier) Run(ctx context.Context) {
+// Run publishes questions and answers until ctx is done. It calls after from its own goroutine after
+// each step. It must be called once.
+func (b *Barrier) Run(ctx context.Context, after func(Step)) {
 	var changes <-chan struct{}
-	if b.members != nil {
-		changes = b.members.Changes()
+	if b.config.Members != nil {
+		changes = b.config.Members.Changes()
 	}
 	tick := time.NewTicker(checkPeriod)
 	defer tick.Stop()
 	for {
-		b.step(time.Now())
+		after(b.step(time.Now()))
 		select {
 		case <-ctx.Done():
 			return
@@ -169,33 +188,26 @@ func (b *barrier) Run(ctx context.Context) {
 }
 
 // step reads the answers of the others, and publishes questions and answers.
-func (b *barrier) step(now time.Time) {
+func (b *Barrier) step(now time.Time) Step {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	v := view{now: now}
-	if b.members != nil {
-		v.syncedAt = b.members.SyncedAt() // before Peers: only a later call is complete up to then
-		v.peers = b.members.Peers()
+	if b.config.Members != nil {
+		v.syncedAt = b.config.Members.SyncedAt() // before Peers: only a later call is complete up to then
+		v.peers = b.config.Members.Peers()
 	}
 	b.takeLists()
-	passed := b.readAnswers(v)
-	asked := b.publishAnswers(v.peers)
+	s := Step{Passed: b.readAnswers(v), Asked: b.publishAnswers(v.peers)}
 	b.publishQuestions()
 	b.renewIfUnsynced(now)
 	b.busy.Store(len(b.awaited) > 0 || slices.ContainsFunc(b.lists, func(a *openQuestion) bool { return a.least != Passed }))
-	b.mu.Unlock()
-	b.onStep()
-	if passed {
-		b.onPassed()
-	}
-	if asked {
-		b.onAsked()
-	}
+	return s
 }
 
 // takeLists adds a question for each list since the last step.
-func (b *barrier) takeLists() {
-	for n := len(b.lists); n <= b.stream.Latest(); n++ {
-		q := b.stream.Question(n)
+func (b *Barrier) takeLists() {
+	for n := len(b.lists); n <= b.config.Stream.Latest(); n++ {
+		q := b.config.Stream.Question(n)
 		q.Number += b.epoch
 		b.lists = append(b.lists, &openQuestion{question: q})
 	}
@@ -203,7 +215,7 @@ func (b *barrier) takeLists() {
 
 // publishQuestions stores the unanswered questions in the Lease. A later list replaces none of
 // them.
-func (b *barrier) publishQuestions() {
+func (b *Barrier) publishQuestions() {
 	open := []Question{}
 	for _, a := range b.lists {
 		if a.least != Passed {
@@ -217,16 +229,16 @@ func (b *barrier) publishQuestions() {
 	b.write(AsksKey, text)
 }
 
-func (b *barrier) write(key, value string) {
-	if b.lease == nil || b.wrote[key] == value {
+func (b *Barrier) write(key, value string) {
+	if b.config.Lease == nil || b.wrote[key] == value {
 		return
 	}
 	b.wrote[key] = value
-	b.lease.Annotate(key, value)
+	b.config.Lease.Annotate(key, value)
 }
 
 // readAnswers reads the answers of the others and reports whether another barrier has passed.
-func (b *barrier) readAnswers(v view) (passed bool) {
+func (b *Barrier) readAnswers(v view) (passed bool) {
 	b.unsynced = false
 	for i, a := range b.lists {
 		if a.least == Passed {
@@ -248,12 +260,12 @@ func (b *barrier) readAnswers(v view) (passed bool) {
 }
 
 // leastAnswer returns the least answer of all watchers that must answer.
-func (b *barrier) leastAnswer(a *openQuestion, v view) Answer {
-	if b.members == nil {
+func (b *Barrier) leastAnswer(a *openQuestion, v view) Answer {
+	if b.config.Members == nil {
 		return Passed
 	}
 	if a.since.IsZero() {
-		if !contains(b.lease.Annotation(AsksKey), a.question) {
+		if !contains(b.config.Lease.Annotation(AsksKey), a.question) {
 			return NotYet
 		}
 		a.since, a.peers = v.now, v.peers
@@ -271,7 +283,7 @@ func contains(text string, q Question) bool {
 }
 
 // answerOf returns the answer of a peer to a question: Passed if the peer is gone or silent.
-func (b *barrier) answerOf(p Peer, a *openQuestion, v view) Answer {
+func (b *Barrier) answerOf(p Peer, a *openQuestion, v view) Answer {
 	at := slices.IndexFunc(v.peers, func(other Peer) bool { return other.Name == p.Name && other.UID == p.UID })
 	if at < 0 || v.peers[at].Gone || b.isSilent(v.peers[at], a, v) {
 		return Passed
@@ -281,17 +293,17 @@ func (b *barrier) answerOf(p Peer, a *openQuestion, v view) Answer {
 	if json.Unmarshal([]byte(text), &all) != nil {
 		return NotYet
 	}
-	return all[b.name][a.question.Number]
+	return all[b.config.Name][a.question.Number]
 }
 
 // isSilent reports whether a peer has neither answered a question nor renewed its Lease for so long
 // that this watcher stops waiting for it. Only time in which this watcher was in sync with the
 // others counts; otherwise, a watcher that is disconnected or was suspended would treat every peer
 // as silent.
-func (b *barrier) isSilent(p Peer, a *openQuestion, v view) bool {
-	silent := a.since.Add(b.silence)
+func (b *Barrier) isSilent(p Peer, a *openQuestion, v view) bool {
+	silent := a.since.Add(b.config.Silence)
 	if _, answers := p.Annotations[AnswersKey]; answers { // otherwise it is of an older release
-		if renewal := p.Since.Add(max(b.silence, renewPeriod)); renewal.After(silent) {
+		if renewal := p.Since.Add(max(b.config.Silence, renewPeriod)); renewal.After(silent) {
 			silent = renewal
 		}
 	}
@@ -304,17 +316,17 @@ func (b *barrier) isSilent(p Peer, a *openQuestion, v view) bool {
 
 // renewIfUnsynced renews the Lease, once in a checkPeriod, while only that can show whether a peer
 // is silent.
-func (b *barrier) renewIfUnsynced(now time.Time) {
-	if b.unsynced && b.lease != nil && now.Sub(b.renewed) >= checkPeriod {
+func (b *Barrier) renewIfUnsynced(now time.Time) {
+	if b.unsynced && b.config.Lease != nil && now.Sub(b.renewed) >= checkPeriod {
 		b.renewed = now
-		b.lease.Renew()
+		b.config.Lease.Renew()
 	}
 }
 
 // publishAnswers answers the questions of the others and reports whether one of them has started to
 // wait for an event in the outbox.
-func (b *barrier) publishAnswers(peers []Peer) (asked bool) {
-	position, digest := b.stream.Position()
+func (b *Barrier) publishAnswers(peers []Peer) (asked bool) {
+	position, digest := b.config.Stream.Position()
 	listed := len(b.lists) > 0
 	all := answers{}
 	b.awaited = b.awaited[:0]
@@ -328,13 +340,13 @@ func (b *barrier) publishAnswers(peers []Peer) (asked bool) {
 		for _, q := range questions {
 			reply := NotYet
 			if listed {
-				reply = q.Answer(position, digest, b.holds)
+				reply = q.Answer(position, digest, b.config.Holds)
 			}
 			if reply != Passed {
 				b.awaited = append(b.awaited, q.List)
 				id := questionID{p.Name, q.Number}
 				b.open[id] = true
-				asked = asked || !before[id] && b.holds(q.List)
+				asked = asked || !before[id] && b.config.Holds(q.List)
 			}
 			if all[p.Name] == nil {
 				all[p.Name] = map[int]Answer{}
@@ -346,30 +358,31 @@ func (b *barrier) publishAnswers(peers []Peer) (asked bool) {
 	return asked
 }
 
-// Passed reports whether the barrier of an event has passed.
-func (b *barrier) Passed(e Event) bool {
+// Passed reports whether the barrier of a list has passed for an event that was observed after it,
+// or for a conclusion from it.
+func (b *Barrier) Passed(list int, observed bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.List >= len(b.lists) {
+	if list >= len(b.lists) {
 		return false // listed just now
 	}
-	if e.Observed {
-		return b.lists[e.List].least == Passed
+	if observed {
+		return b.lists[list].least == Passed
 	}
-	return b.lists[e.List].least >= Alike
+	return b.lists[list].least >= Alike
 }
 
 // Awaited reports whether another watcher waits until events up to a revision are stored.
-func (b *barrier) Awaited(at revision.Revision) bool {
+func (b *Barrier) Awaited(at revision.Revision) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.awaited, func(upTo revision.Revision) bool { return !at.After(upTo) })
 }
 
 // MayConclude reports whether this watcher may act on its latest list.
-func (b *barrier) MayConclude() bool {
-	latest := b.stream.Latest()
-	return latest >= 0 && b.Passed(Event{List: latest})
+func (b *Barrier) MayConclude() bool {
+	latest := b.config.Stream.Latest()
+	return latest >= 0 && b.Passed(latest, false)
 }
 
 // asJSON marshals a value to JSON. The keys of maps are sorted.

@@ -1,4 +1,4 @@
-package watcher
+package barrier
 
 import (
 	"context"
@@ -34,6 +34,9 @@ type Stream struct {
 	changed   func()            // called after each list
 	moved     func()            // called after any other change
 }
+
+// Listed returns the Stream of an informer that lists once and misses nothing.
+func Listed() *Stream { return &Stream{lists: []listing{{at: revision.MustParse("1")}}} }
 
 // listing is a list of all Nodes.
 type listing struct {
