@@ -12,7 +12,7 @@ import (
 
 const (
 	// replacePeriod is the interval between two kills. Each of three processors lives for two seconds,
-	// one of which it needs to start.
+	// one of which it needs to start. On a busy machine, which takes longer, the next kill waits.
 	replacePeriod = 700 * time.Millisecond
 	// starved is the time after which a measurement is aborted because nodes wait too long.
 	starved = 4 * time.Minute
@@ -43,7 +43,13 @@ func replaceSteadily(ctx context.Context, r *report, nodes int) (err error) {
 	if err := c.replace(c.running("watcher")[0]); err != nil {
 		return err
 	}
-	killer := repeat(ctx, replacePeriod, func() (int, error) { return 1, c.replace(c.running("processor")[0]) })
+	killer := repeat(ctx, replacePeriod, func() (int, error) {
+		processors := c.running("processor")
+		if err := processors[1].WaitReady(ctx); err != nil { // so that the next to be killed has worked for a period
+			return 0, err
+		}
+		return 1, c.replace(processors[0])
+	})
 	disturbed, err := c.timeReturn(ctx, c.leave)
 	kills, killErr := killer()
 	if err := errors.Join(err, killErr); err != nil {
