@@ -8,11 +8,10 @@ include project.mk
 COUNT ?= 1
 # How often, and not how long: a time limit fails now and then by itself before Go 1.27 (go.dev/issue/75804).
 FUZZTIME ?= 300000x
-# A test run that takes longer hangs. Repeats get one of their own: go test counts all of them together.
+# A test run that takes longer hangs. Repeats, which go test counts together, and runs in another cluster get more: see e2e.
 TIMEOUT ?= 20m
 # How many packages are tested at a time: most of the time the larger ones wait.
 PACKAGES ?= 3
-E2E_TIMEOUT ?= $(if $(filter-out 1,$(COUNT))$(E2E_KUBECONFIG),4h,$(TIMEOUT))
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -172,9 +171,10 @@ browser-test: build controlplane bin/site/index.html ## test the live page and t
 # Only test/e2e can run against any cluster. The memory and the CPU time that test/deploy and test/plugin measure are those of programs without the race detector.
 E2E_CHOSEN := $(if $(E2E_KUBECONFIG),/test/e2e$$,$(if $(filter yes,$(RACE)),/test/(e2e|program)$$,$(E2E_PACKAGES)))
 .PHONY: e2e
+e2e: TIMEOUT := $(if $(filter-out 1,$(COUNT))$(E2E_KUBECONFIG),4h,$(TIMEOUT))
 e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the tests of the built programs, the plugins and the manifests COUNT (1) times; PRODUCT as for test; E2E_KUBECONFIG=FILE: those that can run against that cluster; RACE=yes: those of the services, with the race detector
 	go list $(packages) | { grep -E '$(E2E_CHOSEN)' || true; } | \
-		xargs --no-run-if-empty go test -shuffle=on -p=$(PACKAGES) -count=$(COUNT) $(if $(filter-out 1,$(COUNT)),-failfast) -timeout=$(E2E_TIMEOUT)
+		xargs --no-run-if-empty $(GO_TEST) -count=$(COUNT) $(if $(filter-out 1,$(COUNT)),-failfast)
 
 # The directory of the scripts that make a small real cluster.
 REALCLUSTER ?= ../shared/realcluster

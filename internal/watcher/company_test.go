@@ -103,20 +103,18 @@ func (c *company) questions(t *testing.T, name string) []barrier.Question {
 }
 
 // answer makes the other member give one answer to all questions of this one.
-func (c *company) answer(t *testing.T, says barrier.Answer) {
+func (c *company) answer(t *testing.T, reply barrier.Answer) {
 	t.Helper()
 	const name, asker = "other", "me"
 	byNumber := map[int]barrier.Answer{}
 	for _, q := range c.questions(t, asker) {
-		byNumber[q.Number] = says
+		byNumber[q.Number] = reply
 	}
 	text, err := json.Marshal(map[string]any{asker: byNumber})
 	require.NoError(t, err)
 	c.change(name, func(p *barrier.Peer) { p.Annotations[barrier.AnswersKey] = string(text) })
 	synctest.Wait()
 }
-
-func (s seat) Joined() bool { return true }
 
 func (s seat) Peers() []barrier.Peer {
 	s.mu.Lock()

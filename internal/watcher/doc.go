@@ -10,7 +10,7 @@
 // # Files
 //
 // observe.go turns events into transactions, catchup.go compares listed nodes with their records,
-// and outbox.go decides which events wait; these make decisions only. handler.go receives the events
-// of lists and the watch, turn.go leaves events to other watchers, circuit.go limits requests while
-// all writes are rejected, and writer.go stores.
+// and outbox.go decides which events wait; these make decisions only. handler.go receives the
+// events of lists and the watch, turn.go leaves events to other watchers, circuit.go limits
+// requests while all writes are rejected, and writer.go stores.
 package watcher

@@ -24,7 +24,7 @@ import (
 )
 
 // scriptsEnv names the directory of the scripts that stop and start kubelets. If it is set, there
-// is a cluster to walk through: the one of $KUBECONFIG. See make cluster-test.
+// is a cluster to walk through, that of $KUBECONFIG. See make cluster-test.
 const scriptsEnv = "CLUSTER_SCRIPTS"
 
 // The namespaces of the manifests.

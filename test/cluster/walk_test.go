@@ -221,7 +221,7 @@ func (r *realCluster) versions(t *testing.T, name string) func() []*corev1.Node 
 	return end
 }
 
-// joinUntouched lets a node come back of which no record is left.
+// joinUntouched lets a node come back that has no record.
 func (w *walk) joinUntouched() {
 	name := w.nodes[len(w.nodes)-1]
 	before := w.labelsOf(w.t, name)

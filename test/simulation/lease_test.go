@@ -201,8 +201,8 @@ func (a *networkActor) deliver() {
 	}
 }
 
-// silence takes over the Lease of a live watcher. If no change may be lost, another watcher must have
-// seen everything too, or there must be no other watcher.
+// silence takes over the Lease of a live watcher. If no change may be lost, another watcher must
+// have seen everything too, or there must be no other watcher.
 func (a *networkActor) silence() {
 	w := a.watchers[a.choices.next(a.settings.watchers)]
 	if w.member == nil || len(w.lists) == 0 || w.member.silent || a.settings.watchers > 1 && !a.mayMiss(w) {

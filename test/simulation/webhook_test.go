@@ -209,8 +209,8 @@ func (a *userActor) actOnGate(action userAction) {
 }
 
 // mayLosePending reports whether the gate is opened even without the marker, since it is recorded
-// that the Node was created with it, or has it since it was closed again. An earlier transaction may
-// have been decided while the gate was open.
+// that the Node was created with it, or has it since it was closed again. An earlier transaction
+// may have been decided while the gate was open.
 func (w *world) mayLosePending() bool {
 	return !w.gated || slices.ContainsFunc(w.queue, func(t *storedTxn) bool {
 		return t.UID == w.node.UID && preserve.ComesGated(t.Transaction) && number(t.Revision.String()) >= w.closed

@@ -45,8 +45,6 @@ type Peer struct {
 
 // Members are all watchers, including this one.
 type Members interface {
-	// Joined reports whether the other watchers can see this one.
-	Joined() bool
 	// Peers returns the other watchers.
 	Peers() []Peer
 	// SyncedAt returns a time up to which the view of the others is complete: a later call of Peers
@@ -166,8 +164,8 @@ func (b *Barrier) WakeUp() {
 	}
 }
 
-// Run publishes questions and answers until ctx is done. It calls after from its own goroutine after
-// each step. It must be called once.
+// Run publishes questions and answers until ctx is done. It calls after, from its own goroutine,
+// after each step. It must be called once.
 func (b *Barrier) Run(ctx context.Context, after func(Step)) {
 	var changes <-chan struct{}
 	if b.config.Members != nil {

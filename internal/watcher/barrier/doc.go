@@ -26,6 +26,6 @@
 // list, so events observed after the list wait until the other watchers have reached it ([Passed]),
 // which the waiting event itself causes.
 //
-// stream.go follows the lists and the watch of Nodes, question.go has the questions and what answers
-// them, and barrier.go exchanges both.
+// stream.go follows the lists and the watch of Nodes, question.go has the questions and their
+// answers, and barrier.go exchanges both.
 package barrier

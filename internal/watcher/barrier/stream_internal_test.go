@@ -11,9 +11,9 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// TestDigestOfAListByWatch checks the digest if Nodes change before the bookmark that ends the list:
-// the API server sends the Nodes of its cache, and then the changes up to the revision that etcd had
-// at the request (KEP-3157).
+// TestDigestOfAListByWatch checks the digest if Nodes change before the bookmark that ends the
+// list: the API server sends the Nodes of its cache, and then the changes up to the revision that
+// etcd had at the request (KEP-3157).
 func TestDigestOfAListByWatch(t *testing.T) {
 	node := func(name, uid, at string) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: at}}
