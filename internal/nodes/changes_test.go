@@ -63,7 +63,7 @@ func TestRelabelChangesOnlyTheView(t *testing.T) {
 		"rack": "r2", labels.AnnotationKey("example.com/changes"): "2", labels.AnnotationKey("example.com/new"): "multi\nline",
 		labels.TaintKey("changes", "PreferNoSchedule"): "2", labels.TaintKey("dedicated", "NoSchedule"): "gpu", labels.TaintKey("evict", "NoExecute"): "",
 	}
-	left, err := n.Relabel(t.Context(), read, wanted)
+	left, err := n.Relabel(t.Context(), read, wanted, time.Now())
 	require.NoError(t, err)
 	assert.Equal(t, wanted, left.Labels)
 
@@ -81,10 +81,10 @@ func TestRelabelChangesOnlyTheView(t *testing.T) {
 	before.Spec.Taints, after.Spec.Taints = nil, nil
 	assert.Equal(t, before.Spec, after.Spec)
 
-	again, err := n.Relabel(t.Context(), left, wanted)
+	again, err := n.Relabel(t.Context(), left, wanted, time.Now())
 	require.NoError(t, err)
 	assert.Equal(t, left.ResourceVersion, again.ResourceVersion, "nothing changes, so nothing is written")
-	_, err = n.Relabel(t.Context(), read, wanted)
+	_, err = n.Relabel(t.Context(), read, wanted, time.Now())
 	require.ErrorIs(t, err, nodes.ErrStale, "the taints are a list, which must be the one that was read")
 }
 
@@ -145,7 +145,7 @@ func TestUnreadTaintsAreNotWritten(t *testing.T) {
 	n := newNodes(t)
 	read := create(t, n, set{"rack": "r1"})
 	n.View = keeping(t, "", "dedicated").View
-	_, err := n.Relabel(t.Context(), read, set{labels.TaintKey("dedicated", "NoSchedule"): "gpu"})
+	_, err := n.Relabel(t.Context(), read, set{labels.TaintKey("dedicated", "NoSchedule"): "gpu"}, time.Now())
 	require.ErrorContains(t, err, "its spec was not read")
 	assert.Equal(t, read.ResourceVersion, whole(t, n, read.Name).ResourceVersion)
 }

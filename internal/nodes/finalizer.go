@@ -1,9 +1,13 @@
 package nodes
 
 import (
+	"context"
+	"encoding/json"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Finalizer is on every protected Node. The API server keeps a deleted Node until a processor has
@@ -14,4 +18,32 @@ const Finalizer = "nodekeeper.dev/save-labels"
 // deleted. While there are others, its labels may still change after they are stored.
 func WaitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
 	return n.DeletionTimestamp != nil && slices.Equal(n.Finalizers, []string{Finalizer})
+}
+
+// Protect adds [Finalizer] to a Node, conditional on the incarnation and the finalizers that were
+// read: whatever else changes, the Node must be protected. It returns [ErrStale] if one of them is
+// another.
+func (n *Nodes) Protect(ctx context.Context, read *metav1.PartialObjectMetadata) error {
+	_, err := n.patch(ctx, read, func(*metav1.PartialObjectMetadata) (client.Patch, error) {
+		p := jsonPatch{}
+		p.test("/metadata/uid", read.UID)
+		p.test("/metadata/finalizers", listOrNull(read.Finalizers))
+		p.add("/metadata/finalizers", append(slices.Clone(read.Finalizers), Finalizer))
+		return p.patch()
+	})
+	return staleOr(err)
+}
+
+// Unprotect removes [Finalizer] from a Node, conditional on the UID and the revision that were
+// read, because the API server may delete the Node then, with labels that were set since. It
+// returns [ErrStale] if the Node has changed.
+func (n *Nodes) Unprotect(ctx context.Context, read *metav1.PartialObjectMetadata) error {
+	others := slices.DeleteFunc(slices.Clone(read.Finalizers), func(f string) bool { return f == Finalizer })
+	_, err := n.patch(ctx, read, func(*metav1.PartialObjectMetadata) (client.Patch, error) {
+		body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": read.UID, "resourceVersion": read.ResourceVersion, "finalizers": others,
+		}})
+		return client.RawPatch(types.MergePatchType, body), err
+	})
+	return staleOr(err)
 }

@@ -5,10 +5,10 @@ package nodes
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -177,59 +177,70 @@ func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata)
 	return nil
 }
 
-// Patch changes the metadata of a Node by one merge patch (RFC 7396), conditional on the UID and
-// the revision that were read. It returns the resulting Node, or [ErrStale].
-func (n *Nodes) Patch(ctx context.Context, name string, uid types.UID, read revision.Revision, metadata map[string]any) (*metav1.PartialObjectMetadata, error) {
-	return n.patch(ctx, name, uid, read, changes{metadata: metadata})
+// maxAge bounds the age of a read on which a write may rest that has no revision as its condition:
+// another processor may have restored the Node since, and a user may have undone that. It is
+// shorter than the lease of a node's lock, and long enough for the three requests of a restore on
+// a slow API server.
+const maxAge = 4 * time.Second
+
+// Relabel replaces the viewed labels of a Node, including the annotations and taints among them, in
+// one patch. It returns the resulting Node, with the identity that was read, or [ErrStale].
+// Everything outside the view stays.
+//
+// The patch is conditional on the UID and the revision that were read. If the Node has changed
+// since readAt, when the read began, a second patch follows, unless that was too long ago. It is
+// conditional on what it replaces, and on the marker, which another restore would have changed.
+// Otherwise no Node could be restored whose status changes faster than it is read and written.
+func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) (*metav1.PartialObjectMetadata, error) {
+	c, err := changesFor(read, wanted)
+	if err != nil {
+		return nil, err
+	}
+	node, err := n.patch(ctx, read, c.ifUnchanged)
+	if apierrors.IsConflict(err) && time.Since(readAt) < maxAge {
+		node, err = n.patch(ctx, read, c.ifSame)
+	}
+	if err != nil {
+		return nil, staleOr(err)
+	}
+	if machine, isRead := identity.Noted(read); isRead { // a condition of both patches
+		identity.Note(node, machine)
+	}
+	return node, nil
 }
 
-func (n *Nodes) patch(ctx context.Context, name string, uid types.UID, read revision.Revision, c changes) (*metav1.PartialObjectMetadata, error) {
-	c.metadata["uid"], c.metadata["resourceVersion"] = uid, read.String()
-	patch := map[string]any{"metadata": c.metadata}
-	if c.taints != nil {
-		patch["spec"] = map[string]any{"taints": c.taints}
-	}
-	body, err := json.Marshal(patch)
+// patch changes a Node, and returns the result.
+func (n *Nodes) patch(ctx context.Context, read *metav1.PartialObjectMetadata,
+	patchFor func(*metav1.PartialObjectMetadata) (client.Patch, error),
+) (*metav1.PartialObjectMetadata, error) {
+	patch, err := patchFor(read)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the patch of node %q: %w", name, err)
-	}
-	node, whole := Metadata(name), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if n.View.Preserved.NeedsSpec() {
-		err = n.Client.Patch(ctx, whole, client.RawPatch(types.MergePatchType, body))
-	} else {
-		err = n.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, body))
-	}
-	// Conflict: the Node has changed, or the response to an earlier patch of this process was lost.
-	// NotFound: it was deleted.
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil, ErrStale
-	}
-	if err != nil {
-		return nil, fmt.Errorf("changing node %q: %w", name, err)
+		return nil, fmt.Errorf("encoding the patch of node %q: %w", read.Name, err)
 	}
 	if n.View.Preserved.NeedsSpec() {
+		whole := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
+		if err := n.Client.Patch(ctx, whole, patch); err != nil {
+			return nil, fmt.Errorf("changing node %q: %w", read.Name, err)
+		}
 		return n.viewed(whole)
+	}
+	node := Metadata(read.Name)
+	if err := n.Client.Patch(ctx, node, patch); err != nil {
+		return nil, fmt.Errorf("changing node %q: %w", read.Name, err)
 	}
 	n.View.Apply(node)
 	return node, nil
 }
 
-// Relabel replaces the viewed labels of a Node, including the annotations and taints among them, in
-// one patch, conditional on the UID and the revision that were read. It returns the resulting Node,
-// with the identity that was read, or [ErrStale]. Everything outside the view stays.
-func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, labels map[string]string) (*metav1.PartialObjectMetadata, error) {
-	c, err := changesFor(read, labels)
-	if err != nil {
-		return nil, err
+// staleOr returns [ErrStale] for the error of a write whose condition does not hold, and other
+// errors as they are.
+func staleOr(err error) error {
+	// Conflict: the Node has changed, or the response to an earlier patch of this process was lost.
+	// NotFound: it was deleted.
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || isTestFailed(err) {
+		return ErrStale
 	}
-	node, err := n.patch(ctx, read.Name, read.UID, revision.Of(read.ResourceVersion), c)
-	if err != nil {
-		return nil, err
-	}
-	if machine, isRead := identity.Noted(read); isRead { // the patch is conditional, so nothing was written in between
-		identity.Note(node, machine)
-	}
-	return node, nil
+	return err
 }
 
 // Refused reports whether the API server or an admission plugin rejected the content of a request,

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -12,9 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 )
 
@@ -44,7 +48,7 @@ func TestRelabelSetsExactlyTheseLabels(t *testing.T) {
 	n := newNodes(t)
 	read := create(t, n, set{"stays": "1", "changes": "1", "goes": "1", "empty": ""})
 	wanted := set{"stays": "1", "changes": "2", "comes": "", "empty": ""}
-	after, err := n.Relabel(t.Context(), read, wanted)
+	after, err := n.Relabel(t.Context(), read, wanted, time.Now())
 	require.NoError(t, err)
 	assert.Equal(t, wanted, after.Labels)
 	assert.Equal(t, read.UID, after.UID)
@@ -60,7 +64,7 @@ func TestWritesAreConditionalOnTheNodeRead(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, read *metav1.PartialObjectMetadata){
 		"it has changed": func(t *testing.T, read *metav1.PartialObjectMetadata) {
 			t.Helper()
-			_, err := n.Relabel(t.Context(), read, set{"edited": "1"})
+			_, err := n.Relabel(t.Context(), read, set{"edited": "1"}, time.Now())
 			require.NoError(t, err)
 		},
 		"it is gone": func(t *testing.T, read *metav1.PartialObjectMetadata) {
@@ -78,13 +82,110 @@ func TestWritesAreConditionalOnTheNodeRead(t *testing.T) {
 			change(t, read)
 			before, err := n.Get(t.Context(), read.Name)
 			require.NoError(t, err)
-			_, err = n.Relabel(t.Context(), read, set{"rack": "r2"})
+			_, err = n.Relabel(t.Context(), read, set{"rack": "r2"}, time.Now())
 			require.ErrorIs(t, err, nodes.ErrStale)
 			after, err := n.Get(t.Context(), read.Name)
 			require.NoError(t, err)
 			assert.Equal(t, before, after)
 		})
 	}
+}
+
+// TestRelabelOfAChangedNode checks the second patch, after the Node has changed since it was read.
+func TestRelabelOfAChangedNode(t *testing.T) {
+	t.Parallel()
+	n := newNodes(t)
+	before := set{"rack": "r1", "goes": "1", "machine": "m1"}
+	wanted := set{"rack": "r2", "comes/here": "1", "machine": "m1", labels.Marker: "7"}
+	recently, longAgo := time.Now(), time.Now().Add(-time.Minute)
+	for name, tc := range map[string]struct {
+		change  func(*corev1.Node)
+		readAt  time.Time
+		isStale bool
+	}{
+		"another annotation":            {func(n *corev1.Node) { n.Annotations = set{"other": "1"} }, recently, false},
+		"an edited label that stays":    {func(n *corev1.Node) { n.Labels["machine"] = "m2" }, recently, false},
+		"a label that was replaced":     {func(n *corev1.Node) { n.Labels["rack"] = "r3" }, recently, true},
+		"a label that was to be added":  {func(n *corev1.Node) { n.Labels["comes/here"] = "1" }, recently, true},
+		"a label that is missing":       {func(n *corev1.Node) { delete(n.Labels, "goes") }, recently, true},
+		"another restore":               {func(n *corev1.Node) { n.Labels[labels.Marker] = "7" }, recently, true},
+		"another annotation, long ago":  {func(n *corev1.Node) { n.Annotations = set{"other": "1"} }, longAgo, true},
+		"no label is left":              {func(n *corev1.Node) { n.Labels = nil }, recently, true},
+		"the identity that was missing": {func(n *corev1.Node) { n.Spec.ProviderID = "p" }, recently, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			name := create(t, n, before).Name
+			read, err := n.GetIdentified(t.Context(), name)
+			require.NoError(t, err)
+			whole := &corev1.Node{}
+			require.NoError(t, n.Client.Get(t.Context(), types.NamespacedName{Name: name}, whole))
+			tc.change(whole)
+			require.NoError(t, n.Client.Update(t.Context(), whole))
+
+			after, err := n.Relabel(t.Context(), read, wanted, tc.readAt)
+			require.NoError(t, n.Client.Get(t.Context(), types.NamespacedName{Name: name}, whole))
+			if tc.isStale {
+				require.ErrorIs(t, err, nodes.ErrStale)
+				assert.NotEqual(t, "r2", whole.Labels["rack"], "nothing is written")
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, whole.Labels, after.Labels)
+			expected := maps.Clone(wanted)
+			expected["machine"] = whole.Labels["machine"]
+			assert.Equal(t, expected, after.Labels)
+		})
+	}
+}
+
+func TestRelabelOfAChangedNodeWithoutLabels(t *testing.T) {
+	t.Parallel()
+	n := newNodes(t)
+	read := create(t, n, nil)
+	whole := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
+	require.NoError(t, n.Client.Patch(t.Context(), whole, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"other":"1"}}}`))))
+	after, err := n.Relabel(t.Context(), read, set{"rack": "r1", labels.Marker: "7"}, time.Now())
+	require.NoError(t, err)
+	assert.Equal(t, set{"rack": "r1", labels.Marker: "7"}, after.Labels)
+	_, err = n.Relabel(t.Context(), read, set{"rack": "r2", labels.Marker: "7"}, time.Now())
+	require.ErrorIs(t, err, nodes.ErrStale, "the labels are others now")
+}
+
+func TestRefusedLabelOfAChangedNodeIsRefused(t *testing.T) {
+	t.Parallel()
+	n := newNodes(t)
+	read := create(t, n, set{"rack": "r1"})
+	whole := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
+	require.NoError(t, n.Client.Patch(t.Context(), whole, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"other":"1"}}}`))))
+	_, err := n.Relabel(t.Context(), read, set{"rack": "not a value"}, time.Now())
+	assert.True(t, nodes.Refused(err), "%v", err)
+}
+
+// TestProtectChangedNode checks that only other finalizers are in the way of the finalizer.
+func TestProtectChangedNode(t *testing.T) {
+	t.Parallel()
+	n := newNodes(t)
+	read := create(t, n, set{"rack": "r1"})
+	change := func(metadata string) *corev1.Node {
+		whole := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
+		require.NoError(t, n.Client.Patch(context.WithoutCancel(t.Context()), whole, client.RawPatch(types.MergePatchType, []byte(`{"metadata":`+metadata+`}`))))
+		return whole
+	}
+	t.Cleanup(func() { change(`{"finalizers":null}`) })
+	change(`{"labels":{"rack":"r2"}}`)
+	require.NoError(t, n.Protect(t.Context(), read))
+	assert.Equal(t, []string{nodes.Finalizer}, change(`{}`).Finalizers)
+	require.ErrorIs(t, n.Protect(t.Context(), read), nodes.ErrStale, "it has the finalizer")
+
+	read, err := n.Get(t.Context(), read.Name)
+	require.NoError(t, err)
+	change(`{"labels":{"rack":"r3"}}`)
+	require.ErrorIs(t, n.Unprotect(t.Context(), read), nodes.ErrStale, "a label has changed")
+	read, err = n.Get(t.Context(), read.Name)
+	require.NoError(t, err)
+	require.NoError(t, n.Unprotect(t.Context(), read))
+	assert.Empty(t, change(`{}`).Finalizers)
 }
 
 func TestMissingNodeIsNotAnError(t *testing.T) {

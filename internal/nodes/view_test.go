@@ -3,6 +3,7 @@ package nodes_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -40,7 +41,7 @@ func TestIgnoredLabelsAreNotTouched(t *testing.T) {
 		}
 		return nil
 	}))
-	left, err := n.Relabel(t.Context(), got, set{"rack": "r2"})
+	left, err := n.Relabel(t.Context(), got, set{"rack": "r2"}, time.Now())
 	require.NoError(t, err)
 	assert.Equal(t, set{"rack": "r2"}, left.Labels)
 

@@ -115,7 +115,7 @@ func TestMetricsCountConflicts(t *testing.T) {
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	n, added := c.returned(t, set{"new": "n"}, lastLife)
 	c.process(t, setup{metrics: registry, faults: []faults.Fault{
-		&faults.Conflict{Calls: faults.Calls{Verb: faults.Patch, Kind: "Node", Name: n.Name, Times: 2}},
+		&faults.Conflict{Calls: faults.Calls{Verb: faults.Patch, Kind: "Node", Name: n.Name, Times: 4}}, // each attempt is two patches
 		&faults.Conflict{Calls: faults.Calls{Verb: faults.Update, Kind: "ConfigMap", Name: n.Name, Times: 1}},
 	}})
 	c.put(t, added)

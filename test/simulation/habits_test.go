@@ -65,6 +65,11 @@ func (a *processorActor) mutantRead(read *metav1.PartialObjectMetadata, wanted m
 	case now == nil:
 	case a.mutant.patchesBlindly:
 		return now
+	case a.mutant.patchesOverMarkers && now.UID == read.UID:
+		marked := *read
+		marked.Labels = maps.Clone(read.Labels)
+		marked.Labels[labels.Marker] = now.Labels[labels.Marker]
+		return &marked
 	case a.mutant.savesThenReads && a.broken.saved && now.UID == read.UID && now.Labels[labels.Marker] != wanted[labels.Marker]:
 		return now // the Node is read after the save, without its record
 	}

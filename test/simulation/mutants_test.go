@@ -277,6 +277,7 @@ var mutants = with(map[string]mutant{
 	"processor: removes whatever has the name":          {removesByName: true, narrow: tombstones},
 	"processor: takes the newest first":                 {newestFirst: true},
 	"processor: patches unconditionally":                {patchesBlindly: true},
+	"processor: patches over another restore":           {patchesOverMarkers: true},
 	"processor: saves unconditionally":                  {savesBlindly: true},
 	"processor: does not note a restore":                {notesNothing: true},
 	"protection: lets go before the labels are stored":  {letsGoFirst: true, narrow: protectedOnly},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -218,7 +219,7 @@ func (a *processorActor) Get(context.Context, string) (*metav1.PartialObjectMeta
 }
 
 // Relabel implements [apply.Nodes].
-func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error) {
+func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, _ time.Time) (*metav1.PartialObjectMetadata, error) {
 	a.pause()
 	if _, restores := wanted[labels.Marker]; !restores {
 		return a.open(read, wanted)

@@ -169,17 +169,13 @@ func (w *world) setRecord(r *storedRecord) {
 // changed since it was read.
 func (a *processorActor) open(read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error) {
 	w := a.world
-	if !w.isNode(read.UID, read.ResourceVersion) {
+	if !w.takes(read, wanted) {
 		return nil, nodes.ErrStale
 	}
 	if !a.isOvertaken() {
 		w.ghost.opens(w, read, wanted, a.read)
 	}
-	w.gated = w.gated && !nodeview.HasStartupTaint(read)
-	w.relabel(func(own map[string]string) {
-		clear(own)
-		maps.Copy(own, wanted)
-	})
+	w.patch(read, wanted)
 	a.log("  opens the gate of %s@%s", read.UID, w.node.ResourceVersion)
 	n := w.whole(w.node)
 	if a.isLost() {

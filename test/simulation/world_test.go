@@ -13,6 +13,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
@@ -288,22 +289,75 @@ func (w *world) isNode(uid types.UID, rv string) bool {
 	return w.node != nil && w.node.UID == uid && w.node.ResourceVersion == rv
 }
 
-// restore sets the labels and the marker of the Node. It returns false if the Node has changed
-// since it was read. If the record was removed after the decision, the restore counts as done just
-// before the removal.
+// takes reports whether the API server accepts one of the two patches of [nodes.Nodes.Relabel].
+func (w *world) takes(read *metav1.PartialObjectMetadata, wanted map[string]string) bool {
+	if w.node == nil || w.isNode(read.UID, read.ResourceVersion) {
+		return w.node != nil
+	}
+	machine, isRead := identity.Noted(read)
+	changes := labels.ChangesBetween(read.Labels, wanted)
+	_, marks := changes.Labels[labels.Marker]
+	isReplaced := func(key string) bool {
+		annotation, isAnnotation := labels.AsAnnotation(key)
+		_, changesLabel := changes.Labels[key]
+		_, changesAnnotation := changes.Annotations[annotation]
+		return changesLabel || isAnnotation && changesAnnotation || labels.IsTaint(key) && (changes.Taints || nodeview.HasStartupTaint(read)) ||
+			key == labels.Marker && !marks
+	}
+	return w.node.UID == read.UID && !w.hadMarker(read) && (!isRead || machine == w.reported()) &&
+		(!changes.Taints && !nodeview.HasStartupTaint(read) || w.gated == nodeview.HasStartupTaint(read)) &&
+		maps.Equal(only(read.Labels, isReplaced), only(w.node.Labels, isReplaced))
+}
+
+// hadMarker reports whether the Node had another marker since it was read, which has been removed.
+// The conditions of a patch cannot show that, which docs/design.md accepts.
+func (w *world) hadMarker(read *metav1.PartialObjectMetadata) bool {
+	since := number(read.ResourceVersion)
+	return slices.ContainsFunc(w.events, func(e event) bool {
+		return e.rv > since && e.node.UID == read.UID && e.node.Labels[labels.Marker] != read.Labels[labels.Marker]
+	})
+}
+
+// only returns the labels whose keys match.
+func only(all map[string]string, matches func(key string) bool) map[string]string {
+	some := map[string]string{}
+	for key, value := range all {
+		if matches(key) {
+			some[key] = value
+		}
+	}
+	return some
+}
+
+// patch makes the changes of a write that the Node takes, see takes.
+func (w *world) patch(read *metav1.PartialObjectMetadata, wanted map[string]string) {
+	w.gated = w.gated && !nodeview.HasStartupTaint(read)
+	w.relabel(func(own map[string]string) {
+		for key := range read.Labels {
+			if _, isWanted := wanted[key]; !isWanted {
+				delete(own, key)
+			}
+		}
+		for key, value := range wanted {
+			if former, wasThere := read.Labels[key]; !wasThere || former != value {
+				own[key] = value
+			}
+		}
+	})
+}
+
+// restore sets the labels and the marker of the Node. It returns false if the Node does not take
+// that. If the record was removed after the decision, the restore counts as done just before the
+// removal.
 func (w *world) restore(read *metav1.PartialObjectMetadata, wanted map[string]string, since int, isOvertaken bool) bool {
-	if !w.isNode(read.UID, read.ResourceVersion) {
+	if !w.takes(read, wanted) {
 		return false
 	}
 	if !isOvertaken {
 		w.ghost.restores(w, read, wanted)
 		w.ghost.opens(w, read, wanted, since)
 	}
-	w.gated = w.gated && !nodeview.HasStartupTaint(read)
-	w.relabel(func(own map[string]string) {
-		clear(own)
-		maps.Copy(own, wanted)
-	})
+	w.patch(read, wanted)
 	if !isOvertaken {
 		w.ghost.restored(w)
 	}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,9 +40,10 @@ type Nodes interface {
 	// identity of its machine, see [identity.Noted].
 	Get(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error)
 	GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error)
-	// Relabel replaces the labels of a Node, conditional on the Node that was read. It returns the
-	// resulting Node, with the identity that was read, or [nodes.ErrStale].
-	Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error)
+	// Relabel replaces the labels of a Node, conditional on the Node that was read: all of it, or if
+	// that read began only just before, what is replaced and the marker. It returns the resulting
+	// Node, with the identity that was read, or [nodes.ErrStale].
+	Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) (*metav1.PartialObjectMetadata, error)
 }
 
 // Records reads and writes the records of nodes.
@@ -107,6 +109,8 @@ type Applier struct {
 type known struct {
 	stored records.Stored
 	node   *metav1.PartialObjectMetadata
+	// readAt is when the read of the Node began.
+	readAt time.Time
 	// nodeRead reports whether the Node was read. The node is nil if it was not, or if there is none.
 	nodeRead bool
 	// identified reports whether the identity of the machine was read, too.
@@ -288,6 +292,7 @@ func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *know
 	if identified {
 		get = a.Nodes.GetIdentified
 	}
+	k.readAt = time.Now()
 	k.node, err = get(ctx, queue[0].Node)
 	if err == nil && !identified && k.node != nil {
 		// The note of a restore may save a label that a user has trusted since, together with the
@@ -406,7 +411,8 @@ func (a *Applier) open(ctx context.Context, t txn.Transaction, step preserve.Ste
 
 // relabel replaces the labels of the known Node, and removes its startup taint if it has one.
 func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.Step, wanted map[string]string, k *known) error {
-	node, err := a.Nodes.Relabel(ctx, k.node, wanted)
+	began := time.Now()
+	node, err := a.Nodes.Relabel(ctx, k.node, wanted, k.readAt)
 	if nodes.Refused(err) {
 		return &RefusedError{Node: t.Node, UID: t.UID, Err: err}
 	}
@@ -414,6 +420,6 @@ func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.
 		return err
 	}
 	a.Observer.Applied(ctx, t, step.Decision, node)
-	k.node = node
+	k.node, k.readAt = node, began
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,7 +96,7 @@ func (d nodeDoor) GetIdentified(context.Context, string) (n *metav1.PartialObjec
 	return n, err
 }
 
-func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, own set) (n *metav1.PartialObjectMetadata, err error) {
+func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, own set, _ time.Time) (n *metav1.PartialObjectMetadata, err error) {
 	err = d.do("relabel", func() error {
 		if d.node == nil || d.node.UID != read.UID || d.node.ResourceVersion != read.ResourceVersion {
 			return nodes.ErrStale

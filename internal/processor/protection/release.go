@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -12,7 +11,6 @@ import (
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/queue"
-	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -22,9 +20,9 @@ const maxConflicts = 10
 // errChanged means that a Node has changed since it was read.
 var errChanged = errors.New("the node has changed")
 
-// protect adds the finalizer to a Node, conditional on the cached Node.
+// protect adds the finalizer to a cached Node.
 func (c *Controller) protect(ctx context.Context, n *metav1.PartialObjectMetadata) error {
-	err := c.setFinalizers(ctx, n, append(slices.Clone(n.Finalizers), Finalizer))
+	err := c.Nodes.Protect(ctx, n)
 	if errors.Is(err, nodes.ErrStale) {
 		return nil // the conflicting change enqueues the Node again
 	}
@@ -33,8 +31,7 @@ func (c *Controller) protect(ctx context.Context, n *metav1.PartialObjectMetadat
 
 // unprotect removes the finalizer from a Node, conditional on the cached Node. It stores no labels.
 func (c *Controller) unprotect(ctx context.Context, n *metav1.PartialObjectMetadata) error {
-	others := slices.DeleteFunc(slices.Clone(n.Finalizers), func(f string) bool { return f == Finalizer })
-	err := c.setFinalizers(ctx, n, others)
+	err := c.Nodes.Unprotect(ctx, n)
 	if errors.Is(err, nodes.ErrStale) {
 		return nil // the conflicting change enqueues the Node again
 	}
@@ -56,7 +53,7 @@ func (c *Controller) release(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		err = c.setFinalizers(ctx, n, []string{})
+		err = c.Nodes.Unprotect(ctx, n)
 		if errors.Is(err, nodes.ErrStale) {
 			continue // there may be later labels
 		}
@@ -132,11 +129,4 @@ func (c *Controller) saveLate(ctx context.Context, node string) error {
 		}
 		c.late.removeOldest(node)
 	}
-}
-
-// setFinalizers replaces the finalizers, conditional on the UID and the revision of the Node that
-// was read.
-func (c *Controller) setFinalizers(ctx context.Context, read *metav1.PartialObjectMetadata, finalizers []string) error {
-	_, err := c.Nodes.Patch(ctx, read.Name, read.UID, revision.Of(read.ResourceVersion), map[string]any{"finalizers": finalizers})
-	return err
 }
