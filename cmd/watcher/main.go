@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	var opts service.Options
 	fs := flag.NewFlagSet(program, flag.ContinueOnError)
 	opts.AddFlags(fs)
-	silence := fs.Duration("silence", watcher.DefaultSilence, "the `duration` to wait, after listing the nodes, for another watcher that neither renews its Lease nor reports whether it has stored everything it saw")
+	silence := fs.Duration("silence", watcher.DefaultSilence, "the `duration` to wait, after listing the nodes, for another watcher that neither renews its Lease nor reports whether it has stored everything it saw; at least 11s, unless that watcher is of a release that reports nothing")
 	headStart := fs.Duration("head-start", 0, "deprecated and ignored: a watcher waits for what the others have seen, not for a fixed time (default 0s)")
 	recordUpdates := fs.Bool("record-updates", true, "record changes of labels, not only additions and deletions of nodes, so that they survive even if no watcher sees the node's end")
 	if err := opts.Parse(fs, args, stderr); err != nil {

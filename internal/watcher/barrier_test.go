@@ -123,12 +123,14 @@ func TestWatcherDoesNotWaitForGonePeers(t *testing.T) {
 
 func TestWaitForSilentPeerIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
-		renews, answers bool
-		want            bool // whether the watcher waits for it
+		renews  time.Duration // between two changes of its Lease
+		answers bool
+		want    bool // whether the watcher waits for it
 	}{
-		"neither renews nor answers":        {renews: false, answers: true, want: false},
-		"of a version that does not answer": {renews: true, answers: false, want: false},
-		"slow":                              {renews: true, answers: true, want: true},
+		"neither renews nor answers":            {renews: 0, answers: true, want: false},
+		"of a version that does not answer":     {renews: 5 * time.Second, answers: false, want: false},
+		"slow":                                  {renews: 5 * time.Second, answers: true, want: true},
+		"every renewal is answered at the last": {renews: 10 * time.Second, answers: true, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -140,10 +142,10 @@ func TestWaitForSilentPeerIsBounded(t *testing.T) {
 				}
 				w := startIn(t, &me, newAPIServer(state("a", "8", nil)), nil)
 				for range 10 {
-					if tc.renews {
+					if tc.renews > 0 {
 						all.change("other", func(*barrier.Peer) {})
 					}
-					time.Sleep(watcher.DefaultSilence)
+					time.Sleep(max(tc.renews, watcher.DefaultSilence))
 				}
 				synctest.Wait()
 				assert.Equal(t, tc.want, w.ready(nil) != nil)

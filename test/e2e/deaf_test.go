@@ -41,7 +41,7 @@ func (e *env) asks(t require.TestingT, identity string) string {
 
 // TestWatcherThatIsDeafTakesNobodyForSilent has a watcher that has listed the nodes and asked
 // another watcher. The other watcher is alive: it renews its Lease, and answers that it has seen
-// only an older state. Then the asking watcher is cut off or stopped for ten seconds, receives
+// only an older state. Then the asking watcher is cut off or stopped for 15 seconds, receives
 // nothing, and takes the other watcher for silent.
 func TestWatcherThatIsDeafTakesNobodyForSilent(t *testing.T) {
 	t.Parallel()
@@ -81,10 +81,10 @@ func TestWatcherThatIsDeafTakesNobodyForSilent(t *testing.T) {
 			way := e.newProxy()
 			starts := e.start("watcher", way.kubeconfig(e))
 			e.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, e.asks(c, starts.Identity)) }, "it asks")
-			time.Sleep(8 * time.Second)
+			time.Sleep(13 * time.Second)
 			require.Empty(t, e.queued(t), "the other one is waited for as long as it takes")
 
-			const deaf = 10 * time.Second
+			const deaf = 15 * time.Second
 			switch {
 			case tc.cut:
 				way.setCut(true)
@@ -98,7 +98,7 @@ func TestWatcherThatIsDeafTakesNobodyForSilent(t *testing.T) {
 			case tc.stop:
 				require.NoError(t, syscall.Kill(starts.PID(), syscall.SIGCONT))
 			}
-			time.Sleep(8 * time.Second)
+			time.Sleep(13 * time.Second)
 			assert.Empty(t, e.queued(t))
 			own, marker := e.labels(t, node)
 			assert.Empty(t, marker, "restored before what the other watcher holds: %v", own)

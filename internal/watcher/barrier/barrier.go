@@ -21,9 +21,10 @@ const (
 	// answers questions has it.
 	AnswersKey = "nodekeeper.dev/barrier-answers"
 
-	// renewPeriod is the time between two renewals of a Lease, plus some time for each renewal. A
-	// member whose Lease has not changed for longer is silent.
-	renewPeriod = 6 * time.Second
+	// renewPeriod bounds the time between two changes of a member's Lease: it begins each renewal
+	// five seconds after the last, and waits as long for the answer. A member whose Lease has not
+	// changed for longer is silent.
+	renewPeriod = 11 * time.Second
 	// checkPeriod is the interval at which the barrier checks whether a member has become silent.
 	checkPeriod = time.Second
 )
