@@ -12,10 +12,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
@@ -197,27 +194,6 @@ func checkServer(ctx context.Context, cfg *rest.Config) error {
 		return fmt.Errorf("the API server at %s is Kubernetes %s: nodekeeper needs %s or newer", cfg.Host, info.GitVersion, oldest)
 	}
 	return nil
-}
-
-// ensureNamespaces creates missing namespaces. It returns the permissions that it lacks to check
-// whether they exist.
-func ensureNamespaces(ctx context.Context, c client.Client, names ...string) (lacking []Permission, err error) {
-	for _, name := range names {
-		err := c.Get(ctx, types.NamespacedName{Name: name}, &corev1.Namespace{})
-		if apierrors.IsForbidden(err) {
-			return Permissions("", "namespaces", "", "get"), nil
-		}
-		if apierrors.IsNotFound(err) {
-			err = client.IgnoreAlreadyExists(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
-		}
-		if apierrors.IsForbidden(err) {
-			return nil, fmt.Errorf("namespace %s is missing: run kubectl create namespace %s, or let this identity create namespaces: %w", name, name, err)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("looking for namespace %s: %w", name, err)
-		}
-	}
-	return nil, nil
 }
 
 // checkPermissions returns an error that names every missing permission: the known ones, and those

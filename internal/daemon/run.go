@@ -40,7 +40,7 @@ type Config struct {
 	Program string
 	// Options are complete and valid, see [Options.Parse].
 	Options *Options
-	// Namespaces are created if they are missing.
+	// Namespaces are created if they are missing, also while the program runs.
 	Namespaces []string
 	// Permissions are required by the program.
 	Permissions []Permission
@@ -113,11 +113,12 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	if err != nil {
 		return nil, withAdvice(fmt.Errorf("preparing the service: %w", err))
 	}
-	mgr := withProbes{made, p}
-	if err := addProbes(mgr); err != nil {
+	spaces := &namespaces{client: made.GetClient(), names: cfg.Namespaces}
+	mgr := connected{made, p, namespacesClient{made.GetClient(), spaces}}
+	if err := mgr.AddReadyzCheck("namespaces", spaces.check); err != nil {
 		return nil, err
 	}
-	return mgr, nil
+	return mgr, addProbes(mgr)
 }
 
 // addProbes adds a readiness check that the cache is synced.

@@ -243,7 +243,7 @@ func TestProgramIsUnreadyBeforeLastCheckIsAdded(t *testing.T) {
 	require.NoError(t, mgr.AddReadyzCheck("own", func(*http.Request) error { return nil }))
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Run(ctx, mgr) }()
-	p.awaitProbe(t, "/readyz", http.StatusOK, "[+]start: ok\n[+]cluster: ok\n[+]cache: ok\n[+]own: ok\n")
+	p.awaitProbe(t, "/readyz", http.StatusOK, "[+]start: ok\n[+]cluster: ok\n[+]namespaces: ok\n[+]cache: ok\n[+]own: ok\n")
 	cancel()
 	require.NoError(t, <-ended)
 }

@@ -1,0 +1,77 @@
+package service_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/daemon"
+	"nodekeeper.dev/internal/service"
+	"nodekeeper.dev/test/controlplane"
+)
+
+// deleteNamespace deletes a namespace, and does what the namespace controller does.
+func deleteNamespace(t *testing.T, name string) {
+	t.Helper()
+	clients, err := kubernetes.NewForConfig(api.Config)
+	require.NoError(t, err)
+	namespaces := clients.CoreV1().Namespaces()
+	require.NoError(t, namespaces.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	ns, err := namespaces.Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	ns.Spec.Finalizers = nil
+	_, err = namespaces.Finalize(t.Context(), ns, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// connectAs creates a service as a user, and returns its client and the address of its probes.
+func connectAs(t *testing.T, u *user, transactions, records string) (client.Client, *program) {
+	t.Helper()
+	p := &program{address: freeAddress(t)}
+	mgr, err := service.New(t.Context(), service.Config{Program: "watcher", Options: &service.Options{
+		Options:              daemon.Options{Kubeconfig: u.kubeconfig, MetricsBindAddress: "0", HealthProbeBindAddress: p.address},
+		TransactionNamespace: transactions, MetadataNamespace: records, MembershipNamespace: records,
+	}})
+	require.NoError(t, err)
+	return mgr.GetClient(), p
+}
+
+func configMap(namespace string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "test-"}}
+}
+
+func TestDeletedNamespaceIsCreatedAgain(t *testing.T) {
+	c, u := newClient(t), newUser(t)
+	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
+	u.grant(t, append(daemon.Permissions("", "namespaces", "", "get", "create"), daemon.Permissions("", "configmaps", "", "create")...)...)
+	as, p := connectAs(t, u, transactions, records)
+	require.NoError(t, as.Create(t.Context(), configMap(records)))
+	deleteNamespace(t, records)
+	require.True(t, apierrors.IsNotFound(as.Create(t.Context(), configMap(records))), "the caller decides again")
+	require.NoError(t, as.Create(t.Context(), configMap(records)))
+	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]namespaces: ok") // it is not started
+}
+
+func TestServiceThatMayNotCreateNamespacesIsNotReadyWithoutThem(t *testing.T) {
+	c, u := newClient(t), newUser(t)
+	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
+	u.grant(t, append(daemon.Permissions("", "namespaces", "", "get"), daemon.Permissions("", "configmaps", "", "create")...)...)
+	as, p := connectAs(t, u, transactions, records)
+	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]namespaces: ok")
+	deleteNamespace(t, transactions)
+	require.True(t, apierrors.IsNotFound(as.Create(t.Context(), configMap(transactions))))
+	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[-]namespaces: namespace "+transactions+" is missing: run kubectl create namespace "+transactions)
+
+	err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: transactions}})
+	require.NoError(t, err)
+	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]namespaces: ok")
+	assert.NoError(t, c.Get(t.Context(), types.NamespacedName{Name: transactions}, &corev1.Namespace{}))
+}
