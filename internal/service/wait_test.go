@@ -110,7 +110,7 @@ func TestProgramWaitsForPermissions(t *testing.T) {
 	<-time.After(6 * time.Second) // long enough for another check
 	u.grant(t, daemon.Permissions("", "nodes", "", "watch")...)
 	require.NoError(t, <-p.made)
-	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]cluster: ok\n[-]cache: ") // the manager is not started
+	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]cluster: ok\n[+]namespaces: ok\n[-]cache: ") // the manager is not started
 	assert.Equal(t, 1, strings.Count(p.log.String(), "Preflight checks failed"), "one line:\n%s", p.log.String())
 }
 
