@@ -73,7 +73,7 @@ const (
 
 func (o *options) permissions() []daemon.Permission {
 	needed := daemon.Permissions("", "nodes", "", "get", "patch")
-	needed = append(needed, daemon.Permissions("", "configmaps", o.TransactionNamespace, "get", "list", "watch", "patch", "delete")...)
+	needed = append(needed, daemon.Permissions("", "configmaps", o.TransactionNamespace, "get", "list", "watch", "create", "patch", "delete")...)
 	needed = append(needed, daemon.Permissions("", "configmaps", o.MetadataNamespace, "get", "list", "watch", "create", "update")...)
 	needed = append(needed, daemon.Permissions("coordination.k8s.io", "leases", o.TransactionNamespace, "get", "list", "create", "update", "delete")...)
 	needed = append(needed, service.RingPermissions(&o.Options)...)

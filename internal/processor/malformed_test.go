@@ -2,6 +2,8 @@ package processor_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,7 +38,29 @@ func (c *cluster) malformedOnes(node string) map[string]*corev1.ConfigMap {
 	}
 }
 
-func TestMalformedTransactionsAreMarkedAndKeptAndBlockNobody(t *testing.T) {
+// quarantined waits until a malformed ConfigMap is quarantined, and returns what is kept: the
+// ConfigMap itself, or a copy if a transaction can have its name.
+func (c *cluster) quarantined(t *testing.T, cm *corev1.ConfigMap) *corev1.ConfigMap {
+	t.Helper()
+	var kept *corev1.ConfigMap
+	_, _, isTaken := txn.SplitName(cm.Name)
+	require.EventuallyWithT(t, func(ct *assert.CollectT) {
+		all := &corev1.ConfigMapList{}
+		require.NoError(ct, c.List(t.Context(), all, client.InNamespace(c.transactions), client.MatchingLabels{txn.MalformedLabel: "true"}))
+		at := slices.IndexFunc(all.Items, func(other corev1.ConfigMap) bool {
+			return isTaken && other.Annotations[txn.MalformedNameAnnotation] == cm.Name || !isTaken && other.UID == cm.UID
+		})
+		if assert.GreaterOrEqual(ct, at, 0, cm.Name) {
+			kept = &all.Items[at]
+		}
+		if isTaken {
+			assert.True(ct, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(cm), &corev1.ConfigMap{})), "its name is free")
+		}
+	}, patience, tick)
+	return kept
+}
+
+func TestMalformedTransactionsAreQuarantinedAndBlockNobody(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.name("node")
@@ -54,11 +78,12 @@ func TestMalformedTransactionsAreMarkedAndKeptAndBlockNobody(t *testing.T) {
 	require.Eventually(t, func() bool { return c.record(t, node) != nil }, patience, tick)
 	assert.Equal(t, set{"rack": "r8"}, c.record(t, node).Labels)
 	for reason, cm := range malformed {
-		assert.Contains(t, c.waitEvent(t, c.transactions, cm.Name, "TransactionMalformed"), reason)
-		after := &corev1.ConfigMap{}
-		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(cm), after))
-		assert.Equal(t, "true", after.Labels[txn.MalformedLabel], reason)
-		assert.Equal(t, cm.Data, after.Data)
+		kept := c.quarantined(t, cm)
+		assert.Contains(t, c.waitEvent(t, c.transactions, kept.Name, "TransactionMalformed"), reason)
+		assert.Equal(t, cm.Data, kept.Data)
+		assert.Equal(t, cm.BinaryData, kept.BinaryData)
+		assert.Equal(t, cm.Immutable, kept.Immutable)
+		assert.Equal(t, cm.Annotations["nodekeeper.dev/node"], kept.Annotations["nodekeeper.dev/node"])
 	}
 	after := &corev1.ConfigMap{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(rootCA), after))
@@ -66,21 +91,43 @@ func TestMalformedTransactionsAreMarkedAndKeptAndBlockNobody(t *testing.T) {
 	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_malformed_transactions": float64(len(malformed))})
 }
 
-func TestMalformedTransactionThatIsMendedIsApplied(t *testing.T) {
+// A former release has marked malformed transactions and kept their names.
+func TestMalformedTransactionThatIsMarkedIsMoved(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	node := c.name("node")
-	cm := event(txn.Updated, node, "a", "8", set{"rack": "r8"}).ConfigMap(c.transactions)
-	cm.Immutable = nil
+	cm := event(txn.Updated, c.name("node"), "a", "8", set{"rack": "r8"}).ConfigMap(c.transactions)
 	cm.Data[labels.TypeKey] = "moved"
+	cm.Labels[txn.MalformedLabel] = "true"
 	require.NoError(t, c.Create(t.Context(), cm))
 	c.process(t, setup{})
-	c.waitEvent(t, c.transactions, cm.Name, "TransactionMalformed")
-	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(cm), cm))
-	cm.Data[labels.TypeKey] = "updated"
-	require.NoError(t, c.Update(t.Context(), cm))
-	c.waitApplied(t, node)
-	assert.Equal(t, set{"rack": "r8"}, c.record(t, node).Labels)
+	assert.Equal(t, cm.Data, c.quarantined(t, cm).Data)
+}
+
+func TestQuarantineIsTriedUntilItSucceeds(t *testing.T) {
+	t.Parallel()
+	calls := func(verb faults.Verb, times int) faults.Calls {
+		return faults.Calls{Verb: verb, Kind: "ConfigMap", Times: times}
+	}
+	for name, f := range map[string]fault{
+		"outage before the copy":      &faults.Outage{Calls: calls(faults.Create, 3)},
+		"answer to the copy lost":     &faults.LostAnswer{Calls: calls(faults.Create, 1)},
+		"outage before the deletion":  &faults.Outage{Calls: calls(faults.Delete, 3)},
+		"answer to the deletion lost": &faults.LostAnswer{Calls: calls(faults.Delete, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			cm := &corev1.ConfigMap{}
+			cm.Namespace, cm.Name, cm.Labels = c.transactions, txn.NodeHash("node")+".8", set{txn.TypeLabel: "updated"}
+			require.NoError(t, c.Create(t.Context(), cm))
+			c.process(t, setup{faults: []faults.Fault{f}})
+			c.quarantined(t, cm)
+			assert.Positive(t, f.Hits())
+			all := &corev1.ConfigMapList{}
+			require.NoError(t, c.List(t.Context(), all, client.InNamespace(c.transactions)))
+			assert.Len(t, all.Items, 1, "there is one copy")
+		})
+	}
 }
 
 func TestMarkingIsTriedUntilItSucceeds(t *testing.T) {
@@ -105,7 +152,7 @@ func TestMarkingIsTriedUntilItSucceeds(t *testing.T) {
 	}
 }
 
-func TestMalformedTransactionThatIsMendedJustThenIsNotMarked(t *testing.T) {
+func TestMalformedTransactionThatIsMendedJustThenIsApplied(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.name("node")
@@ -113,15 +160,49 @@ func TestMalformedTransactionThatIsMendedJustThenIsNotMarked(t *testing.T) {
 	cm.Immutable = nil
 	cm.Data[labels.TypeKey] = "moved"
 	require.NoError(t, c.Create(t.Context(), cm))
-	mended := &faults.Race{Calls: faults.Calls{Verb: faults.Patch, Kind: "ConfigMap"}, First: func(ctx context.Context) {
+	mended := &faults.Race{Calls: faults.Calls{Verb: faults.Delete, Name: cm.Name, Times: 1}, First: func(ctx context.Context) {
 		cm.Data[labels.TypeKey] = "updated"
 		assert.NoError(t, c.Update(ctx, cm))
 	}}
-	marks := &faults.Log{Calls: faults.Calls{Verb: faults.Patch, Kind: "ConfigMap"}}
-	c.process(t, setup{faults: []faults.Fault{marks, mended}})
-	c.waitApplied(t, node)
+	deletions := &faults.Log{Calls: faults.Calls{Verb: faults.Delete, Name: cm.Name, Times: 1}}
+	c.process(t, setup{faults: []faults.Fault{deletions, mended}})
+	require.Eventually(t, func() bool { return c.record(t, node) != nil }, patience, tick)
 	assert.Equal(t, set{"rack": "r8"}, c.record(t, node).Labels)
-	if entries := marks.Entries(); assert.Len(t, entries, 1) {
+	if entries := deletions.Entries(); assert.NotEmpty(t, entries) {
 		assert.True(t, apierrors.IsConflict(entries[0].Err), "got %v", entries[0].Err)
 	}
+}
+
+// TestMalformedTransactionThatStaysIsReported has an object that is not gone when it is deleted, and
+// one whose deletion is refused.
+func TestMalformedTransactionThatStaysIsReported(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	finalized, refused := &corev1.ConfigMap{}, &corev1.ConfigMap{}
+	finalized.Name, finalized.Finalizers = txn.NodeHash("node")+".8", []string{"example.com/keep"}
+	refused.Name = txn.NodeHash("node") + ".9"
+	for _, cm := range []*corev1.ConfigMap{finalized, refused} {
+		cm.Namespace, cm.Immutable = c.transactions, new(true)
+		require.NoError(t, c.Create(t.Context(), cm))
+	}
+	c.process(t, setup{faults: []faults.Fault{forbidden{refused.Name}}})
+	for cm, reason := range map[*corev1.ConfigMap]string{finalized: "example.com/keep", refused: "a policy"} {
+		note := c.waitEvent(t, c.transactions, cm.Name, "TransactionMalformed")
+		assert.Contains(t, note, "delete this ConfigMap by hand")
+		assert.Contains(t, note, reason)
+	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(finalized), finalized))
+	finalized.Finalizers = nil
+	require.NoError(t, c.Update(t.Context(), finalized))
+	c.quarantined(t, finalized)
+}
+
+// forbidden is an admission policy that refuses the deletion of an object.
+type forbidden struct{ name string }
+
+func (f forbidden) Do(ctx context.Context, call faults.Call, next func(context.Context) error) error {
+	if call.Verb != faults.Delete || call.Name != f.name {
+		return next(ctx)
+	}
+	return apierrors.NewForbidden(corev1.Resource("configmaps"), call.Name, errors.New("a policy"))
 }

@@ -17,7 +17,8 @@ type Entry struct {
 	// Malformed is the reason why the ConfigMap is not a readable transaction. It is nil if it is
 	// one, or if the ConfigMap is foreign.
 	Malformed error
-	// Quarantined reports whether the ConfigMap has the label [txn.MalformedLabel].
+	// Quarantined reports whether the ConfigMap has the label [txn.MalformedLabel] and a name that no
+	// transaction has. A former release has marked malformed transactions and kept their names.
 	Quarantined bool
 }
 
@@ -33,7 +34,9 @@ func entryOf(obj any) *Entry {
 			Name: cm.Name, Namespace: cm.Namespace, UID: cm.UID, ResourceVersion: cm.ResourceVersion,
 			CreationTimestamp: cm.CreationTimestamp,
 		},
-		Quarantined: cm.Labels[txn.MalformedLabel] == "true",
+	}
+	if _, _, ok := txn.SplitName(cm.Name); !ok {
+		e.Quarantined = cm.Labels[txn.MalformedLabel] == "true"
 	}
 	if !txn.Ours(cm) {
 		return e

@@ -220,23 +220,3 @@ func (q *Queue) Remove(ctx context.Context, t Queued) error {
 	}
 	return nil
 }
-
-// Quarantine sets the label [txn.MalformedLabel] on a ConfigMap, conditional on the one that was
-// seen. It returns false if that has changed or was deleted.
-func (q *Queue) Quarantine(ctx context.Context, seen *Entry) (marked bool, err error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": seen.UID, "resourceVersion": seen.ResourceVersion, "labels": map[string]string{txn.MalformedLabel: "true"},
-	}})
-	if err != nil {
-		return false, fmt.Errorf("encoding the patch of %q: %w", seen.Name, err)
-	}
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: seen.Namespace, Name: seen.Name}}
-	err = q.Client.Patch(ctx, cm, client.RawPatch(types.MergePatchType, body))
-	switch {
-	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-		return false, nil // the watch delivers the change
-	case err != nil:
-		return false, fmt.Errorf("marking %q as malformed: %w", seen.Name, err)
-	}
-	return true, nil
-}

@@ -112,8 +112,8 @@ func warnings() []Event {
 		{
 			TransactionMalformed, warning, transaction,
 			[]string{processor},
-			"The ConfigMap was meant as a transaction but is unreadable, for the given reason. It is kept in quarantine and blocks no other transactions. " +
-				"Delete it once you know its origin.",
+			"The ConfigMap was meant as a transaction but is unreadable, for the given reason. It is kept in quarantine, and blocks no node unless the event " +
+				"asks you to delete it by hand. Delete it once you know its origin.",
 		},
 	}
 }

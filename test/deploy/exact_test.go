@@ -50,12 +50,10 @@ var notUsed = map[right]string{
 	{"webhook", "delete", "leases.coordination.k8s.io", systemNamespace}:   orphans,
 	{"webhook", "get", "leases.coordination.k8s.io", systemNamespace}:      conflicts,
 	{"processor", "delete", "configmaps", metadata}:                        "with --retention, what is left in the place of a record that was removed is deleted after a day",
-	{"processor", "get", "configmaps", transactions}: "a processor reads a transaction only after a watch was interrupted: " +
-		"the cached one may be of a lost future",
-	{"watcher", "get", "nodes", ""}:                     "a watcher reads a Node only after a watch was interrupted: the event of before may be of a lost future",
-	{"watcher", "write", writeResource, transactions}:   asked,
-	{"processor", "write", writeResource, transactions}: asked,
-	{"processor", "write", writeResource, metadata}:     asked,
+	{"watcher", "get", "nodes", ""}:                                        "a watcher reads a Node only after a watch was interrupted: the event of before may be of a lost future",
+	{"watcher", "write", writeResource, transactions}:                      asked,
+	{"processor", "write", writeResource, transactions}:                    asked,
+	{"processor", "write", writeResource, metadata}:                        asked,
 	{"processor", "patch", "events.events.k8s.io", transactions}: "client-go patches an event that it repeats; a malformed " +
 		"transaction is another version of its object each time it is reported, so today that is always a new event",
 }
@@ -232,11 +230,13 @@ func (s *story) play() {
 
 // goWrong triggers the Warning events of the programs.
 func (s *story) goWrong() {
-	// TransactionMalformed
-	malformed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: transactions, GenerateName: "no-transaction-", Labels: map[string]string{txn.TypeLabel: "added"},
-	}}
-	require.NoError(s.t, s.client.Create(s.t.Context(), malformed))
+	// TransactionMalformed, with a name that no transaction has, and with one that must be free
+	for _, name := range []string{"no-transaction-" + rand.String(5), txn.NodeHash(rand.String(5)) + ".1"} {
+		malformed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: transactions, Name: name, Labels: map[string]string{txn.TypeLabel: "added"},
+		}}
+		require.NoError(s.t, s.client.Create(s.t.Context(), malformed))
+	}
 	// RecordUnreadable and DeletionWaits
 	stuck, tooLarge := "stuck-"+rand.String(5), "too-large-"+rand.String(5)
 	s.create(stuck, map[string]string{"rack": "r7"})

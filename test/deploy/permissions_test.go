@@ -68,7 +68,7 @@ var reasons = map[string]string{
 	"processor: watch nodes in all":                                                                         "to see Nodes that are deleted and have the finalizer",
 	"processor: get namespaces in all":                                                                      checksNamespaces,
 	"processor: get,list,watch,create,update,delete leases.coordination.k8s.io in nodekeeper-system":        isOnTheRing,
-	"processor: get,list,watch,patch,delete configmaps in node-metadata-transactions":                       "to read transactions, to quarantine them, and to remove them when their effect is stored",
+	"processor: get,list,watch,create,patch,delete configmaps in node-metadata-transactions":                "to read transactions, to quarantine them, and to remove them when their effect is stored",
 	"processor: get,list,create,update,delete leases.coordination.k8s.io in node-metadata-transactions":     "the locks of nodes",
 	"processor: create,patch events.events.k8s.io in node-metadata-transactions":                            "events about malformed transactions; without it the events are missing, nothing else",
 	"processor: write labels.nodekeeper.dev in node-metadata-transactions":                                  asksForTheVerb,

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -53,7 +54,28 @@ func (e *env) malformedOf(node string) []malformed {
 	}
 }
 
-func TestMalformedTransactionsAreMarkedAndBlockNobody(t *testing.T) {
+// quarantined waits until a malformed ConfigMap is quarantined, and returns what is kept: the
+// ConfigMap itself, or a copy if a transaction can have its name.
+func (e *env) quarantined(cm *corev1.ConfigMap) *corev1.ConfigMap {
+	e.t.Helper()
+	var kept *corev1.ConfigMap
+	_, _, isTaken := txn.SplitName(cm.Name)
+	e.eventually(func(c *assert.CollectT) {
+		all := e.configMaps(c, e.transactions)
+		at := slices.IndexFunc(all, func(other corev1.ConfigMap) bool {
+			return isTaken && other.Annotations[txn.MalformedNameAnnotation] == cm.Name || !isTaken && other.UID == cm.UID
+		})
+		if assert.GreaterOrEqual(c, at, 0) {
+			kept = &all[at]
+			assert.Equal(c, "true", kept.Labels[txn.MalformedLabel])
+		}
+		isThere := slices.ContainsFunc(all, func(other corev1.ConfigMap) bool { return other.UID == cm.UID })
+		assert.Equal(c, !isTaken, isThere, "the name of a transaction is free")
+	}, "%s is quarantined", cm.Name)
+	return kept
+}
+
+func TestMalformedTransactionsAreQuarantinedAndBlockNobody(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	address := freeAddress(t)
@@ -78,12 +100,9 @@ func TestMalformedTransactionsAreMarkedAndBlockNobody(t *testing.T) {
 	e.settle()
 
 	for _, m := range bad {
-		assert.Contains(t, e.warned(m.cm.UID, "TransactionMalformed"), m.why)
-		kept := &corev1.ConfigMap{}
-		require.NoError(t, e.client.Get(t.Context(), types.NamespacedName{Namespace: e.transactions, Name: m.cm.Name}, kept))
-		assert.Equal(t, m.cm.UID, kept.UID)
+		kept := e.quarantined(m.cm)
+		assert.Contains(t, e.warned(kept.UID, "TransactionMalformed"), m.why)
 		assert.Equal(t, m.cm.Data, kept.Data)
-		assert.Equal(t, "true", kept.Labels["nodekeeper.dev/malformed"])
 	}
 	e.eventually(func(c *assert.CollectT) {
 		assert.InDelta(c, len(bad), e.metric(c, address, "nodekeeper_malformed_transactions"), 0)

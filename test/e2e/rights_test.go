@@ -49,7 +49,7 @@ func (e *env) leastRights(program string) rights {
 		"processor": {
 			"": {e.seeNamespaces(), rule("", "nodes", "get", "patch", "list")},
 			e.transactions: {
-				rule("", "configmaps", "get", "list", "watch", "patch", "delete"),
+				rule("", "configmaps", "get", "list", "watch", "create", "patch", "delete"),
 				rule("coordination.k8s.io", "leases", "get", "list", "create", "update", "delete"),
 				events,
 			},
@@ -92,7 +92,7 @@ func TestLeastRightsAreEnough(t *testing.T) {
 		e.restored(name, want)
 	}
 	for _, m := range bad {
-		e.warned(m.cm.UID, "TransactionMalformed")
+		e.warned(e.quarantined(m.cm).UID, "TransactionMalformed")
 	}
 	e.eventually(func(c *assert.CollectT) { assert.Nil(c, e.record(c, away)) }, "the record of the node that stays away is removed")
 	e.settle()

@@ -99,7 +99,7 @@ func TestReferenceExplainsEveryKey(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(objectsPage)))
 	require.NoError(t, err)
 	sections := map[string][]string{
-		"Transaction": keysOf([]string{txn.MalformedLabel}, exampleTransaction()),
+		"Transaction": keysOf([]string{txn.MalformedLabel, txn.MalformedNameAnnotation}, exampleTransaction()),
 		"Record":      keysOf([]string{record.AwaySinceAnnotation}, exampleRecord(), exampleFloor()),
 	}
 	for heading, want := range sections {

@@ -1,10 +1,11 @@
-// Package quarantine marks ConfigMaps that are meant as transactions but cannot be read. They are
-// kept and do not block any node; kubectl get cm -l nodekeeper.dev/malformed lists them. ConfigMaps
-// of other products are ignored.
+// Package quarantine keeps ConfigMaps that are meant as transactions but cannot be read, under names
+// that no transaction has, so that they do not block any node; kubectl get cm -l
+// nodekeeper.dev/malformed lists them. ConfigMaps of other products are ignored.
 package quarantine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -21,14 +22,14 @@ import (
 	"nodekeeper.dev/internal/reasons"
 )
 
-// Controller marks malformed transactions. All fields are required.
+// Controller quarantines malformed transactions. All fields are required.
 type Controller struct {
 	Queue    *queue.Queue
 	Index    *queue.Index
 	Observer *telemetry.Observer
 
 	mu sync.Mutex
-	// found contains the entries to mark, by name.
+	// found contains the entries to quarantine, by name.
 	found map[string]*queue.Entry
 }
 
@@ -49,7 +50,7 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	return nil
 }
 
-// enqueue enqueues an entry that must be marked. It runs with the index locked.
+// enqueue enqueues an entry that must be quarantined. It runs with the index locked.
 func (c *Controller) enqueue(e *queue.Entry, work job.Requests) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +65,7 @@ func (c *Controller) enqueue(e *queue.Entry, work job.Requests) {
 	work.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: e.Namespace, Name: e.Name}})
 }
 
-// reconcile marks a malformed transaction and emits an event with the reason. It deletes nothing.
+// reconcile quarantines a malformed transaction and emits an event with the reason.
 func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	c.mu.Lock()
 	e := c.found[req.Name]
@@ -72,16 +73,17 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 	if e == nil {
 		return reconcile.Result{}, nil
 	}
-	marked, err := c.Queue.Quarantine(ctx, e)
+	kept, err := c.Queue.Quarantine(ctx, e)
+	if errors.Is(err, queue.ErrNameKept) {
+		c.Observer.Warn(reference(kept), reasons.TransactionMalformed, "Quarantine",
+			"Not applied: %v. A watcher cannot record an event that needs this name: delete this ConfigMap by hand. %v", e.Malformed, err)
+	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if marked {
-		logf.FromContext(ctx).Info("Quarantined a malformed transaction", "configMap", req.NamespacedName, "reason", e.Malformed.Error())
-		regarding := &corev1.ObjectReference{
-			APIVersion: "v1", Kind: "ConfigMap", Namespace: e.Namespace, Name: e.Name, UID: e.UID, ResourceVersion: e.ResourceVersion,
-		}
-		c.Observer.Warn(regarding, reasons.TransactionMalformed, "Mark", "Kept, but not applied: %v", e.Malformed)
+	if kept != nil {
+		logf.FromContext(ctx).Info("Quarantined a malformed transaction", "configMap", req.NamespacedName, "keptAs", kept.Name, "reason", e.Malformed.Error())
+		c.Observer.Warn(reference(kept), reasons.TransactionMalformed, "Quarantine", "Kept, but not applied: %v", e.Malformed)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,4 +91,10 @@ func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reco
 		delete(c.found, req.Name)
 	}
 	return reconcile.Result{}, nil
+}
+
+func reference(cm *corev1.ConfigMap) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "ConfigMap", Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, ResourceVersion: cm.ResourceVersion,
+	}
 }
