@@ -2,12 +2,16 @@ package watcher_test
 
 import (
 	"context"
+	"encoding/json"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
@@ -338,4 +342,117 @@ func TestAwaitedWatcherLeavesNothingToOthers(t *testing.T) {
 		assert.Equal(t, 1, count(t, w.client))
 		w.stop(t)
 	})
+}
+
+// named returns a state of a node with another name.
+func named(name, uid, rv string) *metav1.PartialObjectMetadata {
+	n := state(types.UID(uid), rv, nil)
+	n.Name = name
+	return n
+}
+
+// Another watcher cannot store what it observed of one node.
+func TestOnlyTheNodesThatAnAnswerNamesAreHeldBack(t *testing.T) {
+	from := newAPIServer(state("a", "8", nil))
+	inCompany(t, from, func(all *company, w *running) {
+		nodes := <-from.watches
+		nodes.Add(named("node-2", "x", "109"))
+		nodes.Modify(state("a", "110", set{"rack": "r7"}))
+		synctest.Wait()
+		require.Error(t, w.ready(nil))
+
+		all.answerExcept(t, barrier.Alike, "node-1")
+		require.NoError(t, w.ready(nil))
+		assert.True(t, all.serves("me"))
+		assert.Empty(t, queued(t, w.client, transactions, "node-2"), "the other one may have seen an earlier incarnation")
+
+		all.answerExcept(t, barrier.Passed, "node-1")
+		assert.Equal(t, []string{"added x@109"}, summary(queued(t, w.client, transactions, "node-2")))
+		nodes.Delete(named("node-2", "x", "111"))
+		synctest.Wait()
+		assert.Len(t, queued(t, w.client, transactions, "node-2"), 2)
+		assert.Empty(t, queued(t, w.client, transactions, "node-1"), "neither the conclusion nor what was observed since")
+		assert.NotEmpty(t, all.questions(t, "me"), "it still asks")
+
+		all.answer(t, barrier.Passed)
+		assert.Equal(t, []string{"added a@8", "updated a@110"}, summary(queued(t, w.client, transactions, "node-1")))
+		time.Sleep(latency)
+		synctest.Wait()
+		assert.Empty(t, all.questions(t, "me"))
+	})
+}
+
+// Of a node that another watcher holds back, the second list is compared when it is free, too.
+func TestConclusionsFromAGapWaitForNamedNodes(t *testing.T) {
+	from := newAPIServer(state("a", "8", nil))
+	inCompany(t, from, func(all *company, w *running) {
+		gap(t, from, all, w)
+		time.Sleep(time.Second)
+		all.answerExcept(t, barrier.Passed, "node-1")
+		assert.True(t, all.serves("me"))
+		time.Sleep(time.Hour)
+		assert.Len(t, queued(t, w.client, transactions, "node-1"), 1)
+		all.answerExcept(t, barrier.Passed)
+		assert.Equal(t, []string{"added a@8", "deleted a@110", "added b@115"}, summary(queued(t, w.client, transactions, "node-1")))
+	})
+}
+
+// held returns the nodes that a member's answers do not include, and its answers to "other".
+func (c *company) held(t *testing.T, name string) (nodes []string, answers map[string]barrier.Answer) {
+	t.Helper()
+	var stored struct {
+		Held    []string
+		Answers map[string]map[string]barrier.Answer
+	}
+	if text := c.annotation(name, barrier.HeldKey); text != "" {
+		require.NoError(t, json.Unmarshal([]byte(text), &stored))
+	}
+	return stored.Held, stored.Answers["other"]
+}
+
+// The writes of all nodes of a group are refused. A former release reads the annotation of whole
+// answers only, so it waits.
+func TestAnswersNameTheNodesThatCannotBeStored(t *testing.T) {
+	for name, tc := range map[string]struct {
+		nodes int
+		want  barrier.Answer
+	}{"a few": {16, barrier.Passed}, "too many": {17, barrier.NotYet}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := newCompany()
+				me := all.join("me")
+				from := newAPIServer(state("a", "8", nil))
+				refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create, Skip: 1}}}
+				w := startIn(t, &me, from, nil, refused)
+				nodes := <-from.watches
+				for i := range tc.nodes {
+					nodes.Add(named("held-"+strconv.Itoa(i), "h"+strconv.Itoa(i), strconv.Itoa(109+i)))
+				}
+				nodes.Modify(state("a", "200", nil)) // so that everything before is observed
+				synctest.Wait()
+				all.join("other")
+				all.change("other", func(p *barrier.Peer) {
+					p.Annotations[barrier.AsksKey] = `[{"number":7,"list":"150","newest":"149","digest":"00"}]`
+				})
+				time.Sleep(2 * latency)
+				synctest.Wait()
+				held, _ := all.held(t, "me")
+				assert.Empty(t, held, "most events are stored within a second")
+				time.Sleep(3 * time.Second)
+				synctest.Wait()
+				held, answers := all.held(t, "me")
+				assert.Equal(t, tc.want, answers["7"])
+				if tc.want == barrier.Passed {
+					assert.Len(t, held, tc.nodes)
+				}
+				assert.JSONEq(t, `{"other":{"7":0}}`, all.annotation("me", barrier.AnswersKey))
+				refused.End()
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				assert.Empty(t, all.annotation("me", barrier.HeldKey))
+				assert.JSONEq(t, `{"other":{"7":2}}`, all.annotation("me", barrier.AnswersKey))
+				w.stop(t)
+			})
+		})
+	}
 }

@@ -36,10 +36,11 @@ type company struct {
 	leases  map[string]*barrier.Peer
 	changes map[string]chan struct{}
 	serving map[string]bool
+	wanted  map[[2]string]string // by member and annotation
 }
 
 func newCompany() *company {
-	return &company{leases: map[string]*barrier.Peer{}, changes: map[string]chan struct{}{}, serving: map[string]bool{}}
+	return &company{leases: map[string]*barrier.Peer{}, changes: map[string]chan struct{}{}, serving: map[string]bool{}, wanted: map[[2]string]string{}}
 }
 
 // seat is one member of a company.
@@ -116,6 +117,20 @@ func (c *company) answer(t *testing.T, reply barrier.Answer) {
 	synctest.Wait()
 }
 
+// answerExcept makes the other member give one answer to all questions of this one, which does not
+// include some nodes.
+func (c *company) answerExcept(t *testing.T, reply barrier.Answer, nodes ...string) {
+	t.Helper()
+	byNumber := map[int]barrier.Answer{}
+	for _, q := range c.questions(t, "me") {
+		byNumber[q.Number] = reply
+	}
+	text, err := json.Marshal(map[string]any{"held": nodes, "answers": map[string]any{"me": byNumber}})
+	require.NoError(t, err)
+	c.change("other", func(p *barrier.Peer) { p.Annotations[barrier.HeldKey] = string(text) })
+	synctest.Wait()
+}
+
 func (s seat) Peers() []barrier.Peer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +146,13 @@ func (s seat) Peers() []barrier.Peer {
 func (s seat) Changes() <-chan struct{} { return s.changes[s.name] }
 
 func (s seat) Annotate(key, value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := [2]string{s.name, key}
+	s.wanted[wanted] = value
 	time.AfterFunc(latency, func() {
 		s.change(s.name, func(p *barrier.Peer) {
+			value := s.wanted[wanted] // the latest of several changes
 			if p.Annotations[key] = value; value == "" {
 				delete(p.Annotations, key)
 			}

@@ -36,10 +36,12 @@ type handler struct {
 	loop        *liveness.Loop
 	added       func(node string) // called with nodes that have events in the outbox
 	onUnchecked func()            // called when there are unchecked nodes
+	// passed reports whether the barrier of a list has passed for conclusions about a node.
+	passed func(node string, list int) bool
 
 	mu sync.Mutex
 	// initial are the nodes of the first list, until they are compared with their records.
-	initial map[string]*metav1.PartialObjectMetadata
+	initial map[string]listedNode
 	// unchecked are nodes that may have changed in a gap, until they are compared with their
 	// records.
 	unchecked map[string]listedNode
@@ -116,21 +118,32 @@ func (h *handler) keep(n *metav1.PartialObjectMetadata) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.initial == nil {
-		h.initial = map[string]*metav1.PartialObjectMetadata{}
+		h.initial = map[string]listedNode{}
 	}
-	h.initial[n.Name] = n
+	h.initial[n.Name] = listedNode{node: n, at: time.Now()} // the wait for the barrier is part of what every delay bounds
 }
 
-// takeInitial returns and clears the nodes of the first list, which was observed at the given time.
-func (h *handler) takeInitial(at time.Time) map[string]listedNode {
+// initialNodes returns the nodes of the first list to compare with their records: those that no
+// other watcher holds back.
+func (h *handler) initialNodes() map[string]listedNode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	initial := make(map[string]listedNode, len(h.initial))
-	for name, n := range h.initial {
-		initial[name] = listedNode{node: n, at: at}
+	for name, d := range h.initial {
+		if h.passed(name, d.list) {
+			initial[name] = d
+		}
 	}
-	h.initial = nil
 	return initial
+}
+
+// compared reports whether a node of the first list has been compared with its record. It is true
+// for any other node.
+func (h *handler) compared(node string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, waits := h.initial[node]
+	return !waits
 }
 
 // handle adds the transactions of an event to the outbox, with the list on which they build, and
@@ -191,14 +204,14 @@ func (h *handler) put(transactions []txn.Transaction, list int, observed bool) {
 	}
 }
 
-// uncheckedNodes returns the nodes to compare with their records, from lists whose barrier has
-// passed.
+// uncheckedNodes returns the nodes to compare with their records after a gap, from lists whose
+// barrier has passed for them.
 func (h *handler) uncheckedNodes() map[string]listedNode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	unchecked := map[string]listedNode{}
 	for name, d := range h.unchecked {
-		if h.outbox.Turn.Passed(Event{List: d.list}) {
+		if h.passed(name, d.list) {
 			unchecked[name] = d
 		}
 	}
@@ -221,11 +234,16 @@ func (h *handler) resolve(d listedNode, transactions []txn.Transaction) {
 	}
 }
 
-// addFirst adds conclusions from the first list before the events observed since.
-func (h *handler) addFirst(transactions []txn.Transaction) {
+// resolveInitial adds the conclusions about a node of the first list before the events that were
+// observed since, which may then be stored.
+func (h *handler) resolveInitial(name string, transactions []txn.Transaction) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, t := range slices.Backward(transactions) {
 		h.outbox.AddFirst(Event{Transaction: t})
-		h.added(t.Node)
+	}
+	if delete(h.initial, name); h.outbox.Len(name) > 0 {
+		h.added(name)
 	}
 }
 

@@ -192,18 +192,22 @@ func (o *Outbox) Oldest() (count int, since time.Time) {
 	return count, since
 }
 
-// Holds reports whether the outbox holds an event that was observed at or before a revision.
-func (o *Outbox) Holds(upTo revision.Revision) bool {
+// Held returns the nodes with an event that was observed at or before a revision, and when the first
+// of each was observed. It returns no more nodes than the limit.
+func (o *Outbox) Held(upTo revision.Revision, limit int) map[string]time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, entries := range o.byNode {
-		for i := range entries {
-			if entries[i].Observed && !entries[i].First.After(upTo) {
-				return true
-			}
+	held := map[string]time.Time{}
+	for node, entries := range o.byNode {
+		if len(held) == limit {
+			break
+		}
+		at := slices.IndexFunc(entries, func(e entry) bool { return e.Observed && !e.First.After(upTo) })
+		if at >= 0 {
+			held[node] = entries[at].Since
 		}
 	}
-	return false
+	return held
 }
 
 // head returns the first event of a node, and the number of its events.

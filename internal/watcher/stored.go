@@ -123,8 +123,9 @@ func (s *storedEvents) cached(ctx context.Context, namespace, name string) *core
 // watches reports whether handler is called with changes.
 func (s *storedEvents) watches() bool { return s.cache.Informer != nil }
 
-// handler calls changed with each node whose transactions or record changed.
-func (s *storedEvents) handler(changed func(node string)) toolscache.ResourceEventHandler {
+// handler calls changed with each node whose transactions or record changed, and taken with the
+// node hash of each other object that has, or had, the name of a transaction.
+func (s *storedEvents) handler(changed, taken func(string)) toolscache.ResourceEventHandler {
 	notify := func(obj any) {
 		if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 			obj = tombstone.Obj
@@ -136,8 +137,11 @@ func (s *storedEvents) handler(changed func(node string)) toolscache.ResourceEve
 		node := cm.Name
 		if cm.Namespace == s.transactionNamespace {
 			t, err := txn.Parse(cm)
-			if err != nil {
-				return // not a transaction: processors quarantine it
+			if err != nil { // processors quarantine it
+				if hash, _, ok := txn.SplitName(cm.Name); ok {
+					taken(hash)
+				}
+				return
 			}
 			node = t.Node
 		}

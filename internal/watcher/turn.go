@@ -33,14 +33,20 @@ type turn struct {
 	barrier *barrier.Barrier
 	ring    Ring // nil if there are no others
 	stored  *storedEvents
+	// compared reports whether a node of the first list has been compared with its record. What
+	// was observed since comes after the result.
+	compared func(node string) bool
 	// expedited is set at shutdown, when no event is left to others.
 	expedited atomic.Bool
 }
 
 var _ Turn = (*turn)(nil)
 
-// Passed reports whether the barrier of an event has passed.
-func (t *turn) Passed(e Event) bool { return t.barrier.Passed(e.List, e.Observed) }
+// Passed reports whether the barrier of an event has passed, and its node is compared. A shutdown
+// does not wait for the comparison.
+func (t *turn) Passed(e Event) bool {
+	return t.barrier.Passed(e.Node, e.List, e.Observed) && (t.expedited.Load() || t.compared(e.Node))
+}
 
 // Wait returns how much longer to leave an event to others. An event that another watcher waits for
 // is not left to others, because the owner may be waiting for it.

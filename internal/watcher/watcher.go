@@ -103,7 +103,7 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 	w := &Watcher{config: cfg, outbox: &Outbox{}, metrics: newMetrics(), concluding: make(chan struct{}, 1)}
 	w.stored = &storedEvents{cfg.Stored, cfg.History, cfg.TransactionNamespace, cfg.MetadataNamespace}
 	w.barrier = barrier.New(barrier.Config{
-		Name: cfg.Name, Members: cfg.Members, Lease: cfg.Lease, Stream: cfg.Stream, Silence: cfg.Silence, Holds: w.outbox.Holds,
+		Name: cfg.Name, Members: cfg.Members, Lease: cfg.Lease, Stream: cfg.Stream, Silence: cfg.Silence, Held: w.outbox.Held,
 	})
 	g := &turn{barrier: w.barrier, ring: cfg.Ring, stored: w.stored}
 	w.writer = newWriter(w.outbox, g, cfg.History, w.barrier.Stored)
@@ -118,7 +118,9 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 	w.handler = &handler{
 		log: logf.FromContext(ctx), observer: observer, stream: cfg.Stream, outbox: w.outbox, history: cfg.History, events: cfg.Events,
 		loop: &w.writer.loop, added: w.writer.work.Add, onUnchecked: w.conclude,
+		passed: func(node string, list int) bool { return w.barrier.Passed(node, list, false) },
 	}
+	g.compared = w.handler.compared
 	if err := w.register(cfg.Metrics, cfg.History); err != nil {
 		return nil, err
 	}
@@ -141,7 +143,7 @@ func (w *Watcher) RunBarrier(ctx context.Context) error {
 func (w *Watcher) Run(ctx context.Context) error {
 	defer func() { _ = w.config.Nodes.RemoveEventHandler(w.handle) }() // the informer ends with the process
 	if stored := w.config.Stored.Informer; stored != nil {
-		heard, err := stored.AddEventHandler(w.stored.handler(w.writer.changed))
+		heard, err := stored.AddEventHandler(w.stored.handler(w.writer.changed, w.writer.freed))
 		if err != nil {
 			return fmt.Errorf("watching transactions and records: %w", err)
 		}
@@ -192,8 +194,8 @@ func (w *Watcher) conclude() {
 	}
 }
 
-// checkNodes compares nodes with their records after a gap, as at the start, until ctx is
-// cancelled.
+// checkNodes compares nodes with their records after a gap, and those of the first list that another
+// watcher held back at the start, until ctx is cancelled.
 func (w *Watcher) checkNodes(ctx context.Context) {
 	for {
 		select {
@@ -201,13 +203,13 @@ func (w *Watcher) checkNodes(ctx context.Context) {
 			return
 		case <-w.concluding:
 		}
-		listed := w.handler.uncheckedNodes()
-		if len(listed) == 0 {
-			continue
+		if w.compareInitial(ctx) != nil {
+			return // only ctx ends the attempts
 		}
+		listed := w.handler.uncheckedNodes()
 		found, err := w.compare(ctx, listed)
 		if err != nil {
-			return // only ctx ends the attempts
+			return // as above
 		}
 		for name, d := range listed {
 			w.handler.resolve(d, found[name])
@@ -215,8 +217,30 @@ func (w *Watcher) checkNodes(ctx context.Context) {
 	}
 }
 
+// compareInitial compares the nodes of the first list with their records, except those that another
+// watcher holds back.
+func (w *Watcher) compareInitial(ctx context.Context) error {
+	initial := w.handler.initialNodes()
+	found, err := w.compare(ctx, initial)
+	if err != nil {
+		return err
+	}
+	changed := 0
+	for name := range initial {
+		changed += len(found[name])
+		w.handler.resolveInitial(name, found[name])
+	}
+	if !w.recording.Load() || len(initial) > 0 {
+		logf.FromContext(ctx).Info("Compared nodes with their records", "nodes", len(initial), "changed", changed)
+	}
+	return nil
+}
+
 // compare compares nodes with their records. It retries until ctx is cancelled.
 func (w *Watcher) compare(ctx context.Context, listed map[string]listedNode) (found map[string][]txn.Transaction, err error) {
+	if len(listed) == 0 && w.recording.Load() { // at the start, it shows that the records can be read
+		return nil, nil
+	}
 	err = wait.PollUntilContextCancel(ctx, startRetryPeriod, true, func(ctx context.Context) (bool, error) {
 		var err error
 		if found, err = w.catchUp.All(ctx, listed); err != nil {
@@ -242,24 +266,14 @@ func (w *Watcher) serve() {
 // start waits for the barrier of the first list, compares its nodes with their records and puts the
 // resulting events before those that arrived since.
 func (w *Watcher) start(ctx context.Context) {
-	log := logf.FromContext(ctx)
-	listed := time.Now() // the wait for the barrier is part of what every delay bounds
 	select {
 	case <-ctx.Done():
 		return
 	case <-w.barrier.First():
 	}
-	initial := w.handler.takeInitial(listed)
-	found, err := w.compare(ctx, initial)
-	if err != nil {
+	if w.compareInitial(ctx) != nil {
 		return // only ctx ends the attempts
 	}
-	count := 0
-	for _, transactions := range found {
-		count += len(transactions)
-		w.handler.addFirst(transactions)
-	}
-	log.Info("Compared nodes with their records", "nodes", len(initial), "changed", count)
 	w.recording.Store(true)
 	w.barrier.WakeUp() // its next step calls serve
 }

@@ -110,6 +110,15 @@ func (w *writer) changed(node string) {
 	}
 }
 
+// freed retries the nodes with a hash: a name of one of their transactions may be free.
+func (w *writer) freed(hash string) {
+	for _, node := range w.outbox.Nodes() {
+		if txn.NodeHash(node) == hash {
+			w.work.Add(node)
+		}
+	}
+}
+
 // drain waits until all events that wait for no barrier are stored, for drainTimeout at most, and
 // shuts the queue down. Events that wait for a barrier were concluded from a list or come after it:
 // the next watcher draws the same conclusions, and the running ones may know better.

@@ -23,6 +23,7 @@ var (
 	errBrokeP7 = errors.New("P7: the machine's word about itself is never overwritten, and never outlives it")
 	errBrokeP4 = errors.New("P4: a restore is owed until it is done")
 	errStuck   = errors.New("the queue gets empty")
+	errDropped = errors.New("a malformed object is kept")
 	errNoisy   = errors.New("a restart of every watcher on a quiet cluster records nothing")
 )
 

@@ -18,7 +18,25 @@ type member struct {
 // answer is the content that a watcher has written into its Lease. It is never withdrawn.
 type answer struct {
 	to     *list
-	answer barrier.Answer
+	answer barrier.Answer // includes the node
+	part   barrier.Answer // names the node as one that it does not include
+}
+
+// give adds an answer, which does not include the node if the watcher holds an event of it.
+func (a *answer) give(answer barrier.Answer, held bool) {
+	if held {
+		a.part = max(a.part, answer)
+	} else {
+		a.answer = max(a.answer, answer)
+	}
+}
+
+// read returns the answer, and whether it names the node.
+func (a *answer) read() (answer barrier.Answer, held bool) {
+	if a.part > a.answer {
+		return a.part, true
+	}
+	return a.answer, false
 }
 
 func (m *member) answerTo(l *list) *answer {
@@ -38,6 +56,7 @@ type list struct {
 	asked         bool
 	peers         []*member
 	silent        []*watcherActor // not waited for
+	progress      barrier.Progress
 	alike, passed bool
 }
 
@@ -124,10 +143,15 @@ func (a *watcherActor) converse() {
 		if !l.asked {
 			l.asked, l.peers, l.silent = true, a.peers(), a.silentOthers()
 		}
-		least := barrier.Passed
+		least, held := barrier.Passed, map[string]bool{}
 		for _, m := range l.peers {
-			if !m.released {
-				least = min(least, m.answerTo(l).answer)
+			if m.released {
+				continue
+			}
+			answer, isHeld := m.answerTo(l).read()
+			least = min(least, answer)
+			if isHeld && !a.mutant.ignoresHeld {
+				held[nodeName] = true
 			}
 		}
 		if a.settings.variant == protected && !a.mutant.forgetsProtectors {
@@ -137,7 +161,8 @@ func (a *watcherActor) converse() {
 				}
 			}
 		}
-		l.alike, l.passed = least >= barrier.Alike, least == barrier.Passed
+		l.progress.Reach(least, held)
+		l.alike, l.passed = l.progress.Free(nodeName, false), l.progress.Free(nodeName, true)
 	}
 }
 
@@ -156,14 +181,14 @@ func (a *watcherActor) answer() {
 			}
 			answer := a.member.answerTo(l)
 			if answer.answer != barrier.Passed {
-				answer.answer = max(answer.answer, l.question.Answer(rev(a.reached), a.digest, a.holds))
+				answer.give(l.question.Answer(rev(a.reached), a.digest), a.holds(l.question.List))
 			}
 		}
 	}
 }
 
 func (a *watcherActor) holds(upTo revision.Revision) bool {
-	return !a.mutant.answersEarly && a.outbox.Holds(upTo)
+	return !a.mutant.answersEarly && len(a.outbox.Held(upTo, 1)) > 0
 }
 
 // networkActor simulates what takes time to affect others: Leases are taken over, and requests

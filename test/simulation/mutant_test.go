@@ -43,7 +43,9 @@ type mutant struct {
 	leavesAdmitted                                                            bool
 	noBarrier, holdsConclusions, replacesBarrier                              bool
 	trustsDigests, answersEarly, forgetsProtectors, trustsLabels, trustsGates bool
-	knowsMembersFirst, listsAgain, staysAway                                  bool
+	knowsMembersFirst, listsAgain, staysAway, ignoresHeld                     bool
+	// faults of the quarantine
+	keepsNames, deletesFirst bool
 	// knows reports which further transactions the watcher assumes to be stored.
 	knows func(t txn.Transaction, r *record.Record, queue []*storedTxn) bool
 }

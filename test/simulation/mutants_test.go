@@ -299,6 +299,9 @@ var mutants = with(map[string]mutant{
 	"barrier: trusts those that know the same nodes":      {trustsDigests: true},
 	"barrier: passed before what was seen is stored":      {answersEarly: true},
 	"barrier: does not ask who protects":                  {forgetsProtectors: true, narrow: lateEdits},
+	"barrier: stores what an answer does not include":     {ignoresHeld: true, narrow: takenNames},
+	"quarantine: keeps the name of what is malformed":     {keepsNames: true, narrow: takenNames},
+	"quarantine: deletes before there is a copy":          {deletesFirst: true, narrow: takenNames},
 
 	"watcher: lists the records before the nodes":      {recordsFirst: true, narrow: backAndForth},
 	"watcher: takes every taken name for stored":       {trustsNames: true},

@@ -66,6 +66,9 @@ func (a *processorActor) run() {
 		a.pause()
 		a.refresh()
 		a.isIdle = false // unless proven below, after turns of other actors, it is not idle
+		if len(a.world.malformed) > 0 && !a.choices.happens(a.settings.stale) {
+			a.quarantine()
+		}
 		if a.settings.variant == protected && a.protect() {
 			continue
 		}

@@ -332,6 +332,14 @@ func takingTurns(s *settings) {
 	s.actions = append(s.actions[:0], deletes, edits, edits)
 }
 
+// takenNames narrows schedules to malformed objects that have the names of transactions, with
+// watchers that take turns.
+func takenNames(s *settings) {
+	takingTurns(s)
+	s.slow, s.newPace = 16, max(s.newPace, 2)
+	s.actions = append(s.actions, takesName, takesName)
+}
+
 // lateEdits narrows schedules to Nodes that are edited during their release, unseen by watchers.
 func lateEdits(s *settings) {
 	s.agents = 0

@@ -85,6 +85,7 @@ func (s *simulation) run(bytes []byte, tracks bool) (broken error) {
 func (s *simulation) finish() {
 	s.settle()
 	s.checkEnds()
+	s.world.checkMalformed()
 	s.world.ghost.check(s.world)
 	if s.world.broken == nil && s.settings.restart {
 		s.restartWatchers()

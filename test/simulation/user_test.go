@@ -26,6 +26,7 @@ const (
 	removesTaint
 	removesPending
 	closesGate
+	takesName
 )
 
 // numActions is the number of actions, except those about trust and the startup taint.
@@ -113,6 +114,8 @@ func (a *userActor) act(action userAction) {
 		a.actOnMachine(action)
 	case removesTaint, removesPending, closesGate:
 		a.actOnGate(action)
+	case takesName:
+		w.takeName()
 	case edits:
 		w.relabel(func(own map[string]string) { own[w.personKey] = a.value() })
 		a.log("edits %s %v", nodeText(w.node), w.node.Labels)

@@ -99,6 +99,9 @@ type world struct {
 	record      *storedRecord
 	records     []*storedRecord // all records so far, which caches may have; the current one is last
 	queue       []*storedTxn    // in order; every change creates a new slice, so that caches can keep the old one
+	malformed   []*malformed
+	freed       []*malformed // whose names are free
+	quarantined []*malformed // the copies, which have other names
 	puts        int
 	removals    int               // the number of removals of the record
 	machine     machine           // the machine of the live or latest Node
@@ -422,11 +425,15 @@ func (w *world) find(t txn.Transaction) (int, bool) {
 	return slices.BinarySearchFunc(w.queue, t, func(stored *storedTxn, t txn.Transaction) int { return txn.Compare(stored.Transaction, t) })
 }
 
-// put creates a transaction. If the name is taken, it returns the existing transaction.
+// put creates a transaction. If the name is taken, it returns the existing transaction, or an empty
+// one for a malformed object.
 func (w *world) put(t txn.Transaction) (other *storedTxn) {
 	at, isTaken := w.find(t)
 	if isTaken {
 		return w.queue[at]
+	}
+	if w.isMalformed(t.Revision) {
+		return &storedTxn{}
 	}
 	w.ghost.puts(t)
 	w.ghost.recordsRemoval(w, t)

@@ -20,6 +20,9 @@ const (
 	// AnswersKey is the annotation with its answers to other members, as JSON. Every watcher that
 	// answers questions has it.
 	AnswersKey = "nodekeeper.dev/barrier-answers"
+	// HeldKey is the annotation with further answers that do not include some nodes, as JSON. A
+	// former release does not read it, so it waits until the answer includes every node.
+	HeldKey = "nodekeeper.dev/barrier-held"
 
 	// renewPeriod bounds the time between two changes of a member's Lease: it begins each renewal
 	// five seconds after the last, and waits as long for the answer. A member whose Lease has not
@@ -78,21 +81,20 @@ type Config struct {
 	Stream *Stream
 	// Silence is how long to wait for another watcher that neither renews its Lease nor answers.
 	Silence time.Duration
-	// Holds reports whether this watcher has an event that it observed at or before a revision, and
-	// that is not stored yet. It must not call the Barrier.
-	Holds func(upTo revision.Revision) bool
+	// Held returns the nodes with an event that this watcher observed at or before a revision and
+	// that is not stored yet, and when it observed the first of each. It returns no more nodes than
+	// the limit, and must not call the Barrier.
+	Held func(upTo revision.Revision, limit int) map[string]time.Time
 }
 
 // Step is the result of one step of a Barrier.
 type Step struct {
-	// Passed reports whether the barrier of another list has passed, at least for conclusions.
+	// Passed reports whether the barrier of a list has passed for more nodes, at least for
+	// conclusions.
 	Passed bool
 	// Asked reports whether another watcher has started to wait for an event that this one holds.
 	Asked bool
 }
-
-// answers maps the asking member and the number of its question to the answer.
-type answers map[string]map[int]Answer
 
 // Barrier tracks which lists every other watcher has passed, and publishes which lists of others
 // this watcher has passed. Its methods are safe for concurrent use.
@@ -122,19 +124,20 @@ type questionID struct {
 	number int
 }
 
+// openQuestion is the progress of the others with one list.
+type openQuestion struct {
+	Progress
+
+	question Question
+	peers    []Peer // the watchers that must answer; set once the question is stored
+	since    time.Time
+}
+
 // view is the state of the other watchers at one time.
 type view struct {
 	peers    []Peer
 	syncedAt time.Time // peers includes everything that others stored before
 	now      time.Time
-}
-
-// openQuestion is the progress of the others with one list.
-type openQuestion struct {
-	question Question
-	peers    []Peer // the watchers that must answer; set once the question is stored
-	since    time.Time
-	least    Answer
 }
 
 // New returns a Barrier. The informer of its Stream must not have listed yet.
@@ -196,10 +199,10 @@ func (b *Barrier) step(now time.Time) Step {
 		v.peers = b.config.Members.Peers()
 	}
 	b.takeLists()
-	s := Step{Passed: b.readAnswers(v), Asked: b.publishAnswers(v.peers)}
+	s := Step{Passed: b.readAnswers(v), Asked: b.publishAnswers(v)}
 	b.publishQuestions()
 	b.renewIfUnsynced(now)
-	b.busy.Store(len(b.awaited) > 0 || slices.ContainsFunc(b.lists, func(a *openQuestion) bool { return a.least != Passed }))
+	b.busy.Store(len(b.awaited) > 0 || slices.ContainsFunc(b.lists, func(a *openQuestion) bool { return !a.Done() }))
 	return s
 }
 
@@ -217,7 +220,7 @@ func (b *Barrier) takeLists() {
 func (b *Barrier) publishQuestions() {
 	open := []Question{}
 	for _, a := range b.lists {
-		if a.least != Passed {
+		if !a.Done() {
 			open = append(open, a.question)
 		}
 	}
@@ -236,44 +239,50 @@ func (b *Barrier) write(key, value string) {
 	b.config.Lease.Annotate(key, value)
 }
 
-// readAnswers reads the answers of the others and reports whether another barrier has passed.
+// readAnswers reads the answers of the others and reports whether a barrier has passed for more
+// nodes.
 func (b *Barrier) readAnswers(v view) (passed bool) {
 	b.unsynced = false
 	for i, a := range b.lists {
-		if a.least == Passed {
+		if a.Done() {
 			continue
 		}
-		least := b.leastAnswer(a, v)
-		if least <= a.least {
+		before := a.Reached(Alike)
+		if !a.Reach(b.leastAnswer(a, v)) {
 			continue
 		}
-		if i == 0 && a.least == NotYet {
+		if i == 0 && !before {
 			close(b.first)
 		}
-		a.least, passed = least, true
-		if least == Passed {
+		passed = true
+		if a.Done() {
 			a.peers = nil // no longer needed; lists are kept while the process runs
 		}
 	}
 	return passed
 }
 
-// leastAnswer returns the least answer of all watchers that must answer.
-func (b *Barrier) leastAnswer(a *openQuestion, v view) Answer {
+// leastAnswer returns the least answer of all watchers that must answer, and the nodes that an
+// answer does not include.
+func (b *Barrier) leastAnswer(a *openQuestion, v view) (least Answer, held map[string]bool) {
 	if b.config.Members == nil {
-		return Passed
+		return Passed, nil
 	}
 	if a.since.IsZero() {
 		if !contains(b.config.Lease.Annotation(AsksKey), a.question) {
-			return NotYet
+			return NotYet, nil
 		}
 		a.since, a.peers = v.now, v.peers
 	}
-	least := Passed
+	least, held = Passed, map[string]bool{}
 	for _, p := range a.peers {
-		least = min(least, b.answerOf(p, a, v))
+		answer, except := b.answerOf(p, a, v)
+		least = min(least, answer)
+		for _, node := range except {
+			held[node] = true
+		}
 	}
-	return least
+	return least, held
 }
 
 func contains(text string, q Question) bool {
@@ -281,18 +290,14 @@ func contains(text string, q Question) bool {
 	return json.Unmarshal([]byte(text), &stored) == nil && slices.Contains(stored, q)
 }
 
-// answerOf returns the answer of a peer to a question: Passed if the peer is gone or silent.
-func (b *Barrier) answerOf(p Peer, a *openQuestion, v view) Answer {
+// answerOf returns the answer of a peer to a question, and the nodes that it does not include:
+// Passed if the peer is gone or silent.
+func (b *Barrier) answerOf(p Peer, a *openQuestion, v view) (Answer, []string) {
 	at := slices.IndexFunc(v.peers, func(other Peer) bool { return other.Name == p.Name && other.UID == p.UID })
 	if at < 0 || v.peers[at].Gone || b.isSilent(v.peers[at], a, v) {
-		return Passed
+		return Passed, nil
 	}
-	text := v.peers[at].Annotations[AnswersKey]
-	var all answers
-	if json.Unmarshal([]byte(text), &all) != nil {
-		return NotYet
-	}
-	return all[b.config.Name][a.question.Number]
+	return answerIn(v.peers[at].Annotations, b.config.Name, a.question.Number)
 }
 
 // isSilent reports whether a peer has neither answered a question nor renewed its Lease for so long
@@ -324,51 +329,57 @@ func (b *Barrier) renewIfUnsynced(now time.Time) {
 
 // publishAnswers answers the questions of the others and reports whether one of them has started to
 // wait for an event in the outbox.
-func (b *Barrier) publishAnswers(peers []Peer) (asked bool) {
-	position, digest := b.config.Stream.Position()
-	listed := len(b.lists) > 0
-	all := answers{}
+func (b *Barrier) publishAnswers(v view) (asked bool) {
+	whole, part := answers{}, partial{}
 	b.awaited = b.awaited[:0]
 	before := b.open
 	b.open = map[questionID]bool{}
-	for _, p := range peers {
+	for _, p := range v.peers {
 		var questions []Question
 		if p.Gone || json.Unmarshal([]byte(p.Annotations[AsksKey]), &questions) != nil {
 			continue
 		}
 		for _, q := range questions {
-			reply := NotYet
-			if listed {
-				reply = q.Answer(position, digest, b.config.Holds)
+			answer, held := b.answer(q)
+			if answer == Passed && len(held) == 0 {
+				whole.add(p.Name, q.Number, Passed)
+				continue
 			}
-			if reply != Passed {
-				b.awaited = append(b.awaited, q.List)
-				id := questionID{p.Name, q.Number}
-				b.open[id] = true
-				asked = asked || !before[id] && b.config.Holds(q.List)
+			b.awaited = append(b.awaited, q.List)
+			id := questionID{p.Name, q.Number}
+			b.open[id] = true
+			asked = asked || !before[id] && len(held) > 0
+			if len(held) > 0 {
+				if answer != NotYet && nameable(held, v.now) {
+					part.add(p.Name, q.Number, answer, held)
+				}
+				answer = NotYet
 			}
-			if all[p.Name] == nil {
-				all[p.Name] = map[int]Answer{}
-			}
-			all[p.Name][q.Number] = reply
+			whole.add(p.Name, q.Number, answer)
 		}
 	}
-	b.write(AnswersKey, asJSON(all))
+	b.write(AnswersKey, asJSON(whole))
+	b.write(HeldKey, part.String())
 	return asked
 }
 
-// Passed reports whether the barrier of a list has passed for an event that was observed after it,
-// or for a conclusion from it.
-func (b *Barrier) Passed(list int, observed bool) bool {
+// answer returns the answer to another watcher's question, and the nodes that it does not include:
+// those with an event that is not stored.
+func (b *Barrier) answer(q Question) (Answer, map[string]time.Time) {
+	position, digest := b.config.Stream.Position() // before Held: what is handled has been added
+	held := b.config.Held(q.List, maxHeld+1)
+	if len(b.lists) == 0 {
+		return NotYet, held
+	}
+	return q.Answer(position, digest), held
+}
+
+// Passed reports whether the barrier of a list has passed for an event of a node: one that was
+// observed after the list, or a conclusion from it.
+func (b *Barrier) Passed(node string, list int, observed bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if list >= len(b.lists) {
-		return false // listed just now
-	}
-	if observed {
-		return b.lists[list].least == Passed
-	}
-	return b.lists[list].least >= Alike
+	return list < len(b.lists) && b.lists[list].Free(node, observed) // otherwise, listed just now
 }
 
 // Awaited reports whether another watcher waits until events up to a revision are stored.
@@ -378,10 +389,12 @@ func (b *Barrier) Awaited(at revision.Revision) bool {
 	return slices.ContainsFunc(b.awaited, func(upTo revision.Revision) bool { return !at.After(upTo) })
 }
 
-// MayConclude reports whether this watcher may act on its latest list.
+// MayConclude reports whether this watcher may act on its latest list, except for held nodes.
 func (b *Barrier) MayConclude() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	latest := b.config.Stream.Latest()
-	return latest >= 0 && b.Passed(latest, false)
+	return latest >= 0 && latest < len(b.lists) && b.lists[latest].Reached(Alike)
 }
 
 // asJSON marshals a value to JSON. The keys of maps are sorted.

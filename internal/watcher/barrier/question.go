@@ -26,28 +26,24 @@ const (
 	// NotYet means that the watcher is behind, or has events to store.
 	NotYet Answer = iota
 	// Alike means that the watcher has the same incarnations as the list, none of which has changed
-	// since, and that everything it observed is stored. It may not have seen an incarnation that
-	// came and went before the list.
+	// since, and that everything it observed is stored, except for the nodes that the answer names.
+	// It may not have seen an incarnation that came and went before the list.
 	Alike
-	// Passed means that the watcher has observed everything up to the list and stored all of it.
+	// Passed means that the watcher has observed everything up to the list and stored all of it,
+	// except for the nodes that the answer names.
 	Passed
 )
 
-// Answer returns the answer of a watcher that has observed everything up to a position and has
-// Nodes with the given digest. holds reports whether it holds an event that was observed at or
-// before a revision.
-func (q Question) Answer(position revision.Revision, known Digest, holds func(upTo revision.Revision) bool) Answer {
-	answer := NotYet
+// Answer returns the answer of a watcher that has observed everything up to a position, has Nodes
+// with the given digest, and has stored everything that it observed at or before the list.
+func (q Question) Answer(position revision.Revision, known Digest) Answer {
 	switch {
 	case !q.List.After(position):
-		answer = Passed
+		return Passed
 	case !q.Newest.After(position) && q.Digest == known:
-		answer = Alike
+		return Alike
 	}
-	if answer != NotYet && holds(q.List) {
-		return NotYet
-	}
-	return answer
+	return NotYet
 }
 
 // questionJSON is the stored form of a question.
