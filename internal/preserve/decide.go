@@ -94,6 +94,8 @@ type Decision struct {
 	// Again reports that the transaction must be decided again once this decision is executed: it
 	// has not had its full effect.
 	Again bool
+	// Renews reports that the record was of an earlier history, see [Ahead].
+	Renews bool
 	// Held are the restricted labels that the Node does not get.
 	Held []Held
 }

@@ -44,11 +44,14 @@ const maxAgain = 8
 // not before that of any transaction, since all of them were recorded earlier. After a restore,
 // execute another plan for the remaining transactions.
 func Plan(queue []txn.Transaction, r *record.Record, n *Node, policy labels.Policy) []Step {
-	return PlanBy(func(t txn.Transaction, r *record.Record, n *Node) Decision { return Decide(t, r, n, policy) }, queue, r, n)
+	return PlanAt(revision.Revision{}, queue, r, n, policy)
 }
 
+// DecideFunc is the type of [Decide] with a fixed policy.
+type DecideFunc func(t txn.Transaction, r *record.Record, n *Node) Decision
+
 // PlanBy is like Plan, but uses another decision function. Tests use it to break a rule on purpose.
-func PlanBy(decide func(txn.Transaction, *record.Record, *Node) Decision, queue []txn.Transaction, r *record.Record, n *Node) []Step {
+func PlanBy(decide DecideFunc, queue []txn.Transaction, r *record.Record, n *Node) []Step {
 	var steps []Step
 	for _, t := range queue {
 		for again, count := true, 0; again; count++ {

@@ -66,6 +66,9 @@ type Transaction struct {
 	// ByProcessor reports that the processor that applies the transaction has read the Node itself,
 	// with its own flags, so that a missing key proves a removal. It is not stored.
 	ByProcessor bool
+	// Ahead reports that the revision is yet to come, so that the transaction is of an earlier
+	// history, see package preserve. It is not stored.
+	Ahead bool
 }
 
 // EndSeen returns the transaction for the end of a stamped Node that a processor read itself, see

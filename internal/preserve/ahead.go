@@ -1,0 +1,99 @@
+package preserve
+
+import (
+	"cmp"
+	"slices"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// beginning is before every revision of a Node: an empty etcd has it.
+var beginning = revision.MustParse("1")
+
+// Ahead reports whether a record, nil if none exists, has a revision after now, the revision of all
+// Nodes at a moment after the record was read. The record is then of an earlier history: the
+// revisions of the cluster have started again since, or a user has mistyped one.
+func Ahead(r *record.Record, now revision.Revision) bool {
+	return r != nil && revision.Max(r.Revision, r.Restored.Revision).After(now)
+}
+
+// PlanAt is like [Plan], for a record and transactions some of which may be of an earlier history.
+// now is the revision of all Nodes at a moment after all of them were read, zero if unknown.
+// Transactions of an earlier history must come first.
+func PlanAt(now revision.Revision, queue []txn.Transaction, r *record.Record, n *Node, policy labels.Policy) []Step {
+	decide := func(t txn.Transaction, r *record.Record, n *Node) Decision { return Decide(t, r, n, policy) }
+	return PlanBy(At(now, policy, decide), queue, r, n)
+}
+
+// At extends a decision to records and transactions of an earlier history, see [PlanAt]. Among
+// themselves these are decided as usual. Before a transaction of this history or of the live Node's
+// start, the record gets revisions of this history. After that, a transaction of an earlier one no
+// longer changes it.
+func At(now revision.Revision, policy labels.Policy, decide DecideFunc) DecideFunc {
+	if now.IsZero() {
+		return decide
+	}
+	return func(t txn.Transaction, r *record.Record, n *Node) Decision {
+		isEarlier := t.Revision.After(now)
+		isPresent := !isEarlier || t.Type == txn.Added && n != nil && n.UID == t.UID
+		switch {
+		case Ahead(r, now) && isPresent:
+			d := save(renewed(t, *r, n, now, policy), "the record was of an earlier history")
+			d.Again, d.Renews = true, true
+			return d
+		case r == nil || Ahead(r, now) || !isEarlier:
+		case t.Type == txn.Added:
+			t.FoundsRecord = false // it may still be owed a restore
+		default:
+			return nothing("an event of an earlier history")
+		}
+		return decide(t, r, n)
+	}
+}
+
+// renewed returns a record of an earlier history with revisions of this one. t is the first
+// transaction of this history, and n the live Node, read before now.
+//
+// A live Node that has its labels may have been edited since, so these are its current ones.
+// Otherwise the labels stay, and the record still follows the same incarnation: all that this
+// history has recorded of it is later, unless the record has its end.
+func renewed(t txn.Transaction, r record.Record, n *Node, now revision.Revision, policy labels.Policy) record.Record {
+	if r.Floor {
+		return record.Record{Node: r.Node, Revision: beginning, Floor: true}
+	}
+	r.Withheld = slices.Clone(r.Withheld)
+	for i := range r.Withheld {
+		w := &r.Withheld[i]
+		switch {
+		case w.RestoredAt.After(now):
+			w.RestoredAt = beginning
+		case w.RestoredAt.IsZero() && revision.Of(w.Marker).After(now) && (n == nil || n.Marker != w.Marker):
+			w.Marker = "" // decide again
+		}
+	}
+	if n != nil && !n.Unselected && Owned(r, n.UID, n.Marker) {
+		current := txn.Transaction{
+			Type: txn.Updated, Node: r.Node, UID: n.UID, Revision: n.Revision, Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear, Marker: n.Marker,
+			ByProcessor: true,
+		}
+		current.Overruled = removedPreserved(current, r, policy)
+		return captured(current, &r, n, policy)
+	}
+	last := record.Restoration{UID: cmp.Or(r.Restored.UID, r.Source), Revision: beginning}
+	switch {
+	case !isSourceOrRestored(r, t.UID) && t.Marker == r.Revision.String(): // restored, but not noted
+		last.UID, r.Ended = t.UID, false
+	case r.Ended && last.UID != t.UID && !t.Revision.After(now):
+		last.Revision = t.Revision
+	case r.Restored.UID != "" && !r.Restored.Revision.After(now):
+		last.Revision = r.Restored.Revision
+	}
+	if last.UID == "" {
+		last.Revision = revision.Revision{}
+	}
+	r.Revision, r.Source, r.Restored = now, "", last
+	return r
+}
