@@ -14,6 +14,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -53,6 +54,8 @@ type storedEvents struct {
 	cache                                   Stored
 	history                                 *rewind.Detector
 	transactionNamespace, metadataNamespace string
+	// delivered returns the latest revision that the watch of Nodes has delivered, zero if unknown.
+	delivered func() revision.Revision
 }
 
 var _ StoredEvents = (*storedEvents)(nil)
@@ -66,12 +69,26 @@ func (s *storedEvents) Has(ctx context.Context, t txn.Transaction) bool {
 		return false
 	}
 	saved := s.record(ctx, t.Node)
-	if (saved == nil || !preserve.Applied(t, *saved)) && !s.queued(ctx, t) {
+	if (saved == nil || !preserve.Applied(t, *saved) || s.isAhead(saved)) && !s.queued(ctx, t) {
 		return false
 	}
 	logf.FromContext(ctx).V(1).Info("Skipped an event that is already stored",
 		"node", t.Node, "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
 	return true
+}
+
+// isAhead reports whether a record is later than the Nodes that this watcher has seen. Then it
+// proves nothing: either the watch of Nodes is behind, or the record is of an earlier history.
+func (s *storedEvents) isAhead(saved *record.Record) bool {
+	delivered := s.delivered()
+	return !delivered.IsZero() && preserve.Ahead(saved, delivered)
+}
+
+// awaitsNodes reports whether a record has a transaction's effect unless it is of an earlier
+// history, which the watch of Nodes may show.
+func (s *storedEvents) awaitsNodes(ctx context.Context, t txn.Transaction) bool {
+	saved := s.record(ctx, t.Node)
+	return saved != nil && preserve.Applied(t, *saved) && s.isAhead(saved)
 }
 
 // awaitsNote reports whether a transaction contains the result of a restore that a processor has

@@ -101,7 +101,7 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 		cfg.Stream = barrier.Listed()
 	}
 	w := &Watcher{config: cfg, outbox: &Outbox{}, metrics: newMetrics(), concluding: make(chan struct{}, 1)}
-	w.stored = &storedEvents{cfg.Stored, cfg.History, cfg.TransactionNamespace, cfg.MetadataNamespace}
+	w.stored = &storedEvents{cfg.Stored, cfg.History, cfg.TransactionNamespace, cfg.MetadataNamespace, cfg.Stream.Delivered}
 	w.barrier = barrier.New(barrier.Config{
 		Name: cfg.Name, Members: cfg.Members, Lease: cfg.Lease, Stream: cfg.Stream, Silence: cfg.Silence, Held: w.outbox.Held,
 	})

@@ -244,6 +244,13 @@ func (s *Stream) Position() (revision.Revision, Digest) {
 	return s.handled, s.digest
 }
 
+// Delivered returns the latest revision that the informer has received, or zero if it is unknown.
+func (s *Stream) Delivered() revision.Revision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.delivered
+}
+
 // Origin returns the number of the list on which a state of a node builds, and whether the state
 // was observed after it rather than concluded from it.
 func (s *Stream) Origin(at revision.Revision) (list int, observed bool) {
