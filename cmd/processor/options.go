@@ -72,14 +72,11 @@ const (
 )
 
 func (o *options) permissions() []daemon.Permission {
-	needed := daemon.Permissions("", "nodes", "", "get", "patch")
+	needed := daemon.Permissions("", "nodes", "", "get", "list", "patch")
 	needed = append(needed, daemon.Permissions("", "configmaps", o.TransactionNamespace, "get", "list", "watch", "create", "patch", "delete")...)
 	needed = append(needed, daemon.Permissions("", "configmaps", o.MetadataNamespace, "get", "list", "watch", "create", "update")...)
 	needed = append(needed, daemon.Permissions("coordination.k8s.io", "leases", o.TransactionNamespace, "get", "list", "create", "update", "delete")...)
 	needed = append(needed, service.RingPermissions(&o.Options)...)
-	if o.protecting() || o.retention > 0 {
-		needed = append(needed, daemon.Permissions("", "nodes", "", "list")...)
-	}
 	if o.protecting() {
 		needed = append(needed, daemon.GrantedBy(protectionComponent, daemon.Permissions("", "nodes", "", "watch"))...)
 	}

@@ -26,7 +26,11 @@ var errNotQueued = errors.New("a transaction is no longer in the queue")
 func (p *Processor) drain(ctx context.Context, node string) error {
 	done := map[types.UID]bool{} // removed from the queue; the cache may be behind
 	for {
-		batch := next(p.Index.Pending(node), done)
+		pending, err := p.left.first(ctx, p, p.Index.Pending(node))
+		if err != nil {
+			return err
+		}
+		batch := next(pending, done)
 		switch {
 		case len(batch) == 0:
 			return nil

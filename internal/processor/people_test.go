@@ -89,7 +89,7 @@ func TestUnreadableRecordIsWaitedForUntilItIsMended(t *testing.T) {
 	require.NoError(t, c.Get(t.Context(), key, cm))
 	cm.Data["rack"] = "no legal value"
 	require.NoError(t, c.Update(t.Context(), cm))
-	c.put(t, added, event(txn.Deleted, n.Name, n.UID, "99999999", set{"rack": "r1"}))
+	c.put(t, event(txn.Deleted, n.Name, lastLife.Source, "10", set{"rack": "r1"}), added)
 	other := c.name("other")
 	c.put(t, event(txn.Updated, other, "a", "9", set{"rack": "r1"}))
 	c.process(t, setup{})
@@ -108,8 +108,8 @@ func TestUnreadableRecordIsWaitedForUntilItIsMended(t *testing.T) {
 	cm.Data["rack"] = "r8"
 	require.NoError(t, c.Update(t.Context(), cm))
 	c.waitApplied(t, n.Name)
-	assert.Equal(t, "r8", c.node(t, n.Name).Labels["rack"])
-	assert.Equal(t, set{"rack": "r1"}, c.record(t, n.Name).Labels, "then the delete was applied")
+	assert.Equal(t, "r1", c.node(t, n.Name).Labels["rack"], "the delete was applied first")
+	assert.Equal(t, set{"rack": "r1"}, c.record(t, n.Name).Labels)
 }
 
 func TestUnreadableRecordThatIsDeletedIsMadeAnew(t *testing.T) {

@@ -74,6 +74,7 @@ type Processor struct {
 	Config
 
 	schedule schedule.Schedule
+	left     left
 }
 
 // New returns a Processor and registers its metrics, including those of its locks and its detector.

@@ -26,6 +26,7 @@ type Index struct {
 	malformed map[string]*Entry // by name: ConfigMaps that are ours but unreadable
 	followers []func(*Entry)
 	synced    chan struct{} // closed by the first list
+	listed    time.Time     // when the latest list took effect
 }
 
 // NewIndex returns an empty Index.
@@ -60,6 +61,13 @@ func (x *Index) WaitForSync(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Listed returns when the latest list took effect, or zero if none has.
+func (x *Index) Listed() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.listed
 }
 
 // Follow calls do with every entry in the Index and with each that is added, changed or removed
@@ -138,6 +146,7 @@ func (x *Index) Replace(list []any, _ string) error {
 	for _, e := range entries {
 		x.putLocked(e)
 	}
+	x.listed = time.Now()
 	if !x.Synced() {
 		close(x.synced)
 	}

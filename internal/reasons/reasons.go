@@ -9,6 +9,8 @@
 // docs/reference/events.md.
 package reasons
 
+import "slices"
+
 // The reasons. [All] returns their meanings.
 const (
 	LabelsSaved              = "LabelsSaved"
@@ -22,6 +24,7 @@ const (
 	LabelsRestoreFailed      = "LabelsRestoreFailed"
 	DeletionWaits            = "DeletionWaits"
 	RecordUnreadable         = "RecordUnreadable"
+	RecordAhead              = "RecordAhead"
 	TransactionMalformed     = "TransactionMalformed"
 )
 
@@ -52,7 +55,7 @@ const (
 )
 
 // All returns every reason, Normal events first.
-func All() []Event { return append(normals(), warnings()...) }
+func All() []Event { return slices.Concat(normals(), warnings(), storedWarnings()) }
 
 func normals() []Event {
 	return []Event{
@@ -103,11 +106,23 @@ func warnings() []Event {
 				"It retries with backoff (up to 30 s). From a watcher: the node has waited for more than a minute. Check whether a processor runs with " +
 				"`--protect=finalizer`.",
 		},
+	}
+}
+
+// storedWarnings are the Warning events about records and transactions.
+func storedWarnings() []Event {
+	return []Event{
 		{
 			RecordUnreadable, warning, record,
 			[]string{processor},
 			"The record is not in a form that nodekeeper writes. Its node waits. Correct the record, or delete it to start over: a processor " +
 				"notices the change at once.",
+		},
+		{
+			RecordAhead, warning, node,
+			[]string{processor},
+			"The record had a revision that no Node had reached yet: the datastore of the cluster was replaced, or somebody mistyped the revision. " +
+				"The record has a current revision now, and edits of the node are saved again.",
 		},
 		{
 			TransactionMalformed, warning, transaction,

@@ -64,7 +64,7 @@ var reasons = map[string]string{
 	"watcher: list,watch configmaps in node-metadata":                                                       "to compare Nodes with their records",
 	"watcher: create,patch events.events.k8s.io in default":                                                 "events about Nodes; without it the events are missing, nothing else",
 	"processor: get,patch nodes in all":                                                                     "to restore labels, to remove the startup taint, and to add and remove the finalizer",
-	"processor: list nodes in all":                                                                          "to warn at the start of Nodes that still have the finalizer; with `--retention`, to find nodes that are away",
+	"processor: list nodes in all":                                                                          "to read the current resourceVersion; to warn at the start of Nodes that still have the finalizer; with `--retention`, to find nodes that are away",
 	"processor: watch nodes in all":                                                                         "to see Nodes that are deleted and have the finalizer",
 	"processor: get namespaces in all":                                                                      checksNamespaces,
 	"processor: get,list,watch,create,update,delete leases.coordination.k8s.io in nodekeeper-system":        isOnTheRing,

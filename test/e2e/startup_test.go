@@ -68,7 +68,7 @@ func TestProgramsWithoutPermissionSayWhatIsMissing(t *testing.T) {
 	for program, wants := range map[string][]string{
 		"watcher": {"may not get nodes, nor list nodes, nor watch nodes", "create configmaps in namespace " + e.transactions, "Role"},
 		"processor": {
-			"may not get nodes, nor patch nodes", "delete configmaps in namespace " + e.transactions,
+			"may not get nodes, nor list nodes, nor patch nodes", "delete configmaps in namespace " + e.transactions,
 			"create leases.coordination.k8s.io in namespace " + e.transactions, "update configmaps in namespace " + e.metadata, "Role",
 		},
 	} {

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -285,7 +286,8 @@ func (g *ghost) had(w *world, floor int, isRight func(n *metav1.PartialObjectMet
 // saves must be called before a record is written.
 func (g *ghost) saves(w *world, r record.Record) {
 	g.savesTrust(w, r)
-	version, source := number(r.Revision.String()), incarnationOf(r.Source)
+	version, source := number(r.Revision.String()), incarnationOf(cmp.Or(r.Source, r.Restored.UID))
+	isRenewed := r.Source == "" // its labels are those of an earlier history, at no revision of this one
 	isFirst := !w.record.hasLabels()
 	if version < g.forgot || version == g.forgot && isFirst {
 		w.breaks(errBrokeP2, "%s@%s is saved, and the record was removed at %d", r.Source, r.Revision, g.forgot)
@@ -303,14 +305,14 @@ func (g *ghost) saves(w *world, r record.Record) {
 	if isFirst && !g.recordsUpdates && w.node != nil && incarnationOf(w.node.UID) == source && w.node.DeletionTimestamp == nil {
 		w.breaks(errBrokeP1, "the first labels of %s are saved while it lives, and no changes are recorded", r.Source)
 	}
-	if r.Restored.UID != "" && number(r.Restored.Revision.String()) < version {
+	if r.Restored.UID != "" && number(r.Restored.Revision.String()) < version && !isRenewed {
 		w.breaks(errBrokeP2, "a note of %s is older than the labels", r.Restored.UID)
 	}
-	if !isFirst && lastSeen(r) < lastSeen(w.record.Record) {
+	if !isFirst && lastSeen(r) < lastSeen(w.record.Record) && !isRenewed {
 		w.breaks(errBrokeP2, "the record goes back from %d to %d", lastSeen(w.record.Record), lastSeen(r))
 	}
 	for _, e := range w.events {
-		if e.rv != version {
+		if e.rv != version || isRenewed {
 			continue
 		}
 		own, _ := split(e.node.Labels)
@@ -362,6 +364,9 @@ func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
 // lastSeen returns the last revision at which an incarnation is known to have had the labels of a
 // record.
 func lastSeen(r record.Record) int {
+	if r.Source == "" { // of an earlier history
+		return number(r.Restored.Revision.String())
+	}
 	return max(number(r.Revision.String()), number(r.Restored.Revision.String()))
 }
 
@@ -417,11 +422,12 @@ func (g *ghost) checkNoRecord(w *world) {
 // incarnationOf returns the number of the incarnation with a UID. The first is 1.
 func incarnationOf(uid types.UID) int { return number(string(uid[1:])) }
 
-// number returns the number of a resourceVersion, or -1 if it is not a number.
+// number returns the number of a resourceVersion, or -1 if it is not a number. One of an earlier
+// history has the number that it had there.
 func number(rv string) int {
 	n, err := strconv.Atoi(rv)
 	if err != nil {
 		return -1
 	}
-	return n
+	return n % begunAnew
 }

@@ -10,6 +10,7 @@ import (
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -33,12 +34,15 @@ func (a *processorActor) decision(t txn.Transaction, r *record.Record, n *preser
 }
 
 // mutantPlan returns the plan function of a mutant, or nil for the real one.
-func (a *processorActor) mutantPlan() func([]txn.Transaction, *record.Record, *preserve.Node) []preserve.Step {
-	if a.mutant.decide == nil && a.mutant.plan == nil {
+func (a *processorActor) mutantPlan() func(revision.Revision, []txn.Transaction, *record.Record, *preserve.Node) []preserve.Step {
+	if a.mutant.decide == nil && a.mutant.plan == nil && !a.mutant.knowsOneHistory {
 		return nil
 	}
-	return func(queue []txn.Transaction, r *record.Record, n *preserve.Node) []preserve.Step {
-		steps := preserve.PlanBy(a.decision, queue, r, n)
+	return func(now revision.Revision, queue []txn.Transaction, r *record.Record, n *preserve.Node) []preserve.Step {
+		if a.mutant.knowsOneHistory {
+			now = revision.Revision{}
+		}
+		steps := preserve.PlanBy(preserve.At(now, policy, a.decision), queue, r, n)
 		if a.mutant.plan != nil {
 			steps = a.mutant.plan(steps)
 		}

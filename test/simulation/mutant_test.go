@@ -30,6 +30,7 @@ type mutant struct {
 	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
 	patchesBlindly, savesBlindly, notesNothing, savesThenReads, seesParts                  bool
 	patchesOverMarkers, neverRechecks                                                      bool
+	knowsOneHistory, ignoresLeft                                                           bool
 	// admit gets the answer of the webhook.
 	admit func(r record.Record, req preserve.Request, answer preserve.Admission) preserve.Admission
 	// plan gets the real plan.
@@ -43,7 +44,7 @@ type mutant struct {
 	leavesAdmitted                                                            bool
 	noBarrier, holdsConclusions, replacesBarrier                              bool
 	trustsDigests, answersEarly, forgetsProtectors, trustsLabels, trustsGates bool
-	knowsMembersFirst, listsAgain, staysAway, ignoresHeld                     bool
+	knowsMembersFirst, listsAgain, staysAway, ignoresHeld, believesAhead      bool
 	// faults of the quarantine
 	keepsNames, deletesFirst bool
 	// knows reports which further transactions the watcher assumes to be stored.

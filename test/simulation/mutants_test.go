@@ -387,7 +387,7 @@ var mutants = with(map[string]mutant{
 		}
 		return transactions
 	}},
-}, agentMutants, trustMutants, preservedMutants, admissionMutants)
+}, agentMutants, trustMutants, preservedMutants, admissionMutants, anewMutants)
 
 // with merges mutants into all.
 func with(all map[string]mutant, more ...map[string]mutant) map[string]mutant {

@@ -15,6 +15,7 @@ import (
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -45,6 +46,9 @@ type processorActor struct {
 
 	ending ending // set while it saves the end of a Node
 
+	listed   map[int]bool // the transactions in its first list of the queue
+	listedAt int          // the revision then
+
 	broken breaks // the state of mutants that change calls of the API server
 }
 
@@ -60,6 +64,7 @@ func (a *processorActor) down() {
 func (a *processorActor) run() {
 	a.applier = &apply.Applier{Nodes: a, Records: recordsOf{a}, Policy: policy, Observer: a, Plan: a.mutantPlan()}
 	a.queue, a.record, a.node = a.mutantQueue(a.world.queue), a.world.record, a.world.node
+	a.list()
 	a.position = len(a.world.events)
 	a.isEdited = a.node != nil && a.node.DeletionTimestamp != nil
 	for {
@@ -114,7 +119,7 @@ func (a *processorActor) watch() {
 // batch returns the cached transactions that are not applied, oldest first.
 func (a *processorActor) batch() []*storedTxn {
 	var batch []*storedTxn
-	for _, t := range a.queue {
+	for _, t := range a.left(a.queue) {
 		if !slices.Contains(a.done, t.uid) {
 			batch = append(batch, t)
 		}
@@ -167,11 +172,11 @@ func (a *processorActor) remove(t *storedTxn) bool {
 // checkRemoval checks that a transaction leaves the queue only after its effect is stored: the same
 // rules must not find any further effect.
 func (a *processorActor) checkRemoval(t *storedTxn) {
-	if at, ok := a.world.find(t.Transaction); !ok || a.world.queue[at] != t || a.began < a.world.removals {
+	if at, ok := a.world.find(t.Transaction); !ok || a.world.queue[at].uid != t.uid || a.began < a.world.removals {
 		return // another processor has removed it, or the record was removed after the decision
 	}
-	d := a.decision(t.Transaction, a.world.record.get(), a.world.liveNode())
-	if hasEffect(t.Transaction, a.world.record.get(), d) && !a.world.isOpenedByAnother(t.Transaction, d) {
+	r, d := a.world.due(t.Transaction, a.decision)
+	if hasEffect(t.Transaction, r, d) && !a.world.isOpenedByAnother(t.Transaction, d) {
 		a.world.breaks(errBrokeP1, "%s %s@%s is removed, and its effect is not stored", t.Type, t.UID, t.Revision)
 	}
 }
@@ -204,6 +209,11 @@ func (a *processorActor) Withheld(_ context.Context, t txn.Transaction, held pre
 	a.log("  withholds %v from %s: %s", held.Keys, t.UID, held.Why)
 }
 
+// Renewed implements [apply.Observer].
+func (a *processorActor) Renewed(_ context.Context, t txn.Transaction) {
+	a.log("  %s %s@%s: renewed the record", t.Type, t.UID, t.Revision)
+}
+
 // Conflicted implements [apply.Observer].
 func (a *processorActor) Conflicted(error) {
 	a.log("  conflict")
@@ -219,6 +229,14 @@ func (a *processorActor) Get(context.Context, string) (*metav1.PartialObjectMeta
 	a.pause()
 	a.log("  reads the Node: %s", nodeText(a.world.node))
 	return a.world.node, nil
+}
+
+// Now implements [apply.Nodes].
+func (a *processorActor) Now(context.Context) (revision.Revision, error) {
+	if a.settings.anew > 0 { // otherwise nothing is ahead
+		a.pause()
+	}
+	return rev(a.world.rv), nil
 }
 
 // Relabel implements [apply.Nodes].

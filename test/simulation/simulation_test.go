@@ -120,6 +120,10 @@ func (s *simulation) step() {
 	if s.choices.happens(s.settings.newPace) {
 		s.changePace()
 	}
+	if s.choices.happens(s.settings.anew) {
+		s.beginAnew()
+		return
+	}
 	who := s.turns[s.choices.next(len(s.turns))]
 	if s.canCrash(who) && s.choices.happens(s.settings.crash) {
 		s.world.log("%-3s crashes", s.names[who])

@@ -314,7 +314,8 @@ func (a *watcherActor) Has(_ context.Context, t txn.Transaction) bool {
 
 func (a *watcherActor) isKnown(t txn.Transaction) bool {
 	r := a.record.get()
-	if r != nil && preserve.Applied(t, *r) || a.mutant.knows != nil && a.mutant.knows(t, r, a.queue) {
+	isAhead := a.settings.anew > 0 && preserve.Ahead(r, rev(a.reached)) && !a.mutant.believesAhead
+	if r != nil && preserve.Applied(t, *r) && !isAhead || a.mutant.knows != nil && a.mutant.knows(t, r, a.queue) {
 		return true
 	}
 	for _, queued := range a.queue {
@@ -330,8 +331,9 @@ func (a *watcherActor) isKnown(t txn.Transaction) bool {
 func (a *watcherActor) checkKnown(t txn.Transaction) {
 	at, isQueued := a.world.find(t)
 	isQueued = isQueued && a.world.queue[at].IsSameEvent(t)
-	r := a.world.record.get()
-	d := preserve.Decide(t, r, a.world.liveNode(), policy)
+	r, d := a.world.due(t, func(t txn.Transaction, r *record.Record, n *preserve.Node) preserve.Decision {
+		return preserve.Decide(t, r, n, policy)
+	})
 	if !isQueued && hasEffect(t, r, d) && !a.world.isOpenedByAnother(t, d) {
 		a.world.breaks(errBrokeP1, "%s %s@%s is left out, and its effect is not stored", t.Type, t.UID, t.Revision)
 		return

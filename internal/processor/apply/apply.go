@@ -24,6 +24,7 @@ import (
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -40,6 +41,8 @@ type Nodes interface {
 	// identity of its machine, see [identity.Noted].
 	Get(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error)
 	GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error)
+	// Now returns the current revision of all Nodes.
+	Now(ctx context.Context) (revision.Revision, error)
 	// Relabel replaces the labels of a Node, conditional on the Node that was read: all of it, or if
 	// that read began only just before, what is replaced and the marker. It returns the resulting
 	// Node, with the identity that was read, or [nodes.ErrStale].
@@ -64,6 +67,8 @@ type Observer interface {
 	// Withheld receives the restricted labels that a transaction's Node does not get. It is called
 	// once by the restore, and once when labels stop waiting.
 	Withheld(ctx context.Context, t txn.Transaction, held preserve.Held)
+	// Renewed receives the transaction whose record was of an earlier history, see [preserve.Ahead].
+	Renewed(ctx context.Context, t txn.Transaction)
 	// Conflicted receives the error of a write whose object had changed: [nodes.ErrStale] or
 	// [records.ErrStale].
 	Conflicted(err error)
@@ -101,8 +106,10 @@ type Applier struct {
 	Records  Records
 	Policy   labels.Policy
 	Observer Observer
-	// Plan replaces [preserve.Plan] in tests that break a rule on purpose. Nil means preserve.Plan.
-	Plan func(queue []txn.Transaction, r *record.Record, n *preserve.Node) []preserve.Step
+	// Plan replaces [preserve.PlanAt] in tests that break a rule on purpose. Nil means preserve.PlanAt.
+	Plan func(now revision.Revision, queue []txn.Transaction, r *record.Record, n *preserve.Node) []preserve.Step
+
+	latest latest
 }
 
 // known is the input of a plan. The zero value means that nothing has been read.
@@ -239,7 +246,7 @@ func (a *Applier) plan(ctx context.Context, queue []txn.Transaction, k *known, f
 			return nil, err
 		}
 	}
-	return a.planned(queue, k), nil
+	return a.planned(ctx, queue, k)
 }
 
 // planFromCache returns a plan that begins with a save, whose precondition proves the cached record
@@ -256,10 +263,11 @@ func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k 
 		}
 	}
 	k.stored = stored
-	if steps := a.planned(queue, k); steps[0].Action == preserve.Save {
-		return steps, nil
+	steps, err := a.planned(ctx, queue, k)
+	if err != nil || steps[0].Action != preserve.Save {
+		return nil, err
 	}
-	return nil, nil
+	return steps, nil
 }
 
 // readLive reads the record, and before it the Node if a plan may need it. If the record shows that
@@ -306,15 +314,19 @@ func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *know
 	return err
 }
 
-func (a *Applier) planned(queue []txn.Transaction, k *known) []preserve.Step {
+func (a *Applier) planned(ctx context.Context, queue []txn.Transaction, k *known) ([]preserve.Step, error) {
+	now, err := a.present(ctx, queue, k)
+	if err != nil {
+		return nil, err
+	}
 	var node *preserve.Node
 	if k.node != nil {
 		node = preserve.NodeOf(k.node)
 	}
 	if a.Plan != nil {
-		return a.Plan(queue, k.stored.Record, node)
+		return a.Plan(now, queue, k.stored.Record, node), nil
 	}
-	return preserve.Plan(queue, k.stored.Record, node, a.Policy)
+	return preserve.PlanAt(now, queue, k.stored.Record, node, a.Policy), nil
 }
 
 // execute executes a plan up to its first write of the Node. The next plan needs the answer to that
@@ -356,6 +368,9 @@ func (a *Applier) report(ctx context.Context, r *run, step preserve.Step) {
 		t := r.queue[r.settled]
 		for _, held := range d.Held {
 			a.Observer.Withheld(ctx, t, held)
+		}
+		if d.Renews {
+			a.Observer.Renewed(ctx, t)
 		}
 		if d.Again {
 			continue

@@ -69,7 +69,7 @@ func TestReadsAndWritesPerPlan(t *testing.T) {
 		},
 		"an end that was applied": {
 			[]txn.Transaction{event(txn.Deleted, "a", "40", set{})},
-			[]string{"cached", "get record"},
+			[]string{"cached", "now", "get record"}, // the process had not read the revision of the Nodes yet
 			[]string{"40: nothing"},
 		},
 		"a return and an edit of it": {
@@ -145,8 +145,37 @@ func TestNothingIsDroppedOnACachedRead(t *testing.T) {
 	ahead := records.Stored{Record: &record.Record{Node: "node-1", Revision: revision.MustParse("900"), Source: "a"}, Object: c.stored.Object}
 	c.cached = &ahead
 	c.mustApply(t, ended)
-	assert.Equal(t, []string{"cached", "get record", "write"}, c.calls)
+	assert.Equal(t, []string{"cached", "now", "get record", "write"}, c.calls)
 	assert.Equal(t, set{"rack": "r3"}, c.stored.Record.Labels)
+}
+
+// The revisions of the cluster have started again, so the record is later than every Node.
+func TestRecordOfAnEarlierHistoryIsRenewed(t *testing.T) {
+	t.Parallel()
+	c := returned()
+	c.now, c.node.UID, c.node.ResourceVersion = "40", "a", "35"
+	c.mustApply(t, event(txn.Updated, "a", "30", set{"new": "n"}))
+	assert.Equal(t, []string{"cached", "now", "get node", "write"}, c.calls)
+	assert.Equal(t, record.Record{Node: "node-1", Labels: set{"new": "n"}, Revision: revision.MustParse("35"), Source: "a"}, *c.stored.Record)
+	assert.Equal(t, []string{"30"}, c.renewed)
+
+	c.calls, c.node.ResourceVersion = nil, "60"
+	c.mustApply(t, event(txn.Updated, "a", "60", set{"new": "m"}))
+	assert.Equal(t, []string{"cached", "write"}, c.calls, "it is of this history now")
+	assert.Len(t, c.renewed, 1)
+}
+
+// The process knows a revision of the Nodes that the record does not exceed.
+func TestLateTransactionsCostOneReadTogether(t *testing.T) {
+	t.Parallel()
+	c := returned()
+	a := c.applier()
+	late := []txn.Transaction{event(txn.Deleted, "a", "40", set{})}
+	for range 3 {
+		_, err := a.Apply(t.Context(), late, func(context.Context, []txn.Transaction) error { return nil })
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []string{"cached", "now", "get record", "cached", "get record", "cached", "get record"}, c.calls)
 }
 
 func TestConflictsInARowEndTheAttempt(t *testing.T) {

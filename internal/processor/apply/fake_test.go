@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -18,6 +19,7 @@ import (
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -28,6 +30,7 @@ type set = map[string]string
 type cluster struct {
 	node   *metav1.PartialObjectMetadata
 	says   identity.Identity // the identity of the Node's machine
+	now    string            // the revision of all Nodes; "": later than everything
 	stored records.Stored
 	cached *records.Stored // nil: the cache is current
 	rv     int
@@ -44,6 +47,7 @@ type cluster struct {
 	tooLarge set
 
 	applied  []string
+	renewed  []string
 	held     []string
 	oversize []txn.Transaction
 	stale    []error
@@ -94,6 +98,14 @@ func (d nodeDoor) GetIdentified(context.Context, string) (n *metav1.PartialObjec
 		return nil
 	})
 	return n, err
+}
+
+func (d nodeDoor) Now(context.Context) (now revision.Revision, err error) {
+	err = d.do("now", func() error {
+		now = revision.MustParse(cmp.Or(d.now, "1000000"))
+		return nil
+	})
+	return now, err
 }
 
 func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, own set, _ time.Time) (n *metav1.PartialObjectMetadata, err error) {
@@ -164,6 +176,10 @@ func (c *cluster) Applied(_ context.Context, t txn.Transaction, d preserve.Decis
 
 func (c *cluster) Withheld(_ context.Context, t txn.Transaction, held preserve.Held) {
 	c.held = append(c.held, fmt.Sprintf("%s: %s %s", t.Revision, held.Keys, held.Why))
+}
+
+func (c *cluster) Renewed(_ context.Context, t txn.Transaction) {
+	c.renewed = append(c.renewed, t.Revision.String())
 }
 
 func (c *cluster) Conflicted(err error) { c.stale = append(c.stale, err) }

@@ -164,7 +164,7 @@ func TestPlansThatSettleNothingEnd(t *testing.T) {
 	t.Parallel()
 	c := returned()
 	a := c.applier()
-	a.Plan = func([]txn.Transaction, *record.Record, *preserve.Node) []preserve.Step {
+	a.Plan = func(revision.Revision, []txn.Transaction, *record.Record, *preserve.Node) []preserve.Step {
 		d := preserve.Decision{Action: preserve.Restore, Labels: c.node.Labels, Marker: "1", Again: true}
 		return []preserve.Step{{Decision: d, Decisions: []preserve.Decision{d}}}
 	}

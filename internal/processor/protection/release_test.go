@@ -28,6 +28,7 @@ type silent struct{}
 func (silent) Applied(context.Context, txn.Transaction, preserve.Decision, *metav1.PartialObjectMetadata) {
 }
 func (silent) Withheld(context.Context, txn.Transaction, preserve.Held) {}
+func (silent) Renewed(context.Context, txn.Transaction)                 {}
 func (silent) Conflicted(error)                                         {}
 func (silent) TooLarge(context.Context, txn.Transaction, error)         {}
 

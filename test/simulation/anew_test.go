@@ -1,0 +1,121 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// begunAnew is how far revisions go back when the datastore is replaced. In the simulation, the
+// revisions of the API server go on, and everything that is stored gets revisions that are so much
+// later: only differences count.
+const begunAnew = 10_000
+
+// beginAnew replaces the datastore, which ends all services.
+func (s *simulation) beginAnew() {
+	s.world.log("--- the datastore is replaced")
+	for who := range s.everybody {
+		if who != 0 && who != network {
+			s.crash(who)
+		}
+	}
+	s.world.beginAnew()
+}
+
+// beginAnew gives everything that is stored revisions of an earlier history. Markers are stored on
+// the Node.
+func (w *world) beginAnew() {
+	w.late = nil
+	if w.record != nil {
+		w.setRecord(newStoredRecord(laterRecord(w.record.Record)))
+	}
+	queue := make([]*storedTxn, len(w.queue))
+	for i, t := range w.queue {
+		later := *t
+		later.Revision, later.Marker = laterRevision(t.Revision), laterText(t.Marker)
+		queue[i] = &later
+	}
+	slices.SortFunc(queue, func(a, b *storedTxn) int { return txn.Compare(a.Transaction, b.Transaction) })
+	w.queue = queue
+	if w.node != nil && w.node.Labels[labels.Marker] != "" {
+		n := *w.node
+		n.Labels = maps.Clone(n.Labels)
+		n.Labels[labels.Marker] = laterText(n.Labels[labels.Marker])
+		w.node = &n
+	}
+}
+
+func laterRecord(r record.Record) record.Record {
+	r.Revision, r.Restored.Revision = laterRevision(r.Revision), laterRevision(r.Restored.Revision)
+	return r
+}
+
+func laterRevision(r revision.Revision) revision.Revision { return revision.Of(laterText(r.String())) }
+
+func laterText(rv string) string {
+	if n := number(rv); n >= 0 {
+		return rvText(n + begunAnew)
+	}
+	return rv
+}
+
+// beginsAnew narrows schedules to datastores that are replaced. Everything that a watcher had not
+// stored is lost then.
+func beginsAnew(s *settings) {
+	s.agents, s.template, s.removals = 0, 0, 0
+	s.variant, s.recordUpdates = outage, true
+	s.anew = 3
+	s.actions = append(s.actions[:0], deletes, edits, edits, heartbeats, removesLabel)
+}
+
+// left returns the transactions of a node with those first that an earlier history has left, as a
+// processor does.
+func (a *processorActor) left(queue []*storedTxn) []*storedTxn {
+	if a.settings.anew == 0 || a.mutant.ignoresLeft {
+		return queue
+	}
+	var before, since []*storedTxn
+	for _, t := range queue {
+		if !a.listed[t.uid] || !t.Revision.After(rev(a.listedAt)) {
+			since = append(since, t)
+			continue
+		}
+		marked := *t
+		marked.Ahead = true
+		before = append(before, &marked)
+	}
+	return append(before, since...)
+}
+
+// due returns the record and the decision about a transaction. A renewal of the record alone is not
+// due to the transaction.
+func (w *world) due(t txn.Transaction, decide preserve.DecideFunc) (*record.Record, preserve.Decision) {
+	r, n := w.record.get(), w.liveNode()
+	decide = preserve.At(rev(w.rv), policy, decide)
+	d := decide(t, r, n)
+	if d.Renews {
+		r = &d.Record
+		d = decide(t, r, n)
+	}
+	return r, d
+}
+
+// list notes which transactions there are when a processor starts, and the revision then.
+func (a *processorActor) list() {
+	a.listed, a.listedAt = map[int]bool{}, a.world.rv
+	for _, t := range a.world.queue {
+		a.listed[t.uid] = true
+	}
+}
+
+// anewMutants break the rules about earlier histories.
+var anewMutants = map[string]mutant{
+	"history: a record of an earlier one is later":             {knowsOneHistory: true, narrow: beginsAnew},
+	"history: what an earlier one left is later":               {ignoresLeft: true, narrow: beginsAnew},
+	"history: a watcher believes the record of an earlier one": {believesAhead: true, narrow: beginsAnew},
+}
