@@ -229,6 +229,13 @@ func (e *env) restore(dir string, isBumped bool) {
 // bump sets etcd's current revision and compacts all earlier ones.
 func (e *env) bump(to int64) {
 	e.t.Helper()
+	e.raise(to)
+	require.NoError(e.t, e.etcd("compaction", map[string]any{"revision": e.revision()}, nil))
+}
+
+// raise raises etcd's current revision.
+func (e *env) raise(to int64) {
+	e.t.Helper()
 	for e.revision() < to {
 		var wg sync.WaitGroup
 		for range 100 {
@@ -236,7 +243,6 @@ func (e *env) bump(to int64) {
 		}
 		wg.Wait()
 	}
-	require.NoError(e.t, e.etcd("compaction", map[string]any{"revision": e.revision()}, nil))
 }
 
 // revision returns etcd's current revision.
