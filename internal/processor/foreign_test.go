@@ -68,7 +68,8 @@ func TestObjectsOfOtherProductsAreLeftAlone(t *testing.T) {
 	malformed := event(txn.Updated, node, "a", "9", set{}).ConfigMap(c.transactions)
 	delete(malformed.Data, "type")
 	require.NoError(t, c.Create(t.Context(), malformed))
-	c.waitEvent(t, c.transactions, malformed.Name, "TransactionMalformed")
+	kept := "malformed." + string(malformed.UID) + "." + malformed.ResourceVersion
+	c.waitEvent(t, c.transactions, kept, "TransactionMalformed")
 	for i, obj := range all {
 		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj))
 		assert.Equal(t, before[i], obj.GetResourceVersion(), "%s/%s", obj.GetNamespace(), obj.GetName())
@@ -77,7 +78,7 @@ func TestObjectsOfOtherProductsAreLeftAlone(t *testing.T) {
 		var list eventsv1.EventList
 		require.NoError(t, c.List(t.Context(), &list, client.InNamespace(namespace)))
 		for i := range list.Items {
-			assert.Equal(t, malformed.Name, list.Items[i].Regarding.Name)
+			assert.Equal(t, kept, list.Items[i].Regarding.Name)
 		}
 	}
 }
