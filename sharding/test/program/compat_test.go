@@ -209,7 +209,7 @@ func TestRingWithShardsAnywhereIsIgnoredWithoutCompat(t *testing.T) {
 // Its effects are undone with the right keys.
 func TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat(t *testing.T) {
 	t.Parallel()
-	c := newSite(t)
+	c := ownSite(t) // other tests must not find the CRD of ControllerRings
 	require.NoError(t, installControllerRings(t.Context(), c.config()))
 	first := c.sharder("a", "--compat=timebertt")
 	r := c.controllerRing("")

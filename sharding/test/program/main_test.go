@@ -55,13 +55,18 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(controlplane.Run(m, func(c *controlplane.ControlPlane) {
+	code := controlplane.Run(m, func(c *controlplane.ControlPlane) {
 		shared = c
 		if err := prepare(c); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-	}))
+	})
+	if err := sites.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // prepare installs the CRDs and starts a sharder, which ends with this process.
@@ -101,18 +106,6 @@ func newCluster(t *testing.T) *cluster {
 		}
 	})
 	return clusterOn(t, shared)
-}
-
-// newSite returns an API server for one test, with the CRDs installed and no sharder.
-func newSite(t *testing.T) *cluster {
-	t.Helper()
-	plane, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	require.NoError(t, rings.Install(t.Context(), plane.Config))
-	c := clusterOn(t, plane)
-	c.plane = plane
-	return c
 }
 
 // behindProxy makes sharders that start from now on reach the API server through a proxy.

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
@@ -20,10 +21,16 @@ import (
 // ClusterRole.
 func (c *cluster) user(role *rbacv1.ClusterRole) {
 	c.t.Helper()
-	c.stores(role, &rbacv1.ClusterRoleBinding{
+	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: role.Name}},
+	}
+	c.stores(role, binding)
+	c.t.Cleanup(func() {
+		for _, o := range []client.Object{binding, role} {
+			assert.NoError(c.t, c.Delete(context.WithoutCancel(c.t.Context()), o))
+		}
 	})
 	kubeconfig, err := clientcmd.LoadFromFile(c.kubeconfig)
 	require.NoError(c.t, err)

@@ -17,7 +17,7 @@ import (
 // Objects of the cluster's own namespaces are assigned only if a ring selects all namespaces.
 func TestNamespacesOfTheClusterAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	c := newSite(t) // the objects of other tests must not be assigned
+	c := ownSite(t) // the objects of other tests must not be assigned
 	c.sharder("a")
 	ring := c.ring("")
 	ring.Spec.NamespaceSelector = nil

@@ -17,7 +17,7 @@ import (
 // objects is invalid after that.
 func TestSharderEndsAfterEtcdWasRestored(t *testing.T) {
 	t.Parallel()
-	c := newSite(t)
+	c := ownSite(t)
 	ring := c.create(c.ring(""))
 	backup := filepath.Join(t.TempDir(), "backup")
 	require.NoError(t, c.plane.BackUp(backup))
