@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,8 @@ type User struct {
 	Kubeconfig string
 	// Path is $PATH, which includes the plugin.
 	Path string
+	// program is the path of the plugin.
+	program string
 	// Flags follow the arguments of each command of the plugin.
 	Flags []string
 }
@@ -41,7 +44,8 @@ func NewUser(t *testing.T, plugin, kubeconfig string) *User {
 	controlplane.NeedKubectl(t)
 	program, err := programs.Path("kubectl-" + plugin)
 	require.NoError(t, err)
-	return &User{T: t, Plugin: plugin, Kubeconfig: kubeconfig, Path: filepath.Dir(program) + string(os.PathListSeparator) + os.Getenv("PATH")}
+	path := filepath.Dir(program) + string(os.PathListSeparator) + os.Getenv("PATH")
+	return &User{T: t, Plugin: plugin, Kubeconfig: kubeconfig, Path: path, program: program}
 }
 
 // Result is the output of a command and its exit code.
@@ -50,12 +54,14 @@ type Result struct {
 	Code           int
 }
 
-// Run runs a command of the plugin with this standard input.
+// Run runs a command of the plugin with this standard input. It starts the plugin as kubectl does, with
+// the arguments that follow its name, because kubectl takes longer to find the plugin than most
+// commands take to run. Shell types commands as users do.
 func (u *User) Run(stdin string, args ...string) Result {
 	u.T.Helper()
 	ctx, cancel := context.WithTimeout(u.T.Context(), timeout)
 	defer cancel()
-	cmd := u.Command(ctx, "kubectl", append(append([]string{u.Plugin}, args...), u.Flags...)...)
+	cmd := u.Command(ctx, u.program, append(slices.Clone(args), u.Flags...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	err := cmd.Run()

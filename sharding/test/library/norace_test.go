@@ -1,5 +1,0 @@
-//go:build !race
-
-package library
-
-const underRace = false
