@@ -131,17 +131,21 @@ publish: ## copy the images in dist/ to their registry, with the credentials of 
 
 ##### Test
 
-# The packages that mostly run built programs: make e2e tests them, and make test the others.
-E2E_PACKAGES := /test/(bench|demo|deploy|e2e|library|plugin|program)$$
-.PHONY: test
-test: build controlplane ## run the tests except those of make e2e; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself
-	go list $(packages) | grep -vE '$(E2E_PACKAGES)' | xargs $(GO_TEST)
-	@printf '%s\n' $(modules) | xargs --no-run-if-empty -P $(PACKAGES) -I{} bash -c 'cd {} && echo "--- module {}" && $(GO_TEST) ./...'
-
 # Where goroutines share memory: the other packages are pure, or test programs that were built without the race detector.
 RACED_keeper := $$(go list ./internal/... | grep -vE '/internal/(labels|nodeview|preserve|record|revision|txn)(/|$$)')
 RACED_sharding := ./sharding/shard/... ./sharding/shardlease ./sharding/internal/... ./sharding/test/library
 raced := $(foreach product,$(PRODUCT),$(RACED_$(product)))
+# RACED=no: leave what make race tests to it. Its tests are the same, and the race detector only finds more.
+RACED ?=
+unraced = $(if $(filter no,$(RACED)),$(if $(raced),| grep -vxF "$$(go list $(raced))"))
+
+# The packages that mostly run built programs: make e2e tests them, and make test the others.
+E2E_PACKAGES := /test/(bench|demo|deploy|e2e|library|plugin|program)$$
+.PHONY: test
+test: build controlplane ## run the tests except those of make e2e; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself; RACED=no: not those that make race runs
+	go list $(packages) | grep -vE '$(E2E_PACKAGES)' $(unraced) | xargs $(GO_TEST)
+	@printf '%s\n' $(modules) | xargs --no-run-if-empty -P $(PACKAGES) -I{} bash -c 'cd {} && echo "--- module {}" && $(GO_TEST) ./...'
+
 .PHONY: race
 race: build controlplane ## run the tests of what is concurrent with the race detector (needs a C compiler); PRODUCT as for test
 	$(if $(raced),CGO_ENABLED=1 $(GO_TEST) -race $(raced))
@@ -173,8 +177,8 @@ browser-test: build controlplane bin/site/index.html ## test the live page and t
 E2E_CHOSEN := $(if $(E2E_KUBECONFIG),/test/e2e$$,$(if $(filter yes,$(RACE)),/test/(e2e|program)$$,$(E2E_PACKAGES)))
 .PHONY: e2e
 e2e: TIMEOUT := $(if $(filter-out 1,$(COUNT))$(E2E_KUBECONFIG),4h,$(TIMEOUT))
-e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the tests of the built programs, the plugins and the manifests COUNT (1) times; PRODUCT as for test; E2E_KUBECONFIG=FILE: those that can run against that cluster; RACE=yes: those of the services, with the race detector
-	go list $(packages) | { grep -E '$(E2E_CHOSEN)' || true; } | \
+e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the tests of the built programs, the plugins and the manifests COUNT (1) times; PRODUCT as for test; E2E_KUBECONFIG=FILE: those that can run against that cluster; RACE=yes: those of the services, with the race detector; RACED as for test
+	go list $(packages) | { grep -E '$(E2E_CHOSEN)' $(unraced) || true; } | \
 		xargs --no-run-if-empty $(GO_TEST) -count=$(COUNT) $(if $(filter-out 1,$(COUNT)),-failfast)
 
 # The directory of the scripts that make a small real cluster.
@@ -318,6 +322,7 @@ checks: # prints the checks that make verify and CI run besides the tests
 	@printf '%s\n' $(CHECKS)
 
 .PHONY: verify
+verify: RACED := no
 verify: demo $(CHECKS) test e2e race ## what must pass before a change lands; needs a C compiler, kubectl, Node.js 20 or newer, and Chromium or root on a Debian or Ubuntu
 
 .PHONY: clean

@@ -27,8 +27,9 @@ var tools = strings.Fields(`make git bash sh
 	pkill printf ps pwd rm rmdir script sed seq sleep sort tail tee test touch tr true uname uniq wc xargs`)
 
 // kept are the settings of the user that a newcomer has, too: home, language, those of Go and of the
-// network, and the control plane. Others could stand in for a program that is not in $PATH.
-var kept = regexp.MustCompile(`^(HOME|TMPDIR|LANG|LC_ALL|XDG_\w+|GO[A-Z]+|SSL_CERT_\w+|\w+_(proxy|PROXY)|KUBEBUILDER_ASSETS)$`)
+// network, the control plane, and whether make race runs its tests elsewhere. Others could stand in
+// for a program that is not in $PATH.
+var kept = regexp.MustCompile(`^(HOME|TMPDIR|LANG|LC_ALL|XDG_\w+|GO[A-Z]+|SSL_CERT_\w+|\w+_(proxy|PROXY)|KUBEBUILDER_ASSETS|RACED)$`)
 
 // newcomer is a user who has this repository, on a machine whose Go caches keep what was downloaded
 // and built before.

@@ -163,9 +163,6 @@ func (*chaos) pause(_ context.Context, d time.Duration) { <-time.After(d) }
 // the API server. With odd seeds, the ring controls no resources, so that shards complete
 // hand-overs themselves. It runs before the other tests, because their shards would slow it down.
 func TestExclusion(t *testing.T) {
-	if underRace {
-		t.Skip("the programs are built without the race detector")
-	}
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
