@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 )
@@ -33,7 +32,7 @@ func exists(t *testing.T, c client.Client, name string) bool {
 
 func TestOutageAndConflictWriteNothing(t *testing.T) {
 	for _, fault := range []faults.Fault{&faults.Outage{}, &faults.Conflict{}} {
-		inner := fake.NewClientBuilder().Build()
+		inner := faults.Fake().Build()
 		err := faults.Client(inner, fault).Create(t.Context(), configMap("a"))
 		require.Error(t, err)
 		assert.True(t, errors.Is(err, syscall.ECONNREFUSED) || apierrors.IsConflict(err), "%v", err)
@@ -42,7 +41,7 @@ func TestOutageAndConflictWriteNothing(t *testing.T) {
 }
 
 func TestLostAnswerWrites(t *testing.T) {
-	inner := fake.NewClientBuilder().Build()
+	inner := faults.Fake().Build()
 	c := faults.Client(inner, &faults.LostAnswer{})
 	require.ErrorIs(t, c.Create(t.Context(), configMap("a")), io.ErrUnexpectedEOF)
 	assert.True(t, exists(t, inner, "a"))
@@ -51,7 +50,7 @@ func TestLostAnswerWrites(t *testing.T) {
 
 func TestSlowWaitsAsLongAsTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := fake.NewClientBuilder().Build()
+		inner := faults.Fake().Build()
 		c := faults.Client(inner, &faults.Slow{Delay: time.Minute})
 		begin := time.Now()
 		require.NoError(t, c.Create(t.Context(), configMap("a")))
@@ -64,7 +63,7 @@ func TestSlowWaitsAsLongAsTheCaller(t *testing.T) {
 }
 
 func TestRaceComesFirst(t *testing.T) {
-	inner := fake.NewClientBuilder().Build()
+	inner := faults.Fake().Build()
 	race := &faults.Race{First: func(ctx context.Context) { assert.NoError(t, inner.Create(ctx, configMap("a"))) }}
 	require.True(t, apierrors.IsAlreadyExists(faults.Client(inner, race).Create(t.Context(), configMap("a"))))
 }
@@ -72,7 +71,7 @@ func TestRaceComesFirst(t *testing.T) {
 func TestCallsSayWhichAreHit(t *testing.T) {
 	log := &faults.Log{}
 	down := &faults.Outage{Calls: faults.Calls{Kind: "ConfigMap", Namespace: "ns", Skip: 1, Times: 2}}
-	c := faults.Client(fake.NewClientBuilder().Build(), log, down)
+	c := faults.Client(faults.Fake().Build(), log, down)
 	ctx := t.Context()
 	require.NoError(t, c.List(ctx, &corev1.ConfigMapList{}), "of all namespaces")
 	require.NoError(t, c.List(ctx, &corev1.SecretList{}, client.InNamespace("ns")))
@@ -100,7 +99,7 @@ func TestCallsSayWhichAreHit(t *testing.T) {
 
 func TestEndedFaultHitsNothing(t *testing.T) {
 	down := &faults.Outage{}
-	c := faults.Client(fake.NewClientBuilder().Build(), down)
+	c := faults.Client(faults.Fake().Build(), down)
 	require.Error(t, c.Create(t.Context(), configMap("a")))
 	down.End()
 	require.NoError(t, c.Create(t.Context(), configMap("a")))
@@ -108,7 +107,7 @@ func TestEndedFaultHitsNothing(t *testing.T) {
 }
 
 func TestCallOfACancelledContextIsNotMade(t *testing.T) {
-	inner := fake.NewClientBuilder().Build()
+	inner := faults.Fake().Build()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, faults.Client(inner).Create(ctx, configMap("a")), context.Canceled)

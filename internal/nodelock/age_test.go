@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/test/controlplane"
 )
@@ -20,7 +20,7 @@ import (
 // stamped is a cluster in memory that stores when a Lease was last written, by a clock that is
 // ahead by the given time.
 func stamped(ahead time.Duration) client.WithWatch {
-	return interceptor.NewClient(fake.NewClientBuilder().WithReturnManagedFields().Build(), interceptor.Funcs{
+	return interceptor.NewClient(faults.Fake().WithReturnManagedFields().Build(), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			err := c.Get(ctx, key, obj, opts...)
 			for i, f := range obj.GetManagedFields() {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/nodelock"
@@ -24,7 +23,7 @@ const (
 )
 
 // newFake returns a client of an empty cluster in memory.
-func newFake() client.WithWatch { return fake.NewClientBuilder().Build() }
+func newFake() client.WithWatch { return faults.Fake().Build() }
 
 // idle is work that does nothing.
 func idle(context.Context) error { return nil }

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/nodelock"
@@ -238,7 +237,7 @@ func TestLockTakenDuringCancellationIsReleased(t *testing.T) {
 		"by an update": {verb: faults.Update, before: []client.Object{lease(namespace, "me", time.Now())}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithObjects(tc.before...).Build()
+			c := faults.Fake().WithObjects(tc.before...).Build()
 			ctx, cancel := context.WithCancel(t.Context())
 			end := &stopping{verb: tc.verb, end: cancel}
 			err := nodelock.New(faults.Client(c, end), namespace, "me").Do(ctx, node, work(time.Minute))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
@@ -101,7 +100,7 @@ func (c *cluster) outcomes(t *testing.T, processors int) (all []outcome, late in
 	together := &rendezvous{namespace: c.records, size: processors}
 	stops := []func(){}
 	for range processors {
-		stops = append(stops, c.process(t, setup{locks: fake.NewClientBuilder().Build(), faults: []faults.Fault{log, slow, together}}))
+		stops = append(stops, c.process(t, setup{locks: faults.Fake().Build(), faults: []faults.Fault{log, slow, together}}))
 	}
 	for _, history := range histories {
 		c.put(t, history...)

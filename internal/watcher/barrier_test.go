@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/record"
@@ -276,7 +275,7 @@ func TestSecondListDoesNotReplaceTheFirstBarrier(t *testing.T) {
 func TestHiddenChangeIsFoundAfterAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := newAPIServer(state("b", "15", nil))
-		c := fake.NewClientBuilder().Build()
+		c := faults.Fake().Build()
 		w := startIn(t, nil, from, c)
 		first := <-from.watches
 		time.Sleep(time.Minute)
@@ -326,7 +325,7 @@ func TestAwaitedWatcherLeavesNothingToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newCompany()
 		me := all.join("me")
-		w := startConfigured(t, fake.NewClientBuilder().Build(), &informer{}, func(cfg *watcher.Config) {
+		w := startConfigured(t, faults.Fake().Build(), &informer{}, func(cfg *watcher.Config) {
 			cfg.Name, cfg.Members, cfg.Lease, cfg.Ring = "me", me, me, rank(3)
 		})
 		time.Sleep(2 * latency)

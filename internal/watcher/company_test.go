@@ -20,7 +20,6 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/watcher"
@@ -245,7 +244,7 @@ func startListing(t *testing.T, from *apiServer, c client.WithWatch, change func
 	stream := &barrier.Stream{}
 	nodes := stream.NewInformer(from.listerWatcher(), &metav1.PartialObjectMetadata{}, 0, toolscache.Indexers{})
 	if c == nil {
-		c = fake.NewClientBuilder().Build()
+		c = faults.Fake().Build()
 	}
 	r := &running{client: c, registry: prometheus.NewRegistry(), done: make(chan error, 1)}
 	cfg := watcher.Config{

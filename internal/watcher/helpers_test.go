@@ -18,7 +18,6 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/txn"
@@ -83,7 +82,7 @@ type running struct {
 // the watcher is idle.
 func start(t *testing.T, nodes *informer, fault ...faults.Fault) *running {
 	t.Helper()
-	return startWith(t, fake.NewClientBuilder().Build(), nodes, fault...)
+	return startWith(t, faults.Fake().Build(), nodes, fault...)
 }
 
 func startWith(t *testing.T, c client.WithWatch, nodes *informer, fault ...faults.Fault) *running {

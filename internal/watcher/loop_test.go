@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
@@ -284,7 +283,7 @@ func TestStartRetriesUntilRecordsAreRead(t *testing.T) {
 func TestQuietNodeIsNotRecordedAndDoesNotDelayStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		saved := record.Record{Node: "node-1", Revision: revision.MustParse("3"), Source: "a", Labels: set{"rack": "r7"}}
-		c := fake.NewClientBuilder().WithObjects(saved.ConfigMap(records)).Build()
+		c := faults.Fake().WithObjects(saved.ConfigMap(records)).Build()
 		w := startWith(t, c, &informer{initial: []any{state("a", "8", saved.Labels)}})
 		assert.Zero(t, w.stop(t))
 		assert.Empty(t, queued(t, w.client, transactions, "node-1"))
@@ -297,7 +296,7 @@ func TestStartRecordsNodeWithPendingTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		saved := record.Record{Node: "node-1", Revision: revision.MustParse("3"), Source: "a", Labels: set{"rack": "r7"}}
 		change := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "a", Revision: revision.MustParse("5"), Labels: set{"rack": "r8"}}
-		c := fake.NewClientBuilder().WithObjects(saved.ConfigMap(records), change.ConfigMap(transactions)).Build()
+		c := faults.Fake().WithObjects(saved.ConfigMap(records), change.ConfigMap(transactions)).Build()
 		w := startWith(t, c, &informer{initial: []any{state("a", "8", saved.Labels)}})
 		w.stop(t)
 		assert.Equal(t, []string{"updated a@5", "updated a@8"}, summary(queued(t, w.client, transactions, "node-1")))

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/txn"
@@ -24,8 +23,8 @@ func TestEventsStoredByOthersCloseTheCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 500
 		refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create}}}
-		m := &member{cache: fake.NewClientBuilder().Build(), stored: &informer{}}
-		m.running = startConfigured(t, fake.NewClientBuilder().Build(), &informer{}, func(cfg *watcher.Config) {
+		m := &member{cache: faults.Fake().Build(), stored: &informer{}}
+		m.running = startConfigured(t, faults.Fake().Build(), &informer{}, func(cfg *watcher.Config) {
 			cfg.Stored = watcher.Stored{Reader: m.cache, Informer: m.stored}
 		}, refused)
 		var all []txn.Transaction

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
@@ -53,9 +52,9 @@ func throughFaults(t *testing.T, fault ...faults.Fault) func(*watcher.Config) {
 
 func startMember(t *testing.T, r rank, change ...func(*watcher.Config)) *member {
 	t.Helper()
-	m := &member{cache: fake.NewClientBuilder().Build(), stored: &informer{}}
+	m := &member{cache: faults.Fake().Build(), stored: &informer{}}
 	next := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "next", ResourceVersion: "999"}} // after everything observed
-	m.running = startConfigured(t, fake.NewClientBuilder().WithObjects(next).Build(), &informer{}, func(cfg *watcher.Config) {
+	m.running = startConfigured(t, faults.Fake().WithObjects(next).Build(), &informer{}, func(cfg *watcher.Config) {
 		cfg.Stored, cfg.Ring = watcher.Stored{Reader: m.cache, Informer: m.stored}, r
 		for _, set := range change {
 			set(cfg)

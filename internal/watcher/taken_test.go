@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/txn"
@@ -22,10 +21,10 @@ import (
 func TestTakenNamesAreNotHammered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 64
-		c := fake.NewClientBuilder().Build()
+		c := faults.Fake().Build()
 		calls := &faults.Log{}
 		w := startConfigured(t, c, &informer{}, func(cfg *watcher.Config) {
-			cfg.Stored = watcher.Stored{Reader: fake.NewClientBuilder().Build(), Informer: &informer{}}
+			cfg.Stored = watcher.Stored{Reader: faults.Fake().Build(), Informer: &informer{}}
 		}, calls)
 		for i := range nodes {
 			n := state(types.UID("u"+strconv.Itoa(i)), strconv.Itoa(i+1), nil)

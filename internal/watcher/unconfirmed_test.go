@@ -19,7 +19,6 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/faults"
@@ -137,7 +136,7 @@ func TestNothingIsSkippedWhileUnconfirmed(t *testing.T) {
 				after := &metav1.PartialObjectMetadata{ObjectMeta: n.ObjectMeta}
 				before := state(n.UID, "1", nil)
 				before.Name = n.Name
-				cache := fake.NewClientBuilder().WithObjects(stored(txn.Of(txn.Updated, after), c.transactions)).Build()
+				cache := faults.Fake().WithObjects(stored(txn.Of(txn.Updated, after), c.transactions)).Build()
 				stop := watchWithCache(t, c.WithWatch, c.transactions, nodes, h, watcher.Stored{Reader: cache, Informer: &informer{}})
 				nodes.OnUpdate(before, after)
 				if len(want) > 0 {
@@ -179,7 +178,7 @@ func TestLostEventIsProvenEvenIfNameIsTaken(t *testing.T) {
 			live := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u1", ResourceVersion: "12"}}
 			m := startMember(t, r, func(cfg *watcher.Config) {
 				cfg.History = h
-				cfg.Client = faults.Client(fake.NewClientBuilder().WithObjects(other.ConfigMap(transactions), live).Build(), patches)
+				cfg.Client = faults.Client(faults.Fake().WithObjects(other.ConfigMap(transactions), live).Build(), patches)
 			})
 			m.observeDelete("u1", "10")
 			time.Sleep(5 * time.Second)

@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/plugin/byhand"
 	"nodekeeper.dev/internal/plugin/inspect"
@@ -26,7 +26,7 @@ import (
 // clusterWith returns a cluster in memory, where all Nodes have the revision 1000.
 func clusterWith(objects ...client.Object) *inspect.Cluster {
 	byName := func(obj client.Object) []string { return []string{obj.GetName()} }
-	inner := fake.NewClientBuilder().WithIndex(nodes.Metadata(""), metav1.ObjectNameField, byName).WithObjects(objects...).Build()
+	inner := faults.Fake().WithIndex(nodes.Metadata(""), metav1.ObjectNameField, byName).WithObjects(objects...).Build()
 	return &inspect.Cluster{MetadataNamespace: "records", TransactionNamespace: "transactions", Client: interceptor.NewClient(inner, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			err := c.List(ctx, list, opts...)

@@ -10,8 +10,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/plugin/inspect"
 )
 
@@ -35,7 +35,7 @@ func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // time stands still
 		neverRenewed, stranger := place("p-5", "p-5", "processor", 0), place("somebody", "somebody", "", 0)
 		neverRenewed.Spec.RenewTime, stranger.Labels = nil, nil
-		c := fake.NewClientBuilder().WithObjects(
+		c := faults.Fake().WithObjects(
 			place("w-1", "w-1", "watcher", time.Second),
 			place("p-2", "p-2", "processor", time.Hour), // does not renew it
 			place("p-1", "", "processor", time.Second),  // has ended
@@ -66,7 +66,7 @@ func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
 // TestReplicasGoByTheClockOfTheCluster and not by a wrong local clock.
 func TestReplicasGoByTheClockOfTheCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := fake.NewClientBuilder().WithObjects(place("p-1", "p-1", "processor", -time.Hour), place("p-2", "p-2", "processor", 0)).Build()
+		c := faults.Fake().WithObjects(place("p-1", "p-1", "processor", -time.Hour), place("p-2", "p-2", "processor", 0)).Build()
 		cluster := &inspect.Cluster{Client: c, MembershipNamespace: "members", Clock: func(now time.Time) time.Time { return now.Add(time.Hour) }}
 		replicas, err := cluster.Replicas(t.Context())
 		require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/ring/hashring"
 	"nodekeeper.dev/internal/service/settings"
@@ -33,7 +33,7 @@ func released(l *coordinationv1.Lease) *coordinationv1.Lease {
 
 func servers(t *testing.T, leases ...client.Object) *inspect.Servers {
 	t.Helper()
-	c := &inspect.Cluster{Client: fake.NewClientBuilder().WithObjects(leases...).Build(), MembershipNamespace: "members"}
+	c := &inspect.Cluster{Client: faults.Fake().WithObjects(leases...).Build(), MembershipNamespace: "members"}
 	s, err := c.Servers(t.Context())
 	require.NoError(t, err)
 	return s

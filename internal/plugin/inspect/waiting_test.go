@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/record"
@@ -29,7 +29,7 @@ func clusterOf(objects ...client.Object) *inspect.Cluster {
 	field := func(of func(*eventsv1.Event) string) client.IndexerFunc {
 		return func(obj client.Object) []string { return []string{of(obj.(*eventsv1.Event))} }
 	}
-	c := fake.NewClientBuilder().WithObjects(objects...).
+	c := faults.Fake().WithObjects(objects...).
 		WithIndex(&eventsv1.Event{}, "type", field(func(e *eventsv1.Event) string { return e.Type })).
 		WithIndex(&eventsv1.Event{}, "regarding.kind", field(func(e *eventsv1.Event) string { return e.Regarding.Kind })).
 		WithIndex(&eventsv1.Event{}, "regarding.name", field(func(e *eventsv1.Event) string { return e.Regarding.Name })).

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
@@ -55,8 +55,8 @@ func TestEndOfANodeDoesNotOvertakeItsQueue(t *testing.T) {
 	protected := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u3", Revision: revision.MustParse("30"), Labels: map[string]string{"rack": "r3"}}
 	removed := record.Record{Node: node, Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("5"), Source: "u1"}
 	floor := preserve.Forgotten(node, nil, revision.MustParse("10"))
-	live := fake.NewClientBuilder().WithObjects(floor.ConfigMap("records"), unprotected.ConfigMap("queue")).Build()
-	behind := fake.NewClientBuilder().WithObjects(removed.ConfigMap("records")).Build()
+	live := faults.Fake().WithObjects(floor.ConfigMap("records"), unprotected.ConfigMap("queue")).Build()
+	behind := faults.Fake().WithObjects(removed.ConfigMap("records")).Build()
 	stored := saveEnd(t, live, behind, protected)
 	assert.Equal(t, map[string]string{"rack": "r2"}, stored.Labels)
 }
@@ -70,7 +70,7 @@ func TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue(t *testing.T) {
 	}
 	removal := txn.Transaction{Type: txn.Updated, Node: node, UID: "u1", Revision: revision.MustParse("10"), Labels: kept}
 	end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u1", Revision: revision.MustParse("11"), Labels: kept}
-	live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), removal.ConfigMap("queue")).Build()
+	live := faults.Fake().WithObjects(saved.ConfigMap("records"), removal.ConfigMap("queue")).Build()
 	stored := saveEnd(t, live, live, end)
 	assert.Equal(t, kept, stored.Labels)
 	assert.Equal(t, labels.Keys("pool"), stored.Overruled)
@@ -87,7 +87,7 @@ func TestEndOfANodeKnowsARemovalBeforeTheNoteOfItsRestore(t *testing.T) {
 		Type: txn.Added, Node: node, UID: "u2", Revision: revision.MustParse("10"), Labels: map[string]string{"pool": "a"}, Machine: "pool",
 	}
 	end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("12"), Labels: kept, Marker: "5"}
-	live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), added.ConfigMap("queue")).Build()
+	live := faults.Fake().WithObjects(saved.ConfigMap("records"), added.ConfigMap("queue")).Build()
 	stored := saveEnd(t, live, live, end)
 	assert.Equal(t, kept, stored.Labels)
 	assert.Equal(t, labels.Keys("pool"), stored.Overruled)
@@ -116,7 +116,7 @@ func TestEndOfANodeThatWasAdmittedTooEarly(t *testing.T) {
 				Type: txn.Added, Node: node, UID: "u2", Revision: revision.MustParse("10"), Labels: rack("r1"), Marker: tc.addedMarker, FoundsRecord: true,
 			}
 			end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("12"), Labels: rack("r3"), Marker: "5"}
-			live := fake.NewClientBuilder().WithObjects(saved.ConfigMap("records"), former.ConfigMap("queue"), added.ConfigMap("queue")).Build()
+			live := faults.Fake().WithObjects(saved.ConfigMap("records"), former.ConfigMap("queue"), added.ConfigMap("queue")).Build()
 			assert.Equal(t, rack(tc.want), saveEnd(t, live, live, end).Labels)
 		})
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"nodekeeper.dev/internal/faults"
@@ -57,7 +56,7 @@ func newCluster(t *testing.T) *cluster {
 // inMemory returns a cluster for tests with fake time.
 func inMemory() *cluster {
 	byName := func(obj client.Object) []string { return []string{obj.GetName()} }
-	inner := fake.NewClientBuilder().WithIndex(nodes.Metadata(""), metav1.ObjectNameField, byName).Build()
+	inner := faults.Fake().WithIndex(nodes.Metadata(""), metav1.ObjectNameField, byName).Build()
 	return &cluster{transactions: "transactions", records: "records", WithWatch: interceptor.NewClient(inner, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			err := c.List(ctx, list, opts...)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/watcher/stuck"
 )
@@ -28,7 +28,7 @@ func protected(name string, finalizers ...string) client.Object {
 func TestStuckDeletionsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := events.NewFakeRecorder(10)
-		c := fake.NewClientBuilder().WithObjects(
+		c := faults.Fake().WithObjects(
 			protected("live", nodes.Finalizer), protected("another-finalizer", "example.com/hold", nodes.Finalizer),
 			protected("waits", nodes.Finalizer), protected("saved", nodes.Finalizer), protected("anothers", nodes.Finalizer),
 		).Build()

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
@@ -49,7 +49,7 @@ func gatedAgain(name string, ago time.Duration) client.Object {
 func TestStuckStartupTaintsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := events.NewFakeRecorder(10)
-		c := fake.NewClientBuilder().WithObjects(
+		c := faults.Fake().WithObjects(
 			node("new", "", time.Hour), node("restored", "70", time.Hour), node("young", labels.Pending, 0),
 			node("old", labels.Pending, time.Hour), node("anothers", labels.Pending, 2*time.Hour),
 			gatedAgain("anothers-again", time.Minute),

@@ -1,0 +1,21 @@
+package faults
+
+import (
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+// Fake returns a builder of fake clients that know the kinds that nodekeeper works with. The fake
+// client looks at each kind of its scheme in each write, so that with the hundreds of the default
+// scheme it computes for milliseconds.
+func Fake() *fake.ClientBuilder {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme} {
+		utilruntime.Must(add(scheme))
+	}
+	return fake.NewClientBuilder().WithScheme(scheme)
+}
