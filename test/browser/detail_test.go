@@ -37,8 +37,9 @@ func openSlowly(t *testing.T, nodes int, takes time.Duration) (*tab, *slowSource
 	journal := ui.NewJournal()
 	src := &slowSource{Feed: fill(journal, nodes), takes: takes}
 	server := ui.New(ui.Config{Journal: journal, Source: src})
+	link := server.Link(serve(t, server).Listener.Addr().String())
 	b := newTab(t)
-	b.visit(server.Link(serve(t, server).Listener.Addr().String()))
+	b.visit(link)
 	b.until(live)
 	return b, src
 }
