@@ -2,16 +2,17 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -26,35 +27,36 @@ type namespaces struct {
 	now clusterState
 }
 
-// namespacesClient is a client that reports when it finds a namespace missing.
-type namespacesClient struct {
-	client.Client
+// watchNamespaces returns namespaces that are created with the connection, and adds itself to the
+// connection.
+func watchNamespaces(rc *rest.Config, names []string) (*namespaces, error) {
+	c, err := client.New(rest.CopyConfig(rc), client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", rc.Host, err)
+	}
+	n := &namespaces{client: c, names: names}
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return namespacesTransport{next, n} })
+	return n, nil
+}
 
+// namespacesTransport creates a namespace when a create finds it missing. The caller gets the
+// answer nonetheless, and decides again, as after any failed write.
+type namespacesTransport struct {
+	next       http.RoundTripper
 	namespaces *namespaces
 }
 
-// Create creates an object. If its namespace is missing, it creates that, and returns the error
-// nonetheless: the caller decides again, as after any failed write.
-func (c namespacesClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	err := c.Client.Create(ctx, obj, opts...)
-	if isNamespaceMissing(err) && slices.Contains(c.namespaces.names, obj.GetNamespace()) {
-		c.namespaces.create(ctx)
+// RoundTrip is safe for concurrent use.
+func (t namespacesTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	if err == nil && req.Method == http.MethodPost && resp.StatusCode == http.StatusNotFound &&
+		slices.ContainsFunc(t.namespaces.names, func(name string) bool { return strings.Contains(req.URL.Path, "/namespaces/"+name+"/") }) {
+		t.namespaces.create(req.Context())
 	}
-	return err //nolint:wrapcheck // a client like any other
+	return resp, err //nolint:wrapcheck // a transport like any other
 }
 
-// isNamespaceMissing reports whether a create was rejected by the admission plugin
-// NamespaceLifecycle because there is no such namespace.
-func isNamespaceMissing(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
-		return false
-	}
-	details := status.Status().Details
-	return details != nil && details.Kind == "namespaces"
-}
-
-// create creates missing namespaces, unless another call is at it.
+// create creates missing namespaces, unless another call is already doing so.
 func (n *namespaces) create(ctx context.Context) {
 	if !n.mu.TryLock() {
 		return
@@ -62,7 +64,7 @@ func (n *namespaces) create(ctx context.Context) {
 	defer n.mu.Unlock()
 	lacking, err := ensureNamespaces(ctx, n.client, n.names...)
 	if len(lacking) > 0 {
-		err = fmt.Errorf("a namespace is missing, and this identity may not %s: run kubectl get namespaces %v", lacking[0], n.names)
+		err = fmt.Errorf("a namespace is missing, and this identity may not %s: create it, or grant that (%v)", lacking[0], n.names)
 	}
 	if err == nil {
 		logf.FromContext(ctx).Info("The namespaces exist again", "namespaces", n.names)
@@ -70,8 +72,8 @@ func (n *namespaces) create(ctx context.Context) {
 	n.now.set(err)
 }
 
-// check is a readiness check. While a namespace is missing, it looks for it again: possibly nothing
-// is left to write there.
+// check is a readiness check. While a namespace is missing, it looks for it itself, because possibly
+// no further write shows that it is back.
 func (n *namespaces) check(r *http.Request) error {
 	if n.now.check(r) != nil {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -54,32 +53,27 @@ type check struct {
 	run  healthz.Checker
 }
 
-// connected is the manager of a program: it adds its checks to the probes, and its client creates
-// the program's namespaces if they are deleted.
-type connected struct {
+// withProbes is a manager that adds its checks to the probes.
+type withProbes struct {
 	manager.Manager
 
 	probes *probes
-	client client.Client
 }
 
-// GetClient returns the client.
-func (m connected) GetClient() client.Client { return m.client }
-
 // AddHealthzCheck adds a check to /healthz.
-func (m connected) AddHealthzCheck(name string, check healthz.Checker) error {
+func (m withProbes) AddHealthzCheck(name string, check healthz.Checker) error {
 	m.probes.add(&m.probes.live, name, check)
 	return nil
 }
 
 // AddReadyzCheck adds a check to /readyz.
-func (m connected) AddReadyzCheck(name string, check healthz.Checker) error {
+func (m withProbes) AddReadyzCheck(name string, check healthz.Checker) error {
 	m.probes.add(&m.probes.ready, name, check)
 	return nil
 }
 
 // Start starts the manager. All of its checks have been added by then.
-func (m connected) Start(ctx context.Context) error {
+func (m withProbes) Start(ctx context.Context) error {
 	m.probes.complete()
 	return m.Manager.Start(ctx)
 }

@@ -92,6 +92,10 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	if err := checkCluster(ctx, rc, cfg, p); err != nil {
 		return nil, err
 	}
+	spaces, err := watchNamespaces(rc, cfg.Namespaces)
+	if err != nil {
+		return nil, err
+	}
 	options := manager.Options{
 		Scheme:                  scheme.Scheme,
 		Logger:                  logf.FromContext(ctx),
@@ -113,8 +117,7 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 	if err != nil {
 		return nil, withAdvice(fmt.Errorf("preparing the service: %w", err))
 	}
-	spaces := &namespaces{client: made.GetClient(), names: cfg.Namespaces}
-	mgr := connected{made, p, namespacesClient{made.GetClient(), spaces}}
+	mgr := withProbes{made, p}
 	if err := mgr.AddReadyzCheck("namespaces", spaces.check); err != nil {
 		return nil, err
 	}

@@ -21,8 +21,8 @@ func WaitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
 }
 
 // Protect adds [Finalizer] to a Node, conditional on the incarnation and the finalizers that were
-// read: whatever else changes, the Node must be protected. It returns [ErrStale] if one of them is
-// another.
+// read: whatever else changes, the Node must be protected. It returns [ErrStale] if either has
+// changed.
 func (n *Nodes) Protect(ctx context.Context, read *metav1.PartialObjectMetadata) error {
 	_, err := n.patch(ctx, read, func(*metav1.PartialObjectMetadata) (client.Patch, error) {
 		p := jsonPatch{}
@@ -31,6 +31,9 @@ func (n *Nodes) Protect(ctx context.Context, read *metav1.PartialObjectMetadata)
 		p.add("/metadata/finalizers", append(slices.Clone(read.Finalizers), Finalizer))
 		return p.patch()
 	})
+	if isTestFailed(err) {
+		return ErrStale
+	}
 	return staleOr(err)
 }
 

@@ -177,7 +177,7 @@ func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata)
 	return nil
 }
 
-// maxAge bounds the age of a read on which a write may rest that has no revision as its condition:
+// maxAge bounds the age of the read that a patch without the revision as its condition is based on:
 // another processor may have restored the Node since, and a user may have undone that. It is
 // shorter than the lease of a node's lock, and long enough for the three requests of a restore on
 // a slow API server.
@@ -197,8 +197,13 @@ func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata,
 		return nil, err
 	}
 	node, err := n.patch(ctx, read, c.ifUnchanged)
-	if apierrors.IsConflict(err) && time.Since(readAt) < maxAge {
-		node, err = n.patch(ctx, read, c.ifSame)
+	if deadline := readAt.Add(maxAge); apierrors.IsConflict(err) && time.Now().Before(deadline) {
+		within, cancel := context.WithDeadline(ctx, deadline)
+		defer cancel()
+		node, err = n.patch(within, read, c.ifSame)
+		if isTestFailed(err) {
+			return nil, ErrStale
+		}
 	}
 	if err != nil {
 		return nil, staleOr(err)
@@ -237,7 +242,7 @@ func (n *Nodes) patch(ctx context.Context, read *metav1.PartialObjectMetadata,
 func staleOr(err error) error {
 	// Conflict: the Node has changed, or the response to an earlier patch of this process was lost.
 	// NotFound: it was deleted.
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || isTestFailed(err) {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ErrStale
 	}
 	return err

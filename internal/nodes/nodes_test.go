@@ -162,6 +162,23 @@ func TestRefusedLabelOfAChangedNodeIsRefused(t *testing.T) {
 	assert.True(t, nodes.Refused(err), "%v", err)
 }
 
+// refusing is a client whose patches an admission webhook refuses with 422 and a message only.
+type refusing struct{ client.Client }
+
+func (refusing) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Message: "admission webhook denied the request: no"}}
+}
+
+func TestRefusalWithoutCausesIsNoChangeOfTheNode(t *testing.T) {
+	t.Parallel()
+	n := newNodes(t)
+	read := create(t, n, set{"rack": "r1"})
+	n.Client = refusing{n.Client}
+	_, err := n.Relabel(t.Context(), read, set{"rack": "r2"}, time.Now())
+	assert.True(t, nodes.Refused(err), "%v", err)
+	assert.True(t, nodes.Refused(n.Unprotect(t.Context(), read)))
+}
+
 // TestProtectChangedNode checks that only other finalizers are in the way of the finalizer.
 func TestProtectChangedNode(t *testing.T) {
 	t.Parallel()

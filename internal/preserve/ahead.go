@@ -55,7 +55,7 @@ func At(now revision.Revision, policy labels.Policy, decide DecideFunc) DecideFu
 }
 
 // renewed returns a record of an earlier history with revisions of this one. t is the first
-// transaction of this history, and n the live Node, read before now.
+// transaction of this history, and n the live Node, whose revision is not after now.
 //
 // A live Node that has its labels may have been edited since, so these are its current ones.
 // Otherwise the labels stay, and the record still follows the same incarnation: all that this

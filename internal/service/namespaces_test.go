@@ -6,12 +6,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/service"
@@ -32,8 +34,8 @@ func deleteNamespace(t *testing.T, name string) {
 	require.NoError(t, err)
 }
 
-// connectAs creates a service as a user, and returns its client and the address of its probes.
-func connectAs(t *testing.T, u *user, transactions, records string) (client.Client, *program) {
+// connectAs creates a service as a user, and returns its manager and the address of its probes.
+func connectAs(t *testing.T, u *user, transactions, records string) (manager.Manager, *program) {
 	t.Helper()
 	p := &program{address: freeAddress(t)}
 	mgr, err := service.New(t.Context(), service.Config{Program: "watcher", Options: &service.Options{
@@ -41,7 +43,7 @@ func connectAs(t *testing.T, u *user, transactions, records string) (client.Clie
 		TransactionNamespace: transactions, MetadataNamespace: records, MembershipNamespace: records,
 	}})
 	require.NoError(t, err)
-	return mgr.GetClient(), p
+	return mgr, p
 }
 
 func configMap(namespace string) *corev1.ConfigMap {
@@ -52,11 +54,22 @@ func TestDeletedNamespaceIsCreatedAgain(t *testing.T) {
 	c, u := newClient(t), newUser(t)
 	transactions, records := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
 	u.grant(t, append(daemon.Permissions("", "namespaces", "", "get", "create"), daemon.Permissions("", "configmaps", "", "create")...)...)
+	u.grant(t, daemon.Permissions("coordination.k8s.io", "leases", "", "create")...)
 	as, p := connectAs(t, u, transactions, records)
-	require.NoError(t, as.Create(t.Context(), configMap(records)))
-	deleteNamespace(t, records)
-	require.True(t, apierrors.IsNotFound(as.Create(t.Context(), configMap(records))), "the caller decides again")
-	require.NoError(t, as.Create(t.Context(), configMap(records)))
+	for name, create := range map[string]func() error{
+		"records": func() error { return as.GetClient().Create(t.Context(), configMap(records)) },
+		"Leases of the members, which have a client of their own": func() error {
+			leases, err := coordinationv1client.NewForConfigAndClient(as.GetConfig(), as.GetHTTPClient())
+			require.NoError(t, err)
+			_, err = leases.Leases(records).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
+			return err
+		},
+	} {
+		require.NoError(t, create(), name)
+		deleteNamespace(t, records)
+		require.True(t, apierrors.IsNotFound(create()), "%s: the caller decides again", name)
+		require.NoError(t, create(), name)
+	}
 	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]namespaces: ok") // it is not started
 }
 
@@ -67,7 +80,7 @@ func TestServiceThatMayNotCreateNamespacesIsNotReadyWithoutThem(t *testing.T) {
 	as, p := connectAs(t, u, transactions, records)
 	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]namespaces: ok")
 	deleteNamespace(t, transactions)
-	require.True(t, apierrors.IsNotFound(as.Create(t.Context(), configMap(transactions))))
+	require.True(t, apierrors.IsNotFound(as.GetClient().Create(t.Context(), configMap(transactions))))
 	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[-]namespaces: namespace "+transactions+" is missing: run kubectl create namespace "+transactions)
 
 	err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: transactions}})

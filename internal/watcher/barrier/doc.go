@@ -4,9 +4,9 @@
 // node has ended, that one has returned. Another watcher may have observed the end, with later
 // labels, and not stored it yet. So every event carries the number of the list on which it builds,
 // and is stored only after every other live watcher has stored everything that it observed of that
-// node up to that list. A later list does not replace a barrier that has not passed: events observed before it
-// keep their older one. If two watchers wait for each other, the one with the earlier list
-// therefore never waits for an event that the other holds back.
+// node up to that list. A later list does not replace a barrier that has not passed: events observed
+// before it keep their older one. If two watchers wait for each other, the one with the earlier
+// list therefore never waits for an event that the other holds back.
 //
 // Questions and answers are annotations of the members' Leases:
 //
@@ -19,7 +19,7 @@
 //	    nodekeeper.dev/barrier-asks: '[{"number":17,"list":"4711","newest":"4702","digest":"9b7c03fd51a2c4e8"}]'
 //	    # Answers: by the name of the asking member and the number of its question.
 //	    nodekeeper.dev/barrier-answers: '{"watcher-x2vq":{"12":2}}'
-//	    # Answers that do not include a few nodes, of which this watcher cannot store an event.
+//	    # Answers that leave out nodes whose events this watcher cannot store.
 //	    nodekeeper.dev/barrier-held: '{"held":["node-1"],"answers":{"watcher-v8bz":{"9":2}}}'
 //
 // There are two positive answers, see [Answer]. A watcher that has the same incarnations as the

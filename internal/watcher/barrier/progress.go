@@ -10,8 +10,9 @@ import (
 const (
 	// maxHeld is how many nodes an answer may name: their names take 4 KiB of the Lease at most.
 	maxHeld = 16
-	// heldFor is how long an event waits until an answer names its node. It spares writes of the
-	// Lease, because almost all events are stored sooner; the barrier does not depend on it.
+	// heldFor is how long an event must have waited before an answer names its node. It spares
+	// writes of the Lease, because almost all events are stored sooner; the barrier does not depend
+	// on it.
 	heldFor = time.Second
 )
 
