@@ -86,11 +86,14 @@ type storedTxn struct {
 func (i *incarnation) last() state { return i.states[len(i.states)-1] }
 
 // own returns its current labels, without the labels that only the webhook has set.
-func (i *incarnation) own() labelSet {
+func (i *incarnation) own() labelSet { return i.ownOf(i.last().labels) }
+
+// ownOf returns the labels of one of its states, without the labels that only the webhook has set.
+func (i *incarnation) ownOf(all labelSet) labelSet {
 	if i.requested == nil {
-		return i.last().labels
+		return all
 	}
-	own := maps.Clone(i.last().labels)
+	own := maps.Clone(all)
 	for key, value := range i.states[0].labels {
 		requested, isRequested := i.requested[key]
 		if isGiven := !isRequested || requested != value; isGiven && own[key] == value {

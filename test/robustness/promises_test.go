@@ -85,7 +85,38 @@ func (g *ghost) checkRestore(n *node, e event) error {
 	if e.node == nil || !isRestore(n.live, e.node) {
 		return nil
 	}
-	return g.checkGiven(n, n.live, n.live.own(), state{labels: e.node.labels, marker: e.node.marker})
+	had, given := n.live.own(), state{labels: e.node.labels, marker: e.node.marker}
+	if saved := n.versions[given.marker]; saved != nil {
+		if s, ok := g.plannedFor(n.live, saved, given.labels); ok {
+			had = n.live.ownOf(s.labels)
+			given.labels = g.policy.Restored(labels.Side{Labels: had}, labels.Side{Labels: saved})
+		}
+	}
+	return g.checkGiven(n, n.live, had, given)
+}
+
+// plannedFor returns the earlier state of an incarnation for which a restore was planned: its patch
+// may require only the labels that it replaces, so that an edit of others just before it stays.
+func (g *ghost) plannedFor(i *incarnation, saved, given labelSet) (s state, ok bool) {
+	now := i.last()
+	at := slices.IndexFunc(i.states, func(s state) bool {
+		result := maps.Clone(now.labels)
+		planned := g.policy.Restored(labels.Side{Labels: i.ownOf(s.labels)}, labels.Side{Labels: saved})
+		for key, value := range labels.ChangesBetween(s.labels, planned).Labels {
+			former, was := s.labels[key]
+			if current, is := now.labels[key]; is != was || current != former {
+				return false
+			}
+			if delete(result, key); value != nil {
+				result[key] = *value
+			}
+		}
+		return s.marker == now.marker && !maps.Equal(s.labels, now.labels) && maps.Equal(result, given)
+	})
+	if at < 0 {
+		return state{}, false
+	}
+	return i.states[at], true
 }
 
 // checkAdmission: so does the webhook, if the record confirms its answer.

@@ -29,6 +29,7 @@ func TestGoodStoriesBreakNoPromise(t *testing.T) {
 	assert.Empty(t, brokenBy(s))
 	assert.Empty(t, brokenBy(admitted(labelSet{"a": "1"}, false)))
 	assert.Empty(t, brokenBy(admittedEarly()))
+	assert.Empty(t, brokenBy(editedDuringRestore()))
 	assert.Empty(t, brokenBy(overtook("")), "changes that are saved together")
 	assert.Empty(t, brokenBy(overtook("9")), "a change that is superseded, though its marker is another one")
 }
@@ -128,6 +129,18 @@ func lostRecorded() *story {
 	s.overwrite("u2", labelSet{"a": "1"}, added.Revision.String())
 	s.delete("u2", labelSet{"a": "1"})
 	s.remove(again)
+	return s
+}
+
+// editedDuringRestore: the restore was planned before the edit of a label that it does not replace.
+func editedDuringRestore() *story {
+	s, deleted := returned()
+	added := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(added)
+	s.node("u2", labelSet{"b": "2"}, "")
+	s.overwrite("u2", labelSet{"a": "1", "b": "2"}, deleted.Revision.String())
+	s.save(s.transaction(txn.Updated, "u2", s.revision(), labelSet{"a": "1", "b": "2"}, ""))
+	s.remove(added)
 	return s
 }
 
