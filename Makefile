@@ -53,7 +53,7 @@ modules := $(foreach product,$(PRODUCT),$(MODULES_$(product)))
 hack = go -C hack build -o $(CURDIR)/bin/hack/ ./$(1) && bin/hack/$(1)
 
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
-# -w: no debugger looks at the binary of a test, and a quarter of the time that linking it takes goes into what a debugger needs.
+# -w omits debug information, which takes a quarter of the time to link the binary of a test.
 GO_TEST = go test -ldflags=-w -shuffle=on -p=$(PACKAGES) -timeout=$(TIMEOUT)
 
 # The control plane of the tests: $KUBEBUILDER_ASSETS if that is set, else what hack/controlplane downloads or builds.
@@ -135,7 +135,7 @@ publish: ## copy the images in dist/ to their registry, with the credentials of 
 RACED_keeper := $$(go list ./internal/... | grep -vE '/internal/(labels|nodeview|preserve|record|revision|txn)(/|$$)')
 RACED_sharding := ./sharding/shard/... ./sharding/shardlease ./sharding/internal/... ./sharding/test/library
 raced := $(foreach product,$(PRODUCT),$(RACED_$(product)))
-# RACED=no: leave what make race tests to it. Its tests are the same, and the race detector only finds more.
+# RACED=no skips the packages that make race tests: these run there, and the race detector only finds more.
 RACED ?=
 unraced = $(if $(filter no,$(RACED)),$(if $(raced),| grep -vxF "$$(go list $(raced))"))
 

@@ -10,8 +10,8 @@ import (
 )
 
 // Fake returns a builder of fake clients that know the kinds that nodekeeper works with. The fake
-// client looks at each kind of its scheme in each write, so that with the hundreds of the default
-// scheme it computes for milliseconds.
+// client iterates over every kind of its scheme on each write, which takes milliseconds with the
+// default scheme.
 func Fake() *fake.ClientBuilder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme} {

@@ -102,3 +102,16 @@ func (c *Changes) set(key string, value *string) {
 		c.Taints = true
 	}
 }
+
+// ValueOf returns the value of a key, or nil if it is missing.
+func ValueOf(all map[string]string, key string) *string {
+	if value, ok := all[key]; ok {
+		return &value
+	}
+	return nil
+}
+
+// Pointer returns the JSON pointer (RFC 6901) to a key of the map at a path.
+func Pointer(path, key string) string { return path + "/" + escape.Replace(key) }
+
+var escape = strings.NewReplacer("~", "~0", "/", "~1")

@@ -1,15 +1,12 @@
 package nodes
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
@@ -24,50 +21,59 @@ type changes struct {
 	taints []corev1.Taint
 }
 
-// ifUnchanged returns a merge patch (RFC 7396) that is conditional on the revision that was read.
-func (c changes) ifUnchanged(read *metav1.PartialObjectMetadata) (client.Patch, error) {
+// ifUnchanged returns a merge patch that is conditional on the revision that was read.
+func (c changes) ifUnchanged(read *metav1.PartialObjectMetadata) mergePatch {
 	metadata := map[string]any{"uid": read.UID, "resourceVersion": read.ResourceVersion, "labels": c.labels}
 	if len(c.annotations) > 0 {
 		metadata["annotations"] = c.annotations
 	}
-	patch := map[string]any{"metadata": metadata}
+	patch := mergePatch{"metadata": metadata}
 	if c.taints != nil {
 		patch["spec"] = map[string]any{"taints": c.taints}
 	}
-	body, err := json.Marshal(patch)
-	return client.RawPatch(types.MergePatchType, body), err
+	return patch
 }
 
-// ifSame returns a JSON patch (RFC 6902) that is conditional on the incarnation, its marker, the
-// identity of its machine if that was read, and everything that the patch replaces. Whatever else
-// has changed, such as the status, stays. It assumes that a Node has annotations, because every
-// kubelet sets one.
-func (c changes) ifSame(read *metav1.PartialObjectMetadata) (client.Patch, error) {
+// ifSame returns a JSON patch that is conditional on the incarnation, its marker, the identity of
+// its machine if that was read, and everything that the patch replaces. Whatever else has changed,
+// such as the status, stays. It assumes that a Node has annotations, because every kubelet sets
+// one.
+func (c changes) ifSame(read *metav1.PartialObjectMetadata) jsonPatch {
 	p := jsonPatch{}
 	p.test("/metadata/uid", read.UID)
 	if machine, isRead := identity.Noted(read); isRead {
 		p.test("/spec/providerID", orNull(machine.ProviderID))
 		p.test("/status/nodeInfo/systemUUID", machine.SystemUUID)
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(read.Labels)), labels.IsLabel) {
+	if !hasLabels(read) {
 		p.test("/metadata/labels", nil)
 		p.add("/metadata/labels", struct{}{})
 	}
-	if _, changes := c.labels[labels.Marker]; !changes {
-		p.test("/metadata/labels/"+labels.Marker, orNull(read.Labels[labels.Marker]))
+	if _, isReplaced := c.labels[labels.Marker]; !isReplaced {
+		p.test("/metadata/labels/"+labels.Marker, labels.ValueOf(read.Labels, labels.Marker))
 	}
-	for key, value := range inOrder(c.labels) {
-		p.replace("/metadata/labels/"+pointer(key), valueOf(read.Labels, key), value)
+	for _, key := range slices.Sorted(maps.Keys(c.labels)) {
+		p.replace(labels.Pointer("/metadata/labels", key), labels.ValueOf(read.Labels, key), c.labels[key])
 	}
-	for key, value := range inOrder(c.annotations) {
-		p.replace("/metadata/annotations/"+pointer(key), valueOf(read.Labels, labels.AnnotationKey(key)), value)
+	for _, key := range slices.Sorted(maps.Keys(c.annotations)) {
+		p.replace(labels.Pointer("/metadata/annotations", key), labels.ValueOf(read.Labels, labels.AnnotationKey(key)), c.annotations[key])
 	}
 	if c.taints != nil {
 		before, _ := nodeview.Taints(read)
 		p.test("/spec/taints", listOrNull(before))
 		p.add("/spec/taints", c.taints)
 	}
-	return p.patch()
+	return p
+}
+
+// hasLabels reports whether the view of a Node has any labels, besides annotations and taints.
+func hasLabels(n *metav1.PartialObjectMetadata) bool {
+	for key := range n.Labels {
+		if labels.IsLabel(key) {
+			return true
+		}
+	}
+	return false
 }
 
 // changesFor returns the changes that turn the viewed part of a Node into wanted: its labels, and

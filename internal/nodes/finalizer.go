@@ -2,12 +2,9 @@ package nodes
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Finalizer is on every protected Node. The API server keeps a deleted Node until a processor has
@@ -24,16 +21,11 @@ func WaitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
 // read: whatever else changes, the Node must be protected. It returns [ErrStale] if either has
 // changed.
 func (n *Nodes) Protect(ctx context.Context, read *metav1.PartialObjectMetadata) error {
-	_, err := n.patch(ctx, read, func(*metav1.PartialObjectMetadata) (client.Patch, error) {
-		p := jsonPatch{}
-		p.test("/metadata/uid", read.UID)
-		p.test("/metadata/finalizers", listOrNull(read.Finalizers))
-		p.add("/metadata/finalizers", append(slices.Clone(read.Finalizers), Finalizer))
-		return p.patch()
-	})
-	if isTestFailed(err) {
-		return ErrStale
-	}
+	p := jsonPatch{}
+	p.test("/metadata/uid", read.UID)
+	p.test("/metadata/finalizers", listOrNull(read.Finalizers))
+	p.add("/metadata/finalizers", append(slices.Clone(read.Finalizers), Finalizer))
+	_, err := n.patch(ctx, read.Name, p)
 	return staleOr(err)
 }
 
@@ -42,11 +34,8 @@ func (n *Nodes) Protect(ctx context.Context, read *metav1.PartialObjectMetadata)
 // returns [ErrStale] if the Node has changed.
 func (n *Nodes) Unprotect(ctx context.Context, read *metav1.PartialObjectMetadata) error {
 	others := slices.DeleteFunc(slices.Clone(read.Finalizers), func(f string) bool { return f == Finalizer })
-	_, err := n.patch(ctx, read, func(*metav1.PartialObjectMetadata) (client.Patch, error) {
-		body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": read.UID, "resourceVersion": read.ResourceVersion, "finalizers": others,
-		}})
-		return client.RawPatch(types.MergePatchType, body), err
-	})
+	_, err := n.patch(ctx, read.Name, mergePatch{"metadata": map[string]any{
+		"uid": read.UID, "resourceVersion": read.ResourceVersion, "finalizers": others,
+	}})
 	return staleOr(err)
 }

@@ -196,14 +196,11 @@ func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata,
 	if err != nil {
 		return nil, err
 	}
-	node, err := n.patch(ctx, read, c.ifUnchanged)
+	node, err := n.patch(ctx, read.Name, c.ifUnchanged(read))
 	if deadline := readAt.Add(maxAge); apierrors.IsConflict(err) && time.Now().Before(deadline) {
 		within, cancel := context.WithDeadline(ctx, deadline)
 		defer cancel()
-		node, err = n.patch(within, read, c.ifSame)
-		if isTestFailed(err) {
-			return nil, ErrStale
-		}
+		node, err = n.patch(within, read.Name, c.ifSame(read))
 	}
 	if err != nil {
 		return nil, staleOr(err)
@@ -214,24 +211,22 @@ func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata,
 	return node, nil
 }
 
-// patch changes a Node, and returns the result.
-func (n *Nodes) patch(ctx context.Context, read *metav1.PartialObjectMetadata,
-	patchFor func(*metav1.PartialObjectMetadata) (client.Patch, error),
-) (*metav1.PartialObjectMetadata, error) {
-	patch, err := patchFor(read)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch of node %q: %w", read.Name, err)
-	}
+// patch changes a Node, and returns the result. If the test of a JSON patch fails, it returns
+// [ErrStale]; see staleOr for other conditions.
+func (n *Nodes) patch(ctx context.Context, name string, p client.Patch) (*metav1.PartialObjectMetadata, error) {
+	node, whole := Metadata(name), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	target := client.Object(node)
 	if n.View.Preserved.NeedsSpec() {
-		whole := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
-		if err := n.Client.Patch(ctx, whole, patch); err != nil {
-			return nil, fmt.Errorf("changing node %q: %w", read.Name, err)
-		}
-		return n.viewed(whole)
+		target = whole
 	}
-	node := Metadata(read.Name)
-	if err := n.Client.Patch(ctx, node, patch); err != nil {
-		return nil, fmt.Errorf("changing node %q: %w", read.Name, err)
+	err := n.Client.Patch(ctx, target, p)
+	switch {
+	case p.Type() == types.JSONPatchType && isTestFailed(err):
+		return nil, ErrStale
+	case err != nil:
+		return nil, fmt.Errorf("changing node %q: %w", name, err)
+	case n.View.Preserved.NeedsSpec():
+		return n.viewed(whole)
 	}
 	n.View.Apply(node)
 	return node, nil

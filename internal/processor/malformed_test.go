@@ -160,12 +160,12 @@ func TestMalformedTransactionThatIsMendedJustThenIsApplied(t *testing.T) {
 	cm.Immutable = nil
 	cm.Data[labels.TypeKey] = "moved"
 	require.NoError(t, c.Create(t.Context(), cm))
-	mended := &faults.Race{Calls: faults.Calls{Verb: faults.Delete, Name: cm.Name, Times: 1}, First: func(ctx context.Context) {
+	corrected := &faults.Race{Calls: faults.Calls{Verb: faults.Delete, Name: cm.Name, Times: 1}, First: func(ctx context.Context) {
 		cm.Data[labels.TypeKey] = "updated"
 		assert.NoError(t, c.Update(ctx, cm))
 	}}
 	deletions := &faults.Log{Calls: faults.Calls{Verb: faults.Delete, Name: cm.Name, Times: 1}}
-	c.process(t, setup{faults: []faults.Fault{deletions, mended}})
+	c.process(t, setup{faults: []faults.Fault{deletions, corrected}})
 	require.Eventually(t, func() bool { return c.record(t, node) != nil }, patience, tick)
 	assert.Equal(t, set{"rack": "r8"}, c.record(t, node).Labels)
 	if entries := deletions.Entries(); assert.NotEmpty(t, entries) {

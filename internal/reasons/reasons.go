@@ -121,7 +121,7 @@ func storedWarnings() []Event {
 		{
 			RecordAhead, warning, node,
 			[]string{processor},
-			"The record had a revision that no Node had reached yet: the datastore of the cluster was replaced, or somebody mistyped the revision. " +
+			"The record had a revision that no Node had reached yet: the datastore of the cluster was replaced, or a user mistyped the revision. " +
 				"The record has a current revision now, and edits of the node are saved again.",
 		},
 		{

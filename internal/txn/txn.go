@@ -66,8 +66,8 @@ type Transaction struct {
 	// ByProcessor reports that the processor that applies the transaction has read the Node itself,
 	// with its own flags, so that a missing key proves a removal. It is not stored.
 	ByProcessor bool
-	// Ahead reports that the revision is yet to come, so that the transaction is of an earlier
-	// history, see package preserve. It is not stored.
+	// Ahead reports that the revision is higher than that of all Nodes, so that the transaction is of
+	// an earlier history, see package preserve. It is not stored.
 	Ahead bool
 }
 

@@ -120,7 +120,8 @@ func (h *handler) keep(n *metav1.PartialObjectMetadata) {
 	if h.initial == nil {
 		h.initial = map[string]listedNode{}
 	}
-	h.initial[n.Name] = listedNode{node: n, at: time.Now()} // the wait for the barrier is part of what every delay bounds
+	// Delays count from the list, so they include the wait for the barrier.
+	h.initial[n.Name] = listedNode{node: n, at: time.Now()}
 }
 
 // initialNodes returns the nodes of the first list to compare with their records: those that no
@@ -128,13 +129,18 @@ func (h *handler) keep(n *metav1.PartialObjectMetadata) {
 func (h *handler) initialNodes() map[string]listedNode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	initial := make(map[string]listedNode, len(h.initial))
-	for name, d := range h.initial {
+	return h.free(h.initial)
+}
+
+// free returns those of the nodes whose barrier has passed for conclusions about them.
+func (h *handler) free(listed map[string]listedNode) map[string]listedNode {
+	free := make(map[string]listedNode, len(listed))
+	for name, d := range listed {
 		if h.passed(name, d.list) {
-			initial[name] = d
+			free[name] = d
 		}
 	}
-	return initial
+	return free
 }
 
 // compared reports whether a node of the first list has been compared with its record. It is true
@@ -209,13 +215,7 @@ func (h *handler) put(transactions []txn.Transaction, list int, observed bool) {
 func (h *handler) uncheckedNodes() map[string]listedNode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	unchecked := map[string]listedNode{}
-	for name, d := range h.unchecked {
-		if h.passed(name, d.list) {
-			unchecked[name] = d
-		}
-	}
-	return unchecked
+	return h.free(h.unchecked)
 }
 
 // resolve adds the result of comparing a node with its record to the outbox, unless a later event

@@ -78,28 +78,25 @@ func (s *storedEvents) Has(ctx context.Context, t txn.Transaction) bool {
 }
 
 // isAhead reports whether a record is later than the Nodes that this watcher has seen. Then it
-// proves nothing: either the watch of Nodes is behind, or the record is of an earlier history.
+// proves nothing: either the watch of Nodes is behind, which shows soon, or the record is of an
+// earlier history.
 func (s *storedEvents) isAhead(saved *record.Record) bool {
 	delivered := s.delivered()
 	return !delivered.IsZero() && preserve.Ahead(saved, delivered)
 }
 
-// awaitsNodes reports whether a record has a transaction's effect unless it is of an earlier
-// history, which the watch of Nodes may show.
-func (s *storedEvents) awaitsNodes(ctx context.Context, t txn.Transaction) bool {
+// awaits reports whether something is about to arrive that makes a transaction unnecessary. isLast
+// reports whether it is the last event of its node.
+func (s *storedEvents) awaits(ctx context.Context, t txn.Transaction, isLast bool) bool {
 	saved := s.record(ctx, t.Node)
-	return saved != nil && preserve.Applied(t, *saved) && s.isAhead(saved)
+	return saved != nil && (isLast && awaitsNote(t, *saved) || preserve.Applied(t, *saved) && s.isAhead(saved))
 }
 
 // awaitsNote reports whether a transaction contains the result of a restore that a processor has
 // yet to note in the record. A node that was created with its labels got them from the webhook,
 // whose restore is noted only after its transaction is stored.
-func (s *storedEvents) awaitsNote(ctx context.Context, t txn.Transaction) bool {
-	if t.Type == txn.Added {
-		return false
-	}
-	saved := s.record(ctx, t.Node)
-	return saved != nil && preserve.RestoredUnnoted(t, *saved)
+func awaitsNote(t txn.Transaction, saved record.Record) bool {
+	return t.Type != txn.Added && preserve.RestoredUnnoted(t, saved)
 }
 
 // queued reports whether the transaction is in the queue.

@@ -55,7 +55,7 @@ func (t *turn) Wait(ctx context.Context, e Event, pending int) time.Duration {
 		return 0
 	}
 	wait := t.rankWait(e)
-	if pending == 1 && t.stored.awaitsNote(ctx, e.Transaction) || t.stored.awaitsNodes(ctx, e.Transaction) {
+	if t.stored.awaits(ctx, e.Transaction, pending == 1) {
 		wait = max(wait, until(e.Since, noteTime))
 	}
 	return wait

@@ -56,8 +56,9 @@ type tab struct {
 	isRefused bool // whether the test has the server refuse or cut requests
 }
 
-// newTab starts a browser, which ends with the test. Start its server before, which then ends after it: the page reports a stream that
-// is cut off. The test fails if a request went anywhere but to the page's own origin, or if the page reported an error.
+// newTab starts a browser, which ends with the test. Start its server before, so that the server
+// ends after it: the page reports a stream that is cut off. The test fails if a request went
+// anywhere but to the page's own origin, or if the page reported an error.
 func newTab(t *testing.T) *tab {
 	t.Helper()
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium(t)), chromedp.WindowSize(width, height), chromedp.WSURLReadTimeout(patience))

@@ -80,7 +80,7 @@ func TestRevisionsBeginAnew(t *testing.T) {
 	e.settle()
 }
 
-// TestMistypedRevision gives a record a revision that is yet to come.
+// TestMistypedRevision gives a record a revision higher than that of all Nodes.
 func TestMistypedRevision(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -2,13 +2,11 @@ package e2e_test
 
 import (
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"nodekeeper.dev/test/faultproxy"
 )
@@ -34,12 +32,8 @@ func (h hold) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, h
 // through returns a kubeconfig whose requests pass through a fault.
 func (e *env) through(fault faultproxy.Fault) string {
 	e.t.Helper()
-	p, err := faultproxy.Start(e.plane.Config)
-	require.NoError(e.t, err)
-	e.t.Cleanup(p.Close)
+	p, path := e.faultProxy()
 	p.Inject(fault)
-	path := filepath.Join(e.t.TempDir(), "kubeconfig")
-	require.NoError(e.t, clientcmd.WriteToFile(p.Kubeconfig(), path))
 	return path
 }
 
@@ -72,9 +66,7 @@ func TestSlowWatcherLosesNothingToOneThatStarts(t *testing.T) {
 			t.Parallel()
 			const listTakes = 4 * time.Second
 			e := newEnv(t)
-			if e.plane == nil {
-				t.Skip("it needs a proxy to the API server")
-			}
+			e.needsProxy()
 			e.processor()
 			steady := e.start("watcher", e.through(hold{writesTransactions, tc.writes}))
 			e.ready(steady)

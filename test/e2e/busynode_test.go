@@ -29,9 +29,7 @@ func TestRestoreOntoABusyNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := newEnv(t)
-			if e.plane == nil {
-				t.Skip("it needs a proxy to the API server")
-			}
+			e.needsProxy()
 			e.watcher(flags...)
 			notWatches := func(r *http.Request) bool { return r.URL.Query().Get("watch") == "" }
 			e.ready(e.start("processor", e.through(hold{notWatches, 300 * time.Millisecond}), flags...))

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"net/http"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -10,11 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/watcher/barrier"
-	"nodekeeper.dev/test/faultproxy"
 )
 
 // forbids temporarily rejects certain writes of a program.
@@ -53,15 +50,9 @@ func TestWatcherThatIsDeafTakesNobodyForSilent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := newEnv(t)
-			if e.plane == nil {
-				t.Skip("it needs a proxy to the API server")
-			}
+			e.needsProxy()
 			e.processor()
-			p, err := faultproxy.Start(e.plane.Config)
-			require.NoError(t, err)
-			t.Cleanup(p.Close)
-			path := filepath.Join(t.TempDir(), "kubeconfig")
-			require.NoError(t, clientcmd.WriteToFile(p.Kubeconfig(), path))
+			p, path := e.faultProxy()
 			metrics := freeAddress(t)
 			steady := e.start("watcher", path, "--metrics-bind-address="+metrics)
 			e.ready(steady)

@@ -3,15 +3,12 @@ package e2e_test
 import (
 	"encoding/json"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"nodekeeper.dev/test/faultproxy"
 )
@@ -44,6 +41,16 @@ func (g *gap) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, h
 	next.ServeHTTP(w, r)
 }
 
+// duringGap does what watchers behind a proxy miss, until they list the Nodes again.
+func duringGap(p *faultproxy.Proxy, do func()) {
+	missed := &gap{listed: make(chan struct{})}
+	heal := p.Inject(missed)
+	p.CutWatches()
+	<-missed.listed
+	do()
+	heal()
+}
+
 // TestRestoreAfterAGapWaitsForNoSave has a watcher that missed the end of an incarnation, and
 // records it under the last resourceVersion that it saw. A save that waits for its batch period
 // already has that name.
@@ -51,14 +58,8 @@ func TestRestoreAfterAGapWaitsForNoSave(t *testing.T) {
 	t.Parallel()
 	const batchPeriod = time.Hour
 	e := newEnv(t)
-	if e.plane == nil {
-		t.Skip("it needs a proxy to the API server")
-	}
-	p, err := faultproxy.Start(e.plane.Config)
-	require.NoError(t, err)
-	t.Cleanup(p.Close)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(p.Kubeconfig(), path))
+	e.needsProxy()
+	p, path := e.faultProxy()
 	e.ready(e.start("watcher", path))
 	saves := e.processor()
 	name := e.name("node")
@@ -70,12 +71,9 @@ func TestRestoreAfterAGapWaitsForNoSave(t *testing.T) {
 
 	e.set(name, "team", "red")
 	e.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, e.queued(c)) }, "the update is recorded")
-	missed := &gap{listed: make(chan struct{})}
-	heal := p.Inject(missed)
-	p.CutWatches()
-	<-missed.listed
-	e.delete(name)
-	e.create(name, labelSet{})
-	heal()
+	duringGap(p, func() {
+		e.delete(name)
+		e.create(name, labelSet{})
+	})
 	e.restored(name, labelSet{"team": "red"})
 }

@@ -1,16 +1,12 @@
 package e2e_test
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"nodekeeper.dev/test/faultproxy"
 )
 
 // TestMalformedTransactionHoldsUpItsNodeOnlyUntilItIsQuarantined has a watcher with an event whose
@@ -52,14 +48,8 @@ func TestMalformedTransactionHoldsUpItsNodeOnlyUntilItIsQuarantined(t *testing.T
 func TestUnreadableRecordAndAGapHoldUpTheirNodeOnly(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	if e.plane == nil {
-		t.Skip("it needs a proxy to the API server")
-	}
-	p, err := faultproxy.Start(e.plane.Config)
-	require.NoError(t, err)
-	t.Cleanup(p.Close)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(p.Kubeconfig(), path))
+	e.needsProxy()
+	p, path := e.faultProxy()
 	w := e.start("watcher", path)
 	e.ready(w)
 	e.processor()
@@ -70,13 +60,10 @@ func TestUnreadableRecordAndAGapHoldUpTheirNodeOnly(t *testing.T) {
 	e.set(node, "team", "red")
 	e.eventually(func(c *assert.CollectT) { assert.Len(c, e.queue(c, node), 1) }, "the change waits for the record")
 
-	missed := &gap{listed: make(chan struct{})}
-	heal := p.Inject(missed)
-	p.CutWatches()
-	<-missed.listed
-	e.delete(node)
-	e.create(node, labelSet{})
-	heal()
+	duringGap(p, func() {
+		e.delete(node)
+		e.create(node, labelSet{})
+	})
 	e.eventually(func(c *assert.CollectT) {
 		assert.NotEmpty(c, logged(w, "Waiting until the name of a transaction is free"))
 	}, "the end that it missed needs the name of the change")

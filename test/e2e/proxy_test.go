@@ -5,11 +5,36 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"path/filepath"
 	"sync"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"nodekeeper.dev/test/faultproxy"
 )
+
+// needsProxy skips a test of programs that reach the API server through a proxy, in a cluster of
+// someone else.
+func (e *env) needsProxy() {
+	e.t.Helper()
+	if e.plane == nil {
+		e.t.Skip("it needs a proxy to the API server")
+	}
+}
+
+// faultProxy starts a proxy that injects faults, which ends with the test. It returns the path of a
+// kubeconfig that uses it.
+func (e *env) faultProxy() (p *faultproxy.Proxy, kubeconfig string) {
+	e.t.Helper()
+	p, err := faultproxy.Start(e.plane.Config)
+	require.NoError(e.t, err)
+	e.t.Cleanup(p.Close)
+	kubeconfig = filepath.Join(e.t.TempDir(), "kubeconfig")
+	require.NoError(e.t, clientcmd.WriteToFile(p.Kubeconfig(), kubeconfig))
+	return p, kubeconfig
+}
 
 // proxy is a connection to the API server that can be cut.
 type proxy struct {

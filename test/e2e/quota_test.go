@@ -1,15 +1,11 @@
 package e2e_test
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/tools/clientcmd"
-
-	"nodekeeper.dev/test/faultproxy"
 )
 
 // TestWritesThatWereRefusedHoldNobodyUp rejects the writes of both watchers for a while, as a quota
@@ -18,16 +14,10 @@ import (
 func TestWritesThatWereRefusedHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	if e.plane == nil {
-		t.Skip("it needs a proxy to the API server")
-	}
+	e.needsProxy()
 	var heal []func()
 	for range 2 {
-		p, err := faultproxy.Start(e.plane.Config)
-		require.NoError(t, err)
-		t.Cleanup(p.Close)
-		path := filepath.Join(t.TempDir(), "kubeconfig")
-		require.NoError(t, clientcmd.WriteToFile(p.Kubeconfig(), path))
+		p, path := e.faultProxy()
 		e.ready(e.start("watcher", path))
 		heal = append(heal, p.Inject(forbids{writesTransactions}))
 	}

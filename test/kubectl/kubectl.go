@@ -54,9 +54,9 @@ type Result struct {
 	Code           int
 }
 
-// Run runs a command of the plugin with this standard input. It starts the plugin as kubectl does, with
-// the arguments that follow its name, because kubectl takes longer to find the plugin than most
-// commands take to run. Shell types commands as users do.
+// Run runs a command of the plugin with this standard input. It starts the plugin as kubectl does,
+// with the arguments that follow its name, because kubectl takes longer to find the plugin than
+// most commands take to run. Shell types commands as users do.
 func (u *User) Run(stdin string, args ...string) Result {
 	u.T.Helper()
 	ctx, cancel := context.WithTimeout(u.T.Context(), timeout)

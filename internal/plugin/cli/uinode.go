@@ -107,7 +107,7 @@ func compareAll(n *inspect.Node, policy labels.Policy) []comparedLabel {
 	maps.Copy(either, live)
 	for _, key := range slices.Sorted(maps.Keys(either)) {
 		if !differing[key] {
-			all = append(all, comparedLabel{LabelReason: inspect.LabelReason{Key: key, Saved: valueIn(saved, key), Live: valueIn(live, key)}})
+			all = append(all, comparedLabel{LabelReason: inspect.LabelReason{Key: key, Saved: labels.ValueOf(saved, key), Live: labels.ValueOf(live, key)}})
 		}
 	}
 	for i := range all {
@@ -124,11 +124,4 @@ func (l *comparedLabel) name() {
 	} else if taint, effect, ok := labels.AsTaint(l.Key); ok {
 		l.Kind, l.Key = "taint", taint+":"+effect
 	}
-}
-
-func valueIn(all map[string]string, key string) *string {
-	if value, ok := all[key]; ok {
-		return &value
-	}
-	return nil
 }

@@ -186,7 +186,7 @@ func (n *Node) LabelReasons(policy labels.Policy) []LabelReason {
 	}
 	var all []LabelReason
 	for _, key := range slices.Compact(keys) {
-		reason := LabelReason{Key: key, Saved: valueOf(r.Labels, key), Live: valueOf(live.Labels, key)}
+		reason := LabelReason{Key: key, Saved: labels.ValueOf(r.Labels, key), Live: labels.ValueOf(live.Labels, key)}
 		reason.Why = whyDiffers(&reason, goal, policy, r.Machine.Set()[key], live.Machine.Set()[key])
 		all = append(all, reason)
 	}
@@ -210,18 +210,11 @@ func differing(a, b map[string]string) []string {
 	return keys
 }
 
-func valueOf(all map[string]string, key string) *string {
-	if value, ok := all[key]; ok {
-		return &value
-	}
-	return nil
-}
-
 // whyDiffers returns the reason why a label differs from its saved value. Goal has the labels of
 // the pending restore. Was and is report whether only the agents of the former machine had set the
 // label, and whether only agents of this machine have.
 func whyDiffers(l *LabelReason, goal map[string]string, policy labels.Policy, was, is bool) string {
-	after := valueOf(goal, l.Key)
+	after := labels.ValueOf(goal, l.Key)
 	switch {
 	case goal == nil && l.Saved == nil:
 		return "set after the labels were saved, and not saved yet"

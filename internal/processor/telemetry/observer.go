@@ -72,9 +72,9 @@ func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.De
 
 // Renewed implements [apply.Observer].
 func (o *Observer) Renewed(ctx context.Context, t txn.Transaction) {
-	logf.FromContext(ctx).Info("Renewed a record whose revision was yet to come", "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
+	logf.FromContext(ctx).Info("Renewed a record whose revision was higher than that of all Nodes", "type", t.Type, "resourceVersion", t.Revision, "uid", t.UID)
 	o.Warn(nodes.Reference(t.Node, t.UID), reasons.RecordAhead, "Save",
-		"The saved labels of this node had a version that was yet to come: the datastore of the cluster was replaced, or the version was mistyped. "+
+		"The saved labels of this node had a version that is later than every Node: the datastore of the cluster was replaced, or the version was mistyped. "+
 			"Label edits are saved again from now on. Earlier ones may be lost if the node was deleted since.")
 }
 

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	jsonpatch "gomodules.xyz/jsonpatch/v2"
@@ -63,9 +62,6 @@ func (p *patches) formerlyOwned(node *corev1.Node) (at int) {
 	return at
 }
 
-// escape escapes a key for use in a JSON pointer (RFC 6901).
-var escape = strings.NewReplacer("~", "~0", "/", "~1")
-
 // entries changes entries of a map of the Node; a nil value removes an entry. It adds the keys that
 // it sets to set, and returns the resulting map.
 func (p *patches) entries(path string, before map[string]string, changes map[string]*string, set map[string]struct{}) map[string]string {
@@ -77,7 +73,7 @@ func (p *patches) entries(path string, before map[string]string, changes map[str
 		p.add("add", path, map[string]string{})
 	}
 	for _, key := range slices.Sorted(maps.Keys(changes)) {
-		at := path + "/" + escape.Replace(key)
+		at := labels.Pointer(path, key)
 		value := changes[key]
 		switch _, isThere := before[key]; {
 		case value != nil:

@@ -3,25 +3,42 @@ package nodes
 import (
 	"encoding/json"
 	"errors"
-	"iter"
-	"maps"
-	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// mergePatch is a merge patch (RFC 7396).
+type mergePatch map[string]any
+
+var _ client.Patch = mergePatch{}
+
+// Type implements [client.Patch].
+func (mergePatch) Type() types.PatchType { return types.MergePatchType }
+
+// Data implements [client.Patch].
+func (p mergePatch) Data(client.Object) ([]byte, error) { return json.Marshal(p) }
+
 // jsonPatch is a JSON patch (RFC 6902). The API server applies all of it or nothing. It applies it
 // again by itself if the object changes in between.
 type jsonPatch []operation
 
+var _ client.Patch = jsonPatch{}
+
+// operation always has a value, because a test for null needs it. The type of
+// gomodules.xyz/jsonpatch omits null.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
+
+// Type implements [client.Patch].
+func (jsonPatch) Type() types.PatchType { return types.JSONPatchType }
+
+// Data implements [client.Patch].
+func (p jsonPatch) Data(client.Object) ([]byte, error) { return json.Marshal(p) }
 
 // test makes the patch fail unless path has this value; nil means that it is missing.
 func (p *jsonPatch) test(path string, value any) { *p = append(*p, operation{"test", path, value}) }
@@ -40,11 +57,6 @@ func (p *jsonPatch) replace(path string, from, to *string) {
 	}
 }
 
-func (p *jsonPatch) patch() (client.Patch, error) {
-	body, err := json.Marshal(p)
-	return client.RawPatch(types.JSONPatchType, body), err
-}
-
 // isTestFailed reports whether a JSON patch does not fit the object. Like invalid content, that is
 // answered by 422 Unprocessable Entity, but without a cause (applyJSPatch in
 // k8s.io/apiserver/pkg/endpoints/handlers/patch.go).
@@ -56,9 +68,6 @@ func isTestFailed(err error) bool {
 	details := status.Status().Details
 	return details == nil || len(details.Causes) == 0
 }
-
-// pointer escapes a key for a path of a JSON patch (RFC 6901).
-func pointer(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
 
 func orNull(value string) any {
 	if value == "" {
@@ -72,22 +81,4 @@ func listOrNull[E any](list []E) any {
 		return nil
 	}
 	return list
-}
-
-func valueOf(all map[string]string, key string) *string {
-	if value, ok := all[key]; ok {
-		return &value
-	}
-	return nil
-}
-
-// inOrder iterates over a map by its sorted keys.
-func inOrder(all map[string]*string) iter.Seq2[string, *string] {
-	return func(yield func(string, *string) bool) {
-		for _, key := range slices.Sorted(maps.Keys(all)) {
-			if !yield(key, all[key]) {
-				return
-			}
-		}
-	}
 }
