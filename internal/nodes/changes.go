@@ -35,9 +35,10 @@ func (c changes) ifUnchanged(read *metav1.PartialObjectMetadata) mergePatch {
 }
 
 // ifSame returns a JSON patch that is conditional on the incarnation, its marker, the identity of
-// its machine if that was read, and everything that the patch replaces. Whatever else has changed,
-// such as the status, stays. It assumes that a Node has annotations, because every kubelet sets
-// one.
+// its machine if that was read, and everything that the patch replaces. If the Node was gated, the
+// taints are a condition, too: the startup taint may have been removed and added again, and only
+// its marker makes a processor remove it. Whatever else has changed, such as the status, stays.
+// ifSame assumes that a Node has annotations, because every kubelet sets one.
 func (c changes) ifSame(read *metav1.PartialObjectMetadata) jsonPatch {
 	p := jsonPatch{}
 	p.test("/metadata/uid", read.UID)
@@ -58,9 +59,10 @@ func (c changes) ifSame(read *metav1.PartialObjectMetadata) jsonPatch {
 	for _, key := range slices.Sorted(maps.Keys(c.annotations)) {
 		p.replace(labels.Pointer("/metadata/annotations", key), labels.ValueOf(read.Labels, labels.AnnotationKey(key)), c.annotations[key])
 	}
-	if c.taints != nil {
-		before, _ := nodeview.Taints(read)
+	if before, isRead := nodeview.Taints(read); isRead && (c.taints != nil || nodeview.Gated(read)) {
 		p.test("/spec/taints", listOrNull(before))
+	}
+	if c.taints != nil {
 		p.add("/spec/taints", c.taints)
 	}
 	return p

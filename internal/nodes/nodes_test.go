@@ -20,6 +20,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 type set = map[string]string
@@ -137,6 +138,31 @@ func TestRelabelOfAChangedNode(t *testing.T) {
 			assert.Equal(t, expected, after.Labels)
 		})
 	}
+}
+
+// TestRelabelOfANodeThatIsGatedAgain: without the marker, no processor would remove the startup
+// taint that came back.
+func TestRelabelOfANodeThatIsGatedAgain(t *testing.T) {
+	t.Parallel()
+	n := newNodes(t)
+	name := create(t, n, set{labels.Marker: labels.Pending}).Name
+	read, err := n.GetIdentified(t.Context(), name)
+	require.NoError(t, err)
+	gated := whole(t, n, name)
+	gated.Spec.Taints = []corev1.Taint{nodeview.StartupTaint()}
+	require.NoError(t, n.Client.Update(t.Context(), gated))
+
+	_, err = n.Relabel(t.Context(), read, set{}, time.Now())
+	require.ErrorIs(t, err, nodes.ErrStale)
+	assert.Equal(t, labels.Pending, whole(t, n, name).Labels[labels.Marker])
+
+	read, err = n.GetIdentified(t.Context(), name)
+	require.NoError(t, err)
+	_, err = n.Relabel(t.Context(), read, set{}, time.Now())
+	require.NoError(t, err)
+	opened := whole(t, n, name)
+	assert.Empty(t, opened.Labels)
+	assert.Empty(t, opened.Spec.Taints)
 }
 
 func TestRelabelOfAChangedNodeWithoutLabels(t *testing.T) {

@@ -74,6 +74,10 @@ func (a *processorActor) mutantRead(read *metav1.PartialObjectMetadata, wanted m
 		marked.Labels = maps.Clone(read.Labels)
 		marked.Labels[labels.Marker] = now.Labels[labels.Marker]
 		return &marked
+	case a.mutant.patchesUnderTaints && now.UID == read.UID && now.Labels[labels.Marker] == read.Labels[labels.Marker]:
+		unchanged := *read
+		unchanged.ResourceVersion = now.ResourceVersion
+		return &unchanged
 	case a.mutant.savesThenReads && a.broken.saved && now.UID == read.UID && now.Labels[labels.Marker] != wanted[labels.Marker]:
 		return now // the Node is read after the save, without its record
 	}

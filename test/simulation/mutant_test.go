@@ -29,7 +29,7 @@ type mutant struct {
 	// faults of a processor
 	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
 	patchesBlindly, savesBlindly, notesNothing, savesThenReads, seesParts                  bool
-	patchesOverMarkers, neverRechecks                                                      bool
+	patchesOverMarkers, patchesUnderTaints, neverRechecks                                  bool
 	knowsOneHistory, ignoresLeft                                                           bool
 	// admit gets the answer of the webhook.
 	admit func(r record.Record, req preserve.Request, answer preserve.Admission) preserve.Admission

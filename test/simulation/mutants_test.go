@@ -278,6 +278,7 @@ var mutants = with(map[string]mutant{
 	"processor: takes the newest first":                 {newestFirst: true},
 	"processor: patches unconditionally":                {patchesBlindly: true},
 	"processor: patches over another restore":           {patchesOverMarkers: true},
+	"processor: patches whatever the taints are":        {patchesUnderTaints: true, script: closesAgainWhileItOpens},
 	"processor: saves unconditionally":                  {savesBlindly: true},
 	"processor: does not note a restore":                {notesNothing: true},
 	"protection: lets go before the labels are stored":  {letsGoFirst: true, narrow: protectedOnly},

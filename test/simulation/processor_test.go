@@ -243,7 +243,7 @@ func (a *processorActor) Now(context.Context) (revision.Revision, error) {
 func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, _ time.Time) (*metav1.PartialObjectMetadata, error) {
 	a.pause()
 	if _, restores := wanted[labels.Marker]; !restores {
-		return a.open(read, wanted)
+		return a.open(a.mutantRead(read, wanted), wanted)
 	}
 	wanted = a.mutantLabels(wanted)
 	if !a.world.restore(a.mutantRead(read, wanted), wanted, a.read, a.isOvertaken()) {

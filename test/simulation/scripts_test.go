@@ -95,6 +95,20 @@ func closesAgainInAGap(s *script) {
 	s.turns("P1", 10)
 }
 
+// closesAgainWhileItOpens: the startup taint is removed by hand, and a processor reads the Node.
+// Before it opens the gate, the gate is closed again.
+func closesAgainWhileItOpens(s *script) {
+	s.user(creates)
+	s.until("W1", "records added u1")
+	s.until("P1", "removes added u1")
+	s.user(closesGate)
+	s.until("W1", "records added u1")
+	s.user(removesTaint)
+	s.until("P1", "reads the Node: u1")
+	s.user(closesGate)
+	s.turns("P1", 10)
+}
+
 // endsBeforeTheNote: a processor restores labels and crashes before it notes the restore. A user
 // removes the label of the machine's agents, and the node is deleted.
 func endsBeforeTheNote(s *script) {

@@ -308,7 +308,7 @@ func (w *world) takes(read *metav1.PartialObjectMetadata, wanted map[string]stri
 			key == labels.Marker && !marks
 	}
 	return w.node.UID == read.UID && !w.hadMarker(read) && (!isRead || machine == w.reported()) &&
-		(!changes.Taints && !nodeview.HasStartupTaint(read) || w.gated == nodeview.HasStartupTaint(read)) &&
+		(!changes.Taints && !nodeview.Gated(read) || w.gated == nodeview.HasStartupTaint(read)) &&
 		maps.Equal(only(read.Labels, isReplaced), only(w.node.Labels, isReplaced))
 }
 
