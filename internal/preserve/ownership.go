@@ -1,46 +1,94 @@
 package preserve
 
 import (
+	"slices"
+
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
-// mergeOwnership returns the later of two states of an incarnation with the ownership from both.
-// Between the two, agents have withdrawn some labels. Overruled keys stay overruled until agents
-// set or withdraw them again.
+// keyState is what a state of an incarnation reports of one key. The key of the machine's agents
+// may be unclear as well: it was theirs in an earlier state, see [Merged].
+type keyState struct{ isThere, isMachines, isUnclear, isOverruled bool }
+
+// owner returns whose a key is in the later of two states of an incarnation, given both, whether
+// the key has the same value in both, and whether agents have withdrawn it in between. At most one
+// of isMachines, isUnclear and isOverruled is true, except that an unclear key may be overruled.
 //
-// If the later state does not identify a label's setter, the earlier one still applies while the
-// value is the same, because the API server drops the oldest field managers when there are more
-// than ten. Unclear keys stay unclear until agents set them or the value changes: a restore may
-// have become their field manager. A key that is both the machine's and unclear was the machine's
-// in an earlier state, see [Merged], so it stays overruled if it is known to be. A taint becomes
-// unclear as soon as anyone but an agent writes the list. A label of the machine becomes overruled
-// if it is not the machine's in the later state and agents have not withdrawn it.
+//   - If the later state does not report who set a key, the earlier one still applies while the
+//     value is the same, because the API server drops the oldest field managers when there are more
+//     than ten.
+//   - An unclear key stays unclear until agents set it or its value changes: a restore may have
+//     become its field manager. A taint becomes unclear as soon as anyone but an agent writes the
+//     list.
+//   - A label of the machine becomes overruled if it is not the machine's in the later state and
+//     agents have not withdrawn it. A missing taint or annotation does not prove a removal: a watcher
+//     without the flag does not see them. A taint that is no longer the machine's does not prove a
+//     change by a user: other programs write the list, too. A watcher that saw the removal or the
+//     change reports the key as overruled in the later state.
+//   - An overruled key stays overruled until agents set or withdraw it again.
+func owner(key string, before, after keyState, isSame, isWithdrawn bool) (isMachines, isUnclear, isOverruled bool) {
+	isMachines = after.isMachines && !(after.isUnclear && before.isOverruled) || before.isMachines && after.isUnclear && isSame
+	stillUnclear := after.isUnclear && (!before.isThere || before.isUnclear || labels.IsTaint(key))
+	isUnclear = (stillUnclear || before.isUnclear && isSame) && !isMachines
+	wasMachines := before.isMachines && (labels.IsLabel(key) || after.isThere && !labels.IsTaint(key))
+	isOverruled = ((before.isOverruled || wasMachines) && !isWithdrawn || after.isOverruled) && !isMachines
+	return isMachines, isUnclear, isOverruled
+}
+
+// mergeOwnership returns the later of two states of an incarnation with the [owner] of each key.
 func mergeOwnership(before, after labels.Side, withdrawn labels.Keys) labels.Side {
-	unclear, overruled := after.Unclear.Set(), before.Overruled.Set()
-	isUnclear := func(key string) bool { return unclear[key] }
-	machine := after.Machine.Where(func(key string) bool { return !unclear[key] || !overruled[key] })
-	machine = machine.Union(before.Machine.Where(isUnclear).Same(before.Labels, after.Labels))
-	wasUnclear := before.Unclear.Set()
-	stillUnclear := after.Unclear.Where(func(key string) bool {
-		_, wasThere := before.Labels[key]
-		return !wasThere || wasUnclear[key] || labels.IsTaint(key)
-	})
-	// A missing taint or annotation does not prove a removal: a watcher without the flag does not
-	// see them. A taint that is no longer the machine's does not prove a change by a user: other
-	// programs write the list, too. A watcher that saw the removal or the change names the key in
-	// after.Overruled.
-	wasMachines := before.Machine.Where(func(key string) bool {
-		_, isThere := after.Labels[key]
-		return labels.IsLabel(key) || isThere && !labels.IsTaint(key)
-	})
-	return labels.Side{
-		Labels:    after.Labels,
-		Machine:   machine,
-		Unclear:   stillUnclear.Union(before.Unclear.Same(before.Labels, after.Labels)).Without(machine),
-		Overruled: before.Overruled.Union(wasMachines).Without(withdrawn).Union(after.Overruled).Without(machine),
+	isWithdrawn := withdrawn.Set()
+	was, is := keyStates(before), keyStates(after)
+	var machine, unclear, overruled []string
+	add := func(key string) {
+		former, wasThere := before.Labels[key]
+		value, isThere := after.Labels[key]
+		b, a := was[key], is[key]
+		b.isThere, a.isThere = wasThere, isThere
+		isMachines, isUnclear, isOverruled := owner(key, b, a, wasThere && isThere && former == value, isWithdrawn[key])
+		if isMachines {
+			machine = append(machine, key)
+		}
+		if isUnclear {
+			unclear = append(unclear, key)
+		}
+		if isOverruled {
+			overruled = append(overruled, key)
+		}
 	}
+	for key := range was {
+		add(key)
+	}
+	for key := range is {
+		if _, isDone := was[key]; !isDone {
+			add(key)
+		}
+	}
+	return labels.Side{
+		Labels: after.Labels, Machine: labels.KeysOf(slices.Values(machine)),
+		Unclear: labels.KeysOf(slices.Values(unclear)), Overruled: labels.KeysOf(slices.Values(overruled)),
+	}
+}
+
+// keyStates returns the keys whose owner a state reports.
+func keyStates(side labels.Side) map[string]keyState {
+	states := map[string]keyState{}
+	for key := range side.Machine.All() {
+		states[key] = keyState{isMachines: true}
+	}
+	for key := range side.Unclear.All() {
+		s := states[key]
+		s.isUnclear = true
+		states[key] = s
+	}
+	for key := range side.Overruled.All() {
+		s := states[key]
+		s.isOverruled = true
+		states[key] = s
+	}
+	return states
 }
 
 // removedPreserved returns the keys of annotations and taints that were removed from an incarnation

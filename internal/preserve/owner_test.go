@@ -1,0 +1,144 @@
+package preserve
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+var update = flag.Bool("update", false, "write the table of owners into docs/design.md")
+
+// ownerCase is a row or a column of the table of owners.
+type ownerCase struct {
+	name                string
+	state               keyState
+	isSame, isWithdrawn bool
+}
+
+var (
+	formerOwners = []ownerCase{
+		{name: "missing"},
+		{name: "user's", state: keyState{isThere: true}},
+		{name: "machine's", state: keyState{isThere: true, isMachines: true}},
+		{name: "unclear", state: keyState{isThere: true, isUnclear: true}},
+		{name: "overruled", state: keyState{isThere: true, isOverruled: true}},
+		{name: "unclear, overruled", state: keyState{isThere: true, isUnclear: true, isOverruled: true}},
+	}
+	laterStates = []ownerCase{
+		{name: "missing"},
+		{name: "withdrawn", isWithdrawn: true},
+		{name: "user's, same value", state: keyState{isThere: true}, isSame: true},
+		{name: "user's, another value", state: keyState{isThere: true}},
+		{name: "machine's", state: keyState{isThere: true, isMachines: true}},
+		{name: "unclear, same value", state: keyState{isThere: true, isUnclear: true}, isSame: true},
+		{name: "unclear, another value", state: keyState{isThere: true, isUnclear: true}},
+	}
+	keysByKind = map[string]string{"label": "rack", "annotation": labels.AnnotationKey("rack"), "taint": labels.TaintKey("rack", "NoSchedule")}
+)
+
+// TestTableOfOwners compares the table in docs/design.md with the function. With -update it writes
+// the table.
+func TestTableOfOwners(t *testing.T) {
+	const begin, end = "<!-- owners, written by go test ./internal/preserve -run TestTableOfOwners -update -->\n", "<!-- end of owners -->\n"
+	path := filepath.Join("..", "..", "docs", "design.md")
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	before, rest, isFound := strings.Cut(string(page), begin)
+	require.True(t, isFound)
+	table, after, isFound := strings.Cut(rest, end)
+	require.True(t, isFound)
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(before+begin+tableOfOwners()+end+after), 0o600))
+		return
+	}
+	assert.Equal(t, tableOfOwners(), table)
+}
+
+func tableOfOwners() string {
+	lines := []string{"| before \\ after |", "| --- |"}
+	for _, later := range laterStates {
+		lines[0] += " " + later.name + " |"
+		lines[1] += " --- |"
+	}
+	for _, former := range formerOwners {
+		line := "| **" + former.name + "** |"
+		for _, later := range laterStates {
+			if later.isSame && !former.state.isThere {
+				line += " |"
+				continue
+			}
+			line += " " + cell(former, later) + " |"
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// cell returns the owner of a label, and of an annotation or a taint if that differs.
+func cell(former, later ownerCase) string {
+	of := func(kind string) string {
+		return ownerText(owner(keysByKind[kind], former.state, later.state, later.isSame, later.isWithdrawn))
+	}
+	text := of("label")
+	switch annotation, taint := of("annotation"), of("taint"); {
+	case annotation == text && taint != text:
+		text += "; taint: " + taint
+	case annotation != text && taint == annotation:
+		text += "; others: " + taint
+	case annotation != text:
+		text += "; annotation: " + annotation + "; taint: " + taint
+	}
+	return text
+}
+
+func ownerText(isMachines, isUnclear, isOverruled bool) string {
+	switch {
+	case isMachines:
+		return "machine's"
+	case isUnclear && isOverruled:
+		return "unclear, overruled"
+	case isUnclear:
+		return "unclear"
+	case isOverruled:
+		return "overruled"
+	}
+	return "user's"
+}
+
+// TestOwnerOfEveryInput checks the rules that hold for every input.
+func TestOwnerOfEveryInput(t *testing.T) {
+	const inputs = 1 << 10
+	for kind, key := range keysByKind {
+		for input := range inputs {
+			bit := func(at int) bool { return input>>at&1 == 1 }
+			before, after := keyState{bit(0), bit(1), bit(2), bit(3)}, keyState{bit(4), bit(5), bit(6), bit(7)}
+			isSame, isWithdrawn := bit(8), bit(9)
+			about := fmt.Sprintf("%s: before %+v, after %+v, same %t, withdrawn %t", kind, before, after, isSame, isWithdrawn)
+			isMachines, isUnclear, isOverruled := owner(key, before, after, isSame, isWithdrawn)
+			assert.False(t, isMachines && (isUnclear || isOverruled), about)
+			if after.isMachines && !after.isUnclear {
+				assert.True(t, isMachines, "agents set it last: %s", about)
+			}
+			if after.isOverruled {
+				assert.True(t, isOverruled || isMachines, "a watcher saw it: %s", about)
+			}
+			if before.isOverruled && !isOverruled {
+				assert.True(t, isMachines || isWithdrawn, "only agents end it: %s", about)
+			}
+			if isUnclear {
+				assert.True(t, before.isUnclear || after.isUnclear, about)
+			}
+			if isMachines {
+				assert.True(t, before.isMachines || after.isMachines, about)
+			}
+		}
+	}
+}
