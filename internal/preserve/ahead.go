@@ -66,12 +66,11 @@ func renewed(t txn.Transaction, r record.Record, n *Node, now revision.Revision,
 	}
 	r.Withheld = slices.Clone(r.Withheld)
 	for i := range r.Withheld {
-		w := &r.Withheld[i]
-		switch {
-		case w.RestoredAt.After(now):
-			w.RestoredAt = beginning
-		case w.RestoredAt.IsZero() && revision.Of(w.Marker).After(now) && (n == nil || n.Marker != w.Marker):
-			w.Marker = "" // decide again
+		switch s := &r.Withheld[i].State; {
+		case s.RestoredAt().After(now):
+			*s = record.RestoredBy(s.Marker(), beginning)
+		case s.IsDecided() && revision.Of(s.Marker()).After(now) && (n == nil || n.Marker != s.Marker()):
+			*s = record.WaitingFor(s.Awaits()) // decide again
 		}
 	}
 	if n != nil && !n.Unselected && Owned(r, n.UID, n.Marker) {

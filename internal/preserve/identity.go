@@ -9,7 +9,6 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/record"
-	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -89,7 +88,7 @@ func identify(next *record.Record, uid types.UID, r *record.Record, n *Node) {
 // identity yet.
 func filledByDecided(known record.Identity, uid types.UID, r record.Record) record.Identity {
 	for _, w := range r.Withheld {
-		if isDecidedFor(w, uid) && identity.Compare(w.Identity, known.Identity) == identity.Same {
+		if w.State.IsDecidedFor(uid) && identity.Compare(w.Identity, known.Identity) == identity.Same {
 			known.Identity = known.Filled(w.Identity)
 		}
 	}
@@ -170,10 +169,10 @@ func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, hel
 	for _, w := range r.Withheld {
 		isDecided := checkWithheld(w, n, p) == granted
 		switch {
-		case isDecided && !isDecidedFor(w, n.UID):
-			w.Marker, w.WaitingFor, w.RestoredAt, changed = n.Revision.String(), n.UID, revision.Revision{}, true
-		case !isDecided && w.Marker != "" && w.RestoredAt.IsZero():
-			w.Marker, w.WaitingFor, changed = "", "", true
+		case isDecided && !w.State.IsDecidedFor(n.UID):
+			w.State, changed = record.DecidedFor(n.UID, n.Revision.String()), true
+		case !isDecided && w.State.IsDecided():
+			w.State, changed = record.Kept, true
 		}
 		next.Withheld = append(next.Withheld, w)
 	}
@@ -188,17 +187,12 @@ func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, hel
 	return next, held, changed
 }
 
-// isDecidedFor reports whether withheld labels are marked for a restore onto an incarnation.
-func isDecidedFor(w record.Withheld, uid types.UID) bool {
-	return w.Marker != "" && w.WaitingFor == uid && w.RestoredAt.IsZero()
-}
-
 // withDecided returns the part of a record that a restore onto an incarnation uses, including the
 // withheld labels that are marked for it.
 func withDecided(r record.Record, uid types.UID) labels.Side {
 	var kept []record.Withheld
 	for _, w := range r.Withheld {
-		if !isDecidedFor(w, uid) {
+		if !w.State.IsDecidedFor(uid) {
 			kept = append(kept, w)
 			continue
 		}

@@ -364,7 +364,7 @@ func TestOnlyNamedKeysBelongToTheName(t *testing.T) {
 func TestMarkedLabelsAreRechecked(t *testing.T) {
 	r := &record.Record{
 		Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("100"), Source: "b",
-		Withheld: []record.Withheld{{Labels: set{role: ""}, Source: "a", Identity: machineA, WaitingFor: "b"}},
+		Withheld: []record.Withheld{{Labels: set{role: ""}, Source: "a", Identity: machineA, State: record.WaitingFor("b")}},
 	}
 	n := back(machineA)
 	n.Labels, n.Marker = set{"rack": "r1"}, "100"
@@ -379,6 +379,6 @@ func TestMarkedLabelsAreRechecked(t *testing.T) {
 	other.Identity, other.Revision = machineB, revision.MustParse("201")
 	d := preserve.Decide(look, &decided.Record, &other, replaceAll)
 	require.Equal(t, preserve.Save, d.Action)
-	assert.Empty(t, d.Record.Withheld[0].Marker)
+	assert.Empty(t, d.Record.Withheld[0].State.Marker())
 	assert.Equal(t, preserve.Nothing, preserve.Decide(look, &d.Record, &other, replaceAll).Action)
 }

@@ -43,8 +43,8 @@ func decideOwner(r record.Record, n *Node, p labels.Policy) Decision {
 // wait. Deciding it checks whether the Node has reported its identity by now.
 func Recheck(r record.Record) (t txn.Transaction, waits bool) {
 	for _, w := range r.Withheld {
-		if w.WaitingFor != "" {
-			return txn.Transaction{Type: txn.Added, Node: r.Node, UID: w.WaitingFor, Revision: r.Revision}, true
+		if uid := w.State.Awaits(); uid != "" {
+			return txn.Transaction{Type: txn.Added, Node: r.Node, UID: uid, Revision: r.Revision}, true
 		}
 	}
 	return txn.Transaction{}, false
@@ -54,8 +54,8 @@ func Recheck(r record.Record) (t txn.Transaction, waits bool) {
 func waitedFor(r record.Record, uid types.UID) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
 	for i := range r.Withheld {
-		if r.Withheld[i].WaitingFor == uid {
-			r.Withheld[i].WaitingFor, r.Withheld[i].Marker = "", ""
+		if r.Withheld[i].State.WaitsFor(uid) {
+			r.Withheld[i].State = record.Kept
 		}
 	}
 	return r
@@ -66,31 +66,30 @@ func waitedFor(r record.Record, uid types.UID) record.Record {
 func recheckWithheld(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Withheld, held []Held) {
 	for _, w := range sets {
 		switch {
-		case !w.RestoredAt.IsZero() && p.Restricted != labels.Drop:
+		case w.State.IsRestored() && p.Restricted != labels.Drop:
 			next = append(next, w)
 			continue
-		case w.Marker != "" && n.Marker == w.Marker:
-			w.RestoredAt, w.WaitingFor = n.Revision, ""
+		case w.State.Marker() != "" && n.Marker == w.State.Marker():
+			w.State = record.RestoredBy(n.Marker, n.Revision)
 			next = append(next, w)
 			continue
-		case w.Marker != "" && w.WaitingFor == n.UID && p.Restricted != labels.Drop && !isAnother(w, n, p):
+		case w.State.IsDecidedFor(n.UID) && p.Restricted != labels.Drop && !isAnother(w, n, p):
 			next = append(next, w) // another processor may be about to restore it
 			continue
 		}
-		w.Marker = ""
-		wasWaiting := w.WaitingFor == n.UID
+		wasWaiting := w.State.WaitsFor(n.UID)
+		w.State = record.Kept
 		why := checkWithheld(w, n, p)
-		w.WaitingFor = ""
 		switch why {
 		case granted:
 			// Keep waiting until the restore is done: if only this record is stored, the labels
 			// must be rechecked.
-			w.Marker, w.WaitingFor = n.Revision.String(), n.UID
+			w.State = record.DecidedFor(n.UID, n.Revision.String())
 			if labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels) == "" {
-				w.RestoredAt, w.WaitingFor = n.Revision, "" // all are set already
+				w.State = record.RestoredBy(n.Revision.String(), n.Revision) // all are set already
 			}
 		case Waiting:
-			w.WaitingFor = n.UID
+			w.State = record.WaitingFor(n.UID)
 		case OtherMachine, UnknownMachine, Dropped, NoRoom:
 			if keys := labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels); wasWaiting && keys != "" {
 				held = append(held, Held{Keys: keys, Why: why})
@@ -107,7 +106,7 @@ func recheckWithheld(sets []record.Withheld, n *Node, p labels.Policy) (next []r
 // has reported its identity since, and then the pending write fails, or the marking processor
 // restores onto any machine. A Node that was read before the decision proves nothing.
 func isAnother(w record.Withheld, n *Node, p labels.Policy) bool {
-	return n.IdentityRead && !revision.Of(w.Marker).After(n.Revision) && checkWithheld(w, n, p) == OtherMachine
+	return n.IdentityRead && !revision.Of(w.State.Marker()).After(n.Revision) && checkWithheld(w, n, p) == OtherMachine
 }
 
 // restoreWithheld returns the decision to add the withheld labels with a marker to a Node that has
@@ -115,7 +114,7 @@ func isAnother(w record.Withheld, n *Node, p labels.Policy) bool {
 func restoreWithheld(n *Node, r record.Record, marker string, p labels.Policy) Decision {
 	own := maps.Clone(n.Labels)
 	for _, w := range r.Withheld {
-		if w.Marker != marker || !w.RestoredAt.IsZero() {
+		if !w.State.IsDecided() || w.State.Marker() != marker {
 			continue
 		}
 		for key, value := range w.Labels {
@@ -134,8 +133,8 @@ func notedWithheld(r record.Record, left Node) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
 	marker := decidedMarker(r)
 	for i, w := range r.Withheld {
-		if marker != "" && w.Marker == marker && w.RestoredAt.IsZero() {
-			r.Withheld[i].RestoredAt, r.Withheld[i].WaitingFor = left.Revision, ""
+		if w.State.IsDecided() && w.State.Marker() == marker {
+			r.Withheld[i].State = record.RestoredBy(marker, left.Revision)
 		}
 	}
 	return r
@@ -145,8 +144,8 @@ func notedWithheld(r record.Record, left Node) record.Record {
 // there are none.
 func decidedMarker(r record.Record) string {
 	for _, w := range r.Withheld {
-		if w.Marker != "" && w.RestoredAt.IsZero() {
-			return w.Marker
+		if w.State.IsDecided() {
+			return w.State.Marker()
 		}
 	}
 	return ""

@@ -6,7 +6,6 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
-	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -54,13 +53,13 @@ func waits(held []Held) bool {
 func withheldOn(sets []record.Withheld, n Node) []record.Withheld {
 	var next []record.Withheld
 	for _, w := range sets {
-		isPutBack := isDecidedFor(w, n.UID)
-		if w = without(w, n.Labels); len(w.Labels) == 0 || isPutBack {
+		isRestored := w.State.IsDecidedFor(n.UID)
+		if w = without(w, n.Labels); len(w.Labels) == 0 || isRestored {
 			continue
 		}
-		w.WaitingFor, w.Marker, w.RestoredAt = "", "", revision.Revision{}
+		w.State = record.Kept
 		if !w.Identity.IsZero() && checkMachine(w.Identity, &n) == Waiting {
-			w.WaitingFor = n.UID
+			w.State = record.WaitingFor(n.UID)
 		}
 		next = append(next, w)
 	}
@@ -74,13 +73,14 @@ func withheldAfter(t txn.Transaction, r record.Record) []record.Withheld {
 	follows := isSourceOrRestored(r, t.UID)
 	var next []record.Withheld
 	for _, w := range r.Withheld {
-		hadBack := follows && w.Marker != "" && (t.Marker == w.Marker || !w.RestoredAt.IsZero() && !w.RestoredAt.After(t.Revision)) ||
-			!follows && isDecidedFor(w, t.UID) && t.Marker == r.Revision.String()
+		s := w.State
+		hadBack := follows && s.Marker() != "" && (t.Marker == s.Marker() || s.IsRestored() && !s.RestoredAt().After(t.Revision)) ||
+			!follows && s.IsDecidedFor(t.UID) && t.Marker == r.Revision.String()
 		if w = without(w, t.Labels); len(w.Labels) == 0 || hadBack || w.Source == t.UID {
 			continue
 		}
 		if !follows || t.Type == txn.Deleted {
-			w.WaitingFor, w.Marker, w.RestoredAt = "", "", revision.Revision{}
+			w.State = record.Kept
 		}
 		next = append(next, w)
 	}

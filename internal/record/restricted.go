@@ -49,15 +49,8 @@ type Withheld struct {
 	// Identity is the machine of the source. If it is zero, the machine is unknown, and the labels
 	// are never restored automatically.
 	Identity identity.Identity
-	// WaitingFor is the incarnation that has the other labels of the record, but has not reported
-	// its identity yet. "" means that there is none.
-	WaitingFor types.UID
-	// Marker, if set, is the Node's marker after the write that restores the labels, which has been
-	// decided.
-	Marker string
-	// RestoredAt is the revision at which the Node was seen with the labels restored. They stay in
-	// this set until a state of the Node from then on is saved.
-	RestoredAt revision.Revision
+	// State is how far their restore onto an incarnation has come.
+	State WithheldState
 }
 
 // storedWithheld is the form of a set in the annotation.
@@ -72,8 +65,7 @@ type storedWithheld struct {
 }
 
 func (w Withheld) equal(other Withheld) bool {
-	return maps.Equal(w.Labels, other.Labels) && w.Source == other.Source && w.Identity == other.Identity &&
-		w.WaitingFor == other.WaitingFor && w.Marker == other.Marker && w.RestoredAt == other.RestoredAt
+	return maps.Equal(w.Labels, other.Labels) && w.Source == other.Source && w.Identity == other.Identity && w.State == other.State
 }
 
 // equalRestricted reports whether two records have the same identity and withheld labels.
@@ -104,9 +96,9 @@ func (r Record) All() map[string]string {
 	return all
 }
 
-// WaitsFor reports whether withheld labels wait for an incarnation to report its identity.
+// WaitsFor reports whether withheld labels wait for an incarnation, see [WithheldState.WaitsFor].
 func (r Record) WaitsFor(uid types.UID) bool {
-	return slices.ContainsFunc(r.Withheld, func(w Withheld) bool { return w.WaitingFor == uid && uid != "" })
+	return slices.ContainsFunc(r.Withheld, func(w Withheld) bool { return w.State.WaitsFor(uid) })
 }
 
 // Bounded returns the sets that fit into a record, preferring the newest, and the keys of the
@@ -162,17 +154,10 @@ func parseWithheld(cm *corev1.ConfigMap, saved map[string]string) ([]Withheld, e
 		}
 		w := Withheld{
 			Labels: map[string]string{}, Source: s.Source, Identity: identity.Identity{ProviderID: s.ProviderID, SystemUUID: s.SystemUUID},
-			WaitingFor: s.WaitingFor, Marker: s.Marker,
 		}
-		if _, err := revision.Parse(s.Marker); err != nil && s.Marker != "" {
+		var err error
+		if w.State, err = s.state(); err != nil {
 			return nil, fault(err)
-		}
-		if s.RestoredAt != "" {
-			rev, err := revision.Parse(s.RestoredAt)
-			if err != nil {
-				return nil, fault(err)
-			}
-			w.RestoredAt = rev
 		}
 		for key, value := range s.Labels {
 			if !labels.Restricted(key) || seen[key] {
@@ -198,7 +183,7 @@ func formatWithheld(sets []Withheld) string {
 	for i, w := range sets {
 		stored[i] = storedWithheld{
 			Labels: w.Labels, Source: w.Source, ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID,
-			WaitingFor: w.WaitingFor, Marker: w.Marker, RestoredAt: w.RestoredAt.String(),
+			WaitingFor: w.State.uid, Marker: w.State.marker, RestoredAt: w.State.at.String(),
 		}
 	}
 	text, err := json.Marshal(stored)

@@ -25,11 +25,11 @@ func withheld() record.Record {
 	r.Identity = record.Identity{UID: r.Restored.UID, Identity: identity.Identity{ProviderID: "aws:///i-1", SystemUUID: "ec2-1"}}
 	r.Withheld = []record.Withheld{
 		{
-			Labels: map[string]string{role: ""}, Source: "u1", Identity: identity.Identity{SystemUUID: "ec2-0"}, WaitingFor: "u2",
+			Labels: map[string]string{role: ""}, Source: "u1", Identity: identity.Identity{SystemUUID: "ec2-0"}, State: record.WaitingFor("u2"),
 		},
 		{
 			Labels: map[string]string{"node-role.kubernetes.io/db": "x"}, Source: "u0", Identity: identity.Identity{ProviderID: "p"},
-			Marker: "7", RestoredAt: revision.MustParse("8"),
+			State: record.RestoredBy("7", revision.MustParse("8")),
 		},
 	}
 	return r
@@ -56,6 +56,24 @@ func TestMachinesAndWithheldLabelsAreStored(t *testing.T) {
 		for _, part := range []string{"identity", "provider", "system", "withheld"} {
 			assert.NotContains(t, key, part)
 		}
+	}
+}
+
+func TestStatesOfWithheldLabelsAreStored(t *testing.T) {
+	r := withheld()
+	for fields, state := range map[string]record.WithheldState{
+		"":                                   record.Kept,
+		`,"waitingForUID":"u2"`:              record.WaitingFor("u2"),
+		`,"waitingForUID":"u2","marker":"7"`: record.DecidedFor("u2", "7"),
+		`,"marker":"7","putBackRV":"8"`:      record.RestoredBy("7", revision.MustParse("8")),
+	} {
+		r.Withheld = []record.Withheld{{Labels: map[string]string{role: ""}, State: state}}
+		cm := r.ConfigMap("records")
+		assert.JSONEq(t, `[{"labels":{"node-role.kubernetes.io/worker":""}`+fields+`}]`, cm.Annotations["nodekeeper.dev/withheld-labels"])
+		read, err := record.Parse(cm)
+		require.NoError(t, err)
+		require.Len(t, read.Withheld, 1)
+		assert.Equal(t, state, read.Withheld[0].State)
 	}
 }
 

@@ -51,7 +51,7 @@ func exampleRecord() *corev1.ConfigMap {
 		},
 		Machine: "kubernetes.io/os", Unclear: "zone", Overruled: "example.com/pool", Ended: true,
 		Identity: record.Identity{UID: nextUID, Identity: machine},
-		Withheld: []record.Withheld{{Labels: map[string]string{"node-role.kubernetes.io/ingress": ""}, Source: formerUID, WaitingFor: nextUID}},
+		Withheld: []record.Withheld{{Labels: map[string]string{"node-role.kubernetes.io/ingress": ""}, Source: formerUID, State: record.WaitingFor(nextUID)}},
 		SavedAt:  time.Date(2026, 11, 21, 3, 14, 15, 0, time.UTC),
 	}.ConfigMap("node-metadata")
 }

@@ -41,7 +41,7 @@ func machineOf(r *record.Record) *shownMachine {
 func withheldOf(n *inspect.Node, policy labels.Policy) []shownWithheld {
 	var shown []shownWithheld
 	for _, w := range n.Saved.Record.Withheld {
-		s := shownWithheld{Labels: w.Labels, Reason: whyWithheld(w, n, policy), Waiting: w.WaitingFor != "" && n.Live != nil && w.WaitingFor == n.Live.UID}
+		s := shownWithheld{Labels: w.Labels, Reason: whyWithheld(w, n, policy), Waiting: n.Live != nil && w.State.WaitsFor(n.Live.UID)}
 		if !w.Identity.IsZero() {
 			s.Machine = &shownMachine{ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID}
 		}
@@ -57,7 +57,7 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 		live = preserve.NodeOf(n.Live)
 	}
 	switch {
-	case !w.RestoredAt.IsZero():
+	case w.State.IsRestored():
 		return "put back, and not saved yet"
 	case policy.Restricted == labels.Drop:
 		return "--restricted-labels=drop: removed when the node returns next"

@@ -215,8 +215,8 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 		s.Version, s.Source, s.SavedAt = r.Revision.String(), string(r.Source), timeOf(r.SavedAt)
 		for _, w := range r.Withheld {
 			s.Withheld += len(w.Labels)
-			if w.WaitingFor == n.live.uid {
-				s.WaitingUID = string(w.WaitingFor)
+			if w.State.WaitsFor(n.live.uid) {
+				s.WaitingUID = string(n.live.uid)
 			}
 		}
 	}
