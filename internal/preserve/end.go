@@ -14,7 +14,8 @@ func NotesEnding(end txn.Transaction, r *record.Record) bool {
 }
 
 // Ending returns the transactions that save the end of an incarnation which a processor read
-// itself, given the record and the node's pending transactions, oldest first.
+// itself, given the record and the node's pending transactions, oldest first. Those of an earlier
+// history come before the others.
 //
 // Unless the incarnation is known to have its labels, the transactions of earlier incarnations are
 // applied first; if there is no record, the first of them creates it. The incarnation's own
@@ -25,9 +26,9 @@ func Ending(end txn.Transaction, r *record.Record, waiting []txn.Transaction) []
 	var first, own []txn.Transaction
 	for _, t := range waiting {
 		switch {
-		case t.UID != end.UID && end.Revision.After(t.Revision):
+		case t.UID != end.UID && (t.Ahead || end.Revision.After(t.Revision)):
 			first = append(first, t)
-		case t.UID == end.UID && !t.Revision.After(end.Revision) && (r == nil || r.Floor || !covers(*r, t)):
+		case t.UID == end.UID && (t.Ahead || !t.Revision.After(end.Revision)) && (r == nil || r.Floor || !covers(*r, t)):
 			own = append(own, t)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -80,6 +81,9 @@ func (c *Controller) save(ctx context.Context, end txn.Transaction, confirm func
 	for i, t := range queued {
 		waiting[i] = t.Transaction
 	}
+	if waiting, err = c.earlierFirst(ctx, end, waiting); err != nil {
+		return err
+	}
 	_, err = c.Applier.Apply(ctx, preserve.Ending(end, stored.Record, waiting), confirm)
 	return err
 }
@@ -92,6 +96,29 @@ func (c *Controller) waiting(ctx context.Context, node string, noted bool) ([]qu
 		return c.Index.Pending(node), nil
 	}
 	return c.Queue.Of(ctx, node)
+}
+
+// earlierFirst returns pending transactions, which have been read, with those of an earlier history
+// first, and marked. Only these can be of another incarnation and later than the end: the next
+// incarnation comes after it.
+func (c *Controller) earlierFirst(ctx context.Context, end txn.Transaction, waiting []txn.Transaction) ([]txn.Transaction, error) {
+	isLater := func(t txn.Transaction) bool { return t.UID != end.UID && t.Revision.After(end.Revision) }
+	if !slices.ContainsFunc(waiting, isLater) {
+		return waiting, nil
+	}
+	now, err := c.Applier.Now(ctx)
+	if err != nil || now.IsZero() {
+		return waiting, err
+	}
+	var earlier, since []txn.Transaction
+	for _, t := range waiting {
+		if t.Ahead = t.Revision.After(now); t.Ahead {
+			earlier = append(earlier, t)
+		} else {
+			since = append(since, t)
+		}
+	}
+	return append(earlier, since...), nil
 }
 
 // unchanged returns errChanged if a Node has changed since it was read. Call it after all other

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
@@ -59,6 +60,22 @@ func TestEndOfANodeDoesNotOvertakeItsQueue(t *testing.T) {
 	behind := faults.Fake().WithObjects(removed.ConfigMap("records")).Build()
 	stored := saveEnd(t, live, behind, protected)
 	assert.Equal(t, map[string]string{"rack": "r2"}, stored.Labels)
+}
+
+// The datastore was replaced while the end of u1 was in the queue, so that its revision is higher
+// than all of this history. u2 is deleted before it gets its labels.
+func TestEndOfANodeDoesNotOvertakeAnEarlierHistory(t *testing.T) {
+	const node = "node-1"
+	saved := record.Record{Node: node, Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("1000"), Source: "u1"}
+	former := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u1", Revision: revision.MustParse("1001"), Labels: map[string]string{"rack": "r2"}}
+	end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("12"), Labels: map[string]string{}}
+	stored := faults.Fake().WithObjects(saved.ConfigMap("records"), former.ConfigMap("queue")).Build()
+	live := interceptor.NewClient(stored, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		err := c.List(ctx, list, opts...)
+		list.SetResourceVersion("20")
+		return err
+	}})
+	assert.Equal(t, map[string]string{"rack": "r2"}, saveEnd(t, live, live, end).Labels)
 }
 
 // A user has removed a label of the agents. Before a processor applies that, the node is deleted.
