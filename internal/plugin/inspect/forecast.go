@@ -6,7 +6,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// Forecast returns the decisions of [preserve.Plan] for the pending transactions, followed by more,
+// Forecast returns the decisions of [preserve.PlanAt] for the pending transactions, followed by more,
 // if nothing else happens. It returns none if the record cannot be parsed, as transactions then
 // wait.
 func (n *Node) Forecast(policy labels.Policy, more ...txn.Transaction) []preserve.Decision {
@@ -23,19 +23,15 @@ func (n *Node) Forecast(policy labels.Policy, more ...txn.Transaction) []preserv
 		live = preserve.NodeOf(n.Live)
 	}
 	decisions := make([]preserve.Decision, 0, len(transactions))
-	var first *preserve.Decision // the effective decision of a transaction that has several
-	for _, step := range preserve.Plan(transactions, n.Saved.decisive(), live, policy) {
+	var effective *preserve.Decision // of a transaction that has several decisions
+	for _, step := range preserve.PlanAt(n.checked, transactions, n.Saved.decisive(), live, policy) {
 		for _, d := range step.Decisions {
-			if first == nil || d.Action == preserve.Restore {
-				first = &d
+			if effective == nil || d.Action != preserve.Nothing && effective.Action != preserve.Restore {
+				effective = &d
 			}
-			if d.Again {
-				continue
+			if !d.Again {
+				decisions, effective = append(decisions, *effective), nil
 			}
-			if first.Action == preserve.Restore {
-				d = *first
-			}
-			decisions, first = append(decisions, d), nil
 		}
 	}
 	return decisions

@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,8 +28,12 @@ type Node struct {
 	Now revision.Revision
 	// Saved is the record.
 	Saved Saved
-	// Pending has the transactions, oldest first.
+	// Pending has the transactions, oldest first, but those of an earlier history before the others.
 	Pending []Pending
+
+	// checked is a revision of all Nodes that was read after everything else. It is zero if nothing
+	// is later than Now, and so of an earlier history, see [preserve.Ahead].
+	checked revision.Revision
 }
 
 // Saved is a record in the cluster. The zero value means that there is no record.
@@ -79,7 +85,27 @@ func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 		return nil, err
 	}
 	n.Saved = savedIn(stored)
+	if err := c.checkAll(ctx, map[string]*Node{name: n}); err != nil {
+		return nil, err
+	}
 	return n, c.identify(ctx, n)
+}
+
+// hasLater reports whether the record or a transaction is later than the Node that was read.
+func (n *Node) hasLater() bool {
+	return preserve.Ahead(n.Saved.decisive(), n.Now) || slices.ContainsFunc(n.Pending, func(p Pending) bool { return p.Revision.After(n.Now) })
+}
+
+// check takes a revision of all Nodes into account that was read after everything else.
+func (n *Node) check(now revision.Revision) {
+	n.checked = now
+	rank := func(p Pending) int {
+		if p.Revision.After(now) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(n.Pending, func(a, b Pending) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
 // identify reads the machine identity of a node, if a decision may depend on it.
@@ -175,6 +201,11 @@ func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[s
 	}
 	for _, n := range found {
 		n.Now = now
+	}
+	if err := c.checkAll(ctx, found); err != nil {
+		return nil, err
+	}
+	for _, n := range found {
 		if len(n.Pending) == 0 {
 			continue // no decision is pending
 		}
@@ -183,4 +214,25 @@ func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[s
 		}
 	}
 	return found, nil
+}
+
+// checkAll reads the revision of all Nodes again if any node needs it, see [Node.check].
+func (c *Cluster) checkAll(ctx context.Context, all map[string]*Node) error {
+	var later []*Node
+	for _, n := range all {
+		if n.hasLater() {
+			later = append(later, n)
+		}
+	}
+	if len(later) == 0 {
+		return nil
+	}
+	now, err := c.Nodes().Now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range later {
+		n.check(now)
+	}
+	return nil
 }
