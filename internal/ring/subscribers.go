@@ -1,16 +1,20 @@
 package ring
 
-import "sync"
+import (
+	"sync"
+
+	"nodekeeper.dev/internal/daemon/signal"
+)
 
 // subscribers are notified of changes. The zero value has none. It is safe for concurrent use.
 type subscribers struct {
 	mu  sync.Mutex
-	all []chan struct{}
+	all []signal.Signal
 }
 
 // add adds a subscriber and returns its channel.
 func (s *subscribers) add() <-chan struct{} {
-	ch := make(chan struct{}, 1)
+	ch := signal.New()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = append(s.all, ch)
@@ -22,15 +26,6 @@ func (s *subscribers) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ch := range s.all {
-		signal(ch)
-	}
-}
-
-// signal sends without blocking: if the receiver has not received the last signal yet, it is
-// notified already.
-func signal(ch chan<- struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
+		ch.Send()
 	}
 }

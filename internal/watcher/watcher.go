@@ -17,6 +17,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/internal/daemon/signal"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
@@ -90,7 +91,7 @@ type Watcher struct {
 	catchUp *catchUp
 	metrics metrics
 
-	concluding chan struct{} // receives when unchecked nodes may be compared
+	concluding signal.Signal // receives when unchecked nodes may be compared
 	recording  atomic.Bool   // whether the start is done
 	serving    bool          // the state of the Lease; belongs to the goroutine of RunBarrier
 }
@@ -100,7 +101,7 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 	if cfg.Stream == nil {
 		cfg.Stream = barrier.Listed()
 	}
-	w := &Watcher{config: cfg, outbox: &Outbox{}, metrics: newMetrics(), concluding: make(chan struct{}, 1)}
+	w := &Watcher{config: cfg, outbox: &Outbox{}, metrics: newMetrics(), concluding: signal.New()}
 	w.stored = &storedEvents{cfg.Stored, cfg.History, cfg.TransactionNamespace, cfg.MetadataNamespace, cfg.Stream.Delivered}
 	w.barrier = barrier.New(barrier.Config{
 		Name: cfg.Name, Members: cfg.Members, Lease: cfg.Lease, Stream: cfg.Stream, Silence: cfg.Silence, Held: w.outbox.Held,
@@ -187,12 +188,7 @@ func (w *Watcher) stepped(s barrier.Step) {
 }
 
 // conclude triggers the comparison of unchecked nodes.
-func (w *Watcher) conclude() {
-	select {
-	case w.concluding <- struct{}{}:
-	default: // already triggered
-	}
-}
+func (w *Watcher) conclude() { w.concluding.Send() }
 
 // checkNodes compares nodes with their records after a gap, and those of the first list that another
 // watcher held back at the start, until ctx is cancelled.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"nodekeeper.dev/internal/daemon/signal"
 )
 
 var (
@@ -46,7 +48,7 @@ type right struct {
 
 	held         chan struct{} // closed by the first renewal
 	begun, ended chan struct{} // closed when the right begins and ends
-	renewals     chan struct{} // receives a value when until changes
+	renewals     signal.Signal // receives a value when until changes
 
 	mu sync.Mutex
 	// until is when the right ends, by clock. It is zero before the first renewal.
@@ -63,7 +65,7 @@ func newRight(duration time.Duration) *right {
 func newRightBy(duration time.Duration, clock, steady func() time.Duration) *right {
 	return &right{
 		duration: duration, clock: clock, steady: steady, suspended: clock() - steady(),
-		held: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), renewals: make(chan struct{}, 1),
+		held: make(chan struct{}), begun: make(chan struct{}), ended: make(chan struct{}), renewals: signal.New(),
 	}
 }
 
@@ -85,10 +87,7 @@ func (r *right) renewed(sent time.Duration) (again bool) {
 	suspended := r.clock() - r.steady()
 	again = suspended-r.suspended > r.duration/10
 	r.suspended = suspended
-	select {
-	case r.renewals <- struct{}{}:
-	default:
-	}
+	r.renewals.Send()
 	return again
 }
 

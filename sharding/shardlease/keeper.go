@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/internal/daemon/signal"
 )
 
 // maxChain bounds the renewals that are remembered; 64 renewals span five minutes. A watch is
@@ -44,8 +46,8 @@ var ErrUnproven = errors.New("the Lease of this shard was not renewed without in
 type Keeper struct {
 	leases   coordinationv1client.LeaseInterface
 	config   Config
-	changed  chan struct{} // receives a value when the annotations change
-	wanted   chan struct{} // receives a value to request a renewal
+	changed  signal.Signal // receives a value when the annotations change
+	wanted   signal.Signal // receives a value to request a renewal
 	confirms chan confirmation
 	ended    chan struct{}
 	// first is the Lease as stored by the first renewal of the chain.
@@ -103,7 +105,7 @@ func NewKeeper(cfg Config) *Keeper {
 	cfg = cfg.completed()
 	return &Keeper{
 		leases: cfg.Client.Leases(cfg.Namespace), config: cfg, desired: maps.Clone(cfg.Annotations),
-		changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1), confirms: make(chan confirmation), ended: make(chan struct{}),
+		changed: signal.New(), wanted: signal.New(), confirms: make(chan confirmation), ended: make(chan struct{}),
 	}
 }
 
@@ -135,7 +137,7 @@ func (k *Keeper) Annotate(key, value string) {
 		k.desired[key] = value
 	}
 	k.mu.Unlock()
-	poke(k.changed)
+	k.changed.Send()
 }
 
 // Annotations returns the annotations that the Lease must have, including pending ones.
@@ -147,7 +149,7 @@ func (k *Keeper) Annotations() map[string]string {
 
 // Renew requests a renewal before the next one is due. It does not wait. Each call costs a write,
 // so do not call it more often than once a second.
-func (k *Keeper) Renew() { poke(k.wanted) }
+func (k *Keeper) Renew() { k.wanted.Send() }
 
 // Abandon makes Run return without releasing the Lease: other processes consider this shard alive
 // until the Lease expires. Call it before the context of Run ends if this process may still be
@@ -477,12 +479,4 @@ func (k *Keeper) release(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// poke sends without blocking; if a value is already pending, the receiver needs no other one.
-func poke(ch chan<- struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }

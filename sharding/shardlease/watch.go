@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"nodekeeper.dev/internal/daemon/signal"
 )
 
 // Watch follows the Leases that match a selector and derives the states of their shards. It writes
@@ -38,7 +40,7 @@ type Watch struct {
 	Duration time.Duration
 
 	start sync.Once
-	looks chan struct{}
+	looks signal.Signal
 	// ages are by namespace.
 	ages map[string]*Sightings
 }
@@ -90,11 +92,11 @@ func (w *Watch) Run(ctx context.Context, look func(ctx context.Context, now time
 // Look requests an evaluation. It does not wait. It is safe for concurrent use.
 func (w *Watch) Look() {
 	w.init()
-	poke(w.looks)
+	w.looks.Send()
 }
 
 func (w *Watch) init() {
-	w.start.Do(func() { w.looks, w.ages = make(chan struct{}, 1), map[string]*Sightings{} })
+	w.start.Do(func() { w.looks, w.ages = signal.New(), map[string]*Sightings{} })
 }
 
 func (w *Watch) listWatch() toolscache.ListerWatcher {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"nodekeeper.dev/internal/daemon/signal"
 )
 
 // ErrRewound means that the state in this process belongs to a lost future. The process must be
@@ -22,7 +24,7 @@ var ErrRewound = errors.New("the cluster was rewound, as by a restore of etcd fr
 // Detector report that nothing was rewound.
 type Detector struct {
 	proof    chan error // holds the first proof
-	resumed  chan struct{}
+	resumed  signal.Signal
 	restarts prometheus.Counter
 
 	mu          sync.Mutex
@@ -42,7 +44,7 @@ type Detector struct {
 // New returns a Detector without evidence: [Detector.SetEvidence] sets it.
 func New() *Detector {
 	return &Detector{
-		proof: make(chan error, 1), resumed: make(chan struct{}, 1), restarts: newRestarts(),
+		proof: make(chan error, 1), resumed: signal.New(), restarts: newRestarts(),
 		interrupted: map[*stream]bool{}, aliveOf: map[*stream]time.Time{},
 	}
 }
@@ -224,8 +226,5 @@ func (d *Detector) resume(s *stream, wasCut bool) {
 		return
 	}
 	d.periods.resume(now)
-	select {
-	case d.resumed <- struct{}{}:
-	default: // requested already
-	}
+	d.resumed.Send()
 }

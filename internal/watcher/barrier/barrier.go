@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/daemon/signal"
 	"nodekeeper.dev/internal/revision"
 )
 
@@ -103,7 +104,7 @@ type Barrier struct {
 	// epoch distinguishes this process's question numbers from an earlier process's of the same
 	// name.
 	epoch int
-	wake  chan struct{}
+	wake  signal.Signal
 	busy  atomic.Bool   // whether an answer is pending, here or elsewhere
 	first chan struct{} // closed when the barrier of the first list has passed
 
@@ -143,7 +144,7 @@ type view struct {
 // New returns a Barrier. The informer of its Stream must not have listed yet.
 func New(cfg Config) *Barrier {
 	b := &Barrier{
-		config: cfg, epoch: int(processStart.UnixMicro()), wake: make(chan struct{}, 1), first: make(chan struct{}), wrote: map[string]string{},
+		config: cfg, epoch: int(processStart.UnixMicro()), wake: signal.New(), first: make(chan struct{}), wrote: map[string]string{},
 	}
 	cfg.Stream.changed, cfg.Stream.moved = b.WakeUp, b.Stored
 	return b
@@ -161,12 +162,7 @@ func (b *Barrier) Stored() {
 }
 
 // WakeUp makes Run take another step. It never blocks.
-func (b *Barrier) WakeUp() {
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-}
+func (b *Barrier) WakeUp() { b.wake.Send() }
 
 // Run publishes questions and answers until ctx is done. It calls after, from its own goroutine,
 // after each step. It must be called once.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"nodekeeper.dev/internal/daemon/signal"
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/internal/place"
 	"nodekeeper.dev/sharding/internal/ring"
@@ -41,7 +42,7 @@ type assigner struct {
 	moves    moves
 	children *children
 	resyncs  *resyncs
-	dirty    chan struct{}
+	dirty    signal.Signal
 
 	mu       sync.Mutex
 	view     *view
@@ -69,7 +70,7 @@ func (r reading) until() time.Time { return r.at.Add(goneFor + writeTimeout) }
 
 func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *assigner {
 	a := &assigner{
-		Controller: c, name: of.Name, uid: of.UID, keys: keysOf(c.Dialect.PrefixOf(of), of.Name), dirty: make(chan struct{}, 1),
+		Controller: c, name: of.Name, uid: of.UID, keys: keysOf(c.Dialect.PrefixOf(of), of.Name), dirty: signal.New(),
 		trackers: map[v1alpha1.GroupResource]*tracker{},
 		failing:  map[moving]bool{}, gone: map[string]reading{}, unresolved: map[v1alpha1.GroupResource]error{}, seenLive: map[string]bool{},
 	}
@@ -299,12 +300,7 @@ func (a *assigner) event(kind, reason, format string, args ...any) {
 }
 
 // requestReport triggers a report about the ring.
-func (a *assigner) requestReport() {
-	select {
-	case a.dirty <- struct{}{}:
-	default:
-	}
-}
+func (a *assigner) requestReport() { a.dirty.Send() }
 
 // report updates the report about the ring after changes, at a limited rate.
 func (a *assigner) report() {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/pager"
+
+	"nodekeeper.dev/internal/daemon/signal"
 )
 
 // pageTimeout bounds each page of a list of children: a request that hangs must not block the
@@ -26,7 +28,7 @@ type children struct {
 
 	mu      sync.Mutex
 	waiting map[types.UID]move
-	wake    chan struct{}
+	wake    signal.Signal
 }
 
 // move is a main object whose children must move.
@@ -55,7 +57,7 @@ type result struct {
 }
 
 func newChildren(of *assigner) *children {
-	return &children{of: of, waiting: map[types.UID]move{}, wake: make(chan struct{}, 1)}
+	return &children{of: of, waiting: map[types.UID]move{}, wake: signal.New()}
 }
 
 // add requests that the children of an object be moved. The object is enqueued afterwards, even on
@@ -64,10 +66,7 @@ func (c *children) add(m move) {
 	c.mu.Lock()
 	c.waiting[m.main.UID] = m
 	c.mu.Unlock()
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Send()
 }
 
 // run moves children until ctx ends.

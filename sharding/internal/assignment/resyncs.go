@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/daemon/signal"
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
@@ -20,7 +21,7 @@ const forever = 24 * time.Hour
 // resyncs schedules the resyncs of a ring and tracks the table for which nothing is left to move.
 // It is safe for concurrent use.
 type resyncs struct {
-	wake chan struct{}
+	wake signal.Signal
 
 	mu   sync.Mutex
 	view *view
@@ -41,14 +42,7 @@ type resyncs struct {
 	quiet time.Time
 }
 
-func newResyncs() *resyncs { return &resyncs{wake: make(chan struct{}, 1)} }
-
-func (p *resyncs) poke() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func newResyncs() *resyncs { return &resyncs{wake: signal.New()} }
 
 // setView replaces a former view, which is nil for the first one. The argument added is set if more
 // resources are followed than before.
@@ -65,7 +59,7 @@ func (p *resyncs) setView(former, v *view, added bool) {
 		}
 	default:
 		p.due, p.first, p.rounds, p.retry, p.clean = true, true, 0, time.Time{}, 0
-		p.poke()
+		p.wake.Send()
 	}
 }
 
@@ -159,7 +153,7 @@ func (p *resyncs) observe(s state, epoch int, now time.Time) {
 		return
 	case p.quiet.IsZero():
 		p.quiet = now
-		p.poke()
+		p.wake.Send()
 	}
 	if p.open && !p.moved && !p.due { // all objects found were in place after all
 		p.open, p.rounds, p.clean = false, 0, p.view.generation()
