@@ -26,7 +26,7 @@ var errNotQueued = errors.New("a transaction is no longer in the queue")
 func (p *Processor) drain(ctx context.Context, node string) error {
 	done := map[types.UID]bool{} // removed from the queue; the cache may be behind
 	for {
-		pending, err := p.left.first(ctx, p, p.Index.Pending(node))
+		pending, err := p.earlier.first(ctx, p, p.Index.Pending(node))
 		if err != nil {
 			return err
 		}

@@ -74,7 +74,7 @@ type Processor struct {
 	Config
 
 	schedule schedule.Schedule
-	left     left
+	earlier  earlier
 }
 
 // New returns a Processor and registers its metrics, including those of its locks and its detector.

@@ -146,7 +146,7 @@ func (r *realCluster) hasReturned(t *testing.T, name string, old types.UID, want
 	var created time.Time
 	r.eventually(t, func(c *assert.CollectT) {
 		node := r.nodeOf(c, name)
-		require.NotEqual(c, old, node.UID, "it was registered anew")
+		require.NotEqual(c, old, node.UID, "it was registered again")
 		assert.Equal(c, want, withoutMarker(node.Labels))
 		assert.True(c, isRestored(node), "its marker is %q", node.Labels[labels.Marker])
 		created = node.CreationTimestamp.Time

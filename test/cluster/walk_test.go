@@ -43,7 +43,7 @@ func TestWalk(t *testing.T) {
 	}{
 		{"the minikube overlay is ready within a minute", (*walk).applyMinikube},
 		{"other products put ConfigMaps into every namespace", (*walk).addForeign},
-		{"a node that its kubelet registers anew has its labels back", (*walk).registerAnew},
+		{"a node that its kubelet registers again has its labels back", (*walk).registerAgain},
 		{"another machine of that name keeps its own kubelet's labels", (*walk).becomeAnotherMachine},
 		{"the live page in the cluster opens through kubectl port-forward", (*walk).openPage},
 		{"pods of the system's priority classes need a quota", (*walk).checkQuota},
@@ -76,8 +76,8 @@ func (w *walk) applyMinikube() {
 	assert.Less(w.t, time.Since(begin), readyWithin)
 }
 
-// registerAnew deletes a node right after it was labelled. What comes back is another machine: in another zone.
-func (w *walk) registerAnew() {
+// registerAgain deletes a node right after it was labelled. What comes back is another machine: in another zone.
+func (w *walk) registerAgain() {
 	name := w.nodes[len(w.nodes)-1]
 	w.kubectl(w.t, "label", "node", name, "rack=r7", "example.com/team=blue", "node-role.kubernetes.io/gpu=")
 	want := w.labelsOf(w.t, name)

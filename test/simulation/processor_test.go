@@ -119,7 +119,7 @@ func (a *processorActor) watch() {
 // batch returns the cached transactions that are not applied, oldest first.
 func (a *processorActor) batch() []*storedTxn {
 	var batch []*storedTxn
-	for _, t := range a.left(a.queue) {
+	for _, t := range a.earlierFirst(a.queue, a.isEarlier) {
 		if !slices.Contains(a.done, t.uid) {
 			batch = append(batch, t)
 		}
@@ -233,7 +233,7 @@ func (a *processorActor) Get(context.Context, string) (*metav1.PartialObjectMeta
 
 // Now implements [apply.Nodes].
 func (a *processorActor) Now(context.Context) (revision.Revision, error) {
-	if a.settings.anew > 0 { // otherwise nothing is ahead
+	if a.settings.replaces > 0 { // otherwise nothing is ahead
 		a.pause()
 	}
 	return rev(a.world.rv), nil
@@ -370,7 +370,7 @@ func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
 	if !preserve.NotesEnding(end, r) && !a.mutant.overtakesQueue {
 		a.pause()
 		a.ending = a.world.ghost.endingOf(end.UID)
-		queue = a.world.queue
+		queue = a.earlierFirst(a.world.queue, func(t *storedTxn) bool { return t.Revision.After(rev(a.world.rv)) })
 	}
 	for _, t := range queue {
 		if !a.leavesOut(t.Transaction, end, r) {

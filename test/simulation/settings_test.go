@@ -48,7 +48,7 @@ type settings struct {
 	lateEdit       chance // a node is edited just when it loses the finalizer
 
 	crash, gap         chance
-	anew               chance // the datastore is replaced, and revisions start again
+	replaces           chance // the datastore is replaced, and revisions start again
 	lostPut, lostWrite chance // the write is done, but the caller gets an error
 	stale              chance // a cache is not updated
 	newPace            chance

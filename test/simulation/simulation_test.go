@@ -120,8 +120,8 @@ func (s *simulation) step() {
 	if s.choices.happens(s.settings.newPace) {
 		s.changePace()
 	}
-	if s.choices.happens(s.settings.anew) {
-		s.beginAnew()
+	if s.choices.happens(s.settings.replaces) {
+		s.replaceDatastore()
 		return
 	}
 	who := s.turns[s.choices.next(len(s.turns))]

@@ -16,20 +16,20 @@ import (
 // later: only differences count.
 const begunAnew = 10_000
 
-// beginAnew replaces the datastore, which ends all services.
-func (s *simulation) beginAnew() {
+// replaceDatastore replaces the datastore, which ends all services.
+func (s *simulation) replaceDatastore() {
 	s.world.log("--- the datastore is replaced")
 	for who := range s.everybody {
 		if who != 0 && who != network {
 			s.crash(who)
 		}
 	}
-	s.world.beginAnew()
+	s.world.replaceDatastore()
 }
 
-// beginAnew gives everything that is stored revisions of an earlier history. Markers are stored on
-// the Node.
-func (w *world) beginAnew() {
+// replaceDatastore gives everything that is stored revisions of an earlier history. Markers are
+// stored on the Node.
+func (w *world) replaceDatastore() {
 	w.late = nil
 	if w.record != nil {
 		w.setRecord(newStoredRecord(laterRecord(w.record.Record)))
@@ -64,24 +64,32 @@ func laterText(rv string) string {
 	return rv
 }
 
-// beginsAnew narrows schedules to datastores that are replaced. Everything that a watcher had not
-// stored is lost then.
-func beginsAnew(s *settings) {
+// replacedDatastores narrows schedules to datastores that are replaced. Everything that a watcher
+// had not stored is lost then.
+func replacedDatastores(s *settings) {
 	s.agents, s.template, s.removals = 0, 0, 0
 	s.variant, s.recordUpdates = outage, true
-	s.anew = 3
+	s.replaces = 3
 	s.actions = append(s.actions[:0], deletes, edits, edits, heartbeats, removesLabel)
 }
 
-// left returns the transactions of a node with those first that an earlier history has left, as a
-// processor does.
-func (a *processorActor) left(queue []*storedTxn) []*storedTxn {
-	if a.settings.anew == 0 || a.mutant.ignoresLeft {
+// replacedThenUnprotected narrows schedules to a datastore that is replaced between the end of an
+// unprotected Node and that of a protected one.
+func replacedThenUnprotected(s *settings) {
+	unprotectedEnds(s)
+	replacedDatastores(s)
+	s.variant, s.lateEdit = protected, 0
+}
+
+// earlierFirst returns the transactions of a node with those of an earlier history first, and
+// marked, as a processor does.
+func (a *processorActor) earlierFirst(queue []*storedTxn, isEarlier func(*storedTxn) bool) []*storedTxn {
+	if a.settings.replaces == 0 || a.mutant.ignoresEarlier {
 		return queue
 	}
 	var before, since []*storedTxn
 	for _, t := range queue {
-		if !a.listed[t.uid] || !t.Revision.After(rev(a.listedAt)) {
+		if !isEarlier(t) {
 			since = append(since, t)
 			continue
 		}
@@ -90,6 +98,11 @@ func (a *processorActor) left(queue []*storedTxn) []*storedTxn {
 		before = append(before, &marked)
 	}
 	return append(before, since...)
+}
+
+// isEarlier reports whether a transaction in the cache is of an earlier history.
+func (a *processorActor) isEarlier(t *storedTxn) bool {
+	return a.listed[t.uid] && t.Revision.After(rev(a.listedAt))
 }
 
 // due returns the record and the decision about a transaction. A renewal of the record alone is not
@@ -115,7 +128,8 @@ func (a *processorActor) list() {
 
 // anewMutants break the rules about earlier histories.
 var anewMutants = map[string]mutant{
-	"history: a record of an earlier one is later":             {knowsOneHistory: true, narrow: beginsAnew},
-	"history: what an earlier one left is later":               {ignoresLeft: true, narrow: beginsAnew},
-	"history: a watcher believes the record of an earlier one": {believesAhead: true, narrow: beginsAnew},
+	"history: a record of an earlier one is later":             {knowsOneHistory: true, narrow: replacedDatastores},
+	"history: what an earlier one left is later":               {ignoresEarlier: true, narrow: replacedDatastores},
+	"protection: overtakes an earlier history":                {ignoresEarlier: true, narrow: replacedThenUnprotected},
+	"history: a watcher believes the record of an earlier one": {believesAhead: true, narrow: replacedDatastores},
 }

@@ -13,9 +13,9 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestRevisionsBeginAnew replaces the datastore, as k3s does when a cluster moves from SQLite to
+// TestDatastoreReplaced replaces the datastore, as k3s does when a cluster moves from SQLite to
 // etcd: objects keep their uids, and resourceVersions start low.
-func TestRevisionsBeginAnew(t *testing.T) {
+func TestDatastoreReplaced(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	if e.plane == nil {
@@ -39,7 +39,7 @@ func TestRevisionsBeginAnew(t *testing.T) {
 	e.stop(w)
 
 	before := e.revision()
-	e.beginAnew()
+	e.replaceDatastore()
 	require.Less(t, e.revision(), before/2)
 
 	e.watcher()
@@ -105,8 +105,8 @@ func (e *env) present() revision.Revision {
 	return revision.MustParse(strconv.FormatInt(e.revision(), 10))
 }
 
-// beginAnew copies everything into an empty etcd. No service may run.
-func (e *env) beginAnew() {
+// replaceDatastore copies everything into an empty etcd. No service may run.
+func (e *env) replaceDatastore() {
 	e.t.Helper()
 	type pair struct{ Key, Value []byte }
 	var all struct{ Kvs []pair }

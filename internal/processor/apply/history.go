@@ -42,7 +42,7 @@ func (a *Applier) Now(ctx context.Context) (revision.Revision, error) {
 // If the record is of an earlier history, present reads the Node, too. The plan then begins with a
 // save, which proves the record to be current.
 func (a *Applier) present(ctx context.Context, queue []txn.Transaction, k *known) (revision.Revision, error) {
-	isLeft := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Ahead })
+	hasEarlier := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Ahead })
 	seen := a.latest.raise(revision.Revision{})
 	for _, t := range queue {
 		seen = revision.Max(seen, t.Revision)
@@ -50,7 +50,7 @@ func (a *Applier) present(ctx context.Context, queue []txn.Transaction, k *known
 	if k.node != nil {
 		seen = revision.Max(seen, revision.Of(k.node.ResourceVersion))
 	}
-	if !isLeft && !preserve.Ahead(k.stored.Record, seen) {
+	if !hasEarlier && !preserve.Ahead(k.stored.Record, seen) {
 		return revision.Revision{}, nil
 	}
 	now, err := a.Now(ctx)
