@@ -130,6 +130,6 @@ func (a *processorActor) list() {
 var anewMutants = map[string]mutant{
 	"history: a record of an earlier one is later":             {knowsOneHistory: true, narrow: replacedDatastores},
 	"history: what an earlier one left is later":               {ignoresEarlier: true, narrow: replacedDatastores},
-	"protection: overtakes an earlier history":                {ignoresEarlier: true, narrow: replacedThenUnprotected},
+	"protection: overtakes an earlier history":                 {ignoresEarlier: true, narrow: replacedThenUnprotected},
 	"history: a watcher believes the record of an earlier one": {believesAhead: true, narrow: replacedDatastores},
 }
