@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 func TestTheLifeOfARelease(t *testing.T) {
 	c, err := client.New(plane.Config, client.Options{})
 	require.NoError(t, err)
-	h := &helmCommand{t: t, client: c, chart: load(t)}
+	h := &helmCommand{t: t, client: c, chart: load(t), name: name, namespace: system}
 	record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "node-metadata", Name: "node-1"}}
 
 	// By kustomize, with a record.
@@ -114,20 +114,22 @@ type helmCommand struct {
 	t      *testing.T
 	client client.Client
 	chart  *chart.Chart
+	// name and namespace are those of the release.
+	name, namespace string
 }
 
 func (h *helmCommand) config() *action.Configuration {
 	h.t.Helper()
 	flags := genericclioptions.NewConfigFlags(false)
-	flags.KubeConfig, flags.Namespace = new(plane.Kubeconfig), new(system)
+	flags.KubeConfig, flags.Namespace = new(plane.Kubeconfig), new(h.namespace)
 	config := action.NewConfiguration()
-	require.NoError(h.t, config.Init(flags, system, "secret"))
+	require.NoError(h.t, config.Init(flags, h.namespace, "secret"))
 	return config
 }
 
 func (h *helmCommand) install(values map[string]any, takeOwnership bool) error {
 	run := action.NewInstall(h.config())
-	run.ReleaseName, run.Namespace, run.CreateNamespace, run.TakeOwnership = name, system, true, takeOwnership
+	run.ReleaseName, run.Namespace, run.CreateNamespace, run.TakeOwnership = h.name, h.namespace, true, takeOwnership
 	run.WaitStrategy = kube.HookOnlyStrategy
 	run.ForceConflicts = takeOwnership // kubectl owned the fields
 	_, err := run.RunWithContext(h.t.Context(), h.chart, values)
@@ -136,17 +138,17 @@ func (h *helmCommand) install(values map[string]any, takeOwnership bool) error {
 
 func (h *helmCommand) upgrade(values map[string]any, force bool) error {
 	run := action.NewUpgrade(h.config())
-	run.Namespace, run.WaitStrategy = system, kube.HookOnlyStrategy
+	run.Namespace, run.WaitStrategy = h.namespace, kube.HookOnlyStrategy
 	run.ServerSideApply, run.ForceConflicts = "auto", force
 	run.ResetValues = true // those of before do not stay
-	_, err := run.RunWithContext(h.t.Context(), name, h.chart, values)
+	_, err := run.RunWithContext(h.t.Context(), h.name, h.chart, values)
 	return err
 }
 
 func (h *helmCommand) uninstall() error {
 	run := action.NewUninstall(h.config())
 	run.WaitStrategy, run.DeletionPropagation = kube.HookOnlyStrategy, "background"
-	_, err := run.Run(name)
+	_, err := run.Run(h.name)
 	return err
 }
 

@@ -31,3 +31,9 @@ nodekeeper-{{ $program }}:{{ $image.tag | default $root.Chart.AppVersion -}}
 {{- $args = concat $args (index $root.Values $program).extraArgs -}}
 {{- if $args }}{{ toYaml $args }}{{ end -}}
 {{- end }}
+
+{{/* Not empty if a ConfigMap is a record or a transaction: other products put ConfigMaps into every namespace. */}}
+{{- define "nodekeeper.isOurs" -}}
+{{- $labels := dig "metadata" "labels" (dict) . -}}
+{{- if or (eq (get $labels "app.kubernetes.io/managed-by") "nodekeeper") (hasKey (dig "data" (dict) .) "labels_restored") (contains "nodekeeper.dev/" (keys $labels | join " ")) }}yes{{ end -}}
+{{- end }}
