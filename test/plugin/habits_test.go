@@ -1,6 +1,7 @@
 package plugin_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -136,4 +137,41 @@ func TestExplainTellsTheStoryOfANode(t *testing.T) {
 	assert.Len(t, data.Labels, 2)
 	assert.NotEmpty(t, data.Moments)
 	e.stop(w)
+}
+
+// TestListReportsDeletedNodes that have no record, and away nodes whose record is removed.
+func TestListReportsDeletedNodes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w, p := e.start("watcher"), e.start("processor")
+	e.create("node-1", set{"rack": "r7"})
+	e.saved("node-1", set{"rack": "r7"})
+	e.settled()
+	e.stop(w)
+	e.stop(p)
+	e.create("node-2", set{"rack": "r7"})
+	out := e.background("list", "--watch", "--no-headers")
+	e.eventually(func(c *assert.CollectT) { assert.Contains(c, out.String(), "Watching") }, "it watches")
+	assert.Regexp(t, `^node-1 +live .*\nnode-2 +never-seen .*\nWatching`, out.String())
+
+	e.delete("node-2")
+	e.eventually(func(c *assert.CollectT) { assert.Regexp(c, `(?m)^node-2 +gone +0 `, out.String()) }, "nothing is left of it")
+	e.delete("node-1")
+	e.eventually(func(c *assert.CollectT) { assert.Regexp(c, `(?m)^node-1 +away +1 `, out.String()) }, "its record is left")
+	e.must("forget", "node-1", "--yes")
+	e.eventually(func(c *assert.CollectT) { assert.Regexp(c, `(?m)^node-1 +gone +0 `, out.String()) }, "its record is removed")
+}
+
+// background starts a command, which is interrupted at the end of the test, and returns its output.
+func (e *env) background(args ...string) *lineBuffer {
+	e.t.Helper()
+	out := &lineBuffer{}
+	cmd := e.Command(context.WithoutCancel(e.t.Context()), "kubectl", append(append([]string{"nodekeeper"}, args...), e.Flags...)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	require.NoError(e.t, cmd.Start())
+	e.t.Cleanup(func() {
+		assert.NoError(e.t, cmd.Process.Signal(os.Interrupt))
+		assert.NoError(e.t, cmd.Wait(), "an interrupted watch is no error: %s", out)
+	})
+	return out
 }

@@ -60,6 +60,9 @@ The state of a node is one of
   never-seen   nothing is saved of it
   unreadable   its record cannot be read: correct or forget it
 
+With --watch, the state of a node is gone when neither the Node nor its record is
+there any more.
+
 AWAY is for how long a node has not been heard of. WITHHELD, which -o wide shows,
 is how many restricted labels were not put back: kubectl nodekeeper show says why.`,
 		Example: `  # every node

@@ -17,6 +17,9 @@ import (
 	"nodekeeper.dev/internal/queue"
 )
 
+// gone is the state of a node that was shown, and has neither a Node nor a record any more.
+const gone inspect.State = "gone"
+
 // liveList is a list of nodes that watches keep current. Its methods are called sequentially.
 type liveList struct {
 	options *listOptions
@@ -94,8 +97,16 @@ func (l *liveList) synced() {
 
 // changed prints the line of a node if it has changed.
 func (l *liveList) changed(name string) {
+	if !l.isSynced {
+		return
+	}
+	before, isShown := l.shown[name]
 	s, isThere := l.board.Summary(name)
-	if l.isSynced && isThere && l.options.selects(s) && !reflect.DeepEqual(s, l.shown[name]) {
+	switch {
+	case isShown && !l.board.Has(name):
+		delete(l.shown, name)
+		l.print(inspect.Summary{Name: name, State: gone, UID: before.UID, Source: before.Source})
+	case isThere && l.options.selects(s) && !reflect.DeepEqual(s, before):
 		l.shown[name] = s
 		l.print(s)
 	}

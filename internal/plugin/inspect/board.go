@@ -60,6 +60,13 @@ func (b *Board) Summary(name string) (Summary, bool) {
 	return summarize(name, live, saved, b.pending[name]), true
 }
 
+// Has reports whether there is a Node or a record of this name, whether it matches or not.
+func (b *Board) Has(name string) bool {
+	_, isLive := b.live[name]
+	_, isSaved := b.records[name]
+	return isLive || isSaved
+}
+
 // All returns the summaries of all nodes by name.
 func (b *Board) All() []Summary {
 	var all []Summary
