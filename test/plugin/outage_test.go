@@ -59,6 +59,44 @@ func TestPageSaysThatItIsCutOff(t *testing.T) {
 	p.close()
 }
 
+// TestWatchesSayThatTheyAreCutOff checks the commands that watch: while the API server refuses
+// connections, also from their start, they report it once, and later that they have recovered.
+func TestWatchesSayThatTheyAreCutOff(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.create("node-1", of("node-1", "r1"))
+	r := e.relay()
+	const cutOff, recovered = "The watch broke, and is tried again: ", "The watch works again.\n"
+	running := map[string]*lineBuffer{}
+	for _, args := range [][]string{{"watch"}, {"list", "--watch"}, {"pending", "--watch"}} {
+		running[strings.Join(args, " ")] = e.background(args...)
+	}
+	all := func(message string, check func(c *assert.CollectT, shown string)) {
+		for args, out := range running {
+			e.eventually(func(c *assert.CollectT) { check(c, out.String()) }, "%s: %s", args, message)
+		}
+	}
+	all("it watches", func(c *assert.CollectT, shown string) { assert.Contains(c, shown, "Watching") })
+
+	r.close()
+	running["watch that starts"] = e.background("watch")
+	all("it is cut off", func(c *assert.CollectT, shown string) {
+		assert.Regexp(c, cutOff+".*connection refused\n(.*\n)?The API server does not answer", shown)
+	})
+	e.create("node-2", of("node-2", "r1"))
+	r.open()
+	all("it has recovered", func(c *assert.CollectT, shown string) {
+		assert.Contains(c, shown, recovered)
+		assert.Contains(c, shown, "Watching")
+	})
+	for args, out := range running {
+		assert.Equal(t, 1, strings.Count(out.String(), "connection refused"), "%s says it once: %s", args, out)
+	}
+	e.eventually(func(c *assert.CollectT) {
+		assert.Regexp(c, `(?m)^node-2 +never-seen `, running["list --watch"].String())
+	}, "it shows what it missed")
+}
+
 // relay is a connection to the API server that can be closed.
 type relay struct {
 	t       *testing.T

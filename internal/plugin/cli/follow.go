@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +29,8 @@ type followed struct {
 	node                func(change[*metav1.PartialObjectMetadata])
 	// synced, if not nil, is called once after all initial objects were handled.
 	synced func()
-	// health, if not nil, receives the results of all watches.
+	// health receives the results of all watches. If it is nil, the user sees when they break and
+	// recover.
 	health *watchHealth
 }
 
@@ -44,16 +44,17 @@ type follower struct {
 // follow watches until ctx is canceled, and reports to the user when it begins. It resumes broken
 // watches, and then handles the changes that it missed.
 func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
+	if do.health == nil {
+		do.health = p.shownHealth()
+	}
 	watched := cache.Options{
 		Scheme: scheme.Scheme,
 		Mapper: c.mapper,
 		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
 			c.TransactionNamespace: {}, c.MetadataNamespace: {},
 		}}},
-		DefaultWatchErrorHandler: p.warnOnce(),
-	}
-	if do.health != nil {
-		watched.NewInformer = do.health.newInformer
+		NewInformer:              do.health.newInformer,
+		DefaultWatchErrorHandler: ignoreWatchError,
 	}
 	informers, err := cache.New(c.config, watched)
 	if err != nil {
@@ -148,18 +149,4 @@ func handle[O client.Object](ctx context.Context, f *follower, kind O, do func(c
 	}
 	f.handled = append(f.handled, registration.HasSynced)
 	return nil
-}
-
-// warnOnce returns a handler that prints errors, omitting repetitions.
-func (p *plugin) warnOnce() toolscache.WatchErrorHandlerWithContext {
-	var mu sync.Mutex // each informer calls from a goroutine of its own
-	last := ""
-	return func(_ context.Context, _ *toolscache.Reflector, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if text := err.Error(); text != last {
-			last = text
-			_, _ = fmt.Fprintf(p.ErrOut, "The watch broke, and is tried again: %v\n", p.Explain(err))
-		}
-	}
 }

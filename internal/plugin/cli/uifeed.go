@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -75,7 +74,7 @@ type followedKind[O client.Object] struct {
 // followKind watches the objects of a kind until ctx ends.
 func followKind[O client.Object](ctx context.Context, c *cluster, watched followedKind[O]) error {
 	watched.options.NewInformer = watched.health.newInformer
-	watched.options.DefaultWatchErrorHandler = func(context.Context, *toolscache.Reflector, error) {} // the default writes to a log
+	watched.options.DefaultWatchErrorHandler = ignoreWatchError
 	informers, err := cache.New(c.config, watched.options)
 	if err != nil {
 		return fmt.Errorf("watching: %w", err)

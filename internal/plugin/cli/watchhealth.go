@@ -2,6 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/url"
 	"sync"
 	"time"
 
@@ -16,7 +19,8 @@ import (
 // is not called for refused connections and too many requests, nor when a watch recovers. It is
 // safe for concurrent use.
 type watchHealth struct {
-	// onError is called with each error, and onSuccess when no watch is broken.
+	// onError is called with each error, and onSuccess with each success after which no watch is
+	// broken. Calls are sequential.
 	onError   func(error)
 	onSuccess func()
 
@@ -47,6 +51,34 @@ func (h *watchHealth) newInformer(
 			return w, err //nolint:wrapcheck // for the informer
 		},
 	}, kind, resync, indexers)
+}
+
+// ignoreWatchError is an error handler of informers that report to a watchHealth. The default writes
+// to a log.
+func ignoreWatchError(context.Context, *toolscache.Reflector, error) {}
+
+// shownHealth returns a watchHealth that prints why watches are broken, each reason once, and when
+// all of them work again.
+func (p *plugin) shownHealth() *watchHealth {
+	shown := map[string]bool{} // the reasons since all watches last worked
+	return &watchHealth{
+		onError: func(err error) {
+			reason := err.Error()
+			if request, ok := errors.AsType[*url.Error](err); ok {
+				reason = request.Err.Error() // the URL differs with each attempt
+			}
+			if !shown[reason] {
+				shown[reason] = true
+				_, _ = fmt.Fprintf(p.ErrOut, "The watch broke, and is tried again: %v\n", p.Explain(err))
+			}
+		},
+		onSuccess: func() {
+			if len(shown) > 0 {
+				clear(shown)
+				_, _ = fmt.Fprintln(p.ErrOut, "The watch works again.")
+			}
+		},
+	}
 }
 
 // record records the result of a request of an informer.
