@@ -50,7 +50,7 @@ func (p *Prune) Remove(ctx context.Context, name string) (result string, err err
 	switch {
 	case stored.Object == nil || stored.Record != nil && stored.Record.Floor:
 		return describe(removal.Gone), nil
-	case time.Since(inspect.LastHeard(stored.Object)) < p.age:
+	case p.cluster.Now().Sub(inspect.LastHeard(stored.Object)) < p.age:
 		return describe(removal.Changed), nil
 	}
 	outcome, err := p.outcome(ctx, stored.Object)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -15,6 +16,7 @@ import (
 
 	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 // cluster is the cluster of a command.
@@ -43,12 +45,14 @@ func (p *plugin) connect() (*cluster, error) {
 		return nil, err
 	}
 	c := &cluster{config: config, mapper: newMapper()}
+	clock := clusterClock(config) // before the first client
 	direct, err := client.New(config, client.Options{Scheme: scheme.Scheme, Mapper: c.mapper})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
 	c.Cluster = inspect.Cluster{
 		Client: direct, TransactionNamespace: p.transactionNamespace, MetadataNamespace: p.metadataNamespace, MembershipNamespace: p.membershipNamespace,
+		Clock: clock,
 	}
 	return c, nil
 }
@@ -60,6 +64,19 @@ func (p *plugin) connectFor(args []string) (c *cluster, names []string, err erro
 	}
 	c, err = p.connect()
 	return c, names, err
+}
+
+// clusterClock returns a clock of the cluster, set by the responses to requests of this config. The
+// local clock may be off by more than the seconds after which a replica counts as silent.
+func clusterClock(config *rest.Config) func(time.Time) time.Time {
+	clock := &shardlease.ServerClock{}
+	config.Wrap(clock.Wrap)
+	return func(now time.Time) time.Time {
+		if at := clock.Now(now); !at.IsZero() {
+			return at
+		}
+		return now
+	}
 }
 
 // newMapper maps all kinds that the plugin reads, so that it needs no discovery.

@@ -69,7 +69,7 @@ func (p *plugin) explain(ctx context.Context, out *output.Flags, args []string) 
 	if e.Waiting, err = c.Waiting(ctx, n, servers.batchPeriod(n.Name)); err != nil {
 		return err
 	}
-	return out.Print(p.Out, output.View{Kind: "NodeStory", NamePrefix: nodePrefix, Data: e, Names: []string{n.Name}, Text: func(w io.Writer) { e.write(w, time.Now()) }})
+	return out.Print(p.Out, output.View{Kind: "NodeStory", NamePrefix: nodePrefix, Data: e, Names: []string{n.Name}, Text: func(w io.Writer) { e.write(w, c.Now()) }})
 }
 
 func newExplained(n *inspect.Node, story *inspect.Story, policy labels.Policy) *explained {

@@ -120,7 +120,7 @@ func (o *listOptions) run(ctx context.Context, p *plugin) error {
 		_, _ = fmt.Fprintln(p.ErrOut, "No nodes found.")
 		return nil
 	}
-	return o.Print(p.Out, listView(nodes, time.Now()))
+	return o.Print(p.Out, listView(nodes, c.Now()))
 }
 
 // selects reports whether --state includes the state of a node.

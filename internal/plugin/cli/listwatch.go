@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,7 +44,7 @@ func (o *listOptions) watch(ctx context.Context, p *plugin, selector apilabels.S
 	l := &liveList{options: o, board: inspect.NewBoard(selector), shown: map[string]inspect.Summary{}}
 	l.print = func(all ...inspect.Summary) {
 		// An error means that the reader of a pipe is gone. SIGPIPE then ends the plugin.
-		_ = printer.PrintObj(listView(all, time.Now()).Table, tabs)
+		_ = printer.PrintObj(listView(all, c.Now()).Table, tabs)
 		_ = tabs.Flush()
 	}
 	return p.follow(ctx, c, followed{node: l.node, record: l.record, transaction: l.transaction, synced: l.synced})

@@ -74,7 +74,7 @@ func (p *plugin) pending(ctx context.Context, out *output.Flags, args []string) 
 		return nil
 	}
 	servers.warn(p.ErrOut, forecastSettings, nodesOf(shown)...)
-	return out.Print(p.Out, pendingView(shown, time.Now()))
+	return out.Print(p.Out, pendingView(shown, c.Now()))
 }
 
 // pendingOf returns the pending transactions of one node, or of all nodes if names is empty, the

@@ -63,7 +63,7 @@ func (p *plugin) prune(ctx context.Context, o *pruneOptions) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
+	now := c.Now()
 	found := byhand.Prunable(survey, time.Duration(o.olderThan), now)
 	for _, s := range found {
 		_, _ = fmt.Fprintf(p.ErrOut, "%s: away for %s, %s\n", s.Name, output.AgeOf(s.AwaySince, now), amount.Of(s.Labels, "saved label"))

@@ -118,7 +118,7 @@ func (p *plugin) show(ctx context.Context, out *output.Flags, args []string) err
 		return err
 	}
 	shown.Events, shown.Unknown = output.Listed(events.Moments), events.Unknown
-	return out.Print(p.Out, output.View{Kind: "NodeDetail", NamePrefix: nodePrefix, Data: shown, Names: []string{n.Name}, Text: func(w io.Writer) { shown.write(w, time.Now()) }})
+	return out.Print(p.Out, output.View{Kind: "NodeDetail", NamePrefix: nodePrefix, Data: shown, Names: []string{n.Name}, Text: func(w io.Writer) { shown.write(w, c.Now()) }})
 }
 
 // split splits the entries of a record into labels, annotations and taints.

@@ -116,8 +116,8 @@ func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.
 	if err != nil {
 		return err
 	}
-	now := time.Now()
 	survey, err := c.Survey(ctx, apilabels.Everything())
+	now := c.Now()
 	var s *status
 	if err == nil {
 		s = newStatus(survey, now, stuckAfter)

@@ -11,12 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/rest"
 
 	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/plugin/ui"
-	"nodekeeper.dev/sharding/shardlease"
 )
 
 const (
@@ -67,13 +65,12 @@ func (p *plugin) ui(ctx context.Context, port uint16) error {
 		return fmt.Errorf("serving the page: %w", err)
 	}
 	journal := ui.NewJournal()
-	clock := clusterClock(c.config)
 	feed := ui.NewFeed(journal, p.clusterName(c), judge)
-	feed.Clock, c.Clock = clock, clock
+	feed.Clock = c.Clock
 	host := listener.Addr().String()
 	var page *ui.Server
 	page = ui.New(ui.Config{
-		Journal: journal, Source: &uiSource{Feed: feed, plugin: p, cluster: c}, Clock: clock,
+		Journal: journal, Source: &uiSource{Feed: feed, plugin: p, cluster: c}, Clock: c.Clock,
 		LinkUsed: func() { _, _ = fmt.Fprintf(p.Out, "The link was used. The next one: %s\n", page.Link(host)) },
 	})
 	_, _ = fmt.Fprintf(p.Out, "The page is at %s\n", page.Link(host))
@@ -114,19 +111,6 @@ func judge(survey *inspect.Survey, now time.Time) ui.Health {
 		h.Stuck = append(h.Stuck, ui.Stuck(one))
 	}
 	return h
-}
-
-// clusterClock returns a clock of the cluster, set by the responses to requests of this config. The
-// local clock may be off by more than the seconds after which a replica counts as silent.
-func clusterClock(config *rest.Config) func(time.Time) time.Time {
-	clock := &shardlease.ServerClock{}
-	config.Wrap(clock.Wrap)
-	return func(now time.Time) time.Time {
-		if at := clock.Now(now); !at.IsZero() {
-			return at
-		}
-		return now
-	}
 }
 
 // clusterName returns the name of the cluster: the context of the kubeconfig, or the address.

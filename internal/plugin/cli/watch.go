@@ -100,7 +100,7 @@ func (p *plugin) watchPending(ctx context.Context, out *output.Flags, args []str
 			return
 		}
 		// An error means that the reader of a pipe is gone. SIGPIPE then ends the plugin.
-		_ = printer.PrintObj(watchedTable(event, t, time.Now()), tabs)
+		_ = printer.PrintObj(watchedTable(event, t, c.Now()), tabs)
 		_ = tabs.Flush()
 	}})
 }
