@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/processor/protection"
+	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/test/controlplane"
 )
 
@@ -171,4 +173,25 @@ func (e *env) kubectl(name string, args ...string) {
 	output, err := cmd.CombinedOutput()
 	require.NoError(e.t, err, "%s", output)
 	e.t.Logf("%s", output)
+}
+
+// TestWatcherReportsADeletionThatWaits for the finalizer while no processor removes it. That is after
+// one to two minutes. The event has the command that lets the Node go.
+func TestWatcherReportsADeletionThatWaits(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.ownCluster()
+	e.ready(e.watcher())
+	name := e.name("waits")
+	e.create(name, labelSet{"rack": "r1"})
+	require.NoError(t, e.patchFinalizers(name, `"finalizers":["`+protection.Finalizer+`"]`))
+	uid := e.node(t, name).UID
+	e.delete(name)
+	require.Empty(t, e.warning(t, uid, reasons.DeletionWaits), "it may wait for a moment")
+
+	_, command, found := strings.Cut(e.warned(uid, reasons.DeletionWaits), "Without one: ")
+	require.True(t, found, "the event has the command")
+	require.NotNil(t, e.node(t, name).DeletionTimestamp)
+	e.kubectl("sh", "-c", command)
+	e.gone(name)
 }
