@@ -2,7 +2,10 @@ package e2e_test
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -43,4 +46,43 @@ func TestMembershipNamespaceGoes(t *testing.T) {
 	e.restored(name, want)
 	places(4)
 	e.settle()
+}
+
+// TestWatcherThatCannotRenewGoesOn refuses every write of a watcher for ten seconds. It renews its
+// Lease every five. It must not start again: only its memory has what it has seen meanwhile.
+func TestWatcherThatCannotRenewGoesOn(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.needsProxy()
+	e.processor()
+	proxy, kubeconfig := e.faultProxy()
+	w := e.start("watcher", kubeconfig)
+	e.ready(w)
+	name := e.name("node")
+	e.create(name, labelSet{"team": "blue"})
+	e.saved(name, labelSet{"team": "blue"})
+	sinceRenewal := func(t require.TestingT) time.Duration {
+		lease := &coordinationv1.Lease{}
+		require.NoError(t, e.client.Get(e.t.Context(), client.ObjectKey{Namespace: e.members, Name: w.Identity}, lease))
+		return time.Since(lease.Spec.RenewTime.Time)
+	}
+
+	heal := proxy.Inject(forbids{writes})
+	e.set(name, "team", "red")
+	e.delete(name)
+	e.eventually(func(c *assert.CollectT) {
+		assert.NotEmpty(c, complaints(w, name))
+		assert.Greater(c, sinceRenewal(c), 10*time.Second)
+	}, "the end is seen and not stored, and the Lease is not renewed")
+	status, _, err := w.Probe(t.Context(), "/healthz")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, status)
+	heal()
+	e.create(name, labelSet{})
+	e.restored(name, labelSet{"team": "red"})
+}
+
+// writes reports whether a request changes something. The check of permissions is a POST, too.
+func writes(r *http.Request) bool {
+	return r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/authorization.k8s.io/")
 }

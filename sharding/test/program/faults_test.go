@@ -103,3 +103,34 @@ func TestShardThatTheWatchDoesNotShowStays(t *testing.T) {
 	}, patience, period)
 	assert.Equal(t, []string{"web-0", "web-1"}, c.status(t, ring).Table.Shards)
 }
+
+// TestSharderThatCannotRenewEnds covers a part of R37: a leader ends that could not renew its Lease
+// for four seconds, since another replica may lead now. Kubernetes starts it again, as this test
+// does.
+func TestSharderThatCannotRenewEnds(t *testing.T) {
+	t.Parallel()
+	c := newSite(t)
+	ring := c.create(c.ring(""))
+	proxy := c.behindProxy()
+	leads := c.candidate("a")
+	c.lease(ring, "web-0", 600, 0)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 1024}, shares(s, now))
+	})
+	heal := proxy.Inject(forbid(func(r *http.Request) bool {
+		return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/namespaces/"+sharderNamespace+"/leases/sharder")
+	}))
+	select {
+	case <-leads.Done():
+		assert.Equal(t, 1, leads.ExitCode())
+		assert.Contains(t, leads.Output(), "leader election lost")
+	case <-time.After(patience):
+		require.Fail(t, "it goes on without its Lease")
+	}
+	heal()
+	c.candidate("a")
+	c.lease(ring, "web-1", 600, 0)
+	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.Equal(t, map[string]int{"web-0": 512, "web-1": 512}, shares(s, now))
+	})
+}
