@@ -219,6 +219,41 @@ func TestGateThatNobodyOpens(t *testing.T) {
 	}, "it is opened")
 }
 
+// TestGateWithoutItsMarker checks that status names such a Node, which no processor opens, with the
+// command that opens it. A Node with other taints, or with the startup taint of a moment ago, is well.
+func TestGateWithoutItsMarker(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w, p := e.start("watcher"), e.start("processor")
+	e.create("node-1", set{"rack": "r1"})
+	e.create("node-2", set{"rack": "r1"})
+	e.saved("node-1", set{"rack": "r1"})
+	e.saved("node-2", set{"rack": "r1"})
+	e.settled()
+	for name, taint := range map[string]corev1.Taint{
+		"node-1": nodeview.StartupTaint(), "node-2": {Key: "dedicated", Value: "x", Effect: corev1.TaintEffectNoSchedule},
+	} {
+		n := &corev1.Node{}
+		require.NoError(t, e.client.Get(t.Context(), types.NamespacedName{Name: name}, n))
+		n.Spec.Taints = []corev1.Taint{taint}
+		require.NoError(t, e.client.Update(t.Context(), n))
+	}
+	assert.NotContains(t, e.must("status"), "stuck", "it has been there for a moment")
+	const open = "kubectl taint node node-1 nodekeeper.dev/restoring:NoSchedule-"
+	e.eventually(func(c *assert.CollectT) {
+		r := e.run("status", "--stuck-after=2s")
+		assert.Equal(c, 1, r.code)
+		assert.Contains(c, r.stdout, "1 thing stuck")
+		assert.Regexp(c, `node-1: the taint nodekeeper.dev/restoring keeps pods away.*\n +remove it: `+open+`\n`, r.stdout)
+	}, "it is stuck")
+	cmd := e.Command(t.Context(), "kubectl", strings.Fields(open)[1:]...)
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.NotContains(t, e.must("status", "--stuck-after=0s"), "stuck")
+	e.stop(w)
+	e.stop(p)
+}
+
 // TestUnreadableRecord checks that every command reports the record, and that only removing it has
 // an effect.
 func TestUnreadableRecord(t *testing.T) {

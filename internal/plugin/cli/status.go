@@ -15,6 +15,7 @@ import (
 
 	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/daemon/command/output"
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/amount"
@@ -89,7 +90,8 @@ be found out. Stuck is
   a record that cannot be read
   a node whose deletion has been waiting for nodekeeper's finalizer for longer
   than --stuck-after
-  a node that has had the startup taint for longer than --stuck-after`,
+  a node that has had the startup taint for longer than --stuck-after, with its
+  marker, which processors look for, or without`,
 		Example: `  # how it is
   kubectl nodekeeper status
 
@@ -117,6 +119,9 @@ func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.
 		return err
 	}
 	survey, err := c.Survey(ctx, apilabels.Everything())
+	if err == nil {
+		survey.Closed, err = c.ClosedWithoutMarker(ctx, survey)
+	}
 	now := c.Now()
 	var s *status
 	if err == nil {
@@ -164,6 +169,7 @@ func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) 
 	s.addPending(survey.Pending, now, stuckAfter)
 	s.addWaitingDeletions(survey.Nodes, now, stuckAfter)
 	s.addGated(survey.Nodes, now, stuckAfter)
+	s.addClosed(survey.Closed, now, stuckAfter)
 	slices.SortStableFunc(restored, func(a, b inspect.Summary) int { return compareTimes(b.RestoredAt, a.RestoredAt) })
 	for _, n := range restored {
 		if n.RestoredAt != nil && len(s.Restored) < shownRestores {
@@ -245,6 +251,18 @@ func (s *status) addGated(all []inspect.Summary, now time.Time, stuckAfter time.
 			s.Stuck = append(s.Stuck, problem{
 				n.Name, "it has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for its labels behind the taint " + nodeview.StartupTaintKey,
 				"a processor removes it with the restore; without one: " + nodeview.OpenCommands(n.Name),
+			})
+		}
+	}
+}
+
+// addClosed adds the nodes that keep the startup taint because they do not have the marker.
+func (s *status) addClosed(all []inspect.Closed, now time.Time, stuckAfter time.Duration) {
+	for _, n := range all {
+		if now.Sub(n.Since.Time) > stuckAfter {
+			s.Stuck = append(s.Stuck, problem{
+				n.Name, "the taint " + nodeview.StartupTaintKey + " keeps pods away, and no processor removes it without the label " + labels.Marker + "=" + labels.Pending,
+				"remove it: kubectl taint node " + n.Name + " " + nodeview.StartupTaintKey + ":NoSchedule-",
 			})
 		}
 	}

@@ -38,6 +38,10 @@ type Survey struct {
 	// AsksWebhooks reports whether the [WebhookConfiguration] exists. It is false for a user who
 	// may not read it.
 	AsksWebhooks bool
+	// Closed has the nodes of [Cluster.ClosedWithoutMarker], if it was called.
+	Closed []Closed
+
+	live map[string]nodeSummary
 }
 
 // Summary is one node in a list. Unknown times are nil.
@@ -79,6 +83,7 @@ type nodeSummary struct {
 	restoredAt   *metav1.Time
 	waitingSince *metav1.Time
 	gatedSince   *metav1.Time
+	taintsSetAt  *metav1.Time
 	isMatched    bool
 }
 
@@ -116,7 +121,7 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	for _, p := range s.Pending {
 		board.AddPending(p.Node, 1)
 	}
-	s.Nodes = board.All()
+	s.Nodes, s.live = board.All(), live
 	return &s, nil
 }
 
@@ -169,7 +174,9 @@ func summarizeNode(n *metav1.PartialObjectMetadata, selector apilabels.Selector)
 	if nodes.WaitsForFinalizer(n) {
 		summary.waitingSince = n.DeletionTimestamp
 	}
-	summary.gatedSince = timeOf(nodeview.GatedSince(n))
+	if summary.gatedSince = timeOf(nodeview.GatedSince(n)); summary.gatedSince == nil {
+		summary.taintsSetAt = nodeview.TaintsSetAt(n)
+	}
 	return summary
 }
 
