@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"net/http"
 	"strings"
@@ -109,16 +110,33 @@ func (p *probes) serve(ctx context.Context, address string) error {
 	return nil
 }
 
+// each returns the checks in order, those included that are added meanwhile: after the check that
+// the program has started, there are all of them.
+func (p *probes) each(checks *[]check) iter.Seq[check] {
+	next := func(i int) (check, bool) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if i == len(*checks) {
+			return check{}, false
+		}
+		return (*checks)[i], true
+	}
+	return func(yield func(check) bool) {
+		for i := 0; ; i++ {
+			if c, ok := next(i); !ok || !yield(c) {
+				return
+			}
+		}
+	}
+}
+
 // handler runs every check and returns all results, with 200 if all succeed, otherwise with 500:
 // kubectl get --raw shows its body, unlike that of 503.
 func (p *probes) handler(checks *[]check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		p.mu.Lock()
-		all := *checks // only ever appended to
-		p.mu.Unlock()
 		status := http.StatusOK
 		var body strings.Builder
-		for _, c := range all {
+		for c := range p.each(checks) {
 			if err := c.run(r); err != nil {
 				status = http.StatusInternalServerError
 				fmt.Fprintf(&body, "[-]%s: %v\n", c.name, err)
