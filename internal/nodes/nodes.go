@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -104,18 +103,6 @@ func (n *Nodes) Identify(ctx context.Context, node *metav1.PartialObjectMetadata
 		}
 	}
 	return nil
-}
-
-// HasStartupTaint reports whether an incarnation has the startup taint. It reads the whole Node, and
-// needs no permissions except list.
-func (n *Nodes) HasStartupTaint(ctx context.Context, name string, uid types.UID) (bool, error) {
-	list := &corev1.NodeList{}
-	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
-		return false, fmt.Errorf("reading node %q: %w", name, err)
-	}
-	return slices.ContainsFunc(list.Items, func(whole corev1.Node) bool {
-		return whole.UID == uid && slices.ContainsFunc(whole.Spec.Taints, nodeview.IsStartupTaint)
-	}), nil
 }
 
 // At returns the metadata of a Node, nil if it does not exist, and the revision of all Nodes at

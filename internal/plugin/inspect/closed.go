@@ -3,15 +3,21 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
-	"sync"
 
-	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/daemon/pages"
+	"nodekeeper.dev/internal/nodeview"
 )
 
-// taintReads is the number of Nodes that are read at a time for their taints.
-const taintReads = 10
+// fewTainted bounds the Nodes that are read one by one for their taints. For more, a list of all
+// costs less.
+const fewTainted = 16
 
 // Closed is a Node that has the startup taint, and not the marker for which processors look.
 type Closed struct {
@@ -20,28 +26,47 @@ type Closed struct {
 	Since metav1.Time
 }
 
-// ClosedWithoutMarker returns such nodes of a survey by name. It reads each Node that has taints,
+// ClosedWithoutMarker returns such nodes of a survey by name. It reads the Nodes that have taints,
 // because the metadata of Nodes does not contain their keys.
 func (c *Cluster) ClosedWithoutMarker(ctx context.Context, s *Survey) ([]Closed, error) {
-	var mu sync.Mutex
-	var closed []Closed
-	reads, ctx := errgroup.WithContext(ctx)
-	reads.SetLimit(taintReads)
+	tainted := map[string]types.UID{}
 	for name, n := range s.live {
-		if n.taintsSetAt == nil || !n.isMatched {
-			continue
+		if n.taintsSetAt != nil && n.isMatched {
+			tainted[name] = n.live.uid
 		}
-		reads.Go(func() error {
-			isClosed, err := c.Nodes().HasStartupTaint(ctx, name, n.live.uid)
-			if isClosed {
-				mu.Lock()
-				defer mu.Unlock()
-				closed = append(closed, Closed{name, *n.taintsSetAt})
-			}
-			return err //nolint:wrapcheck // it has the context already
-		})
 	}
-	err := reads.Wait()
+	var closed []Closed
+	check := func(n *corev1.Node) error {
+		if tainted[n.Name] == n.UID && slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint) {
+			closed = append(closed, Closed{n.Name, *s.live[n.Name].taintsSetAt})
+		}
+		return nil
+	}
+	var err error
+	if len(tainted) > fewTainted {
+		err = pages.Each(ctx, c.Client, func() client.ObjectList { return &corev1.NodeList{} }, "", check)
+	} else {
+		err = c.eachNamed(ctx, tainted, check)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the taints of nodes: %w", err)
+	}
 	slices.SortFunc(closed, func(a, b Closed) int { return cmp.Compare(a.Name, b.Name) })
-	return closed, err //nolint:wrapcheck // it has the context already
+	return closed, nil
+}
+
+// eachNamed calls do with the Nodes of these names. It needs no permissions except list.
+func (c *Cluster) eachNamed(ctx context.Context, names map[string]types.UID, do func(*corev1.Node) error) error {
+	for name := range names {
+		list := &corev1.NodeList{}
+		if err := c.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
+			return err //nolint:wrapcheck // the caller adds the context
+		}
+		for i := range list.Items {
+			if err := do(&list.Items[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
