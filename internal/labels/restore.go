@@ -56,12 +56,12 @@ type Side struct {
 }
 
 // Restored returns the labels of a node after a restore, given its live and its saved labels. The
-// table in docs/design.md ("The labels of a restore") has the rules for each key, in order. In short:
-// live labels stay as the node has them, labels that users had set are restored, and labels that
-// agents of the returned machine have set stay, unless a user had overruled them. Labels that only
-// agents of the former machine had set are not restored. A restricted label that is not restored
-// stays as the node has it, because it was set by others. Annotations and taints of the node stay,
-// unless a user had overruled them.
+// table in docs/design.md ("The labels of a restore") has the rules for each key, in order. In
+// short: live labels stay as the node has them, labels that users had set are restored, and labels
+// that agents of the returned machine have set stay, unless a user had overruled them. Labels that
+// only agents of the former machine had set are not restored. A restricted label that is not
+// restored stays as the node has it, because it was set by others. Annotations and taints of the
+// node stay, unless a user had overruled them.
 func (p Policy) Restored(live, saved Side) map[string]string {
 	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
 	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()
