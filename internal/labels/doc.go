@@ -12,7 +12,8 @@
 //
 // Every other key has a form that begins with three dashes, with which neither label keys nor
 // ordinary forms begin. A key that contains the token itself, or that nodekeeper uses in the same
-// ConfigMap, is escaped. In the escaped form, _U stands for an underscore and _S for the slash:
+// ConfigMap, is escaped. In the escaped form, _U stands for an underscore, _S for the slash and _C
+// for a colon:
 //
 //	type                      -> ---ESCAPED---type
 //	a---SLASH---b             -> ---ESCAPED---a---SLASH---b
