@@ -54,7 +54,7 @@ const (
 	// patience bounds the wait for an expected state. It is long, so that tests pass on a busy
 	// machine.
 	patience = 3 * time.Minute
-	tick     = 10 * time.Millisecond
+	tick     = 50 * time.Millisecond
 
 	zone = "topology.kubernetes.io/zone" // a live label
 )
