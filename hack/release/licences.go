@@ -33,7 +33,8 @@ type licences struct {
 	goroot     string
 	mu         sync.Mutex // the classifier does not document that it is safe for concurrent use
 	classifier *classifier.Classifier
-	read       map[string][]byte // cached files by path
+	read       map[string][]byte   // cached files by path
+	matched    map[string][]string // cached licences by text: programs share most modules, and modules most texts
 }
 
 func newLicences(ctx context.Context, root string) (*licences, error) {
@@ -45,7 +46,7 @@ func newLicences(ctx context.Context, root string) (*licences, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &licences{root: root, goroot: strings.TrimSpace(string(goroot)), classifier: c, read: map[string][]byte{}}, nil
+	return &licences{root: root, goroot: strings.TrimSpace(string(goroot)), classifier: c, read: map[string][]byte{}, matched: map[string][]string{}}, nil
 }
 
 // allowed are the licences of modules that may be linked into a program under the Apache License.
@@ -175,14 +176,14 @@ func (l *licences) identify(texts map[string][]byte) ([]string, error) {
 	defer l.mu.Unlock()
 	var ids []string
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		for _, match := range l.classifier.Match(texts[name]).Matches {
-			if match.MatchType != "License" || slices.Contains(ids, match.Name) {
+		for _, id := range l.matchLocked(texts[name]) {
+			if slices.Contains(ids, id) {
 				continue
 			}
-			if !slices.Contains(allowed, match.Name) {
-				return nil, fmt.Errorf("%s is the licence %s, which is not one of %v", name, match.Name, allowed)
+			if !slices.Contains(allowed, id) {
+				return nil, fmt.Errorf("%s is the licence %s, which is not one of %v", name, id, allowed)
 			}
-			ids = append(ids, match.Name)
+			ids = append(ids, id)
 		}
 	}
 	if len(ids) == 0 {
@@ -190,6 +191,21 @@ func (l *licences) identify(texts map[string][]byte) ([]string, error) {
 	}
 	slices.Sort(ids)
 	return ids, nil
+}
+
+// matchLocked returns the licences in a text.
+func (l *licences) matchLocked(text []byte) []string {
+	if ids, known := l.matched[string(text)]; known {
+		return ids
+	}
+	var ids []string
+	for _, match := range l.classifier.Match(text).Matches {
+		if match.MatchType == "License" {
+			ids = append(ids, match.Name)
+		}
+	}
+	l.matched[string(text)] = ids
+	return ids
 }
 
 // texts returns the files that accompany a program, by path: our licence, and those of its modules.

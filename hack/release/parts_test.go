@@ -63,10 +63,16 @@ func indexOf(t *testing.T, file string) v1.ImageIndex {
 	return index
 }
 
+// unpacked caches the results of contents by directory: unpacking and validating takes seconds.
+var unpacked = map[string]map[string]map[string][]byte{}
+
 // contents returns the files of each image of the release, and of each plugin archive, by the name
-// of its bill of materials.
+// of its bill of materials. The caller must not change them.
 func contents(t *testing.T, dir string) map[string]map[string][]byte {
 	t.Helper()
+	if all, known := unpacked[dir]; known {
+		return all
+	}
 	all := map[string]map[string][]byte{}
 	for _, service := range services {
 		name := "nodekeeper-" + service + "_" + version
@@ -91,6 +97,7 @@ func contents(t *testing.T, dir string) map[string]map[string][]byte {
 		require.NoError(t, err)
 		all[strings.TrimSuffix(filepath.Base(archive), ".tar.gz")] = unpack(t, zipped)
 	}
+	unpacked[dir] = all
 	return all
 }
 
