@@ -271,26 +271,19 @@ func TestPoolLendsEachControlPlaneToOneAtATime(t *testing.T) {
 	assert.Same(t, first, again, "it is lent once more")
 	assert.Equal(t, []*controlplane.ControlPlane{first, second}, started)
 
+	require.NoError(t, first.StopServer(controlplane.APIServer))
+	pool.Give(second)
+	pool.Give(first)
+	again, err = pool.Take()
+	require.NoError(t, err)
+	assert.Same(t, second, again, "one that does not serve is not lent")
+
 	require.NoError(t, pool.Stop())
 
 	for _, c := range started {
 		_, err := discovery.NewDiscoveryClientForConfigOrDie(c.Config).ServerVersion()
 		assert.Error(t, err, "it is stopped, lent or not")
 	}
-}
-
-func TestPoolLendsNoControlPlaneThatDoesNotServe(t *testing.T) {
-	pool := controlplane.Pool{}
-	t.Cleanup(func() { assert.NoError(t, pool.Stop()) })
-	broken, err := pool.Take()
-	require.NoError(t, err)
-	require.NoError(t, broken.StopServer(controlplane.APIServer))
-	pool.Give(broken)
-	other, err := pool.Take()
-	require.NoError(t, err)
-	assert.NotSame(t, broken, other)
-	_, err = discovery.NewDiscoveryClientForConfigOrDie(other.Config).ServerVersion()
-	require.NoError(t, err)
 }
 
 // TestPortsAreNotEphemeral shows that no connection can have the port of a server that is just being started again.
@@ -302,10 +295,7 @@ func TestPortsAreNotEphemeral(t *testing.T) {
 	var first int
 	_, err = fmt.Sscan(string(content), &first)
 	require.NoError(t, err)
-	c, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
-	for _, address := range []string{hostPort(t, c.Config.Host), hostPort(t, c.EtcdURL())} {
+	for _, address := range []string{hostPort(t, api.Config.Host), hostPort(t, api.EtcdURL())} {
 		_, port, err := net.SplitHostPort(address)
 		require.NoError(t, err)
 		number, err := strconv.Atoi(port)
