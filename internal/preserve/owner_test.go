@@ -63,23 +63,26 @@ func TestTableOfOwners(t *testing.T) {
 }
 
 func tableOfOwners() string {
-	lines := []string{"| before \\ after |", "| --- |"}
+	var table strings.Builder
+	row := func(cells []string) { fmt.Fprintf(&table, "| %s |\n", strings.Join(cells, " | ")) }
+	head, rule := []string{"before \\ after"}, []string{"---"}
 	for _, later := range laterStates {
-		lines[0] += " " + later.name + " |"
-		lines[1] += " --- |"
+		head, rule = append(head, later.name), append(rule, "---")
 	}
+	row(head)
+	row(rule)
 	for _, former := range formerOwners {
-		line := "| **" + former.name + "** |"
+		cells := []string{"**" + former.name + "**"}
 		for _, later := range laterStates {
 			if later.isSame && !former.state.isThere {
-				line += " |"
+				cells = append(cells, "-")
 				continue
 			}
-			line += " " + cell(former, later) + " |"
+			cells = append(cells, cell(former, later))
 		}
-		lines = append(lines, line)
+		row(cells)
 	}
-	return strings.Join(lines, "\n") + "\n"
+	return table.String()
 }
 
 // cell returns the owner of a label, and of an annotation or a taint if that differs.

@@ -29,7 +29,7 @@ type keyState struct{ isThere, isMachines, isUnclear, isOverruled bool }
 //     change reports the key as overruled in the later state.
 //   - An overruled key stays overruled until agents set or withdraw it again.
 func owner(key string, before, after keyState, isSame, isWithdrawn bool) (isMachines, isUnclear, isOverruled bool) {
-	isMachines = after.isMachines && !(after.isUnclear && before.isOverruled) || before.isMachines && after.isUnclear && isSame
+	isMachines = after.isMachines && (!after.isUnclear || !before.isOverruled) || before.isMachines && after.isUnclear && isSame
 	stillUnclear := after.isUnclear && (!before.isThere || before.isUnclear || labels.IsTaint(key))
 	isUnclear = (stillUnclear || before.isUnclear && isSame) && !isMachines
 	wasMachines := before.isMachines && (labels.IsLabel(key) || after.isThere && !labels.IsTaint(key))

@@ -202,18 +202,23 @@ func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[s
 	for _, n := range found {
 		n.Now = now
 	}
+	return found, c.complete(ctx, found)
+}
+
+// complete reads what the decisions about the pending transactions of nodes depend on.
+func (c *Cluster) complete(ctx context.Context, found map[string]*Node) error {
 	if err := c.checkAll(ctx, found); err != nil {
-		return nil, err
+		return err
 	}
 	for _, n := range found {
 		if len(n.Pending) == 0 {
 			continue // no decision is pending
 		}
 		if err := c.identify(ctx, n); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // checkAll reads the revision of all Nodes again if any node needs it, see [Node.check].
