@@ -54,7 +54,7 @@ type Transaction struct {
 	Overruled labels.Keys
 	// Marker is the value of the marker at that resourceVersion, or "".
 	Marker string
-	// ObservedAt is when the watcher saw the event. It is informational only.
+	// ObservedAt is when the watcher saw the event, from which the batch period counts.
 	ObservedAt time.Time
 	// FoundsRecord makes an Added transaction of a node without a record create one. Watchers set
 	// it if they record updates; otherwise a record created that early would only restore outdated
