@@ -214,6 +214,27 @@ var replacing = labels.Policy{Mode: labels.Replace}
 
 // The record follows an admitted Node, so the webhook's next response, before the end of this
 // incarnation is saved, has the revision that the record keeps.
+// TestStartOfAnAdmittedNodeThatIsGone: the watcher missed who removed the label of the agents, and
+// the start is applied before it stores the end.
+func TestStartOfAnAdmittedNodeThatIsGone(t *testing.T) {
+	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("10"), Source: "first"}
+	added := txn.Transaction{
+		Type: txn.Added, Node: "node-1", UID: "second", Revision: revision.MustParse("20"), Labels: set{"rack": "r1", "gpu": "a100"}, Machine: "gpu", Marker: "10",
+		FoundsRecord: true,
+	}
+	third := &preserve.Node{UID: "third", Revision: revision.MustParse("30"), Labels: set{"gpu": "a100"}, Machine: "gpu"}
+	start := preserve.Decide(added, r, third, replaceAll)
+	require.Equal(t, preserve.Save, start.Action)
+
+	ended := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "second", Revision: revision.MustParse("21"), Labels: set{"rack": "r1"}, Marker: "10"}
+	assert.Equal(t, labels.Keys("gpu"), preserve.Decide(ended, &start.Record, third, replaceAll).Record.Overruled, "a user may have removed it")
+	ended.Withdrawn = "gpu"
+	assert.Empty(t, preserve.Decide(ended, &start.Record, third, replaceAll).Record.Overruled, "the agents have removed it")
+
+	added.Marker = ""
+	assert.Equal(t, preserve.Nothing, preserve.Decide(added, r, third, replaceAll).Action, "it never had its labels")
+}
+
 func TestReturnOfAdmittedNodeIsOnlyNoted(t *testing.T) {
 	t.Parallel()
 	own := map[string]string{"rack": "r1"}

@@ -242,6 +242,10 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 	switch {
 	case (n == nil || n.UID != t.UID) && r.WaitsFor(t.UID):
 		return save(waitedFor(r, t.UID), "the incarnation that restricted labels waited for is gone")
+	case (n == nil || n.UID != t.UID) && t.FoundsRecord && isLater(t, r):
+		// It was admitted with its labels. Only this transaction may report which of them the agents
+		// had set, and so which of them a user has removed since.
+		return decideSave(t, r, n, policy)
 	case n == nil || n.UID != t.UID:
 		return nothing("that incarnation is gone")
 	case isSourceOrRestored(r, n.UID):

@@ -36,7 +36,7 @@ func (s Step) Settles() int {
 const maxAgain = 8
 
 // Plan returns the writes that have the effect of applying [Decide] to the transactions of a node
-// one by one, in order, each [Following] the previous one. Saves up to a restore are collapsed into one write. The record and the Node
+// one by one, in order. Saves up to a restore are collapsed into one write. The record and the Node
 // are nil if they do not exist; the result is right as long as they are current.
 //
 // The result of a restore is unknown until it is done: the API server chooses the revision, and
@@ -47,28 +47,13 @@ func Plan(queue []txn.Transaction, r *record.Record, n *Node, policy labels.Poli
 	return PlanAt(revision.Revision{}, queue, r, n, policy)
 }
 
-// Following returns t with what the previous transaction in the queue reports of the machine's
-// agents, if that is of the same incarnation and the record does not include it. A previous
-// transaction may have decided nothing although a later one is saved: the start of an incarnation
-// that got its labels at its admission and is gone already. Without it, nothing would show that a
-// user removed a label which agents had set before.
-func Following(previous, t txn.Transaction, r *record.Record) txn.Transaction {
-	if previous.UID != t.UID || r != nil && covers(*r, previous) {
-		return t
-	}
-	return Merged(previous, t)
-}
-
 // DecideFunc is the type of [Decide] with a fixed policy.
 type DecideFunc func(t txn.Transaction, r *record.Record, n *Node) Decision
 
 // PlanBy is like Plan, but uses another decision function. Tests use it to break a rule on purpose.
 func PlanBy(decide DecideFunc, queue []txn.Transaction, r *record.Record, n *Node) []Step {
 	var steps []Step
-	var previous txn.Transaction
 	for _, t := range queue {
-		t = Following(previous, t, r)
-		previous = t
 		for again, count := true, 0; again; count++ {
 			if count == maxAgain {
 				return steps // decide the rest after these steps

@@ -23,10 +23,7 @@ func TestExecutingAPlanEqualsApplyingDecideOneByOne(t *testing.T) {
 	for range 5 * rounds {
 		queue, r, n, policy := g.queue(), g.record(), g.node(), g.policy()
 		wantRecord, wantNode := r, n
-		var previous txn.Transaction
 		for _, tx := range queue {
-			tx = preserve.Following(previous, tx, wantRecord)
-			previous = tx
 			wantRecord, wantNode = apply(preserve.Decide(tx, wantRecord, wantNode, policy), wantRecord, wantNode)
 		}
 
@@ -78,24 +75,6 @@ func TestPlanCollapsesSavesBeforeRestore(t *testing.T) {
 	assert.Equal(t, set{"rack": "r3"}, steps[1].Labels)
 	assert.Equal(t, []preserve.Action{preserve.Nothing}, actions(steps[2]))
 	assert.Equal(t, "10", r.Revision.String(), "the argument stays as it is")
-}
-
-// TestPlanUsesTheStartOfAnIncarnationThatIsGone: the webhook restored the labels, and the watcher
-// missed who removed the label of the machine's agents.
-func TestPlanUsesTheStartOfAnIncarnationThatIsGone(t *testing.T) {
-	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("10"), Source: "first"}
-	queue := []txn.Transaction{
-		{Type: txn.Added, Node: "node-1", UID: "second", Revision: revision.MustParse("20"), Labels: set{"rack": "r1", "gpu": "a100"}, Machine: "gpu", Marker: "10"},
-		{Type: txn.Updated, Node: "node-1", UID: "second", Revision: revision.MustParse("21"), Labels: set{"rack": "r1"}, Marker: "10"},
-	}
-	third := &preserve.Node{UID: "third", Revision: revision.MustParse("30"), Labels: set{"gpu": "a100"}, Machine: "gpu"}
-	steps := preserve.Plan(queue, r, third, replaceAll)
-	require.Len(t, steps, 1)
-	assert.Equal(t, labels.Keys("gpu"), steps[0].Record.Overruled, "a user may have removed it")
-
-	queue[1].Withdrawn = "gpu"
-	steps = preserve.Plan(queue, r, third, replaceAll)
-	assert.Empty(t, steps[0].Record.Overruled, "the agents have removed it")
 }
 
 func TestPlanOfEmptyQueueIsEmpty(t *testing.T) {
