@@ -28,7 +28,7 @@ func Ending(end txn.Transaction, r *record.Record, waiting []txn.Transaction) []
 		switch {
 		case t.UID != end.UID && (t.Ahead || end.Revision.After(t.Revision)):
 			first = append(first, t)
-		case t.UID == end.UID && (t.Ahead || !t.Revision.After(end.Revision)) && (r == nil || r.Floor || !covers(*r, t)):
+		case t.UID == end.UID && (t.Ahead || !t.Revision.After(end.Revision)) && addsTo(r, t, end):
 			own = append(own, t)
 		}
 	}
@@ -41,6 +41,20 @@ func Ending(end txn.Transaction, r *record.Record, waiting []txn.Transaction) []
 		end = Merged(end, t)
 	}
 	return append(first, end)
+}
+
+// addsTo reports whether a transaction of the incarnation that ends is later than the state of it
+// that the record, nil if none exists, includes. A record of this history is later than every
+// transaction of an earlier one. It cannot be later than the end, as one of an earlier history is.
+func addsTo(r *record.Record, t, end txn.Transaction) bool {
+	if r == nil || r.Floor || !isSourceOrRestored(*r, t.UID) {
+		return true
+	}
+	seen := r.Revision
+	if t.UID == r.Restored.UID {
+		seen = r.Restored.Revision
+	}
+	return (!t.Ahead || seen.After(end.Revision)) && !covers(*r, t)
 }
 
 // restoredSince reports whether an incarnation has its marker from a processor whose restore is not

@@ -42,6 +42,12 @@ func TestEnding(t *testing.T) {
 	last := withdrawn
 	last.Revision = revision.MustParse("20")
 	floor := preserve.Forgotten("node-1", nil, revision.MustParse("5"))
+	earlier := func(t txn.Transaction) txn.Transaction {
+		t.Revision, t.Ahead = revision.MustParse("100"+t.Revision.String()), true
+		return t
+	}
+	notedEarlier := saved
+	notedEarlier.Restored = record.Restoration{UID: "u2", Revision: revision.MustParse("1009")}
 	for name, tc := range map[string]struct {
 		end       txn.Transaction
 		record    *record.Record
@@ -50,23 +56,26 @@ func TestEnding(t *testing.T) {
 		overruled labels.Keys       // in the end
 		withdrawn labels.Keys
 	}{
-		"the record notes it":             {end, &noted, []txn.Transaction{former, added}, nil, "", ""},
-		"noted, agents have withdrawn":    {end, &noted, []txn.Transaction{former, added, withdrawn}, nil, "", "pool"},
-		"and the record is of that":       {end, &ofAgents, []txn.Transaction{added, withdrawn}, nil, "", "pool"},
-		"by their last write":             {end, &ofAgents, []txn.Transaction{last}, nil, "", "pool"},
-		"not noted, by their last write":  {end, &saved, []txn.Transaction{added, last}, nil, "", "pool"},
-		"restored, not noted":             {end, &saved, []txn.Transaction{former, added}, nil, "pool", ""},
-		"restored, agents have withdrawn": {end, &saved, []txn.Transaction{added, withdrawn}, nil, "", "pool"},
-		"restored, nothing waits":         {end, &saved, nil, nil, "", ""},
-		"came with the marker":            {end, &saved, []txn.Transaction{former, admitted}, []txn.Transaction{former}, "pool", ""},
-		"came with it, not recorded":      {end, &saved, []txn.Transaction{former}, []txn.Transaction{former}, "", ""},
-		"came with another, restored":     {end, &saved, []txn.Transaction{former, admittedBefore}, nil, "pool", ""},
-		"restored, recorded twice":        {end, &saved, []txn.Transaction{former, added, admitted}, nil, "pool", ""},
-		"came with it, and is noted":      {end, &noted, []txn.Transaction{former, admitted}, nil, "", ""},
-		"never restored":                  {neverRestored, &saved, []txn.Transaction{former, added}, []txn.Transaction{former}, "pool", ""},
-		"no record":                       {end, nil, []txn.Transaction{former, added}, []txn.Transaction{former}, "pool", ""},
-		"forgotten":                       {end, &floor, []txn.Transaction{former, added}, []txn.Transaction{former}, "pool", ""},
-		"the next one waits, too":         {end, nil, []txn.Transaction{added, next}, nil, "pool", ""},
+		"the record notes it":                       {end, &noted, []txn.Transaction{former, added}, nil, "", ""},
+		"noted, agents have withdrawn":              {end, &noted, []txn.Transaction{former, added, withdrawn}, nil, "", "pool"},
+		"and the record is of that":                 {end, &ofAgents, []txn.Transaction{added, withdrawn}, nil, "", "pool"},
+		"by their last write":                       {end, &ofAgents, []txn.Transaction{last}, nil, "", "pool"},
+		"not noted, by their last write":            {end, &saved, []txn.Transaction{added, last}, nil, "", "pool"},
+		"restored, not noted":                       {end, &saved, []txn.Transaction{former, added}, nil, "pool", ""},
+		"restored, agents have withdrawn":           {end, &saved, []txn.Transaction{added, withdrawn}, nil, "", "pool"},
+		"restored, nothing waits":                   {end, &saved, nil, nil, "", ""},
+		"came with the marker":                      {end, &saved, []txn.Transaction{former, admitted}, []txn.Transaction{former}, "pool", ""},
+		"came with it, not recorded":                {end, &saved, []txn.Transaction{former}, []txn.Transaction{former}, "", ""},
+		"came with another, restored":               {end, &saved, []txn.Transaction{former, admittedBefore}, nil, "pool", ""},
+		"restored, recorded twice":                  {end, &saved, []txn.Transaction{former, added, admitted}, nil, "pool", ""},
+		"came with it, and is noted":                {end, &noted, []txn.Transaction{former, admitted}, nil, "", ""},
+		"never restored":                            {neverRestored, &saved, []txn.Transaction{former, added}, []txn.Transaction{former}, "pool", ""},
+		"no record":                                 {end, nil, []txn.Transaction{former, added}, []txn.Transaction{former}, "pool", ""},
+		"forgotten":                                 {end, &floor, []txn.Transaction{former, added}, []txn.Transaction{former}, "pool", ""},
+		"an earlier history, as the record's":       {end, &notedEarlier, []txn.Transaction{earlier(added)}, nil, "pool", ""},
+		"an earlier history, and it is noted since": {end, &noted, []txn.Transaction{earlier(added)}, nil, "", ""},
+		"an earlier history of a former one":        {neverRestored, &saved, []txn.Transaction{earlier(former), added}, []txn.Transaction{earlier(former)}, "pool", ""},
+		"the next one waits, too":                   {end, nil, []txn.Transaction{added, next}, nil, "pool", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := preserve.Ending(tc.end, tc.record, tc.waiting)

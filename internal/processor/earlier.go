@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -10,9 +9,9 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// earlier finds the pending transactions of an earlier history: they were listed before the revision
-// of all Nodes was read, and theirs is later. Those that the watch delivers after the list were
-// recorded in this history. So each list costs one read.
+// earlier finds the pending transactions of an earlier history: they were listed before the
+// revision of all Nodes was read, and theirs is later. Those that the watch delivers after the list
+// were recorded in this history. So each list costs one read.
 type earlier struct {
 	mu   sync.Mutex
 	now  revision.Revision
@@ -26,19 +25,7 @@ func (e *earlier) first(ctx context.Context, p *Processor, pending []queue.Queue
 	if err != nil || now.IsZero() {
 		return pending, err
 	}
-	isEarlier := func(t queue.Queued) bool { return t.Revision.After(now) && t.Seen.Before(read) }
-	if !slices.ContainsFunc(pending, isEarlier) {
-		return pending, nil
-	}
-	var before, since []queue.Queued
-	for _, t := range pending {
-		if t.Ahead = isEarlier(t); t.Ahead {
-			before = append(before, t)
-		} else {
-			since = append(since, t)
-		}
-	}
-	return append(before, since...), nil
+	return queue.EarlierFirst(pending, func(t queue.Queued) bool { return t.Revision.After(now) && t.Seen.Before(read) }), nil
 }
 
 // revision returns a revision of all Nodes that was read after the latest list of the queue, and

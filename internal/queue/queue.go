@@ -54,6 +54,23 @@ func Parse(cm *corev1.ConfigMap) (Queued, error) {
 	return Queued{Transaction: t, ObjectUID: cm.UID, Created: cm.CreationTimestamp.Time}, nil
 }
 
+// EarlierFirst returns the pending transactions of a node with those of an earlier history first, and
+// marked, see [txn.Transaction.Ahead].
+func EarlierFirst(pending []Queued, isEarlier func(Queued) bool) []Queued {
+	if !slices.ContainsFunc(pending, isEarlier) {
+		return pending
+	}
+	var earlier, since []Queued
+	for _, t := range pending {
+		if t.Ahead = isEarlier(t); t.Ahead {
+			earlier = append(earlier, t)
+		} else {
+			since = append(since, t)
+		}
+	}
+	return append(earlier, since...)
+}
+
 // Of returns the transactions of one node, oldest first, by a live read. It skips malformed
 // transactions, because they do not block others.
 func (q *Queue) Of(ctx context.Context, node string) ([]Queued, error) {

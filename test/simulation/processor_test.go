@@ -370,8 +370,9 @@ func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
 	if !preserve.NotesEnding(end, r) && !a.mutant.overtakesQueue {
 		a.pause()
 		a.ending = a.world.ghost.endingOf(end.UID)
-		queue = a.earlierFirst(a.world.queue, func(t *storedTxn) bool { return t.Revision.After(rev(a.world.rv)) })
+		queue = a.world.queue
 	}
+	queue = a.earlierFirst(queue, func(t *storedTxn) bool { return t.Revision.After(rev(a.world.rv)) })
 	for _, t := range queue {
 		if !a.leavesOut(t.Transaction, end, r) {
 			waiting = append(waiting, t.Transaction)

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"nodekeeper.dev/internal/daemon/pages"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"
@@ -96,16 +96,11 @@ func (n *Node) hasLater() bool {
 	return preserve.Ahead(n.Saved.decisive(), n.Now) || slices.ContainsFunc(n.Pending, func(p Pending) bool { return p.Revision.After(n.Now) })
 }
 
-// check takes a revision of all Nodes into account that was read after everything else.
+// check sets the revision that separates the histories, which was read after everything else, and
+// moves the transactions of an earlier history to the front.
 func (n *Node) check(now revision.Revision) {
 	n.checked = now
-	rank := func(p Pending) int {
-		if p.Revision.After(now) {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(n.Pending, func(a, b Pending) int { return cmp.Compare(rank(a), rank(b)) })
+	n.Pending = queue.EarlierFirst(n.Pending, func(p Pending) bool { return p.Revision.After(now) })
 }
 
 // identify reads the machine identity of a node, if a decision may depend on it.

@@ -77,12 +77,12 @@ func (c *Controller) save(ctx context.Context, end txn.Transaction, confirm func
 	if err != nil {
 		return err
 	}
+	if queued, err = c.earlierFirst(ctx, end, queued); err != nil {
+		return err
+	}
 	waiting := make([]txn.Transaction, len(queued))
 	for i, t := range queued {
 		waiting[i] = t.Transaction
-	}
-	if waiting, err = c.earlierFirst(ctx, end, waiting); err != nil {
-		return err
 	}
 	_, err = c.Applier.Apply(ctx, preserve.Ending(end, stored.Record, waiting), confirm)
 	return err
@@ -98,27 +98,17 @@ func (c *Controller) waiting(ctx context.Context, node string, noted bool) ([]qu
 	return c.Queue.Of(ctx, node)
 }
 
-// earlierFirst returns pending transactions, which have been read, with those of an earlier history
-// first, and marked. Only these can be of another incarnation and later than the end: the next
-// incarnation comes after it.
-func (c *Controller) earlierFirst(ctx context.Context, end txn.Transaction, waiting []txn.Transaction) ([]txn.Transaction, error) {
-	isLater := func(t txn.Transaction) bool { return t.UID != end.UID && t.Revision.After(end.Revision) }
-	if !slices.ContainsFunc(waiting, isLater) {
-		return waiting, nil
+// earlierFirst moves the transactions of an earlier history to the front, and marks them. All of
+// them were read before, so those of this history are not later than the revision of all Nodes.
+func (c *Controller) earlierFirst(ctx context.Context, end txn.Transaction, pending []queue.Queued) ([]queue.Queued, error) {
+	if !slices.ContainsFunc(pending, func(t queue.Queued) bool { return t.Revision.After(end.Revision) }) {
+		return pending, nil
 	}
 	now, err := c.Applier.Now(ctx)
 	if err != nil || now.IsZero() {
-		return waiting, err
+		return pending, err
 	}
-	var earlier, since []txn.Transaction
-	for _, t := range waiting {
-		if t.Ahead = t.Revision.After(now); t.Ahead {
-			earlier = append(earlier, t)
-		} else {
-			since = append(since, t)
-		}
-	}
-	return append(earlier, since...), nil
+	return queue.EarlierFirst(pending, func(t queue.Queued) bool { return t.Revision.After(now) }), nil
 }
 
 // unchanged returns errChanged if a Node has changed since it was read. Call it after all other

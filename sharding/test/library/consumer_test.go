@@ -31,8 +31,13 @@ func TestThreeChangesShardAController(t *testing.T) {
 				command(t, dir, "vet", "./...")
 				deps := command(t, dir, "list", "-export", "-deps", "./...") // compiles, and links nothing
 				assert.Equal(t, version == "after", strings.Contains(deps, "nodekeeper.dev/sharding/shard\n"))
-				for _, unwanted := range []string{"github.com/spf13/cobra", "go.etcd.io", "nodekeeper.dev/internal/", "k8s.io/cli-runtime"} {
+				for _, unwanted := range []string{"github.com/spf13/cobra", "go.etcd.io", "k8s.io/cli-runtime"} {
 					assert.NotContains(t, deps, unwanted)
+				}
+				for pkg := range strings.Lines(deps) {
+					if pkg = strings.TrimSpace(pkg); strings.HasPrefix(pkg, "nodekeeper.dev/internal/") {
+						assert.Equal(t, "nodekeeper.dev/internal/daemon/signal", pkg, "the only package of the rest")
+					}
 				}
 			})
 		}
