@@ -110,8 +110,8 @@ func (p *probes) serve(ctx context.Context, address string) error {
 	return nil
 }
 
-// each returns the checks in order, those included that are added meanwhile: after the check that
-// the program has started, there are all of them.
+// each iterates over the checks in order, including those added meanwhile. Once the first check,
+// that the program has started, has passed, no more are added.
 func (p *probes) each(checks *[]check) iter.Seq[check] {
 	next := func(i int) (check, bool) {
 		p.mu.Lock()

@@ -74,11 +74,11 @@ func MarkerSetAt(n *metav1.PartialObjectMetadata) *metav1.Time {
 	return first
 }
 
-// TaintsSetAt returns when a field manager that has set taints of a Node last changed any field, the
-// latest if there are several. It returns nil if the Node has no taints.
-func TaintsSetAt(n *metav1.PartialObjectMetadata) *metav1.Time {
+// TaintsSetAt returns when a field manager that has set taints of a Node last changed any field,
+// the latest if there are several. It returns nil if the Node has no taints.
+func TaintsSetAt(managed []metav1.ManagedFieldsEntry) *metav1.Time {
 	var last *metav1.Time
-	for _, entry := range n.ManagedFields {
+	for _, entry := range managed {
 		owns := entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:taints"`)
 		if owns && entry.Time != nil && (last == nil || last.Before(entry.Time)) {
 			last = entry.Time

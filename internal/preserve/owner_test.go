@@ -136,6 +136,9 @@ func TestOwnerOfEveryInput(t *testing.T) {
 			if before.isOverruled && !isOverruled {
 				assert.True(t, isMachines || isWithdrawn, "only agents end it: %s", about)
 			}
+			if kind != "label" && !after.isThere && isOverruled {
+				assert.True(t, before.isOverruled || after.isOverruled, "its absence proves nothing: %s", about)
+			}
 			if isUnclear {
 				assert.True(t, before.isUnclear || after.isUnclear, about)
 			}

@@ -83,10 +83,10 @@ type Record struct {
 	// if neither has happened since they were saved.
 	Restored Restoration
 	// Ended reports that the record includes the end of the incarnation that it follows, so no
-	// later state can come. Some ends are never recorded, and older releases did not store them. It
-	// is informational only.
+	// later state can come. Some ends are never recorded, and older releases did not store them.
 	Ended bool
-	// SavedAt is when the labels were saved. It is informational only.
+	// SavedAt is when the record was last written, which decides nothing. Of a floor it is the time
+	// of the removal: a processor with retention removes the floor a day later.
 	SavedAt time.Time
 	// Floor reports that the record was removed: no labels are saved, and no event up to Revision
 	// counts. A floor has only Node, Revision and SavedAt, the time of the removal.

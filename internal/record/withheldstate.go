@@ -27,8 +27,8 @@ func DecidedFor(uid types.UID, marker string) WithheldState {
 	return WithheldState{uid: uid, marker: marker}
 }
 
-// RestoredBy is the state of labels that were seen on a Node at a revision, after the write that set
-// the marker. They stay withheld until a state of the Node from then on is saved.
+// RestoredBy is the state of labels that were seen on a Node at a revision, after the write that
+// set the marker. They stay withheld until a state of the Node from then on is saved.
 func RestoredBy(marker string, at revision.Revision) WithheldState {
 	return WithheldState{marker: marker, at: at}
 }

@@ -129,11 +129,11 @@ func (h *handler) keep(n *metav1.PartialObjectMetadata) {
 func (h *handler) initialNodes() map[string]listedNode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.free(h.initial)
+	return h.freeLocked(h.initial)
 }
 
-// free returns those of the nodes whose barrier has passed for conclusions about them.
-func (h *handler) free(listed map[string]listedNode) map[string]listedNode {
+// freeLocked returns the listed nodes whose barrier has passed for conclusions about them.
+func (h *handler) freeLocked(listed map[string]listedNode) map[string]listedNode {
 	free := make(map[string]listedNode, len(listed))
 	for name, d := range listed {
 		if h.passed(name, d.list) {
@@ -215,7 +215,7 @@ func (h *handler) put(transactions []txn.Transaction, list int, observed bool) {
 func (h *handler) uncheckedNodes() map[string]listedNode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.free(h.unchecked)
+	return h.freeLocked(h.unchecked)
 }
 
 // resolve adds the result of comparing a node with its record to the outbox, unless a later event

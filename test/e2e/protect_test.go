@@ -175,8 +175,8 @@ func (e *env) kubectl(name string, args ...string) {
 	e.t.Logf("%s", output)
 }
 
-// TestWatcherReportsADeletionThatWaits for the finalizer while no processor removes it. That is after
-// one to two minutes. The event has the command that lets the Node go.
+// TestWatcherReportsADeletionThatWaits for the finalizer while no processor removes it, after one to
+// two minutes. The event has the command that lets the Node go.
 func TestWatcherReportsADeletionThatWaits(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -64,6 +64,9 @@ func TestRecordsAreNotLeftBehind(t *testing.T) {
 	require.NoError(t, h.upgrade(named("left-records", "left-other"), false), "nothing is saved yet")
 	require.NoError(t, h.upgrade(named("left-records", "left-transactions"), false))
 
+	require.ErrorContains(t, h.upgrade(named("left-transactions", "left-records"), false), "would change places")
+	require.ErrorContains(t, h.upgrade(named("left-transactions", "left-other"), false), "would change places")
+
 	removeTransaction := h.put("left-transactions", "transaction", "nodekeeper.dev/type", "added")
 	require.ErrorContains(t, h.upgrade(named("left-records", "left-other"), false), "the namespace left-transactions has records or transactions")
 	removeTransaction()

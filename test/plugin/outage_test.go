@@ -66,7 +66,7 @@ func TestWatchesSayThatTheyAreCutOff(t *testing.T) {
 	e := newEnv(t)
 	e.create("node-1", of("node-1", "r1"))
 	r := e.relay()
-	const cutOff, recovered = "The watch broke, and is tried again: ", "The watch works again.\n"
+	const cutOff, recovered = "The watch failed and is being retried: ", "The watch has recovered.\n"
 	running := map[string]*lineBuffer{}
 	for _, args := range [][]string{{"watch"}, {"list", "--watch"}, {"pending", "--watch"}} {
 		running[strings.Join(args, " ")] = e.background(args...)

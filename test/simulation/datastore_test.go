@@ -11,10 +11,10 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// begunAnew is how far revisions go back when the datastore is replaced. In the simulation, the
+// historyOffset is how far revisions go back when the datastore is replaced. In the simulation, the
 // revisions of the API server go on, and everything that is stored gets revisions that are so much
 // later: only differences count.
-const begunAnew = 10_000
+const historyOffset = 10_000
 
 // replaceDatastore replaces the datastore, which ends all services.
 func (s *simulation) replaceDatastore() {
@@ -59,7 +59,7 @@ func laterRevision(r revision.Revision) revision.Revision { return revision.Of(l
 
 func laterText(rv string) string {
 	if n := number(rv); n >= 0 {
-		return rvText(n + begunAnew)
+		return rvText(n + historyOffset)
 	}
 	return rv
 }
@@ -126,8 +126,8 @@ func (a *processorActor) list() {
 	}
 }
 
-// anewMutants break the rules about earlier histories.
-var anewMutants = map[string]mutant{
+// historyMutants break the rules about earlier histories.
+var historyMutants = map[string]mutant{
 	"history: a record of an earlier one is later":             {knowsOneHistory: true, narrow: replacedDatastores},
 	"history: what an earlier one left is later":               {ignoresEarlier: true, narrow: replacedDatastores},
 	"protection: overtakes an earlier history":                 {ignoresEarlier: true, narrow: replacedThenUnprotected},

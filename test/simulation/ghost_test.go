@@ -429,5 +429,5 @@ func number(rv string) int {
 	if err != nil {
 		return -1
 	}
-	return n % begunAnew
+	return n % historyOffset
 }

@@ -8,7 +8,8 @@ type Signal chan struct{}
 // New returns a Signal without a pending signal.
 func New() Signal { return make(Signal, 1) }
 
-// Send never blocks. If a signal is pending, its receiver will see what this one is about, too.
+// Send never blocks. If a signal is pending, its receiver has yet to look, and finds this change,
+// too.
 func (s Signal) Send() {
 	select {
 	case s <- struct{}{}:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -67,7 +66,7 @@ func Retry(ctx context.Context, c *inspect.Cluster, dry DryRun, cm *corev1.Confi
 		return nil
 	}
 	q := &queue.Queue{Client: dry.Writer(c.Client), Namespace: c.TransactionNamespace}
-	return explained(q.Touch(ctx, cm, time.Now()), cm)
+	return explained(q.Touch(ctx, cm, c.Now()), cm)
 }
 
 // Discard removes a ConfigMap from the queue by its uid, so that a later one of the same name

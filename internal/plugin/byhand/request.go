@@ -105,7 +105,7 @@ func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 		return Request{}, fmt.Errorf("node %q is away, so it is not %s now: its saved labels are restored when it returns, see kubectl nodekeeper show %s", name, h.Done, name)
 	}
 	t := txn.Of(h.Type, n.Live)
-	t.ObservedAt, t.AtOnce = time.Now(), true
+	t.ObservedAt, t.AtOnce = h.Cluster.Now(), true
 	// Only the servers know which managers are agents, so the owners of the labels are left open.
 	// Owners that the record has remain valid.
 	t.Machine, t.Unclear = "", labels.KeysOf(maps.Keys(t.Labels))

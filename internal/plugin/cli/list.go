@@ -60,8 +60,8 @@ The state of a node is one of
   never-seen   nothing is saved of it
   unreadable   its record cannot be read: correct or forget it
 
-With --watch, the state of a node is gone when neither the Node nor its record is
-there any more.
+With --watch, a node whose Node and record are both gone is shown once more, in the
+state gone.
 
 AWAY is for how long a node has not been heard of. WITHHELD, which -o wide shows,
 is how many restricted labels were not put back: kubectl nodekeeper show says why.`,

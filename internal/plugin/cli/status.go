@@ -90,8 +90,8 @@ be found out. Stuck is
   a record that cannot be read
   a node whose deletion has been waiting for nodekeeper's finalizer for longer
   than --stuck-after
-  a node that has had the startup taint for longer than --stuck-after, with its
-  marker, which processors look for, or without`,
+  a node that has had the startup taint for longer than --stuck-after, whether or
+  not it has the marker that processors look for`,
 		Example: `  # how it is
   kubectl nodekeeper status
 
@@ -262,7 +262,7 @@ func (s *status) addClosed(all []inspect.Closed, now time.Time, stuckAfter time.
 		if now.Sub(n.Since.Time) > stuckAfter {
 			s.Stuck = append(s.Stuck, problem{
 				n.Name, "the taint " + nodeview.StartupTaintKey + " keeps pods away, and no processor removes it without the label " + labels.Marker + "=" + labels.Pending,
-				"remove it: kubectl taint node " + n.Name + " " + nodeview.StartupTaintKey + ":NoSchedule-",
+				"add that, and a processor removes the taint once the node has its labels: kubectl label node " + n.Name + " " + labels.Marker + "=" + labels.Pending + " --overwrite",
 			})
 		}
 	}

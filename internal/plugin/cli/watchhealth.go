@@ -53,8 +53,8 @@ func (h *watchHealth) newInformer(
 	}, kind, resync, indexers)
 }
 
-// ignoreWatchError is an error handler of informers that report to a watchHealth. The default writes
-// to a log.
+// ignoreWatchError is an error handler of informers that report to a watchHealth. The default
+// writes to a log.
 func ignoreWatchError(context.Context, *toolscache.Reflector, error) {}
 
 // shownHealth returns a watchHealth that prints why watches are broken, each reason once, and when
@@ -69,13 +69,13 @@ func (p *plugin) shownHealth() *watchHealth {
 			}
 			if !shown[reason] {
 				shown[reason] = true
-				_, _ = fmt.Fprintf(p.ErrOut, "The watch broke, and is tried again: %v\n", p.Explain(err))
+				_, _ = fmt.Fprintf(p.ErrOut, "The watch failed and is being retried: %v\n", p.Explain(err))
 			}
 		},
 		onSuccess: func() {
 			if len(shown) > 0 {
 				clear(shown)
-				_, _ = fmt.Fprintln(p.ErrOut, "The watch works again.")
+				_, _ = fmt.Fprintln(p.ErrOut, "The watch has recovered.")
 			}
 		},
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/daemon/pages"
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 )
 
@@ -26,8 +27,8 @@ type Closed struct {
 	Since metav1.Time
 }
 
-// ClosedWithoutMarker returns such nodes of a survey by name. It reads the Nodes that have taints,
-// because the metadata of Nodes does not contain their keys.
+// ClosedWithoutMarker returns the nodes of a survey that have the startup taint and not its marker,
+// by name. It reads each Node that has taints, because metadata does not contain them.
 func (c *Cluster) ClosedWithoutMarker(ctx context.Context, s *Survey) ([]Closed, error) {
 	tainted := map[string]types.UID{}
 	for name, n := range s.live {
@@ -37,8 +38,10 @@ func (c *Cluster) ClosedWithoutMarker(ctx context.Context, s *Survey) ([]Closed,
 	}
 	var closed []Closed
 	check := func(n *corev1.Node) error {
-		if tainted[n.Name] == n.UID && slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint) {
-			closed = append(closed, Closed{n.Name, *s.live[n.Name].taintsSetAt})
+		since := nodeview.TaintsSetAt(n.ManagedFields) // of the Node that has the taint now
+		isClosed := n.Labels[labels.Marker] != labels.Pending && slices.ContainsFunc(n.Spec.Taints, nodeview.IsStartupTaint)
+		if tainted[n.Name] == n.UID && since != nil && isClosed {
+			closed = append(closed, Closed{n.Name, *since})
 		}
 		return nil
 	}

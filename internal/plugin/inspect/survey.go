@@ -175,7 +175,7 @@ func summarizeNode(n *metav1.PartialObjectMetadata, selector apilabels.Selector)
 		summary.waitingSince = n.DeletionTimestamp
 	}
 	if summary.gatedSince = timeOf(nodeview.GatedSince(n)); summary.gatedSince == nil {
-		summary.taintsSetAt = nodeview.TaintsSetAt(n)
+		summary.taintsSetAt = nodeview.TaintsSetAt(n.ManagedFields)
 	}
 	return summary
 }
