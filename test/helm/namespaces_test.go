@@ -64,8 +64,8 @@ func TestRecordsAreNotLeftBehind(t *testing.T) {
 	require.NoError(t, h.upgrade(named("left-records", "left-other"), false), "nothing is saved yet")
 	require.NoError(t, h.upgrade(named("left-records", "left-transactions"), false))
 
-	require.ErrorContains(t, h.upgrade(named("left-transactions", "left-records"), false), "would change places")
-	require.ErrorContains(t, h.upgrade(named("left-transactions", "left-other"), false), "would change places")
+	require.ErrorContains(t, h.upgrade(named("left-transactions", "left-records"), false), "choose another name")
+	require.ErrorContains(t, h.upgrade(named("left-transactions", "left-other"), false), "choose another name")
 
 	removeTransaction := h.put("left-transactions", "transaction", "nodekeeper.dev/type", "added")
 	require.ErrorContains(t, h.upgrade(named("left-records", "left-other"), false), "the namespace left-transactions has records or transactions")
@@ -91,7 +91,7 @@ func TestRecordsAreNotLeftBehind(t *testing.T) {
 // TestNamespacesMadeByHandAreNotLeftBehind: Helm knows nothing of them, but the processors use them.
 func TestNamespacesMadeByHandAreNotLeftBehind(t *testing.T) {
 	h := release(t, "hand", "hand-system")
-	for _, namespace := range []string{"hand-records", "hand-transactions", "hand-other"} {
+	for _, namespace := range []string{"hand-records", "hand-transactions", "hand-other", "hand-new"} {
 		require.NoError(t, h.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	}
 	require.NoError(t, h.install(byHand("hand-records", "hand-transactions"), false))
@@ -99,6 +99,6 @@ func TestNamespacesMadeByHandAreNotLeftBehind(t *testing.T) {
 	require.ErrorContains(t, h.upgrade(byHand("hand-other", "hand-transactions"), false), "the namespace hand-records has records or transactions")
 	require.NoError(t, h.upgrade(byHand("hand-records", "hand-other"), false))
 	remove()
-	require.NoError(t, h.upgrade(byHand("hand-other", "hand-transactions"), false))
+	require.NoError(t, h.upgrade(byHand("hand-new", "hand-transactions"), false))
 	require.NoError(t, h.uninstall())
 }
