@@ -201,7 +201,7 @@ func TestWhyARequestDoesNothing(t *testing.T) {
 		live := nodes.Metadata("node-1")
 		live.UID, live.ResourceVersion, live.Labels = tc.uid, "9", map[string]string{"rack": tc.rack}
 		n := &inspect.Node{Name: "node-1", Live: live, Saved: inspect.Saved{Record: &r}}
-		h := &requesting{Requests: byhand.Requests{Type: tc.typ, Done: "saved", Policy: func(string) labels.Policy { return labels.Policy{Mode: labels.Replace} }}}
+		h := &requesting{Requests: byhand.Requests{Cluster: &inspect.Cluster{}, Type: tc.typ, Done: "saved", Policy: func(string) labels.Policy { return labels.Policy{Mode: labels.Replace} }}}
 		request, err := h.Of(n, "node-1")
 		require.NoError(t, err)
 		assert.Contains(t, h.why(&request), says)
