@@ -37,6 +37,7 @@ func TestRecordsMoveToOtherNamespaces(t *testing.T) {
 	for _, former := range []*string{&e.metadata, &e.transactions} {
 		require.NoError(t, e.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: *former}}))
 		*former += "-new"
+		require.NoError(t, e.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: *former}}))
 	}
 
 	for _, cm := range saved.Items {
