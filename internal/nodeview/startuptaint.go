@@ -1,6 +1,7 @@
 package nodeview
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -65,26 +66,36 @@ func GatedSince(n *metav1.PartialObjectMetadata) time.Time {
 // returns nil if that is unknown.
 func MarkerSetAt(n *metav1.PartialObjectMetadata) *metav1.Time {
 	var first *metav1.Time
-	for _, entry := range n.ManagedFields {
-		owns := entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+labels.Marker+`"`)
-		if owns && entry.Time != nil && (first == nil || entry.Time.Before(first)) {
-			first = entry.Time
+	for at := range setterTimes(n.ManagedFields, "f:"+labels.Marker) {
+		if first == nil || at.Before(first) {
+			first = at
 		}
 	}
 	return first
 }
 
 // TaintsSetAt returns when a field manager that has set taints of a Node last changed any field,
-// the latest if there are several. It returns nil if the Node has no taints.
+// the latest if there are several. It returns nil if none has.
 func TaintsSetAt(managed []metav1.ManagedFieldsEntry) *metav1.Time {
 	var last *metav1.Time
-	for _, entry := range managed {
-		owns := entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:taints"`)
-		if owns && entry.Time != nil && (last == nil || last.Before(entry.Time)) {
-			last = entry.Time
+	for at := range setterTimes(managed, "f:taints") {
+		if last == nil || last.Before(at) {
+			last = at
 		}
 	}
 	return last
+}
+
+// setterTimes returns when each field manager that owns a field last changed any field.
+func setterTimes(managed []metav1.ManagedFieldsEntry, field string) iter.Seq[*metav1.Time] {
+	return func(yield func(*metav1.Time) bool) {
+		for _, entry := range managed {
+			owns := entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"`+field+`"`)
+			if owns && entry.Time != nil && !yield(entry.Time) {
+				return
+			}
+		}
+	}
 }
 
 // NoteGatedSince stores the time at which a Node was gated in its metadata, in memory only, see

@@ -44,8 +44,8 @@ func Ending(end txn.Transaction, r *record.Record, waiting []txn.Transaction) []
 }
 
 // addsTo reports whether a transaction of the incarnation that ends is later than the state of it
-// that the record, nil if none exists, includes. A record of this history is later than every
-// transaction of an earlier one. It cannot be later than the end, as one of an earlier history is.
+// that the record, nil if none exists, includes. A record of this history, whose revision is not
+// after the end, includes every transaction of an earlier history.
 func addsTo(r *record.Record, t, end txn.Transaction) bool {
 	if r == nil || r.Floor || !isSourceOrRestored(*r, t.UID) {
 		return true

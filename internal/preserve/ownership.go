@@ -24,9 +24,9 @@ type keyState struct{ isThere, isMachines, isUnclear, isOverruled bool }
 //     list.
 //   - A label of the machine becomes overruled if it is not the machine's in the later state and
 //     agents have not withdrawn it. A missing taint or annotation does not prove a removal: a
-//     watcher without the flag does not see them. A taint that is no longer the machine's does not prove a
-//     change by a user: other programs write the list, too. A watcher that saw the removal or the
-//     change reports the key as overruled in the later state.
+//     watcher without the flag does not see them. A taint that is no longer the machine's does not
+//     prove a change by a user: other programs write the list, too. A watcher that saw the removal
+//     or the change reports the key as overruled in the later state.
 //   - An overruled key stays overruled until agents set or withdraw it again.
 func owner(key string, before, after keyState, isSame, isWithdrawn bool) (isMachines, isUnclear, isOverruled bool) {
 	isMachines = after.isMachines && (!after.isUnclear || !before.isOverruled) || before.isMachines && after.isUnclear && isSame

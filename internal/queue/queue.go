@@ -54,8 +54,8 @@ func Parse(cm *corev1.ConfigMap) (Queued, error) {
 	return Queued{Transaction: t, ObjectUID: cm.UID, Created: cm.CreationTimestamp.Time}, nil
 }
 
-// EarlierFirst returns the pending transactions of a node with those of an earlier history first, and
-// marked, see [txn.Transaction.Ahead].
+// EarlierFirst moves the transactions of an earlier history to the front of a node's pending ones,
+// and marks them, see [txn.Transaction.Ahead].
 func EarlierFirst(pending []Queued, isEarlier func(Queued) bool) []Queued {
 	if !slices.ContainsFunc(pending, isEarlier) {
 		return pending

@@ -76,7 +76,7 @@ func (w *walk) applyMinikube() {
 	assert.Less(w.t, time.Since(begin), readyWithin)
 }
 
-// registerAgain deletes a node right after it was labelled. What comes back is another machine: in another zone.
+// registerAgain deletes a node right after it was labelled. Another machine returns, in another zone.
 func (w *walk) registerAgain() {
 	name := w.nodes[len(w.nodes)-1]
 	w.kubectl(w.t, "label", "node", name, "rack=r7", "example.com/team=blue", "node-role.kubernetes.io/gpu=")

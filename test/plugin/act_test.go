@@ -220,7 +220,8 @@ func TestGateThatNobodyOpens(t *testing.T) {
 }
 
 // TestGateWithoutItsMarker checks that status names such a Node, which no processor opens, with the
-// command that lets one open it. A Node with other taints, or with the startup taint of a moment ago, is well.
+// command that lets one open it. A Node with other taints is well, and so is one that has just got
+// the startup taint.
 func TestGateWithoutItsMarker(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

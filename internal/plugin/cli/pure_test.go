@@ -81,7 +81,7 @@ func TestStatusSaysWhatIsStuck(t *testing.T) {
 		},
 		Pending:   []inspect.Pending{pending("slow", now.Add(-2*time.Minute)), pending("slow", now.Add(-90*time.Second)), pending("quick", now)},
 		Malformed: []inspect.Malformed{{Object: malformed, Reason: reason}},
-	}, now, time.Minute)
+	}, nil, now, time.Minute)
 	assert.Equal(t, 3, s.Records)
 	assert.Equal(t, pendingStatus{Transactions: 3, Nodes: 2, Oldest: ago(2 * time.Minute), OldestNode: "slow"}, s.Pending)
 	assert.Equal(t, []restoration{{"latest", ago(time.Minute)}, {"live", ago(time.Hour)}}, s.Restored)
@@ -119,7 +119,7 @@ func TestStatusSaysIfNoWebhookIsReady(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			watcher := inspect.Replica{Name: "w", Service: inspect.WatcherService, IsAlive: true, IsStandby: true}
 			processor := inspect.Replica{Name: "p", Service: inspect.ProcessorService, IsAlive: true}
-			s := newStatus(&inspect.Survey{Replicas: append(tc.are, watcher, processor), AsksWebhooks: tc.asked}, now, time.Minute)
+			s := newStatus(&inspect.Survey{Replicas: append(tc.are, watcher, processor), AsksWebhooks: tc.asked}, nil, now, time.Minute)
 			assert.Equal(t, tc.unwell, s.Unwell)
 			var shown bytes.Buffer
 			s.write(&shown, now, true)

@@ -119,13 +119,14 @@ func (p *plugin) status(ctx context.Context, out *output.Flags, stuckAfter time.
 		return err
 	}
 	survey, err := c.Survey(ctx, apilabels.Everything())
+	var closed []inspect.Closed
 	if err == nil {
-		survey.Closed, err = c.ClosedWithoutMarker(ctx, survey)
+		closed, err = c.ClosedWithoutMarker(ctx, survey)
 	}
 	now := c.Now()
 	var s *status
 	if err == nil {
-		s = newStatus(survey, now, stuckAfter)
+		s = newStatus(survey, closed, now, stuckAfter)
 	} else {
 		survey, s = &inspect.Survey{}, unknownStatus(p.Explain(err))
 	}
@@ -147,7 +148,7 @@ func unknownStatus(err error) *status {
 	}
 }
 
-func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) *status {
+func newStatus(survey *inspect.Survey, closed []inspect.Closed, now time.Time, stuckAfter time.Duration) *status {
 	s := &status{
 		Replicas: output.Listed(survey.Replicas), Nodes: map[inspect.State]int{}, Locks: output.Listed(survey.Locks), Malformed: len(survey.Malformed),
 		Restored: []restoration{}, Stuck: []problem{}, asksWebhooks: survey.AsksWebhooks,
@@ -169,7 +170,7 @@ func newStatus(survey *inspect.Survey, now time.Time, stuckAfter time.Duration) 
 	s.addPending(survey.Pending, now, stuckAfter)
 	s.addWaitingDeletions(survey.Nodes, now, stuckAfter)
 	s.addGated(survey.Nodes, now, stuckAfter)
-	s.addClosed(survey.Closed, now, stuckAfter)
+	s.addClosed(closed, now, stuckAfter)
 	slices.SortStableFunc(restored, func(a, b inspect.Summary) int { return compareTimes(b.RestoredAt, a.RestoredAt) })
 	for _, n := range restored {
 		if n.RestoredAt != nil && len(s.Restored) < shownRestores {

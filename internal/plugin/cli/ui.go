@@ -105,7 +105,7 @@ func serve(ctx context.Context, listener net.Listener, page http.Handler) error 
 // judge returns the health of nodekeeper like status, except that it does not detect missing
 // namespaces and unready webhooks, which no watch shows.
 func judge(survey *inspect.Survey, now time.Time) ui.Health {
-	s := newStatus(survey, now, stuckInPage)
+	s := newStatus(survey, nil, now, stuckInPage)
 	h := ui.Health{Unwell: s.Unwell, Stuck: []ui.Stuck{}, StuckTotal: len(s.Stuck)}
 	for _, one := range s.Stuck[:min(len(s.Stuck), shownStuck)] {
 		h.Stuck = append(h.Stuck, ui.Stuck(one))

@@ -32,7 +32,7 @@ type Closed struct {
 func (c *Cluster) ClosedWithoutMarker(ctx context.Context, s *Survey) ([]Closed, error) {
 	tainted := map[string]types.UID{}
 	for name, n := range s.live {
-		if n.taintsSetAt != nil && n.isMatched {
+		if n.isTainted && n.isMatched {
 			tainted[name] = n.live.uid
 		}
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // Forecast returns the decisions of [preserve.PlanAt] for the pending transactions, followed by
-// more, if nothing else happens. It returns none if the record cannot be parsed, as transactions then
-// wait.
+// more, if nothing else happens. It returns none if the record cannot be parsed, as transactions
+// then wait.
 func (n *Node) Forecast(policy labels.Policy, more ...txn.Transaction) []preserve.Decision {
 	if n.Saved.Unreadable != nil {
 		return nil

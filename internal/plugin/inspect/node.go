@@ -28,7 +28,7 @@ type Node struct {
 	Now revision.Revision
 	// Saved is the record.
 	Saved Saved
-	// Pending has the transactions, oldest first, but those of an earlier history before the others.
+	// Pending has the transactions: an earlier history before this one, and each oldest first.
 	Pending []Pending
 
 	// checked is a revision of all Nodes that was read after everything else. It is zero if nothing

@@ -38,8 +38,6 @@ type Survey struct {
 	// AsksWebhooks reports whether the [WebhookConfiguration] exists. It is false for a user who
 	// may not read it.
 	AsksWebhooks bool
-	// Closed has the nodes of [Cluster.ClosedWithoutMarker], if it was called.
-	Closed []Closed
 
 	live map[string]nodeSummary
 }
@@ -83,7 +81,7 @@ type nodeSummary struct {
 	restoredAt   *metav1.Time
 	waitingSince *metav1.Time
 	gatedSince   *metav1.Time
-	taintsSetAt  *metav1.Time
+	isTainted    bool
 	isMatched    bool
 }
 
@@ -175,7 +173,7 @@ func summarizeNode(n *metav1.PartialObjectMetadata, selector apilabels.Selector)
 		summary.waitingSince = n.DeletionTimestamp
 	}
 	if summary.gatedSince = timeOf(nodeview.GatedSince(n)); summary.gatedSince == nil {
-		summary.taintsSetAt = nodeview.TaintsSetAt(n.ManagedFields)
+		summary.isTainted = nodeview.TaintsSetAt(n.ManagedFields) != nil
 	}
 	return summary
 }
