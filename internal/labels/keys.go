@@ -70,6 +70,16 @@ func (k Keys) All() iter.Seq[string] {
 	return strings.SplitSeq(string(k), ",")
 }
 
+// Has reports whether a key is among the keys.
+func (k Keys) Has(key string) bool {
+	for other := range k.All() {
+		if other == key {
+			return true
+		}
+	}
+	return false
+}
+
 // Set returns the keys as a map. The result may be nil.
 func (k Keys) Set() map[string]bool {
 	var set map[string]bool

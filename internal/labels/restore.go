@@ -50,6 +50,9 @@ type Side struct {
 	// Overruled are keys that agents had set and that a user has changed or removed. Only the saved
 	// side has them.
 	Overruled Keys
+	// Edited are keys that users have set or removed since the node was created, so they stay as they
+	// are. Only the live side has them.
+	Edited Keys
 	// Withheld are keys that are saved separately from Labels, because they are not restored onto
 	// this machine. Only the saved side has them.
 	Withheld Keys
@@ -61,12 +64,13 @@ type Side struct {
 // that agents of the returned machine have set stay, unless a user had overruled them. Labels that
 // only agents of the former machine had set are not restored. A restricted label that is not
 // restored stays as the node has it, because it was set by others. Annotations and taints of the
-// node stay, unless a user had overruled them.
+// node stay, unless a user had overruled them. What users have edited on the returned node stays.
 func (p Policy) Restored(live, saved Side) map[string]string {
 	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
 	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()
+	edited := live.Edited.Set()
 	for key, value := range saved.Labels {
-		if !former[key] && !p.Ignored.Match(key) && !p.drops(key) && p.Has(key) {
+		if !former[key] && !edited[key] && !p.Ignored.Match(key) && !p.drops(key) && p.Has(key) {
 			result[key] = value
 		}
 	}
@@ -75,7 +79,7 @@ func (p Policy) Restored(live, saved Side) map[string]string {
 	for key, value := range live.Labels {
 		_, wished := result[key]
 		switch {
-		case p.Live.Match(key), (machine[key] || IsTaint(key) && claimed[key]) && unclear[key] && !overruled[key]:
+		case edited[key], p.Live.Match(key), (machine[key] || IsTaint(key) && claimed[key]) && unclear[key] && !overruled[key]:
 			result[key] = value
 		case wished:
 		case withheld[key], p.drops(key):

@@ -303,7 +303,7 @@ func TestStartupTaintIsRemoved(t *testing.T) {
 		"of a node that was forgotten":    {&record.Record{Node: "n", Revision: revision.MustParse("90"), Floor: true}, nil, []preserve.Action{preserve.Open}},
 		"of a node that has its labels":   {r(func(r *record.Record) { r.Restored = record.Restoration{UID: "b", Revision: n.Revision} }), nil, []preserve.Action{preserve.Open}},
 		"not of another incarnation":      {r(func(*record.Record) {}), func(t *txn.Transaction) { t.UID = "other" }, []preserve.Action{preserve.Nothing}},
-		"not by a change of the same one": {r(func(*record.Record) {}), func(t *txn.Transaction) { t.Type = txn.Updated }, []preserve.Action{preserve.Nothing}},
+		"not by a change of the same one": {r(func(r *record.Record) { r.Restored.Revision = n.Revision }), func(t *txn.Transaction) { t.Type = txn.Updated }, []preserve.Action{preserve.Nothing}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

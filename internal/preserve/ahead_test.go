@@ -81,7 +81,7 @@ func TestNodeGetsTheLabelsOfAnEarlierHistory(t *testing.T) {
 	for name, queue := range map[string][]txn.Transaction{
 		"of the record":             {added},
 		"and of what was left":      {of(txn.Deleted, event("restored", "300", "", changed)), added},
-		"its start was left, too":   {of(txn.Deleted, event("restored", "300", "", changed)), of(txn.Added, event("next", "310", "", same))},
+		"its start was left, too":   {of(txn.Deleted, event("restored", "300", "", changed)), of(txn.Added, event("next", "310", "", set{"own": "label"}))},
 		"and of its end since then": {of(txn.Deleted, event("restored", "20", "", changed)), added},
 	} {
 		t.Run(name, func(t *testing.T) {

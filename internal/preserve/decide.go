@@ -69,6 +69,9 @@ type Node struct {
 	// Admitted are the keys of the labels, the marker among them, that the webhook set when the
 	// Node was created and that have not been set again since.
 	Admitted labels.Keys
+	// Edited are the keys of labels and annotations that users have set since the Node was created,
+	// and the marker if it was set by a restore onto this incarnation, see [agents.Edited].
+	Edited labels.Keys
 }
 
 // NodeOf converts a stamped Node.
@@ -78,6 +81,7 @@ func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	return &Node{
 		UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker,
 		Identity: id, IdentityRead: isRead, Unselected: !nodeview.Selected(n), Gated: nodeview.Gated(n), Admitted: agents.Admitted(n),
+		Edited: agents.Edited(n),
 	}
 }
 
@@ -152,7 +156,13 @@ func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 //
 // A restore removes the startup taint as well. If there is nothing to restore, the taint is removed
 // after everything is saved.
+//
+// An update of a live incarnation that has not got its labels stands for its addition: the record
+// may have been replaced since the restore by an earlier one, or the addition may have been lost.
 func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
+	if isStranded(t, r) && n != nil && n.UID == t.UID && !n.Unselected {
+		t.Type, t.FoundsRecord = txn.Added, false
+	}
 	d := decide(t, r, n, policy)
 	if t.Type != txn.Added || n == nil || n.UID != t.UID || !n.Gated {
 		return d
@@ -235,7 +245,9 @@ func isLater(t txn.Transaction, r record.Record) bool {
 	case r.Restored.UID:
 		return true
 	}
-	return t.Marker == r.Revision.String() // restored onto this incarnation, but not noted yet
+	// Restored onto this incarnation, but not noted yet; or from a later record, and someone has put an
+	// earlier one in its place, as from a backup.
+	return t.Marker == r.Revision.String() || t.RestoredFrom().After(r.Revision)
 }
 
 func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
@@ -251,7 +263,9 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 	case isSourceOrRestored(r, n.UID):
 		return decideOwner(r, n, policy)
 	case n.Marker == r.Revision.String():
-		return decideNote(t, r, n, policy)
+		return decideNote(t, r, n, policy, "the restore was done but not noted")
+	case n.restoredFrom().After(r.Revision) && !t.IsRequest():
+		return decideNote(t, r, n, policy, "the node has its labels from a later record")
 	}
 	if next, held, changed := resolve(r, n, policy); changed {
 		d := save(next, "decided which restricted labels the returned machine gets")
@@ -259,9 +273,13 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 		return d
 	}
 	held := heldFrom(r, n, policy)
+	live := n.side()
+	if !t.IsRequest() {
+		live.Edited = editedSince(t, n)
+	}
 	return Decision{
 		Action: Restore,
-		Labels: policy.Restored(n.side(), withDecided(r, n.UID)),
+		Labels: policy.Restored(live, withDecided(r, n.UID)),
 		Marker: r.Revision.String(),
 		Reason: "the node returned without its labels",
 		Again:  waits(held),
@@ -270,7 +288,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 }
 
 // decideNote decides about a restore that was done but not noted.
-func decideNote(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
+func decideNote(t txn.Transaction, r record.Record, n *Node, policy labels.Policy, reason string) Decision {
 	if !n.Revision.After(r.Restored.Revision) {
 		return nothing("an incarnation after this one has its labels already")
 	}
@@ -280,7 +298,7 @@ func decideNote(t txn.Transaction, r record.Record, n *Node, policy labels.Polic
 		removed := t.Machine.Union(t.Unclear.Taints()).Where(policy.Preserves).Missing(n.Labels)
 		next.Overruled = next.Overruled.Union(removed)
 	}
-	d := save(next, "the restore was done but not noted")
+	d := save(next, reason)
 	d.Again = len(d.Record.Withheld) > 0 // some of these may wait
 	return d
 }

@@ -114,6 +114,7 @@ func restored(queue []txn.Transaction, n *Node, d Decision) *Node {
 	return &Node{
 		UID: n.UID, Revision: latest, Labels: d.Labels, Machine: n.Machine.Same(n.Labels, d.Labels), Unclear: n.Unclear.Same(n.Labels, d.Labels), Marker: d.Marker,
 		Identity: n.Identity, IdentityRead: n.IdentityRead, Unselected: n.Unselected,
+		Edited: n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker),
 	}
 }
 
@@ -122,7 +123,7 @@ func ComesGated(t txn.Transaction) bool { return t.Type == txn.Added && t.Marker
 
 // NeedsNode reports whether a plan for these transactions may depend on the Node.
 func NeedsNode(queue []txn.Transaction, r *record.Record) bool {
-	if NeedsIdentity(queue, r) || slices.ContainsFunc(queue, ComesGated) {
+	if NeedsIdentity(queue, r) || slices.ContainsFunc(queue, ComesGated) || mayBeStranded(queue, r) {
 		return true
 	}
 	first := slices.IndexFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })

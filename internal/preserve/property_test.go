@@ -67,6 +67,11 @@ func (g generator) overruled(own set) labels.Keys {
 	return g.keys(set{"zone": "", "gone": "", string(taint): "", string(annotation): ""}).Without(labels.KeysOf(maps.Keys(own)))
 }
 
+// edited returns keys that managedFields show as edited, and possibly the marker.
+func (g generator) edited(own set) labels.Keys {
+	return g.keys(own).Union([]labels.Keys{"", labels.Marker}[g.IntN(2)])
+}
+
 func (g generator) marker() string { return []string{"", g.rv()}[g.IntN(2)] }
 
 func (g generator) transaction() txn.Transaction {
@@ -74,7 +79,7 @@ func (g generator) transaction() txn.Transaction {
 	machine, unclear := g.ownership(own)
 	return txn.Transaction{
 		Type: []txn.Type{txn.Added, txn.Updated, txn.Deleted}[g.IntN(3)], Node: "node-1", UID: g.uid(),
-		Revision: revision.Of(g.rv()), Labels: own, Machine: machine, Unclear: unclear, Withdrawn: g.overruled(own), Overruled: g.overruled(own), Marker: g.marker(), FoundsRecord: g.IntN(2) == 0,
+		Revision: revision.Of(g.rv()), Labels: own, Machine: machine, Unclear: unclear, Withdrawn: g.overruled(own), Overruled: g.overruled(own), Marker: g.marker(), Restored: g.IntN(2) == 0, FoundsRecord: g.IntN(2) == 0,
 	}
 }
 
@@ -96,7 +101,7 @@ func (g generator) node() *preserve.Node {
 	own := g.labels()
 	machine, unclear := g.ownership(own)
 	n := &preserve.Node{
-		UID: g.uid(), Revision: revision.Of(strconv.Itoa(g.IntN(12) + 12)), Labels: own, Machine: machine, Unclear: unclear, Marker: g.marker(),
+		UID: g.uid(), Revision: revision.Of(strconv.Itoa(g.IntN(12) + 12)), Labels: own, Machine: machine, Unclear: unclear, Marker: g.marker(), Edited: g.edited(own),
 	}
 	return []*preserve.Node{nil, n, n}[g.IntN(3)]
 }
@@ -275,6 +280,7 @@ func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Rec
 	case preserve.Restore:
 		after := preserve.Node{
 			UID: n.UID, Revision: revision.MustParse("99"), Labels: d.Labels, Machine: left(n, d, n.Machine), Unclear: left(n, d, n.Unclear), Marker: d.Marker,
+			Edited: n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker),
 		}
 		return new(preserve.Noted(*r, *n, after)), &after
 	}

@@ -20,6 +20,9 @@ func live(uid types.UID, marker string) *preserve.Node {
 	return n
 }
 
+// asItCame are the labels of [live].
+var asItCame = set{"rack": "r1", "zone": "b"}
+
 // marked is the stranger with the marker.
 func marked(rv string, nodeLabels set) *preserve.Node {
 	return &preserve.Node{UID: "stranger", Revision: revision.Of(rv), Labels: nodeLabels, Marker: "100"}
@@ -107,13 +110,13 @@ func TestDecideRestore(t *testing.T) {
 		"no labels, as before, marker":                     {event("stranger", "90", "", changed), with(saved(), noLabels), marked("300", set{}), noted(with(saved(), noLabels), "300")},
 
 		// otherwise
-		"no marker":                        {event("stranger", "250", "", changed), saved(), live("stranger", ""), restored},
-		"no marker, never restored":        {event("stranger", "250", "", changed), neverRestored(), live("stranger", ""), restored},
-		"no marker, but it had it":         {event("stranger", "250", "100", changed), saved(), live("stranger", ""), restored},
-		"no marker, added before the save": {event("stranger", "50", "", changed), saved(), live("stranger", ""), restored},
-		"no marker, added with the labels": {event("stranger", "250", "", same), saved(), live("stranger", ""), restored},
-		"a marker of another save":         {event("stranger", "250", "", changed), saved(), live("stranger", "99"), restored},
-		"a marker of the restore":          {event("stranger", "250", "", changed), saved(), live("stranger", "200"), restored},
+		"no marker":                        {event("stranger", "250", "", asItCame), saved(), live("stranger", ""), restored},
+		"no marker, never restored":        {event("stranger", "250", "", asItCame), neverRestored(), live("stranger", ""), restored},
+		"no marker, but it had it":         {event("stranger", "250", "100", asItCame), saved(), live("stranger", ""), restored},
+		"no marker, added before the save": {event("stranger", "50", "", asItCame), saved(), live("stranger", ""), restored},
+		"no marker, added with the labels": {event("stranger", "250", "", asItCame), saved(), live("stranger", ""), restored},
+		"a marker of another save":         {event("stranger", "250", "", asItCame), saved(), live("stranger", "99"), restored},
+		"a marker of the restore":          {event("stranger", "250", "", asItCame), saved(), live("stranger", "200"), restored},
 		"no marker, before the restore": {
 			event("stranger", "150", "", changed), saved(), &preserve.Node{UID: "stranger", Revision: revision.MustParse("199"), Labels: changed}, restored,
 		},
@@ -121,7 +124,7 @@ func TestDecideRestore(t *testing.T) {
 			event("stranger", "250", "", changed), saved(), &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: same}, restored,
 		},
 		"made by hand": {
-			event("stranger", "250", "", changed), &record.Record{Node: "node-1", Labels: same, Revision: revision.MustParse("100")}, live("stranger", ""), restored,
+			event("stranger", "250", "", asItCame), &record.Record{Node: "node-1", Labels: same, Revision: revision.MustParse("100")}, live("stranger", ""), restored,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +178,6 @@ func TestDecideLaterAdded(t *testing.T) {
 	}
 }
 
-// The Node's current labels count, not the transaction's.
 func TestDecideRestoreFollowsThePolicy(t *testing.T) {
 	zone, err := labels.ParsePatterns("zone")
 	require.NoError(t, err)
@@ -188,7 +190,7 @@ func TestDecideRestoreFollowsThePolicy(t *testing.T) {
 		"merge":                 {labels.Policy{Mode: labels.Merge}, set{"rack": "r7", "team": "blue", "zone": "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx := event("stranger", "250", "", changed)
+			tx := event("stranger", "250", "", asItCame)
 			tx.Type = txn.Added
 			want := preserve.Decision{Action: preserve.Restore, Labels: tc.want, Marker: "100"}
 			assertDecision(t, want, preserve.Decide(tx, saved(), liveStranger(), tc.policy))

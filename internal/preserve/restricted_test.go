@@ -51,6 +51,7 @@ func do(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record
 	case preserve.Restore:
 		left := *n
 		left.Revision, left.Labels, left.Marker = revision.MustParse(n.Revision.String()+"1"), d.Labels, d.Marker
+		left.Edited = n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker)
 		return new(preserve.Noted(*r, *n, left)), &left
 	}
 	return r, n

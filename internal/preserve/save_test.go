@@ -245,7 +245,7 @@ func TestDecideSave(t *testing.T) {
 			for _, tc.t.Type = range []txn.Type{txn.Updated, txn.Deleted} {
 				tc.t.FoundsRecord = !tc.t.FoundsRecord // has no effect here
 				tc.want.Record.Ended = tc.want.Action == preserve.Save && tc.t.Type == txn.Deleted
-				got := preserve.Decide(tc.t, tc.r, liveStranger(), replaceAll)
+				got := preserve.Decide(tc.t, tc.r, live("other", ""), replaceAll)
 				assertDecision(t, tc.want, got)
 			}
 		})

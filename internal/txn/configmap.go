@@ -40,6 +40,7 @@ const (
 	uidAnnotation          = "nodekeeper.dev/uid"
 	markerAnnotation       = "nodekeeper.dev/marker"
 	observedAtAnnotation   = "nodekeeper.dev/observed-at"
+	restoredAnnotation     = "nodekeeper.dev/restored"
 	foundsRecordAnnotation = "nodekeeper.dev/founds-record"
 
 	machineAnnotation   = "nodekeeper.dev/machine-labels"
@@ -73,11 +74,12 @@ func (t Transaction) ConfigMap(namespace string) *corev1.ConfigMap {
 			annotations[annotation] = string(keys)
 		}
 	}
-	if t.FoundsRecord {
-		annotations[foundsRecordAnnotation] = "true"
-	}
-	if t.AtOnce {
-		annotations[AtOnceAnnotation] = "true"
+	for annotation, isSet := range map[string]bool{
+		restoredAnnotation: t.Restored, foundsRecordAnnotation: t.FoundsRecord, AtOnceAnnotation: t.AtOnce,
+	} {
+		if isSet {
+			annotations[annotation] = "true"
+		}
 	}
 	transactionLabels := NodeLabels(t.Node)
 	transactionLabels[TypeLabel] = string(t.Type)
@@ -106,6 +108,7 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 		Node:         cm.Annotations[nodeAnnotation],
 		UID:          types.UID(cm.Annotations[uidAnnotation]),
 		Marker:       cm.Annotations[markerAnnotation],
+		Restored:     cm.Annotations[restoredAnnotation] == "true",
 		FoundsRecord: cm.Annotations[foundsRecordAnnotation] == "true",
 		AtOnce:       cm.Annotations[AtOnceAnnotation] == "true",
 	}

@@ -25,7 +25,7 @@ func deleted() txn.Transaction {
 		Labels:  map[string]string{"rack": "r7", "example.com/team": "blue"},
 		Machine: "kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os",
 		Unclear: "rack", Withdrawn: "example.com/gone", Overruled: "example.com/pool",
-		Marker: "2214", ObservedAt: observedAt,
+		Marker: "2214", Restored: true, ObservedAt: observedAt,
 	}
 }
 
@@ -43,6 +43,7 @@ func TestConfigMapIsAsTheDocumentationShowsIt(t *testing.T) {
 				"nodekeeper.dev/node":        "node-1",
 				"nodekeeper.dev/uid":         "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1",
 				"nodekeeper.dev/marker":      "2214",
+				"nodekeeper.dev/restored":    "true",
 				"nodekeeper.dev/observed-at": "2026-11-21T03:14:15.926535Z",
 
 				"nodekeeper.dev/machine-labels":   "kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os",
@@ -61,6 +62,7 @@ func TestConfigMapOmitsEmptyFields(t *testing.T) {
 	cm := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("7")}.ConfigMap("ns")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/marker")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/founds-record")
+	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/restored")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/withdrawn-labels")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/overruled-labels")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/unclear-labels")

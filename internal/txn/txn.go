@@ -54,14 +54,17 @@ type Transaction struct {
 	Overruled labels.Keys
 	// Marker is the value of the marker at that resourceVersion, or "".
 	Marker string
+	// Restored reports that a restore onto this incarnation had set the marker. Otherwise the marker
+	// may have been copied from another Node.
+	Restored bool
 	// ObservedAt is when the watcher saw the event, from which the batch period counts.
 	ObservedAt time.Time
 	// FoundsRecord makes an Added transaction of a node without a record create one. Watchers set
 	// it if they record updates; otherwise a record created that early would only restore outdated
 	// labels.
 	FoundsRecord bool
-	// AtOnce marks an urgent transaction: it is applied without delay, like an Added one. It has no
-	// other effect.
+	// AtOnce marks an urgent transaction: it is applied without delay, like an Added one. See also
+	// [Transaction.IsRequest].
 	AtOnce bool
 	// ByProcessor reports that the processor that applies the transaction has read the Node itself,
 	// with its own flags, so that a missing key proves a removal. It is not stored.
@@ -70,6 +73,10 @@ type Transaction struct {
 	// an earlier history, see package preserve. It is not stored.
 	Ahead bool
 }
+
+// IsRequest reports whether the transaction is a user's request to restore the labels of a live
+// Node, which replaces what users have set on it.
+func (t Transaction) IsRequest() bool { return t.Type == Added && t.AtOnce && !t.FoundsRecord }
 
 // EndSeen returns the transaction for the end of a stamped Node that a processor read itself, see
 // [Transaction.ByProcessor].
@@ -85,8 +92,23 @@ func Of(typ Type, n *metav1.PartialObjectMetadata) Transaction {
 	own, marker := labels.Split(n.Labels)
 	return Transaction{
 		Type: typ, Node: n.Name, UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Marker: marker,
-		Machine: agents.Machine(n), Unclear: agents.Unclear(n),
+		Restored: agents.Edited(n).Has(labels.Marker), Machine: agents.Machine(n), Unclear: agents.Unclear(n),
 	}
+}
+
+// RestoredFrom returns the revision of the record that was last restored onto the incarnation,
+// according to its marker. It is zero if no restore has set the marker, or if the marker is of an
+// earlier history: a record is not later than the Node that was restored from it.
+func (t Transaction) RestoredFrom() revision.Revision {
+	return RestoredFrom(t.Marker, t.Restored, t.Revision)
+}
+
+// RestoredFrom is [Transaction.RestoredFrom] for a Node at a revision.
+func RestoredFrom(marker string, isRestored bool, at revision.Revision) revision.Revision {
+	if from := revision.Of(marker); isRestored && !from.After(at) {
+		return from
+	}
+	return revision.Revision{}
 }
 
 // hashLength is the length in characters of a node hash, a SHA-256 in hexadecimal.

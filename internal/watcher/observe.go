@@ -69,8 +69,9 @@ func (o Observer) NeedsCheck(before, after *metav1.PartialObjectMetadata) bool {
 func (o Observer) change(typ txn.Type, before, after *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {
 	t := o.transaction(typ, after, now)
 	t.Withdrawn, t.Overruled = agents.Withdrawn(before, after), agents.Removed(before, after)
-	// The processor must identify the machine that got restricted labels while it exists.
-	t.AtOnce = preserve.GainsRestricted(before.Labels, t.Labels, t.Machine)
+	// The processor must identify the machine that got restricted labels while it exists. An addition
+	// is urgent anyway.
+	t.AtOnce = typ == txn.Updated && preserve.GainsRestricted(before.Labels, t.Labels, t.Machine)
 	return t
 }
 

@@ -152,19 +152,56 @@ func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted ma
 		w.breaks(errBrokeP3, "%s has %v, and gets %v", read.UID, own, given)
 		return
 	}
-	live := cameWith(read)
-	g.checkAgentKey(w, read.UID, live, given)
-	if !g.had(w, g.by[w.incarnation].floor, g.gives(w, live, given)) {
+	g.checkAgentKey(w, read.UID, cameWith(read), given)
+	if !g.had(w, g.by[w.incarnation].floor, g.gives(w, w.livesOf(read), given)) {
 		w.breaks(errBrokeP1, "%s gets %v, which u%d did not have in the end", read.UID, given, g.owner)
 	}
 }
 
-// gives returns a function that reports whether restoring a state of the owner onto a node with the
-// live labels results in the given labels.
-func (g *ghost) gives(w *world, live labels.Side, given map[string]string) func(*metav1.PartialObjectMetadata, map[string]string) bool {
+// gives returns a function that reports whether restoring a state of the owner onto a node with one
+// of the live sides results in the given labels.
+func (g *ghost) gives(w *world, lives []labels.Side, given map[string]string) func(*metav1.PartialObjectMetadata, map[string]string) bool {
 	return func(n *metav1.PartialObjectMetadata, saved map[string]string) bool {
-		return slices.ContainsFunc(g.sidesOf(w, n, saved), func(side labels.Side) bool { return maps.Equal(given, policy.Restored(live, side)) })
+		return slices.ContainsFunc(g.sidesOf(w, n, saved), func(side labels.Side) bool {
+			return slices.ContainsFunc(lives, func(live labels.Side) bool { return maps.Equal(given, policy.Restored(live, side)) })
+		})
 	}
+}
+
+// livesOf returns what a restore may start from. What managedFields show as edited must stay; what
+// else users have changed since the Node was created may.
+func (w *world) livesOf(read *metav1.PartialObjectMetadata) []labels.Side {
+	live := cameWith(read)
+	live.Edited = agents.Edited(read)
+	lives := []labels.Side{live}
+	for _, key := range []string{w.personKey, w.agentKey} {
+		if !w.hasChanged(read.UID, key) {
+			continue
+		}
+		for _, live := range slices.Clone(lives) {
+			live.Edited = live.Edited.Union(labels.Keys(key))
+			lives = append(lives, live)
+		}
+	}
+	return lives
+}
+
+// hasChanged reports whether a key of an incarnation has changed since its creation.
+func (w *world) hasChanged(uid types.UID, key string) bool {
+	var first *metav1.PartialObjectMetadata
+	for _, e := range w.events {
+		switch {
+		case e.node.UID != uid:
+		case first == nil:
+			first = e.node
+		default:
+			former, wasThere := first.Labels[key]
+			if value, isThere := e.node.Labels[key]; wasThere != isThere || former != value {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // sidesOf returns the possible contents of the record for a state of the owner.

@@ -380,3 +380,17 @@ func overtaken(s *settings) {
 	s.slow, s.deaf, s.silence, s.crash, s.gap, s.newPace, s.leaves, s.eager = 0, 0, 24, 2, 0, 6, 48, 60
 	s.lostWrite, s.lostPut, s.stale = 0, 0, 0
 }
+
+// backups narrows schedules to records of live Nodes that are replaced by earlier ones.
+func backups(s *settings) {
+	s.agents, s.removals, s.restart, s.template = 0, 0, false, 40
+	s.gap, s.crash, s.newPace, s.watchers = 0, 0, max(s.newPace, 2), 2
+	s.actions = append(s.actions[:0], deletes, edits, edits, heartbeats, returnsBackup, returnsBackup)
+}
+
+// editedEarly narrows schedules to Nodes that are edited before their restore.
+func editedEarly(s *settings) {
+	s.removals = 0
+	s.actions = append(s.actions[:0], deletes, edits, edits, removesLabel)
+	s.unique, s.newPace = max(s.unique, 32), max(s.newPace, 2)
+}

@@ -1,11 +1,13 @@
 package simulation
 
 import (
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/agents"
 )
 
 // userAction is one action of a user on the node, or of an actor that behaves like a user.
@@ -27,6 +29,7 @@ const (
 	removesPending
 	closesGate
 	takesName
+	returnsBackup
 )
 
 // numActions is the number of actions, except those about trust and the startup taint.
@@ -116,9 +119,32 @@ func (a *userActor) act(action userAction) {
 		a.actOnGate(action)
 	case takesName:
 		w.takeName()
+	case returnsBackup:
+		a.returnBackup()
 	case edits:
 		w.relabel(func(own map[string]string) { own[w.personKey] = a.value() })
 		a.log("edits %s %v", nodeText(w.node), w.node.Labels)
+	}
+}
+
+// returnBackup puts an earlier record in the place of the one that a restore onto the live Node came
+// from. The Node must keep its labels, and what becomes of them must be saved.
+func (a *userActor) returnBackup() {
+	w := a.world
+	// A late event of the incarnation of the earlier record would make that one the latest again.
+	isBehind := slices.ContainsFunc(a.watchers[:a.settings.watchers], func(other *watcherActor) bool { return !other.isDone() }) ||
+		slices.ContainsFunc(a.processors[:], func(p *processorActor) bool { return !p.isIdle })
+	if len(w.queue) > 0 || isBehind || !w.ghost.owns(w) || !w.isNoted() || w.node.DeletionTimestamp != nil || !agents.Edited(w.node).Has(labels.Marker) {
+		return
+	}
+	restored := number(w.node.Labels[labels.Marker])
+	for _, earlier := range w.records {
+		if earlier.hasLabels() && number(earlier.Revision.String()) < restored && earlier.Source != w.node.UID {
+			w.nextRV()
+			w.setRecord(newStoredRecord(earlier.Record))
+			a.log("puts an earlier record back: %v version %s source %s", earlier.Labels, earlier.Revision, earlier.Source)
+			return
+		}
 	}
 }
 

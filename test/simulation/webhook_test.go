@@ -256,7 +256,7 @@ func (g *ghost) checkAdmitted(w *world, incarnation int, c *creation) {
 	if e := g.ending; e.incarnation == incarnation && e.owner == g.owner {
 		floor = min(floor, e.stored)
 	}
-	if !g.had(w, floor, g.gives(w, cameWith(c.seen), given)) {
+	if !g.had(w, floor, g.gives(w, []labels.Side{cameWith(c.seen)}, given)) {
 		w.breaks(errBrokeP1, "%s was admitted with %v, which u%d did not have in the end", c.node.UID, given, g.owner)
 	}
 }
@@ -277,7 +277,9 @@ func (g *ghost) opens(w *world, read *metav1.PartialObjectMetadata, wanted map[s
 		if !r.hasLabels() || r.Source == read.UID || r.Restored.UID == read.UID {
 			return maps.Equal(given, own)
 		}
-		return maps.Equal(given, plain(policy.Restored(cameWith(read), preserve.Saved(r.Record))))
+		return slices.ContainsFunc(w.livesOf(read), func(live labels.Side) bool {
+			return maps.Equal(given, plain(policy.Restored(live, preserve.Saved(r.Record))))
+		})
 	}) {
 		w.breaks(errGated, "%s is let in with %v", read.UID, given)
 	}

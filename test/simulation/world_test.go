@@ -180,7 +180,28 @@ func (w *world) relabel(change func(own map[string]string)) {
 		agents.Note(&n, "", "", w.acted)
 	}
 	w.setAdmitted(&n)
+	w.setEdited(&n, agents.Edited(w.node).Union(w.visibleEdits(&n)))
 	w.show(&n, false)
+}
+
+// visibleEdits returns the keys that are about to change and whose setters managedFields then show.
+// They do not show edits in the second in which the Node was created: every other one.
+func (w *world) visibleEdits(n *metav1.PartialObjectMetadata) labels.Keys {
+	if w.rv%2 == 0 {
+		return ""
+	}
+	return labels.KeysOf(maps.Keys(n.Labels)).Where(func(key string) bool {
+		former, wasThere := w.node.Labels[key]
+		return key != labels.Marker && !labels.IsTaint(key) && (!wasThere || former != n.Labels[key])
+	})
+}
+
+// setEdited notes the keys of a Node that users have edited, as far as they are still there.
+func (w *world) setEdited(n *metav1.PartialObjectMetadata, edited labels.Keys) {
+	if edited != "" {
+		n.Annotations = maps.Clone(n.Annotations)
+		agents.NoteEdited(n, edited.Without(edited.Missing(n.Labels)))
+	}
 }
 
 // act changes the value that the agents of the machine set; "" removes it.
@@ -195,6 +216,7 @@ func (w *world) act(value string) {
 	}
 	agents.Note(&n, machine, "", w.acted)
 	agents.NoteAdmitted(&n, agents.Admitted(w.node).Where(func(key string) bool { return key != w.agentKey }))
+	w.setEdited(&n, agents.Edited(w.node).Without(labels.Keys(w.agentKey)))
 	w.show(&n, false)
 }
 
@@ -243,6 +265,7 @@ func (w *world) actElsewhere() {
 	w.acted = fmt.Sprintf("%09d", w.rv)
 	agents.Note(&n, agents.Machine(w.node), agents.Unclear(w.node), w.acted)
 	agents.NoteAdmitted(&n, agents.Admitted(w.node))
+	w.setEdited(&n, agents.Edited(w.node))
 	w.show(&n, false)
 }
 
@@ -347,6 +370,13 @@ func (w *world) patch(read *metav1.PartialObjectMetadata, wanted map[string]stri
 			}
 		}
 	})
+	// What a processor sets is not edited by users. A restore always sets the marker.
+	set := labels.KeysOf(maps.Keys(wanted)).Without(labels.KeysOf(maps.Keys(read.Labels)).Same(read.Labels, wanted))
+	edited := agents.Edited(w.node).Without(set)
+	if _, restores := wanted[labels.Marker]; restores {
+		edited = edited.Union(labels.Marker)
+	}
+	agents.NoteEdited(w.node, edited)
 }
 
 // restore sets the labels and the marker of the Node. It returns false if the Node does not take

@@ -65,12 +65,16 @@ const (
 	unclearAnnotation  = "nodekeeper.dev/unclear-labels"
 	actedAtAnnotation  = "nodekeeper.dev/machine-acted-at"
 	admittedAnnotation = "nodekeeper.dev/admitted-labels"
+	editedAnnotation   = "nodekeeper.dev/edited-labels"
 )
 
 // Webhook is the field manager of the fields that the webhook sets when a Node is created. If it
 // replaces a value of the request, the creator owns that key as well, because the API server
 // records the creator's fields before it calls webhooks.
 const Webhook = "nodekeeper-webhook"
+
+// processors is the field manager of restores by processors.
+const processors = "nodekeeper-processor"
 
 // Stamp stores in a Node's annotations, in memory only, which of its labels agents set, and when
 // they last set anything. [Machine], [Unclear], [Withdrawn] and [Removed] read these annotations.
@@ -79,6 +83,15 @@ func (m Managers) Stamp(n *metav1.PartialObjectMetadata) {
 	w := m.owners(n)
 	Note(n, w.machine, w.unclear, w.actedAt)
 	NoteAdmitted(n, w.admitted) // anyone who may patch the Node can set the annotation
+	NoteEdited(n, w.edited)
+}
+
+// Edited returns the keys of the labels and annotations of a stamped Node that users have set since
+// it was created, as far as managedFields show that: the time of a user's entry is later than the
+// creation, in whole seconds. If a processor or the webhook has restored labels onto this
+// incarnation, the marker is among the keys. A marker in the request to create the Node is not.
+func Edited(n *metav1.PartialObjectMetadata) labels.Keys {
+	return labels.Keys(n.Annotations[editedAnnotation])
 }
 
 // Admitted returns the keys of the labels of a stamped Node that only the webhook owns: they were
@@ -124,6 +137,14 @@ func Note(n *metav1.PartialObjectMetadata, machine, unclear labels.Keys, actedAt
 func NoteAdmitted(n *metav1.PartialObjectMetadata, keys labels.Keys) {
 	if delete(n.Annotations, admittedAnnotation); keys != "" {
 		metav1.SetMetaDataAnnotation(&n.ObjectMeta, admittedAnnotation, string(keys))
+	}
+}
+
+// NoteEdited is like [Managers.Stamp] for [Edited], for callers that know the keys without
+// managedFields.
+func NoteEdited(n *metav1.PartialObjectMetadata, keys labels.Keys) {
+	if delete(n.Annotations, editedAnnotation); keys != "" {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, editedAnnotation, string(keys))
 	}
 }
 
@@ -209,6 +230,9 @@ type ownership struct {
 	actedAt string
 	// admitted are the keys that only the webhook owns.
 	admitted labels.Keys
+	// edited are the keys that users have set since the Node was created, and the marker if it was
+	// set by a restore.
+	edited labels.Keys
 }
 
 // owners returns the owners of a Node's labels. A label without any manager is unclear, because its
@@ -227,6 +251,7 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 		o.unclear = keysOf(n, false, func(string) bool { return true })
 		return o
 	}
+	o.edited = keysOf(n, true, func(key string) bool { return f.edited[key] })
 	if m.match(Webhook) {
 		maps.Copy(f.agents, f.webhook)
 	} else {
@@ -249,6 +274,9 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 // an entry of the webhook, webhook and unknown are nil.
 type ownedFields struct {
 	agents, webhook, unknown, others map[string]bool
+	// edited are those among others that were set since the Node was created, and the marker if a
+	// restore set it.
+	edited map[string]bool
 	// latest is when agents last set anything except the status.
 	latest time.Time
 	// isReadable reports whether all entries except those of unknown setters could be read,
@@ -290,8 +318,39 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 		if collect(entry, members, owned) != nil {
 			f.isReadable, f.isAllReadable = f.isReadable && isUnknown, false
 		}
+		if isEdit := !isUnknown && !isAgents && i != at; isEdit {
+			f.collectEdited(n, entry, members)
+		}
+	}
+	if f.webhook[labels.Marker] {
+		f.edit(labels.Marker)
 	}
 	return f
+}
+
+// collectEdited adds what an entry of neither an agent nor the webhook has set since the Node was
+// created.
+func (f *ownedFields) collectEdited(n *metav1.PartialObjectMetadata, entry metav1.ManagedFieldsEntry, members []string) {
+	isRestore := entry.Manager == processors
+	if !isRestore && (entry.Time == nil || !entry.Time.After(n.CreationTimestamp.Time)) {
+		return // it may be of the request to create the Node
+	}
+	set := map[string]bool{}
+	if collect(entry, members, set) != nil {
+		return // unreadable as a whole, see isReadable
+	}
+	for key := range set {
+		if isRestore == (key == labels.Marker) && key != AllTaints {
+			f.edit(key)
+		}
+	}
+}
+
+func (f *ownedFields) edit(key string) {
+	if f.edited == nil {
+		f.edited = map[string]bool{}
+	}
+	f.edited[key] = true
 }
 
 // AllTaints is the key that stands for all taints of a Node: in managedFields they are one list,

@@ -103,7 +103,8 @@ func TestZeroManagersClaimNothing(t *testing.T) {
 	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: here, ManagedFields: []metav1.ManagedFieldsEntry{entry("", zone), entry("kubelet", zone)}}}
 	for _, nobody := range []agents.Managers{{}, parse(t, ""), parse(t, " , ")} {
 		nobody.Stamp(n)
-		assert.Empty(t, n.Annotations)
+		assert.Empty(t, agents.Machine(n))
+		assert.Empty(t, agents.Unclear(n))
 	}
 }
 

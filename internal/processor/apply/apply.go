@@ -271,12 +271,13 @@ func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k 
 }
 
 // readLive reads the record, and before it the Node if a plan may need it. If the record shows that
-// the identity of the machine matters, readLive reads both again.
+// the Node or the identity of its machine matters, readLive reads both again.
 func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *known) (err error) {
-	hasAdded := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })
-	for identified := k.identified || preserve.NeedsIdentity(queue, k.stored.Record); ; identified = true {
-		if hasAdded && !k.nodeRead || identified && !k.identified {
-			if err := a.readNode(ctx, queue, k, identified); err != nil {
+	needsNode := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })
+	needsIdentity := k.identified || preserve.NeedsIdentity(queue, k.stored.Record)
+	for {
+		if needsNode && !k.nodeRead || needsIdentity && !k.identified {
+			if err := a.readNode(ctx, queue, k, needsIdentity); err != nil {
 				return err
 			}
 		}
@@ -286,7 +287,8 @@ func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *know
 		if k.stored.Unreadable != nil {
 			return &UnreadableError{Object: k.stored.Object, Err: k.stored.Unreadable}
 		}
-		if k.identified || !preserve.NeedsIdentity(queue, k.stored.Record) {
+		needsNode, needsIdentity = preserve.NeedsNode(queue, k.stored.Record), preserve.NeedsIdentity(queue, k.stored.Record)
+		if (k.nodeRead || !needsNode) && (k.identified || !needsIdentity) {
 			k.current = true
 			return nil
 		}

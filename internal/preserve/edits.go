@@ -1,0 +1,59 @@
+package preserve
+
+import (
+	"slices"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// isStranded reports whether an update is of an incarnation that a record does not follow, although
+// it is later than all that the record has.
+func isStranded(t txn.Transaction, r *record.Record) bool {
+	return t.Type == txn.Updated && r != nil && !r.Floor && !Owned(*r, t.UID, t.Marker) &&
+		t.Revision.After(r.Revision) && t.Revision.After(r.Restored.Revision)
+}
+
+// mayBeStranded reports whether an update in a queue may be stranded when it is decided: an event of
+// another incarnation before it may change which one the record follows.
+func mayBeStranded(queue []txn.Transaction, r *record.Record) bool {
+	for i, t := range queue {
+		isOther := func(earlier txn.Transaction) bool { return earlier.UID != t.UID }
+		if isStranded(t, r) || t.Type == txn.Updated && slices.ContainsFunc(queue[:i], isOther) {
+			return true
+		}
+	}
+	return false
+}
+
+// restoredFrom returns the revision of the record that was restored onto a Node, see
+// [txn.RestoredFrom].
+func (n *Node) restoredFrom() revision.Revision {
+	return txn.RestoredFrom(n.Marker, n.Edited.Has(labels.Marker), n.Revision)
+}
+
+// editedSince returns the keys that users have set or removed on a Node since it was created. t is
+// a former state of it: what differs was edited, even if managedFields do not show that.
+func editedSince(t txn.Transaction, n *Node) labels.Keys {
+	if n.Edited.Has(labels.Marker) {
+		return n.Edited // what else differs may be from the restore that set the marker
+	}
+	byUsers := func(of labels.Side, key string) bool {
+		return labels.IsLabel(key) && !of.Machine.Has(key) && !of.Unclear.Has(key)
+	}
+	before, after := sideOf(t), n.side()
+	return n.Edited.Union(labels.KeysOf(func(yield func(string) bool) {
+		for key, value := range after.Labels {
+			if former, wasThere := before.Labels[key]; (!wasThere || former != value) && byUsers(after, key) && !yield(key) {
+				return
+			}
+		}
+		for key := range before.Labels {
+			if _, isThere := n.Labels[key]; !isThere && byUsers(before, key) && !yield(key) {
+				return
+			}
+		}
+	}))
+}

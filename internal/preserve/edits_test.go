@@ -1,0 +1,128 @@
+package preserve_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// What users have set or removed on a returned Node stays, however late its restore is.
+func TestRestoreKeepsEarlierEdits(t *testing.T) {
+	came := set{"pool": "default", "zone": "b", "image": "1"}
+	for name, tc := range map[string]struct {
+		is     set
+		edited labels.Keys
+		change func(t *txn.Transaction)
+		want   set
+	}{
+		"nothing edited":             {is: came, want: set{"rack": "r7", "team": "blue", "zone": "b"}},
+		"a saved label set":          {is: set{"pool": "default", "zone": "b", "team": "green"}, want: set{"rack": "r7", "team": "green", "zone": "b"}},
+		"a new label set":            {is: set{"pool": "default", "zone": "b", "ticket": "1"}, want: set{"rack": "r7", "team": "blue", "ticket": "1", "zone": "b"}},
+		"a label changed":            {is: set{"pool": "gold", "zone": "b"}, want: set{"rack": "r7", "team": "blue", "pool": "gold", "zone": "b"}},
+		"a label of the machine's":   {is: set{"pool": "default", "zone": "c"}, want: set{"rack": "r7", "team": "blue", "zone": "c"}},
+		"a saved label removed":      {is: set{"zone": "b"}, change: func(t *txn.Transaction) { t.Labels = set{"rack": "r7", "zone": "b"} }, want: set{"team": "blue", "zone": "b"}},
+		"seen by the fields only":    {is: set{"team": "green"}, edited: "team", change: func(t *txn.Transaction) { t.Labels = set{"team": "green"} }, want: set{"rack": "r7", "team": "green"}},
+		"a user's restore request":   {is: set{"team": "green", "ticket": "1"}, edited: "team,ticket", change: func(t *txn.Transaction) { t.AtOnce = true }, want: set{"rack": "r7", "team": "blue"}},
+		"an urgent addition":         {is: set{"team": "green"}, edited: "team", change: func(t *txn.Transaction) { t.AtOnce, t.FoundsRecord = true, true }, want: set{"rack": "r7", "team": "green"}},
+		"what a restore set, before": {is: set{"rack": "r6", "team": "green"}, edited: "team," + labels.Marker, want: set{"rack": "r7", "team": "green"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			added := of(txn.Added, event("stranger", "250", "", came))
+			if tc.change != nil {
+				tc.change(&added)
+			}
+			n := &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: tc.is, Machine: "zone", Marker: "90", Edited: tc.edited}
+			d := preserve.Decide(added, saved(), n, replaceAll)
+			require.Equal(t, preserve.Restore, d.Action, d.Reason)
+			assert.Equal(t, tc.want, d.Labels)
+		})
+	}
+}
+
+// An earlier record, as from a backup, has taken the place of the one that was restored.
+func TestEarlierRecordChangesNoNode(t *testing.T) {
+	node := func(marker string, edited labels.Keys) *preserve.Node {
+		return &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: changed, Marker: marker, Edited: edited}
+	}
+	isAdded := of(txn.Added, event("stranger", "290", "150", changed))
+	request := isAdded
+	request.AtOnce = true
+	for name, tc := range map[string]struct {
+		added txn.Transaction
+		n     *preserve.Node
+		want  preserve.Action
+	}{
+		"a later marker":                       {isAdded, node("150", labels.Marker), preserve.Save},
+		"an earlier marker":                    {isAdded, node("99", labels.Marker), preserve.Restore},
+		"a marker of another history":          {isAdded, node("301", labels.Marker), preserve.Restore},
+		"a marker that was copied onto it":     {isAdded, node("150", ""), preserve.Restore},
+		"a later marker, and a user's request": {request, node("150", labels.Marker), preserve.Restore},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := preserve.Decide(tc.added, neverRestored(), tc.n, replaceAll)
+			require.Equal(t, tc.want, d.Action, d.Reason)
+			if tc.want == preserve.Save {
+				assert.Equal(t, changed, d.Record.Labels)
+				assert.True(t, preserve.Owned(d.Record, "stranger", ""), "the record follows the Node from now on")
+			}
+		})
+	}
+}
+
+func TestStateAfterALaterRestoreIsSaved(t *testing.T) {
+	for _, typ := range []txn.Type{txn.Updated, txn.Deleted} {
+		for name, tc := range map[string]struct {
+			marker   string
+			restored bool
+			want     preserve.Action
+		}{
+			"a later marker":                {"150", true, preserve.Save},
+			"an earlier marker":             {"99", true, preserve.Nothing},
+			"a marker of another history":   {"301", true, preserve.Nothing},
+			"a marker copied from another":  {"150", false, preserve.Nothing},
+			"of a release without the note": {"", false, preserve.Nothing},
+		} {
+			t.Run(string(typ)+", "+name, func(t *testing.T) {
+				x := of(typ, event("stranger", "300", tc.marker, changed))
+				x.Restored = tc.restored
+				d := preserve.Decide(x, neverRestored(), nil, replaceAll)
+				assert.Equal(t, tc.want, d.Action, d.Reason)
+			})
+		}
+	}
+}
+
+// The record follows another incarnation than the live one, and nothing else would ever change that
+// while the watchers run.
+func TestUpdateOfAStrandedNodeRestores(t *testing.T) {
+	n := &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"team": "green"}, Edited: "team"}
+	for name, tc := range map[string]struct {
+		change func(t *txn.Transaction, n *preserve.Node)
+		want   preserve.Action
+	}{
+		"the live incarnation":             {nil, preserve.Restore},
+		"another incarnation":              {func(t *txn.Transaction, _ *preserve.Node) { t.UID = "other" }, preserve.Nothing},
+		"its end":                          {func(t *txn.Transaction, _ *preserve.Node) { t.Type = txn.Deleted }, preserve.Nothing},
+		"of before the restore onto other": {func(t *txn.Transaction, _ *preserve.Node) { t.Revision = revision.MustParse("200") }, preserve.Nothing},
+		"a Node that is not selected":      {func(_ *txn.Transaction, n *preserve.Node) { n.Unselected = true }, preserve.Nothing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live, update := *n, of(txn.Updated, event("stranger", "300", "", n.Labels))
+			if tc.change != nil {
+				tc.change(&update, &live)
+			}
+			steps := preserve.Plan([]txn.Transaction{update}, saved(), &live, replaceAll)
+			assert.Equal(t, tc.want, steps[0].Action)
+			if tc.want == preserve.Restore {
+				assert.True(t, preserve.NeedsNode([]txn.Transaction{update}, saved()))
+				assert.Equal(t, set{"rack": "r7", "team": "green"}, steps[0].Labels)
+			}
+		})
+	}
+}
