@@ -161,7 +161,7 @@ func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 // may have been replaced since the restore by an earlier one, or the addition may have been lost.
 func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
 	if isStranded(t, r) && n != nil && n.UID == t.UID && !n.Unselected {
-		t.Type, t.FoundsRecord = txn.Added, false
+		t.Type, t.FoundsRecord, t.AtOnce = txn.Added, false, false
 	}
 	d := decide(t, r, n, policy)
 	if t.Type != txn.Added || n == nil || n.UID != t.UID || !n.Gated {

@@ -12,7 +12,7 @@ import (
 // isStranded reports whether an update is of an incarnation that a record does not follow, although
 // it is later than all that the record has.
 func isStranded(t txn.Transaction, r *record.Record) bool {
-	return t.Type == txn.Updated && r != nil && !r.Floor && !Owned(*r, t.UID, t.Marker) &&
+	return t.Type == txn.Updated && r != nil && !r.Floor && !Owned(*r, t.UID, t.Marker) && !t.RestoredFrom().After(r.Revision) &&
 		t.Revision.After(r.Revision) && t.Revision.After(r.Restored.Revision)
 }
 
@@ -28,10 +28,13 @@ func mayBeStranded(queue []txn.Transaction, r *record.Record) bool {
 	return false
 }
 
+// IsRestored reports whether the marker of a Node was set by a restore onto this incarnation.
+func (n *Node) IsRestored() bool { return n.Marker != "" && n.Edited.Has(labels.Marker) }
+
 // restoredFrom returns the revision of the record that was restored onto a Node, see
 // [txn.RestoredFrom].
 func (n *Node) restoredFrom() revision.Revision {
-	return txn.RestoredFrom(n.Marker, n.Edited.Has(labels.Marker), n.Revision)
+	return txn.RestoredFrom(n.Marker, n.IsRestored(), n.Revision)
 }
 
 // editedSince returns the keys that users have set or removed on a Node since it was created. t is

@@ -107,6 +107,7 @@ func TestUpdateOfAStrandedNodeRestores(t *testing.T) {
 		want   preserve.Action
 	}{
 		"the live incarnation":             {nil, preserve.Restore},
+		"and at once":                      {func(t *txn.Transaction, _ *preserve.Node) { t.AtOnce = true }, preserve.Restore},
 		"another incarnation":              {func(t *txn.Transaction, _ *preserve.Node) { t.UID = "other" }, preserve.Nothing},
 		"its end":                          {func(t *txn.Transaction, _ *preserve.Node) { t.Type = txn.Deleted }, preserve.Nothing},
 		"of before the restore onto other": {func(t *txn.Transaction, _ *preserve.Node) { t.Revision = revision.MustParse("200") }, preserve.Nothing},

@@ -87,8 +87,8 @@ func (m Managers) Stamp(n *metav1.PartialObjectMetadata) {
 }
 
 // Edited returns the keys of the labels and annotations of a stamped Node that users have set since
-// it was created, as far as managedFields show that: the time of a user's entry is later than the
-// creation, in whole seconds. If a processor or the webhook has restored labels onto this
+// it was created, as far as managedFields show that: they have the last time of each manager, in
+// whole seconds. If a processor or the webhook has restored labels onto this
 // incarnation, the marker is among the keys. A marker in the request to create the Node is not.
 func Edited(n *metav1.PartialObjectMetadata) labels.Keys {
 	return labels.Keys(n.Annotations[editedAnnotation])
@@ -294,7 +294,7 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 		}
 	}
 	f := ownedFields{agents: map[string]bool{}, others: map[string]bool{}, isReadable: true, isAllReadable: true}
-	at := webhooksEntry(n.ManagedFields)
+	at, created := webhooksEntry(n.ManagedFields), m.lastOfCreation(n)
 	if at >= 0 {
 		f.webhook, f.unknown = map[string]bool{}, map[string]bool{}
 	}
@@ -318,8 +318,8 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 		if collect(entry, members, owned) != nil {
 			f.isReadable, f.isAllReadable = f.isReadable && isUnknown, false
 		}
-		if isEdit := !isUnknown && !isAgents && i != at; isEdit {
-			f.collectEdited(n, entry, members)
+		if !isUnknown && !isAgents && i != at && (entry.Manager == processors || isSince(entry, created)) {
+			f.collectEdited(entry, members)
 		}
 	}
 	if f.webhook[labels.Marker] {
@@ -328,13 +328,27 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 	return f
 }
 
+// lastOfCreation returns the last second whose entries may be of the request to create a Node. If an
+// agent wrote in the second of the creation, it created the Node, as every kubelet does.
+func (m Managers) lastOfCreation(n *metav1.PartialObjectMetadata) time.Time {
+	created := n.CreationTimestamp.Time
+	for _, entry := range n.ManagedFields {
+		if entry.Subresource == "" && entry.Time != nil && entry.Time.Equal(&n.CreationTimestamp) && m.match(entry.Manager) {
+			return created.Add(-time.Second)
+		}
+	}
+	return created
+}
+
+// isSince reports whether an entry was written after a time.
+func isSince(entry metav1.ManagedFieldsEntry, at time.Time) bool {
+	return entry.Time != nil && entry.Time.After(at)
+}
+
 // collectEdited adds what an entry of neither an agent nor the webhook has set since the Node was
 // created.
-func (f *ownedFields) collectEdited(n *metav1.PartialObjectMetadata, entry metav1.ManagedFieldsEntry, members []string) {
+func (f *ownedFields) collectEdited(entry metav1.ManagedFieldsEntry, members []string) {
 	isRestore := entry.Manager == processors
-	if !isRestore && (entry.Time == nil || !entry.Time.After(n.CreationTimestamp.Time)) {
-		return // it may be of the request to create the Node
-	}
 	set := map[string]bool{}
 	if collect(entry, members, set) != nil {
 		return // unreadable as a whole, see isReadable

@@ -34,12 +34,15 @@ func TestEditedOfEntries(t *testing.T) {
 		e.Time = &metav1.Time{Time: e.Time.Add(later)}
 		return e
 	}
+	const other = `{"f:metadata":{"f:labels":{".":{},"f:kubernetes.io/os":{}}}}`
 	const marker = `{"f:metadata":{"f:labels":{".":{},"f:labels_restored":{}}}}`
 	for name, tc := range map[string]struct {
 		entries []metav1.ManagedFieldsEntry
 		want    labels.Keys
 	}{
 		"in the create request":             {[]metav1.ManagedFieldsEntry{entry("kubectl-create", zone)}, ""},
+		"in the second of the creation":     {[]metav1.ManagedFieldsEntry{entry("kubelet", other), entry("kubectl-label", zone)}, "zone"},
+		"or in the create request":          {[]metav1.ManagedFieldsEntry{at(time.Second, entry("kubelet", other)), entry("kubectl-create", zone)}, ""},
 		"later":                             {[]metav1.ManagedFieldsEntry{at(time.Second, entry("kubectl-label", zone))}, "zone"},
 		"by an agent":                       {[]metav1.ManagedFieldsEntry{at(time.Second, entry("kubelet", zone))}, ""},
 		"by a manager that is unknown":      {[]metav1.ManagedFieldsEntry{at(time.Second, entry("before-first-apply", zone))}, ""},

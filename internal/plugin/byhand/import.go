@@ -30,6 +30,8 @@ type Import struct {
 	// given reports whether only the labels and other people's annotations are imported, as if a
 	// user had set them.
 	given bool
+	// keeps reports whether the node is live and keeps its own labels.
+	keeps bool
 	// before is the state of the node in the cluster.
 	before *inspect.Node
 }
@@ -38,6 +40,7 @@ type Import struct {
 const maxReads = 3
 
 // PrepareImports returns the imports of these records, or an error if any of them cannot be stored.
+// With overwrite, they replace existing records, and the labels of live nodes.
 func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.ConfigMap, overwrite bool) ([]Import, error) {
 	here, err := ClusterUID(ctx, c.Client)
 	if err != nil {
@@ -62,7 +65,7 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 		if err != nil {
 			return nil, err
 		}
-		all[i] = newImport(cm, before, here, now)
+		all[i] = newImport(cm, before, here, now, overwrite)
 		all[i].wanted.Namespace = c.MetadataNamespace
 		if all[i].before.Saved.Object != nil && !all[i].Stored() {
 			taken = append(taken, cm.Name)
@@ -80,7 +83,10 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 //   - The record is from another cluster, or from the future of this one.
 //   - A live Node would own the record, and has other labels. Its next change would replace the record.
 //   - The record is older than the one that it replaces.
-func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now revision.Revision) Import {
+//
+// Without overwrite, a live Node that has had its labels keeps what it has now: users have changed or
+// removed what differs.
+func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now revision.Revision, overwrite bool) Import {
 	if before == nil {
 		before = &inspect.Node{Name: cm.Name}
 	}
@@ -91,13 +97,20 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	i := Import{Name: cm.Name, wanted: wanted, before: before, record: inspect.ParseSaved(cm).Record} // ReadExported has validated it
 	r := i.record
 	foreign := origin != here || r.Revision.After(now) || r.Restored.Revision.After(now)
-	if foreign || !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
+	i.keeps = !overwrite && before.Live != nil && hasHadLabels(preserve.NodeOf(before.Live), *r, foreign)
+	if foreign || !i.keeps && !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
 		given := preserve.UserRecord(r.Node, preserve.Saved(*r), now)
 		given.SavedAt, given.Withheld = r.SavedAt, preserve.Apart(*r)
 		given.Write(wanted)
 		i.record, i.given = &given, true
 	}
 	return i
+}
+
+// hasHadLabels reports whether a Node has had its saved labels: those of the record, or of one that
+// was restored onto it. The uids and markers of another cluster prove nothing.
+func hasHadLabels(n *preserve.Node, r record.Record, foreign bool) bool {
+	return n.IsRestored() || !foreign && preserve.Owned(r, n.UID, n.Marker)
 }
 
 // settled returns a node from a consistent read. It reads a node that returned between the reads of
@@ -177,6 +190,16 @@ func (i *Import) Stored() bool {
 	return maps.Equal(has.Object.Data, i.wanted.Data) && len(has.Object.BinaryData) == 0 && maps.Equal(has.Object.Annotations, i.wanted.Annotations)
 }
 
+// Kept reports whether the node is live, has other labels than the record, and keeps them. They must
+// then be saved.
+func (i *Import) Kept() bool {
+	if !i.keeps || i.Stored() {
+		return false
+	}
+	own, _ := labels.Split(i.before.Live.Labels)
+	return !maps.Equal(own, i.record.Labels)
+}
+
 // Owed reports whether a live Node must get the labels.
 func (i *Import) Owed() bool {
 	r := i.record
@@ -184,7 +207,7 @@ func (i *Import) Owed() bool {
 		r = i.before.Saved.Record
 	}
 	live := i.before.Live
-	return live != nil && !preserve.Owned(*r, live.UID, live.Labels[labels.Marker])
+	return live != nil && !i.keeps && !preserve.Owned(*r, live.UID, live.Labels[labels.Marker])
 }
 
 // Store stores the record. The write is conditional on the record or floor that was read, or on the
@@ -198,6 +221,8 @@ func (i *Import) Store(ctx context.Context, c *inspect.Cluster, dry DryRun) (don
 	switch {
 	case i.Stored():
 		return "unchanged", nil
+	case i.given && i.Kept():
+		return "not imported", nil // its labels would replace those of the live Node
 	case i.before.Saved.Object == nil:
 		done = "imported"
 	default:

@@ -107,6 +107,6 @@ func TestImportKeepsTheNoteOfALaterRestore(t *testing.T) {
 	there.Restored = record.Restoration{UID: "next", Revision: revision.MustParse("280")}
 	live := node(&there, "next", "r1")
 	live.Live.ResourceVersion, live.Live.Labels[labels.Marker] = "280", "100"
-	i := byhand.NewImport(byhand.Exported(exported.ConfigMap("records"), "here"), live, "here", revision.MustParse("300"))
+	i := byhand.NewImport(byhand.Exported(exported.ConfigMap("records"), "here"), live, "here", revision.MustParse("300"), true)
 	assert.True(t, i.Stored() || i.Given(), "it is not stored as it was")
 }

@@ -39,6 +39,9 @@ type Requests struct {
 	Type    txn.Type
 	// Done is the participle of an applied transaction, as in "node x is saved".
 	Done string
+	// KeepsEdits leaves what users have set on a live node since it was created. Otherwise a restore
+	// replaces it.
+	KeepsEdits bool
 	// IgnoreMissingEnd restores from a record without the end of its incarnation: see awaitEnd.
 	IgnoreMissingEnd bool
 
@@ -63,7 +66,8 @@ type Request struct {
 // Futile reports whether the transaction certainly does nothing. While others are pending, that is
 // not certain.
 func (r *Request) Futile() bool {
-	return r.Decision.Action == preserve.Nothing && len(r.Before.Pending) == 0 && !r.Blocked
+	isOther := r.Decision.Action == preserve.Restore && r.Transaction.Type == txn.Updated // it is owed a restore first
+	return (r.Decision.Action == preserve.Nothing || isOther) && len(r.Before.Pending) == 0 && !r.Blocked
 }
 
 // ReadNodes reads these nodes by name. A node that does not exist, and has no record, may be nil.
@@ -106,6 +110,7 @@ func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 	}
 	t := txn.Of(h.Type, n.Live)
 	t.ObservedAt, t.AtOnce = h.Cluster.Now(), true
+	t.FoundsRecord = h.KeepsEdits && h.Type == txn.Added // so it is no [txn.Transaction.IsRequest]
 	// Only the servers know which managers are agents, so the owners of the labels are left open.
 	// Owners that the record has remain valid.
 	t.Machine, t.Unclear = "", labels.KeysOf(maps.Keys(t.Labels))

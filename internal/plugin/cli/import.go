@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -41,8 +42,11 @@ that name that appears gets them. The same goes for records of this cluster that
 are of a later time than it has, as after a restore of etcd, and for those that
 are earlier than the records that they replace.
 
-Nodes that are there, and have not the labels of the record that is taken in,
-get them at once, as if they had just appeared.`,
+A node that exists and has had its labels keeps what it has now, since people
+have changed or removed what differs. If it has no record, its labels are saved.
+A node that never had its saved labels gets them at once, except what people have
+set on it since it was created. With --overwrite, all nodes that exist get the
+labels of the records. --dry-run=client shows the effect on each node.`,
 		Example: `  # what would be done?
   kubectl nodekeeper import -f records.yaml --dry-run=server
 
@@ -59,7 +63,7 @@ get them at once, as if they had just appeared.`,
 		},
 	}
 	cmd.Flags().StringArrayVarP(&o.named, "filename", "f", nil, "The `file`, or - for standard input.")
-	cmd.Flags().BoolVar(&o.overwrite, "overwrite", false, "Replace existing records.")
+	cmd.Flags().BoolVar(&o.overwrite, "overwrite", false, "Replace existing records, and the labels of nodes that exist.")
 	addDryRunFlag(cmd, &o.dryRun)
 	addTimeoutFlag(cmd, &o.timeout)
 	return cmd
@@ -91,7 +95,7 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 		return err
 	}
 	shown := output.NewProgress(p.ErrOut)
-	var owed []string
+	var owed, kept []string
 	for i := range all {
 		shown.Show("Importing: %d of %d", i+1, len(all))
 		done, err := all[i].Store(ctx, &c.Cluster, o.dryRun.DryRun)
@@ -99,10 +103,17 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 		if err != nil {
 			return fmt.Errorf("%w (%d of %d records were taken in before; to go on, give the same file once more)", err, i, len(all))
 		}
-		_, _ = fmt.Fprintf(p.Out, "node/%s %s%s\n", all[i].Name, done, o.dryRun.suffix())
-		if all[i].Owed() {
-			owed = append(owed, all[i].Name)
+		effect := ""
+		switch {
+		case all[i].Owed():
+			owed, effect = append(owed, all[i].Name), "; it is live and gets the labels of the record"
+			if !o.overwrite {
+				effect += ", except what users have set since it was created"
+			}
+		case all[i].Kept():
+			kept, effect = append(kept, all[i].Name), "; it is live and keeps its own labels, which are saved"
 		}
+		_, _ = fmt.Fprintf(p.Out, "node/%s %s%s%s\n", all[i].Name, done, effect, o.dryRun.suffix())
 	}
 	if o.dryRun.Dry() {
 		return nil
@@ -111,13 +122,11 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 	if err != nil {
 		return err
 	}
-	if owed = append(owed, appeared...); len(owed) == 0 {
-		return nil
-	}
 	restore := requesting{dryRun: o.dryRun, Requests: byhand.Requests{
-		Type: txn.Added, Done: "restored", Timeout: o.timeout, IgnoreMissingEnd: true,
+		Type: txn.Added, Done: "restored", Timeout: o.timeout, IgnoreMissingEnd: true, KeepsEdits: !o.overwrite,
 	}}
-	return restore.run(ctx, p, c, servers, owed)
+	save := requesting{dryRun: o.dryRun, Requests: byhand.Requests{Type: txn.Updated, Done: "saved", Timeout: o.timeout}}
+	return errors.Join(restore.runAny(ctx, p, c, servers, append(owed, appeared...)), save.runAny(ctx, p, c, servers, kept))
 }
 
 func (p *plugin) readRecords(file string) ([]*corev1.ConfigMap, error) {

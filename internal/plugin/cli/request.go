@@ -27,6 +27,14 @@ type requesting struct {
 	dryRun dryRun
 }
 
+// runAny is run for any number of nodes, including none.
+func (h *requesting) runAny(ctx context.Context, p *plugin, c *cluster, servers *serving, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return h.run(ctx, p, c, servers, names)
+}
+
 // run puts the transactions of these nodes, waits until they are applied, and reports their
 // effects.
 func (h *requesting) run(ctx context.Context, p *plugin, c *cluster, servers *serving, names []string) error {
