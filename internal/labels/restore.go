@@ -35,8 +35,22 @@ type Policy struct {
 	// Preserves reports whether the annotation or taint with this key is restored. Nil restores
 	// none.
 	Preserves func(key string) bool
-	// Restricted determines what happens to restricted labels.
+	// Restricted determines what happens to restricted labels that no pattern of MachineBound
+	// matches; [Drop] applies to all restricted labels.
 	Restricted RestrictedMode
+	// MachineBound selects the labels that belong to a machine.
+	MachineBound MachineBound
+}
+
+// ModeOf returns what a restore does with a label, regardless of who set it.
+func (p Policy) ModeOf(key string) RestrictedMode {
+	switch {
+	case p.drops(key):
+		return Drop
+	case p.MachineBound.patterns.Match(key), Restricted(key) && p.Restricted != Keep:
+		return SameMachine
+	}
+	return Keep
 }
 
 // Side is one side of a restore: the labels of the returned node, or the saved ones, and their
@@ -60,8 +74,9 @@ type Side struct {
 // short: live labels stay as the node has them, labels that users had set are restored, and labels
 // that agents of the returned machine have set stay, unless a user had overruled them. Labels that
 // only agents of the former machine had set are not restored. A restricted label that is not
-// restored stays as the node has it, because it was set by others. Annotations and taints of the
-// node stay, unless a user had overruled them.
+// restored stays as the node has it, because it was set by others. So does a label that patterns of
+// MachineBound match: that the former machine did not have it means nothing for this one.
+// Annotations and taints of the node stay, unless a user had overruled them.
 func (p Policy) Restored(live, saved Side) map[string]string {
 	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
 	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()
@@ -78,7 +93,7 @@ func (p Policy) Restored(live, saved Side) map[string]string {
 		case p.Live.Match(key), (machine[key] || IsTaint(key) && claimed[key]) && unclear[key] && !overruled[key]:
 			result[key] = value
 		case wished:
-		case withheld[key], p.drops(key):
+		case withheld[key], p.drops(key), p.MachineBound.patterns.Match(key) && !overruled[key]:
 			result[key] = value
 		case (claimed[key] || former[key] || !IsLabel(key)) && !overruled[key], p.Mode == Merge:
 			result[key] = value

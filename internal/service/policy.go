@@ -39,5 +39,5 @@ func (o *PolicyOptions) Policy(common *Options) (labels.Policy, error) {
 		return labels.Policy{}, fmt.Errorf("--restricted-labels: %w", err)
 	}
 	view := common.View
-	return labels.Policy{Mode: mode, Live: live, Ignored: view.Ignored, Restricted: restricted, Preserves: view.Preserved.Has}, nil
+	return labels.Policy{Mode: mode, Live: live, Ignored: view.Ignored, Restricted: restricted, MachineBound: view.MachineBound, Preserves: view.Preserved.Has}, nil
 }

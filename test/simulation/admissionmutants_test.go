@@ -132,6 +132,6 @@ var admissionMutants = map[string]mutant{
 	"gate: a possible closing in a gap is not recorded": mutant{trustsGates: true}.shownBy(closesAgainInAGap),
 	"gate: a waiting node that has its labels is ignored": mutant{knows: func(t txn.Transaction, r *record.Record, _ []*storedTxn) bool {
 		t.Marker = ""
-		return r != nil && preserve.Applied(t, *r)
+		return r != nil && preserve.Applied(t, *r, policy.MachineBound)
 	}}.among(admissionsAfterRemovals),
 }

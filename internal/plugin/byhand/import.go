@@ -32,6 +32,8 @@ type Import struct {
 	given bool
 	// before is the state of the node in the cluster.
 	before *inspect.Node
+	// bound selects the labels that belong to a machine.
+	bound labels.MachineBound
 }
 
 // maxReads bounds repeated reads of a node that returns between two reads.
@@ -62,7 +64,7 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 		if err != nil {
 			return nil, err
 		}
-		all[i] = newImport(cm, before, here, now)
+		all[i] = newImport(cm, before, here, now, c.View(cm.Name).MachineBound)
 		all[i].wanted.Namespace = c.MetadataNamespace
 		if all[i].before.Saved.Object != nil && !all[i].Stored() {
 			taken = append(taken, cm.Name)
@@ -80,7 +82,7 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 //   - The record is from another cluster, or from the future of this one.
 //   - A live Node would own the record, and has other labels. Its next change would replace the record.
 //   - The record is older than the one that it replaces.
-func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now revision.Revision) Import {
+func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now revision.Revision, bound labels.MachineBound) Import {
 	if before == nil {
 		before = &inspect.Node{Name: cm.Name}
 	}
@@ -88,7 +90,7 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	origin := types.UID(wanted.Annotations[exportedFromAnnotation])
 	delete(wanted.Annotations, exportedFromAnnotation)
 	delete(wanted.Annotations, record.AwaySinceAnnotation)
-	i := Import{Name: cm.Name, wanted: wanted, before: before, record: inspect.ParseSaved(cm).Record} // ReadExported has validated it
+	i := Import{Name: cm.Name, wanted: wanted, before: before, bound: bound, record: inspect.ParseSaved(cm).Record} // ReadExported has validated it
 	r := i.record
 	foreign := origin != here || r.Revision.After(now) || r.Restored.Revision.After(now)
 	if foreign || !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
@@ -171,7 +173,7 @@ func (i *Import) Stored() bool {
 	case has.Object == nil || !maps.Equal(has.Object.Labels, i.wanted.Labels):
 		return false
 	case i.given:
-		return has.Record != nil && preserve.Equivalent(*has.Record, *i.record) &&
+		return has.Record != nil && preserve.Equivalent(*has.Record, *i.record, i.bound) &&
 			maps.Equal(ofPeople(has.Object.Annotations), ofPeople(i.wanted.Annotations))
 	}
 	return maps.Equal(has.Object.Data, i.wanted.Data) && len(has.Object.BinaryData) == 0 && maps.Equal(has.Object.Annotations, i.wanted.Annotations)

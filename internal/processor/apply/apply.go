@@ -232,7 +232,7 @@ func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 // before the record, or before the save that proves the cached record to be current. A restore by
 // another process is therefore either visible in the record or makes the write to the Node fail.
 func (a *Applier) plan(ctx context.Context, queue []txn.Transaction, k *known, fromCache bool) ([]preserve.Step, error) {
-	if k.current && (!k.nodeRead && preserve.NeedsNode(queue, k.stored.Record) || !k.identified && preserve.NeedsIdentity(queue, k.stored.Record)) {
+	if k.current && (!k.nodeRead && preserve.NeedsNode(queue, k.stored.Record, a.Policy.MachineBound) || !k.identified && preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound)) {
 		*k = known{} // so far neither the Node, or not its identity, was needed
 	}
 	if !k.current && fromCache {
@@ -257,8 +257,8 @@ func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k 
 	if err != nil || stored.Unreadable != nil {
 		return nil, nil //nolint:nilerr // a live read follows, which returns the error if it persists
 	}
-	if preserve.NeedsNode(queue, stored.Record) {
-		if err := a.readNode(ctx, queue, k, preserve.NeedsIdentity(queue, stored.Record)); err != nil {
+	if preserve.NeedsNode(queue, stored.Record, a.Policy.MachineBound) {
+		if err := a.readNode(ctx, queue, k, preserve.NeedsIdentity(queue, stored.Record, a.Policy.MachineBound)); err != nil {
 			return nil, err
 		}
 	}
@@ -274,7 +274,7 @@ func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k 
 // the identity of the machine matters, readLive reads both again.
 func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *known) (err error) {
 	hasAdded := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })
-	for identified := k.identified || preserve.NeedsIdentity(queue, k.stored.Record); ; identified = true {
+	for identified := k.identified || preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound); ; identified = true {
 		if hasAdded && !k.nodeRead || identified && !k.identified {
 			if err := a.readNode(ctx, queue, k, identified); err != nil {
 				return err
@@ -286,7 +286,7 @@ func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *know
 		if k.stored.Unreadable != nil {
 			return &UnreadableError{Object: k.stored.Object, Err: k.stored.Unreadable}
 		}
-		if k.identified || !preserve.NeedsIdentity(queue, k.stored.Record) {
+		if k.identified || !preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound) {
 			k.current = true
 			return nil
 		}
@@ -305,7 +305,7 @@ func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *know
 	if err == nil && !identified && k.node != nil {
 		// The note of a restore may save a label that a user has trusted since, together with the
 		// identity. And the startup taint can be removed only from the complete list of taints.
-		if n := preserve.NodeOf(k.node); n.Gated || preserve.HasRestricted(n.Labels, n.Machine) {
+		if n := preserve.NodeOf(k.node); n.Gated || preserve.HasBound(n.Labels, n.Machine, a.Policy.MachineBound) {
 			identified = true
 			k.node, err = a.Nodes.GetIdentified(ctx, queue[0].Node)
 		}
@@ -415,7 +415,7 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 		a.Observer.Withheld(ctx, t, held)
 	}
 	// Note the answer, not the request: admission plugins may add and remove labels.
-	return a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node)), k)
+	return a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node), a.Policy.MachineBound), k)
 }
 
 // open removes the startup taint and the marker from a Node, and keeps its labels.
