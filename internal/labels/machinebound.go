@@ -20,12 +20,16 @@ func (b MachineBound) Match(key string) bool { return Restricted(key) || b.patte
 // drain a machine, upgrade it or install something on it set them, and people do, too.
 // docs/explanation/labels.md has the source of each.
 var DefaultSameMachine = strings.Join([]string{
-	// Drains.
+	// Drains and the end of a machine.
 	"node.kubernetes.io/exclude-from-external-load-balancers",
 	"alpha.service-controller.kubernetes.io/exclude-balancer",
-	"node.kubernetes.io/exclude-disruption",
-	// Installers.
+	"aws-node-termination-handler/*",
+	"cloud.google.com/active-node-maintenance",
+	"cloud.google.com/perform-maintenance",
+	"cloud.google.com/scheduled-maintenance-time*",
+	// What is installed on it.
 	"katacontainers.io/kata-runtime",
-	// Upgrades of the operating system or of Kubernetes.
+	"cc-preinstall/done",
+	"cc-postuninstall/done",
 	"plan.upgrade.cattle.io/*",
 }, ",")

@@ -49,7 +49,7 @@ func TestModeOfALabel(t *testing.T) {
 }
 
 func TestUnreadableMachineBound(t *testing.T) {
-	_, err := labels.ParseMachineBound("a*b")
+	_, err := labels.ParseMachineBound("a*b*")
 	require.ErrorContains(t, err, "unreadable pattern")
 }
 

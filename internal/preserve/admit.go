@@ -65,7 +65,7 @@ func Admit(r *record.Record, req Request, policy labels.Policy) Admission {
 // admitted returns the labels that a Node gets at creation, and the keys that it must get later.
 func admitted(r record.Record, req Request, policy labels.Policy) (own map[string]string, held labels.Keys) {
 	saved := Saved(r)
-	for _, w := range byMode(r.Withheld, policy) {
+	for _, w := range ByMode(r.Withheld, policy) {
 		switch checkWithheld(w, &req.Node, policy) {
 		case OtherMachine, UnknownMachine: // the Node gets none of these
 		case granted, Waiting, Dropped, NoRoom:

@@ -128,10 +128,10 @@ func isBound(r record.Record) bool {
 	return !r.Identity.IsZero()
 }
 
-// checkWithheld returns why a Node does not get withheld labels of one mode, see [byMode], or
+// checkWithheld returns why a Node does not get withheld labels of one mode, see [ByMode], or
 // granted.
 func checkWithheld(w record.Withheld, n *Node, p labels.Policy) Why {
-	switch modeOf(w, p) {
+	switch ModeOf(w, p) {
 	case labels.Drop:
 		return Dropped
 	case labels.Keep:
@@ -184,7 +184,7 @@ func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, hel
 	if changed = withhold(&next, r, moved); changed && !mayBeTheirs(r, n) {
 		next.Overruled = next.Overruled.Where(func(key string) bool { return labels.Restricted(key) || !p.MachineBound.Match(key) })
 	}
-	for _, w := range byMode(r.Withheld, p) {
+	for _, w := range ByMode(r.Withheld, p) {
 		isDecided := checkWithheld(w, n, p) == granted
 		switch {
 		case isDecided && !w.State.IsDecidedFor(n.UID):

@@ -64,8 +64,8 @@ func waitedFor(r record.Record, uid types.UID) record.Record {
 // recheckWithheld updates the withheld labels for a Node. It also returns the labels that have
 // stopped waiting without being restored.
 func recheckWithheld(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Withheld, held []Held) {
-	for _, w := range byMode(sets, p) {
-		isDropped := modeOf(w, p) == labels.Drop
+	for _, w := range ByMode(sets, p) {
+		isDropped := ModeOf(w, p) == labels.Drop
 		switch {
 		case w.State.IsRestored() && !isDropped:
 			next = append(next, w)

@@ -34,7 +34,7 @@ func withhold(next *record.Record, r record.Record, moved map[string]string) boo
 // heldFrom returns the withheld labels that a Node does not get, and the reasons.
 func heldFrom(r record.Record, n *Node, p labels.Policy) []Held {
 	var held []Held
-	for _, w := range byMode(r.Withheld, p) {
+	for _, w := range ByMode(r.Withheld, p) {
 		keys := labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels)
 		if why := checkWithheld(w, n, p); why != granted && keys != "" {
 			held = append(held, Held{Keys: keys, Why: why})
@@ -43,9 +43,9 @@ func heldFrom(r record.Record, n *Node, p labels.Policy) []Held {
 	return held
 }
 
-// byMode returns sets of withheld labels, each with labels of one mode: a set may have restricted
+// ByMode returns sets of withheld labels, each with labels of one mode: a set may have restricted
 // labels, to which other flags apply.
-func byMode(sets []record.Withheld, p labels.Policy) []record.Withheld {
+func ByMode(sets []record.Withheld, p labels.Policy) []record.Withheld {
 	var uniform []record.Withheld
 	for _, w := range sets {
 		rest := w.Labels
@@ -65,8 +65,8 @@ func byMode(sets []record.Withheld, p labels.Policy) []record.Withheld {
 	return uniform
 }
 
-// modeOf returns the mode of a set of labels that have the same one.
-func modeOf(w record.Withheld, p labels.Policy) labels.RestrictedMode {
+// ModeOf returns the mode of a set of labels that have the same one.
+func ModeOf(w record.Withheld, p labels.Policy) labels.RestrictedMode {
 	for key := range w.Labels {
 		return p.ModeOf(key)
 	}
@@ -75,8 +75,8 @@ func modeOf(w record.Withheld, p labels.Policy) labels.RestrictedMode {
 
 // withoutDropped returns the sets that the policy does not drop, and the keys of the others.
 func withoutDropped(sets []record.Withheld, p labels.Policy) (kept []record.Withheld, dropped labels.Keys) {
-	for _, w := range byMode(sets, p) {
-		if modeOf(w, p) == labels.Drop {
+	for _, w := range ByMode(sets, p) {
+		if ModeOf(w, p) == labels.Drop {
 			dropped = dropped.Union(labels.KeysOf(maps.Keys(w.Labels)))
 		} else {
 			kept = append(kept, w)

@@ -64,7 +64,7 @@ type Observer interface {
 	// Applied receives a transaction that has had its effect, and the decision that it rested on.
 	// After a restore node is the resulting Node; otherwise it is nil.
 	Applied(ctx context.Context, t txn.Transaction, d preserve.Decision, node *metav1.PartialObjectMetadata)
-	// Withheld receives the restricted labels that a transaction's Node does not get. It is called
+	// Withheld receives the labels of a machine that a transaction's Node does not get. It is called
 	// once by the restore, and once when labels stop waiting.
 	Withheld(ctx context.Context, t txn.Transaction, held preserve.Held)
 	// Renewed receives the transaction whose record was of an earlier history, see [preserve.Ahead].
