@@ -87,7 +87,7 @@ var admissionMutants = map[string]mutant{
 			return d
 		}
 		other := *n
-		other.Admitted = n.Admitted.Without(trustKey)
+		other.Admitted = n.Admitted.Where(func(key string) bool { return !isTrust(key, "") })
 		return preserve.Decide(t, &r, &other, policy)
 	}).among(trustedBehind),
 	// According to the watcher's cache the record is right. Transactions that are already in the queue
