@@ -87,6 +87,7 @@ func (n *Nodes) viewed(whole *corev1.Node) (*metav1.PartialObjectMetadata, error
 		return nil, err //nolint:wrapcheck // it has the context already
 	}
 	identity.Note(node, identity.Of(whole))
+	identity.NoteAge(node, time.Now())
 	return node, nil
 }
 
@@ -100,6 +101,7 @@ func (n *Nodes) Identify(ctx context.Context, node *metav1.PartialObjectMetadata
 	for i := range list.Items {
 		if list.Items[i].UID == node.UID {
 			identity.Note(node, identity.Of(&list.Items[i]))
+			identity.NoteAge(node, time.Now())
 		}
 	}
 	return nil

@@ -62,6 +62,8 @@ type Node struct {
 	// Identity identifies the machine. It is valid only if IdentityRead.
 	Identity     identity.Identity
 	IdentityRead bool
+	// Settled reports whether the Node has had the time to report its whole identity.
+	Settled bool
 	// Unselected reports whether the Node is not selected, see [nodeview.Selected].
 	Unselected bool
 	// Gated reports whether the Node has the startup taint, see [nodeview.Gated].
@@ -77,7 +79,7 @@ func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	id, isRead := identity.Noted(n)
 	return &Node{
 		UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker,
-		Identity: id, IdentityRead: isRead, Unselected: !nodeview.Selected(n), Gated: nodeview.Gated(n), Admitted: agents.Admitted(n),
+		Identity: id, IdentityRead: isRead, Settled: identity.Settled(n), Unselected: !nodeview.Selected(n), Gated: nodeview.Gated(n), Admitted: agents.Admitted(n),
 	}
 }
 

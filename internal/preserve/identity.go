@@ -151,11 +151,22 @@ func mayBeTheirs(r record.Record, n *Node) bool {
 	return why == granted || why == Waiting
 }
 
+// Compare compares the machine of saved labels with the Node's. A Node that has had the time to
+// report its whole identity, and reports none of the saved one, is another machine. A Node that
+// reports nothing has no kubelet yet.
+func (n *Node) Compare(saved identity.Identity) identity.Verdict {
+	verdict := identity.Compare(saved, n.Identity)
+	if verdict == identity.Undecided && n.Settled && !n.Identity.IsZero() {
+		return identity.Other
+	}
+	return verdict
+}
+
 func checkMachine(saved identity.Identity, n *Node) Why {
 	if !n.IdentityRead {
 		return Waiting
 	}
-	switch identity.Compare(saved, n.Identity) {
+	switch n.Compare(saved) {
 	case identity.Same:
 		return granted
 	case identity.Other:

@@ -113,7 +113,7 @@ func restored(queue []txn.Transaction, n *Node, d Decision) *Node {
 	}
 	return &Node{
 		UID: n.UID, Revision: latest, Labels: d.Labels, Machine: n.Machine.Same(n.Labels, d.Labels), Unclear: n.Unclear.Same(n.Labels, d.Labels), Marker: d.Marker,
-		Identity: n.Identity, IdentityRead: n.IdentityRead, Unselected: n.Unselected,
+		Identity: n.Identity, IdentityRead: n.IdentityRead, Settled: n.Settled, Unselected: n.Unselected,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -62,6 +63,40 @@ func TestSameMachineLabelsReturnToTheirMachine(t *testing.T) {
 			} else {
 				assert.Equal(t, []preserve.Held{{Keys: exclude, Why: tc.why}}, held, "%s, %s", name, mode)
 			}
+		}
+	}
+}
+
+// A Node that never reports what the machine had reported is another machine in the end, and the
+// labels do not wait for ever.
+func TestNodeThatReportsSomethingElseIsAnotherMachine(t *testing.T) {
+	p := bindingTo(t, exclude)
+	for name, tc := range map[string]struct {
+		said identity.Identity
+		want preserve.Why
+	}{
+		"another UUID":          {identity.Identity{SystemUUID: "b"}, preserve.OtherMachine},
+		"another provider ID":   {identity.Identity{ProviderID: "cloud:///b"}, preserve.OtherMachine},
+		"nothing: no kubelet":   {silent, preserve.Waiting},
+		"the same UUID":         {identity.Identity{SystemUUID: "a"}, ""},
+		"all, and all the same": {machineA, ""},
+	} {
+		n := back(tc.said)
+		r, n, held := carriedOut(t, returned("b"), drained(ofA), n, p)
+		n.Settled = true
+		look, isWaiting := preserve.Recheck(*r)
+		if tc.want == "" {
+			assert.False(t, isWaiting, name)
+			continue
+		}
+		assert.Equal(t, []preserve.Held{{Keys: exclude, Why: preserve.Waiting}}, held, name)
+		require.True(t, isWaiting, name)
+		r, _, held = carriedOut(t, look, r, n, p)
+		_, isWaiting = preserve.Recheck(*r)
+		assert.Equal(t, tc.want == preserve.Waiting, isWaiting, name)
+		assert.Contains(t, r.All(), exclude, name)
+		if tc.want == preserve.OtherMachine {
+			assert.Equal(t, []preserve.Held{{Keys: exclude, Why: preserve.OtherMachine}}, held, name)
 		}
 	}
 }

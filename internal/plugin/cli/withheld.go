@@ -69,7 +69,7 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 	case live == nil || !live.IdentityRead:
 		return "put back when their machine returns: " + w.Identity.String()
 	}
-	switch identity.Compare(w.Identity, live.Identity) {
+	switch live.Compare(w.Identity) {
 	case identity.Same:
 		return "this node is their machine; the processor has not put them back yet"
 	case identity.Other:
