@@ -154,7 +154,7 @@ const settling = 10 * time.Minute
 // NoteAge stores in the metadata of a Node, in memory only, whether it has had the time to report
 // its whole identity.
 func NoteAge(n *metav1.PartialObjectMetadata, now time.Time) {
-	if now.Sub(n.CreationTimestamp.Time) >= settling {
+	if created := n.CreationTimestamp.Time; !created.IsZero() && now.Sub(created) >= settling {
 		metav1.SetMetaDataAnnotation(&n.ObjectMeta, settledAnnotation, "true")
 	}
 }

@@ -52,6 +52,9 @@ func TestIdentitySettles(t *testing.T) {
 		identity.NoteAge(n, created.Add(age))
 		assert.Equal(t, want, identity.Settled(n), age)
 	}
+	n := &metav1.PartialObjectMetadata{}
+	identity.NoteAge(n, created)
+	assert.False(t, identity.Settled(n), "a Node that is being created")
 }
 
 // Anyone who may patch a Node can set any annotation.
@@ -63,6 +66,7 @@ func TestAnnotationsOfTheNodeAreIgnored(t *testing.T) {
 	said, isRead := identity.Noted(n)
 	assert.True(t, isRead)
 	assert.Equal(t, id("p", "s"), said)
+	n.CreationTimestamp = metav1.NewTime(time.Unix(1e9, 0))
 	identity.NoteAge(n, time.Now())
 	assert.True(t, identity.Settled(n))
 	identity.Clear(n)
