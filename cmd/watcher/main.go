@@ -91,6 +91,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		TransactionNamespace: opts.TransactionNamespace,
 		MetadataNamespace:    opts.MetadataNamespace,
 		RecordUpdates:        *recordUpdates,
+		MachineBound:         opts.View.MachineBound,
 	})
 	if err != nil {
 		return err

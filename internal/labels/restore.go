@@ -35,8 +35,22 @@ type Policy struct {
 	// Preserves reports whether the annotation or taint with this key is restored. Nil restores
 	// none.
 	Preserves func(key string) bool
-	// Restricted determines what happens to restricted labels.
+	// Restricted determines what happens to restricted labels that no pattern of MachineBound
+	// matches; [Drop] applies to all restricted labels.
 	Restricted RestrictedMode
+	// MachineBound selects the labels that belong to a machine.
+	MachineBound MachineBound
+}
+
+// ModeOf returns what a restore does with a label, regardless of who set it.
+func (p Policy) ModeOf(key string) RestrictedMode {
+	switch {
+	case p.drops(key):
+		return Drop
+	case p.MachineBound.patterns.Match(key), Restricted(key) && p.Restricted != Keep:
+		return SameMachine
+	}
+	return Keep
 }
 
 // Side is one side of a restore: the labels of the returned node, or the saved ones, and their
@@ -63,8 +77,10 @@ type Side struct {
 // short: live labels stay as the node has them, labels that users had set are restored, and labels
 // that agents of the returned machine have set stay, unless a user had overruled them. Labels that
 // only agents of the former machine had set are not restored. A restricted label that is not
-// restored stays as the node has it, because it was set by others. Annotations and taints of the
-// node stay, unless a user had overruled them. What users have edited on the returned node stays.
+// restored stays as the node has it, because it was set by others. So does a label that patterns of
+// MachineBound match: that the former machine did not have it means nothing for this one.
+// Annotations and taints of the node stay, unless a user had overruled them. What users have edited on the
+// returned node stays.
 func (p Policy) Restored(live, saved Side) map[string]string {
 	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
 	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()
@@ -82,7 +98,7 @@ func (p Policy) Restored(live, saved Side) map[string]string {
 		case edited[key], p.Live.Match(key), (machine[key] || IsTaint(key) && claimed[key]) && unclear[key] && !overruled[key]:
 			result[key] = value
 		case wished:
-		case withheld[key], p.drops(key):
+		case withheld[key], p.drops(key), p.MachineBound.patterns.Match(key) && !overruled[key]:
 			result[key] = value
 		case (claimed[key] || former[key] || !IsLabel(key)) && !overruled[key], p.Mode == Merge:
 			result[key] = value
@@ -102,7 +118,11 @@ type Patterns struct {
 	exact      map[string]struct{}
 	prefixes   []string
 	subdomains []string // ".example.com/": the namespaces below example.com
+	infixes    []infix
 }
+
+// infix matches the keys that begin and end with the given texts, with anything between them.
+type infix struct{ prefix, suffix string }
 
 // DefaultLive are the keys that a kubelet may set on its own Node: k8s.io/kubelet/pkg/apis
 // (well_known_labels.go), the list used by the admission plugin NodeRestriction.
@@ -124,23 +144,35 @@ var DefaultLive = strings.Join([]string{
 	"*.node.kubernetes.io/*",
 }, ",")
 
-// DefaultIgnored are labels that record the progress of a process on a machine, not a user's
-// intent. On another machine they are wrong, whoever sets them. docs/explanation/labels.md has the
-// reasons.
+// DefaultIgnored are labels that are only true at a moment: they record the progress of a process
+// on a machine, not a user's intent. Later they are wrong, whoever sets them.
+// docs/explanation/labels.md has the reasons.
 var DefaultIgnored = strings.Join([]string{
 	"karpenter.sh/registered",
 	"karpenter.sh/initialized",
 	"k8s.io/cloud-provider-aws",
 	"nvidia.com/gfd.timestamp",
-	"nvidia.com/gpu-driver-upgrade-state",
-	"nvidia.com/mig.config.state",
+	"nvidia.com/gpu-driver-upgrade-state", "nvidia.com/*-driver-upgrade-state",
+	"amd.com/*-driver-upgrade-state",
+	"operator.amd.com/*-driver-upgrade-state",
+	"rebellions.ai/*-driver-upgrade-state",
+	"nvidia.com/mig.config.state", "nvidia.com/*.state",
+	"network.nvidia.com/operator.*.wait",
 	"vpc.amazonaws.com/has-trunk-attached",
 	"kubevirt.io/schedulable",
+	"projectcalico.org/operator-node-migration",
+	"lifecycle-status",
+	"reboot-pending", "*/reboot-pending",
+	"reboot-needed", "*/reboot-needed",
+	"reboot-required", "*/reboot-required",
+	"container-linux-update.v1.coreos.com/*-reboot",
+	"flatcar-linux-update.v1.flatcar-linux.net/*-reboot",
 }, ",")
 
 // ParsePatterns parses a comma-separated list of label keys. "key" matches that key, "prefix*"
-// every key with that prefix, and "*.example.com/*" every key in a namespace below example.com.
-// Spaces around items and empty items are ignored.
+// every key with that prefix, "example.com/prefix*suffix" the keys in that namespace whose names
+// begin and end so, "*/name" that name in every namespace, and "*.example.com/*" every key in a
+// namespace below example.com. Spaces around items and empty items are ignored.
 func ParsePatterns(list string) (Patterns, error) {
 	patterns := Patterns{exact: map[string]struct{}{}}
 	for item := range strings.SplitSeq(list, ",") {
@@ -161,14 +193,24 @@ func (p *Patterns) add(item string) error {
 	switch {
 	case isPrefix && isSubdomain && strings.HasSuffix(domain, "/") && !strings.Contains(domain, "*"):
 		p.subdomains = append(p.subdomains, "."+domain)
+	case !isPrefix && isInfix(item):
+		before, after, _ := strings.Cut(item, "*")
+		p.infixes = append(p.infixes, infix{before, after})
 	case strings.Contains(prefix, "*") || strings.ContainsAny(prefix, " \t="):
-		return fmt.Errorf("unreadable pattern %q: use a label key, a prefix and *, or *.domain/*", item)
+		return fmt.Errorf("unreadable pattern %q: use a label key, a prefix and *, domain/*suffix, */name, or *.domain/*", item)
 	case isPrefix:
 		p.prefixes = append(p.prefixes, prefix)
 	default:
 		p.exact[item] = struct{}{}
 	}
 	return nil
+}
+
+// isInfix reports whether an item has one star, in the name of the key or for its whole namespace.
+func isInfix(item string) bool {
+	before, after, found := strings.Cut(item, "*")
+	isInName := strings.Contains(before, "/") || before == "" && strings.HasPrefix(after, "/")
+	return found && isInName && !strings.ContainsAny(item, " \t=") && !strings.Contains(after, "*")
 }
 
 // Match reports whether a pattern matches the key. It is false for the keys of [AnnotationKey] and
@@ -182,6 +224,11 @@ func (p Patterns) Match(key string) bool {
 	}
 	for _, prefix := range p.prefixes {
 		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	for _, i := range p.infixes {
+		if len(key) >= len(i.prefix)+len(i.suffix) && strings.HasPrefix(key, i.prefix) && strings.HasSuffix(key, i.suffix) {
 			return true
 		}
 	}

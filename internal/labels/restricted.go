@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// RestrictedMode determines what a restore does with restricted labels, see [Restricted].
+// RestrictedMode determines what a restore does with restricted labels, see [Restricted], and with
+// other labels, see [Policy.ModeOf].
 type RestrictedMode string
 
 const (

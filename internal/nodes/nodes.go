@@ -86,8 +86,14 @@ func (n *Nodes) viewed(whole *corev1.Node) (*metav1.PartialObjectMetadata, error
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it has the context already
 	}
-	identity.Note(node, identity.Of(whole))
+	note(node, identity.Of(whole))
 	return node, nil
+}
+
+// note stores the identity of a Node that was read now in its metadata.
+func note(node *metav1.PartialObjectMetadata, machine identity.Identity) {
+	identity.Note(node, machine)
+	identity.NoteAge(node, time.Now())
 }
 
 // Identify adds the identity to the metadata of a Node that was read, see [identity.Noted], if it
@@ -99,7 +105,7 @@ func (n *Nodes) Identify(ctx context.Context, node *metav1.PartialObjectMetadata
 	}
 	for i := range list.Items {
 		if list.Items[i].UID == node.UID {
-			identity.Note(node, identity.Of(&list.Items[i]))
+			note(node, identity.Of(&list.Items[i]))
 		}
 	}
 	return nil
@@ -206,7 +212,7 @@ func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata,
 		return nil, staleOr(err)
 	}
 	if machine, isRead := identity.Noted(read); isRead { // a condition of both patches
-		identity.Note(node, machine)
+		note(node, machine)
 	}
 	return node, nil
 }

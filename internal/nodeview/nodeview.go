@@ -23,6 +23,8 @@ type View struct {
 	Agents agents.Managers
 	// Ignored are labels outside the view: they are never saved, restored or removed.
 	Ignored labels.Patterns
+	// MachineBound selects the labels that belong to a machine and not to the name of a node.
+	MachineBound labels.MachineBound
 	// Preserved selects the annotations and taints that are included among the labels, see
 	// [labels.TaintKey].
 	Preserved Preserved

@@ -44,8 +44,8 @@ type Request struct {
 
 // Admit decides about a request to create a Node, given its record, nil if none exists. The record
 // may be stale: the marker names its revision, and [Decide] compares that with the current record
-// when the Added transaction of the Node is applied. Admit holds back restricted labels unless the
-// Node reports that it is their machine, because a restore must store that decision first.
+// when the Added transaction of the Node is applied. Admit holds back the labels of a machine unless
+// the Node reports that it is that machine, because a restore must store that decision first.
 func Admit(r *record.Record, req Request, policy labels.Policy) Admission {
 	n := req.Node
 	switch {
@@ -65,15 +65,14 @@ func Admit(r *record.Record, req Request, policy labels.Policy) Admission {
 // admitted returns the labels that a Node gets at creation, and the keys that it must get later.
 func admitted(r record.Record, req Request, policy labels.Policy) (own map[string]string, held labels.Keys) {
 	saved := Saved(r)
-	for _, w := range r.Withheld {
+	for _, w := range ByMode(r.Withheld, policy) {
 		switch checkWithheld(w, &req.Node, policy) {
 		case OtherMachine, UnknownMachine: // the Node gets none of these
 		case granted, Waiting, Dropped, NoRoom:
 			held = held.Union(labels.KeysOf(maps.Keys(w.Labels)))
 		}
 	}
-	if checkLabels(r, &req.Node, policy) != granted {
-		waiting := restrictedOf(r.Labels, r.Machine)
+	if waiting := keptFrom(r, &req.Node, policy); len(waiting) > 0 {
 		held = held.Union(labels.KeysOf(maps.Keys(waiting)))
 		saved.Labels = maps.Clone(saved.Labels)
 		maps.DeleteFunc(saved.Labels, func(key, _ string) bool { _, isHeld := waiting[key]; return isHeld })

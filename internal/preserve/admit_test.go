@@ -275,7 +275,7 @@ func TestRestoreAfterStaleResponseCorrectsTheNext(t *testing.T) {
 	r := record.Record{Node: "n", Labels: own, Revision: revision.MustParse("75"), Source: "a"}
 	read := returning("b", "80", "70", own, "labels_restored,rack")
 	left := returning("b", "81", "75", own, "rack")
-	next := preserve.Noted(r, *read, *left)
+	next := preserve.Noted(r, *read, *left, labels.MachineBound{})
 	assert.Equal(t, types.UID("b"), next.Source)
 	assert.Equal(t, left.Revision, next.Revision)
 	assert.Equal(t, own, next.Labels)
@@ -320,7 +320,7 @@ func TestStartupTaintIsRemoved(t *testing.T) {
 			}
 			assert.Equal(t, tc.want, got)
 			assert.Equal(t, 1, settled)
-			assert.True(t, added.Type != txn.Added || preserve.NeedsNode([]txn.Transaction{added}, tc.record))
+			assert.True(t, added.Type != txn.Added || preserve.NeedsNode([]txn.Transaction{added}, tc.record, labels.MachineBound{}))
 		})
 	}
 }
@@ -351,8 +351,8 @@ func TestAddedOfGatedNodeIsNeverSkipped(t *testing.T) {
 	t.Parallel()
 	n := returning("b", "80", labels.Pending, nil, "")
 	r := preserve.Forgotten("n", n, revision.MustParse("85"))
-	assert.False(t, preserve.Applied(addedAs(n), r))
+	assert.False(t, preserve.Applied(addedAs(n), r, labels.MachineBound{}))
 	assert.Equal(t, preserve.Open, preserve.Decide(addedAs(n), &r, n, replacing).Action)
 	n.Gated, n.Marker = false, ""
-	assert.True(t, preserve.Applied(addedAs(n), r))
+	assert.True(t, preserve.Applied(addedAs(n), r, labels.MachineBound{}))
 }

@@ -25,7 +25,7 @@ func Ahead(r *record.Record, now revision.Revision) bool {
 // Transactions of an earlier history must come first.
 func PlanAt(now revision.Revision, queue []txn.Transaction, r *record.Record, n *Node, policy labels.Policy) []Step {
 	decide := func(t txn.Transaction, r *record.Record, n *Node) Decision { return Decide(t, r, n, policy) }
-	return PlanBy(At(now, policy, decide), queue, r, n)
+	return PlanBy(At(now, policy, decide), queue, r, n, policy.MachineBound)
 }
 
 // At extends a decision to records and transactions of an earlier history, see [PlanAt]. Among

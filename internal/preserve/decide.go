@@ -62,6 +62,8 @@ type Node struct {
 	// Identity identifies the machine. It is valid only if IdentityRead.
 	Identity     identity.Identity
 	IdentityRead bool
+	// Settled reports whether the Node has had the time to report its whole identity.
+	Settled bool
 	// Unselected reports whether the Node is not selected, see [nodeview.Selected].
 	Unselected bool
 	// Gated reports whether the Node has the startup taint, see [nodeview.Gated].
@@ -80,7 +82,7 @@ func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	id, isRead := identity.Noted(n)
 	return &Node{
 		UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker,
-		Identity: id, IdentityRead: isRead, Unselected: !nodeview.Selected(n), Gated: nodeview.Gated(n), Admitted: agents.Admitted(n),
+		Identity: id, IdentityRead: isRead, Settled: identity.Settled(n), Unselected: !nodeview.Selected(n), Gated: nodeview.Gated(n), Admitted: agents.Admitted(n),
 		Edited: agents.Edited(n),
 	}
 }
@@ -100,7 +102,7 @@ type Decision struct {
 	Again bool
 	// Renews reports that the record was of an earlier history, see [Ahead].
 	Renews bool
-	// Held are the restricted labels that the Node does not get.
+	// Held are the labels of a machine that the Node does not get.
 	Held []Held
 }
 
@@ -123,8 +125,8 @@ func Owned(r record.Record, uid types.UID, marker string) bool {
 // a transaction that has yet to identify its incarnation's machine or to remove the startup taint.
 // Withheld labels may still be restored after a transaction is applied, because the record keeps
 // them waiting.
-func Applied(t txn.Transaction, r record.Record) bool {
-	if t.Type == txn.Added && (ComesGated(t) || r.Identity.UID != t.UID && HasRestricted(t.Labels, t.Machine)) {
+func Applied(t txn.Transaction, r record.Record, bound labels.MachineBound) bool {
+	if t.Type == txn.Added && (ComesGated(t) || r.Identity.UID != t.UID && HasBound(t.Labels, t.Machine, bound)) {
 		return false
 	}
 	return covers(r, t)
@@ -151,7 +153,7 @@ func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 
 // Decide returns the effect of transaction t, given the node's record and the live Node, each nil
 // if it does not exist. Only an Added transaction uses the Node, if the node has a record or the
-// startup taint; in addition, every save of restricted labels uses the Node's identity. A node
+// startup taint; in addition, every save of labels that belong to a machine uses the Node's identity. A node
 // whose record is a floor is treated as new.
 //
 // A restore removes the startup taint as well. If there is nothing to restore, the taint is removed
@@ -213,8 +215,8 @@ func decideSave(t txn.Transaction, r record.Record, n *Node, policy labels.Polic
 		later := noted(r, t.UID, t.Revision)
 		setOwnership(&later, mergeOwnership(unignored(r, policy), sideOf(t), t.Withdrawn))
 		later.Ended, later.Withheld = t.Type == txn.Deleted, withheldAfter(t, r)
-		identify(&later, t.UID, &r, n)
-		if Equivalent(later, r) {
+		identify(&later, t.UID, &r, n, policy.MachineBound)
+		if Equivalent(later, r, policy.MachineBound) {
 			return save(later, "the same labels, seen later")
 		}
 		// The next restore differs, so a Node admitted with the previous record must not count as
@@ -253,7 +255,7 @@ func isLater(t txn.Transaction, r record.Record) bool {
 func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
 	switch {
 	case (n == nil || n.UID != t.UID) && r.WaitsFor(t.UID):
-		return save(waitedFor(r, t.UID), "the incarnation that restricted labels waited for is gone")
+		return save(waitedFor(r, t.UID), "the incarnation that labels waited for is gone")
 	case (n == nil || n.UID != t.UID) && t.FoundsRecord && isLater(t, r):
 		// It was admitted with its labels. Only this transaction may report which of them the agents
 		// had set, and so which of them a user has removed since.
@@ -268,7 +270,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 		return decideNote(t, r, n, policy, "the node has its labels from a later record")
 	}
 	if next, held, changed := resolve(r, n, policy); changed {
-		d := save(next, "decided which restricted labels the returned machine gets")
+		d := save(next, "decided which labels of a machine the returned one gets")
 		d.Again, d.Held = true, held
 		return d
 	}
@@ -292,7 +294,7 @@ func decideNote(t txn.Transaction, r record.Record, n *Node, policy labels.Polic
 	if !n.Revision.After(r.Restored.Revision) {
 		return nothing("an incarnation after this one has its labels already")
 	}
-	next := notedLate(t, r, *n)
+	next := notedLate(t, r, *n, policy.MachineBound)
 	if policy.Preserves != nil {
 		// The processor has read the Node itself, which is newer than anything recorded.
 		removed := t.Machine.Union(t.Unclear.Taints()).Where(policy.Preserves).Missing(n.Labels)
@@ -343,18 +345,18 @@ func (n *Node) side() labels.Side {
 // Noted returns the record after a restore, given the Node before and after it. If the Node has the
 // saved labels, the record gets a note. If it has others, for example because live labels were
 // merged, these are saved. If it had its labels before and only got withheld ones, that is noted.
-func Noted(r record.Record, read, left Node) record.Record {
+func Noted(r record.Record, read, left Node, bound labels.MachineBound) record.Record {
 	if isSourceOrRestored(r, left.UID) {
 		return notedWithheld(r, left)
 	}
-	return notedSince(read.side(), r, left, read.Machine.Missing(left.Labels))
+	return notedSince(read.side(), r, left, read.Machine.Missing(left.Labels), bound)
 }
 
 // notedLate returns the record after an unnoted restore onto the incarnation whose start t records;
 // n is any later state of it. Edits since the restore are saved. The Node's revision is used, not
 // the transaction's: edits between the add and the restore do not count.
-func notedLate(t txn.Transaction, r record.Record, n Node) record.Record {
-	return notedSince(sideOf(t), r, n, "")
+func notedLate(t txn.Transaction, r record.Record, n Node, bound labels.MachineBound) record.Record {
+	return notedSince(sideOf(t), r, n, "", bound)
 }
 
 // notedSince returns the record after a restore onto n, given the labels that n had before and the
@@ -363,7 +365,7 @@ func notedLate(t txn.Transaction, r record.Record, n Node) record.Record {
 // If the webhook restored labels, the record follows that incarnation even if its labels are the
 // same. While they stay the same, the end of the incarnation does not change the revision, so a
 // response of the webhook before that end is saved carries the right revision.
-func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Keys) record.Record {
+func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Keys, bound labels.MachineBound) record.Record {
 	next := noted(r, n.UID, n.Revision)
 	withheld := withheldOn(r.Withheld, n)
 	if !maps.Equal(n.Labels, r.Labels) || len(withheld) > 0 || n.Admitted != "" {
@@ -374,7 +376,7 @@ func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Ke
 	merged.Overruled = merged.Overruled.Union(r.Overruled).Without(merged.Machine)
 	merged.Unclear = merged.Unclear.Union(r.Unclear.Same(r.Labels, n.Labels)).Without(merged.Machine)
 	setOwnership(&next, merged)
-	identify(&next, n.UID, &r, &n)
+	identify(&next, n.UID, &r, &n, bound)
 	return next
 }
 
@@ -407,7 +409,7 @@ func Forgotten(node string, n *Node, now revision.Revision) record.Record {
 	}
 	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
 	setOwnership(&r, n.side())
-	identify(&r, n.UID, nil, n)
+	r.Identity = identityOf(n.UID, nil, n)
 	return r
 }
 
@@ -433,7 +435,7 @@ func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy
 	if r != nil {
 		next.Withheld = withheldAfter(t, *r)
 	}
-	identify(&next, t.UID, r, n)
+	identify(&next, t.UID, r, n, policy.MachineBound)
 	return next
 }
 

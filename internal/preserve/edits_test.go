@@ -121,7 +121,7 @@ func TestUpdateOfAStrandedNodeRestores(t *testing.T) {
 			steps := preserve.Plan([]txn.Transaction{update}, saved(), &live, replaceAll)
 			assert.Equal(t, tc.want, steps[0].Action)
 			if tc.want == preserve.Restore {
-				assert.True(t, preserve.NeedsNode([]txn.Transaction{update}, saved()))
+				assert.True(t, preserve.NeedsNode([]txn.Transaction{update}, saved(), labels.MachineBound{}))
 				assert.Equal(t, set{"rack": "r7", "team": "green"}, steps[0].Labels)
 			}
 		})

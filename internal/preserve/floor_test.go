@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -50,7 +51,7 @@ func TestFloorHidesAllThatWasBefore(t *testing.T) {
 		floor := preserve.Forgotten("node-1", nil, revision.Of(g.rv()))
 		tx, n, policy := g.transaction(), g.node(), g.policy()
 		require.False(t, preserve.Owned(floor, tx.UID, tx.Marker))
-		require.False(t, preserve.Applied(tx, floor))
+		require.False(t, preserve.Applied(tx, floor, labels.MachineBound{}))
 		d := preserve.Decide(tx, &floor, n, policy)
 		if !tx.Revision.After(floor.Revision) {
 			before++
@@ -93,7 +94,7 @@ func TestRecordNotesTheEndOfItsIncarnation(t *testing.T) {
 			continue
 		}
 		ended++
-		restored := preserve.Noted(d.Record, preserve.Node{}, preserve.Node{UID: "next", Revision: revision.MustParse("99"), Labels: d.Record.Labels})
+		restored := preserve.Noted(d.Record, preserve.Node{}, preserve.Node{UID: "next", Revision: revision.MustParse("99"), Labels: d.Record.Labels}, labels.MachineBound{})
 		require.False(t, restored.Ended)
 	}
 	require.Positive(t, ended)

@@ -13,15 +13,15 @@ import (
 )
 
 // NeedsIdentity reports whether a plan for these transactions may depend on the machine's identity.
-func NeedsIdentity(queue []txn.Transaction, r *record.Record) bool {
+func NeedsIdentity(queue []txn.Transaction, r *record.Record, bound labels.MachineBound) bool {
 	if r != nil && r.Floor {
 		r = nil
 	}
 	for _, t := range queue {
-		if t.Type == txn.Added && concernsMachines(r) {
+		if t.Type == txn.Added && concernsMachines(r, bound) {
 			return true
 		}
-		if !HasRestricted(t.Labels, t.Machine) {
+		if !HasBound(t.Labels, t.Machine, bound) {
 			continue
 		}
 		known := identityOf(t.UID, r, nil)
@@ -34,11 +34,11 @@ func NeedsIdentity(queue []txn.Transaction, r *record.Record) bool {
 	return false
 }
 
-// IdentityOwed reports whether a record lacks the machine of its restricted labels while an
+// IdentityOwed reports whether a record lacks the machine that its labels belong to while an
 // incarnation that has them exists and can be read. This applies to records of former releases, and
 // to those of Nodes that were deleted before they were read.
-func IdentityOwed(r record.Record, uid types.UID) bool {
-	return isSourceOrRestored(r, uid) && r.Identity.UID != uid && HasRestricted(r.Labels, r.Machine)
+func IdentityOwed(r record.Record, uid types.UID, bound labels.MachineBound) bool {
+	return isSourceOrRestored(r, uid) && r.Identity.UID != uid && HasBound(r.Labels, r.Machine, bound)
 }
 
 // identityOf returns an incarnation's identity: from the Node if it is that incarnation and was
@@ -65,12 +65,12 @@ func identityOf(uid types.UID, r *record.Record, n *Node) record.Identity {
 }
 
 // identify sets the identity of an incarnation in a record that depends on it. r is the previous
-// record, nil if there was none. An empty identity applies only to the restricted labels that the
-// Node had when it was read: a kubelet may have joined and been trusted since.
-func identify(next *record.Record, uid types.UID, r *record.Record, n *Node) {
+// record, nil if there was none. An empty identity applies only to the labels that the Node had when
+// it was read: a kubelet may have joined and been trusted since.
+func identify(next *record.Record, uid types.UID, r *record.Record, n *Node, bound labels.MachineBound) {
 	next.Identity = record.Identity{}
-	trusted := restrictedOf(next.Labels, next.Machine)
-	if len(trusted) == 0 {
+	saved := boundOf(next.Labels, next.Machine, bound)
+	if len(saved) == 0 {
 		return
 	}
 	known := identityOf(uid, r, n)
@@ -78,7 +78,7 @@ func identify(next *record.Record, uid types.UID, r *record.Record, n *Node) {
 	if r != nil {
 		known = filledByDecided(known, uid, *r)
 	}
-	if isLive || !known.IsZero() || r != nil && maps.Equal(trusted, restrictedOf(r.Labels, r.Machine)) {
+	if isLive || !known.IsZero() || r != nil && maps.Equal(saved, boundOf(r.Labels, r.Machine, bound)) {
 		next.Identity = known
 	}
 }
@@ -95,14 +95,22 @@ func filledByDecided(known record.Identity, uid types.UID, r record.Record) reco
 	return known
 }
 
-// checkLabels returns why a returned Node does not get the restricted labels of a record, or
-// granted.
-func checkLabels(r record.Record, n *Node, p labels.Policy) Why {
+// keptFrom returns the labels of a record that a returned Node does not get, because it may not be
+// their machine, or because the policy never restores them.
+func keptFrom(r record.Record, n *Node, p labels.Policy) map[string]string {
+	kept := boundOf(r.Labels, r.Machine, p.MachineBound)
+	isTheirs := len(kept) > 0 && checkLabels(r, n) == granted
+	maps.DeleteFunc(kept, func(key, _ string) bool {
+		mode := p.ModeOf(key)
+		return mode == labels.Keep || mode == labels.SameMachine && isTheirs
+	})
+	return kept
+}
+
+// checkLabels returns why a returned Node does not get the labels of a record that belong to a
+// machine, or granted.
+func checkLabels(r record.Record, n *Node) Why {
 	switch {
-	case p.Restricted == labels.Drop:
-		return Dropped
-	case p.Restricted == labels.Keep:
-		return granted
 	case !isBound(r):
 		return granted
 	case r.Identity.UID == "":
@@ -111,8 +119,8 @@ func checkLabels(r record.Record, n *Node, p labels.Policy) Why {
 	return checkMachine(r.Identity.Identity, n)
 }
 
-// isBound reports whether the restricted labels of a record belong to one machine. They do not if
-// users have assigned them to the name, or if the former Node had no identity but its name.
+// isBound reports whether the labels of a record are from one machine. They are not if users
+// have assigned them to the name, or if the former Node had no identity but its name.
 func isBound(r record.Record) bool {
 	if r.Identity.UID == "" {
 		return r.Source != "" || r.Restored.UID != ""
@@ -120,24 +128,45 @@ func isBound(r record.Record) bool {
 	return !r.Identity.IsZero()
 }
 
-// checkWithheld returns why a Node does not get withheld labels, or granted.
+// checkWithheld returns why a Node does not get withheld labels of one mode, see [ByMode], or
+// granted.
 func checkWithheld(w record.Withheld, n *Node, p labels.Policy) Why {
-	switch {
-	case p.Restricted == labels.Drop:
+	switch ModeOf(w, p) {
+	case labels.Drop:
 		return Dropped
-	case p.Restricted == labels.Keep:
+	case labels.Keep:
 		return granted
-	case w.Identity.IsZero():
+	case labels.SameMachine:
+	}
+	if w.Identity.IsZero() {
 		return UnknownMachine
 	}
 	return checkMachine(w.Identity, n)
+}
+
+// mayBeTheirs reports whether a returned Node may be the machine of a record's labels. What users
+// have removed from another machine is not removed from this one, except restricted labels.
+func mayBeTheirs(r record.Record, n *Node) bool {
+	why := checkLabels(r, n)
+	return why == granted || why == Waiting
+}
+
+// Compare compares the machine of saved labels with the Node's. A Node that has had the time to
+// report its whole identity, and reports none of the saved one, is another machine. A Node that
+// reports nothing has no kubelet yet.
+func (n *Node) Compare(saved identity.Identity) identity.Verdict {
+	verdict := identity.Compare(saved, n.Identity)
+	if verdict == identity.Undecided && n.Settled && !n.Identity.IsZero() {
+		return identity.Other
+	}
+	return verdict
 }
 
 func checkMachine(saved identity.Identity, n *Node) Why {
 	if !n.IdentityRead {
 		return Waiting
 	}
-	switch identity.Compare(saved, n.Identity) {
+	switch n.Compare(saved) {
 	case identity.Same:
 		return granted
 	case identity.Other:
@@ -161,12 +190,12 @@ func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, hel
 	}
 	next = r
 	next.Withheld = nil
-	if checkLabels(r, n, p) != granted {
-		moved := restrictedOf(r.Labels, r.Machine)
-		maps.DeleteFunc(moved, func(key, _ string) bool { return p.Ignored.Match(key) })
-		changed = withhold(&next, r, moved)
+	moved := keptFrom(r, n, p)
+	maps.DeleteFunc(moved, func(key, _ string) bool { return p.Ignored.Match(key) })
+	if changed = withhold(&next, r, moved); changed && !mayBeTheirs(r, n) {
+		next.Overruled = next.Overruled.Where(func(key string) bool { return labels.Restricted(key) || !p.MachineBound.Match(key) })
 	}
-	for _, w := range r.Withheld {
+	for _, w := range ByMode(r.Withheld, p) {
 		isDecided := checkWithheld(w, n, p) == granted
 		switch {
 		case isDecided && !w.State.IsDecidedFor(n.UID):
@@ -176,9 +205,9 @@ func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, hel
 		}
 		next.Withheld = append(next.Withheld, w)
 	}
-	if p.Restricted == labels.Drop && len(next.Withheld) > 0 {
-		held = []Held{{Keys: next.WithheldKeys(), Why: Dropped}}
-		next.Withheld, changed = nil, true
+	var dropped labels.Keys
+	if next.Withheld, dropped = withoutDropped(next.Withheld, p); dropped != "" {
+		held, changed = []Held{{Keys: dropped, Why: Dropped}}, true
 	}
 	var without labels.Keys
 	if next.Withheld, without = record.Bounded(next.Withheld); without != "" {

@@ -59,7 +59,7 @@ func (l *life) event(typ txn.Type, uid types.UID, now has) preserve.Decision {
 		l.rv++
 		after := &preserve.Node{UID: uid, Revision: revision.MustParse(strconv.Itoa(l.rv)), Labels: d.Labels, Machine: left(l.node, d, l.node.Machine), Unclear: left(l.node, d, l.node.Unclear), Marker: d.Marker}
 		again := preserve.Decide(tx, l.record, after, policy) // if the response is lost
-		noted := preserve.Noted(*l.record, *l.node, *after)
+		noted := preserve.Noted(*l.record, *l.node, *after, labels.MachineBound{})
 		require.Equal(l.t, noted, again.Record)
 		l.node, l.record = after, &noted
 	case preserve.Save:

@@ -51,7 +51,7 @@ func Plan(queue []txn.Transaction, r *record.Record, n *Node, policy labels.Poli
 type DecideFunc func(t txn.Transaction, r *record.Record, n *Node) Decision
 
 // PlanBy is like Plan, but uses another decision function. Tests use it to break a rule on purpose.
-func PlanBy(decide DecideFunc, queue []txn.Transaction, r *record.Record, n *Node) []Step {
+func PlanBy(decide DecideFunc, queue []txn.Transaction, r *record.Record, n *Node, bound labels.MachineBound) []Step {
 	var steps []Step
 	for _, t := range queue {
 		for again, count := true, 0; again; count++ {
@@ -65,7 +65,7 @@ func PlanBy(decide DecideFunc, queue []txn.Transaction, r *record.Record, n *Nod
 				r = new(d.Record)
 			case Restore:
 				left := restored(queue, n, d)
-				r, n = new(Noted(*r, *n, *left)), left
+				r, n = new(Noted(*r, *n, *left, bound)), left
 			case Open:
 				n = opened(queue, n)
 			}
@@ -113,7 +113,7 @@ func restored(queue []txn.Transaction, n *Node, d Decision) *Node {
 	}
 	return &Node{
 		UID: n.UID, Revision: latest, Labels: d.Labels, Machine: n.Machine.Same(n.Labels, d.Labels), Unclear: n.Unclear.Same(n.Labels, d.Labels), Marker: d.Marker,
-		Identity: n.Identity, IdentityRead: n.IdentityRead, Unselected: n.Unselected,
+		Identity: n.Identity, IdentityRead: n.IdentityRead, Settled: n.Settled, Unselected: n.Unselected,
 		Edited: n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker),
 	}
 }
@@ -122,8 +122,8 @@ func restored(queue []txn.Transaction, n *Node, d Decision) *Node {
 func ComesGated(t txn.Transaction) bool { return t.Type == txn.Added && t.Marker == labels.Pending }
 
 // NeedsNode reports whether a plan for these transactions may depend on the Node.
-func NeedsNode(queue []txn.Transaction, r *record.Record) bool {
-	if NeedsIdentity(queue, r) || slices.ContainsFunc(queue, ComesGated) || mayBeStranded(queue, r) {
+func NeedsNode(queue []txn.Transaction, r *record.Record, bound labels.MachineBound) bool {
+	if NeedsIdentity(queue, r, bound) || slices.ContainsFunc(queue, ComesGated) || mayBeStranded(queue, r) {
 		return true
 	}
 	first := slices.IndexFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })

@@ -86,7 +86,7 @@ func TestPlanIgnoresUnneededNode(t *testing.T) {
 	needed := 0
 	for range 5 * rounds {
 		queue, r, n, policy := g.queue(), g.record(), g.node(), g.policy()
-		if preserve.NeedsNode(queue, r) {
+		if preserve.NeedsNode(queue, r, labels.MachineBound{}) {
 			needed++
 			continue
 		}
@@ -125,7 +125,7 @@ func TestPlanEnds(t *testing.T) {
 	tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: revision.MustParse("2")}
 	steps := preserve.PlanBy(func(txn.Transaction, *record.Record, *preserve.Node) preserve.Decision {
 		return preserve.Decision{Action: preserve.Save, Record: *r, Again: true}
-	}, []txn.Transaction{tx}, r, nil)
+	}, []txn.Transaction{tx}, r, nil, labels.MachineBound{})
 	require.Len(t, steps, 1)
 	assert.Zero(t, steps[0].Settles())
 }

@@ -91,7 +91,7 @@ func (g generator) record() *record.Record {
 		Revision: revision.Of(g.rv()), Source: g.uid(),
 	}
 	n := preserve.Node{UID: g.uid(), Revision: revision.Of(g.rv()), Labels: r.Labels, Machine: machine, Unclear: unclear}
-	restored := preserve.Noted(*r, *g.returned(), n)
+	restored := preserve.Noted(*r, *g.returned(), n, labels.MachineBound{})
 	floor := preserve.Forgotten("node-1", nil, r.Revision)
 	return []*record.Record{nil, r, &restored, &floor}[g.IntN(4)]
 }
@@ -140,7 +140,7 @@ func TestAppliedStaysApplied(t *testing.T) {
 	seen := 0
 	for range rounds {
 		tx, r, n := g.transaction(), g.record(), g.node()
-		if r == nil || !preserve.Applied(tx, *r) {
+		if r == nil || !preserve.Applied(tx, *r, labels.MachineBound{}) {
 			continue
 		}
 		seen++
@@ -173,9 +173,9 @@ func TestRestoreIsUnnotedUntilItIsNoted(t *testing.T) {
 	r := record.Record{Node: "node-1", Revision: revision.MustParse("5"), Source: "a"}
 	shown := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", Revision: revision.MustParse("9"), Marker: "5"}
 	require.True(t, preserve.RestoredUnnoted(shown, r))
-	noted := preserve.Noted(r, preserve.Node{}, preserve.Node{UID: "b", Revision: revision.MustParse("9")})
+	noted := preserve.Noted(r, preserve.Node{}, preserve.Node{UID: "b", Revision: revision.MustParse("9")}, labels.MachineBound{})
 	require.False(t, preserve.RestoredUnnoted(shown, noted))
-	require.True(t, preserve.Applied(shown, noted))
+	require.True(t, preserve.Applied(shown, noted, labels.MachineBound{}))
 	for marker, isUnnoted := range map[string]bool{"": false, "no version": false, "1": false, "100": true} {
 		shown.Marker = marker
 		require.Equal(t, isUnnoted, preserve.RestoredUnnoted(shown, r), "marker %q, record version %s", marker, r.Revision)
@@ -282,7 +282,7 @@ func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Rec
 			UID: n.UID, Revision: revision.MustParse("99"), Labels: d.Labels, Machine: left(n, d, n.Machine), Unclear: left(n, d, n.Unclear), Marker: d.Marker,
 			Edited: n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker),
 		}
-		return new(preserve.Noted(*r, *n, after)), &after
+		return new(preserve.Noted(*r, *n, after, labels.MachineBound{})), &after
 	}
 	panic("unknown action " + d.Action.String())
 }

@@ -52,7 +52,7 @@ func do(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record
 		left := *n
 		left.Revision, left.Labels, left.Marker = revision.MustParse(n.Revision.String()+"1"), d.Labels, d.Marker
 		left.Edited = n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker)
-		return new(preserve.Noted(*r, *n, left)), &left
+		return new(preserve.Noted(*r, *n, left, labels.MachineBound{})), &left
 	}
 	return r, n
 }
@@ -320,7 +320,7 @@ func TestIdentityIsReadOnlyIfNeeded(t *testing.T) {
 		"an end, nothing known":                {[]txn.Transaction{change(txn.Deleted, set{role: "2"}, "")}, &r2, true},
 		"a change and its end, one kind known": {[]txn.Transaction{change(txn.Updated, set{role: "2"}, ""), change(txn.Deleted, set{}, "")}, partly, false},
 	} {
-		assert.Equal(t, tc.want, preserve.NeedsIdentity(tc.queue, tc.r), name)
+		assert.Equal(t, tc.want, preserve.NeedsIdentity(tc.queue, tc.r, labels.MachineBound{}), name)
 	}
 }
 
@@ -328,13 +328,13 @@ func TestIdentityIsReadOnlyIfNeeded(t *testing.T) {
 func TestOwedIdentityIsNotedOnce(t *testing.T) {
 	for name, said := range map[string]identity.Identity{"a machine": machineA, "by hand": silent} {
 		r := trusted(record.Identity{})
-		require.True(t, preserve.IdentityOwed(*r, "a"), name)
+		require.True(t, preserve.IdentityOwed(*r, "a", labels.MachineBound{}), name)
 		n := &preserve.Node{UID: "a", Revision: revision.MustParse("100"), Labels: r.Labels, Identity: said, IdentityRead: true}
 		tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: n.Revision, Labels: n.Labels, FoundsRecord: true}
-		require.False(t, preserve.Applied(tx, *r), name)
+		require.False(t, preserve.Applied(tx, *r, labels.MachineBound{}), name)
 		after, _, _ := carriedOut(t, tx, r, n, replaceAll)
-		assert.False(t, preserve.IdentityOwed(*after, "a"), name)
-		assert.True(t, preserve.Applied(tx, *after), name)
+		assert.False(t, preserve.IdentityOwed(*after, "a", labels.MachineBound{}), name)
+		assert.True(t, preserve.Applied(tx, *after, labels.MachineBound{}), name)
 		assert.Equal(t, record.Identity{UID: "a", Identity: said}, after.Identity, name)
 		after.Identity = record.Identity{}
 		assert.True(t, after.Equal(*r), "%s: nothing else changes", name)
@@ -345,19 +345,19 @@ func TestOnlyNamedKeysBelongToTheName(t *testing.T) {
 	const tenant = "node-restriction.kubernetes.io/tenant"
 	r := trusted(ofA)
 	r.Labels[tenant] = "x"
-	after := preserve.UserRecordAfter(*r, set{role: "", tenant: "x", "rack": "r2"}, "rack,"+role, revision.MustParse("300"))
+	after := preserve.UserRecordAfter(*r, set{role: "", tenant: "x", "rack": "r2"}, "rack,"+role, revision.MustParse("300"), labels.MachineBound{})
 	assert.Equal(t, set{role: "", "rack": "r2"}, after.Labels)
 	assert.Equal(t, []record.Withheld{{Labels: set{tenant: "x"}, Source: "a", Identity: machineA}}, after.Withheld)
-	assert.False(t, preserve.Equivalent(*r, after))
+	assert.False(t, preserve.Equivalent(*r, after, labels.MachineBound{}))
 
 	_, n, _ := carriedOut(t, returned("b"), &after, back(machineB), replaceAll)
 	assert.Equal(t, set{role: "", "rack": "r2"}, n.Labels)
 	_, n, _ = carriedOut(t, returned("b"), &after, back(machineA), replaceAll)
 	assert.Equal(t, set{role: "", tenant: "x", "rack": "r2"}, n.Labels)
 
-	removed := preserve.UserRecordAfter(after, after.Labels, tenant, revision.MustParse("301"))
+	removed := preserve.UserRecordAfter(after, after.Labels, tenant, revision.MustParse("301"), labels.MachineBound{})
 	assert.Empty(t, removed.Withheld)
-	assert.True(t, preserve.Equivalent(after, preserve.UserRecordAfter(after, after.Labels, "", revision.MustParse("301"))))
+	assert.True(t, preserve.Equivalent(after, preserve.UserRecordAfter(after, after.Labels, "", revision.MustParse("301"), labels.MachineBound{}), labels.MachineBound{}))
 }
 
 // Labels are about to be restored onto a Node that reported to be their machine, and now reports to

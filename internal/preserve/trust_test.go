@@ -69,7 +69,7 @@ func TestMarkerThatAdmissionRemoves(t *testing.T) {
 			left := *n
 			left.Marker = ""
 			read := left
-			return new(preserve.Noted(before, read, left)), &left
+			return new(preserve.Noted(before, read, left, labels.MachineBound{})), &left
 		}
 		return r, n
 	}

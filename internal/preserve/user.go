@@ -10,9 +10,9 @@ import (
 )
 
 // UserRecordAfter returns a record after a user has set its labels, see [UserRecord] and [Edited].
-// Restricted labels that the user named now belong to the name. The others still belong to the
+// Labels of a machine that the user named now belong to the name. The others still belong to the
 // machine that they were saved from; if there are too many, see [record.Bounded].
-func UserRecordAfter(r record.Record, edited map[string]string, named labels.Keys, now revision.Revision) record.Record {
+func UserRecordAfter(r record.Record, edited map[string]string, named labels.Keys, now revision.Revision, bound labels.MachineBound) record.Record {
 	next := UserRecord(r.Node, Edited(Saved(r), edited, named), now)
 	isNamed := named.Set()
 	for _, w := range Apart(r) {
@@ -22,7 +22,7 @@ func UserRecordAfter(r record.Record, edited map[string]string, named labels.Key
 		}
 	}
 	if isBound(r) {
-		moved := restrictedOf(next.Labels, next.Machine)
+		moved := boundOf(next.Labels, next.Machine, bound)
 		maps.DeleteFunc(moved, func(key, _ string) bool { return isNamed[key] })
 		withhold(&next, r, moved)
 	}
@@ -39,8 +39,8 @@ func Apart(r record.Record) []record.Withheld {
 }
 
 // Equivalent reports whether two records save the same labels with the same ownership.
-func Equivalent(a, b record.Record) bool {
-	return maps.Equal(owned(a), owned(b)) && a.Machine == b.Machine && a.Unclear == b.Unclear && a.Overruled == b.Overruled
+func Equivalent(a, b record.Record, bound labels.MachineBound) bool {
+	return maps.Equal(owned(a, bound), owned(b, bound)) && a.Machine == b.Machine && a.Unclear == b.Unclear && a.Overruled == b.Overruled
 }
 
 // ownedLabel is a saved label and its machine, if it belongs to one.
@@ -51,13 +51,13 @@ type ownedLabel struct {
 }
 
 // owned returns all saved labels, including withheld ones.
-func owned(r record.Record) map[string]ownedLabel {
+func owned(r record.Record, bound labels.MachineBound) map[string]ownedLabel {
 	all := make(map[string]ownedLabel, len(r.Labels))
 	for key, value := range r.Labels {
 		all[key] = ownedLabel{value: value}
 	}
 	if isBound(r) {
-		for key, value := range restrictedOf(r.Labels, r.Machine) {
+		for key, value := range boundOf(r.Labels, r.Machine, bound) {
 			all[key] = ownedLabel{value, true, r.Identity.Identity}
 		}
 	}

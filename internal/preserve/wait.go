@@ -21,7 +21,7 @@ func decideOwner(r record.Record, n *Node, p labels.Policy) Decision {
 	}
 	next := r
 	if n.IdentityRead && r.Identity.UID != n.UID {
-		identify(&next, n.UID, &r, n)
+		identify(&next, n.UID, &r, n, p.MachineBound)
 	}
 	var held []Held
 	next.Withheld, held = recheckWithheld(r.Withheld, n, p)
@@ -34,7 +34,7 @@ func decideOwner(r record.Record, n *Node, p labels.Policy) Decision {
 		return restoreWithheld(n, r, marker, p)
 	}
 	if r.WaitsFor(n.UID) {
-		return nothing("restricted labels wait until the node reports its identity")
+		return nothing("labels of a machine wait until the node reports its identity")
 	}
 	return nothing("this incarnation has its labels")
 }
@@ -64,16 +64,17 @@ func waitedFor(r record.Record, uid types.UID) record.Record {
 // recheckWithheld updates the withheld labels for a Node. It also returns the labels that have
 // stopped waiting without being restored.
 func recheckWithheld(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Withheld, held []Held) {
-	for _, w := range sets {
+	for _, w := range ByMode(sets, p) {
+		isDropped := ModeOf(w, p) == labels.Drop
 		switch {
-		case w.State.IsRestored() && p.Restricted != labels.Drop:
+		case w.State.IsRestored() && !isDropped:
 			next = append(next, w)
 			continue
 		case w.State.Marker() != "" && n.Marker == w.State.Marker():
 			w.State = record.RestoredBy(n.Marker, n.Revision)
 			next = append(next, w)
 			continue
-		case w.State.IsDecidedFor(n.UID) && p.Restricted != labels.Drop && !isAnother(w, n, p):
+		case w.State.IsDecidedFor(n.UID) && !isDropped && !isAnother(w, n, p):
 			next = append(next, w) // another processor may be about to restore it
 			continue
 		}
@@ -123,7 +124,7 @@ func restoreWithheld(n *Node, r record.Record, marker string, p labels.Policy) D
 			}
 		}
 	}
-	return Decision{Action: Restore, Labels: own, Marker: marker, Reason: "the node is the machine that its restricted labels were saved from", Again: true}
+	return Decision{Action: Restore, Labels: own, Marker: marker, Reason: "the node is the machine that its withheld labels were saved from", Again: true}
 }
 
 // notedWithheld returns the record after withheld labels were restored onto a Node, even if

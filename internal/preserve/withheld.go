@@ -34,13 +34,55 @@ func withhold(next *record.Record, r record.Record, moved map[string]string) boo
 // heldFrom returns the withheld labels that a Node does not get, and the reasons.
 func heldFrom(r record.Record, n *Node, p labels.Policy) []Held {
 	var held []Held
-	for _, w := range r.Withheld {
+	for _, w := range ByMode(r.Withheld, p) {
 		keys := labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels)
 		if why := checkWithheld(w, n, p); why != granted && keys != "" {
 			held = append(held, Held{Keys: keys, Why: why})
 		}
 	}
 	return held
+}
+
+// ByMode returns sets of withheld labels, each with labels of one mode: a set may have restricted
+// labels, to which other flags apply.
+func ByMode(sets []record.Withheld, p labels.Policy) []record.Withheld {
+	var uniform []record.Withheld
+	for _, w := range sets {
+		rest := w.Labels
+		for _, mode := range []labels.RestrictedMode{labels.SameMachine, labels.Keep, labels.Drop} {
+			ofMode := map[string]string{}
+			for key, value := range rest {
+				if p.ModeOf(key) == mode {
+					ofMode[key] = value
+				}
+			}
+			if len(ofMode) > 0 {
+				w.Labels = ofMode
+				uniform = append(uniform, w)
+			}
+		}
+	}
+	return uniform
+}
+
+// ModeOf returns the mode of a set of labels that have the same one.
+func ModeOf(w record.Withheld, p labels.Policy) labels.RestrictedMode {
+	for key := range w.Labels {
+		return p.ModeOf(key)
+	}
+	return labels.Keep
+}
+
+// withoutDropped returns the sets that the policy does not drop, and the keys of the others.
+func withoutDropped(sets []record.Withheld, p labels.Policy) (kept []record.Withheld, dropped labels.Keys) {
+	for _, w := range ByMode(sets, p) {
+		if ModeOf(w, p) == labels.Drop {
+			dropped = dropped.Union(labels.KeysOf(maps.Keys(w.Labels)))
+		} else {
+			kept = append(kept, w)
+		}
+	}
+	return kept, dropped
 }
 
 // waits reports whether any held labels wait for the Node.

@@ -119,7 +119,7 @@ func TestRestore(t *testing.T) {
 func noted(r record.Record, n *corev1.Node) *record.Record {
 	own, _ := labels.Split(n.Labels)
 	r.Node = n.Name
-	return new(preserve.Noted(r, preserve.Node{}, preserve.Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own}))
+	return new(preserve.Noted(r, preserve.Node{}, preserve.Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own}, labels.MachineBound{}))
 }
 
 func TestRestoreThatWasDoneButNotNotedIsNoted(t *testing.T) {

@@ -106,5 +106,7 @@ func (p *Processor) confirm(ctx context.Context, batch []queue.Queued, saved []t
 func (p *Processor) applied(ctx context.Context, node string, pending []queue.Queued) bool {
 	stored, err := p.Records.Cached(ctx, node)
 	return err == nil && stored.Record != nil &&
-		!slices.ContainsFunc(pending, func(t queue.Queued) bool { return !preserve.Applied(t.Transaction, *stored.Record) })
+		!slices.ContainsFunc(pending, func(t queue.Queued) bool {
+			return !preserve.Applied(t.Transaction, *stored.Record, p.Applier.Policy.MachineBound)
+		})
 }

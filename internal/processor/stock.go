@@ -60,7 +60,7 @@ func newStock(p *Processor) *stock {
 		records:    desc("records", "Nodes whose labels are saved. Every processor exports the same value."),
 		unreadable: desc("unreadable_records", "Records that cannot be read. Their nodes wait."),
 		waiting: desc("restores_waiting_for_identity",
-			"Nodes whose restricted labels wait until they report which machine they are. Every processor exports the same value."),
+			"Nodes whose labels of a machine wait until they report which machine they are. Every processor exports the same value."),
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// hasWaitingLabels reports whether a record has restricted labels that wait until a Node reports its machine.
+// hasWaitingLabels reports whether a record has labels that wait until a Node reports its machine.
 func hasWaitingLabels(cm *corev1.ConfigMap) bool {
 	if cm.Annotations[record.WithheldAnnotation] == "" {
 		return false // most records have none, and need not be parsed

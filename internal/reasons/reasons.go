@@ -15,6 +15,7 @@ import "slices"
 const (
 	LabelsSaved              = "LabelsSaved"
 	LabelsRestored           = "LabelsRestored"
+	MachineLabelsWithheld    = "MachineLabelsWithheld"
 	RestrictedLabelsWaiting  = "RestrictedLabelsWaiting"
 	RestrictedLabelsWithheld = "RestrictedLabelsWithheld"
 	RestrictedLabelsDropped  = "RestrictedLabelsDropped"
@@ -64,7 +65,12 @@ func normals() []Event {
 		{
 			RestrictedLabelsWaiting, normal, node,
 			[]string{processor},
-			"These restricted labels wait until the node reports its machine.",
+			"These labels of a machine wait until the node reports which machine it is.",
+		},
+		{
+			MachineLabelsWithheld, normal, node,
+			[]string{processor},
+			"These labels of `--same-machine-labels` were not restored: the node is not the machine that they were saved from. They are restored when that machine returns.",
 		},
 	}
 }
@@ -74,7 +80,7 @@ func warnings() []Event {
 		{
 			RestrictedLabelsWithheld, warning, node,
 			[]string{processor},
-			"These restricted labels were not restored: the node is not the machine that they were saved from, or that machine is unknown. " +
+			"These labels were not restored: they are restricted, and the node is not the machine that they were saved from, or that machine is unknown. " +
 				"If this node may have them, set them with `kubectl label`. If it is unexpected that another machine has this name, investigate.",
 		},
 		{

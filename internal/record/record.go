@@ -67,12 +67,12 @@ type Record struct {
 	// Overruled are keys that agents of this machine or a former one had set and that a user has
 	// changed or removed since.
 	Overruled labels.Keys
-	// Identity is the machine that the restricted labels among Labels came from: the machine of the
-	// incarnation that the record follows, or of the next one, onto which they are about to be
-	// restored. It is set only if there are any.
+	// Identity is the machine of those Labels that belong to one: the machine of the incarnation
+	// that the record follows, or of the next one, onto which they are about to be restored. It is
+	// set only if there are any.
 	Identity Identity
-	// Withheld are restricted labels that were not restored onto that machine, the newest first. No
-	// key is in two sets, or among Labels.
+	// Withheld are labels of other machines, which were not restored onto that one, the newest
+	// first. No key is in two sets, or among Labels.
 	Withheld []Withheld
 	// Revision is the Node resourceVersion at which the labels were captured.
 	Revision revision.Revision

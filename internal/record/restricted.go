@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// WithheldAnnotation holds the restricted labels that are saved but not restored.
+	// WithheldAnnotation holds the labels of a machine that are saved but not restored.
 	WithheldAnnotation = "nodekeeper.dev/withheld-labels"
 
 	providerIDAnnotation  = "nodekeeper.dev/provider-id"
@@ -40,7 +40,7 @@ type Identity struct {
 	identity.Identity
 }
 
-// Withheld is a set of restricted labels that were saved from one machine and not restored onto
+// Withheld is a set of labels that were saved from one machine and not restored onto
 // another. They are restored when that machine returns.
 type Withheld struct {
 	Labels map[string]string
@@ -160,8 +160,8 @@ func parseWithheld(cm *corev1.ConfigMap, saved map[string]string) ([]Withheld, e
 			return nil, fault(err)
 		}
 		for key, value := range s.Labels {
-			if !labels.Restricted(key) || seen[key] {
-				return nil, unreadable("annotation %s: label %q is unrestricted or duplicate", WithheldAnnotation, key)
+			if seen[key] {
+				return nil, unreadable("annotation %s: label %q is duplicate", WithheldAnnotation, key)
 			}
 			seen[key] = true
 			if _, newer := saved[key]; !newer {

@@ -24,9 +24,11 @@ type Options struct {
 	// MachineManagers are the field managers whose labels belong to the machine, IgnoreLabels the
 	// labels to ignore, and NodeSelector selects nodes.
 	MachineManagers, IgnoreLabels, NodeSelector string
+	// SameMachineLabels are labels that belong to a machine and not to the name of a node.
+	SameMachineLabels string
 	// PreserveAnnotations and PreserveTaints select the annotations and taints to preserve.
 	PreserveAnnotations, PreserveTaints string
-	// View is parsed from the five settings above.
+	// View is parsed from the six settings above.
 	View nodeview.View
 }
 
@@ -37,7 +39,8 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.MetadataNamespace, "metadata-namespace", "node-metadata", "`namespace` of records; created if it is missing")
 	fs.StringVar(&o.MembershipNamespace, "membership-namespace", ring.DefaultNamespace, "`namespace` of the Leases of the replicas; created if it is missing")
 	fs.StringVar(&o.MachineManagers, "machine-managers", agents.Default, "`names` of field managers, or prefix*, separated by commas, that the machines' own agents use: their labels belong to the machine; empty for none. Use the same value for all programs")
-	fs.StringVar(&o.IgnoreLabels, "ignore-labels", labels.DefaultIgnored, "label `keys`, prefix* and *.domain/* patterns, separated by commas, that are neither saved nor restored nor removed: by default labels that describe state, such as karpenter.sh/initialized; empty for none. Use the same value for all programs")
+	fs.StringVar(&o.IgnoreLabels, "ignore-labels", labels.DefaultIgnored, "label `keys` and patterns (prefix*, domain/*suffix, */name, *.domain/*), separated by commas, that are neither saved nor restored nor removed: by default labels that are only true at a moment, such as karpenter.sh/initialized; empty for none. Use the same value for all programs")
+	fs.StringVar(&o.SameMachineLabels, "same-machine-labels", labels.DefaultSameMachine, "label `keys` and patterns (prefix*, domain/*suffix, */name, *.domain/*), separated by commas, that are restored only onto the machine that they were saved from: by default labels that programs set while they drain, upgrade or equip a machine; empty for none, * for all. Restricted labels have a flag of their own, --restricted-labels. Use the same value for all programs")
 	fs.StringVar(&o.NodeSelector, "node-selector", "", "label `selector`, as for \"kubectl get -l\": nodes that do not match it are ignored. Use the same value for all programs (default all nodes)")
 	fs.StringVar(&o.PreserveAnnotations, "preserve-annotations", "", "`keys` of annotations, prefix* and *.domain/* patterns, separated by commas, that are saved and restored like labels. Use the same value for all programs (default none)")
 	fs.StringVar(&o.PreserveTaints, "preserve-taints", "", "`keys` of taints, prefix* and *.domain/* patterns, separated by commas, each optionally followed by :NoSchedule, :PreferNoSchedule or :NoExecute (without an effect: NoSchedule and PreferNoSchedule), that are saved and restored like labels. Use the same value for all programs (default none)")
@@ -72,6 +75,9 @@ func (o *Options) validate() error {
 	var err error
 	if o.View, err = nodeview.Parse(o.MachineManagers, o.IgnoreLabels, o.NodeSelector); err != nil {
 		return err
+	}
+	if o.View.MachineBound, err = labels.ParseMachineBound(o.SameMachineLabels); err != nil {
+		return fmt.Errorf("--same-machine-labels: %w", err)
 	}
 	if o.View.Preserved, err = nodeview.ParsePreserved(o.PreserveAnnotations, o.PreserveTaints); err != nil {
 		return err

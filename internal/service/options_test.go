@@ -27,11 +27,17 @@ func parse(stderr io.Writer, args ...string) (*service.Options, error) {
 
 // defaults are the options of a pod named watcher-0 without arguments.
 func defaults() service.Options {
-	known, _ := nodeview.Parse(agents.Default, labels.DefaultIgnored, "")
 	return service.Options{
 		Options:         daemon.Options{MetricsBindAddress: ":8080", HealthProbeBindAddress: ":8081", PprofBindAddress: "0", Identity: "watcher-0"},
-		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, View: known, TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata", MembershipNamespace: "nodekeeper-system",
+		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, SameMachineLabels: labels.DefaultSameMachine, View: view(agents.Default, labels.DefaultIgnored, ""), TransactionNamespace: "node-metadata-transactions", MetadataNamespace: "node-metadata", MembershipNamespace: "nodekeeper-system",
 	}
+}
+
+// view is the view for these flags and the default --same-machine-labels.
+func view(managers, ignored, selector string) nodeview.View {
+	v, _ := nodeview.Parse(managers, ignored, selector)
+	v.MachineBound, _ = labels.ParseMachineBound(labels.DefaultSameMachine)
+	return v
 }
 
 func TestGoodOptions(t *testing.T) {
@@ -51,19 +57,27 @@ func TestGoodOptions(t *testing.T) {
 		}},
 		"agents": {[]string{"--machine-managers=kubelet, my-*"}, func(o *service.Options) {
 			o.MachineManagers = "kubelet, my-*"
-			o.View, _ = nodeview.Parse("kubelet,my-*", labels.DefaultIgnored, "")
+			o.View = view("kubelet,my-*", labels.DefaultIgnored, "")
 		}},
 		"no agents": {[]string{"--machine-managers="}, func(o *service.Options) {
 			o.MachineManagers = ""
-			o.View, _ = nodeview.Parse("", labels.DefaultIgnored, "")
+			o.View = view("", labels.DefaultIgnored, "")
 		}},
 		"ignored labels": {[]string{"--ignore-labels=a, b/*"}, func(o *service.Options) {
 			o.IgnoreLabels = "a, b/*"
-			o.View, _ = nodeview.Parse(agents.Default, "a,b/*", "")
+			o.View = view(agents.Default, "a,b/*", "")
+		}},
+		"same-machine labels": {[]string{"--same-machine-labels=*"}, func(o *service.Options) {
+			o.SameMachineLabels = "*"
+			o.View.MachineBound, _ = labels.ParseMachineBound("*")
+		}},
+		"no same-machine labels": {[]string{"--same-machine-labels="}, func(o *service.Options) {
+			o.SameMachineLabels = ""
+			o.View.MachineBound, _ = labels.ParseMachineBound("")
 		}},
 		"selected nodes": {[]string{"--node-selector=pool in (a, b),!skip"}, func(o *service.Options) {
 			o.NodeSelector = "pool in (a, b),!skip"
-			o.View, _ = nodeview.Parse(agents.Default, labels.DefaultIgnored, o.NodeSelector)
+			o.View = view(agents.Default, labels.DefaultIgnored, o.NodeSelector)
 		}},
 		"the last counts": {[]string{"--metadata-namespace=a", "--metadata-namespace=b"}, func(o *service.Options) { o.MetadataNamespace = "b" }},
 	} {
@@ -92,6 +106,7 @@ func TestBadOptions(t *testing.T) {
 		"verbosity below zero":   {"-v=-1", "-v -1: give 0 or more"},
 		"everybody an agent":     {"--machine-managers=*", "--machine-managers: "},
 		"unreadable pattern":     {"--ignore-labels=a*b*", "--ignore-labels: unreadable pattern"},
+		"unreadable class":       {"--same-machine-labels=a*b*", "--same-machine-labels: unreadable pattern"},
 		"the marker is ignored":  {"--ignore-labels=labels_*", "--ignore-labels: \"labels_*\" matches labels_restored"},
 		"no value":               {"--identity", "flag needs an argument: -identity"},
 		"transaction namespace":  {"--transaction-namespace=Transactions", `--transaction-namespace "Transactions" is not a valid namespace name: `},

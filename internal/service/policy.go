@@ -18,7 +18,7 @@ type PolicyOptions struct {
 // AddFlags adds the flags of the options to fs, with their defaults.
 func (o *PolicyOptions) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.RestoreMode, "restore-mode", string(labels.Replace), "`mode` of restores: \"replace\" (the labels of a returned node become the saved ones) or \"merge\" (the saved ones are added)")
-	fs.StringVar(&o.LiveLabels, "live-labels", labels.DefaultLive, "label `keys`, prefix* and *.domain/* patterns, separated by commas, whose values on the returned node win: by default the labels that a kubelet may set on its own Node; empty for none")
+	fs.StringVar(&o.LiveLabels, "live-labels", labels.DefaultLive, "label `keys` and patterns (prefix*, domain/*suffix, */name, *.domain/*), separated by commas, whose values on the returned node win: by default the labels that a kubelet may set on its own Node; empty for none")
 	fs.StringVar(&o.RestrictedLabels, "restricted-labels", string(labels.SameMachine),
 		"`mode` of node-restriction.kubernetes.io/* and node-role.kubernetes.io/*: \"same-machine\" (restored only onto the machine that they were saved from), \"keep\" (restored like other labels) or \"drop\" (never restored)")
 }
@@ -39,5 +39,5 @@ func (o *PolicyOptions) Policy(common *Options) (labels.Policy, error) {
 		return labels.Policy{}, fmt.Errorf("--restricted-labels: %w", err)
 	}
 	view := common.View
-	return labels.Policy{Mode: mode, Live: live, Ignored: view.Ignored, Restricted: restricted, Preserves: view.Preserved.Has}, nil
+	return labels.Policy{Mode: mode, Live: live, Ignored: view.Ignored, Restricted: restricted, MachineBound: view.MachineBound, Preserves: view.Preserved.Has}, nil
 }

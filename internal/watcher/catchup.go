@@ -20,7 +20,7 @@ import (
 // CatchUp returns the transactions for a node that existed when the watcher started. Its events are
 // unknown, so the node is compared with its record, nil if it has no readable one. A node that has
 // its labels needs none, so restarting every watcher of a quiet cluster records nothing, unless the
-// record lacks the machine of its restricted labels, like those of former releases. hasPending
+// record lacks the machine that its labels belong to, like those of former releases. hasPending
 // reports whether the node has pending transactions: these may be about to replace the labels in
 // the record, even if they match the node now.
 func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, hasPending bool, now time.Time) []txn.Transaction {
@@ -33,7 +33,7 @@ func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, has
 	case marker == labels.Pending:
 		// A processor must remove the startup taint.
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
-	case !hasPending && preserve.IdentityOwed(*r, n.UID):
+	case !hasPending && preserve.IdentityOwed(*r, n.UID, o.MachineBound):
 		// A processor must read the machine's identity.
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
 	case o.RecordUpdates && (hasPending || !maps.Equal(own, r.Labels)):

@@ -18,6 +18,8 @@ import (
 type Observer struct {
 	// RecordUpdates enables recording of label changes.
 	RecordUpdates bool
+	// MachineBound selects the labels that belong to a machine.
+	MachineBound labels.MachineBound
 }
 
 // Observe returns the transactions of one event, in order. before is the last state of the node
@@ -69,9 +71,9 @@ func (o Observer) NeedsCheck(before, after *metav1.PartialObjectMetadata) bool {
 func (o Observer) change(typ txn.Type, before, after *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {
 	t := o.transaction(typ, after, now)
 	t.Withdrawn, t.Overruled = agents.Withdrawn(before, after), agents.Removed(before, after)
-	// The processor must identify the machine that got restricted labels while it exists. An addition
-	// is urgent anyway.
-	t.AtOnce = typ == txn.Updated && preserve.GainsRestricted(before.Labels, t.Labels, t.Machine)
+	// The processor must identify the machine that got labels of its own while it exists. An addition is
+	// urgent anyway.
+	t.AtOnce = typ == txn.Updated && preserve.GainsBound(before.Labels, t.Labels, t.Machine, o.MachineBound)
 	return t
 }
 

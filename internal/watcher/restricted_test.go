@@ -55,14 +55,14 @@ func TestRecordWithoutMachineIsWrittenOnce(t *testing.T) {
 		found := o.CatchUp(n, &r, false, observed)
 		require.Len(t, found, 1, name)
 		assert.Equal(t, txn.Added, found[0].Type, name)
-		assert.False(t, preserve.Applied(found[0], r), "%s: it is not left out as stored", name)
+		assert.False(t, preserve.Applied(found[0], r, labels.MachineBound{}), "%s: it is not left out as stored", name)
 
 		identity.Note(n, identity.Identity{SystemUUID: "x"})
 		d := preserve.Decide(found[0], &r, preserve.NodeOf(n), labels.Policy{Mode: labels.Replace})
 		require.Equal(t, preserve.Save, d.Action, name)
 		assert.Equal(t, record.Identity{UID: "a", Identity: identity.Identity{SystemUUID: "x"}}, d.Record.Identity)
 		assert.Empty(t, o.CatchUp(n, &d.Record, false, observed), name)
-		assert.True(t, preserve.Applied(found[0], d.Record), name)
+		assert.True(t, preserve.Applied(found[0], d.Record, labels.MachineBound{}), name)
 
 		r.Machine = role
 		assert.Empty(t, o.CatchUp(n, &r, false, observed), "%s: the agents' own", name)

@@ -54,6 +54,7 @@ type storedEvents struct {
 	cache                                   Stored
 	history                                 *rewind.Detector
 	transactionNamespace, metadataNamespace string
+	bound                                   labels.MachineBound
 	// delivered returns the latest revision that the watch of Nodes has delivered, zero if unknown.
 	delivered func() revision.Revision
 }
@@ -69,7 +70,7 @@ func (s *storedEvents) Has(ctx context.Context, t txn.Transaction) bool {
 		return false
 	}
 	saved := s.record(ctx, t.Node)
-	if (saved == nil || !preserve.Applied(t, *saved) || s.isAhead(saved)) && !s.queued(ctx, t) {
+	if (saved == nil || !preserve.Applied(t, *saved, s.bound) || s.isAhead(saved)) && !s.queued(ctx, t) {
 		return false
 	}
 	logf.FromContext(ctx).V(1).Info("Skipped an event that is already stored",
@@ -89,7 +90,7 @@ func (s *storedEvents) isAhead(saved *record.Record) bool {
 // reports whether it is the last event of its node.
 func (s *storedEvents) awaits(ctx context.Context, t txn.Transaction, isLast bool) bool {
 	saved := s.record(ctx, t.Node)
-	return saved != nil && (isLast && awaitsNote(t, *saved) || preserve.Applied(t, *saved) && s.isAhead(saved))
+	return saved != nil && (isLast && awaitsNote(t, *saved) || preserve.Applied(t, *saved, s.bound) && s.isAhead(saved))
 }
 
 // awaitsNote reports whether a transaction contains the result of a restore that a processor has

@@ -18,6 +18,7 @@ import (
 
 	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/daemon/signal"
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
@@ -63,6 +64,8 @@ type Config struct {
 	TransactionNamespace, MetadataNamespace string
 	// RecordUpdates enables recording of label changes besides adds and deletes.
 	RecordUpdates bool
+	// MachineBound selects the labels that belong to a machine.
+	MachineBound labels.MachineBound
 }
 
 // Lease is the Lease of this watcher.
@@ -102,7 +105,7 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 		cfg.Stream = barrier.Listed()
 	}
 	w := &Watcher{config: cfg, outbox: &Outbox{}, metrics: newMetrics(), concluding: signal.New()}
-	w.stored = &storedEvents{cfg.Stored, cfg.History, cfg.TransactionNamespace, cfg.MetadataNamespace, cfg.Stream.Delivered}
+	w.stored = &storedEvents{cfg.Stored, cfg.History, cfg.TransactionNamespace, cfg.MetadataNamespace, cfg.MachineBound, cfg.Stream.Delivered}
 	w.barrier = barrier.New(barrier.Config{
 		Name: cfg.Name, Members: cfg.Members, Lease: cfg.Lease, Stream: cfg.Stream, Silence: cfg.Silence, Held: w.outbox.Held,
 	})
@@ -114,7 +117,7 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 		queue: transactions, nodes: &nodes.Nodes{Client: cfg.Client}, history: cfg.History, events: cfg.Events, metrics: &w.metrics,
 		allowed: w.writer.mayWrite, storedByOthers: g.storedByOthers, stored: w.writer.succeeded, found: w.writer.found,
 	}
-	observer := Observer{RecordUpdates: cfg.RecordUpdates}
+	observer := Observer{RecordUpdates: cfg.RecordUpdates, MachineBound: cfg.MachineBound}
 	w.catchUp = &catchUp{observer, transactions, &records.Records{Client: cfg.Client, Namespace: cfg.MetadataNamespace}}
 	w.handler = &handler{
 		log: logf.FromContext(ctx), observer: observer, stream: cfg.Stream, outbox: w.outbox, history: cfg.History, events: cfg.Events,

@@ -123,7 +123,7 @@ func (b *bareClient) restore(ctx context.Context, m *member) error {
 		}
 		r.Record = preserve.Noted(r.Record, preserve.Node{}, preserve.Node{
 			UID: m.uid, Revision: revision.Of(m.resourceVersion), Labels: r.Labels, IdentityRead: true,
-		})
+		}, labels.MachineBound{})
 		return b.write(ctx, r)
 	})
 }

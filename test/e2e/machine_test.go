@@ -157,9 +157,11 @@ func union(all ...labelSet) labelSet {
 
 // kept returns the labels that are saved, without those ignored by default.
 func kept(all labelSet) labelSet {
-	for ignored := range strings.SplitSeq(labels.DefaultIgnored, ",") {
-		delete(all, ignored)
+	ignored, err := labels.ParsePatterns(labels.DefaultIgnored)
+	if err != nil {
+		panic(err) // a constant
 	}
+	maps.DeleteFunc(all, func(key, _ string) bool { return ignored.Match(key) })
 	return all
 }
 

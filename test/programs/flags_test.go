@@ -42,6 +42,7 @@ var explained = map[string]string{
 	"restricted-labels":    "[Restricted labels](../explanation/labels.md#restricted-labels)",
 	"retention":            "[Remove records of nodes that are gone](../how-to/retention.md)",
 	"rotate-certificate":   "[The certificate](../explanation/admission.md#the-certificate)",
+	"same-machine-labels":  "[Labels of a machine](../explanation/labels.md#labels-of-a-machine)",
 	"wait-for-cluster":     "[Probes](probes.md)",
 }
 

@@ -87,7 +87,7 @@ var admissionMutants = map[string]mutant{
 			return d
 		}
 		other := *n
-		other.Admitted = n.Admitted.Without(trustKey)
+		other.Admitted = n.Admitted.Where(func(key string) bool { return !isTrust(key, "") })
 		return preserve.Decide(t, &r, &other, policy)
 	}).among(trustedBehind),
 	// According to the watcher's cache the record is right. Transactions that are already in the queue
@@ -132,6 +132,6 @@ var admissionMutants = map[string]mutant{
 	"gate: a possible closing in a gap is not recorded": mutant{trustsGates: true}.shownBy(closesAgainInAGap),
 	"gate: a waiting node that has its labels is ignored": mutant{knows: func(t txn.Transaction, r *record.Record, _ []*storedTxn) bool {
 		t.Marker = ""
-		return r != nil && preserve.Applied(t, *r)
+		return r != nil && preserve.Applied(t, *r, policy.MachineBound)
 	}}.among(admissionsAfterRemovals),
 }

@@ -42,7 +42,7 @@ func (a *processorActor) mutantPlan() func(revision.Revision, []txn.Transaction,
 		if a.mutant.knowsOneHistory {
 			now = revision.Revision{}
 		}
-		steps := preserve.PlanBy(preserve.At(now, policy, a.decision), queue, r, n)
+		steps := preserve.PlanBy(preserve.At(now, policy, a.decision), queue, r, n, policy.MachineBound)
 		if a.mutant.plan != nil {
 			steps = a.mutant.plan(steps)
 		}

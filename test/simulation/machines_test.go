@@ -18,8 +18,11 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// trustKey is a restricted label.
-const trustKey = "node-role.kubernetes.io/t"
+// The trust label is one of these: a restricted label, or one of --same-machine-labels.
+const (
+	restrictedKey = "node-role.kubernetes.io/t"
+	stateKey      = "state.example.com/t"
+)
 
 var errBrokeP8 = errors.New("P8: a trust label is never put onto another machine, is put back onto the same one, and is not lost meanwhile")
 
@@ -102,9 +105,9 @@ func (g *ghost) setsTrust(w *world, value string) {
 
 // givesTrust must be called before a restore.
 func (g *ghost) givesTrust(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string) {
-	before, had := read.Labels[trustKey]
-	given, gets := wanted[trustKey]
-	if agents.Admitted(read).Set()[trustKey] { // the webhook may have used a stale record
+	before, had := read.Labels[w.trustKey]
+	given, gets := wanted[w.trustKey]
+	if agents.Admitted(read).Set()[w.trustKey] { // the webhook may have used a stale record
 		had = false
 	}
 	if had && (!gets || before != given) {
@@ -130,7 +133,7 @@ func (g *ghost) givesTrust(w *world, read *metav1.PartialObjectMetadata, wanted 
 // admitsTrust must be called before the webhook's answer changes the Node of a request. The webhook
 // may use a stale record, so only the machine counts.
 func (g *ghost) admitsTrust(w *world, requested *metav1.PartialObjectMetadata, given map[string]string) {
-	if value, gets := given[trustKey]; gets && value != requested.Labels[trustKey] {
+	if value, gets := given[w.trustKey]; gets && value != requested.Labels[w.trustKey] {
 		g.checkMachine(w, "a Node that is created", value)
 	}
 }
@@ -150,7 +153,7 @@ func (g *ghost) checkMachine(w *world, uid types.UID, given string) {
 // A Node may get the label by its name, since the former Node had no identity. The label then
 // belongs to its machine from when the record contains the identity.
 func (g *ghost) savesTrust(w *world, r record.Record) {
-	if t := &g.trust; t.of == byHand && t.isSaved && r.Labels[trustKey] == t.value && !r.Identity.IsZero() {
+	if t := &g.trust; t.of == byHand && t.isSaved && r.Labels[w.trustKey] == t.value && !r.Identity.IsZero() {
 		t.of = g.by[incarnationOf(r.Identity.UID)].machine
 		if r.Identity.Identity != t.of.identity() {
 			w.breaks(errBrokeP8, "in the record %s is %q, but it is machine %d", r.Identity.UID, r.Identity.SystemUUID, t.of)
@@ -165,7 +168,7 @@ func (g *ghost) checkTrust(w *world) {
 	if !t.isOn || !g.strict || t.isUnsure || w.broken != nil || !w.record.hasLabels() || g.by[g.owner].isLoose {
 		return
 	}
-	saved, isSaved := w.record.All()[trustKey]
+	saved, isSaved := w.record.All()[w.trustKey]
 	if w.node == nil || g.recordsUpdates {
 		if isSaved != t.isSaved || isSaved && saved != t.value {
 			w.breaks(errBrokeP8, "saved is %q, and it ought to be %q", saved, t.value)
@@ -174,10 +177,10 @@ func (g *ghost) checkTrust(w *world) {
 	if w.node == nil {
 		return
 	}
-	if _, isThere := w.record.Labels[trustKey]; isThere && w.record.Identity.UID != w.node.UID {
+	if _, isThere := w.record.Labels[w.trustKey]; isThere && w.record.Identity.UID != w.node.UID {
 		w.breaks(errBrokeP8, "the record does not have the identity of %s", w.node.UID)
 	}
-	has, isThere := w.node.Labels[trustKey]
+	has, isThere := w.node.Labels[w.trustKey]
 	gets := t.isSaved && (t.of == byHand || w.hasReported && t.of == w.machine)
 	if gets != isThere || gets && has != t.value {
 		w.breaks(errBrokeP8, "%s of machine %d has %q, and %q is of machine %d", w.node.UID, w.machine, has, t.value, t.of)
@@ -186,20 +189,20 @@ func (g *ghost) checkTrust(w *world) {
 
 // plain returns labels without the trust label.
 func plain(own map[string]string) map[string]string {
-	if _, isThere := own[trustKey]; !isThere {
-		return own
-	}
 	own = maps.Clone(own)
-	delete(own, trustKey)
+	maps.DeleteFunc(own, isTrust)
 	return own
 }
 
 // split is like labels.Split, without the trust label.
 func split(all map[string]string) (map[string]string, string) {
 	own, marker := labels.Split(all)
-	delete(own, trustKey)
+	maps.DeleteFunc(own, isTrust)
 	return own, marker
 }
+
+// isTrust reports whether a label is the trust label.
+func isTrust(key, _ string) bool { return key == restrictedKey || key == stateKey }
 
 // hasEffect reports whether a decision has an effect that is due to the transaction. Labels that
 // wait for the Node do so in the record, so they are not lost without the transaction.
@@ -229,15 +232,15 @@ func (a *userActor) drawMachine(own map[string]string) {
 		w.machine = pick(&a.choices, machineA, machineA, machineB)
 	}
 	if w.incarnation == 0 && w.hasReported && a.choices.next(2) == 1 {
-		own[trustKey] = "m" + strconv.Itoa(int(w.machine)) + "-0"
-		w.ghost.setsTrust(w, own[trustKey])
+		own[w.trustKey] = "m" + strconv.Itoa(int(w.machine)) + "-0"
+		w.ghost.setsTrust(w, own[w.trustKey])
 	}
 }
 
 // actOnMachine performs an action of a user or a machine that concerns trust.
 func (a *userActor) actOnMachine(action userAction) {
 	w := a.world
-	_, has := w.node.Labels[trustKey]
+	_, has := w.node.Labels[w.trustKey]
 	switch {
 	case action == reportsMachine && w.machine != byHand && !w.hasReported:
 		w.relabel(nil)
@@ -248,13 +251,13 @@ func (a *userActor) actOnMachine(action userAction) {
 	case action == setsTrust && w.ghost.owns(w) && (w.machine == byHand || w.hasReported):
 		value := "m" + strconv.Itoa(int(w.machine)) + "-" + strconv.Itoa(w.rv)
 		w.ghost.setsTrust(w, value)
-		w.relabel(func(own map[string]string) { own[trustKey] = value })
+		w.relabel(func(own map[string]string) { own[w.trustKey] = value })
 		a.log("trusts %s: %s", nodeText(w.node), value)
 	case action == removesTrust && has && w.isNoted():
 		// A label that was set and removed before it was saved leaves no trace.
-		w.ghost.trust.isUnsure = w.ghost.trust.isUnsure || w.record.All()[trustKey] != w.node.Labels[trustKey]
+		w.ghost.trust.isUnsure = w.ghost.trust.isUnsure || w.record.All()[w.trustKey] != w.node.Labels[w.trustKey]
 		w.ghost.setsTrust(w, "")
-		w.relabel(func(own map[string]string) { delete(own, trustKey) })
+		w.relabel(func(own map[string]string) { delete(own, w.trustKey) })
 		a.log("trusts %s no more", nodeText(w.node))
 	}
 }

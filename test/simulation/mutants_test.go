@@ -174,7 +174,7 @@ var mutants = with(map[string]mutant{
 	}),
 	"restore: noted after a later incarnation's": {narrow: outageOnly, script: notesLate, decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if r != nil && d.Action == preserve.Nothing && t.Type == txn.Added && n != nil && n.UID == t.UID && isStranger(t, *r) && n.Marker == r.Revision.String() {
-			return saved(preserve.Noted(*r, *n, *n))
+			return saved(preserve.Noted(*r, *n, *n, policy.MachineBound))
 		}
 		return d
 	}},

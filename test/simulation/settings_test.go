@@ -30,6 +30,7 @@ type settings struct {
 	agents      chance // a node is registered with a label of its agents
 	agentKey    string // an annotation or a taint in some schedules
 	personKey   string // the key that users set
+	trustKey    string // a label that belongs to a machine, restricted or not
 	trust       chance // a node is a machine; 0: there are no trust labels
 	lateMachine bool   // a machine may report its identity late only at first
 	webhook     chance // the webhook answers when a node is created; 0: there is no webhook
@@ -96,7 +97,10 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 	s.slow, s.deaf = pick[chance](c, 0, 16, 0, 48), pick[chance](c, 0, 16, 0, 48)
 	s.removals = pick[chance](c, 0, 0, 0, 8)
 	s.silence, s.noBookmark = pick[chance](c, 0, 0, 0, 8), pick[chance](c, 63, 48, 0)
-	s.agentKey, s.personKey = agentLabel, "a"
+	s.agentKey, s.personKey, s.trustKey = agentLabel, "a", restrictedKey
+	if s.values == 3 {
+		s.trustKey = stateKey
+	}
 	if narrow != nil {
 		narrow(s)
 	} else {
@@ -159,6 +163,12 @@ func preserved(s *settings) {
 func machines(s *settings) {
 	s.trust, s.agents, s.template, s.removals = 56, 0, 0, 0
 	s.actions = append(s.actions[:0], deletes, edits, heartbeats, heartbeats, heartbeats)
+}
+
+// states narrows schedules to machines that have a label of their own that is not restricted.
+func states(s *settings) {
+	machines(s)
+	s.trustKey = stateKey
 }
 
 // undisturbed narrows schedules to runs without failures, in which processors are fast enough to

@@ -10,7 +10,7 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// trusting returns a mutant of the rules about restricted labels that apply if there is a record.
+// trusting returns a mutant of the rules about labels of a machine that apply if there is a record.
 func trusting(f func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
 	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if r == nil || r.Floor {
@@ -51,10 +51,15 @@ func forgettingWithheld(isCase func(t txn.Transaction, r record.Record, d preser
 	})
 }
 
-// trustMutants break the rules about restricted labels. They are part of [mutants].
+// trustMutants break the rules about labels of a machine. They are part of [mutants].
 var trustMutants = map[string]mutant{
 	"trust: every machine gets the labels": byPolicy(labels.Keep),
 	"trust: no machine gets the labels":    byPolicy(labels.Drop),
+	"trust: state of a machine belongs to the name": trusting(func(t txn.Transaction, r record.Record, n *preserve.Node, _ preserve.Decision) preserve.Decision {
+		other := policy
+		other.MachineBound = labels.MachineBound{}
+		return preserve.Decide(t, &r, n, other)
+	}).among(states),
 	"trust: a machine without an identity is the same": believingNodes(func(said identity.Identity, r record.Record) identity.Identity {
 		if !said.IsZero() {
 			return said
@@ -94,16 +99,17 @@ var trustMutants = map[string]mutant{
 		if d.Action != preserve.Save || d.Again || t.Type == txn.Added {
 			return d
 		}
-		if _, isThere := d.Record.Labels[trustKey]; !isThere {
+		if len(plain(d.Record.Labels)) == len(d.Record.Labels) {
 			d.Record.Withheld = r.Withheld
 		}
 		return d
 	}).among(lateMachines).shownBy(trustedNoMore),
 	"trust: putting back undoes edits": trusting(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore && d.Again && n.UID == r.Source {
-			trusted := d.Labels[trustKey]
+			trusted := maps.Clone(d.Labels)
+			maps.DeleteFunc(trusted, func(key, value string) bool { return !isTrust(key, value) })
 			d.Labels = maps.Clone(r.Labels)
-			d.Labels[trustKey] = trusted
+			maps.Copy(d.Labels, trusted)
 		}
 		return d
 	}).among(lateMachines),

@@ -315,7 +315,7 @@ func (a *watcherActor) Has(_ context.Context, t txn.Transaction) bool {
 func (a *watcherActor) isKnown(t txn.Transaction) bool {
 	r := a.record.get()
 	isAhead := a.settings.replaces > 0 && preserve.Ahead(r, rev(a.reached)) && !a.mutant.believesAhead
-	if r != nil && preserve.Applied(t, *r) && !isAhead || a.mutant.knows != nil && a.mutant.knows(t, r, a.queue) {
+	if r != nil && preserve.Applied(t, *r, policy.MachineBound) && !isAhead || a.mutant.knows != nil && a.mutant.knows(t, r, a.queue) {
 		return true
 	}
 	for _, queued := range a.queue {

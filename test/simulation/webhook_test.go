@@ -106,7 +106,7 @@ func (a *userActor) ask(c *creation) {
 // hasForbidden reports whether kubelets may not set some of the labels.
 func hasForbidden(own map[string]string) bool {
 	_, isHeld := own[heldKey]
-	_, isTrusted := own[trustKey]
+	_, isTrusted := own[restrictedKey]
 	return isHeld || isTrusted
 }
 

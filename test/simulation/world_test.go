@@ -39,7 +39,11 @@ var policy = func() labels.Policy {
 	if err != nil {
 		panic(err)
 	}
-	return labels.Policy{Mode: labels.Replace, Live: live, Preserves: func(string) bool { return true }}
+	bound, err := labels.ParseMachineBound(stateKey)
+	if err != nil {
+		panic(err)
+	}
+	return labels.Policy{Mode: labels.Replace, Live: live, MachineBound: bound, Preserves: func(string) bool { return true }}
 }()
 
 // event is one event of a watch on Nodes. The objects that it points to are immutable.
@@ -94,6 +98,7 @@ type world struct {
 	acted       string // when the agents of the machine last set a value
 	agentKey    string // the key that they set
 	personKey   string // the key that only users set
+	trustKey    string // a label that belongs to a machine
 	gated       bool   // the live Node has the startup taint
 	closed      int    // when its gate was closed after its creation; 0: never
 	record      *storedRecord
@@ -119,7 +124,7 @@ type world struct {
 }
 
 func (w *world) reset(s *settings, tracks bool) {
-	*w = world{events: w.events[:0], records: append(w.records[:0], nil), tracks: tracks, ghost: w.ghost, agentKey: s.agentKey, personKey: s.personKey}
+	*w = world{events: w.events[:0], records: append(w.records[:0], nil), tracks: tracks, ghost: w.ghost, agentKey: s.agentKey, personKey: s.personKey, trustKey: s.trustKey}
 	w.ghost.reset(s)
 }
 

@@ -6,6 +6,7 @@ package identity
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,6 +124,7 @@ func kinds(a, b Identity) [2][2]string {
 // In-memory annotations that hold the identity in a Node's metadata.
 const (
 	readAnnotation       = "nodekeeper.dev/identity-read"
+	settledAnnotation    = "nodekeeper.dev/identity-settled"
 	providerIDAnnotation = "nodekeeper.dev/provider-id"
 	systemUUIDAnnotation = "nodekeeper.dev/system-uuid"
 )
@@ -130,7 +132,7 @@ const (
 // Clear removes the identity annotations from a Node, because anyone who may patch the Node can set
 // them.
 func Clear(n *metav1.PartialObjectMetadata) {
-	for _, key := range []string{readAnnotation, providerIDAnnotation, systemUUIDAnnotation} {
+	for _, key := range []string{readAnnotation, settledAnnotation, providerIDAnnotation, systemUUIDAnnotation} {
 		delete(n.Annotations, key)
 	}
 }
@@ -143,6 +145,22 @@ func Note(n *metav1.PartialObjectMetadata, i Identity) {
 	n.Annotations[readAnnotation] = "true"
 	n.Annotations[providerIDAnnotation], n.Annotations[systemUUIDAnnotation] = i.ProviderID, i.SystemUUID
 }
+
+// settling is how long after its creation a Node may report more of its identity. A kubelet reports
+// the systemUUID in the request that creates its Node. A cloud controller manager that sets the
+// providerID retries every five minutes.
+const settling = 10 * time.Minute
+
+// NoteAge stores in the metadata of a Node, in memory only, whether it has had the time to report
+// its whole identity.
+func NoteAge(n *metav1.PartialObjectMetadata, now time.Time) {
+	if created := n.CreationTimestamp.Time; !created.IsZero() && now.Sub(created) >= settling {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, settledAnnotation, "true")
+	}
+}
+
+// Settled reports whether a Node has had the time to report its whole identity, see [NoteAge].
+func Settled(n *metav1.PartialObjectMetadata) bool { return n.Annotations[settledAnnotation] != "" }
 
 // Noted returns the identity stored by [Note]. If ok is false, none was stored: the identity is
 // unknown.

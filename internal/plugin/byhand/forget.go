@@ -76,7 +76,7 @@ func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node
 
 // identified reads the machine identity of a Node, if it has labels that depend on it.
 func identified(ctx context.Context, c *inspect.Cluster, n *metav1.PartialObjectMetadata) error {
-	if !preserve.HasRestricted(n.Labels, agents.Machine(n)) {
+	if !preserve.HasBound(n.Labels, agents.Machine(n), c.View(n.Name).MachineBound) {
 		return nil
 	}
 	return c.Nodes().Identify(ctx, n)

@@ -34,6 +34,8 @@ type Import struct {
 	keeps bool
 	// before is the state of the node in the cluster.
 	before *inspect.Node
+	// bound selects the labels that belong to a machine.
+	bound labels.MachineBound
 }
 
 // maxReads bounds repeated reads of a node that returns between two reads.
@@ -65,7 +67,7 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 		if err != nil {
 			return nil, err
 		}
-		all[i] = newImport(cm, before, here, now, overwrite)
+		all[i] = newImport(cm, before, here, now, c.View(cm.Name).MachineBound, overwrite)
 		all[i].wanted.Namespace = c.MetadataNamespace
 		if all[i].before.Saved.Object != nil && !all[i].Stored() {
 			taken = append(taken, cm.Name)
@@ -86,7 +88,7 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 //
 // Without overwrite, a live Node that has had its labels keeps what it has now: users have changed or
 // removed what differs.
-func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now revision.Revision, overwrite bool) Import {
+func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now revision.Revision, bound labels.MachineBound, overwrite bool) Import {
 	if before == nil {
 		before = &inspect.Node{Name: cm.Name}
 	}
@@ -94,7 +96,7 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	origin := types.UID(wanted.Annotations[exportedFromAnnotation])
 	delete(wanted.Annotations, exportedFromAnnotation)
 	delete(wanted.Annotations, record.AwaySinceAnnotation)
-	i := Import{Name: cm.Name, wanted: wanted, before: before, record: inspect.ParseSaved(cm).Record} // ReadExported has validated it
+	i := Import{Name: cm.Name, wanted: wanted, before: before, bound: bound, record: inspect.ParseSaved(cm).Record} // ReadExported has validated it
 	r := i.record
 	foreign := origin != here || r.Revision.After(now) || r.Restored.Revision.After(now)
 	i.keeps = !overwrite && before.Live != nil && hasHadLabels(preserve.NodeOf(before.Live), *r, foreign)
@@ -184,7 +186,7 @@ func (i *Import) Stored() bool {
 	case has.Object == nil || !maps.Equal(has.Object.Labels, i.wanted.Labels):
 		return false
 	case i.given:
-		return has.Record != nil && preserve.Equivalent(*has.Record, *i.record) &&
+		return has.Record != nil && preserve.Equivalent(*has.Record, *i.record, i.bound) &&
 			maps.Equal(ofPeople(has.Object.Annotations), ofPeople(i.wanted.Annotations))
 	}
 	return maps.Equal(has.Object.Data, i.wanted.Data) && len(has.Object.BinaryData) == 0 && maps.Equal(has.Object.Annotations, i.wanted.Annotations)

@@ -71,7 +71,7 @@ func TestImportSeesANodeThatComesBackMeanwhile(t *testing.T) {
 				require.NoError(t, c.Create(ctx, n))
 				live := nodes.Metadata(own.Node)
 				live.UID, live.ResourceVersion, live.Labels = n.UID, "350", n.Labels
-				noted := preserve.Noted(own, preserve.Node{}, *preserve.NodeOf(live))
+				noted := preserve.Noted(own, preserve.Node{}, *preserve.NodeOf(live), labels.MachineBound{})
 				var cm corev1.ConfigMap
 				require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: "records", Name: own.Node}, &cm))
 				noted.Write(&cm)
@@ -107,6 +107,6 @@ func TestImportKeepsTheNoteOfALaterRestore(t *testing.T) {
 	there.Restored = record.Restoration{UID: "next", Revision: revision.MustParse("280")}
 	live := node(&there, "next", "r1")
 	live.Live.ResourceVersion, live.Live.Labels[labels.Marker] = "280", "100"
-	i := byhand.NewImport(byhand.Exported(exported.ConfigMap("records"), "here"), live, "here", revision.MustParse("300"), true)
+	i := byhand.NewImport(byhand.Exported(exported.ConfigMap("records"), "here"), live, "here", revision.MustParse("300"), labels.MachineBound{}, true)
 	assert.True(t, i.Stored() || i.Given(), "it is not stored as it was")
 }

@@ -45,7 +45,7 @@ func (e *Edit) Apply(ctx context.Context, name string) (before, after record.Rec
 	}
 	before = *n.Saved.Record
 	after, err = e.edited(n)
-	if err != nil || !Changes(before, after) || e.DryRun == DryRunClient {
+	if err != nil || !e.Changes(before, after) || e.DryRun == DryRunClient {
 		return before, after, err
 	}
 	door := &records.Records{Client: e.DryRun.Writer(e.Cluster.Client), Namespace: e.Cluster.MetadataNamespace}
@@ -57,7 +57,9 @@ func (e *Edit) Apply(ctx context.Context, name string) (before, after record.Rec
 }
 
 // Changes reports whether an edit changes the labels of a record or their owners.
-func Changes(before, after record.Record) bool { return !preserve.Equivalent(before, after) }
+func (e *Edit) Changes(before, after record.Record) bool {
+	return !preserve.Equivalent(before, after, e.Cluster.View(before.Node).MachineBound)
+}
 
 // settled waits until no transactions of a node are pending, and returns the node, which must be
 // away and have a record.
@@ -119,9 +121,9 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 	if err != nil {
 		return record.Record{}, err
 	}
-	edited := preserve.UserRecordAfter(*n.Saved.Record, after, e.Labels.keys(), n.Now)
+	edited := preserve.UserRecordAfter(*n.Saved.Record, after, e.Labels.keys(), n.Now, e.Cluster.View(n.Name).MachineBound)
 	if _, without := record.Bounded(edited.Withheld); without != "" {
-		return record.Record{}, errors.New("a record has no room for so many restricted labels of a machine: name some of them as KEY=VALUE, which gives them to the name, or remove some")
+		return record.Record{}, errors.New("a record has no room for so many labels of a machine: name some of them as KEY=VALUE, which gives them to the name, or remove some")
 	}
 	if size := txn.DataBytes(edited.ConfigMap("").Data); size > txn.MaxDataBytes {
 		return record.Record{}, fmt.Errorf("the labels would have %d bytes: a record has room for %d", size, txn.MaxDataBytes)

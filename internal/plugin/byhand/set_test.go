@@ -20,10 +20,10 @@ func TestSetChangesNoRecordOfANodeThatCameBack(t *testing.T) {
 		Restored: record.Restoration{UID: "b", Revision: revision.MustParse("101")},
 	}
 	n := &inspect.Node{Name: "node-1", Now: revision.MustParse("100"), Saved: inspect.Saved{Record: &r}}
-	_, err := byhand.Edited(&byhand.Edit{}, n)
+	_, err := byhand.Edited(&byhand.Edit{Cluster: &inspect.Cluster{}}, n)
 	require.ErrorIs(t, err, byhand.ErrChanged)
 	n.Now = revision.MustParse("101")
-	after, err := byhand.Edited(&byhand.Edit{}, n)
+	after, err := byhand.Edited(&byhand.Edit{Cluster: &inspect.Cluster{}}, n)
 	require.NoError(t, err)
 	assert.Equal(t, n.Now, after.Revision)
 }

@@ -64,7 +64,7 @@ With --watch, a node whose Node and record are both gone is shown once more, in 
 state gone.
 
 AWAY is for how long a node has not been heard of. WITHHELD, which -o wide shows,
-is how many restricted labels were not put back: kubectl nodekeeper show says why.`,
+is how many labels of a machine were not put back: kubectl nodekeeper show says why.`,
 		Example: `  # every node
   kubectl nodekeeper list
 
@@ -142,7 +142,7 @@ func listView(nodes []inspect.Summary, now time.Time) output.View {
 	return v
 }
 
-// withheld returns the number of restricted labels that were not restored.
+// withheld returns the number of labels of a machine that were not restored.
 func withheld(s inspect.Summary) string {
 	switch {
 	case s.Withheld == 0:

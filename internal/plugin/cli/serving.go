@@ -24,7 +24,7 @@ import (
 // The settings of the servers that commands use: viewSettings determine the view of a Node, and
 // forecastSettings a forecast.
 var (
-	viewSettings     = []string{settings.MachineManagers, settings.IgnoreLabels, settings.Annotations, settings.Taints}
+	viewSettings     = []string{settings.MachineManagers, settings.IgnoreLabels, settings.SameMachine, settings.Annotations, settings.Taints}
 	forecastSettings = append(slices.Clone(viewSettings), settings.RestoreMode, settings.LiveLabels, settings.Restricted)
 	// compared are the settings that determine the comparison of a Node with its record.
 	compared = []string{settings.IgnoreLabels, settings.Annotations, settings.Taints}
@@ -34,6 +34,7 @@ var (
 func addViewFlags(flags *pflag.FlagSet) {
 	flags.String(settings.MachineManagers, agents.Default, "Field managers of the machines' agents, if not those that the servers run with.")
 	flags.String(settings.IgnoreLabels, labels.DefaultIgnored, "Labels that are neither saved nor restored nor removed, if not those that the servers run with.")
+	flags.String(settings.SameMachine, labels.DefaultSameMachine, "Labels that are restored only onto the machine that they were saved from, if not those that the servers run with.")
 	flags.String(settings.Annotations, "", "Annotations that are saved and restored like labels, if not those that the servers run with.")
 	flags.String(settings.Taints, "", "Taints that are saved and restored like labels, if not those that the servers run with.")
 	for _, name := range viewSettings {

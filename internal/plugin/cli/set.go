@@ -71,7 +71,7 @@ func (p *plugin) set(ctx context.Context, o *setOptions, args []string) error {
 	switch {
 	case err != nil:
 		return err
-	case !byhand.Changes(before, after):
+	case !o.edit.Changes(before, after):
 		_, _ = fmt.Fprintf(p.Out, "node/%s not changed: its saved labels are so already\n", names[0])
 		return nil
 	}

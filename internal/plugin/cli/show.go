@@ -57,7 +57,7 @@ type shownRecord struct {
 	Source                  string            `json:"source,omitempty"`
 	RestoredUID             string            `json:"restoredUID,omitempty"`
 	RestoredResourceVersion string            `json:"restoredResourceVersion,omitempty"`
-	// Machine is the machine of the restricted labels, nil if unknown.
+	// Machine is the machine of the labels that belong to one, nil if unknown.
 	Machine  *shownMachine   `json:"machine,omitempty"`
 	Withheld []shownWithheld `json:"withheld,omitempty"`
 }

@@ -21,7 +21,7 @@ type shownMachine struct {
 	SystemUUID string `json:"systemUUID,omitempty"`
 }
 
-// shownWithheld has restricted labels that were not restored, and the reason.
+// shownWithheld has labels of a machine that were not restored, and the reason.
 type shownWithheld struct {
 	Labels  map[string]string `json:"labels"`
 	Machine *shownMachine     `json:"machine,omitempty"`
@@ -40,7 +40,7 @@ func machineOf(r *record.Record) *shownMachine {
 // withheldOf returns the withheld labels of a node's record.
 func withheldOf(n *inspect.Node, policy labels.Policy) []shownWithheld {
 	var shown []shownWithheld
-	for _, w := range n.Saved.Record.Withheld {
+	for _, w := range preserve.ByMode(n.Saved.Record.Withheld, policy) {
 		s := shownWithheld{Labels: w.Labels, Reason: whyWithheld(w, n, policy), Waiting: n.Live != nil && w.State.WaitsFor(n.Live.UID)}
 		if !w.Identity.IsZero() {
 			s.Machine = &shownMachine{ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID}
@@ -56,17 +56,20 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 	if n.Live != nil {
 		live = preserve.NodeOf(n.Live)
 	}
+	mode := preserve.ModeOf(w, policy)
 	switch {
 	case w.State.IsRestored():
 		return "put back, and not saved yet"
-	case policy.Restricted == labels.Drop:
+	case mode == labels.Drop:
 		return "--restricted-labels=drop: removed when the node returns next"
+	case mode == labels.Keep:
+		return "put back when the node returns next"
 	case w.Identity.IsZero():
 		return "it is unknown which machine they were saved from: set them with kubectl label if this node may have them"
 	case live == nil || !live.IdentityRead:
 		return "put back when their machine returns: " + w.Identity.String()
 	}
-	switch identity.Compare(w.Identity, live.Identity) {
+	switch live.Compare(w.Identity) {
 	case identity.Same:
 		return "this node is their machine; the processor has not put them back yet"
 	case identity.Other:

@@ -105,7 +105,7 @@ func (n *Node) check(now revision.Revision) {
 
 // identify reads the machine identity of a node, if a decision may depend on it.
 func (c *Cluster) identify(ctx context.Context, n *Node) error {
-	if n.Live == nil || !preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive()) {
+	if n.Live == nil || !preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive(), c.View(n.Name).MachineBound) {
 		return nil
 	}
 	return c.Nodes().Identify(ctx, n.Live)

@@ -66,7 +66,8 @@ type Summary struct {
 	GatedSince *metav1.Time `json:"gatedSince,omitempty"`
 	// Pending is the number of transactions.
 	Pending int `json:"pending"`
-	// Withheld is the number of restricted labels that were not restored, and are saved separately.
+	// Withheld is the number of labels of a machine that were not restored, and are saved
+	// separately.
 	// WaitingUID is the incarnation that gets them if it is the machine that had them.
 	Withheld   int    `json:"withheld,omitempty"`
 	WaitingUID string `json:"waitingForIdentityOfUID,omitempty"`

@@ -64,7 +64,7 @@ type Observer interface {
 	// Applied receives a transaction that has had its effect, and the decision that it rested on.
 	// After a restore node is the resulting Node; otherwise it is nil.
 	Applied(ctx context.Context, t txn.Transaction, d preserve.Decision, node *metav1.PartialObjectMetadata)
-	// Withheld receives the restricted labels that a transaction's Node does not get. It is called
+	// Withheld receives the labels of a machine that a transaction's Node does not get. It is called
 	// once by the restore, and once when labels stop waiting.
 	Withheld(ctx context.Context, t txn.Transaction, held preserve.Held)
 	// Renewed receives the transaction whose record was of an earlier history, see [preserve.Ahead].
@@ -232,7 +232,7 @@ func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 // before the record, or before the save that proves the cached record to be current. A restore by
 // another process is therefore either visible in the record or makes the write to the Node fail.
 func (a *Applier) plan(ctx context.Context, queue []txn.Transaction, k *known, fromCache bool) ([]preserve.Step, error) {
-	if k.current && (!k.nodeRead && preserve.NeedsNode(queue, k.stored.Record) || !k.identified && preserve.NeedsIdentity(queue, k.stored.Record)) {
+	if k.current && (!k.nodeRead && preserve.NeedsNode(queue, k.stored.Record, a.Policy.MachineBound) || !k.identified && preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound)) {
 		*k = known{} // so far neither the Node, or not its identity, was needed
 	}
 	if !k.current && fromCache {
@@ -257,8 +257,8 @@ func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k 
 	if err != nil || stored.Unreadable != nil {
 		return nil, nil //nolint:nilerr // a live read follows, which returns the error if it persists
 	}
-	if preserve.NeedsNode(queue, stored.Record) {
-		if err := a.readNode(ctx, queue, k, preserve.NeedsIdentity(queue, stored.Record)); err != nil {
+	if preserve.NeedsNode(queue, stored.Record, a.Policy.MachineBound) {
+		if err := a.readNode(ctx, queue, k, preserve.NeedsIdentity(queue, stored.Record, a.Policy.MachineBound)); err != nil {
 			return nil, err
 		}
 	}
@@ -274,7 +274,7 @@ func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k 
 // the Node or the identity of its machine matters, readLive reads both again.
 func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *known) (err error) {
 	needsNode := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })
-	needsIdentity := k.identified || preserve.NeedsIdentity(queue, k.stored.Record)
+	needsIdentity := k.identified || preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound)
 	for {
 		if needsNode && !k.nodeRead || needsIdentity && !k.identified {
 			if err := a.readNode(ctx, queue, k, needsIdentity); err != nil {
@@ -287,7 +287,7 @@ func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *know
 		if k.stored.Unreadable != nil {
 			return &UnreadableError{Object: k.stored.Object, Err: k.stored.Unreadable}
 		}
-		needsNode, needsIdentity = preserve.NeedsNode(queue, k.stored.Record), preserve.NeedsIdentity(queue, k.stored.Record)
+		needsNode, needsIdentity = preserve.NeedsNode(queue, k.stored.Record, a.Policy.MachineBound), preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound)
 		if (k.nodeRead || !needsNode) && (k.identified || !needsIdentity) {
 			k.current = true
 			return nil
@@ -307,7 +307,7 @@ func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *know
 	if err == nil && !identified && k.node != nil {
 		// The note of a restore may save a label that a user has trusted since, together with the
 		// identity. And the startup taint can be removed only from the complete list of taints.
-		if n := preserve.NodeOf(k.node); n.Gated || preserve.HasRestricted(n.Labels, n.Machine) {
+		if n := preserve.NodeOf(k.node); n.Gated || preserve.HasBound(n.Labels, n.Machine, a.Policy.MachineBound) {
 			identified = true
 			k.node, err = a.Nodes.GetIdentified(ctx, queue[0].Node)
 		}
@@ -417,7 +417,7 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 		a.Observer.Withheld(ctx, t, held)
 	}
 	// Note the answer, not the request: admission plugins may add and remove labels.
-	return a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node)), k)
+	return a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node), a.Policy.MachineBound), k)
 }
 
 // open removes the startup taint and the marker from a Node, and keeps its labels.

@@ -189,7 +189,7 @@ func (c *cluster) TooLarge(_ context.Context, t txn.Transaction, _ error) {
 }
 
 func (c *cluster) applier() *apply.Applier {
-	return &apply.Applier{Nodes: nodeDoor{c}, Records: recordDoor{c}, Policy: labels.Policy{Mode: labels.Replace}, Observer: c}
+	return &apply.Applier{Nodes: nodeDoor{c}, Records: recordDoor{c}, Policy: c.policy(), Observer: c}
 }
 
 // apply applies transactions, all of which are in the queue.
@@ -204,4 +204,13 @@ func (c *cluster) mustApply(t *testing.T, queue ...txn.Transaction) {
 	settled, err := c.apply(t, queue...)
 	require.NoError(t, err)
 	require.Equal(t, len(queue), settled)
+}
+
+// policy is the policy of a processor that runs with --same-machine-labels=state/*.
+func (c *cluster) policy() labels.Policy {
+	bound, err := labels.ParseMachineBound("state/*")
+	if err != nil {
+		panic(err) // a constant
+	}
+	return labels.Policy{Mode: labels.Replace, MachineBound: bound}
 }

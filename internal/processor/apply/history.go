@@ -58,7 +58,7 @@ func (a *Applier) present(ctx context.Context, queue []txn.Transaction, k *known
 		return now, err
 	}
 	if !k.nodeRead {
-		err = a.readNode(ctx, queue, k, preserve.NeedsIdentity(queue, k.stored.Record))
+		err = a.readNode(ctx, queue, k, preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound))
 	}
 	if k.node != nil {
 		now = revision.Max(now, revision.Of(k.node.ResourceVersion))

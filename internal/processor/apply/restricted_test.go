@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -55,6 +56,19 @@ func TestOnlyARestrictedLabelCostsAReadOfTheWholeNode(t *testing.T) {
 	assert.Equal(t, []string{"cached", "identify node", "get record", "relabel", "write"}, c.calls, "in place of the read that it takes anyway")
 	assert.Contains(t, c.node.Labels, role)
 	assert.Equal(t, record.Identity{UID: c.node.UID, Identity: machineA}, c.stored.Record.Identity)
+}
+
+func TestOnlyALabelOfAMachineCostsAReadOfTheWholeNode(t *testing.T) {
+	t.Parallel()
+	c := trusted(machineB)
+	r := *c.stored.Record
+	r.Labels = set{"state/drained": "", "rack": "r1"}
+	c.keep(r)
+	c.mustApply(t, added)
+	assert.Equal(t, []string{"cached", "identify node", "write", "relabel", "write"}, c.calls, "one more write, of what is withheld")
+	assert.Equal(t, set{"rack": "r1"}, set(c.stored.Record.Labels))
+	assert.Equal(t, labels.Keys("state/drained"), c.stored.Record.WithheldKeys())
+	assert.NotContains(t, c.node.Labels, "state/drained")
 }
 
 // The note takes one more read, and no more writes.

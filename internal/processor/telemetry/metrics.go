@@ -61,7 +61,7 @@ func newMetrics() metrics {
 	for _, object := range []string{nodeObject, recordObject} {
 		m.conflicts.WithLabelValues(object)
 	}
-	for _, reason := range []string{reasons.LabelsSaved, reasons.LabelsRestored, reasons.RestrictedLabelsWaiting} {
+	for _, reason := range []string{reasons.LabelsSaved, reasons.LabelsRestored, reasons.MachineLabelsWithheld, reasons.RestrictedLabelsWaiting} {
 		m.unsent.WithLabelValues(reason)
 	}
 	return m

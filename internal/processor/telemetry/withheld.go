@@ -18,7 +18,7 @@ const maxNamedBytes = 400
 
 // Withheld implements [apply.Observer].
 func (o *Observer) Withheld(ctx context.Context, t txn.Transaction, held preserve.Held) {
-	logf.FromContext(ctx).Info("Withheld restricted labels", "uid", t.UID, "keys", string(held.Keys), "why", string(held.Why))
+	logf.FromContext(ctx).Info("Withheld labels of a machine", "uid", t.UID, "keys", string(held.Keys), "why", string(held.Why))
 	node, keys := nodes.Reference(t.Node, t.UID), named(held.Keys)
 	const byHand = "If this node may have them, run kubectl label node %s KEY=VALUE; kubectl nodekeeper show %s has the values."
 	switch held.Why {
@@ -26,7 +26,13 @@ func (o *Observer) Withheld(ctx context.Context, t txn.Transaction, held preserv
 		o.inform(node, reasons.RestrictedLabelsWaiting, "Restore", "%s", Note("%s: restored when this node reports the spec.providerID or status.nodeInfo.systemUUID of the machine "+
 			"that they were saved from. It has not reported a comparable identity yet.", keys))
 	case preserve.OtherMachine:
-		o.Warn(node, reasons.RestrictedLabelsWithheld, "Restore", "%s: not restored, since they were saved from another machine. "+byHand, keys, t.Node, t.Node)
+		// Usual for the former and suspicious for the latter, since others trust them.
+		if usual := held.Keys.Where(func(key string) bool { return !labels.Restricted(key) }); usual != "" {
+			o.inform(node, reasons.MachineLabelsWithheld, "Restore", "%s", Note("%s: kept for the machine that they were saved from, which is not this one.", named(usual)))
+		}
+		if trusted := held.Keys.Where(labels.Restricted); trusted != "" {
+			o.Warn(node, reasons.RestrictedLabelsWithheld, "Restore", "%s: not restored, since they were saved from another machine. "+byHand, named(trusted), t.Node, t.Node)
+		}
 	case preserve.UnknownMachine:
 		o.Warn(node, reasons.RestrictedLabelsWithheld, "Restore", "%s: not restored, since the machine that they were saved from is unknown. "+byHand, keys, t.Node, t.Node)
 	case preserve.Dropped:

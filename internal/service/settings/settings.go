@@ -24,12 +24,13 @@ const (
 	VersionAnnotation = "nodekeeper.dev/version"
 )
 
-// The settings, by the names of their flags. The first five belong to all programs, RecordUpdates
+// The settings, by the names of their flags. The first six belong to all programs, RecordUpdates
 // to the watchers, the next three to the processors and the webhooks, the next three only to the
 // processors, and the last two only to the webhooks.
 const (
 	MachineManagers = "machine-managers"
 	IgnoreLabels    = "ignore-labels"
+	SameMachine     = "same-machine-labels"
 	NodeSelector    = "node-selector"
 	Annotations     = "preserve-annotations"
 	Taints          = "preserve-taints"
@@ -65,6 +66,7 @@ type Settings map[string]string
 var checks = map[string]func(value string) error{
 	MachineManagers: func(v string) error { _, err := nodeview.Parse(v, "", ""); return err },
 	IgnoreLabels:    func(v string) error { _, err := nodeview.Parse("", v, ""); return err },
+	SameMachine:     func(v string) error { _, err := labels.ParseMachineBound(v); return err },
 	NodeSelector:    func(v string) error { _, err := nodeview.Parse("", "", v); return err },
 	Annotations:     func(v string) error { _, err := nodeview.ParsePreserved(v, ""); return err },
 	Taints:          func(v string) error { _, err := nodeview.ParsePreserved("", v); return err },
@@ -95,7 +97,7 @@ func checkDuration(value string) error {
 // Defaults returns the defaults of the programs.
 func Defaults() Settings {
 	return Settings{
-		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, NodeSelector: "", Annotations: "", Taints: "", RecordUpdates: "true",
+		MachineManagers: agents.Default, IgnoreLabels: labels.DefaultIgnored, SameMachine: labels.DefaultSameMachine, NodeSelector: "", Annotations: "", Taints: "", RecordUpdates: "true",
 		RestoreMode: string(labels.Replace), LiveLabels: labels.DefaultLive, Restricted: string(labels.SameMachine),
 		SaveDelay: DefaultSaveDelay.String(), Retention: "0s", Protect: ProtectNone, Gate: "false", HoldBack: "",
 	}
@@ -214,6 +216,7 @@ func (s Settings) complete() Settings { return Defaults().With(s) }
 func (s Settings) View() nodeview.View {
 	all := s.complete()
 	view, _ := nodeview.Parse(all[MachineManagers], all[IgnoreLabels], all[NodeSelector]) // each was validated
+	view.MachineBound, _ = labels.ParseMachineBound(all[SameMachine])
 	view.Preserved, _ = nodeview.ParsePreserved(all[Annotations], all[Taints])
 	return view
 }
@@ -224,7 +227,7 @@ func (s Settings) Policy() labels.Policy {
 	all := s.complete()
 	view := all.View()
 	live, _ := labels.ParsePatterns(all[LiveLabels]) // it was validated
-	return labels.Policy{Mode: labels.Mode(all[RestoreMode]), Live: live, Ignored: view.Ignored, Restricted: labels.RestrictedMode(all[Restricted]), Preserves: view.Preserved.Has}
+	return labels.Policy{Mode: labels.Mode(all[RestoreMode]), Live: live, Ignored: view.Ignored, Restricted: labels.RestrictedMode(all[Restricted]), MachineBound: view.MachineBound, Preserves: view.Preserved.Has}
 }
 
 // BatchPeriod returns how long a processor with these settings delays saves.

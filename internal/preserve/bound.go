@@ -1,13 +1,11 @@
 package preserve
 
 import (
-	"slices"
-
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 )
 
-// Why is the reason why restricted labels are not restored.
+// Why is the reason why labels that belong to a machine are not restored.
 type Why string
 
 const (
@@ -27,36 +25,42 @@ const (
 	granted Why = ""
 )
 
-// Held are restricted labels that a decision does not restore, and the reason.
+// Held are labels of a machine that a decision does not restore, and the reason.
 type Held struct {
 	Keys labels.Keys
 	Why  Why
 }
 
-// restrictedOf returns the restricted labels that are not the machine's own. The machine's agents
+// boundOf returns the labels that belong to a machine and that its agents have not set. The agents
 // set their labels themselves.
-func restrictedOf(own map[string]string, machine labels.Keys) map[string]string {
+func boundOf(own map[string]string, agents labels.Keys, bound labels.MachineBound) map[string]string {
 	var found map[string]string
 	for key, value := range own {
-		if labels.Restricted(key) && !slices.Contains(slices.Collect(machine.All()), key) {
+		if bound.Match(key) {
 			if found == nil {
 				found = map[string]string{}
 			}
 			found[key] = value
 		}
 	}
+	if len(found) > 0 {
+		for key := range agents.All() {
+			delete(found, key)
+		}
+	}
 	return found
 }
 
-// HasRestricted reports whether there are restricted labels that are not the machine's own.
-func HasRestricted(own map[string]string, machine labels.Keys) bool {
-	return len(restrictedOf(own, machine)) > 0
+// HasBound reports whether there are labels that belong to a machine and that its agents have not
+// set.
+func HasBound(own map[string]string, agents labels.Keys, bound labels.MachineBound) bool {
+	return len(boundOf(own, agents, bound)) > 0
 }
 
-// GainsRestricted reports whether a restricted label that is not the machine's own was added or
-// changed.
-func GainsRestricted(before, after map[string]string, machine labels.Keys) bool {
-	for key, value := range restrictedOf(after, machine) {
+// GainsBound reports whether a label that belongs to a machine and that its agents have not set was
+// added or changed.
+func GainsBound(before, after map[string]string, agents labels.Keys, bound labels.MachineBound) bool {
+	for key, value := range boundOf(after, agents, bound) {
 		if former, isThere := before[key]; !isThere || former != value {
 			return true
 		}
@@ -66,6 +70,6 @@ func GainsRestricted(before, after map[string]string, machine labels.Keys) bool 
 
 // concernsMachines reports whether a restore of a record depends on the identity of the returned
 // machine.
-func concernsMachines(r *record.Record) bool {
-	return r != nil && (len(r.Withheld) > 0 || HasRestricted(r.Labels, r.Machine))
+func concernsMachines(r *record.Record, bound labels.MachineBound) bool {
+	return r != nil && (len(r.Withheld) > 0 || HasBound(r.Labels, r.Machine, bound))
 }

@@ -1,0 +1,31 @@
+package nodes_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview/identity"
+)
+
+// The API server sets the time of creation, so this takes another one.
+func TestOldNodesHaveReportedTheirIdentity(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]bool{time.Minute: false, time.Hour: true} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "a", CreationTimestamp: metav1.NewTime(time.Now().Add(-age))}}
+		n := &nodes.Nodes{Client: fake.NewClientBuilder().WithObjects(node).Build()}
+		read, err := n.GetIdentified(t.Context(), "node-1")
+		require.NoError(t, err)
+		assert.Equal(t, want, identity.Settled(read), age)
+		after, err := n.Relabel(t.Context(), read, map[string]string{"rack": "r1"}, time.Now())
+		require.NoError(t, err)
+		assert.Equal(t, want, identity.Settled(after), age)
+		assert.Equal(t, "r1", after.Labels["rack"])
+	}
+}
