@@ -46,6 +46,9 @@ func Parse(list string) (Managers, error) {
 	return m, nil
 }
 
+// isEmpty reports whether no field manager is an agent.
+func (m Managers) isEmpty() bool { return len(m.exact) == 0 && len(m.prefixes) == 0 }
+
 // match reports whether a field manager is an agent.
 func (m Managers) match(name string) bool {
 	if m.exact[name] {
@@ -65,6 +68,7 @@ const (
 	unclearAnnotation  = "nodekeeper.dev/unclear-labels"
 	actedAtAnnotation  = "nodekeeper.dev/machine-acted-at"
 	admittedAnnotation = "nodekeeper.dev/admitted-labels"
+	claimedAnnotation  = "nodekeeper.dev/claimed-labels"
 )
 
 // Webhook is the field manager of the fields that the webhook sets when a Node is created. If it
@@ -78,7 +82,8 @@ const Webhook = "nodekeeper-webhook"
 func (m Managers) Stamp(n *metav1.PartialObjectMetadata) {
 	w := m.owners(n)
 	Note(n, w.machine, w.unclear, w.actedAt)
-	NoteAdmitted(n, w.admitted) // anyone who may patch the Node can set the annotation
+	NoteAdmitted(n, w.admitted) // anyone who may patch the Node can set the annotations
+	note(n, claimedAnnotation, w.claimed)
 }
 
 // Admitted returns the keys of the labels of a stamped Node that only the webhook owns: they were
@@ -122,8 +127,13 @@ func Note(n *metav1.PartialObjectMetadata, machine, unclear labels.Keys, actedAt
 // NoteAdmitted is like [Managers.Stamp] for [Admitted], for callers that know the keys without
 // managedFields.
 func NoteAdmitted(n *metav1.PartialObjectMetadata, keys labels.Keys) {
-	if delete(n.Annotations, admittedAnnotation); keys != "" {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, admittedAnnotation, string(keys))
+	note(n, admittedAnnotation, keys)
+}
+
+// note stores keys in an annotation, or removes it if there are none.
+func note(n *metav1.PartialObjectMetadata, annotation string, keys labels.Keys) {
+	if delete(n.Annotations, annotation); keys != "" {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, annotation, string(keys))
 	}
 }
 
@@ -142,12 +152,23 @@ func Unclear(n *metav1.PartialObjectMetadata) labels.Keys {
 // Node in which agents wrote to it, so that the agents may have removed their labels themselves.
 // The API server does not record who removed a label, and its times are whole seconds. If there is
 // no sign that an agent wrote, the result is empty: a user removed them. The result includes taints
-// whose value changed, because the API server does not record who changed a taint.
+// whose value changed, because the API server does not record who changed a taint. A controller
+// that no longer claims a label has withdrawn it.
 func Withdrawn(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	if !haveWritten(before, after) {
-		return ""
+		return gone(unclaimed(before, after), before, after)
 	}
 	return gone(Machine(before).Union(Unclear(before)), before, after)
+}
+
+// unclaimed returns the machine's labels that a controller claimed and no longer claims.
+func unclaimed(before, after *metav1.PartialObjectMetadata) labels.Keys {
+	had, has := labels.Keys(before.Annotations[claimedAnnotation]), labels.Keys(after.Annotations[claimedAnnotation])
+	if had == has {
+		return ""
+	}
+	left := had.Without(has).Set()
+	return Machine(before).Where(func(key string) bool { return left[key] })
 }
 
 // Removed returns the keys of the machine's labels that disappeared between two consecutive states
@@ -157,7 +178,7 @@ func Removed(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	if haveWritten(before, after) {
 		return ""
 	}
-	return gone(Machine(before).Union(Unclear(before).Taints()), before, after)
+	return gone(Machine(before).Union(Unclear(before).Taints()).Without(unclaimed(before, after)), before, after)
 }
 
 // gone returns the keys that are absent from after, and those of taints whose value differs.
@@ -209,14 +230,23 @@ type ownership struct {
 	actedAt string
 	// admitted are the keys that only the webhook owns.
 	admitted labels.Keys
+	// claimed are the keys that controllers claim in annotations, see [claims].
+	claimed labels.Keys
 }
 
 // owners returns the owners of a Node's labels. A label without any manager is unclear, because its
 // managedFields were reset. If an entry cannot be read, as one of a future format, every label is
 // unclear and none is the webhook's. Labels that a kubelet may not set are never the machine's,
-// because a kubelet can claim them in managedFields.
+// because a kubelet can claim them in managedFields. What a controller claims is the machine's
+// whoever owns it there.
 func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 	f, o := m.read(n), ownership{}
+	var claims map[string]bool
+	if !m.isEmpty() {
+		claims = claimed(n)
+	}
+	isOfController := func(key string) bool { return isClaimed(claims, key) }
+	o.claimed = labels.KeysOf(maps.Keys(claims))
 	if !f.latest.IsZero() {
 		o.actedAt = f.latest.UTC().Format(time.RFC3339)
 	}
@@ -224,7 +254,8 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 		o.admitted = keysOf(n, true, func(key string) bool { return f.webhook[key] && !f.agents[key] && !f.others[key] && !f.unknown[key] })
 	}
 	if !f.isReadable {
-		o.unclear = keysOf(n, false, func(string) bool { return true })
+		o.machine = keysOf(n, false, isOfController)
+		o.unclear = keysOf(n, false, func(key string) bool { return !isOfController(key) })
 		return o
 	}
 	if m.match(Webhook) {
@@ -233,6 +264,9 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 		maps.Copy(f.others, f.webhook)
 	}
 	isAgents := func(key string) bool {
+		if isOfController(key) {
+			return true
+		}
 		if labels.IsTaint(key) {
 			key = AllTaints
 		}
@@ -277,7 +311,10 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 			f.latest = entry.Time.Time
 		}
 		owned := f.others
+		isNameless := m.isUnnamed(entry)
 		switch {
+		case isNameless:
+			owned = map[string]bool{}
 		case isUnknown && at < 0:
 			continue
 		case isUnknown:
@@ -289,6 +326,9 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 		}
 		if collect(entry, members, owned) != nil {
 			f.isReadable, f.isAllReadable = f.isReadable && isUnknown, false
+		}
+		if isNameless {
+			f.assign(owned, entry, n.CreationTimestamp)
 		}
 	}
 	return f
