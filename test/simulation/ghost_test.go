@@ -42,10 +42,12 @@ type ghost struct {
 	markersSuffice bool // a Node with the marker of the record owns its labels even if the record does not note it
 	watched        bool // each event is compared with its predecessor, as a watcher does that has seen both
 
-	owner     int  // the last incarnation that owned its labels; 0: none yet
-	founder   int  // the last incarnation that the first record may belong to; 0: any
-	overruled bool // a user has ever written the key of the agents
-	withdrawn bool // agents have ever withdrawn their label, which may look like an edit by a user
+	owner     int      // the last incarnation that owned its labels; 0: none yet
+	founder   int      // the last incarnation that the first record may belong to; 0: any
+	overruled bool     // a user has ever written the key of the agents
+	withdrawn bool     // agents have ever withdrawn their label, which may look like an edit by a user
+	hasCopies bool     // a person has created a Node from a copy
+	policies  []string // the values that admission policies have set
 	trust     trust
 	forgot    int    // events up to this revision do not count, since the record was removed
 	ending    ending // set while a processor saves the end of a Node
@@ -175,6 +177,14 @@ func (g *ghost) sidesOf(w *world, n *metav1.PartialObjectMetadata, saved map[str
 	_, isThereAgain := saved[agentTaint]
 	if !g.mustKnowRemoval(w, number(n.ResourceVersion)) || g.protects && isThereAgain {
 		sides = append(sides, side)
+		if value, isThere := saved[w.agentKey]; isThere && side.Machine == "" {
+			if g.isCopied(w, g.owner, value) {
+				sides = append(sides, labels.Side{Labels: saved, Machine: labels.Keys(w.agentKey)})
+			}
+			if slices.Contains(g.policies, value) { // a restore may own it since
+				sides = append(sides, labels.Side{Labels: saved, Unclear: labels.Keys(w.agentKey)})
+			}
+		}
 		if side.Unclear != "" && g.hasSet(g.owner, saved[w.agentKey]) {
 			sides = append(sides, labels.Side{Labels: saved, Machine: side.Unclear})
 		}
@@ -184,6 +194,25 @@ func (g *ghost) sidesOf(w *world, n *metav1.PartialObjectMetadata, saved map[str
 		sides = append(sides, side)
 	}
 	return sides
+}
+
+// copies must be called before a person creates a Node from a copy of the former one. If its last
+// state may be unknown, the value counts as the person's.
+func (g *ghost) copies(w *world) {
+	g.hasCopies = true
+	isKnown := g.strict && g.owner == w.incarnation && g.by[g.owner].owns > 0 && g.forgot == 0
+	g.overruled = g.overruled || !isKnown
+}
+
+// isCopied reports whether an incarnation may have come with a value that the agents of an earlier
+// one had set.
+func (g *ghost) isCopied(w *world, incarnation int, value string) bool {
+	owns := g.by[incarnation].owns
+	return slices.ContainsFunc(g.by[:incarnation], func(l life) bool { return slices.Contains(l.set, value) }) &&
+		slices.ContainsFunc(w.events, func(e event) bool {
+			had, isThere := e.node.Labels[w.agentKey]
+			return e.incarnation == incarnation && (owns == 0 || e.rv <= owns) && isThere && had == value && agents.Machine(e.node) == ""
+		})
 }
 
 // agentsSet must be called after the agents of the live incarnation have set a value.
@@ -235,8 +264,8 @@ func (g *ghost) mustKnowRemoval(w *world, rv int) bool {
 func (g *ghost) checkAgentKey(w *world, uid types.UID, live labels.Side, given map[string]string) {
 	before, isThere := live.Labels[w.agentKey]
 	after, isGiven := given[w.agentKey]
-	if w.agentKey == agentTaint && !isThere {
-		return // usually the setter of the previous taint is unclear, and the taint is restored
+	if (w.agentKey == agentTaint || len(g.policies) > 0) && !isThere {
+		return // the setter of the previous value may be unclear, and it is restored
 	}
 	if !g.overruled && !g.withdrawn && (isThere != isGiven || before != after) {
 		w.breaks(errBrokeP7, "%s has %v, and gets %v", uid, live.Labels, given)
@@ -319,7 +348,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 		switch {
 		case e.incarnation != source || !maps.Equal(own, plain(r.Labels)):
 			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
-		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node) && (r.Machine != agents.Unclear(e.node) || !g.hasSet(source, own[w.agentKey])):
+		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node) && !(r.Machine != "" && g.isCopied(w, source, own[w.agentKey])) && (r.Machine != agents.Unclear(e.node) || !g.hasSet(source, own[w.agentKey])):
 			w.breaks(errBrokeP2, "%v are not the keys of the agents of %s at %s", r.Machine, r.Source, r.Revision)
 		case g.by[source].owns == 0 || g.by[source].owns > version:
 			w.breaks(errBrokeP2, "%v is saved, and %s did not have its labels", r.Labels, r.Source)
@@ -331,6 +360,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 // at resourceVersion now.
 func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
 	g.trust.isUnsure = true
+	g.overruled = g.overruled || g.hasCopies // the rest of the record says nothing of the copy
 	for i := range g.by {
 		l := &g.by[i]
 		l.owns, l.removed = 0, 0
