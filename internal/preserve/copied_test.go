@@ -135,3 +135,14 @@ func TestEditOfACopy(t *testing.T) {
 	r := preserve.UserRecord("node-1", edited, revision.MustParse("7"))
 	assert.Equal(t, labels.Side{Labels: edited.Labels, Machine: "zone", Copied: "zone", Overruled: "pool"}, preserve.Saved(r))
 }
+
+// The end of an incarnation comes before the note of its restore: what the restore has set is still
+// unclear.
+func TestEndBeforeTheNoteKeepsUnclearLabels(t *testing.T) {
+	r := &record.Record{Node: "node-1", Labels: set{"tier": "old", "rack": "r1"}, Unclear: "tier", Revision: revision.MustParse("5"), Source: "first", Ended: true}
+	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "second", Revision: revision.MustParse("12"), Labels: r.Labels, Marker: "5"}
+	d := preserve.Decide(end, r, nil, replaceAll)
+	require.Equal(t, preserve.Save, d.Action)
+	next := labels.Side{Labels: set{"tier": "new"}, Unclear: "tier"}
+	assert.Equal(t, set{"tier": "new", "rack": "r1"}, replaceAll.Restored(next, preserve.Saved(d.Record)))
+}

@@ -416,9 +416,8 @@ func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy
 	case r == nil:
 	case isSourceOrRestored(*r, t.UID):
 		before = unignored(*r, policy)
-	default: // ownership by a former machine does not apply to this one, unless its labels were copied
-		copied := copies(*r, sideOf(t))
-		before = labels.Side{Labels: only(t.Labels, copied), Machine: copied, Copied: copied, Overruled: r.Overruled}
+	default:
+		before = restoredFrom(*r, t)
 	}
 	setOwnership(&next, mergeOwnership(before, sideOf(t), t.Withdrawn))
 	if r != nil {
@@ -426,6 +425,14 @@ func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy
 	}
 	identify(&next, t.UID, r, n)
 	return next
+}
+
+// restoredFrom returns what is known of the ownership of an incarnation that was restored from a
+// record, when t is the first state of it that is saved. The former machine owns nothing, except
+// what was copied. A restored key whose setter was unknown stays unclear, as in [notedSince].
+func restoredFrom(r record.Record, t txn.Transaction) labels.Side {
+	copied, unclear := copies(r, sideOf(t)), Saved(r).Unclear.Same(r.Labels, t.Labels)
+	return labels.Side{Labels: only(t.Labels, copied.Union(unclear)), Machine: copied, Copied: copied, Unclear: unclear, Overruled: r.Overruled}
 }
 
 func isSourceOrRestored(r record.Record, uid types.UID) bool {

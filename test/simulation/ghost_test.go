@@ -58,6 +58,7 @@ type ghost struct {
 type life struct {
 	restored int     // the last restore onto it
 	owns     int     // from when it owns its labels
+	noted    int     // when a record first noted it
 	stored   int     // its newest state that a watcher has stored
 	floor    int     // the stored state of the last owner when the addition of this incarnation was first recorded
 	removed  int     // from when it is stored that a user has removed the key of the agents; 0: not stored
@@ -205,13 +206,14 @@ func (g *ghost) copies(w *world) {
 }
 
 // isCopied reports whether an incarnation may have come with a value that the agents of an earlier
-// one had set.
+// one had set. An edit to that value that comes before the record notes the incarnation looks the
+// same, which docs/design.md accepts.
 func (g *ghost) isCopied(w *world, incarnation int, value string) bool {
-	owns := g.by[incarnation].owns
+	noted := g.by[incarnation].noted
 	return slices.ContainsFunc(g.by[:incarnation], func(l life) bool { return slices.Contains(l.set, value) }) &&
 		slices.ContainsFunc(w.events, func(e event) bool {
 			had, isThere := e.node.Labels[w.agentKey]
-			return e.incarnation == incarnation && (owns == 0 || e.rv <= owns) && isThere && had == value && agents.Machine(e.node) == ""
+			return e.incarnation == incarnation && (noted == 0 || e.rv <= noted) && isThere && had == value && agents.Machine(e.node) == ""
 		})
 }
 
@@ -287,6 +289,9 @@ func (g *ghost) restored(w *world) {
 // was down records events from before the restore, the incarnation owns its labels only from then
 // on, and the restore may be repeated until then.
 func (g *ghost) noted(w *world, incarnation int) {
+	if l := &g.by[incarnation]; l.noted == 0 {
+		l.noted = w.rv
+	}
 	if l := g.by[incarnation]; l.restored > 0 && l.owns == 0 {
 		if l.asked != nil {
 			g.checkAdmitted(w, incarnation, l.asked)
