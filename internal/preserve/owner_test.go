@@ -142,7 +142,7 @@ func TestOwnerOfEveryInput(t *testing.T) {
 				assert.True(t, before.isOverruled || after.isOverruled, "its absence proves nothing: %s", about)
 			}
 			if before.isCopied && isSame {
-				assert.True(t, isMachines, "nobody has chosen another value: %s", about)
+				assert.True(t, isMachines, "no user has chosen another value: %s", about)
 			}
 			if isUnclear {
 				assert.True(t, before.isUnclear || after.isUnclear, about)

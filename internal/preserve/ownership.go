@@ -29,7 +29,7 @@ type keyState struct{ isThere, isMachines, isUnclear, isOverruled, isCopied bool
 //     prove a change by a user: other programs write the list, too. A watcher that saw the removal
 //     or the change reports the key as overruled in the later state.
 //   - An overruled key stays overruled until agents set or withdraw it again.
-//   - A copied key stays the machine's while the value is the same, whoever owns it: nobody has
+//   - A copied key stays the machine's while the value is the same, whoever owns it: no user has
 //     chosen another value.
 func owner(key string, before, after keyState, isSame, isWithdrawn bool) (isMachines, isUnclear, isOverruled bool) {
 	isMachines = before.isCopied && isSame || after.isMachines && (!after.isUnclear || !before.isOverruled) || before.isMachines && after.isUnclear && isSame

@@ -353,7 +353,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 		switch {
 		case e.incarnation != source || !maps.Equal(own, plain(r.Labels)):
 			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
-		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node) && !(r.Machine != "" && g.isCopied(w, source, own[w.agentKey])) && (r.Machine != agents.Unclear(e.node) || !g.hasSet(source, own[w.agentKey])):
+		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node) && (r.Machine == "" || !g.isCopied(w, source, own[w.agentKey])) && (r.Machine != agents.Unclear(e.node) || !g.hasSet(source, own[w.agentKey])):
 			w.breaks(errBrokeP2, "%v are not the keys of the agents of %s at %s", r.Machine, r.Source, r.Revision)
 		case g.by[source].owns == 0 || g.by[source].owns > version:
 			w.breaks(errBrokeP2, "%v is saved, and %s did not have its labels", r.Labels, r.Source)
@@ -365,7 +365,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 // at resourceVersion now.
 func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
 	g.trust.isUnsure = true
-	g.overruled = g.overruled || g.hasCopies // the rest of the record says nothing of the copy
+	g.overruled = g.overruled || g.hasCopies // the remaining record does not know the copy
 	for i := range g.by {
 		l := &g.by[i]
 		l.owns, l.removed = 0, 0
