@@ -246,7 +246,9 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 		claims = claimed(n)
 	}
 	isOfController := func(key string) bool { return isClaimed(claims, key) }
-	o.claimed = labels.KeysOf(maps.Keys(claims))
+	if len(claims) > 0 { // most Nodes have none
+		o.claimed = labels.KeysOf(maps.Keys(claims))
+	}
 	if !f.latest.IsZero() {
 		o.actedAt = f.latest.UTC().Format(time.RFC3339)
 	}

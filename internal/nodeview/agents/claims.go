@@ -70,6 +70,9 @@ func claimed(n *metav1.PartialObjectMetadata) map[string]bool {
 
 // isClaimed reports whether the key of a label, an annotation or a taint is among claimed keys.
 func isClaimed(claimed map[string]bool, key string) bool {
+	if len(claimed) == 0 {
+		return false
+	}
 	if taint, _, ok := labels.AsTaint(key); ok {
 		key = labels.TaintKey(taint, "")
 	}
