@@ -96,6 +96,18 @@ func TestPolicyRestoredUsesOwnership(t *testing.T) {
 			set{"pool": "mine"},
 			set{"pool": "mine"},
 		},
+		"the value of a policy at creation, which no manager owns, stays": {
+			labels.Side{Labels: set{"tier": "new"}, Unclear: "tier"},
+			labels.Side{Labels: set{"tier": "old", "gone": "x"}, Unclear: "gone,tier"},
+			set{"tier": "new", "gone": "x"},
+			set{"tier": "new", "gone": "x"},
+		},
+		"unless a user is known to have replaced it": {
+			labels.Side{Labels: set{"tier": "new"}, Unclear: "tier"},
+			labels.Side{Labels: set{"tier": "mine"}, Unclear: "tier", Overruled: "tier"},
+			set{"tier": "mine"},
+			set{"tier": "mine"},
+		},
 		"a live unclear label yields to the saved value": {
 			labels.Side{Labels: set{"pool": "new", "zone": "b", "rack": "r1"}, Unclear: "pool,rack,zone"},
 			labels.Side{Labels: set{"pool": "mine", "zone": "a"}, Machine: "zone"},
@@ -150,7 +162,8 @@ func TestMachineLabelsAreNeitherOverwrittenNorRestored(t *testing.T) {
 				value, isThere := live.Labels[key]
 				wish, isSaved := saved.Labels[key]
 				isAgents := live.Machine.Set()[key] && !saved.Overruled.Set()[key]
-				isWish := isSaved && !saved.Machine.Set()[key] && (!saved.Unclear.Set()[key] || !isAgents)
+				mayBeAgents := isAgents || live.Unclear.Set()[key] && !saved.Overruled.Set()[key]
+				isWish := isSaved && !saved.Machine.Set()[key] && (!saved.Unclear.Set()[key] || !mayBeAgents)
 				if isWish {
 					require.Equal(t, wish, got[key], "the user's value of %s: %+v and %+v", key, live, saved)
 					continue

@@ -67,6 +67,9 @@ type Side struct {
 	// Edited are keys that users have set or removed since the node was created, so they stay as they
 	// are. Only the live side has them.
 	Edited Keys
+	// Copied are the keys of Machine that someone else has set to the same value when creating the
+	// Node from a copy. Only the saved side has them.
+	Copied Keys
 	// Withheld are keys that are saved separately from Labels, because they are not restored onto
 	// this machine. Only the saved side has them.
 	Withheld Keys
@@ -75,7 +78,9 @@ type Side struct {
 // Restored returns the labels of a node after a restore, given its live and its saved labels. The
 // table in docs/design.md ("The labels of a restore") has the rules for each key, in order. In
 // short: live labels stay as the node has them, labels that users had set are restored, and labels
-// that agents of the returned machine have set stay, unless a user had overruled them. Labels that
+// that agents of the returned machine have set stay, unless a user had overruled them. So do labels
+// without a known setter, such as those of an admission policy, unless a user is known to have set
+// them before. Labels that
 // only agents of the former machine had set are not restored. A restricted label that is not
 // restored stays as the node has it, because it was set by others. So does a label that patterns of
 // MachineBound match: that the former machine did not have it means nothing for this one.
@@ -91,11 +96,11 @@ func (p Policy) Restored(live, saved Side) map[string]string {
 		}
 	}
 	withheld := saved.Withheld.Set()
-	machine, claimed := live.Machine.Set(), live.Machine.Union(live.Unclear).Set()
+	claimed := live.Machine.Union(live.Unclear).Set()
 	for key, value := range live.Labels {
 		_, wished := result[key]
 		switch {
-		case edited[key], p.Live.Match(key), (machine[key] || IsTaint(key) && claimed[key]) && unclear[key] && !overruled[key]:
+		case edited[key], p.Live.Match(key), claimed[key] && unclear[key] && !overruled[key]:
 			result[key] = value
 		case wished:
 		case withheld[key], p.drops(key), p.MachineBound.patterns.Match(key) && !overruled[key]:

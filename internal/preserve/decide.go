@@ -305,9 +305,12 @@ func decideNote(t txn.Transaction, r record.Record, n *Node, policy labels.Polic
 	return d
 }
 
-// Saved returns the part of a record that a restore uses.
+// Saved returns the part of a record that a restore uses. Keys in both lists of a record are copied.
 func Saved(r record.Record) labels.Side {
-	return labels.Side{Labels: r.Labels, Machine: r.Machine, Unclear: r.Unclear, Overruled: r.Overruled, Withheld: r.WithheldKeys()}
+	copied := r.Machine.Without(r.Machine.Without(r.Unclear))
+	return labels.Side{
+		Labels: r.Labels, Machine: r.Machine, Unclear: r.Unclear.Without(copied), Overruled: r.Overruled, Copied: copied, Withheld: r.WithheldKeys(),
+	}
 }
 
 // unignored returns the saved labels of a record, without ownership of keys that are now ignored.
@@ -316,13 +319,13 @@ func Saved(r record.Record) labels.Side {
 func unignored(r record.Record, policy labels.Policy) labels.Side {
 	side := Saved(r)
 	isSeen := func(key string) bool { return !policy.Ignored.Match(key) }
-	side.Machine, side.Overruled = side.Machine.Where(isSeen), side.Overruled.Where(isSeen)
+	side.Machine, side.Overruled, side.Copied = side.Machine.Where(isSeen), side.Overruled.Where(isSeen), side.Copied.Where(isSeen)
 	return side
 }
 
 // setOwnership copies the ownership of the labels from a side into a record.
 func setOwnership(r *record.Record, side labels.Side) {
-	r.Machine, r.Unclear, r.Overruled = side.Machine, side.Unclear, side.Overruled
+	r.Machine, r.Unclear, r.Overruled = side.Machine, side.Unclear.Union(side.Copied), side.Overruled
 }
 
 func sideOf(t txn.Transaction) labels.Side {
@@ -360,7 +363,8 @@ func notedLate(t txn.Transaction, r record.Record, n Node, bound labels.MachineB
 }
 
 // notedSince returns the record after a restore onto n, given the labels that n had before and the
-// keys that agents have withdrawn since. Restored keys whose setter was unknown stay unclear.
+// keys that agents have withdrawn since. Restored keys whose setter was unknown stay unclear, and
+// what was copied from the former machine stays a machine's, see [copies].
 //
 // If the webhook restored labels, the record follows that incarnation even if its labels are the
 // same. While they stay the same, the end of the incarnation does not change the revision, so a
@@ -372,9 +376,11 @@ func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Ke
 		next = record.Record{Node: r.Node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
 	}
 	next.Withheld = withheld
+	before.Copied = copies(r, before)
+	before.Machine = before.Machine.Union(before.Copied)
 	merged := mergeOwnership(before, n.side(), withdrawn)
 	merged.Overruled = merged.Overruled.Union(r.Overruled).Without(merged.Machine)
-	merged.Unclear = merged.Unclear.Union(r.Unclear.Same(r.Labels, n.Labels)).Without(merged.Machine)
+	merged.Unclear = merged.Unclear.Union(Saved(r).Unclear.Same(r.Labels, n.Labels)).Without(merged.Machine)
 	setOwnership(&next, merged)
 	identify(&next, n.UID, &r, &n, bound)
 	return next
@@ -394,7 +400,9 @@ func UserRecord(node string, side labels.Side, now revision.Revision) record.Rec
 // Edited returns the saved labels after a user has replaced them by edited. Keys named by the user
 // override the agents, whether set or removed.
 func Edited(saved labels.Side, edited map[string]string, named labels.Keys) labels.Side {
-	after := labels.Side{Labels: edited, Machine: saved.Machine.Without(named), Unclear: saved.Unclear.Without(named)}
+	after := labels.Side{
+		Labels: edited, Machine: saved.Machine.Without(named), Unclear: saved.Unclear.Without(named), Copied: saved.Copied.Without(named),
+	}
 	after.Overruled = saved.Overruled.Union(saved.Machine.Without(after.Machine)).Union(named.Missing(edited))
 	return after
 }
@@ -428,8 +436,8 @@ func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy
 	case r == nil:
 	case isSourceOrRestored(*r, t.UID):
 		before = unignored(*r, policy)
-	default: // ownership by a former machine does not apply to this one
-		before.Overruled = r.Overruled
+	default:
+		before = restoredFrom(*r, t)
 	}
 	setOwnership(&next, mergeOwnership(before, sideOf(t), t.Withdrawn))
 	if r != nil {
@@ -437,6 +445,14 @@ func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy
 	}
 	identify(&next, t.UID, r, n, policy.MachineBound)
 	return next
+}
+
+// restoredFrom returns what is known of the ownership of an incarnation that was restored from a
+// record, when t is the first state of it that is saved. The former machine owns nothing, except
+// what was copied. A restored key whose setter was unknown stays unclear, as in [notedSince].
+func restoredFrom(r record.Record, t txn.Transaction) labels.Side {
+	copied, unclear := copies(r, sideOf(t)), Saved(r).Unclear.Same(r.Labels, t.Labels)
+	return labels.Side{Labels: only(t.Labels, copied.Union(unclear)), Machine: copied, Copied: copied, Unclear: unclear, Overruled: r.Overruled}
 }
 
 func isSourceOrRestored(r record.Record, uid types.UID) bool {

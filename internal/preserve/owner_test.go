@@ -28,6 +28,7 @@ var (
 		{name: "missing"},
 		{name: "user's", state: keyState{isThere: true}},
 		{name: "machine's", state: keyState{isThere: true, isMachines: true}},
+		{name: "machine's, copied", state: keyState{isThere: true, isMachines: true, isCopied: true}},
 		{name: "unclear", state: keyState{isThere: true, isUnclear: true}},
 		{name: "overruled", state: keyState{isThere: true, isOverruled: true}},
 		{name: "unclear, overruled", state: keyState{isThere: true, isUnclear: true, isOverruled: true}},
@@ -118,11 +119,12 @@ func ownerText(isMachines, isUnclear, isOverruled bool) string {
 
 // TestOwnerOfEveryInput checks the rules that hold for every input.
 func TestOwnerOfEveryInput(t *testing.T) {
-	const inputs = 1 << 10
+	const inputs = 1 << 11
 	for kind, key := range keysByKind {
 		for input := range inputs {
 			bit := func(at int) bool { return input>>at&1 == 1 }
-			before, after := keyState{bit(0), bit(1), bit(2), bit(3)}, keyState{bit(4), bit(5), bit(6), bit(7)}
+			before := keyState{isThere: bit(0), isMachines: bit(1), isUnclear: bit(2), isOverruled: bit(3), isCopied: bit(10) && bit(1)}
+			after := keyState{isThere: bit(4), isMachines: bit(5), isUnclear: bit(6), isOverruled: bit(7)}
 			isSame, isWithdrawn := bit(8), bit(9)
 			about := fmt.Sprintf("%s: before %+v, after %+v, same %t, withdrawn %t", kind, before, after, isSame, isWithdrawn)
 			isMachines, isUnclear, isOverruled := owner(key, before, after, isSame, isWithdrawn)
@@ -138,6 +140,9 @@ func TestOwnerOfEveryInput(t *testing.T) {
 			}
 			if kind != "label" && !after.isThere && isOverruled {
 				assert.True(t, before.isOverruled || after.isOverruled, "its absence proves nothing: %s", about)
+			}
+			if before.isCopied && isSame {
+				assert.True(t, isMachines, "no user has chosen another value: %s", about)
 			}
 			if isUnclear {
 				assert.True(t, before.isUnclear || after.isUnclear, about)

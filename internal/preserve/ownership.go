@@ -9,8 +9,9 @@ import (
 )
 
 // keyState is what a state of an incarnation reports of one key. The key of the machine's agents
-// may be unclear as well: it was theirs in an earlier state, see [Merged].
-type keyState struct{ isThere, isMachines, isUnclear, isOverruled bool }
+// may be unclear as well: it was theirs in an earlier state, see [Merged]. Or it is copied, see
+// [copies].
+type keyState struct{ isThere, isMachines, isUnclear, isOverruled, isCopied bool }
 
 // owner returns whose a key is in the later of two states of an incarnation, given both, whether
 // the key has the same value in both, and whether agents have withdrawn it in between. At most one
@@ -28,8 +29,10 @@ type keyState struct{ isThere, isMachines, isUnclear, isOverruled bool }
 //     prove a change by a user: other programs write the list, too. A watcher that saw the removal
 //     or the change reports the key as overruled in the later state.
 //   - An overruled key stays overruled until agents set or withdraw it again.
+//   - A copied key stays the machine's while the value is the same, whoever owns it: no user has
+//     chosen another value.
 func owner(key string, before, after keyState, isSame, isWithdrawn bool) (isMachines, isUnclear, isOverruled bool) {
-	isMachines = after.isMachines && (!after.isUnclear || !before.isOverruled) || before.isMachines && after.isUnclear && isSame
+	isMachines = before.isCopied && isSame || after.isMachines && (!after.isUnclear || !before.isOverruled) || before.isMachines && after.isUnclear && isSame
 	stillUnclear := after.isUnclear && (!before.isThere || before.isUnclear || labels.IsTaint(key))
 	isUnclear = (stillUnclear || before.isUnclear && isSame) && !isMachines
 	wasMachines := before.isMachines && (labels.IsLabel(key) || after.isThere && !labels.IsTaint(key))
@@ -41,7 +44,7 @@ func owner(key string, before, after keyState, isSame, isWithdrawn bool) (isMach
 func mergeOwnership(before, after labels.Side, withdrawn labels.Keys) labels.Side {
 	isWithdrawn := withdrawn.Set()
 	was, is := keyStates(before), keyStates(after)
-	var machine, unclear, overruled []string
+	var machine, unclear, overruled, copied []string
 	add := func(key string) {
 		former, wasThere := before.Labels[key]
 		value, isThere := after.Labels[key]
@@ -50,6 +53,9 @@ func mergeOwnership(before, after labels.Side, withdrawn labels.Keys) labels.Sid
 		isMachines, isUnclear, isOverruled := owner(key, b, a, wasThere && isThere && former == value, isWithdrawn[key])
 		if isMachines {
 			machine = append(machine, key)
+		}
+		if isMachines && b.isCopied && (!a.isMachines || a.isUnclear) {
+			copied = append(copied, key)
 		}
 		if isUnclear {
 			unclear = append(unclear, key)
@@ -69,7 +75,26 @@ func mergeOwnership(before, after labels.Side, withdrawn labels.Keys) labels.Sid
 	return labels.Side{
 		Labels: after.Labels, Machine: labels.KeysOf(slices.Values(machine)),
 		Unclear: labels.KeysOf(slices.Values(unclear)), Overruled: labels.KeysOf(slices.Values(overruled)),
+		Copied: labels.KeysOf(slices.Values(copied)),
 	}
+}
+
+// copies returns the keys of the former machine's labels that the next incarnation came with at the
+// saved values, although its own agents have not set them: someone has created the Node from a copy
+// of the former one, as with kubectl get -o yaml, and chosen none of these values. Restricted labels
+// and taints are excluded.
+func copies(r record.Record, came labels.Side) labels.Keys {
+	same := Saved(r).Machine.Same(r.Labels, came.Labels).Without(came.Machine).Without(came.Unclear)
+	return same.Where(func(key string) bool { return !labels.IsTaint(key) && !labels.Restricted(key) })
+}
+
+// only returns the labels with these keys.
+func only(all map[string]string, keys labels.Keys) map[string]string {
+	some := map[string]string{}
+	for key := range keys.All() {
+		some[key] = all[key]
+	}
+	return some
 }
 
 // keyStates returns the keys whose owner a state reports.
@@ -86,6 +111,11 @@ func keyStates(side labels.Side) map[string]keyState {
 	for key := range side.Overruled.All() {
 		s := states[key]
 		s.isOverruled = true
+		states[key] = s
+	}
+	for key := range side.Copied.All() {
+		s := states[key]
+		s.isCopied = true
 		states[key] = s
 	}
 	return states

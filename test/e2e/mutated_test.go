@@ -31,7 +31,7 @@ func TestRestoreSavesWhatAnAdmissionPluginAdds(t *testing.T) {
 
 	probe := e.name("probe")
 	e.create(probe, labelSet{})
-	end := e.stamp()
+	end := e.mutate(admissionregistrationv1.Update, `{"stamped": "yes"}`)
 	e.eventually(func(c *assert.CollectT) {
 		e.set(probe, "at", time.Now().Format("150405.000"))
 		assert.Equal(c, "yes", e.node(c, probe).Labels["stamped"])
@@ -43,17 +43,18 @@ func TestRestoreSavesWhatAnAdmissionPluginAdds(t *testing.T) {
 	end()
 }
 
-// stamp adds a label to every node of the test when it is updated, until end is called.
-func (e *env) stamp() (end func()) {
+// mutate adds labels, the value of a CEL expression, to every node of the test with each operation
+// until end is called.
+func (e *env) mutate(operation admissionregistrationv1.OperationType, added string) (end func()) {
 	e.t.Helper()
-	meta := metav1.ObjectMeta{Name: e.prefix + "stamp"}
+	meta := metav1.ObjectMeta{Name: e.prefix + "mutate"}
 	policy := &admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: meta,
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
 				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+					Operations: []admissionregistrationv1.OperationType{operation},
 					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"}},
 				},
 			}}},
@@ -63,7 +64,7 @@ func (e *env) stamp() (end func()) {
 			Mutations: []admissionregistrationv1.Mutation{{
 				PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
 				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
-					Expression: `Object{metadata: Object.metadata{labels: {"stamped": "yes"}}}`,
+					Expression: `Object{metadata: Object.metadata{labels: ` + added + `}}`,
 				},
 			}},
 		},

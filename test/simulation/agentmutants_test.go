@@ -45,10 +45,34 @@ var agentMutants = map[string]mutant{
 			return next
 		},
 	},
+	"agents: what was copied from the former machine is a person's": narrowed(copiedNodes, mutant{
+		decide: func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+			d.Record = withoutCopies(d.Record)
+			return d
+		},
+		note: func(_ txn.Transaction, _ record.Record, _ preserve.Node, next record.Record) record.Record {
+			return withoutCopies(next)
+		},
+	}),
+	"agents: a copy counts only until the next save": narrowed(copiedNodes, saving(func(_ txn.Transaction, _ record.Record, d preserve.Decision) preserve.Decision {
+		d.Record = withoutCopies(d.Record)
+		return d
+	})),
+	"agents: a policy's old value is put back over the new one": narrowed(policiesAtCreation, restoringLabels(func(live, saved labels.Side) (labels.Side, labels.Side) {
+		live.Unclear = ""
+		return live, saved
+	})),
 	"agents: those of the former machine stay after a restore": {
 		note: func(_ txn.Transaction, r record.Record, _ preserve.Node, next record.Record) record.Record {
 			next.Machine = r.Machine
 			return next
 		},
 	},
+}
+
+// withoutCopies attributes the copied keys of a record to a person.
+func withoutCopies(r record.Record) record.Record {
+	copied := preserve.Saved(r).Copied
+	r.Machine, r.Unclear = r.Machine.Without(copied), r.Unclear.Without(copied)
+	return r
 }

@@ -42,10 +42,12 @@ type ghost struct {
 	markersSuffice bool // a Node with the marker of the record owns its labels even if the record does not note it
 	watched        bool // each event is compared with its predecessor, as a watcher does that has seen both
 
-	owner     int  // the last incarnation that owned its labels; 0: none yet
-	founder   int  // the last incarnation that the first record may belong to; 0: any
-	overruled bool // a user has ever written the key of the agents
-	withdrawn bool // agents have ever withdrawn their label, which may look like an edit by a user
+	owner     int      // the last incarnation that owned its labels; 0: none yet
+	founder   int      // the last incarnation that the first record may belong to; 0: any
+	overruled bool     // a user has ever written the key of the agents
+	withdrawn bool     // agents have ever withdrawn their label, which may look like an edit by a user
+	hasCopies bool     // a person has created a Node from a copy
+	policies  []string // the values that admission policies have set
 	trust     trust
 	forgot    int    // events up to this revision do not count, since the record was removed
 	ending    ending // set while a processor saves the end of a Node
@@ -56,6 +58,7 @@ type ghost struct {
 type life struct {
 	restored int     // the last restore onto it
 	owns     int     // from when it owns its labels
+	noted    int     // when a record first noted it
 	stored   int     // its newest state that a watcher has stored
 	floor    int     // the stored state of the last owner when the addition of this incarnation was first recorded
 	removed  int     // from when it is stored that a user has removed the key of the agents; 0: not stored
@@ -212,6 +215,14 @@ func (g *ghost) sidesOf(w *world, n *metav1.PartialObjectMetadata, saved map[str
 	_, isThereAgain := saved[agentTaint]
 	if !g.mustKnowRemoval(w, number(n.ResourceVersion)) || g.protects && isThereAgain {
 		sides = append(sides, side)
+		if value, isThere := saved[w.agentKey]; isThere && side.Machine == "" {
+			if g.isCopied(w, g.owner, value) {
+				sides = append(sides, labels.Side{Labels: saved, Machine: labels.Keys(w.agentKey)})
+			}
+			if slices.Contains(g.policies, value) { // a restore may own it since
+				sides = append(sides, labels.Side{Labels: saved, Unclear: labels.Keys(w.agentKey)})
+			}
+		}
 		if side.Unclear != "" && g.hasSet(g.owner, saved[w.agentKey]) {
 			sides = append(sides, labels.Side{Labels: saved, Machine: side.Unclear})
 		}
@@ -221,6 +232,26 @@ func (g *ghost) sidesOf(w *world, n *metav1.PartialObjectMetadata, saved map[str
 		sides = append(sides, side)
 	}
 	return sides
+}
+
+// copies must be called before a person creates a Node from a copy of the former one. If its last
+// state may be unknown, the value counts as the person's.
+func (g *ghost) copies(w *world) {
+	g.hasCopies = true
+	isKnown := g.strict && g.owner == w.incarnation && g.by[g.owner].owns > 0 && g.forgot == 0
+	g.overruled = g.overruled || !isKnown
+}
+
+// isCopied reports whether an incarnation may have come with a value that the agents of an earlier
+// one had set. An edit to that value that comes before the record notes the incarnation looks the
+// same, which docs/design.md accepts.
+func (g *ghost) isCopied(w *world, incarnation int, value string) bool {
+	noted := g.by[incarnation].noted
+	return slices.ContainsFunc(g.by[:incarnation], func(l life) bool { return slices.Contains(l.set, value) }) &&
+		slices.ContainsFunc(w.events, func(e event) bool {
+			had, isThere := e.node.Labels[w.agentKey]
+			return e.incarnation == incarnation && (noted == 0 || e.rv <= noted) && isThere && had == value && agents.Machine(e.node) == ""
+		})
 }
 
 // agentsSet must be called after the agents of the live incarnation have set a value.
@@ -272,8 +303,8 @@ func (g *ghost) mustKnowRemoval(w *world, rv int) bool {
 func (g *ghost) checkAgentKey(w *world, uid types.UID, live labels.Side, given map[string]string) {
 	before, isThere := live.Labels[w.agentKey]
 	after, isGiven := given[w.agentKey]
-	if w.agentKey == agentTaint && !isThere {
-		return // usually the setter of the previous taint is unclear, and the taint is restored
+	if (w.agentKey == agentTaint || len(g.policies) > 0) && !isThere {
+		return // the setter of the previous value may be unclear, and it is restored
 	}
 	if !g.overruled && !g.withdrawn && (isThere != isGiven || before != after) {
 		w.breaks(errBrokeP7, "%s has %v, and gets %v", uid, live.Labels, given)
@@ -295,6 +326,9 @@ func (g *ghost) restored(w *world) {
 // was down records events from before the restore, the incarnation owns its labels only from then
 // on, and the restore may be repeated until then.
 func (g *ghost) noted(w *world, incarnation int) {
+	if l := &g.by[incarnation]; l.noted == 0 {
+		l.noted = w.rv
+	}
 	if l := g.by[incarnation]; l.restored > 0 && l.owns == 0 {
 		if l.asked != nil {
 			g.checkAdmitted(w, incarnation, l.asked)
@@ -356,7 +390,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 		switch {
 		case e.incarnation != source || !maps.Equal(own, plain(r.Labels)):
 			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
-		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node) && (r.Machine != agents.Unclear(e.node) || !g.hasSet(source, own[w.agentKey])):
+		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node) && (r.Machine == "" || !g.isCopied(w, source, own[w.agentKey])) && (r.Machine != agents.Unclear(e.node) || !g.hasSet(source, own[w.agentKey])):
 			w.breaks(errBrokeP2, "%v are not the keys of the agents of %s at %s", r.Machine, r.Source, r.Revision)
 		case g.by[source].owns == 0 || g.by[source].owns > version:
 			w.breaks(errBrokeP2, "%v is saved, and %s did not have its labels", r.Labels, r.Source)
@@ -368,6 +402,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 // at resourceVersion now.
 func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
 	g.trust.isUnsure = true
+	g.overruled = g.overruled || g.hasCopies // the remaining record does not know the copy
 	for i := range g.by {
 		l := &g.by[i]
 		l.owns, l.removed = 0, 0

@@ -46,7 +46,7 @@ func TestNoScheduleBreaksAPromise(t *testing.T) {
 // narrowKinds are the kinds of narrow schedules. Each exposes a mutant, and the real rules must
 // survive it.
 var narrowKinds = map[string]func(*settings){
-	"preserved": preserved, "machines": machines, "states of machines": states, "late machines": lateMachines, "protected only": protectedOnly, "back and forth": backAndForth, "quick succession": quickSuccession,
+	"copies": copiedNodes, "policies at creation": policiesAtCreation, "preserved": preserved, "machines": machines, "states of machines": states, "late machines": lateMachines, "protected only": protectedOnly, "back and forth": backAndForth, "quick succession": quickSuccession,
 	"replaced datastores": replacedDatastores, "protected in replaced datastores": replacedThenUnprotected, "taking turns": takingTurns, "late edits": lateEdits, "standing still": standingStill,
 	"late ends": lateEnds, "overtaken": overtaken, "admissions": admissions, "admissions after removals": admissionsAfterRemovals, "trusted admissions": trustedAdmissions, "trusted behind": trustedBehind, "markers removed": markersRemoved, "silences": silences, "lone silences": loneSilences,
 	"unnoted ends": unnotedEnds, "unprotected ends": unprotectedEnds, "admissions of unprotected": admissionsOfUnprotected, "removals": removals, "short lives": shortLives, "taken names": takenNames, "few incarnations": fewIncarnations, "backups": backups, "edited early": editedEarly, "tombstones": tombstones, "removed, then unprotected": removedThenUnprotected,

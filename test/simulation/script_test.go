@@ -67,7 +67,7 @@ func (s *script) user(actions ...userAction) {
 
 // admits creates a Node with the finalizer, with an answer of the webhook.
 func (s *script) admits(own map[string]string) {
-	u, c := userActor{s.actor("U")}, s.world.request(own, []string{finalizer})
+	u, c := userActor{s.actor("U")}, s.world.request(own, []string{finalizer}, theAgents)
 	u.ask(c)
 	s.world.addNode(c)
 }

@@ -28,6 +28,8 @@ type settings struct {
 	values      int    // the number of label values that users choose from; fewer than there are edits, so that values recur
 	template    chance // a node is created with a marker
 	agents      chance // a node is registered with a label of its agents
+	copies      chance // a person creates a node from a copy of the former one, with the label of its agents
+	policies    bool   // an admission policy sets that label, and no manager owns it
 	agentKey    string // an annotation or a taint in some schedules
 	personKey   string // the key that users set
 	trustKey    string // a label that belongs to a machine, restricted or not
@@ -108,6 +110,7 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 		s.agentKey = pick(c, agentLabel, agentLabel, agentAnnotation, agentTaint)
 		s.personKey = pick(c, "a", "a", "annotation:a")
 		s.drawWebhook(c)
+		s.deriveSetters()
 	}
 	if s.webhook > 0 || s.comesGated > 0 {
 		s.actions = append(s.actions, removesTaint, removesPending, closesGate)
@@ -119,6 +122,18 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 	// Without updates the first record is created at the end of an incarnation. If all watchers may be
 	// down at that time, there is no promise.
 	s.recordUpdates = s.recordUpdates || !s.isStrict()
+}
+
+// deriveSetters decides who sets the key of the agents. It draws nothing, so that the seeds of other
+// schedules keep their meaning.
+func (s *settings) deriveSetters() {
+	switch {
+	case s.eager != 60 || s.agentKey == agentTaint:
+	case s.agents == 60:
+		s.copies = 32
+	case s.agents == 32:
+		s.policies = true
+	}
 }
 
 // isStrict reports whether no change may be lost.
@@ -158,6 +173,17 @@ func preserved(s *settings) {
 	s.agentKey, s.personKey = agentTaint, "annotation:a"
 	s.agents = max(s.agents, 32)
 }
+
+// copiedNodes narrows schedules to nodes that people create from copies of the former ones.
+func copiedNodes(s *settings) {
+	s.agents, s.copies, s.removals, s.template = 60, 32, 0, 0
+	if s.unique == 32 {
+		s.agentKey = agentAnnotation
+	}
+}
+
+// policiesAtCreation narrows schedules to nodes that an admission policy labels.
+func policiesAtCreation(s *settings) { s.agents, s.policies, s.removals, s.template = 40, true, 0, 0 }
 
 // machines narrows schedules to nodes that are machines and trusted by users.
 func machines(s *settings) {

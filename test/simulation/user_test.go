@@ -56,9 +56,7 @@ func (a *userActor) create() {
 	if a.choices.next(2) == 1 {
 		own[w.personKey] = a.value()
 	}
-	if a.choices.happens(a.settings.agents) {
-		own[w.agentKey] = a.value()
-	}
+	setter := a.drawSetter(own)
 	if a.choices.happens(a.settings.template) {
 		own[labels.Marker] = a.marker()
 	}
@@ -67,8 +65,30 @@ func (a *userActor) create() {
 		finalizers = []string{finalizer}
 	}
 	a.drawMachine(own)
-	a.register(own, finalizers)
+	a.register(w.request(own, finalizers, setter))
 	a.log("creates %s %v", nodeText(w.node), w.node.Labels)
+}
+
+// drawSetter draws who sets the key of the agents in the request that creates the node, and its
+// value.
+func (a *userActor) drawSetter(own map[string]string) setter {
+	w, s := a.world, a.settings
+	if last := len(w.events) - 1; last >= 0 && a.choices.happens(s.copies) {
+		if value, isThere := w.events[last].node.Labels[w.agentKey]; isThere {
+			own[w.agentKey] = value
+			w.ghost.copies(w)
+			return aCopy
+		}
+	}
+	if !a.choices.happens(s.agents) {
+		return theAgents
+	}
+	own[w.agentKey] = a.value()
+	if s.policies {
+		w.ghost.policies = append(w.ghost.policies, own[w.agentKey])
+		return aPolicy
+	}
+	return theAgents
 }
 
 func (a *userActor) act(action userAction) {

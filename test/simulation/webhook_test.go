@@ -29,6 +29,7 @@ var (
 type creation struct {
 	node, requested *metav1.PartialObjectMetadata
 	seen            *metav1.PartialObjectMetadata // by the last answer with changes: earlier answers have been replaced
+	setter          setter
 	gated           bool
 	isKubelet       bool
 	isComplete      bool // an answer has restored all labels of the Node
@@ -56,8 +57,8 @@ func (s *settings) drawWebhook(c *choices) {
 
 // register creates a Node. The webhook may be down, or may be called twice; the second request then
 // contains the first answer.
-func (a *userActor) register(own map[string]string, finalizers []string) {
-	s, c := a.settings, a.world.request(own, finalizers)
+func (a *userActor) register(c *creation) {
+	s, own := a.settings, c.node.Labels
 	if a.choices.happens(s.comesGated) {
 		c.gated, own[labels.Marker] = true, labels.Pending
 	}

@@ -275,17 +275,30 @@ func (w *world) actElsewhere() {
 }
 
 func (w *world) createNode(own map[string]string, finalizers []string) {
-	w.addNode(w.request(own, finalizers))
+	w.addNode(w.request(own, finalizers, theAgents))
 }
 
+// setter is who sets the key of the agents when a Node is created.
+type setter int
+
+const (
+	theAgents setter = iota
+	aCopy            // a person, with the value of the former Node
+	aPolicy          // an admission plugin, which leaves no trace
+)
+
 // request returns the Node of a create request.
-func (w *world) request(own map[string]string, finalizers []string) *creation {
+func (w *world) request(own map[string]string, finalizers []string, s setter) *creation {
 	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: own, Finalizers: finalizers}}
-	if _, isSaid := own[w.agentKey]; isSaid { // the kubelet registers with it
+	switch _, isSaid := own[w.agentKey]; {
+	case !isSaid, s == aCopy:
+	case s == aPolicy:
+		agents.Note(n, "", labels.Keys(w.agentKey), w.acted)
+	default: // the kubelet registers with it
 		w.acted = fmt.Sprintf("%09d", w.rv)
 		agents.Note(n, labels.Keys(w.agentKey), "", w.acted)
 	}
-	return &creation{node: n, requested: n}
+	return &creation{node: n, requested: n, setter: s}
 }
 
 // addNode creates a Node after its admission.
@@ -295,7 +308,7 @@ func (w *world) addNode(c *creation) {
 	w.gated, w.closed = c.gated, 0
 	w.show(c.node, false)
 	w.ghost.created(w)
-	if value, isSaid := c.requested.Labels[w.agentKey]; isSaid {
+	if value, isSaid := c.requested.Labels[w.agentKey]; isSaid && c.setter == theAgents {
 		w.ghost.agentsSet(w, value)
 	}
 	w.ghost.admitted(w, c)

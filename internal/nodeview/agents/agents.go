@@ -46,6 +46,9 @@ func Parse(list string) (Managers, error) {
 	return m, nil
 }
 
+// isEmpty reports whether no field manager is an agent.
+func (m Managers) isEmpty() bool { return len(m.exact) == 0 && len(m.prefixes) == 0 }
+
 // match reports whether a field manager is an agent.
 func (m Managers) match(name string) bool {
 	if m.exact[name] {
@@ -65,7 +68,7 @@ const (
 	unclearAnnotation  = "nodekeeper.dev/unclear-labels"
 	actedAtAnnotation  = "nodekeeper.dev/machine-acted-at"
 	admittedAnnotation = "nodekeeper.dev/admitted-labels"
-	editedAnnotation   = "nodekeeper.dev/edited-labels"
+	claimedAnnotation  = "nodekeeper.dev/claimed-labels"
 )
 
 // Webhook is the field manager of the fields that the webhook sets when a Node is created. If it
@@ -73,25 +76,15 @@ const (
 // records the creator's fields before it calls webhooks.
 const Webhook = "nodekeeper-webhook"
 
-// processors is the field manager of restores by processors.
-const processors = "nodekeeper-processor"
-
 // Stamp stores in a Node's annotations, in memory only, which of its labels agents set, and when
 // they last set anything. [Machine], [Unclear], [Withdrawn] and [Removed] read these annotations.
 // Earlier values are replaced.
 func (m Managers) Stamp(n *metav1.PartialObjectMetadata) {
 	w := m.owners(n)
 	Note(n, w.machine, w.unclear, w.actedAt)
-	NoteAdmitted(n, w.admitted) // anyone who may patch the Node can set the annotation
+	NoteAdmitted(n, w.admitted) // anyone who may patch the Node can set the annotations
+	note(n, claimedAnnotation, w.claimed)
 	NoteEdited(n, w.edited)
-}
-
-// Edited returns the keys of the labels and annotations of a stamped Node that users have set since
-// it was created, as far as managedFields show that: they have the last time of each manager, in
-// whole seconds. If a processor or the webhook has restored labels onto this
-// incarnation, the marker is among the keys. A marker in the request to create the Node is not.
-func Edited(n *metav1.PartialObjectMetadata) labels.Keys {
-	return labels.Keys(n.Annotations[editedAnnotation])
 }
 
 // Admitted returns the keys of the labels of a stamped Node that only the webhook owns: they were
@@ -135,16 +128,13 @@ func Note(n *metav1.PartialObjectMetadata, machine, unclear labels.Keys, actedAt
 // NoteAdmitted is like [Managers.Stamp] for [Admitted], for callers that know the keys without
 // managedFields.
 func NoteAdmitted(n *metav1.PartialObjectMetadata, keys labels.Keys) {
-	if delete(n.Annotations, admittedAnnotation); keys != "" {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, admittedAnnotation, string(keys))
-	}
+	note(n, admittedAnnotation, keys)
 }
 
-// NoteEdited is like [Managers.Stamp] for [Edited], for callers that know the keys without
-// managedFields.
-func NoteEdited(n *metav1.PartialObjectMetadata, keys labels.Keys) {
-	if delete(n.Annotations, editedAnnotation); keys != "" {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, editedAnnotation, string(keys))
+// note stores keys in an annotation, or removes it if there are none.
+func note(n *metav1.PartialObjectMetadata, annotation string, keys labels.Keys) {
+	if delete(n.Annotations, annotation); keys != "" {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, annotation, string(keys))
 	}
 }
 
@@ -163,12 +153,23 @@ func Unclear(n *metav1.PartialObjectMetadata) labels.Keys {
 // Node in which agents wrote to it, so that the agents may have removed their labels themselves.
 // The API server does not record who removed a label, and its times are whole seconds. If there is
 // no sign that an agent wrote, the result is empty: a user removed them. The result includes taints
-// whose value changed, because the API server does not record who changed a taint.
+// whose value changed, because the API server does not record who changed a taint. A controller
+// that no longer claims a label has withdrawn it.
 func Withdrawn(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	if !haveWritten(before, after) {
-		return ""
+		return gone(unclaimed(before, after), before, after)
 	}
 	return gone(Machine(before).Union(Unclear(before)), before, after)
+}
+
+// unclaimed returns the machine's labels that a controller claimed and no longer claims.
+func unclaimed(before, after *metav1.PartialObjectMetadata) labels.Keys {
+	had, has := labels.Keys(before.Annotations[claimedAnnotation]), labels.Keys(after.Annotations[claimedAnnotation])
+	if had == has {
+		return ""
+	}
+	left := had.Without(has).Set()
+	return Machine(before).Where(func(key string) bool { return left[key] })
 }
 
 // Removed returns the keys of the machine's labels that disappeared between two consecutive states
@@ -178,7 +179,7 @@ func Removed(before, after *metav1.PartialObjectMetadata) labels.Keys {
 	if haveWritten(before, after) {
 		return ""
 	}
-	return gone(Machine(before).Union(Unclear(before).Taints()), before, after)
+	return gone(Machine(before).Union(Unclear(before).Taints()).Without(unclaimed(before, after)), before, after)
 }
 
 // gone returns the keys that are absent from after, and those of taints whose value differs.
@@ -233,14 +234,25 @@ type ownership struct {
 	// edited are the keys that users have set since the Node was created, and the marker if it was
 	// set by a restore.
 	edited labels.Keys
+	// claimed are the keys that controllers claim in annotations, see [claims].
+	claimed labels.Keys
 }
 
 // owners returns the owners of a Node's labels. A label without any manager is unclear, because its
 // managedFields were reset. If an entry cannot be read, as one of a future format, every label is
 // unclear and none is the webhook's. Labels that a kubelet may not set are never the machine's,
-// because a kubelet can claim them in managedFields.
+// because a kubelet can claim them in managedFields. What a controller claims is the machine's
+// whoever owns it there.
 func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 	f, o := m.read(n), ownership{}
+	var claims map[string]bool
+	if !m.isEmpty() {
+		claims = claimed(n)
+	}
+	isOfController := func(key string) bool { return isClaimed(claims, key) }
+	if len(claims) > 0 { // most Nodes have none
+		o.claimed = labels.KeysOf(maps.Keys(claims))
+	}
 	if !f.latest.IsZero() {
 		o.actedAt = f.latest.UTC().Format(time.RFC3339)
 	}
@@ -248,16 +260,20 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 		o.admitted = keysOf(n, true, func(key string) bool { return f.webhook[key] && !f.agents[key] && !f.others[key] && !f.unknown[key] })
 	}
 	if !f.isReadable {
-		o.unclear = keysOf(n, false, func(string) bool { return true })
+		o.machine = keysOf(n, false, isOfController)
+		o.unclear = keysOf(n, false, func(key string) bool { return !isOfController(key) })
 		return o
 	}
-	o.edited = keysOf(n, true, func(key string) bool { return f.edited[key] })
+	o.edited = keysOf(n, true, func(key string) bool { return f.edited[key] && !isOfController(key) })
 	if m.match(Webhook) {
 		maps.Copy(f.agents, f.webhook)
 	} else {
 		maps.Copy(f.others, f.webhook)
 	}
 	isAgents := func(key string) bool {
+		if isOfController(key) {
+			return true
+		}
 		if labels.IsTaint(key) {
 			key = AllTaints
 		}
@@ -305,7 +321,10 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 			f.latest = entry.Time.Time
 		}
 		owned := f.others
+		isNameless := m.isUnnamed(entry)
 		switch {
+		case isNameless:
+			owned = map[string]bool{}
 		case isUnknown && at < 0:
 			continue
 		case isUnknown:
@@ -318,7 +337,11 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 		if collect(entry, members, owned) != nil {
 			f.isReadable, f.isAllReadable = f.isReadable && isUnknown, false
 		}
-		if !isUnknown && !isAgents && i != at && (entry.Manager == processors || isSince(entry, created)) {
+		if isNameless {
+			f.assign(owned, entry, n.CreationTimestamp)
+		}
+		isKubelets := isAgents || isNameless && registers(owned)
+		if !isUnknown && !isKubelets && i != at && (entry.Manager == processors || isSince(entry, created)) {
 			f.collectEdited(entry, members)
 		}
 	}
@@ -326,45 +349,6 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 		f.edit(labels.Marker)
 	}
 	return f
-}
-
-// lastOfCreation returns the last second whose entries may be of the request to create a Node. If an
-// agent wrote in the second of the creation, it created the Node, as every kubelet does.
-func (m Managers) lastOfCreation(n *metav1.PartialObjectMetadata) time.Time {
-	created := n.CreationTimestamp.Time
-	for _, entry := range n.ManagedFields {
-		if entry.Subresource == "" && entry.Time != nil && entry.Time.Equal(&n.CreationTimestamp) && m.match(entry.Manager) {
-			return created.Add(-time.Second)
-		}
-	}
-	return created
-}
-
-// isSince reports whether an entry was written after a time.
-func isSince(entry metav1.ManagedFieldsEntry, at time.Time) bool {
-	return entry.Time != nil && entry.Time.After(at)
-}
-
-// collectEdited adds what an entry of neither an agent nor the webhook has set since the Node was
-// created.
-func (f *ownedFields) collectEdited(entry metav1.ManagedFieldsEntry, members []string) {
-	isRestore := entry.Manager == processors
-	set := map[string]bool{}
-	if collect(entry, members, set) != nil {
-		return // unreadable as a whole, see isReadable
-	}
-	for key := range set {
-		if isRestore == (key == labels.Marker) && key != AllTaints {
-			f.edit(key)
-		}
-	}
-}
-
-func (f *ownedFields) edit(key string) {
-	if f.edited == nil {
-		f.edited = map[string]bool{}
-	}
-	f.edited[key] = true
 }
 
 // AllTaints is the key that stands for all taints of a Node: in managedFields they are one list,

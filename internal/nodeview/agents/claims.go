@@ -1,0 +1,148 @@
+package agents
+
+import (
+	"encoding/json"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// claims are the keys that a controller has noted in an annotation of the Node as its own. It sets
+// them to its values again whoever changes them, and removes those that it no longer wants, but
+// only while the annotation names them. The key of a taint has no effect.
+type claims struct {
+	labels, annotations, taints []string
+}
+
+// claimReaders parse the annotations in which controllers note what they own: Talos, Cluster API,
+// Node Feature Discovery, Gardener and the operator of Banzai Cloud. docs/explanation/labels.md has
+// the sources. A controller that sets a label only once must not be here.
+var claimReaders = map[string]func(value string) claims{
+	"talos.dev/owned-labels":                                   func(value string) claims { return claims{labels: listed(value)} },
+	"talos.dev/owned-annotations":                              func(value string) claims { return claims{annotations: listed(value)} },
+	"talos.dev/owned-taints":                                   func(value string) claims { return claims{taints: listed(value)} },
+	"cluster.x-k8s.io/labels-from-machine":                     func(value string) claims { return claims{labels: listed(value)} },
+	"cluster.x-k8s.io/annotations-from-machine":                func(value string) claims { return claims{annotations: listed(value)} },
+	"cluster.x-k8s.io/taints-from-machine":                     func(value string) claims { return claims{taints: taintKeys(listed(value))} },
+	"nfd.node.kubernetes.io/feature-labels":                    func(value string) claims { return claims{labels: featureLabels(listed(value))} },
+	"nfd.node.kubernetes.io/taints":                            func(value string) claims { return claims{taints: taintKeys(listed(value))} },
+	"nodepool.banzaicloud.io/managed-labels":                   func(value string) claims { return claims{labels: listed(value)} },
+	"node.machine.sapcloud.io/last-applied-anno-labels-taints": lastApplied,
+}
+
+// claimed returns the keys that controllers claim in the annotations of a Node. Anyone who may
+// patch the Node can write these, so restricted labels are never claimed. The annotations
+// themselves are claimed as well: they are kept, or not, with the labels that they name.
+func claimed(n *metav1.PartialObjectMetadata) map[string]bool {
+	var keys map[string]bool
+	add := func(key string) {
+		if _, err := labels.ParseKeys(key); err != nil || strings.Contains(key, ",") {
+			return // no object has such a key
+		}
+		if keys == nil {
+			keys = map[string]bool{}
+		}
+		keys[key] = true
+	}
+	for annotation, value := range n.Annotations {
+		read := claimReaders[annotation]
+		if read == nil {
+			continue
+		}
+		add(labels.AnnotationKey(annotation))
+		c := read(value)
+		for _, key := range c.labels {
+			if labels.IsLabel(key) && !labels.Restricted(key) {
+				add(key)
+			}
+		}
+		for _, key := range c.annotations {
+			add(labels.AnnotationKey(key))
+		}
+		for _, key := range c.taints {
+			add(labels.TaintKey(key, ""))
+		}
+	}
+	return keys
+}
+
+// isClaimed reports whether the key of a label, an annotation or a taint is among claimed keys.
+func isClaimed(claimed map[string]bool, key string) bool {
+	if len(claimed) == 0 {
+		return false
+	}
+	if taint, _, ok := labels.AsTaint(key); ok {
+		key = labels.TaintKey(taint, "")
+	}
+	return claimed[key]
+}
+
+// listed returns the items of a JSON list, or of a list that is separated by commas. Unreadable
+// text claims nothing.
+func listed(value string) []string {
+	var items []string
+	if value = strings.TrimSpace(value); strings.HasPrefix(value, "[") {
+		if json.Unmarshal([]byte(value), &items) != nil {
+			return nil
+		}
+		return items
+	}
+	for item := range strings.SplitSeq(value, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+// taintKeys returns the keys of taints in the form key=value:effect, in which value and effect are
+// optional.
+func taintKeys(taints []string) []string {
+	for i, taint := range taints {
+		if end := strings.IndexAny(taint, "=:"); end >= 0 {
+			taints[i] = taint[:end]
+		}
+	}
+	return taints
+}
+
+// featureLabels adds the namespace of Node Feature Discovery to labels without one.
+func featureLabels(keys []string) []string {
+	for i, key := range keys {
+		if !strings.Contains(key, "/") {
+			keys[i] = "feature.node.kubernetes.io/" + key
+		}
+	}
+	return keys
+}
+
+// lastApplied reads the template that Gardener applied to the Node.
+func lastApplied(value string) claims {
+	var template struct {
+		Metadata struct {
+			Labels      map[string]string `json:"labels"`
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+		Spec struct {
+			Taints []struct {
+				Key string `json:"key"`
+			} `json:"taints"`
+		} `json:"spec"`
+	}
+	if json.Unmarshal([]byte(value), &template) != nil {
+		return claims{}
+	}
+	var c claims
+	for key := range template.Metadata.Labels {
+		c.labels = append(c.labels, key)
+	}
+	for key := range template.Metadata.Annotations {
+		c.annotations = append(c.annotations, key)
+	}
+	for _, taint := range template.Spec.Taints {
+		c.taints = append(c.taints, taint.Key)
+	}
+	return c
+}

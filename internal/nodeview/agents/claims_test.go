@@ -1,0 +1,85 @@
+package agents_test
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/agents"
+)
+
+// noted is a Node whose labels all belong to a person in managedFields.
+func noted(own, annotations set) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Labels: maps.Clone(own), Annotations: maps.Clone(annotations),
+		ManagedFields: []metav1.ManagedFieldsEntry{entry("kubectl", `{"f:metadata":{"f:labels":{"f:zone":{},"f:rack":{},"f:feature.node.kubernetes.io/cpu":{},`+
+			`"f:node-role.kubernetes.io/gpu":{},"f:x.node-restriction.kubernetes.io/tenant":{}},"f:annotations":{"f:owner":{}}}}`)},
+	}}
+}
+
+func TestControllersClaimLabelsInAnnotations(t *testing.T) {
+	own := set{
+		"zone": "a", "rack": "r1", "feature.node.kubernetes.io/cpu": "x", "node-role.kubernetes.io/gpu": "", "x.node-restriction.kubernetes.io/tenant": "b",
+		"annotation:owner": "team", "annotation:talos.dev/owned-labels": "…", "taint:gpu:NoSchedule": "",
+	}
+	const all = `"node-role.kubernetes.io/gpu","x.node-restriction.kubernetes.io/tenant"` // restricted labels are never claimed
+	for name, tc := range map[string]struct {
+		annotations set
+		want        labels.Keys
+	}{
+		"Talos":                  {set{"talos.dev/owned-labels": `["zone","absent",` + all + `]`}, "annotation:talos.dev/owned-labels,zone"},
+		"Talos, annotations":     {set{"talos.dev/owned-annotations": `["owner"]`}, "annotation:owner"},
+		"Talos, taints":          {set{"talos.dev/owned-taints": `["gpu"]`}, "taint:gpu:NoSchedule"},
+		"Cluster API":            {set{"cluster.x-k8s.io/labels-from-machine": "node-role.kubernetes.io/gpu,rack, zone"}, "rack,zone"},
+		"Cluster API, none":      {set{"cluster.x-k8s.io/labels-from-machine": ""}, ""},
+		"Cluster API, others":    {set{"cluster.x-k8s.io/annotations-from-machine": "owner", "cluster.x-k8s.io/taints-from-machine": "gpu=:NoSchedule,a:NoExecute"}, "annotation:owner,taint:gpu:NoSchedule"},
+		"Node Feature Discovery": {set{"nfd.node.kubernetes.io/feature-labels": "cpu"}, "feature.node.kubernetes.io/cpu"},
+		"Gardener": {
+			set{"node.machine.sapcloud.io/last-applied-anno-labels-taints": `{"metadata":{"creationTimestamp":null,"labels":{"rack":"r1"},"annotations":{"owner":"x"}},"spec":{"taints":[{"key":"gpu"}]}}`},
+			"annotation:owner,rack,taint:gpu:NoSchedule",
+		},
+		"unreadable":    {set{"talos.dev/owned-labels": `["zone"`, "node.machine.sapcloud.io/last-applied-anno-labels-taints": "zone"}, "annotation:talos.dev/owned-labels"},
+		"no such key":   {set{"talos.dev/owned-labels": `["rack,zone",":"]`}, "annotation:talos.dev/owned-labels"},
+		"another one's": {set{"example.com/owned-labels": "zone"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := noted(own, tc.annotations)
+			parse(t, "kubelet").Stamp(n)
+			assert.Equal(t, tc.want, agents.Machine(n))
+			assert.NotContains(t, agents.Unclear(n).Set(), "zone")
+			none := noted(own, tc.annotations)
+			parse(t, "").Stamp(none)
+			assert.Empty(t, agents.Machine(none), "no agents, no controllers of theirs")
+		})
+	}
+}
+
+func TestClaimsHoldIfManagedFieldsAreUnreadable(t *testing.T) {
+	n := noted(set{"zone": "a", "rack": "r1"}, set{"talos.dev/owned-labels": `["zone"]`})
+	n.ManagedFields = []metav1.ManagedFieldsEntry{entry("kubelet", `["f:labels"]`)}
+	parse(t, "kubelet").Stamp(n)
+	assert.Equal(t, labels.Keys("zone"), agents.Machine(n))
+	assert.Equal(t, labels.Keys("rack"), agents.Unclear(n))
+}
+
+// A controller that removes a label stops naming it. If it still names the label, someone else has
+// removed it.
+func TestControllerWithdrawsWhatItNoLongerClaims(t *testing.T) {
+	state := func(own set, claimed string) *metav1.PartialObjectMetadata {
+		n := noted(own, set{"cluster.x-k8s.io/labels-from-machine": claimed})
+		parse(t, "kubelet").Stamp(n)
+		return n
+	}
+	before := state(set{"zone": "a", "rack": "r1"}, "rack,zone")
+	after := state(set{"rack": "r1"}, "rack")
+	assert.Equal(t, labels.Keys("zone"), agents.Withdrawn(before, after))
+	assert.Empty(t, agents.Removed(before, after))
+	after = state(set{"rack": "r1"}, "rack,zone")
+	assert.Empty(t, agents.Withdrawn(before, after))
+	assert.Equal(t, labels.Keys("zone"), agents.Removed(before, after))
+	after = state(set{"rack": "r1", "zone": "a"}, "rack")
+	assert.Empty(t, agents.Withdrawn(before, after), "it is left to others")
+}

@@ -1,0 +1,66 @@
+package agents
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+)
+
+// processors is the field manager of restores by processors.
+const processors = "nodekeeper-processor"
+
+// editedAnnotation holds the keys of [Edited] in memory.
+const editedAnnotation = "nodekeeper.dev/edited-labels"
+
+// Edited returns the keys of the labels and annotations of a stamped Node that users have set since
+// it was created, as far as managedFields show that: they have the last time of each manager, in
+// whole seconds. If a processor or the webhook has restored labels onto this incarnation, the marker
+// is among the keys. A marker in the request to create the Node is not.
+func Edited(n *metav1.PartialObjectMetadata) labels.Keys {
+	return labels.Keys(n.Annotations[editedAnnotation])
+}
+
+// NoteEdited is like [Managers.Stamp] for [Edited], for callers that know the keys without
+// managedFields.
+func NoteEdited(n *metav1.PartialObjectMetadata, keys labels.Keys) { note(n, editedAnnotation, keys) }
+
+// lastOfCreation returns the last second whose entries may be of the request to create a Node. If an
+// agent wrote in the second of the creation, it created the Node, as every kubelet does.
+func (m Managers) lastOfCreation(n *metav1.PartialObjectMetadata) time.Time {
+	created := n.CreationTimestamp.Time
+	for _, entry := range n.ManagedFields {
+		if entry.Subresource == "" && entry.Time != nil && entry.Time.Equal(&n.CreationTimestamp) && m.match(entry.Manager) {
+			return created.Add(-time.Second)
+		}
+	}
+	return created
+}
+
+// isSince reports whether an entry was written after a time.
+func isSince(entry metav1.ManagedFieldsEntry, at time.Time) bool {
+	return entry.Time != nil && entry.Time.After(at)
+}
+
+// collectEdited adds what an entry of neither an agent nor the webhook has set since the Node was
+// created.
+func (f *ownedFields) collectEdited(entry metav1.ManagedFieldsEntry, members []string) {
+	isRestore := entry.Manager == processors
+	set := map[string]bool{}
+	if collect(entry, members, set) != nil {
+		return // unreadable as a whole, see isReadable
+	}
+	for key := range set {
+		if isRestore == (key == labels.Marker) && key != AllTaints {
+			f.edit(key)
+		}
+	}
+}
+
+func (f *ownedFields) edit(key string) {
+	if f.edited == nil {
+		f.edited = map[string]bool{}
+	}
+	f.edited[key] = true
+}
