@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"time"
@@ -13,11 +14,13 @@ import (
 	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/byhand"
+	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
 type importOptions struct {
 	named     []string
+	from      string
 	overwrite bool
 	dryRun    dryRun
 	timeout   time.Duration
@@ -26,7 +29,7 @@ type importOptions struct {
 func newImportCommand(p *plugin) *cobra.Command {
 	var o importOptions
 	cmd := &cobra.Command{
-		Use:   "import -f FILE",
+		Use:   "import {-f FILE | --from kube-state-rs}",
 		Short: "Import exported records",
 		Long: `Import records that kubectl nodekeeper export has written. All of them are
 checked before the first is stored. Existing records are not replaced unless you
@@ -42,23 +45,41 @@ are of a later time than it has, as after a restore of etcd, and for those that
 are earlier than the records that they replace.
 
 Nodes that are there, and have not the labels of the record that is taken in,
-get them at once, as if they had just appeared.`,
+get them at once, as if they had just appeared.
+
+With --from kube-state-rs, this takes over the labels that kube-state-rs has saved
+under the names of nodes, in the cluster or in a file with its ConfigMaps. It
+replaces its records in the cluster. A node that is there keeps the labels that it
+has, and what nodekeeper has recorded of a node is later than what kube-state-rs
+has saved. This prints what is not taken over. Stop kube-state-rs first.`,
 		Example: `  # what would be done?
   kubectl nodekeeper import -f records.yaml --dry-run=server
 
   # import them, and replace existing records
-  kubectl nodekeeper import -f records.yaml --overwrite`,
+  kubectl nodekeeper import -f records.yaml --overwrite
+
+  # take over what kube-state-rs has saved in this cluster
+  kubectl nodekeeper import --from kube-state-rs`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if files := o.files(args); len(files) != 1 {
+			files := o.files(args)
+			switch {
+			case o.from != "" && o.from != string(record.KubeStateRS):
+				return fmt.Errorf("--from: unknown program %q: use %s", o.from, record.KubeStateRS)
+			case len(files) > 1 || len(files) == 0 && o.from == "":
 				return fmt.Errorf("give one file, or - to read standard input: %s", command.Synopsis(cmd))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.from != "" {
+				return p.takeOver(cmd.Context(), &o, o.files(args))
+			}
 			return p.importFile(cmd.Context(), &o, o.files(args)[0])
 		},
 	}
 	cmd.Flags().StringArrayVarP(&o.named, "filename", "f", nil, "The `file`, or - for standard input.")
+	cmd.Flags().StringVar(&o.from, "from", "", "The `program` whose saved labels to take over: kube-state-rs.")
+	command.CompleteFlag(cmd, "from", string(record.KubeStateRS))
 	cmd.Flags().BoolVar(&o.overwrite, "overwrite", false, "Replace existing records.")
 	addDryRunFlag(cmd, &o.dryRun)
 	addTimeoutFlag(cmd, &o.timeout)
@@ -111,7 +132,12 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 	if err != nil {
 		return err
 	}
-	if owed = append(owed, appeared...); len(owed) == 0 {
+	return p.restoreImported(ctx, o, c, servers, append(owed, appeared...))
+}
+
+// restoreImported restores the imported labels of nodes that are there.
+func (p *plugin) restoreImported(ctx context.Context, o *importOptions, c *cluster, servers *serving, owed []string) error {
+	if len(owed) == 0 {
 		return nil
 	}
 	restore := requesting{dryRun: o.dryRun, Requests: byhand.Requests{
@@ -120,19 +146,31 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 	return restore.run(ctx, p, c, servers, owed)
 }
 
-func (p *plugin) readRecords(file string) ([]*corev1.ConfigMap, error) {
+// readFile calls read with a file, or with standard input if its name is -.
+func (p *plugin) readFile(file string, read func(io.Reader) error) error {
 	from := p.In
 	if file != "-" {
 		f, err := os.Open(file) //nolint:gosec // the user names the file
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer func() { _ = f.Close() }() // it is only read
 		from = f
 	}
-	records, err := byhand.ReadExported(from)
+	if err := read(from); err != nil {
+		return fmt.Errorf("reading %s: %w", file, err)
+	}
+	return nil
+}
+
+func (p *plugin) readRecords(file string) ([]*corev1.ConfigMap, error) {
+	var records []*corev1.ConfigMap
+	err := p.readFile(file, func(from io.Reader) (err error) {
+		records, err = byhand.ReadExported(from)
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", file, err)
+		return nil, err
 	}
 	if len(records) == 0 {
 		return nil, fmt.Errorf("reading %s: there is no record in it", file)
