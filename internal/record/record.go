@@ -237,11 +237,7 @@ func parseLabels(cm *corev1.ConfigMap) (map[string]string, error) {
 // its metadata or because it has a revision. Other products create ConfigMaps in every namespace,
 // which must not be touched or counted.
 func Ours(cm *corev1.ConfigMap) bool {
-	if cm.Name == RootCAName {
-		return false
-	}
-	_, found := cm.Data[labels.Marker]
-	return found || hasOwnMetadata(cm)
+	return cm.Name != RootCAName && OwnerOf(cm) == Nodekeeper
 }
 
 // hasOwnMetadata reports whether nodekeeper has written a ConfigMap.

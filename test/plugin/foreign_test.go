@@ -1,6 +1,8 @@
 package plugin_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/test/pages"
 )
 
 // configMap creates a ConfigMap of another program.
@@ -133,4 +137,38 @@ func TestTakeoverFromAFile(t *testing.T) {
 		e.must("import", "--from", "kube-state-rs", "-f", e.file(string(out))))
 	assert.Equal(t, set{"rack": "r1"}, e.record(t, "away-1").Labels)
 	assert.Nil(t, e.record(t, "live-1"), "a watcher records it")
+}
+
+// TestMoveFromKubeStateRS types the commands of the page.
+func TestMoveFromKubeStateRS(t *testing.T) {
+	t.Parallel()
+	e := newEnvIn(t, ownPlane(t), "node-metadata-transactions", "node-metadata", ring.DefaultNamespace)
+	e.configMap(e.metadata, "away-1", ofKubeStateRS("away-1", set{"rack": "r1"}))
+	e.configMap(e.metadata, "live-1", ofKubeStateRS("live-1", set{"rack": "r1"}))
+	e.create("live-1", set{"rack": "r2", "last_store_resource_version": "190"})
+	dir := t.TempDir()
+	for _, name := range []string{"watcher", "processor"} {
+		out, code := e.Shell(dir, "", "kubectl create deployment -n default kube-state-rs-"+name+" --image=kube-state-rs-"+name)
+		require.Zero(t, code, out)
+	}
+	page, err := pages.Read("docs/how-to/move-from-kube-state-rs.md")
+	require.NoError(t, err)
+	typed := ""
+	for _, step := range page.Steps {
+		out, code := e.Shell(dir, "", step.Script)
+		require.Zero(t, code, "%s: %s", step.Script, out)
+		typed += step.Script + "\n" + out
+	}
+	assert.Contains(t, typed, "\nkubectl nodekeeper import --from kube-state-rs\nnode/away-1 imported\nnode/live-1 not imported: ")
+	backup, err := os.ReadFile(filepath.Join(dir, "kube-state-rs.yaml"))
+	require.NoError(t, err)
+	assert.Contains(t, string(backup), "transaction_type: deleted")
+
+	e.start("watcher")
+	e.start("processor")
+	e.saved("live-1", set{"rack": "r2"})
+	e.create("away-1", nil)
+	e.restored("away-1", set{"rack": "r1"})
+	assert.Zero(t, e.run("status").code)
+	assert.Contains(t, e.must("import", "--from", "kube-state-rs", "-f", filepath.Join(dir, "kube-state-rs.yaml"), "--overwrite"), "node/away-1 not imported: ")
 }

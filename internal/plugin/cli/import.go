@@ -47,11 +47,11 @@ are earlier than the records that they replace.
 Nodes that are there, and have not the labels of the record that is taken in,
 get them at once, as if they had just appeared.
 
-With --from kube-state-rs, this takes over the labels that kube-state-rs has saved
-under the names of nodes, in the cluster or in a file with its ConfigMaps. It
-replaces its records in the cluster. A node that is there keeps the labels that it
-has, and what nodekeeper has recorded of a node is later than what kube-state-rs
-has saved. This prints what is not taken over. Stop kube-state-rs first.`,
+With --from kube-state-rs, this takes over the labels that kube-state-rs has saved,
+from its ConfigMaps in the cluster, which become records, or from those in a file.
+A node that exists keeps the labels that it has, and what nodekeeper has recorded
+of a node is later than what kube-state-rs has saved. The labels that are not taken
+over are printed. Stop kube-state-rs first.`,
 		Example: `  # what would be done?
   kubectl nodekeeper import -f records.yaml --dry-run=server
 
