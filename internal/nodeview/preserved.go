@@ -120,11 +120,12 @@ func (b *Preserved) parseAnnotations(list string) (err error) {
 	var named []string
 	for item := range items(list) {
 		byName := annotationsByName.Match(item)
-		if neverAnnotations.Match(item) {
+		switch {
+		case neverAnnotations.Match(item):
 			return fmt.Errorf("%q records the state of the machine or of another program and is never preserved: leave it out", item)
-		} else if byName && strings.Contains(item, "*") {
+		case byName && strings.Contains(item, "*"):
 			return fmt.Errorf("%q includes what an autoscaler records: name each annotation that you set yourself, such as karpenter.sh/do-not-disrupt", item)
-		} else if byName {
+		case byName:
 			named = append(named, item)
 		}
 		b.hasAny = true

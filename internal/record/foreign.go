@@ -99,7 +99,7 @@ func ParseKubeStateRS(cm *corev1.ConfigMap) (KubeStateRSLabels, error) {
 			stored.Revision = revision.Max(stored.Revision, revision.Of(value))
 			continue
 		case rsLabelVersion:
-			stored.Version, _ = strconv.ParseUint(value, 10, 64) //nolint:errcheck // zero if it is not a number
+			stored.Version, _ = strconv.ParseUint(value, 10, 64) // zero if it is not a number
 			continue
 		case rsNode, rsType:
 			continue

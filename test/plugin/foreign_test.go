@@ -153,13 +153,13 @@ func TestMoveFromKubeStateRS(t *testing.T) {
 	}
 	page, err := pages.Read("docs/how-to/move-from-kube-state-rs.md")
 	require.NoError(t, err)
-	typed := ""
+	var typed strings.Builder
 	for _, step := range page.Steps {
 		out, code := e.Shell(dir, "", step.Script)
 		require.Zero(t, code, "%s: %s", step.Script, out)
-		typed += step.Script + "\n" + out
+		typed.WriteString(step.Script + "\n" + out)
 	}
-	assert.Contains(t, typed, "\nkubectl nodekeeper import --from kube-state-rs\nnode/away-1 imported\nnode/live-1 not imported: ")
+	assert.Contains(t, typed.String(), "\nkubectl nodekeeper import --from kube-state-rs\nnode/away-1 imported\nnode/live-1 not imported: ")
 	backup, err := os.ReadFile(filepath.Join(dir, "kube-state-rs.yaml"))
 	require.NoError(t, err)
 	assert.Contains(t, string(backup), "transaction_type: deleted")

@@ -48,9 +48,9 @@ func takeOver(t *testing.T, c *inspect.Cluster, overwrite bool) map[string]*byha
 	return all
 }
 
-func recordOf(t *testing.T, c *inspect.Cluster, name string) *record.Record {
+func recordOf(t *testing.T, c *inspect.Cluster) *record.Record {
 	t.Helper()
-	stored, err := c.Records().Get(t.Context(), name)
+	stored, err := c.Records().Get(t.Context(), "node-1")
 	require.NoError(t, err)
 	return stored.Record
 }
@@ -60,7 +60,7 @@ func TestNodeThatIsAwayGetsTheLabelsOfKubeStateRS(t *testing.T) {
 	taken := takeOver(t, c, false)["node-1"]
 	assert.True(t, taken.Taken())
 	assert.Empty(t, taken.Left)
-	r := recordOf(t, c, "node-1")
+	r := recordOf(t, c)
 	assert.Equal(t, set{"rack": "r1", "example.com/team": "blue"}, r.Labels)
 	assert.Empty(t, r.Source, "the next incarnation gets them")
 	assert.Len(t, r.Unclear.Set(), 2, "what the returned machine brings wins")
@@ -75,7 +75,7 @@ func TestLiveNodeKeepsItsLabels(t *testing.T) {
 	taken := takeOver(t, c, true)["node-1"]
 	assert.False(t, taken.Taken())
 	assert.Equal(t, set{"rack": "r1", "team": "blue"}, taken.Left)
-	r := recordOf(t, c, "node-1")
+	r := recordOf(t, c)
 	assert.Equal(t, set{"rack": "r2"}, r.Labels)
 	assert.EqualValues(t, "live", r.Source)
 }
@@ -90,7 +90,7 @@ func TestPendingTransactionsAreAppliedAfterATakeover(t *testing.T) {
 	assert.False(t, taken.Taken())
 	assert.Equal(t, set{"rack": "r1", "team": "blue"}, taken.Left)
 
-	r := recordOf(t, c, "node-1")
+	r := recordOf(t, c)
 	steps := preserve.PlanAt(revision.MustParse("900"), []txn.Transaction{came, ended}, r, nil, labels.Policy{})
 	last := steps[len(steps)-1]
 	assert.Equal(t, preserve.Save, last.Action)
@@ -107,7 +107,7 @@ func TestEndInTheQueueOfKubeStateRSIsLater(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, found.Transactions, 2)
 	takeOver(t, c, false)
-	assert.Equal(t, set{"rack": "r2"}, recordOf(t, c, "node-1").Labels)
+	assert.Equal(t, set{"rack": "r2"}, recordOf(t, c).Labels)
 
 	for name, taken := range takeOver(t, c, false) { // they are still there
 		assert.Equal(t, "nodekeeper has a record of it already", taken.Why, name)

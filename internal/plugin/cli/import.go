@@ -60,16 +60,7 @@ over are printed. Stop kube-state-rs first.`,
 
   # take over what kube-state-rs has saved in this cluster
   kubectl nodekeeper import --from kube-state-rs`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			files := o.files(args)
-			switch {
-			case o.from != "" && o.from != string(record.KubeStateRS):
-				return fmt.Errorf("--from: unknown program %q: use %s", o.from, record.KubeStateRS)
-			case len(files) > 1 || len(files) == 0 && o.from == "":
-				return fmt.Errorf("give one file, or - to read standard input: %s", command.Synopsis(cmd))
-			}
-			return nil
-		},
+		Args: o.checkArguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.from != "" {
 				return p.takeOver(cmd.Context(), &o, o.files(args))
@@ -84,6 +75,17 @@ over are printed. Stop kube-state-rs first.`,
 	addDryRunFlag(cmd, &o.dryRun)
 	addTimeoutFlag(cmd, &o.timeout)
 	return cmd
+}
+
+func (o *importOptions) checkArguments(cmd *cobra.Command, args []string) error {
+	files := o.files(args)
+	switch {
+	case o.from != "" && o.from != string(record.KubeStateRS):
+		return fmt.Errorf("--from: unknown program %q: use %s", o.from, record.KubeStateRS)
+	case len(files) > 1 || len(files) == 0 && o.from == "":
+		return fmt.Errorf("give one file, or - to read standard input: %s", command.Synopsis(cmd))
+	}
+	return nil
 }
 
 // files returns the files in the flag and in the arguments.
