@@ -17,6 +17,7 @@ import (
 // zero value selects none. It is immutable and safe for concurrent use.
 type Preserved struct {
 	annotations labels.Patterns
+	named       labels.Patterns // those that match AnnotationsByName
 	taints      []taintPattern
 	hasAny      bool
 }
@@ -27,7 +28,8 @@ type taintPattern struct {
 	effect corev1.TaintEffect // "": NoSchedule and PreferNoSchedule
 }
 
-// NeverAnnotations are set by programs to record their state, not by users.
+// NeverAnnotations are set by programs to record their state, not by users. Keep the expression in
+// deploy/components/preserve-annotations in step with this list.
 var NeverAnnotations = []string{
 	"nodekeeper.dev/*",
 	corev1.LastAppliedConfigAnnotation,
@@ -35,6 +37,26 @@ var NeverAnnotations = []string{
 	"volumes.kubernetes.io/controller-managed-attach-detach",
 	"csi.volume.kubernetes.io/nodeid",
 	"kubeadm.alpha.kubernetes.io/cri-socket",
+	// Gardener's machine-controller-manager, about its own scale-down-disabled:
+	// https://github.com/gardener/machine-controller-manager/blob/master/pkg/controller/autoscaler/autoscaler.go
+	"cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm",
+	// https://github.com/kubernetes-sigs/karpenter/blob/main/pkg/apis/v1/labels.go and its former
+	// releases:
+	"karpenter.sh/managed-by",
+	"karpenter.sh/node-termination-time",
+	"karpenter.sh/nodeclaim-*",
+	"karpenter.sh/nodepool-*",
+	"karpenter.sh/provisioner-*",
+	"compatibility.karpenter.sh/*",
+}
+
+// AnnotationsByName are mostly the state of autoscalers, but people set some of them on Nodes. So
+// they are preserved if their full key is given, and no pattern selects them:
+//   - cluster-autoscaler.kubernetes.io/scale-down-disabled
+//     (https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md)
+//   - karpenter.sh/do-not-disrupt (https://karpenter.sh/docs/concepts/disruption/), formerly
+//     karpenter.sh/do-not-consolidate (https://github.com/kubernetes-sigs/karpenter/pull/87)
+var AnnotationsByName = []string{
 	"cluster-autoscaler.kubernetes.io/*",
 	"*.cluster-autoscaler.kubernetes.io/*",
 	"karpenter.sh/*",
@@ -58,7 +80,7 @@ var NeverTaints = []string{
 	"nodekeeper.dev/*",
 }
 
-var neverAnnotations, neverTaints = mustParse(NeverAnnotations), mustParse(NeverTaints)
+var neverAnnotations, annotationsByName, neverTaints = mustParse(NeverAnnotations), mustParse(AnnotationsByName), mustParse(NeverTaints)
 
 func mustParse(list []string) labels.Patterns {
 	patterns, err := labels.ParsePatterns(strings.Join(list, ","))
@@ -78,15 +100,8 @@ func ParsePreserved(annotations, taints string) (Preserved, error) {
 	if annotations == "" && taints == "" {
 		return b, nil
 	}
-	var err error
-	if b.annotations, err = labels.ParsePatterns(annotations); err != nil {
+	if err := b.parseAnnotations(annotations); err != nil {
 		return Preserved{}, fmt.Errorf("--preserve-annotations: %w", err)
-	}
-	for item := range items(annotations) {
-		if neverAnnotations.Match(item) {
-			return Preserved{}, fmt.Errorf("--preserve-annotations: %q records the state of the machine or of another program and is never preserved: leave it out", item)
-		}
-		b.hasAny = true
 	}
 	for item := range items(taints) {
 		pattern, err := parseTaint(item)
@@ -96,6 +111,27 @@ func ParsePreserved(annotations, taints string) (Preserved, error) {
 		b.taints, b.hasAny = append(b.taints, pattern), true
 	}
 	return b, nil
+}
+
+func (b *Preserved) parseAnnotations(list string) (err error) {
+	if b.annotations, err = labels.ParsePatterns(list); err != nil {
+		return err
+	}
+	var named []string
+	for item := range items(list) {
+		byName := annotationsByName.Match(item)
+		switch {
+		case neverAnnotations.Match(item):
+			return fmt.Errorf("%q records the state of the machine or of another program and is never preserved: leave it out", item)
+		case byName && strings.Contains(item, "*"):
+			return fmt.Errorf("%q includes what an autoscaler records: name each annotation that you set yourself, such as karpenter.sh/do-not-disrupt", item)
+		case byName:
+			named = append(named, item)
+		}
+		b.hasAny = true
+	}
+	b.named, err = labels.ParsePatterns(strings.Join(named, ","))
+	return err
 }
 
 // items returns the trimmed, non-empty items of a comma-separated list.
@@ -131,10 +167,20 @@ func (b Preserved) NeedsSpec() bool { return len(b.taints) > 0 }
 // [labels.AnnotationKey] and [labels.TaintKey]. It is false for labels.
 func (b Preserved) Has(key string) bool {
 	if annotation, ok := labels.AsAnnotation(key); ok {
-		return b.annotations.Match(annotation) && !neverAnnotations.Match(annotation)
+		return b.hasAnnotation(annotation)
 	}
 	taint, effect, ok := labels.AsTaint(key)
 	return ok && b.hasTaint(taint, corev1.TaintEffect(effect))
+}
+
+func (b Preserved) hasAnnotation(key string) bool {
+	if neverAnnotations.Match(key) {
+		return false
+	}
+	if annotationsByName.Match(key) {
+		return b.named.Match(key)
+	}
+	return b.annotations.Match(key)
 }
 
 func (b Preserved) hasTaint(key string, effect corev1.TaintEffect) bool {

@@ -60,7 +60,7 @@ func TestStateIsNeverPreserved(t *testing.T) {
 	for _, key := range []string{
 		"nodekeeper.dev/machine-labels", corev1.LastAppliedConfigAnnotation, "node.alpha.kubernetes.io/ttl", "csi.volume.kubernetes.io/nodeid",
 		"volumes.kubernetes.io/controller-managed-attach-detach", "kubeadm.alpha.kubernetes.io/cri-socket", "karpenter.sh/nodepool-hash",
-		"cluster-autoscaler.kubernetes.io/x",
+		"cluster-autoscaler.kubernetes.io/x", "compatibility.karpenter.sh/provider", "karpenter.sh/managed-by",
 	} {
 		assert.False(t, all.Has(labels.AnnotationKey(key)), key)
 	}
@@ -68,10 +68,32 @@ func TestStateIsNeverPreserved(t *testing.T) {
 	assert.True(t, all.Has(labels.TaintKey("dedicated", "NoExecute")))
 }
 
+// People protect a node from an autoscaler by annotations.
+func TestAnnotationsForAutoscalersArePreservedByName(t *testing.T) {
+	for _, key := range []string{
+		"cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt", "karpenter.sh/do-not-consolidate",
+		"example.cluster-autoscaler.kubernetes.io/x", "example.karpenter.sh/x",
+	} {
+		kept := labels.AnnotationKey(key)
+		assert.True(t, parsePreserved(t, "example.com/*, "+key, "").Has(kept), key)
+		assert.False(t, parsePreserved(t, "*", "").Has(kept), "a pattern does not select %s", key)
+		assert.False(t, parsePreserved(t, key+"-also", "").Has(kept), key)
+	}
+	all := parsePreserved(t, "*,karpenter.sh/do-not-disrupt", "")
+	assert.True(t, all.Has(labels.AnnotationKey("karpenter.sh/do-not-disrupt")))
+	assert.False(t, all.Has(labels.AnnotationKey("karpenter.sh/nodepool-hash")))
+}
+
 func TestBadPatterns(t *testing.T) {
 	for _, tc := range []struct{ annotations, taints, want string }{
 		{annotations: "a*b", want: "--preserve-annotations: unreadable pattern"},
-		{annotations: "a, karpenter.sh/*", want: `--preserve-annotations: "karpenter.sh/*" records the state of the machine`},
+		{annotations: "a, karpenter.sh/nodepool-hash", want: `--preserve-annotations: "karpenter.sh/nodepool-hash" records the state of the machine`},
+		{annotations: "karpenter.sh/nodepool-*", want: "is never preserved: leave it out"},
+		{annotations: "karpenter.sh/do-not-disrupt,karpenter.sh/*", want: `"karpenter.sh/*" includes what an autoscaler records: name each annotation`},
+		{annotations: "karpenter.sh/do-*", want: "name each annotation"},
+		{annotations: "*.karpenter.sh/*", want: "name each annotation"},
+		{annotations: "cluster-autoscaler.kubernetes.io/*", want: "name each annotation"},
+		{annotations: "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", want: "is never preserved: leave it out"},
 		{taints: "a*b:NoSchedule", want: "--preserve-taints: unreadable pattern"},
 		{taints: "a:Never", want: `--preserve-taints: unknown effect "Never" of "a:Never": use NoSchedule, `},
 		{taints: ":NoSchedule", want: "has no key"},

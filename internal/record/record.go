@@ -50,8 +50,13 @@ const (
 // It is never a record, and a node of that name cannot have one.
 const RootCAName = "kube-root-ca.crt"
 
-// ErrUnreadable means that a ConfigMap is not a readable record.
-var ErrUnreadable = errors.New("not a readable record")
+var (
+	// ErrUnreadable means that a ConfigMap is not a readable record.
+	ErrUnreadable = errors.New("not a readable record")
+	// ErrForeign means that the ConfigMap under the name of a node belongs to another program, see
+	// [OwnerOf]. It wraps [ErrUnreadable].
+	ErrForeign = fmt.Errorf("%w: the ConfigMap belongs to", ErrUnreadable)
+)
 
 // Record is the saved labels of one node.
 type Record struct {
@@ -114,6 +119,9 @@ func (r Record) Equal(other Record) bool {
 // problem. Parse never guesses: labels that cannot be restored as they are, for example after a
 // manual edit, are an error.
 func Parse(cm *corev1.ConfigMap) (*Record, error) {
+	if owner := OwnerOf(cm); owner != Nodekeeper {
+		return nil, fmt.Errorf("%w %s", ErrForeign, owner)
+	}
 	r := &Record{Node: cm.Name, Source: types.UID(cm.Annotations[sourceUIDAnnotation])}
 	r.Ended = cm.Annotations[endedAnnotation] == "true"
 	var err error
@@ -229,11 +237,12 @@ func parseLabels(cm *corev1.ConfigMap) (map[string]string, error) {
 // its metadata or because it has a revision. Other products create ConfigMaps in every namespace,
 // which must not be touched or counted.
 func Ours(cm *corev1.ConfigMap) bool {
-	if cm.Name == RootCAName {
-		return false
-	}
-	_, found := cm.Data[labels.Marker]
-	if found || cm.Labels[ManagedByLabel] == ManagedBy {
+	return cm.Name != RootCAName && OwnerOf(cm) == Nodekeeper
+}
+
+// hasOwnMetadata reports whether nodekeeper has written a ConfigMap.
+func hasOwnMetadata(cm *corev1.ConfigMap) bool {
+	if cm.Labels[ManagedByLabel] == ManagedBy {
 		return true
 	}
 	for key := range cm.Annotations {

@@ -81,9 +81,20 @@ func (r *Records) get(ctx context.Context, from client.Reader, node string) (Sto
 // Each calls do with every ConfigMap of the namespace that is ours, readable or not, by a live read
 // in pages, and stops at the first error.
 func (r *Records) Each(ctx context.Context, do func(*corev1.ConfigMap) error) error {
+	return r.EachConfigMap(ctx, func(cm *corev1.ConfigMap) error {
+		if !record.Ours(cm) {
+			return nil
+		}
+		return do(cm)
+	})
+}
+
+// EachConfigMap is like Each, and includes the ConfigMaps of other programs that may have the name
+// of a node.
+func (r *Records) EachConfigMap(ctx context.Context, do func(*corev1.ConfigMap) error) error {
 	newList := func() client.ObjectList { return &corev1.ConfigMapList{} }
 	err := pages.Each(ctx, r.Client, newList, r.Namespace, func(cm *corev1.ConfigMap) error {
-		if !record.Ours(cm) {
+		if cm.Name == record.RootCAName {
 			return nil
 		}
 		return do(cm)

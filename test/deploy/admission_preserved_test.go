@@ -43,7 +43,10 @@ func TestComponentsAllowTaintsAndAnnotations(t *testing.T) {
 			`{"spec":{"taints":[` + notReady + `,{"key":"ToBeDeletedByClusterAutoscaler","value":"1","effect":"NoSchedule"}]}}`:                never,
 			`{"spec":{"taints":[` + notReady + `,{"key":"a","effect":"NoExecute"}]},"metadata":{"annotations":{"a":"b"}}}`:                     annotations,
 		}},
-		{[]string{withAnnotations}, []string{annotation, `{"metadata":{"annotations":null,"labels":{"a":"b"}}}`}, map[string]string{
+		{[]string{withAnnotations}, []string{
+			annotation, `{"metadata":{"annotations":null,"labels":{"a":"b"}}}`,
+			`{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":"true","cluster-autoscaler.kubernetes.io/scale-down-disabled":"true"}}}`,
+		}, map[string]string{
 			taint: spec,
 			`{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{}"}}}`: managed,
 		}},

@@ -22,7 +22,7 @@ func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 	case n == nil || n.Saved.Object == nil:
 		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper list shows what is", name)
 	case !record.Ours(n.Saved.Object):
-		return fmt.Errorf("ConfigMap %s/%s is not a record that nodekeeper has written, so it is left unchanged", n.Saved.Object.Namespace, name)
+		return fmt.Errorf("ConfigMap %s/%s is not a record that nodekeeper has written, so it is left unchanged: %s", n.Saved.Object.Namespace, name, n.Saved.Advice())
 	case len(n.Pending) > 0 && !ignorePending:
 		return fmt.Errorf("node %q has %s, whose effect would be lost: wait until nothing is pending (kubectl nodekeeper show %s), or give --ignore-pending",
 			name, amount.Of(len(n.Pending), "pending transaction"), name)

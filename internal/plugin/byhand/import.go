@@ -164,6 +164,11 @@ func Appeared(ctx context.Context, c *inspect.Cluster, all []Import) ([]string, 
 			away = append(away, all[i].Name)
 		}
 	}
+	return OwedNow(ctx, c, away)
+}
+
+// OwedNow returns which of these nodes are live now, and must get the labels of their records.
+func OwedNow(ctx context.Context, c *inspect.Cluster, away []string) ([]string, error) {
 	if len(away) == 0 {
 		return nil, nil
 	}

@@ -74,7 +74,7 @@ func (e *Edit) settled(ctx context.Context, name string) (n *inspect.Node, err e
 		case n.Live != nil:
 			return false, fmt.Errorf("node %q exists: change its labels with kubectl label node %s", name, name)
 		case n.Saved.Unreadable != nil:
-			return false, fmt.Errorf("the record of node %q: %w: correct it, or forget it", name, n.Saved.Unreadable)
+			return false, fmt.Errorf("the record of node %q: %w: %s", name, n.Saved.Unreadable, n.Saved.Advice())
 		}
 		e.Progress("Waiting for the processors: %s of node %s left", amount.Of(len(n.Pending), "transaction"), name)
 		return len(n.Pending) == 0, e.expedite(ctx, n)

@@ -40,7 +40,7 @@ func (p *plugin) diff(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case n.Saved.Unreadable != nil:
-		return fmt.Errorf("the record of node %q: %w: correct it, or forget it", n.Name, n.Saved.Unreadable)
+		return fmt.Errorf("the record of node %q: %w: %s", n.Name, n.Saved.Unreadable, n.Saved.Advice())
 	case n.Live == nil:
 		return fmt.Errorf("node %q is away, so there is nothing to compare with: kubectl nodekeeper show %s shows what is saved", n.Name, n.Name)
 	case n.Saved.Record == nil:

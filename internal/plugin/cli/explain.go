@@ -89,7 +89,7 @@ func newExplained(n *inspect.Node, story *inspect.Story, policy labels.Policy) *
 func (e *explained) summarize(n *inspect.Node) string {
 	switch {
 	case e.Problem != "":
-		return "The record cannot be read, so nothing is saved or restored: correct it, or forget the node."
+		return "The record cannot be read, so nothing is saved or restored: " + n.Saved.Advice()
 	case e.State == inspect.Away && n.Saved.Record == nil:
 		return "There is no Node of this name, and nothing is saved of it: only the pending transactions are known."
 	case e.State == inspect.Away:

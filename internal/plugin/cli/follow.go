@@ -27,6 +27,9 @@ type change[O client.Object] struct {
 type followed struct {
 	transaction, record func(change[*corev1.ConfigMap])
 	node                func(change[*metav1.PartialObjectMetadata])
+	// foreign reports whether record also handles ConfigMaps of other programs, which may have the
+	// name of a node.
+	foreign bool
 	// synced, if not nil, is called once after all initial objects were handled.
 	synced func()
 	// health receives the results of all watches. If it is nil, the user sees when they break and
@@ -80,7 +83,8 @@ func (p *plugin) follow(ctx context.Context, c *cluster, do followed) error {
 	return nil
 }
 
-// configMap handles the change of a transaction or a record, and ignores other ConfigMaps.
+// configMap handles the change of a transaction or a record, and ignores other ConfigMaps
+// unless they may have the name of a node.
 func (do followed) configMap(c *cluster, ch change[*corev1.ConfigMap]) {
 	cm := ch.after
 	if cm == nil {
@@ -90,7 +94,11 @@ func (do followed) configMap(c *cluster, ch change[*corev1.ConfigMap]) {
 	case cm.Namespace == c.TransactionNamespace && do.transaction != nil:
 		handleOurs(ch, txn.Ours, do.transaction)
 	case cm.Namespace == c.MetadataNamespace && do.record != nil:
-		handleOurs(ch, record.Ours, do.record)
+		isOurs := record.Ours
+		if do.foreign {
+			isOurs = func(cm *corev1.ConfigMap) bool { return cm.Name != record.RootCAName }
+		}
+		handleOurs(ch, isOurs, do.record)
 	}
 }
 

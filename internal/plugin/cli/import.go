@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"time"
@@ -14,11 +15,13 @@ import (
 	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/byhand"
+	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
 type importOptions struct {
 	named     []string
+	from      string
 	overwrite bool
 	dryRun    dryRun
 	timeout   time.Duration
@@ -27,7 +30,7 @@ type importOptions struct {
 func newImportCommand(p *plugin) *cobra.Command {
 	var o importOptions
 	cmd := &cobra.Command{
-		Use:   "import -f FILE",
+		Use:   "import {-f FILE | --from kube-state-rs}",
 		Short: "Import exported records",
 		Long: `Import records that kubectl nodekeeper export has written. All of them are
 checked before the first is stored. Existing records are not replaced unless you
@@ -46,27 +49,47 @@ A node that exists and has had its labels keeps what it has now, since people
 have changed or removed what differs. If it has no record, its labels are saved.
 A node that never had its saved labels gets them at once, except what people have
 set on it since it was created. With --overwrite, all nodes that exist get the
-labels of the records. --dry-run=client shows the effect on each node.`,
+labels of the records. --dry-run=client shows the effect on each node.
+
+With --from kube-state-rs, this takes over the labels that kube-state-rs has saved,
+from its ConfigMaps in the cluster, which become records, or from those in a file.
+A node that exists keeps the labels that it has, and what nodekeeper has recorded
+of a node is later than what kube-state-rs has saved. The labels that are not taken
+over are printed. Stop kube-state-rs first.`,
 		Example: `  # what would be done?
   kubectl nodekeeper import -f records.yaml --dry-run=server
 
   # import them, and replace existing records
-  kubectl nodekeeper import -f records.yaml --overwrite`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if files := o.files(args); len(files) != 1 {
-				return fmt.Errorf("give one file, or - to read standard input: %s", command.Synopsis(cmd))
-			}
-			return nil
-		},
+  kubectl nodekeeper import -f records.yaml --overwrite
+
+  # take over what kube-state-rs has saved in this cluster
+  kubectl nodekeeper import --from kube-state-rs`,
+		Args: o.checkArguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.from != "" {
+				return p.takeOver(cmd.Context(), &o, o.files(args))
+			}
 			return p.importFile(cmd.Context(), &o, o.files(args)[0])
 		},
 	}
 	cmd.Flags().StringArrayVarP(&o.named, "filename", "f", nil, "The `file`, or - for standard input.")
+	cmd.Flags().StringVar(&o.from, "from", "", "The `program` whose saved labels to take over: kube-state-rs.")
+	command.CompleteFlag(cmd, "from", string(record.KubeStateRS))
 	cmd.Flags().BoolVar(&o.overwrite, "overwrite", false, "Replace existing records, and the labels of nodes that exist.")
 	addDryRunFlag(cmd, &o.dryRun)
 	addTimeoutFlag(cmd, &o.timeout)
 	return cmd
+}
+
+func (o *importOptions) checkArguments(cmd *cobra.Command, args []string) error {
+	files := o.files(args)
+	switch {
+	case o.from != "" && o.from != string(record.KubeStateRS):
+		return fmt.Errorf("--from: unknown program %q: use %s", o.from, record.KubeStateRS)
+	case len(files) > 1 || len(files) == 0 && o.from == "":
+		return fmt.Errorf("give one file, or - to read standard input: %s", command.Synopsis(cmd))
+	}
+	return nil
 }
 
 // files returns the files in the flag and in the arguments.
@@ -122,26 +145,43 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 	if err != nil {
 		return err
 	}
+	save := requesting{dryRun: o.dryRun, Requests: byhand.Requests{Type: txn.Updated, Done: "saved", Timeout: o.timeout}}
+	return errors.Join(p.restoreImported(ctx, o, c, servers, append(owed, appeared...)), save.runAny(ctx, p, c, servers, kept))
+}
+
+// restoreImported restores the imported labels of nodes that are there.
+func (p *plugin) restoreImported(ctx context.Context, o *importOptions, c *cluster, servers *serving, owed []string) error {
 	restore := requesting{dryRun: o.dryRun, Requests: byhand.Requests{
 		Type: txn.Added, Done: "restored", Timeout: o.timeout, IgnoreMissingEnd: true, KeepsEdits: !o.overwrite,
 	}}
-	save := requesting{dryRun: o.dryRun, Requests: byhand.Requests{Type: txn.Updated, Done: "saved", Timeout: o.timeout}}
-	return errors.Join(restore.runAny(ctx, p, c, servers, append(owed, appeared...)), save.runAny(ctx, p, c, servers, kept))
+	return restore.runAny(ctx, p, c, servers, owed)
 }
 
-func (p *plugin) readRecords(file string) ([]*corev1.ConfigMap, error) {
+// readFile calls read with a file, or with standard input if its name is -.
+func (p *plugin) readFile(file string, read func(io.Reader) error) error {
 	from := p.In
 	if file != "-" {
 		f, err := os.Open(file) //nolint:gosec // the user names the file
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer func() { _ = f.Close() }() // it is only read
 		from = f
 	}
-	records, err := byhand.ReadExported(from)
+	if err := read(from); err != nil {
+		return fmt.Errorf("reading %s: %w", file, err)
+	}
+	return nil
+}
+
+func (p *plugin) readRecords(file string) ([]*corev1.ConfigMap, error) {
+	var records []*corev1.ConfigMap
+	err := p.readFile(file, func(from io.Reader) (err error) {
+		records, err = byhand.ReadExported(from)
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", file, err)
+		return nil, err
 	}
 	if len(records) == 0 {
 		return nil, fmt.Errorf("reading %s: there is no record in it", file)

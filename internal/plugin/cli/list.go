@@ -58,7 +58,7 @@ The state of a node is one of
   restoring    it is back, and does not have its saved labels yet
   away         there is no such node, but its labels are saved
   never-seen   nothing is saved of it
-  unreadable   its record cannot be read: correct or forget it
+  unreadable   its record cannot be read: kubectl nodekeeper explain shows what to do
 
 With --watch, a node whose Node and record are both gone is shown once more, in the
 state gone.

@@ -47,7 +47,7 @@ func (o *listOptions) watch(ctx context.Context, p *plugin, selector apilabels.S
 		_ = printer.PrintObj(listView(all, c.Now()).Table, tabs)
 		_ = tabs.Flush()
 	}
-	return p.follow(ctx, c, followed{node: l.node, record: l.record, transaction: l.transaction, synced: l.synced})
+	return p.follow(ctx, c, followed{node: l.node, record: l.record, foreign: true, transaction: l.transaction, synced: l.synced})
 }
 
 func (l *liveList) node(ch change[*metav1.PartialObjectMetadata]) {

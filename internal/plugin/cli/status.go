@@ -156,11 +156,11 @@ func newStatus(survey *inspect.Survey, closed []inspect.Closed, now time.Time, s
 	restored := slices.Clone(survey.Nodes)
 	for _, n := range survey.Nodes {
 		s.Nodes[n.State]++
-		if n.Version != "" || n.State == inspect.Unreadable {
+		if n.Version != "" || n.State == inspect.Unreadable && !n.Foreign {
 			s.Records++
 		}
 		if n.State == inspect.Unreadable {
-			s.Stuck = append(s.Stuck, problem{n.Name, n.Problem, "correct its record, or forget it: kubectl nodekeeper forget " + n.Name})
+			s.Stuck = append(s.Stuck, problem{n.Name, n.Problem, n.Advice})
 		}
 	}
 	for _, m := range survey.Malformed {

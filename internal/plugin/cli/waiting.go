@@ -43,7 +43,7 @@ func waitingFor(reason inspect.WaitReason, w *inspect.Waiting, now time.Time) st
 	case inspect.WarningEvent:
 		return warningText(w.Warning, now)
 	case inspect.UnreadableRecord:
-		return "the record cannot be read: correct it, or forget the node"
+		return "the record cannot be read: " + w.Advice
 	case inspect.Locked:
 		return lockText(w, now)
 	case inspect.SaveDelay:

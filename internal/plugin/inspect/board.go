@@ -53,17 +53,27 @@ func (b *Board) AddPending(name string, more int) {
 // Summary returns the summary of a node, and false if no object of the node matches.
 func (b *Board) Summary(name string) (Summary, bool) {
 	live, isLive := b.live[name]
-	saved, isSaved := b.records[name]
+	saved, isSaved := b.saved(name)
 	if isLive && !live.isMatched || !isLive && (!isSaved || !saved.isMatched) {
 		return Summary{}, false
 	}
 	return summarize(name, live, saved, b.pending[name]), true
 }
 
+// saved returns the record of a node. Another program's ConfigMap counts only if it keeps a node
+// from having a record.
+func (b *Board) saved(name string) (savedSummary, bool) {
+	saved, isSaved := b.records[name]
+	if _, isLive := b.live[name]; isSaved && saved.isForeign && !isLive && b.pending[name] == 0 {
+		return savedSummary{}, false
+	}
+	return saved, isSaved
+}
+
 // Has reports whether there is a Node or a record of this name, whether it matches or not.
 func (b *Board) Has(name string) bool {
 	_, isLive := b.live[name]
-	_, isSaved := b.records[name]
+	_, isSaved := b.saved(name)
 	return isLive || isSaved
 }
 

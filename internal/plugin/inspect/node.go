@@ -58,6 +58,22 @@ func savedIn(stored records.Stored) Saved {
 	return Saved{Record: stored.Record, Object: stored.Object, Unreadable: stored.Unreadable}
 }
 
+// Advice returns what makes an unreadable record, or another program's ConfigMap in its place,
+// readable. It is empty if the record is readable.
+func (s Saved) Advice() string {
+	if s.Unreadable == nil {
+		return ""
+	}
+	switch record.OwnerOf(s.Object) {
+	case record.KubeStateRS:
+		return "take over its labels: kubectl nodekeeper import --from kube-state-rs"
+	case record.Another:
+		return "move what you need of it, and delete it: kubectl delete configmap " + s.Object.Name + " -n " + s.Object.Namespace
+	case record.Nodekeeper:
+	}
+	return "correct the record, or forget it: kubectl nodekeeper forget " + s.Object.Name
+}
+
 // Stored returns the stored form, which a write of the record replaces.
 func (s Saved) Stored() records.Stored {
 	if s.Floor.Object != nil {

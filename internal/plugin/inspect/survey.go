@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -71,8 +72,11 @@ type Summary struct {
 	// WaitingUID is the incarnation that gets them if it is the machine that had them.
 	Withheld   int    `json:"withheld,omitempty"`
 	WaitingUID string `json:"waitingForIdentityOfUID,omitempty"`
-	// Problem is the parse error of the record.
+	// Problem is the parse error of the record, and Advice what makes it readable.
 	Problem string `json:"problem,omitempty"`
+	Advice  string `json:"advice,omitempty"`
+	// Foreign reports whether the record is another program's ConfigMap.
+	Foreign bool `json:"foreign,omitempty"`
 }
 
 // nodeSummary and savedSummary are the parts of a Node and of a record that a survey keeps in
@@ -91,6 +95,10 @@ type savedSummary struct {
 	labels    int
 	lastHeard time.Time
 	isMatched bool
+	// isForeign reports whether it is another program's ConfigMap, which matters only if there is a
+	// node of its name.
+	isForeign bool
+	advice    string
 }
 
 // Survey reads all nodes that match the selector by their labels, or by their saved labels while
@@ -181,7 +189,7 @@ func summarizeNode(n *metav1.PartialObjectMetadata, selector apilabels.Selector)
 
 func (c *Cluster) summarizeRecords(ctx context.Context, selector apilabels.Selector) (map[string]savedSummary, error) {
 	records := map[string]savedSummary{}
-	err := c.Records().Each(ctx, func(cm *corev1.ConfigMap) error {
+	err := c.Records().EachConfigMap(ctx, func(cm *corev1.ConfigMap) error {
 		if s, saves := summarizeRecord(cm, selector); saves {
 			records[cm.Name] = s
 		}
@@ -201,6 +209,7 @@ func summarizeRecord(cm *corev1.ConfigMap, selector apilabels.Selector) (s saved
 		s.Record.Labels = nil
 	} else {
 		s.isMatched = selector.Empty()
+		s.isForeign, s.advice = errors.Is(s.Unreadable, record.ErrForeign), s.Advice()
 	}
 	s.Object = nil
 	return s, true
@@ -212,7 +221,8 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 		RestoredAt: n.restoredAt, DeletionWaitsSince: n.waitingSince, GatedSince: n.gatedSince, Pending: pending,
 	}
 	if saved.Unreadable != nil {
-		s.Problem = saved.Unreadable.Error()
+		s.Problem, s.Advice = saved.Unreadable.Error(), saved.advice
+		s.Foreign = saved.isForeign
 	}
 	if s.State == Away {
 		s.AwaySince = timeOf(saved.lastHeard)

@@ -45,6 +45,8 @@ type Waiting struct {
 	Reasons []WaitReason `json:"reasons"`
 	// Warning is the last Warning event about the delay.
 	Warning *Warning `json:"warning,omitempty"`
+	// Advice is what makes an unreadable record readable.
+	Advice string `json:"advice,omitempty"`
 	// Lock is the lock of the node.
 	Lock *HeldLock `json:"lock,omitempty"`
 	// Owner is the processor that owns the node on the ring, or empty if none is ready.
@@ -127,7 +129,7 @@ func unlessForbidden(err error, missing *string, text string) error {
 
 // explain interprets the evidence.
 func (e *evidence) explain(n *Node, saveDelay *time.Duration, now time.Time) *Waiting {
-	w := &Waiting{Warning: e.warning, Lock: heldLock(e.locks, now)}
+	w := &Waiting{Warning: e.warning, Advice: n.Saved.Advice(), Lock: heldLock(e.locks, now)}
 	place := placeOf(n.Name, e.places, now)
 	w.Owner = place.Owner
 	w.addPeriod(schedule.Of(n.Pending), place, saveDelay, now)
