@@ -83,9 +83,9 @@ func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
 	require.NoError(t, e.client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(e.members)))
 	r = e.run("restore", "node-1", "--dry-run=client")
 	assert.Equal(t, "Note: this goes by the default settings, as no processor in namespace "+e.members+" says what it runs with; "+
-		"if the servers run with others, give --machine-managers, --ignore-labels, --preserve-annotations, --preserve-taints, --restore-mode, --live-labels, --restricted-labels.\n", r.stderr)
+		"if the servers run with others, give --machine-managers, --ignore-labels, --same-machine-labels, --preserve-annotations, --preserve-taints, --restore-mode, --live-labels, --restricted-labels.\n", r.stderr)
 	assert.Contains(t, r.stdout, "-own=x\n")
-	r = e.run("restore", "node-1", "--dry-run=client", "--machine-managers=", "--ignore-labels=", "--preserve-annotations=", "--preserve-taints=", "--restore-mode=merge", "--live-labels=", "--restricted-labels=keep")
+	r = e.run("restore", "node-1", "--dry-run=client", "--machine-managers=", "--ignore-labels=", "--same-machine-labels=", "--preserve-annotations=", "--preserve-taints=", "--restore-mode=merge", "--live-labels=", "--restricted-labels=keep")
 	assert.Empty(t, r.stderr, "nothing is left to say")
 
 	e.replica("bad", "processor", `{"restore-mode":"\u001b[2J"}`)

@@ -66,7 +66,7 @@ func TestOnlyALabelOfAMachineCostsAReadOfTheWholeNode(t *testing.T) {
 	c.keep(r)
 	c.mustApply(t, added)
 	assert.Equal(t, []string{"cached", "identify node", "write", "relabel", "write"}, c.calls, "one more write, of what is withheld")
-	assert.Equal(t, set{"rack": "r1"}, set(c.stored.Record.Labels))
+	assert.Equal(t, set{"rack": "r1"}, c.stored.Record.Labels)
 	assert.Equal(t, labels.Keys("state/drained"), c.stored.Record.WithheldKeys())
 	assert.NotContains(t, c.node.Labels, "state/drained")
 }
