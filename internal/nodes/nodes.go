@@ -198,15 +198,25 @@ const maxAge = 4 * time.Second
 // conditional on what it replaces, and on the marker, which another restore would have changed.
 // Otherwise no Node could be restored whose status changes faster than it is read and written.
 func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) (*metav1.PartialObjectMetadata, error) {
+	return n.relabel(ctx, read, wanted, readAt)
+}
+
+// TryRelabel is a dry run of Relabel. It changes nothing.
+func (n *Nodes) TryRelabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) error {
+	_, err := n.relabel(ctx, read, wanted, readAt, client.DryRunAll)
+	return err
+}
+
+func (n *Nodes) relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time, options ...client.PatchOption) (*metav1.PartialObjectMetadata, error) {
 	c, err := changesFor(read, wanted)
 	if err != nil {
 		return nil, err
 	}
-	node, err := n.patch(ctx, read.Name, c.ifUnchanged(read))
+	node, err := n.patch(ctx, read.Name, c.ifUnchanged(read), options...)
 	if deadline := readAt.Add(maxAge); apierrors.IsConflict(err) && time.Now().Before(deadline) {
 		within, cancel := context.WithDeadline(ctx, deadline)
 		defer cancel()
-		node, err = n.patch(within, read.Name, c.ifSame(read))
+		node, err = n.patch(within, read.Name, c.ifSame(read), options...)
 	}
 	if err != nil {
 		return nil, staleOr(err)
@@ -219,13 +229,13 @@ func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata,
 
 // patch changes a Node, and returns the result. If the test of a JSON patch fails, it returns
 // [ErrStale]; see staleOr for other conditions.
-func (n *Nodes) patch(ctx context.Context, name string, p client.Patch) (*metav1.PartialObjectMetadata, error) {
+func (n *Nodes) patch(ctx context.Context, name string, p client.Patch, options ...client.PatchOption) (*metav1.PartialObjectMetadata, error) {
 	node, whole := Metadata(name), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	target := client.Object(node)
 	if n.View.Preserved.NeedsSpec() {
 		target = whole
 	}
-	err := n.Client.Patch(ctx, target, p)
+	err := n.Client.Patch(ctx, target, p, options...)
 	switch {
 	case p.Type() == types.JSONPatchType && isTestFailed(err):
 		return nil, ErrStale

@@ -196,7 +196,7 @@ func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, hel
 		next.Overruled = next.Overruled.Where(func(key string) bool { return labels.Restricted(key) || !p.MachineBound.Match(key) })
 	}
 	for _, w := range ByMode(r.Withheld, p) {
-		isDecided := checkWithheld(w, n, p) == granted
+		isDecided := checkWithheld(w, n, p) == granted && !w.State.IsRefusedFor(n.UID)
 		switch {
 		case isDecided && !w.State.IsDecidedFor(n.UID):
 			w.State, changed = record.DecidedFor(n.UID, n.Revision.String()), true
@@ -227,6 +227,7 @@ func withDecided(r record.Record, uid types.UID) labels.Side {
 		}
 		r.Labels = maps.Clone(r.Labels)
 		maps.Copy(r.Labels, w.Labels)
+		r.Machine = r.Machine.Without(labels.KeysOf(maps.Keys(w.Labels))) // of a machine that kept its own value
 	}
 	r.Withheld = kept
 	return Saved(r)

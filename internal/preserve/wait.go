@@ -67,7 +67,7 @@ func recheckWithheld(sets []record.Withheld, n *Node, p labels.Policy) (next []r
 	for _, w := range ByMode(sets, p) {
 		isDropped := ModeOf(w, p) == labels.Drop
 		switch {
-		case w.State.IsRestored() && !isDropped:
+		case (w.State.IsRestored() || w.State.IsRefusedFor(n.UID)) && !isDropped:
 			next = append(next, w)
 			continue
 		case w.State.Marker() != "" && n.Marker == w.State.Marker():

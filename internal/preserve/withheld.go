@@ -1,8 +1,11 @@
 package preserve
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
@@ -19,24 +22,20 @@ func withhold(next *record.Record, r record.Record, moved map[string]string) boo
 	for key := range moved {
 		delete(next.Labels, key)
 	}
-	source := r.Source
-	switch {
-	case r.Identity.UID != "":
-		source = r.Identity.UID
-	case r.Restored.UID != "":
-		source = r.Restored.UID
-	}
 	next.Identity = record.Identity{}
-	next.Withheld = append([]record.Withheld{{Labels: moved, Source: source, Identity: r.Identity.Identity}}, next.Withheld...)
+	next.Withheld = append([]record.Withheld{{Labels: moved, Source: followed(r), Identity: r.Identity.Identity}}, next.Withheld...)
 	return true
 }
+
+// followed returns the last incarnation that the labels of a record came from.
+func followed(r record.Record) types.UID { return cmp.Or(r.Identity.UID, r.Restored.UID, r.Source) }
 
 // heldFrom returns the withheld labels that a Node does not get, and the reasons.
 func heldFrom(r record.Record, n *Node, p labels.Policy) []Held {
 	var held []Held
 	for _, w := range ByMode(r.Withheld, p) {
 		keys := labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels)
-		if why := checkWithheld(w, n, p); why != granted && keys != "" {
+		if why := checkWithheld(w, n, p); why != granted && keys != "" && !w.State.IsRefusedFor(n.UID) { // reported when it was refused
 			held = append(held, Held{Keys: keys, Why: why})
 		}
 	}
@@ -96,7 +95,11 @@ func withheldOn(sets []record.Withheld, n Node) []record.Withheld {
 	var next []record.Withheld
 	for _, w := range sets {
 		isRestored := w.State.IsDecidedFor(n.UID)
-		if w = without(w, n.Labels); len(w.Labels) == 0 || isRestored {
+		if w = without(w, newerThan(w, n.side())); len(w.Labels) == 0 || isRestored {
+			continue
+		}
+		if w.State.IsRefusedFor(n.UID) {
+			next = append(next, w)
 			continue
 		}
 		w.State = record.Kept
@@ -118,15 +121,28 @@ func withheldAfter(t txn.Transaction, r record.Record) []record.Withheld {
 		s := w.State
 		hadBack := follows && s.Marker() != "" && (t.Marker == s.Marker() || s.IsRestored() && !s.RestoredAt().After(t.Revision)) ||
 			!follows && s.IsDecidedFor(t.UID) && t.Marker == r.Revision.String()
-		if w = without(w, t.Labels); len(w.Labels) == 0 || hadBack || w.Source == t.UID {
+		if w = without(w, newerThan(w, sideOf(t))); len(w.Labels) == 0 || hadBack || w.Source == t.UID {
 			continue
 		}
-		if !follows || t.Type == txn.Deleted {
+		if (!follows || t.Type == txn.Deleted) && !s.IsRefused() {
 			w.State = record.Kept
 		}
 		next = append(next, w)
 	}
 	return next
+}
+
+// newerThan returns the labels of a later state that replace withheld ones: all, but only those of
+// users if the withheld ones were refused, as the machine may have a value of its own then.
+func newerThan(w record.Withheld, later labels.Side) map[string]string {
+	if !w.State.IsRefused() {
+		return later.Labels
+	}
+	byUsers := maps.Clone(later.Labels)
+	for key := range later.Machine.Union(later.Unclear).All() {
+		delete(byUsers, key)
+	}
+	return byUsers
 }
 
 // without drops labels whose keys are set elsewhere.

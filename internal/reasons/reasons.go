@@ -23,6 +23,7 @@ const (
 	LabelsNotKept            = "LabelsNotKept"
 	GateClosed               = "GateClosed"
 	LabelsRestoreFailed      = "LabelsRestoreFailed"
+	LabelRefused             = "LabelRefused"
 	DeletionWaits            = "DeletionWaits"
 	RecordUnreadable         = "RecordUnreadable"
 	RecordAhead              = "RecordAhead"
@@ -103,7 +104,13 @@ func warnings() []Event {
 		{
 			LabelsRestoreFailed, warning, node,
 			[]string{processor},
-			"The API server or an admission plugin rejected the restore, for the given reason. A processor retries it with backoff (up to 30 s).",
+			"The API server or an admission plugin rejected the restore, for the given reason, whatever its labels. A processor retries it with backoff (up to 30 s).",
+		},
+		{
+			LabelRefused, warning, node,
+			[]string{processor},
+			"The API server or an admission plugin refuses this label on this node, for the given reason. The other labels are restored, and this one is " +
+				"withheld and tried again when the node returns next. If the node may have it by now, set it with `kubectl label`.",
 		},
 		{
 			DeletionWaits, warning, node,

@@ -152,7 +152,7 @@ func Parse(cm *corev1.ConfigMap) (*Record, error) {
 		return nil, err
 	}
 	r.Identity = parseIdentity(cm, r.seenAt())
-	if r.Withheld, err = parseWithheld(cm, r.Labels); err != nil {
+	if r.Withheld, err = parseWithheld(cm, labels.KeysOf(maps.Keys(r.Labels)).Without(r.Machine).Without(r.Unclear)); err != nil {
 		return nil, err
 	}
 	return r, nil

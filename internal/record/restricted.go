@@ -62,6 +62,7 @@ type storedWithheld struct {
 	WaitingFor types.UID         `json:"waitingForUID,omitempty"`
 	Marker     string            `json:"marker,omitempty"`
 	RestoredAt string            `json:"putBackRV,omitempty"`
+	RefusedFor types.UID         `json:"refusedForUID,omitempty"`
 }
 
 func (w Withheld) equal(other Withheld) bool {
@@ -129,9 +130,9 @@ func parseIdentity(cm *corev1.ConfigMap, seenAt revision.Revision) Identity {
 	}}
 }
 
-// parseWithheld parses the withheld labels. Keys that are also among the labels are dropped,
-// because those are newer: they were saved by a release without withheld labels.
-func parseWithheld(cm *corev1.ConfigMap, saved map[string]string) ([]Withheld, error) {
+// parseWithheld parses the withheld labels. Keys that are also among the labels of users are
+// dropped, because those are newer: they were saved by a release without withheld labels.
+func parseWithheld(cm *corev1.ConfigMap, newer labels.Keys) ([]Withheld, error) {
 	text, ok := cm.Annotations[WithheldAnnotation]
 	if !ok {
 		return nil, nil
@@ -147,7 +148,7 @@ func parseWithheld(cm *corev1.ConfigMap, saved map[string]string) ([]Withheld, e
 		return nil, unreadable("annotation %s: unexpected data after the JSON value", WithheldAnnotation)
 	}
 	var sets []Withheld
-	seen := map[string]bool{}
+	seen, isNewer := map[string]bool{}, newer.Set()
 	for _, s := range stored {
 		if errs := metav1validation.ValidateLabels(s.Labels, field.NewPath("labels")); len(errs) > 0 {
 			return nil, fault(errs[0])
@@ -164,7 +165,7 @@ func parseWithheld(cm *corev1.ConfigMap, saved map[string]string) ([]Withheld, e
 				return nil, unreadable("annotation %s: label %q is duplicate", WithheldAnnotation, key)
 			}
 			seen[key] = true
-			if _, newer := saved[key]; !newer {
+			if !isNewer[key] {
 				w.Labels[key] = value
 			}
 		}
@@ -183,7 +184,7 @@ func formatWithheld(sets []Withheld) string {
 	for i, w := range sets {
 		stored[i] = storedWithheld{
 			Labels: w.Labels, Source: w.Source, ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID,
-			WaitingFor: w.State.uid, Marker: w.State.marker, RestoredAt: w.State.at.String(),
+			WaitingFor: w.State.uid, Marker: w.State.marker, RestoredAt: w.State.at.String(), RefusedFor: w.State.refused,
 		}
 	}
 	text, err := json.Marshal(stored)

@@ -7,11 +7,12 @@ import (
 )
 
 // WithheldState is how far the restore of withheld labels has come. It is [Kept], the zero value,
-// or the result of [WaitingFor], [DecidedFor] or [RestoredBy].
+// or the result of [WaitingFor], [DecidedFor], [RestoredBy] or [RefusedFor].
 type WithheldState struct {
-	uid    types.UID
-	marker string
-	at     revision.Revision
+	uid     types.UID
+	marker  string
+	at      revision.Revision
+	refused types.UID
 }
 
 // Kept is the state of labels whose machine has not returned.
@@ -32,6 +33,16 @@ func DecidedFor(uid types.UID, marker string) WithheldState {
 func RestoredBy(marker string, at revision.Revision) WithheldState {
 	return WithheldState{marker: marker, at: at}
 }
+
+// RefusedFor is the state of labels that the API server has refused to set on an incarnation. They
+// are tried again on the next one.
+func RefusedFor(uid types.UID) WithheldState { return WithheldState{refused: uid} }
+
+// IsRefused reports whether the state is [RefusedFor] any incarnation.
+func (s WithheldState) IsRefused() bool { return s.refused != "" }
+
+// IsRefusedFor reports whether the state is [RefusedFor] this incarnation.
+func (s WithheldState) IsRefusedFor(uid types.UID) bool { return s.refused != "" && s.refused == uid }
 
 // IsDecided reports whether the state is [DecidedFor] any incarnation.
 func (s WithheldState) IsDecided() bool { return s.uid != "" && s.marker != "" }
@@ -64,6 +75,8 @@ func (s storedWithheld) state() (WithheldState, error) {
 		}
 	}
 	switch {
+	case s.RefusedFor != "":
+		return RefusedFor(s.RefusedFor), nil
 	case s.RestoredAt != "":
 		at, err := revision.Parse(s.RestoredAt)
 		return RestoredBy(s.Marker, at), err

@@ -10,40 +10,68 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/internal/labels"
 )
 
+// A policy refuses one label. The others are restored, and it comes back when it is allowed again and
+// the node returns.
+func TestRefusedLabelHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	e.processor()
+	node, probe := e.name("node"), e.name("probe")
+	want := labelSet{"guarded": "yes", "rack": "r7", "team": "blue", "tenant": "a"}
+	e.create(probe, nil)
+	e.create(node, want)
+	e.saved(node, want)
+	e.delete(node)
+	allow := e.refuse("guarded", "ask the owner of the guarded nodes")
+	e.eventually(func(c *assert.CollectT) { assert.Error(c, e.trySet(probe, "guarded")) }, "the policy is in force")
+
+	second := e.create(node, nil)
+	e.restored(node, labelSet{"rack": "r7", "team": "blue", "tenant": "a"})
+	note := e.warned(second.UID, "LabelRefused")
+	assert.Contains(t, note, "guarded: not restored")
+	assert.Contains(t, note, "ask the owner of the guarded nodes")
+	e.eventually(func(c *assert.CollectT) {
+		if r := e.record(c, node); assert.NotNil(c, r) {
+			assert.Equal(c, want, r.All(), "it is still saved")
+		}
+	}, "the restore is noted")
+
+	allow()
+	e.eventually(func(c *assert.CollectT) { assert.NoError(c, e.trySet(probe, "guarded")) }, "the policy is gone")
+	e.delete(node)
+	e.create(node, nil)
+	e.restored(node, want)
+	e.settle()
+	e.hasRestored(t, node, want)
+}
+
+// A policy refuses every restore, whatever its labels.
 func TestRefusedRestoreIsReportedAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.watcher()
 	p := e.processor()
-	node, other, probe := e.name("node"), e.name("other"), e.name("probe")
-	want := labelSet{"guarded": "yes", "rack": "r7"}
-	e.create(probe, nil)
+	node := e.name("node")
+	want := labelSet{"rack": "r7"}
 	e.create(node, want)
-	e.create(other, labelSet{"rack": "r8"})
-	for _, name := range []string{node, other} {
-		e.delete(name)
-	}
-	allow := e.refuse("guarded", "ask the owner of the guarded nodes")
-	e.eventually(func(c *assert.CollectT) { assert.Error(c, e.trySet(probe, "guarded")) }, "the policy is in force")
-
+	e.saved(node, want)
+	e.delete(node)
+	allow := e.refuse(labels.Marker, "ask the owner of the marked nodes")
+	probe := e.create(e.name("probe"), nil).Name
+	e.eventually(func(c *assert.CollectT) { assert.Error(c, e.trySet(probe, labels.Marker)) }, "the policy is in force")
 	second := e.create(node, nil)
-	e.create(other, nil)
-
-	e.restored(other, labelSet{"rack": "r8"})
-	assert.Contains(t, e.warned(second.UID, "LabelsRestoreFailed"), "ask the owner of the guarded nodes")
+	assert.Contains(t, e.warned(second.UID, "LabelsRestoreFailed"), "ask the owner of the marked nodes")
 	e.eventually(func(c *assert.CollectT) {
-		assert.GreaterOrEqual(c, len(complaints(p, "ask the owner of the guarded nodes")), 3)
+		assert.GreaterOrEqual(c, len(complaints(p, "ask the owner of the marked nodes")), 3)
 	}, "it is tried again")
-	own, marker := e.labels(t, node)
-	assert.Empty(t, own, "all or nothing")
-	assert.Empty(t, marker)
-
+	assert.Equal(t, want, e.record(t, node).Labels, "nothing is set aside")
 	allow()
 	e.restored(node, want)
-	e.settle()
-	e.hasRestored(t, node, want)
 }
 
 // refuse makes the API server reject updates of the test's nodes that have a label, until allow is

@@ -209,6 +209,9 @@ func (a *processorActor) Withheld(_ context.Context, t txn.Transaction, held pre
 	a.log("  withholds %v from %s: %s", held.Keys, t.UID, held.Why)
 }
 
+// Refused implements [apply.Observer].
+func (a *processorActor) Refused(context.Context, txn.Transaction, labels.Keys, error) {}
+
 // Renewed implements [apply.Observer].
 func (a *processorActor) Renewed(_ context.Context, t txn.Transaction) {
 	a.log("  %s %s@%s: renewed the record", t.Type, t.UID, t.Revision)
@@ -259,6 +262,11 @@ func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMe
 		return nil, errLost
 	}
 	return n, nil
+}
+
+// TryRelabel implements [apply.Nodes]. No write is refused, so nothing is tried.
+func (a *processorActor) TryRelabel(context.Context, *metav1.PartialObjectMetadata, map[string]string, time.Time) error {
+	panic("no write is refused")
 }
 
 // recordsOf implements [apply.Records] for a processor.

@@ -60,6 +60,8 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 	switch {
 	case w.State.IsRestored():
 		return "put back, and not saved yet"
+	case n.Live != nil && w.State.IsRefusedFor(n.Live.UID):
+		return "refused by the API server, see the event LabelRefused of the node; tried again when the node returns next"
 	case mode == labels.Drop:
 		return "--restricted-labels=drop: removed when the node returns next"
 	case mode == labels.Keep:

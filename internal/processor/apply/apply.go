@@ -47,6 +47,8 @@ type Nodes interface {
 	// that read began only just before, what is replaced and the marker. It returns the resulting
 	// Node, with the identity that was read, or [nodes.ErrStale].
 	Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) (*metav1.PartialObjectMetadata, error)
+	// TryRelabel is a dry run of Relabel.
+	TryRelabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) error
 }
 
 // Records reads and writes the records of nodes.
@@ -69,6 +71,9 @@ type Observer interface {
 	Withheld(ctx context.Context, t txn.Transaction, held preserve.Held)
 	// Renewed receives the transaction whose record was of an earlier history, see [preserve.Ahead].
 	Renewed(ctx context.Context, t txn.Transaction)
+	// Refused receives a label that the Node does not get because the API server refused it, with the
+	// error.
+	Refused(ctx context.Context, t txn.Transaction, keys labels.Keys, err error)
 	// Conflicted receives the error of a write whose object had changed: [nodes.ErrStale] or
 	// [records.ErrStale].
 	Conflicted(err error)
@@ -341,7 +346,10 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 		case preserve.Save:
 			err = a.save(ctx, step.Record, &r.known)
 		case preserve.Restore:
-			err = a.restore(ctx, r.queue[r.settled], step, &r.known)
+			var isSetAside bool
+			if isSetAside, err = a.restore(ctx, r.queue[r.settled], step, &r.known); isSetAside {
+				return err // plan again without the label
+			}
 		case preserve.Open:
 			err = a.open(ctx, r.queue[r.settled], step, &r.known)
 		}
@@ -405,19 +413,23 @@ func (a *Applier) save(ctx context.Context, next record.Record, k *known) error 
 }
 
 // restore sets the labels and the marker of the Node in one write, then notes the restore in the
-// record. After a crash between the two the next attempt finds the marker.
-func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) error {
+// record. After a crash between the two the next attempt finds the marker. If a label is refused, it
+// is set aside instead.
+func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) (isSetAside bool, err error) {
 	wanted := maps.Clone(step.Labels)
 	wanted[labels.Marker] = step.Marker
 	read := k.node
 	if err := a.relabel(ctx, t, step, wanted, k); err != nil {
-		return err
+		if refusal := asRefused(err); refusal != nil {
+			return true, a.setAside(ctx, t, wanted, k, refusal)
+		}
+		return false, err
 	}
 	for _, held := range step.Held {
 		a.Observer.Withheld(ctx, t, held)
 	}
 	// Note the answer, not the request: admission plugins may add and remove labels.
-	return a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node), a.Policy.MachineBound), k)
+	return false, a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node), a.Policy.MachineBound), k)
 }
 
 // open removes the startup taint and the marker from a Node, and keeps its labels.

@@ -3,6 +3,7 @@ package apply_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
@@ -43,12 +46,15 @@ type cluster struct {
 	after func(call string) error
 	// mutate changes the labels in a write of the Node, as admission plugins do.
 	mutate func(set)
+	// refuses are the keys of labels that an admission plugin allows no one to change.
+	refuses map[string]bool
 	// tooLarge are labels that do not fit in a record.
 	tooLarge set
 
 	applied  []string
 	renewed  []string
 	held     []string
+	refused  []string
 	oversize []txn.Transaction
 	stale    []error
 }
@@ -113,6 +119,9 @@ func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata,
 		if d.node == nil || d.node.UID != read.UID || d.node.ResourceVersion != read.ResourceVersion {
 			return nodes.ErrStale
 		}
+		if err := d.check(own); err != nil {
+			return err
+		}
 		d.node.Labels, d.node.ResourceVersion = maps.Clone(own), d.next()
 		if d.mutate != nil {
 			d.mutate(d.node.Labels)
@@ -124,6 +133,26 @@ func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata,
 		return nil
 	})
 	return n, err
+}
+
+func (d nodeDoor) TryRelabel(_ context.Context, read *metav1.PartialObjectMetadata, own set, _ time.Time) error {
+	return d.do("try", func() error {
+		if d.node == nil || d.node.UID != read.UID || d.node.ResourceVersion != read.ResourceVersion {
+			return nodes.ErrStale
+		}
+		return d.check(own)
+	})
+}
+
+// check returns the refusal of a write of the Node, or nil.
+func (c *cluster) check(own set) error {
+	for key := range c.refuses {
+		former, wasThere := c.node.Labels[key]
+		if value, isThere := own[key]; wasThere != isThere || former != value {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New(key+" is guarded"))
+		}
+	}
+	return nil
 }
 
 type recordDoor struct{ *cluster }
@@ -176,6 +205,10 @@ func (c *cluster) Applied(_ context.Context, t txn.Transaction, d preserve.Decis
 
 func (c *cluster) Withheld(_ context.Context, t txn.Transaction, held preserve.Held) {
 	c.held = append(c.held, fmt.Sprintf("%s: %s %s", t.Revision, held.Keys, held.Why))
+}
+
+func (c *cluster) Refused(_ context.Context, t txn.Transaction, keys labels.Keys, err error) {
+	c.refused = append(c.refused, fmt.Sprintf("%s: %s: %v", t.Revision, keys, err))
 }
 
 func (c *cluster) Renewed(_ context.Context, t txn.Transaction) {

@@ -28,10 +28,11 @@ type silent struct{}
 
 func (silent) Applied(context.Context, txn.Transaction, preserve.Decision, *metav1.PartialObjectMetadata) {
 }
-func (silent) Withheld(context.Context, txn.Transaction, preserve.Held) {}
-func (silent) Renewed(context.Context, txn.Transaction)                 {}
-func (silent) Conflicted(error)                                         {}
-func (silent) TooLarge(context.Context, txn.Transaction, error)         {}
+func (silent) Withheld(context.Context, txn.Transaction, preserve.Held)     {}
+func (silent) Refused(context.Context, txn.Transaction, labels.Keys, error) {}
+func (silent) Renewed(context.Context, txn.Transaction)                     {}
+func (silent) Conflicted(error)                                             {}
+func (silent) TooLarge(context.Context, txn.Transaction, error)             {}
 
 // saveEnd saves the end of a node before its release, and returns the record that is then stored.
 // The cache provides the records.

@@ -18,6 +18,7 @@ type metrics struct {
 	applied   *prometheus.CounterVec
 	restore   prometheus.Histogram
 	refused   prometheus.Counter
+	setAside  prometheus.Counter
 	conflicts *prometheus.CounterVec
 	unsent    *prometheus.CounterVec
 }
@@ -43,6 +44,10 @@ func newMetrics() metrics {
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodekeeper_restores_refused_total",
 			Help: "Attempts to restore labels that the API server or an admission plugin refused.",
+		}),
+		setAside: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodekeeper_labels_refused_total",
+			Help: "Labels that the API server or an admission plugin refused to set on a returned node, while the other labels were restored.",
 		}),
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodekeeper_write_conflicts_total",

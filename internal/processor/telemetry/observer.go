@@ -47,7 +47,7 @@ var _ apply.Observer = (*Observer)(nil)
 func NewObserver(recorder events.EventRecorder, registry prometheus.Registerer) (*Observer, error) {
 	o := &Observer{events: recorder, metrics: newMetrics(), informing: rate.NewLimiter(informRate, informBurst)}
 	m := o.metrics
-	return o, Register(registry, m.applied, m.restore, m.refused, m.conflicts, m.unsent)
+	return o, Register(registry, m.applied, m.restore, m.refused, m.setAside, m.conflicts, m.unsent)
 }
 
 // Applied implements [apply.Observer].

@@ -1,0 +1,179 @@
+package apply_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/processor/apply"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// many returns labels l00, l01 and so on.
+func many(count int) set {
+	all := set{}
+	for i := range count {
+		all[fmt.Sprintf("l%02d", i)] = "v"
+	}
+	return all
+}
+
+// returnedWith is like [returned] with other labels of the record and of the Node.
+func returnedWith(saved, own set) (*cluster, txn.Transaction) {
+	c := returned()
+	c.node.Labels = maps.Clone(own)
+	c.keep(record.Record{Node: "node-1", Labels: saved, Revision: revision.MustParse("50"), Source: "a"})
+	return c, event(txn.Added, "b", "100", own)
+}
+
+func (c *cluster) count(call string) (n int) {
+	for _, other := range c.calls {
+		if other == call {
+			n++
+		}
+	}
+	return n
+}
+
+func TestRefusedLabelHoldsUpNoOther(t *testing.T) {
+	const count = 20
+	for at := range count {
+		culprit := fmt.Sprintf("l%02d", at)
+		c, added := returnedWith(many(count), set{"own": "x"})
+		c.refuses = map[string]bool{culprit: true}
+		c.mustApply(t, added)
+
+		want := many(count)
+		delete(want, culprit)
+		own, marker := labels.Split(c.node.Labels)
+		assert.Equal(t, want, own, culprit)
+		assert.NotEmpty(t, marker)
+		assert.Equal(t, []string{fmt.Sprintf(`100: %s: nodes "node-1" is forbidden: %s is guarded`, culprit, culprit)}, c.refused)
+		assert.LessOrEqual(t, c.count("try"), bits.Len(count)+1, culprit)
+		assert.Equal(t, 2, c.count("relabel"), "no more than one attempt without it")
+
+		// It is saved, and the next incarnation, on which it is not refused, gets it.
+		require.Equal(t, set{culprit: "v"}, c.stored.Record.Withheld[0].Labels)
+		c.refuses, c.node.UID, c.node.Labels, c.node.ResourceVersion = nil, "c", set{"own": "x"}, "3000"
+		c.mustApply(t, event(txn.Added, "c", "3000", set{"own": "x"}))
+		own, _ = labels.Split(c.node.Labels)
+		assert.Equal(t, many(count), own)
+		assert.Empty(t, c.stored.Record.Withheld)
+	}
+}
+
+func TestSeveralRefusedLabels(t *testing.T) {
+	c, added := returnedWith(set{"a": "1", "b": "1", "c": "1", "d": "1"}, set{"c": "own"})
+	c.refuses = map[string]bool{"a": true, "c": true, "d": true}
+	c.mustApply(t, added)
+	own, _ := labels.Split(c.node.Labels)
+	assert.Equal(t, set{"b": "1", "c": "own"}, own)
+	assert.Len(t, c.refused, 3)
+	c.calls = nil
+	c.mustApply(t, added)
+	assert.Zero(t, c.count("relabel")+c.count("try"), "this incarnation is asked no more")
+}
+
+// Whoever keeps its value is not asked to give it up, unless a user sets it.
+func TestRefusedLabelStaysSavedUntilAUserSetsIt(t *testing.T) {
+	c, added := returnedWith(set{"pool": "a", "rack": "r1"}, set{"pool": "b"})
+	added.Machine = "pool"
+	c.node.Annotations = set{"nodekeeper.dev/machine-labels": "pool"}
+	c.refuses = map[string]bool{"pool": true}
+	c.mustApply(t, added)
+	require.Equal(t, set{"pool": "b", "rack": "r1"}, c.stored.Record.Labels)
+	parsed, err := record.Parse(c.stored.Object)
+	require.NoError(t, err)
+	require.Len(t, parsed.Withheld, 1, "a key may be withheld while the machine has a value of its own")
+	assert.Equal(t, set{"pool": "a"}, parsed.Withheld[0].Labels)
+
+	end := event(txn.Updated, "b", "9000", set{"pool": "b", "rack": "r2"})
+	end.Machine = "pool"
+	c.mustApply(t, end)
+	require.Len(t, c.stored.Record.Withheld, 1)
+	c.mustApply(t, event(txn.Updated, "b", "9001", set{"pool": "c", "rack": "r2"}))
+	assert.Empty(t, c.stored.Record.Withheld, "a user has set it since")
+}
+
+// The refusal has nothing to do with the labels, or cannot be found out.
+func TestRefusalOfEverything(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New("by policy"))
+	refusing := func(calls ...string) func(c *cluster) {
+		return func(c *cluster) {
+			c.before = func(call string) error {
+				if slices.Contains(calls, call) {
+					return forbidden
+				}
+				return nil
+			}
+		}
+	}
+	for name, change := range map[string]func(c *cluster){
+		"whatever it changes": func(c *cluster) { c.refuses = map[string]bool{labels.Marker: true} },
+		"every dry run, too":  refusing("relabel", "try"),
+		"but no dry run":      refusing("relabel"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, added := returnedWith(set{"a": "1", "b": "1", "c": "1"}, nil)
+			change(c)
+			settled, err := c.apply(t, added)
+			assert.Zero(t, settled)
+			_, isRefused := errors.AsType[*apply.RefusedError](err)
+			assert.True(t, isRefused, "%v", err)
+			assert.Empty(t, c.stored.Record.Withheld)
+			assert.Empty(t, c.refused)
+			assert.LessOrEqual(t, c.count("try"), 4)
+		})
+	}
+}
+
+func TestFailureWhileARefusedLabelIsSought(t *testing.T) {
+	for _, call := range []string{"try", "write"} {
+		c, added := returnedWith(set{"a": "1", "b": "1", "c": "1"}, nil)
+		c.refuses = map[string]bool{"b": true}
+		failed := errors.New("no connection")
+		c.before = func(other string) error {
+			if other == call && !slices.Contains(c.calls[:len(c.calls)-1], call) {
+				return failed
+			}
+			return nil
+		}
+		settled, err := c.apply(t, added)
+		require.ErrorIs(t, err, failed)
+		require.Zero(t, settled)
+		c.mustApply(t, added)
+		own, _ := labels.Split(c.node.Labels)
+		assert.Equal(t, set{"a": "1", "c": "1"}, own)
+	}
+}
+
+// The processor dies after the restore without the label, before it notes it.
+func TestRefusedLabelIsNotLostIfTheRestoreIsNotNoted(t *testing.T) {
+	c, added := returnedWith(set{"a": "1", "b": "1"}, nil)
+	c.refuses = map[string]bool{"b": true}
+	died := errors.New("died")
+	c.before = func(call string) error {
+		if call == "write" && c.node.Labels[labels.Marker] != "" {
+			return died
+		}
+		return nil
+	}
+	_, err := c.apply(t, added)
+	require.ErrorIs(t, err, died)
+	c.before = nil
+	c.mustApply(t, added)
+	assert.Equal(t, set{"a": "1"}, c.stored.Record.Labels)
+	require.Len(t, c.stored.Record.Withheld, 1)
+	assert.Equal(t, set{"b": "1"}, c.stored.Record.Withheld[0].Labels)
+}
