@@ -120,8 +120,9 @@ func (a *userActor) act(action userAction) {
 		if value := a.value(); action == agentSets {
 			w.act(value)
 		} else {
+			isCopy := w.hasCopy() // its removal looks like a person's
 			w.act("")
-			w.ghost.withdrawn = w.ghost.withdrawn || !w.ghost.watched || !w.follows(w.node.UID)
+			w.ghost.withdrawn = w.ghost.withdrawn || !w.ghost.watched || !w.follows(w.node.UID) || isCopy
 		}
 		a.log("an agent acts, %s %v", nodeText(w.node), w.node.Labels)
 	case overrules:

@@ -225,6 +225,12 @@ func (w *world) act(value string) {
 	w.show(&n, false)
 }
 
+// hasCopy reports whether the live Node has the key of the agents from a copy.
+func (w *world) hasCopy() bool {
+	_, isThere := w.node.Labels[w.agentKey]
+	return isThere && w.ghost.hasCopies && agents.Machine(w.node) == ""
+}
+
 // follows reports whether the record belongs to an incarnation.
 func (w *world) follows(uid types.UID) bool {
 	return w.record.hasLabels() && (w.record.Source == uid || w.record.Restored.UID == uid)
