@@ -129,7 +129,7 @@ func storedWarnings() []Event {
 			RecordUnreadable, warning, record,
 			[]string{processor},
 			"The record is not in a form that nodekeeper writes, or a ConfigMap of another program has the name of the node. The node waits. Correct the record, " +
-				"or do what the event asks for: a processor notices the change at once. See [Move from kube-state-rs](../how-to/move-from-kube-state-rs.md).",
+				"delete it, or do what the event asks for: a processor notices the change at once. See [Move from kube-state-rs](../how-to/move-from-kube-state-rs.md).",
 		},
 		{
 			RecordAhead, warning, node,

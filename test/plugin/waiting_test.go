@@ -235,7 +235,7 @@ func TestShowSaysThatTheRecordIsUnreadable(t *testing.T) {
 	e.pend(txn.Updated, "node-1", 0)
 	why, text := e.waiting(t, "node-1")
 	assert.Equal(t, []inspect.WaitReason{inspect.NoProcessor, inspect.UnreadableRecord}, why.Reasons)
-	assert.Contains(t, text, "the record cannot be read: correct the record, or forget it: kubectl nodekeeper forget ")
+	assert.Contains(t, text, "the record cannot be read: correct it, or forget the node: kubectl nodekeeper forget node-1")
 	e.start("processor")
 	e.eventually(func(c *assert.CollectT) {
 		why, text := e.waiting(c, "node-1")

@@ -71,7 +71,7 @@ func (s Saved) Advice() string {
 		return "move what you need of it, and delete it: kubectl delete configmap " + s.Object.Name + " -n " + s.Object.Namespace
 	case record.Nodekeeper:
 	}
-	return "correct the record, or forget it: kubectl nodekeeper forget " + s.Object.Name
+	return "correct it, or forget the node: kubectl nodekeeper forget " + s.Object.Name
 }
 
 // Stored returns the stored form, which a write of the record replaces.

@@ -102,15 +102,12 @@ func (o *Observer) Failed(err error) {
 		o.Warn(nodes.Reference(refused.Node, refused.UID), reasons.LabelsRestoreFailed, "Restore", "The saved labels could not be restored, retrying: %v", err)
 	}
 	if unreadable, ok := errors.AsType[*apply.UnreadableError](err); ok {
-		until := "this record is corrected or deleted"
-		switch {
-		case record.OwnerOf(unreadable.Object) == record.KubeStateRS:
-			until = "kubectl nodekeeper import --from kube-state-rs takes over the labels in this ConfigMap"
-		case errors.Is(err, record.ErrForeign):
-			until = "this ConfigMap, which has its name, is deleted or moved to another namespace"
+		advice := ""
+		if record.OwnerOf(unreadable.Object) == record.KubeStateRS {
+			advice = ". To take over its labels: kubectl nodekeeper import --from kube-state-rs"
 		}
 		o.events.Eventf(unreadable.Object, nil, corev1.EventTypeWarning, reasons.RecordUnreadable, "Apply", "%s",
-			Note("Node %s waits for its labels until %s: %v", unreadable.Object.Name, until, err))
+			Note("Node %s waits for its labels until this record is corrected or deleted: %v%s", unreadable.Object.Name, err, advice))
 	}
 }
 
