@@ -20,6 +20,7 @@ func TestRestoreKeepsWhatUsersHaveEditedBefore(t *testing.T) {
 			e.createAs("kubelet", node, labelSet{"zone": "a"})
 			e.editAs("kubectl-label", node, labelSet{"team": "blue", "rack": "r7"})
 			e.saved(node, labelSet{"zone": "a", "team": "blue", "rack": "r7"})
+			e.eventually(func(c *assert.CollectT) { assert.Empty(c, e.queue(c, node)) }, "nothing is left to be applied")
 			e.stop(p)
 			if !withWatcher {
 				e.stop(w)
