@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -132,7 +133,11 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 // register adds the parts of a processor to a manager, and returns the index.
 func (c *cluster) register(t *testing.T, mgr manager.Manager, s setup) *queue.Index {
 	t.Helper()
-	api := faults.Client(c.WithWatch, s.faults...)
+	config := rest.CopyConfig(api.Config)
+	config.UserAgent = "nodekeeper-processor/test" // by which a Node shows what a restore has set
+	own, err := client.NewWithWatch(config, client.Options{})
+	require.NoError(t, err)
+	api := faults.Client(own, s.faults...)
 	registry := cmp.Or[prometheus.Registerer](s.metrics, prometheus.NewRegistry())
 	cached := client.Reader(mgr.GetCache())
 	if s.cache != nil {

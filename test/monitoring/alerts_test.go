@@ -58,6 +58,7 @@ var changes = map[string]map[string]string{
 	"NodekeeperDeletionWaits":             {`nodekeeper_deletions_waiting{pod="p0"}`: "1+0x180"},
 	"NodekeeperRestoresSlow":              {`nodekeeper_restore_duration_seconds_bucket{pod="p0",le="0.1"}`: "0+50x180", `nodekeeper_restore_duration_seconds_bucket{pod="p0",le="10"}`: "0+58x180"},
 	"NodekeeperRestoresRefused":           {`nodekeeper_restores_refused_total{pod="p0"}`: "0+1x180"},
+	"NodekeeperLabelRefused":              {`nodekeeper_labels_refused_total{pod="p0"}`: "0+0x170 1+0x9"},
 	"NodekeeperConflictsHigh":             {`nodekeeper_write_conflicts_total{pod="p0",object="node"}`: "0+90x180"},
 	"NodekeeperWatchUnstable":             {`nodekeeper_watch_restarts_total{pod="p0",job="processor"}`: "0+4x180"},
 	"NodekeeperWatcherMissing":            {`nodekeeper_build_info{program="watcher",pod="w0"}`: "_x180"},

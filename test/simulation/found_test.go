@@ -5,7 +5,7 @@ import "nodekeeper.dev/test/schedules"
 // found has the seeds of schedules that expose the mutants for which a search takes long. If the
 // meaning of seeds changes, -search finds new ones.
 var found = schedules.Recorded{
-	"added: a later state is dropped":                                              27_523,
+	"added: a later state is dropped":                                              30_203,
 	"added: the start of an incarnation that is gone does not count":               8_880_002_543_475,
 	"processor: knows the record before the node":                                  26_097,
 	"processor: reads the record before the node":                                  52_631,
@@ -15,14 +15,14 @@ var found = schedules.Recorded{
 	"save: the same labels of the restored incarnation do not move the version on": 83_508,
 	"save: the same labels of the source, seen later, are dropped":                 24_374,
 	"save: the same labels of the source, seen later, move the version on":         56_061,
-	"save: what was before a restore counts, unnoted":                              98_265,
+	"save: what was before a restore counts, unnoted":                              1_049_268,
 	"trust: a label that was set since does not count":                             16_958,
 	"trust: putting back undoes edits":                                             31_037,
 	"trust: there is no recheck":                                                   30_111,
 	"trust: what is withheld is forgotten with the next save":                      80_199,
 	"watcher: ignores what is not applied":                                         188_512,
 	"watcher: lists the records before the nodes":                                  24_608,
-	"watcher: trusts labels that are the same after a gap":                         52_726,
+	"watcher: trusts labels that are the same after a gap":                         1_360_116,
 	"webhook: a restricted label that it gave counts as set by a user":             29_082,
 	"webhook: what it gave is the node's own":                                      7_445,
 }

@@ -178,7 +178,7 @@ func (w *world) livesOf(read *metav1.PartialObjectMetadata) []labels.Side {
 	live.Edited = agents.Edited(read)
 	lives := []labels.Side{live}
 	for _, key := range []string{w.personKey, w.agentKey} {
-		if !w.hasChanged(read.UID, key) {
+		if live.Machine.Has(key) || live.Unclear.Has(key) || !w.hasChanged(read.UID, key) {
 			continue
 		}
 		for _, live := range slices.Clone(lives) {

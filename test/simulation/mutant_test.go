@@ -120,7 +120,7 @@ func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d pr
 func restoringLabels(f func(live, saved labels.Side) (labels.Side, labels.Side)) mutant {
 	return restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
-			d.Labels = policy.Restored(f(labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}, preserve.Saved(r)))
+			d.Labels = policy.Restored(f(labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear, Edited: n.Edited}, preserve.Saved(r)))
 		}
 		return d
 	})
@@ -155,7 +155,7 @@ func captured(t txn.Transaction) record.Record {
 }
 
 func restored(r record.Record, n *preserve.Node) preserve.Decision {
-	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}, preserve.Saved(r)), Marker: r.Revision.String()}
+	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear, Edited: n.Edited}, preserve.Saved(r)), Marker: r.Revision.String()}
 }
 
 // onlyNoted notes a restore without regard to the Node's labels.

@@ -46,10 +46,9 @@ are of a later time than it has, as after a restore of etcd, and for those that
 are earlier than the records that they replace.
 
 A node that exists and has had its labels keeps what it has now, since people
-have changed or removed what differs. If it has no record, its labels are saved.
-A node that never had its saved labels gets them at once, except what people have
-set on it since it was created. With --overwrite, all nodes that exist get the
-labels of the records. --dry-run=client shows the effect on each node.
+have changed or removed what differs, and that is saved. One that never had them
+gets them at once, except what people have set on it since it was created. With
+--overwrite, all get the labels of the records.
 
 With --from kube-state-rs, this takes over the labels that kube-state-rs has saved,
 from its ConfigMaps in the cluster, which become records, or from those in a file.

@@ -35,7 +35,7 @@ func TestForecastHasEachTakeEffectBeforeTheNext(t *testing.T) {
 	for _, t := range []txn.Transaction{event(txn.Updated, "first", "11", "r2"), event(txn.Deleted, "first", "12", "r2")} {
 		n.Pending = append(n.Pending, inspect.Pending{Transaction: t})
 	}
-	decisions := n.Forecast(labels.Policy{Mode: labels.Replace}, event(txn.Added, "second", "21", ""), event(txn.Updated, "second", "22", "own"))
+	decisions := n.Forecast(labels.Policy{Mode: labels.Replace}, event(txn.Added, "second", "21", "own"), event(txn.Updated, "second", "22", "own"))
 
 	var actions []preserve.Action
 	for _, d := range decisions {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sort"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
@@ -33,31 +32,43 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[st
 
 // refused returns a label whose change the API server refuses, or "" if it refuses the restore even
 // without any change of a label. It takes one dry run for each time that the number of changed
-// labels can be halved, and at most one more.
+// labels can be halved, and at most two more.
 func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *known) (string, error) {
 	changed := slices.Sorted(maps.Keys(labels.ChangesBetween(k.node.Labels, wanted).Labels))
 	changed = slices.DeleteFunc(changed, func(key string) bool { return key == labels.Marker })
-	var failed error
+	if len(changed) == 0 {
+		return "", nil
+	}
 	// A restore with the first labels only is refused from the number on that includes the culprit.
-	isRefused := func(count int) bool {
-		if failed != nil {
-			return true
-		}
+	isRefused := func(count int) (bool, error) {
 		err := a.Nodes.TryRelabel(ctx, k.node, withOnly(wanted, k.node.Labels, changed[count:]), k.readAt)
 		if err != nil && !nodes.Refused(err) {
-			failed = err
+			return false, err
 		}
-		return err != nil
+		return err != nil, nil
 	}
-	last := len(changed) - 1
-	culprit := sort.Search(last+1, func(i int) bool { return i == last || isRefused(i+1) })
-	switch {
-	case culprit > last, culprit == 0 && isRefused(0):
-		return "", failed
-	case culprit == last && !isRefused(last+1): // dry runs are not refused
-		return "", failed
-	case failed != nil:
-		return "", failed
+	culprit, last := 0, len(changed)-1
+	for end := last; culprit < end; {
+		middle := (culprit + end) / 2
+		is, err := isRefused(middle + 1)
+		switch {
+		case err != nil:
+			return "", err
+		case is:
+			end = middle
+		default:
+			culprit = middle + 1
+		}
+	}
+	if culprit == last { // nothing shows that it is refused in a dry run, too
+		if is, err := isRefused(len(changed)); err != nil || !is {
+			return "", err
+		}
+	}
+	if culprit == 0 { // nothing shows that it is the label
+		if is, err := isRefused(0); err != nil || is {
+			return "", err
+		}
 	}
 	return changed[culprit], nil
 }

@@ -139,7 +139,7 @@ func TestNodeThatReturnsWhileItsRecordIsRemovedGetsItsLabels(t *testing.T) {
 			n := &corev1.Node{}
 			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: node}, n))
 			live := &preserve.Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: n.Labels}
-			d := preserve.Decide(txn.Transaction{Type: txn.Added, Node: node, UID: n.UID, Revision: live.Revision}, r, live, labels.Policy{Mode: labels.Replace})
+			d := preserve.Decide(txn.Transaction{Type: txn.Added, Node: node, UID: n.UID, Revision: live.Revision, Labels: n.Labels}, r, live, labels.Policy{Mode: labels.Replace})
 			assert.Equal(t, set{"rack": "r7"}, d.Labels)
 		})
 	}
