@@ -28,8 +28,11 @@ func mayBeStranded(queue []txn.Transaction, r *record.Record) bool {
 	return false
 }
 
-// IsRestored reports whether the marker of a Node was set by a restore onto this incarnation.
-func (n *Node) IsRestored() bool { return n.Marker != "" && n.Edited.Has(labels.Marker) }
+// IsRestored reports whether the marker of a Node was set by a restore onto this incarnation. A
+// closed gate is no restore.
+func (n *Node) IsRestored() bool {
+	return n.Marker != "" && n.Marker != labels.Pending && n.Edited.Has(labels.Marker)
+}
 
 // restoredFrom returns the revision of the record that was restored onto a Node, see
 // [txn.RestoredFrom].

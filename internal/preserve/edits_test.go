@@ -30,6 +30,7 @@ func TestRestoreKeepsEarlierEdits(t *testing.T) {
 		"seen by the fields only":    {is: set{"team": "green"}, edited: "team", change: func(t *txn.Transaction) { t.Labels = set{"team": "green"} }, want: set{"rack": "r7", "team": "green"}},
 		"a user's restore request":   {is: set{"team": "green", "ticket": "1"}, edited: "team,ticket", change: func(t *txn.Transaction) { t.AtOnce = true }, want: set{"rack": "r7", "team": "blue"}},
 		"an urgent addition":         {is: set{"team": "green"}, edited: "team", change: func(t *txn.Transaction) { t.AtOnce, t.FoundsRecord = true, true }, want: set{"rack": "r7", "team": "green"}},
+		"removed after a restore":    {is: set{"rack": "r6"}, edited: labels.Marker, change: func(t *txn.Transaction) { t.Labels = set{"team": "x"} }, want: set{"rack": "r7", "team": "blue"}},
 		"what a restore set, before": {is: set{"rack": "r6", "team": "green"}, edited: "team," + labels.Marker, want: set{"rack": "r7", "team": "green"}},
 	} {
 		t.Run(name, func(t *testing.T) {

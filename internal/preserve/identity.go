@@ -17,8 +17,9 @@ func NeedsIdentity(queue []txn.Transaction, r *record.Record, bound labels.Machi
 	if r != nil && r.Floor {
 		r = nil
 	}
+	mayRestore := mayBeStranded(queue, r)
 	for _, t := range queue {
-		if t.Type == txn.Added && concernsMachines(r, bound) {
+		if (t.Type == txn.Added || t.Type == txn.Updated && mayRestore) && concernsMachines(r, bound) {
 			return true
 		}
 		if !HasBound(t.Labels, t.Machine, bound) {
@@ -225,9 +226,11 @@ func withDecided(r record.Record, uid types.UID) labels.Side {
 			kept = append(kept, w)
 			continue
 		}
+		// Where the former machine kept a value of its own, that one is not restored.
+		own := labels.KeysOf(maps.Keys(w.Labels)).Where(func(key string) bool { _, found := r.Labels[key]; return found })
+		r.Machine, r.Unclear = r.Machine.Without(own), r.Unclear.Without(own)
 		r.Labels = maps.Clone(r.Labels)
 		maps.Copy(r.Labels, w.Labels)
-		r.Machine = r.Machine.Without(labels.KeysOf(maps.Keys(w.Labels))) // of a machine that kept its own value
 	}
 	r.Withheld = kept
 	return Saved(r)

@@ -2,6 +2,7 @@ package preserve
 
 import (
 	"maps"
+	"slices"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview/identity"
@@ -10,8 +11,9 @@ import (
 
 // SetAside returns the record from which a restore onto a Node goes on after the API server has
 // refused to set some labels: these are withheld from this incarnation, and tried again on the next
-// one. The record must be stored before the restore, so that they are not lost if the restore is not
-// noted. It returns false if there are no such labels in the record, or no room to withhold them.
+// one. A label that cannot be removed stays. The record must be stored before the restore, so that
+// they are not lost if the restore is not noted. It returns false if there is no room to withhold
+// them.
 func SetAside(r record.Record, n *Node, refused labels.Keys, p labels.Policy) (record.Record, bool) {
 	next := r
 	next.Withheld = nil
@@ -28,6 +30,15 @@ func SetAside(r record.Record, n *Node, refused labels.Keys, p labels.Policy) (r
 	}
 	bound := boundOf(r.Labels, r.Machine, p.MachineBound)
 	moved, left := divided(r.Labels, isRefused)
+	for key := range refused.All() {
+		value, isThere := n.Labels[key]
+		if _, isSaved := moved[key]; isThere && !isSaved { // it cannot be removed, so it stays
+			moved[key] = value
+		}
+	}
+	for key := range next.WithheldKeys().All() {
+		delete(moved, key) // the machine's own, beside a value that users had set, see newerThan
+	}
 	ofMachine, ofName := divided(moved, labels.KeysOf(maps.Keys(bound)).Set())
 	next.Labels, next.Machine = left, r.Machine.Without(refused)
 	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: ofMachine, Source: followed(r), Identity: r.Identity.Identity}, n)
@@ -42,7 +53,7 @@ func withRefused(sets []record.Withheld, w record.Withheld, n *Node) []record.Wi
 		return sets
 	}
 	w.State = record.RefusedFor(n.UID)
-	return append(sets, w)
+	return slices.Insert(sets, 0, w) // the newest first
 }
 
 // divided returns the labels with the keys, and the others.

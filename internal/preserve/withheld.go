@@ -22,7 +22,13 @@ func withhold(next *record.Record, r record.Record, moved map[string]string) boo
 	for key := range moved {
 		delete(next.Labels, key)
 	}
+	for key := range r.WithheldKeys().All() {
+		delete(moved, key) // the machine's own, beside a refused value of a user
+	}
 	next.Identity = record.Identity{}
+	if len(moved) == 0 {
+		return true
+	}
 	next.Withheld = append([]record.Withheld{{Labels: moved, Source: followed(r), Identity: r.Identity.Identity}}, next.Withheld...)
 	return true
 }
@@ -132,17 +138,19 @@ func withheldAfter(t txn.Transaction, r record.Record) []record.Withheld {
 	return next
 }
 
-// newerThan returns the labels of a later state that replace withheld ones: all, but only those of
-// users if the withheld ones were refused, as the machine may have a value of its own then.
+// newerThan returns the labels of a later state that replace withheld ones. These are all, except
+// that the machine may have another value of its own where that of a user was refused.
 func newerThan(w record.Withheld, later labels.Side) map[string]string {
 	if !w.State.IsRefused() {
 		return later.Labels
 	}
-	byUsers := maps.Clone(later.Labels)
+	newer := maps.Clone(later.Labels)
 	for key := range later.Machine.Union(later.Unclear).All() {
-		delete(byUsers, key)
+		if newer[key] != w.Labels[key] {
+			delete(newer, key)
+		}
 	}
-	return byUsers
+	return newer
 }
 
 // without drops labels whose keys are set elsewhere.

@@ -26,7 +26,7 @@ func TestRestoreKeepsWhatUsersHaveEditedBefore(t *testing.T) {
 				e.stop(w)
 			}
 			e.delete(node)
-			e.createAs("kubelet", node, labelSet{"zone": "b"})
+			e.createAs("kubelet", node, labelSet{"zone": "b", "kubernetes.io/os": "linux", "kubernetes.io/hostname": node})
 			e.editAs("kubectl-label", node, labelSet{"team": "green", "ticket": "4711"})
 			if withWatcher {
 				e.eventually(func(c *assert.CollectT) { assert.Len(c, e.queue(c, node), 3) }, "the end, the return and the edit are recorded")
@@ -34,7 +34,7 @@ func TestRestoreKeepsWhatUsersHaveEditedBefore(t *testing.T) {
 				e.watcher()
 			}
 			e.processor()
-			want := labelSet{"zone": "b", "team": "green", "rack": "r7", "ticket": "4711"}
+			want := labelSet{"zone": "b", "kubernetes.io/os": "linux", "kubernetes.io/hostname": node, "team": "green", "rack": "r7", "ticket": "4711"}
 			e.restored(node, want)
 			e.settle()
 			e.hasRestored(t, node, want)

@@ -19,7 +19,7 @@ var editMutants = map[string]mutant{
 			return restored(r, n)
 		}
 		return d
-	}).among(backups),
+	}).among(backups).shownBy(returnsThenRestarts),
 	"backup: the end of a node that has its labels from a later record does not count": forgetting(func(t txn.Transaction, r record.Record) bool {
 		return isStranger(t, r) && t.Restored && isAfter(t.Marker, r.Revision.String())
 	}).among(backups),

@@ -145,3 +145,29 @@ func admittedTooEarly(s *script) {
 	s.until("P1", "takes the finalizer of u2")
 	s.user(creates)
 }
+
+// returnsThenRestarts: a backup of a record takes the place of the one that was restored onto the
+// live Node. Then a watcher starts, and compares the two.
+func returnsThenRestarts(s *script) {
+	s.user(creates)
+	s.until("W1", "records added u1")
+	s.until("P1", "removes added u1")
+	s.user(edits)
+	s.until("W1", "records updated u1")
+	s.until("P1", "removes updated u1")
+	s.user(deletes, creates)
+	s.until("W1", "records added u2")
+	s.until("P1", "removes added u2")
+	for _, name := range []string{"W1", "W2", "P1", "P2", "W2", "P2", "P1"} {
+		s.turns(name, maxTurns)
+	}
+	s.user(edits)
+	for range 3 {
+		for _, name := range []string{"W1", "W2", "P1", "P2"} {
+			s.turns(name, maxTurns)
+		}
+	}
+	s.user(returnsBackup)
+	s.crashes("W2")
+	s.turns("W2", maxTurns)
+}

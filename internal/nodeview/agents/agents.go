@@ -310,7 +310,7 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 		}
 	}
 	f := ownedFields{agents: map[string]bool{}, others: map[string]bool{}, isReadable: true, isAllReadable: true}
-	at, created := webhooksEntry(n.ManagedFields), m.lastOfCreation(n)
+	at, lastOfCreation := webhooksEntry(n.ManagedFields), m.lastOfCreation(n)
 	if at >= 0 {
 		f.webhook, f.unknown = map[string]bool{}, map[string]bool{}
 	}
@@ -341,7 +341,7 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 			f.assign(owned, entry, n.CreationTimestamp)
 		}
 		isKubelets := isAgents || isNameless && registers(owned)
-		if !isUnknown && !isKubelets && i != at && (entry.Manager == processors || isSince(entry, created)) {
+		if !isUnknown && !isKubelets && i != at && isEdit(entry, n.CreationTimestamp.Time, lastOfCreation) {
 			f.collectEdited(entry, members)
 		}
 	}

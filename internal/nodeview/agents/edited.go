@@ -26,21 +26,31 @@ func Edited(n *metav1.PartialObjectMetadata) labels.Keys {
 // managedFields.
 func NoteEdited(n *metav1.PartialObjectMetadata, keys labels.Keys) { note(n, editedAnnotation, keys) }
 
-// lastOfCreation returns the last second whose entries may be of the request to create a Node. If an
-// agent wrote in the second of the creation, it created the Node, as every kubelet does.
+// lastOfCreation returns the last second whose entries may be of the request to create a Node. If a
+// kubelet registered it in the second of its creation, no one else has created it. Other agents
+// prove nothing: kube-controller-manager annotates every Node within milliseconds.
 func (m Managers) lastOfCreation(n *metav1.PartialObjectMetadata) time.Time {
 	created := n.CreationTimestamp.Time
 	for _, entry := range n.ManagedFields {
-		if entry.Subresource == "" && entry.Time != nil && entry.Time.Equal(&n.CreationTimestamp) && m.match(entry.Manager) {
+		if entry.Subresource != "" || entry.Time == nil || !entry.Time.Equal(&n.CreationTimestamp) || !m.match(entry.Manager) {
+			continue
+		}
+		keys := map[string]bool{}
+		if collect(entry, memberNames, keys) == nil && registers(keys) {
 			return created.Add(-time.Second)
 		}
 	}
 	return created
 }
 
-// isSince reports whether an entry was written after a time.
-func isSince(entry metav1.ManagedFieldsEntry, at time.Time) bool {
-	return entry.Time != nil && entry.Time.After(at)
+// isEdit reports whether an entry, of neither an agent nor the webhook, was written after the
+// creation of a Node. A processor can write to the Node from the second of its creation on; an
+// earlier entry was copied from another Node.
+func isEdit(entry metav1.ManagedFieldsEntry, created, lastOfCreation time.Time) bool {
+	if entry.Time == nil {
+		return false
+	}
+	return entry.Time.After(lastOfCreation) || entry.Manager == processors && !entry.Time.Time.Before(created)
 }
 
 // collectEdited adds what an entry of neither an agent nor the webhook has set since the Node was

@@ -34,7 +34,8 @@ func TestEditedOfEntries(t *testing.T) {
 		e.Time = &metav1.Time{Time: e.Time.Add(later)}
 		return e
 	}
-	const other = `{"f:metadata":{"f:labels":{".":{},"f:kubernetes.io/os":{}}}}`
+	const other = `{"f:metadata":{"f:labels":{".":{},"f:kubernetes.io/os":{},"f:kubernetes.io/hostname":{}}}}`
+	const ttl = `{"f:metadata":{"f:annotations":{".":{},"f:node.alpha.kubernetes.io/ttl":{}}}}`
 	const marker = `{"f:metadata":{"f:labels":{".":{},"f:labels_restored":{}}}}`
 	for name, tc := range map[string]struct {
 		entries []metav1.ManagedFieldsEntry
@@ -42,6 +43,7 @@ func TestEditedOfEntries(t *testing.T) {
 	}{
 		"in the create request":             {[]metav1.ManagedFieldsEntry{entry("kubectl-create", zone)}, ""},
 		"in the second of the creation":     {[]metav1.ManagedFieldsEntry{entry("kubelet", other), entry("kubectl-label", zone)}, "zone"},
+		"beside another agent":              {[]metav1.ManagedFieldsEntry{entry("kube-controller-manager", ttl), entry("kubectl-create", zone)}, ""},
 		"or in the create request":          {[]metav1.ManagedFieldsEntry{at(time.Second, entry("kubelet", other)), entry("kubectl-create", zone)}, ""},
 		"later":                             {[]metav1.ManagedFieldsEntry{at(time.Second, entry("kubectl-label", zone))}, "zone"},
 		"by an agent":                       {[]metav1.ManagedFieldsEntry{at(time.Second, entry("kubelet", zone))}, ""},
@@ -51,6 +53,7 @@ func TestEditedOfEntries(t *testing.T) {
 		"without a time":                    {[]metav1.ManagedFieldsEntry{{Manager: "kubectl-label", FieldsV1: metav1.NewFieldsV1(zone)}}, ""},
 		"a key that is gone":                {[]metav1.ManagedFieldsEntry{at(time.Second, entry("kubectl-label", `{"f:metadata":{"f:labels":{"f:gone":{}}}}`))}, ""},
 		"the marker, by a restore":          {[]metav1.ManagedFieldsEntry{entry("nodekeeper-processor", marker)}, labels.Marker},
+		"the marker, copied":                {[]metav1.ManagedFieldsEntry{at(-time.Second, entry("nodekeeper-processor", marker))}, ""},
 		"the marker, by the webhook":        {[]metav1.ManagedFieldsEntry{entry(agents.Webhook, marker)}, labels.Marker},
 		"the marker, by a user":             {[]metav1.ManagedFieldsEntry{at(time.Second, entry("kubectl-label", marker))}, ""},
 		"the marker, in the create request": {[]metav1.ManagedFieldsEntry{entry("kubectl-create", marker)}, ""},
@@ -60,7 +63,7 @@ func TestEditedOfEntries(t *testing.T) {
 			n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 				Labels: here, ManagedFields: tc.entries, CreationTimestamp: *entry("", "").Time,
 			}}
-			parse(t, "kubelet").Stamp(n)
+			parse(t, "kubelet,kube-controller-manager").Stamp(n)
 			assert.Equal(t, tc.want, agents.Edited(n))
 		})
 	}

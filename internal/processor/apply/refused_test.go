@@ -65,6 +65,8 @@ func TestRefusedLabelHoldsUpNoOther(t *testing.T) {
 
 		// It is saved, and the next incarnation, on which it is not refused, gets it.
 		require.Equal(t, set{culprit: "v"}, c.stored.Record.Withheld[0].Labels)
+		_, err := record.Parse(c.stored.Object)
+		require.NoError(t, err)
 		c.refuses, c.node.UID, c.node.Labels, c.node.ResourceVersion = nil, "c", set{"own": "x"}, "3000"
 		c.mustApply(t, event(txn.Added, "c", "3000", set{"own": "x"}))
 		own, _ = labels.Split(c.node.Labels)
@@ -102,8 +104,40 @@ func TestRefusedLabelStaysSavedUntilAUserSetsIt(t *testing.T) {
 	end.Machine = "pool"
 	c.mustApply(t, end)
 	require.Len(t, c.stored.Record.Withheld, 1)
-	c.mustApply(t, event(txn.Updated, "b", "9001", set{"pool": "c", "rack": "r2"}))
+
+	// It is refused again on the next incarnation, whose machine has a value of its own, too.
+	c.node.UID, c.node.ResourceVersion, c.node.Labels = "c", "9100", set{"pool": "b"}
+	again := event(txn.Added, "c", "9100", set{"pool": "b"})
+	again.Machine = "pool"
+	c.mustApply(t, again)
+	parsed, err = record.Parse(c.stored.Object)
+	require.NoError(t, err)
+	require.Len(t, parsed.Withheld, 1)
+	assert.Equal(t, set{"pool": "a"}, parsed.Withheld[0].Labels, "the user's value")
+
+	c.mustApply(t, event(txn.Updated, "c", "9900", set{"pool": "c", "rack": "r2"}))
 	assert.Empty(t, c.stored.Record.Withheld, "a user has set it since")
+}
+
+// A restore removes what users have put into the template of a Node, unless that is refused.
+func TestRefusedRemoval(t *testing.T) {
+	c, added := returnedWith(set{"a": "1", "b": "1"}, set{"template": "x", "other": "y"})
+	c.refuses = map[string]bool{"template": true}
+	c.mustApply(t, added)
+	own, _ := labels.Split(c.node.Labels)
+	assert.Equal(t, set{"a": "1", "b": "1", "template": "x"}, own)
+	assert.Equal(t, own, c.stored.Record.Labels)
+	assert.Empty(t, c.stored.Record.Withheld)
+}
+
+func TestManyRefusedLabels(t *testing.T) {
+	c, added := returnedWith(many(30), nil)
+	c.refuses = map[string]bool{}
+	for key := range many(30) {
+		c.refuses[key] = true
+	}
+	c.mustApply(t, added)
+	assert.Len(t, c.refused, 30)
 }
 
 // The refusal has nothing to do with the labels, or cannot be found out.
