@@ -80,12 +80,11 @@ type Side struct {
 // short: live labels stay as the node has them, labels that users had set are restored, and labels
 // that agents of the returned machine have set stay, unless a user had overruled them. So do labels
 // without a known setter, such as those of an admission policy, unless a user is known to have set
-// them before. Labels that
-// only agents of the former machine had set are not restored. A restricted label that is not
-// restored stays as the node has it, because it was set by others. So does a label that patterns of
-// MachineBound match: that the former machine did not have it means nothing for this one.
-// Annotations and taints of the node stay, unless a user had overruled them. What users have edited on the
-// returned node stays.
+// them before. Labels that only agents of the former machine had set are not restored. A restricted
+// label that is not restored stays as the node has it, because it was set by others. So does a label
+// that patterns of MachineBound match: that the former machine did not have it means nothing for
+// this one. Annotations and taints of the node stay, unless a user had overruled them. What users
+// have edited on the returned node stays.
 func (p Policy) Restored(live, saved Side) map[string]string {
 	result := make(map[string]string, len(live.Labels)+len(saved.Labels))
 	former, unclear, overruled := saved.Machine.Set(), saved.Unclear.Set(), saved.Overruled.Set()

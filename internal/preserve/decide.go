@@ -159,8 +159,8 @@ func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 // A restore removes the startup taint as well. If there is nothing to restore, the taint is removed
 // after everything is saved.
 //
-// An update of a live incarnation that has not got its labels stands for its addition: the record
-// may have been replaced since the restore by an earlier one, or the addition may have been lost.
+// An update of a live incarnation that never got its labels counts as its addition: the record may
+// have been replaced by an earlier one since the restore, or the addition may have been lost.
 func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
 	if isStranded(t, r) && n != nil && n.UID == t.UID && !n.Unselected {
 		t.Type, t.FoundsRecord, t.AtOnce = txn.Added, false, false
@@ -437,7 +437,7 @@ func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy
 	case isSourceOrRestored(*r, t.UID):
 		before = unignored(*r, policy)
 	default:
-		before = restoredFrom(*r, t)
+		before = ownershipAfterRestore(*r, t)
 	}
 	setOwnership(&next, mergeOwnership(before, sideOf(t), t.Withdrawn))
 	if r != nil {
@@ -447,10 +447,10 @@ func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy
 	return next
 }
 
-// restoredFrom returns what is known of the ownership of an incarnation that was restored from a
+// ownershipAfterRestore returns what is known of the ownership of an incarnation that was restored from a
 // record, when t is the first state of it that is saved. The former machine owns nothing, except
 // what was copied. A restored key whose setter was unknown stays unclear, as in [notedSince].
-func restoredFrom(r record.Record, t txn.Transaction) labels.Side {
+func ownershipAfterRestore(r record.Record, t txn.Transaction) labels.Side {
 	copied, unclear := copies(r, sideOf(t)), Saved(r).Unclear.Same(r.Labels, t.Labels)
 	return labels.Side{Labels: only(t.Labels, copied.Union(unclear)), Machine: copied, Copied: copied, Unclear: unclear, Overruled: r.Overruled}
 }

@@ -104,7 +104,7 @@ func warnings() []Event {
 		{
 			LabelsRestoreFailed, warning, node,
 			[]string{processor},
-			"The API server or an admission plugin rejected the restore, for the given reason, whatever its labels. A processor retries it with backoff (up to 30 s).",
+			"The API server or an admission plugin rejected the whole restore, not just one label, for the given reason. A processor retries it with backoff (up to 30 s).",
 		},
 		{
 			LabelRefused, warning, node,

@@ -71,8 +71,8 @@ func (o Observer) NeedsCheck(before, after *metav1.PartialObjectMetadata) bool {
 func (o Observer) change(typ txn.Type, before, after *metav1.PartialObjectMetadata, now time.Time) txn.Transaction {
 	t := o.transaction(typ, after, now)
 	t.Withdrawn, t.Overruled = agents.Withdrawn(before, after), agents.Removed(before, after)
-	// The processor must identify the machine that got labels of its own while it exists. An addition is
-	// urgent anyway.
+	// The processor must identify the machine that got labels of its own while it exists. An addition
+	// is urgent anyway.
 	t.AtOnce = typ == txn.Updated && preserve.GainsBound(before.Labels, t.Labels, t.Machine, o.MachineBound)
 	return t
 }

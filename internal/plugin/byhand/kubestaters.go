@@ -180,7 +180,7 @@ func takeOver(from record.KubeStateRSLabels, n *inspect.Node, isTheirs, overwrit
 	case len(n.Pending) > 0:
 		// The queue has what happened since. It is applied as if there were no record: a floor that
 		// is before all of it keeps the place of the record, and its precondition.
-		t.Why = amount.Of(len(n.Pending), "pending transaction") + " of it happened later"
+		t.Why = amount.Of(len(n.Pending), "pending transaction") + " of the node, which are later"
 		t.next = &record.Record{Node: n.Name, Revision: revision.MustParse("1"), Floor: true}
 		has = n.Pending[len(n.Pending)-1].Labels
 		if n.Live != nil {

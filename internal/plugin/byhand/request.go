@@ -66,8 +66,9 @@ type Request struct {
 // Futile reports whether the transaction certainly does nothing. While others are pending, that is
 // not certain.
 func (r *Request) Futile() bool {
-	isOther := r.Decision.Action == preserve.Restore && r.Transaction.Type == txn.Updated // it is owed a restore first
-	return (r.Decision.Action == preserve.Nothing || isOther) && len(r.Before.Pending) == 0 && !r.Blocked
+	// A request to save that would restore instead, see [preserve.Decide].
+	isOwedRestore := r.Decision.Action == preserve.Restore && r.Transaction.Type == txn.Updated
+	return (r.Decision.Action == preserve.Nothing || isOwedRestore) && len(r.Before.Pending) == 0 && !r.Blocked
 }
 
 // ReadNodes reads these nodes by name. A node that does not exist, and has no record, may be nil.
@@ -110,7 +111,7 @@ func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 	}
 	t := txn.Of(h.Type, n.Live)
 	t.ObservedAt, t.AtOnce = h.Cluster.Now(), true
-	t.FoundsRecord = h.KeepsEdits && h.Type == txn.Added // so it is no [txn.Transaction.IsRequest]
+	t.FoundsRecord = h.KeepsEdits && h.Type == txn.Added // otherwise it would replace edits, see [txn.Transaction.IsRequest]
 	// Only the servers know which managers are agents, so the owners of the labels are left open.
 	// Owners that the record has remain valid.
 	t.Machine, t.Unclear = "", labels.KeysOf(maps.Keys(t.Labels))

@@ -19,8 +19,11 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[st
 	if err != nil {
 		return err
 	}
+	if key == "" {
+		return refusal
+	}
 	next, done := preserve.SetAside(*k.stored.Record, preserve.NodeOf(k.node), labels.Keys(key), a.Policy)
-	if key == "" || !done {
+	if !done {
 		return refusal
 	}
 	if err := a.save(ctx, next, k); err != nil {
@@ -31,15 +34,15 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[st
 }
 
 // refused returns a label whose change the API server refuses, or "" if it refuses the restore even
-// without any change of a label. It takes one dry run for each time that the number of changed
-// labels can be halved, and at most two more.
+// without any change of a label. It takes one dry run for each halving of the changed labels, and at
+// most two more.
 func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *known) (string, error) {
 	changed := slices.Sorted(maps.Keys(labels.ChangesBetween(k.node.Labels, wanted).Labels))
 	changed = slices.DeleteFunc(changed, func(key string) bool { return key == labels.Marker })
 	if len(changed) == 0 {
 		return "", nil
 	}
-	// A restore with the first labels only is refused from the number on that includes the culprit.
+	// isRefused reports whether a restore of only the first count changed labels is refused.
 	isRefused := func(count int) (bool, error) {
 		err := a.Nodes.TryRelabel(ctx, k.node, withOnly(wanted, k.node.Labels, changed[count:]), k.readAt)
 		if err != nil && !nodes.Refused(err) {

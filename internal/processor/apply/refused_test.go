@@ -87,7 +87,7 @@ func TestSeveralRefusedLabels(t *testing.T) {
 	assert.Zero(t, c.count("relabel")+c.count("try"), "this incarnation is asked no more")
 }
 
-// Whoever keeps its value is not asked to give it up, unless a user sets it.
+// The machine's own value does not replace a refused one.
 func TestRefusedLabelStaysSavedUntilAUserSetsIt(t *testing.T) {
 	c, added := returnedWith(set{"pool": "a", "rack": "r1"}, set{"pool": "b"})
 	added.Machine = "pool"

@@ -45,10 +45,10 @@ func (o *Observer) Withheld(ctx context.Context, t txn.Transaction, held preserv
 
 // Refused implements [apply.Observer].
 func (o *Observer) Refused(ctx context.Context, t txn.Transaction, keys labels.Keys, err error) {
-	logf.FromContext(ctx).Error(err, "Set a label aside that the API server refuses", "uid", t.UID, "keys", string(keys))
+	logf.FromContext(ctx).Error(err, "Set aside a label that the API server refused", "uid", t.UID, "keys", string(keys))
 	o.metrics.setAside.Inc()
-	o.Warn(nodes.Reference(t.Node, t.UID), reasons.LabelRefused, "Restore", "%s: not restored, and saved until the node returns next; the other labels are. "+
-		"kubectl nodekeeper show %s has the value. The API server refused it: %v", named(keys), t.Node, err)
+	o.Warn(nodes.Reference(t.Node, t.UID), reasons.LabelRefused, "Restore", "%s: not restored, because the API server refused it. The other labels are restored. It stays saved and is "+
+		"tried again when the node returns next; kubectl nodekeeper show %s has its value. The answer was: %v", named(keys), t.Node, err)
 }
 
 // named returns keys in a readable form, as many as fit in an event.
