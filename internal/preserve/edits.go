@@ -10,9 +10,10 @@ import (
 )
 
 // isStranded reports whether an update is of an incarnation that a record does not follow, although
-// it is later than all that the record has.
+// it follows another one, and the update is later than all that it has. What users have given to a
+// name follows none, and is restored at their request.
 func isStranded(t txn.Transaction, r *record.Record) bool {
-	return t.Type == txn.Updated && r != nil && !r.Floor && !Owned(*r, t.UID, t.Marker) && !t.RestoredFrom().After(r.Revision) &&
+	return t.Type == txn.Updated && r != nil && !r.Floor && followed(*r) != "" && !Owned(*r, t.UID, t.Marker) && !t.RestoredFrom().After(r.Revision) &&
 		t.Revision.After(r.Revision) && t.Revision.After(r.Restored.Revision)
 }
 
@@ -43,8 +44,8 @@ func (n *Node) restoredFrom() revision.Revision {
 // editedSince returns the keys that users have set or removed on a Node since it was created. t is
 // a former state of it: what differs was edited, even if managedFields do not show that.
 func editedSince(t txn.Transaction, n *Node) labels.Keys {
-	if n.Edited.Has(labels.Marker) {
-		return n.Edited // what else differs may be from the restore that set the marker
+	if n.Edited.Has(labels.Marker) && n.Marker != t.Marker {
+		return n.Edited // what else differs may be from the restore that set the marker since
 	}
 	byUsers := func(of labels.Side, key string) bool {
 		return labels.IsLabel(key) && !of.Machine.Has(key) && !of.Unclear.Has(key)

@@ -128,3 +128,46 @@ func TestUpdateOfAStrandedNodeRestores(t *testing.T) {
 		})
 	}
 }
+
+// The webhook has restored an earlier record, the user has removed a label since, and the processor
+// restores the later record.
+func TestRemovalAfterTheWebhooksRestoreStays(t *testing.T) {
+	added := of(txn.Added, event("stranger", "250", "90", set{"rack": "r6", "team": "blue"})) // as the webhook left it
+	n := &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"rack": "r6"}, Marker: "90", Edited: labels.Marker, Admitted: "rack," + labels.Marker}
+	d := preserve.Decide(added, saved(), n, replaceAll)
+	require.Equal(t, preserve.Restore, d.Action, d.Reason)
+	assert.NotContains(t, d.Labels, "team", "a user has removed it after the restore (promise 3)")
+}
+
+// A gated Node has not been restored; a user removes a label that it came with.
+func TestRemovalBehindAClosedGateStays(t *testing.T) {
+	for name, edited := range map[string]labels.Keys{"gated by Karpenter": "", "gated by the webhook": labels.Marker} {
+		t.Run(name, func(t *testing.T) {
+			added := of(txn.Added, event("stranger", "250", labels.Pending, set{"rack": "r7", "team": "blue"}))
+			n := &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"rack": "r7"}, Marker: labels.Pending, Gated: true, Edited: edited}
+			d := preserve.Decide(added, saved(), n, replaceAll)
+			require.Equal(t, preserve.Restore, d.Action, d.Reason)
+			assert.NotContains(t, d.Labels, "team")
+			assert.False(t, n.IsRestored(), "a closed gate is no restore")
+		})
+	}
+}
+
+// import --overwrite has stored labels for a live Node, whose label changes before the request.
+func TestRequestAfterAStrandedUpdate(t *testing.T) {
+	given := preserve.UserRecord("node-1", labels.Side{Labels: set{"team": "imported"}}, revision.MustParse("260"))
+	n := &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"team": "live", "ticket": "1"}, Edited: "team,ticket"}
+	update := of(txn.Updated, event("stranger", "280", "", n.Labels))
+	request := of(txn.Added, event("stranger", "300", "", n.Labels))
+	request.AtOnce = true
+	alone := preserve.Plan([]txn.Transaction{request}, &given, n, replaceAll)
+	require.Equal(t, set{"team": "imported"}, alone[0].Labels)
+	steps := preserve.Plan([]txn.Transaction{update, request}, &given, n, replaceAll)
+	last := steps[0]
+	for _, s := range steps {
+		if s.Action == preserve.Restore {
+			last = s
+		}
+	}
+	assert.Equal(t, set{"team": "imported"}, last.Labels, "the user has asked to replace the live labels")
+}

@@ -139,10 +139,13 @@ func checkWithheld(w record.Withheld, n *Node, p labels.Policy) Why {
 		return granted
 	case labels.SameMachine:
 	}
-	if w.Identity.IsZero() {
-		return UnknownMachine
+	switch isOfName := w.State.IsRefused() || w.State.IsDecided(); {
+	case !w.Identity.IsZero():
+		return checkMachine(w.Identity, n)
+	case isOfName: // otherwise it would never have been decided
+		return granted
 	}
-	return checkMachine(w.Identity, n)
+	return UnknownMachine
 }
 
 // mayBeTheirs reports whether a returned Node may be the machine of a record's labels. What users

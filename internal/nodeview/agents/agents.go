@@ -341,7 +341,7 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 			f.assign(owned, entry, n.CreationTimestamp)
 		}
 		isKubelets := isAgents || isNameless && registers(owned)
-		if !isUnknown && !isKubelets && i != at && isEdit(entry, n.CreationTimestamp.Time, lastOfCreation) {
+		if !isUnknown && !isKubelets && i != at && m.isEdit(n, i, lastOfCreation) {
 			f.collectEdited(entry, members)
 		}
 	}

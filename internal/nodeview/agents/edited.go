@@ -45,12 +45,34 @@ func (m Managers) lastOfCreation(n *metav1.PartialObjectMetadata) time.Time {
 
 // isEdit reports whether an entry, of neither an agent nor the webhook, was written after the
 // creation of a Node. A processor can write to the Node from the second of its creation on; an
-// earlier entry was copied from another Node.
-func isEdit(entry metav1.ManagedFieldsEntry, created, lastOfCreation time.Time) bool {
-	if entry.Time == nil {
+// earlier entry was copied from another Node. The entry of the creator has its last time, too, so
+// another one must show that it is not the creator's.
+func (m Managers) isEdit(n *metav1.PartialObjectMetadata, at int, lastOfCreation time.Time) bool {
+	entry := n.ManagedFields[at]
+	switch {
+	case entry.Time == nil:
+		return false
+	case entry.Manager == processors:
+		return !entry.Time.Before(&n.CreationTimestamp)
+	case !entry.Time.After(lastOfCreation):
 		return false
 	}
-	return entry.Time.After(lastOfCreation) || entry.Manager == processors && !entry.Time.Time.Before(created)
+	for i, other := range n.ManagedFields {
+		if i != at && other.Subresource == "" && m.mayHaveCreated(other, n.CreationTimestamp) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayHaveCreated reports whether an entry may be that of the creator of a Node: it has not written
+// since, or it is the kubelet.
+func (m Managers) mayHaveCreated(entry metav1.ManagedFieldsEntry, created metav1.Time) bool {
+	if entry.Time != nil && entry.Time.Equal(&created) && entry.Manager != processors && entry.Manager != Webhook {
+		return true
+	}
+	keys := map[string]bool{}
+	return m.match(entry.Manager) && collect(entry, memberNames, keys) == nil && registers(keys)
 }
 
 // collectEdited adds what an entry of neither an agent nor the webhook has set since the Node was

@@ -9,6 +9,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -26,7 +27,10 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[st
 	if !done {
 		return refusal
 	}
-	if err := a.save(ctx, next, k); err != nil {
+	switch err := a.save(ctx, next, k); {
+	case errors.Is(err, records.ErrTooLarge):
+		return refusal // the record must not grow for it, and the transaction is still owed
+	case err != nil:
 		return err
 	}
 	a.Observer.Refused(ctx, t, labels.Keys(key), refusal.Err)
@@ -50,6 +54,10 @@ func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *know
 		}
 		return err != nil, nil
 	}
+	// A restore that is refused whatever its labels is tried again and again, so find that out first.
+	if is, err := isRefused(0); err != nil || is {
+		return "", err
+	}
 	culprit, last := 0, len(changed)-1
 	for end := last; culprit < end; {
 		middle := (culprit + end) / 2
@@ -65,11 +73,6 @@ func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *know
 	}
 	if culprit == last { // nothing shows that it is refused in a dry run, too
 		if is, err := isRefused(len(changed)); err != nil || !is {
-			return "", err
-		}
-	}
-	if culprit == 0 { // nothing shows that it is the label
-		if is, err := isRefused(0); err != nil || is {
 			return "", err
 		}
 	}

@@ -1,0 +1,52 @@
+package preserve_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/identity"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// Labels of a machine that belong to the name: a user has given them, or the Node had no identity.
+func TestRefusedLabelOfTheNameIsTriedOnTheNextIncarnation(t *testing.T) {
+	const role = "node-role.kubernetes.io/worker"
+	policy := labels.Policy{Mode: labels.Replace, Restricted: labels.SameMachine}
+	given := preserve.UserRecord("node-1", labels.Side{Labels: set{role: "", "team": "blue"}}, revision.MustParse("100"))
+	bare := with(neverRestored(), func(r *record.Record) {
+		r.Labels = set{role: "", "team": "blue"}
+		r.Identity = record.Identity{UID: "source"} // it was read, and has none
+	})
+	for name, r := range map[string]record.Record{"given by a user": given, "of a Node without an identity": *bare} {
+		t.Run(name, func(t *testing.T) {
+			n := &preserve.Node{UID: "b", Revision: revision.MustParse("300"), IdentityRead: true, Identity: identity.Identity{SystemUUID: "x"}}
+			added := of(txn.Added, event("b", "300", "", nil))
+			d := preserve.Decide(added, &r, n, policy)
+			require.Equal(t, preserve.Restore, d.Action)
+			require.Contains(t, d.Labels, role, "without the refusal, any machine gets it")
+			next, done := preserve.SetAside(r, n, role, policy)
+			require.True(t, done)
+			steps := preserve.Plan([]txn.Transaction{added}, &next, n, policy)
+			require.Equal(t, preserve.Restore, steps[0].Action)
+			left := *n
+			left.Revision, left.Labels, left.Marker = revision.MustParse("310"), steps[0].Labels, steps[0].Marker
+			noted := preserve.Noted(next, *n, left, policy.MachineBound)
+
+			c := &preserve.Node{UID: "c", Revision: revision.MustParse("400"), IdentityRead: true, Identity: identity.Identity{SystemUUID: "x"}, Settled: true}
+			steps = preserve.Plan([]txn.Transaction{of(txn.Added, event("c", "400", "", nil))}, &noted, c, policy)
+			final := set{}
+			for _, s := range steps {
+				if s.Action == preserve.Restore {
+					final = s.Labels
+				}
+			}
+			assert.Contains(t, final, role, "refused labels are tried again on the next incarnation")
+		})
+	}
+}
