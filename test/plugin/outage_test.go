@@ -47,7 +47,7 @@ func TestPageSaysThatItIsCutOff(t *testing.T) {
 
 	r.close()
 	shown := until(func() bool {
-		return len(unwell) > 0 && strings.HasPrefix(unwell[0].(string), "the state of nodekeeper is unknown: ")
+		return problems["nodes"] != nil && len(unwell) > 0 && strings.HasPrefix(unwell[0].(string), "the state of nodekeeper is unknown: ")
 	})
 	assert.Contains(t, problems["nodes"], "connection refused")
 	assert.Equal(t, "live", shown["node/node-1"]["state"], "the page shows what it knew last")

@@ -59,7 +59,7 @@ func TestShowSaysThatNoProcessorIsReady(t *testing.T) {
 	e := newEnv(t)
 	e.create("node-1", of("node-1", "r1"))
 	e.pend(txn.Updated, "node-1", 0)
-	e.lock("node-1", "processor-9", time.Hour, nodelock.LeaseDuration)
+	e.lock("node-1", "processor-9", time.Hour+30*time.Second, nodelock.LeaseDuration)
 	why, text := e.waiting(t, "node-1")
 	assert.Equal(t, []inspect.WaitReason{inspect.NoProcessor, inspect.Locked}, why.Reasons)
 	assert.True(t, why.Lock.IsExpired)
@@ -189,7 +189,7 @@ func TestShowSaysThatARestoreIsRefused(t *testing.T) {
 	}, "it says why")
 }
 
-// refuse makes the API server reject updates that set the label rack of a Node.
+// refuse makes the API server reject every restore of a Node.
 func (e *env) refuse(node, message string) {
 	e.t.Helper()
 	name := e.metadata + "-policy"
@@ -202,7 +202,7 @@ func (e *env) refuse(node, message string) {
 				ResourceNames:      []string{node},
 				RuleWithOperations: admissionregistrationv1.RuleWithOperations{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, Rule: rule},
 			}}},
-			Validations: []admissionregistrationv1.Validation{{Expression: `!has(object.metadata.labels) || !("rack" in object.metadata.labels)`, Message: message}},
+			Validations: []admissionregistrationv1.Validation{{Expression: `!has(object.metadata.labels) || !("labels_restored" in object.metadata.labels)`, Message: message}},
 		},
 	}
 	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
@@ -217,7 +217,7 @@ func (e *env) refuse(node, message string) {
 	e.create(node, nil) // to check whether the policy is in force
 	e.eventually(func(c *assert.CollectT) {
 		probe := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
-		assert.Error(c, e.client.Patch(e.t.Context(), probe, rawMerge(`{"metadata":{"labels":{"rack":"x"}}}`), client.DryRunAll))
+		assert.Error(c, e.client.Patch(e.t.Context(), probe, rawMerge(`{"metadata":{"labels":{"labels_restored":"1"}}}`), client.DryRunAll))
 	}, "the policy is in force")
 	e.delete(node)
 }
