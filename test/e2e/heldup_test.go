@@ -67,14 +67,14 @@ func TestUnreadableRecordAndAGapHoldUpTheirNodeOnly(t *testing.T) {
 	e.eventually(func(c *assert.CollectT) {
 		assert.NotEmpty(c, logged(w, "Waiting until the name of a transaction is free"))
 	}, "the end that it missed needs the name of the change")
-	e.set(node, "edited", "too-early") // an event that it has observed, and cannot store
+	e.set(node, "edited", "early") // an event that it has observed, and cannot store
 	e.watcher()
 	e.create(other, labelSet{"rack": "r8"})
 	e.saved(other, labelSet{"rack": "r8"})
 
 	e.editRecord(node, map[string]string{"labels_restored": version.String()})
-	e.restored(node, labelSet{"team": "red"})
+	e.restored(node, labelSet{"team": "red", "edited": "early"})
 	e.set(node, "late", "yes")
-	e.saved(node, labelSet{"team": "red", "late": "yes"})
+	e.saved(node, labelSet{"team": "red", "edited": "early", "late": "yes"})
 	e.settle()
 }

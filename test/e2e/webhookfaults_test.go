@@ -285,9 +285,8 @@ func TestGateOpensForRecordsThatAreCorrectedOrRemoved(t *testing.T) {
 	}
 }
 
-// TestEditsBehindTheGateGiveWay checks that edits give way to the last saved labels: the node is
-// not restored yet.
-func TestEditsBehindTheGateGiveWay(t *testing.T) {
+// TestEditsBehindTheGateStay checks that a restore keeps edits of a node that waits for it.
+func TestEditsBehindTheGateStay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.watcher()
@@ -304,7 +303,7 @@ func TestEditsBehindTheGateGiveWay(t *testing.T) {
 	require.True(t, isGated(n))
 	e.edit(name, map[string]*string{"team": new("green"), "added": new("1")}) // between creation and restore
 	e.processor()
-	e.restored(name, labelSet{"rack": "r1", "team": "red"})
+	e.restored(name, labelSet{"rack": "r1", "team": "green", "added": "1"})
 	assert.False(t, isGated(e.node(t, name)))
 	e.settle()
 }
