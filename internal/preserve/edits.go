@@ -29,11 +29,8 @@ func mayBeStranded(queue []txn.Transaction, r *record.Record) bool {
 	return false
 }
 
-// IsRestored reports whether the marker of a Node was set by a restore onto this incarnation. A
-// closed gate is no restore.
-func (n *Node) IsRestored() bool {
-	return n.Marker != "" && n.Marker != labels.Pending && n.Edited.Has(labels.Marker)
-}
+// IsRestored reports whether the marker of a Node was set by a restore onto this incarnation.
+func (n *Node) IsRestored() bool { return n.Edited.Has(labels.Marker) }
 
 // restoredFrom returns the revision of the record that was restored onto a Node, see
 // [txn.RestoredFrom].
@@ -44,7 +41,7 @@ func (n *Node) restoredFrom() revision.Revision {
 // editedSince returns the keys that users have set or removed on a Node since it was created. t is
 // a former state of it: what differs was edited, even if managedFields do not show that.
 func editedSince(t txn.Transaction, n *Node) labels.Keys {
-	if n.Edited.Has(labels.Marker) && n.Marker != t.Marker {
+	if n.IsRestored() && n.Marker != t.Marker {
 		return n.Edited // what else differs may be from the restore that set the marker since
 	}
 	byUsers := func(of labels.Side, key string) bool {

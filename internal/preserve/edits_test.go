@@ -5,8 +5,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -141,10 +143,21 @@ func TestRemovalAfterTheWebhooksRestoreStays(t *testing.T) {
 
 // A gated Node has not been restored; a user removes a label that it came with.
 func TestRemovalBehindAClosedGateStays(t *testing.T) {
-	for name, edited := range map[string]labels.Keys{"gated by Karpenter": "", "gated by the webhook": labels.Marker} {
+	for name, manager := range map[string]string{"gated by Karpenter": "karpenter", "gated by the webhook": agents.Webhook} {
 		t.Run(name, func(t *testing.T) {
 			added := of(txn.Added, event("stranger", "250", labels.Pending, set{"rack": "r7", "team": "blue"}))
-			n := &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"rack": "r7"}, Marker: labels.Pending, Gated: true, Edited: edited}
+			live := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				UID: "stranger", ResourceVersion: "300", Labels: set{"rack": "r7", labels.Marker: labels.Pending},
+				ManagedFields: []metav1.ManagedFieldsEntry{
+					{Manager: "kubectl-create", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:rack":{}}}}`)},
+					{Manager: manager, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:labels_restored":{}}}}`)},
+				},
+			}}
+			managers, err := agents.Parse(agents.Default)
+			require.NoError(t, err)
+			managers.Stamp(live)
+			n := preserve.NodeOf(live)
+			n.Gated = true
 			d := preserve.Decide(added, saved(), n, replaceAll)
 			require.Equal(t, preserve.Restore, d.Action, d.Reason)
 			assert.NotContains(t, d.Labels, "team")

@@ -92,7 +92,7 @@ func Of(typ Type, n *metav1.PartialObjectMetadata) Transaction {
 	own, marker := labels.Split(n.Labels)
 	return Transaction{
 		Type: typ, Node: n.Name, UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Marker: marker,
-		Restored: marker != labels.Pending && agents.Edited(n).Has(labels.Marker), Machine: agents.Machine(n), Unclear: agents.Unclear(n),
+		Restored: agents.Edited(n).Has(labels.Marker), Machine: agents.Machine(n), Unclear: agents.Unclear(n),
 	}
 }
 

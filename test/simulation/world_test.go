@@ -185,7 +185,11 @@ func (w *world) relabel(change func(own map[string]string)) {
 		agents.Note(&n, "", "", w.acted)
 	}
 	w.setAdmitted(&n)
-	w.setEdited(&n, agents.Edited(w.node).Union(w.visibleEdits(&n)))
+	edited := agents.Edited(w.node)
+	if n.Labels[labels.Marker] != w.node.Labels[labels.Marker] {
+		edited = edited.Without(labels.Marker) // it is not that of a restore any more; see patch
+	}
+	w.setEdited(&n, edited.Union(w.visibleEdits(&n)))
 	w.show(&n, false)
 }
 
@@ -203,7 +207,7 @@ func (w *world) visibleEdits(n *metav1.PartialObjectMetadata) labels.Keys {
 
 // setEdited notes the keys of a Node that users have edited, as far as they are still there.
 func (w *world) setEdited(n *metav1.PartialObjectMetadata, edited labels.Keys) {
-	if edited != "" {
+	if edited != "" || agents.Edited(n) != "" {
 		n.Annotations = maps.Clone(n.Annotations)
 		agents.NoteEdited(n, edited.Without(edited.Missing(n.Labels)))
 	}

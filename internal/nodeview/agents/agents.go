@@ -97,10 +97,8 @@ func Admitted(n *metav1.PartialObjectMetadata) labels.Keys {
 // labels and annotations that it owns, with [AllTaints] if it owns the list. If the entry is
 // unreadable, the webhook owns no keys.
 func OwnedByWebhook(entries []metav1.ManagedFieldsEntry) (at int, owned map[string]bool) {
-	at = webhooksEntry(entries)
-	owned = map[string]bool{}
-	if at >= 0 && collect(entries[at], memberNames, owned) != nil {
-		return at, nil
+	if at = webhooksEntry(entries); at >= 0 {
+		owned, _ = collect(entries[at], memberNames)
 	}
 	return at, owned
 }
@@ -302,53 +300,73 @@ type ownedFields struct {
 
 // read parses each entry of a Node's managedFields once.
 func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
-	members := memberNames[:1]
-	for key := range n.Labels {
-		if !labels.IsLabel(key) {
-			members = memberNames
-			break
-		}
-	}
 	f := ownedFields{agents: map[string]bool{}, others: map[string]bool{}, isReadable: true, isAllReadable: true}
-	at, lastOfCreation := webhooksEntry(n.ManagedFields), m.lastOfCreation(n)
+	at := webhooksEntry(n.ManagedFields)
 	if at >= 0 {
 		f.webhook, f.unknown = map[string]bool{}, map[string]bool{}
 	}
-	for i, entry := range n.ManagedFields {
-		isUnknown := unknownSetters[entry.Manager]
-		isAgents := !isUnknown && m.match(entry.Manager)
-		if isAgents && entry.Subresource == "" && entry.Time != nil && entry.Time.After(f.latest) {
-			f.latest = entry.Time.Time
+	entries := m.entriesOf(n, at >= 0)
+	for i, e := range entries {
+		if e.err != nil {
+			f.isReadable, f.isAllReadable = f.isReadable && e.isUnknown, false
 		}
-		owned := f.others
-		isNameless := m.isUnnamed(entry)
+		if e.isAgents && e.Subresource == "" && e.Time != nil && e.Time.After(f.latest) {
+			f.latest = e.Time.Time
+		}
 		switch {
-		case isNameless:
-			owned = map[string]bool{}
-		case isUnknown && at < 0:
-			continue
-		case isUnknown:
-			owned = f.unknown
+		case e.isUnnamed:
+			f.assign(e.keys, e.ManagedFieldsEntry, n.CreationTimestamp)
+		case e.isUnknown && at < 0:
+		case e.isUnknown:
+			maps.Copy(f.unknown, e.keys)
 		case i == at:
-			owned = f.webhook
-		case isAgents:
-			owned = f.agents
-		}
-		if collect(entry, members, owned) != nil {
-			f.isReadable, f.isAllReadable = f.isReadable && isUnknown, false
-		}
-		if isNameless {
-			f.assign(owned, entry, n.CreationTimestamp)
-		}
-		isKubelets := isAgents || isNameless && registers(owned)
-		if !isUnknown && !isKubelets && i != at && m.isEdit(n, i, lastOfCreation) {
-			f.collectEdited(entry, members)
+			maps.Copy(f.webhook, e.keys)
+		case e.isAgents:
+			maps.Copy(f.agents, e.keys)
+		default:
+			maps.Copy(f.others, e.keys)
 		}
 	}
-	if f.webhook[labels.Marker] {
-		f.edit(labels.Marker)
-	}
+	f.edited = editedIn(entries, at, n)
 	return f
+}
+
+// entry is a parsed entry of managedFields.
+type entry struct {
+	metav1.ManagedFieldsEntry
+
+	// isUnknown reports whether it is one of [unknownSetters], and isUnnamed whether it may be that
+	// of a kubelet without a name.
+	isUnknown, isUnnamed, isAgents bool
+	// keys are those that it owns, and err reports that they cannot be read.
+	keys map[string]bool
+	err  error
+}
+
+// entriesOf parses the entries of a Node's managedFields. It reads those of unknown setters only if
+// they matter.
+func (m Managers) entriesOf(n *metav1.PartialObjectMetadata, readsUnknown bool) []entry {
+	relevant := memberNames[:1]
+	for key := range n.Labels {
+		if !labels.IsLabel(key) {
+			relevant = memberNames
+			break
+		}
+	}
+	entries := make([]entry, len(n.ManagedFields))
+	for i, managed := range n.ManagedFields {
+		e := entry{ManagedFieldsEntry: managed, isUnknown: unknownSetters[managed.Manager], isUnnamed: m.isUnnamed(managed)}
+		e.isAgents = !e.isUnknown && m.match(managed.Manager)
+		members := relevant
+		if e.isAgents {
+			members = memberNames // for [registers]
+		}
+		if !e.isUnknown || readsUnknown {
+			e.keys, e.err = collect(managed, members)
+		}
+		entries[i] = e
+	}
+	return entries
 }
 
 // AllTaints is the key that stands for all taints of a Node: in managedFields they are one list,
@@ -372,16 +390,17 @@ type fields struct {
 // is relevant.
 var memberNames = []string{`"f:labels"`, `"f:annotations"`, `"f:taints"`}
 
-// collect adds the keys of the labels and annotations that an entry owns, and AllTaints if it owns
-// the list. It skips entries without any of the members.
-func collect(entry metav1.ManagedFieldsEntry, members []string, keys map[string]bool) error {
-	if entry.FieldsV1 == nil || !slices.ContainsFunc(members, func(name string) bool { return strings.Contains(entry.FieldsV1.GetRawString(), name) }) {
-		return nil // most entries have none, and need no parsing
+// collect returns the keys of the labels and annotations that an entry owns, and AllTaints if it
+// owns the list. It skips entries without any of the members.
+func collect(managed metav1.ManagedFieldsEntry, members []string) (map[string]bool, error) {
+	if managed.FieldsV1 == nil || !slices.ContainsFunc(members, func(name string) bool { return strings.Contains(managed.FieldsV1.GetRawString(), name) }) {
+		return nil, nil //nolint:nilnil // most entries have none, and need no parsing
 	}
 	var reported fields
-	if err := json.Unmarshal([]byte(entry.FieldsV1.GetRawString()), &reported); err != nil {
-		return fmt.Errorf("reading the fields of manager %q: %w", entry.Manager, err)
+	if err := json.Unmarshal([]byte(managed.FieldsV1.GetRawString()), &reported); err != nil {
+		return nil, fmt.Errorf("reading the fields of manager %q: %w", managed.Manager, err)
 	}
+	keys := make(map[string]bool, len(reported.Metadata.Labels)+len(reported.Metadata.Annotations)+1)
 	for field := range reported.Metadata.Labels {
 		if key, ok := strings.CutPrefix(field, "f:"); ok {
 			keys[key] = true
@@ -395,5 +414,5 @@ func collect(entry metav1.ManagedFieldsEntry, members []string, keys map[string]
 	if reported.Spec.Taints != nil {
 		keys[AllTaints] = true
 	}
-	return nil
+	return keys, nil
 }
