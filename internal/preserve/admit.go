@@ -110,7 +110,7 @@ func mayStay(came labels.Side, key string, policy labels.Policy) bool {
 	if _, isThere := came.Labels[key]; !isThere {
 		return false
 	}
-	return policy.Mode == labels.Merge || !labels.IsLabel(key) || came.Machine.Set()[key] || came.Unclear.Set()[key]
+	return policy.Mode == labels.Merge || !labels.IsLabel(key) || came.Machine.Has(key) || came.Unclear.Has(key)
 }
 
 // refuses reports whether the API server would reject the request with this label or annotation.

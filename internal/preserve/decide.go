@@ -153,8 +153,8 @@ func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 
 // Decide returns the effect of transaction t, given the node's record and the live Node, each nil
 // if it does not exist. Only an Added transaction uses the Node, if the node has a record or the
-// startup taint; in addition, every save of labels that belong to a machine uses the Node's identity. A node
-// whose record is a floor is treated as new.
+// startup taint; in addition, every save of labels that belong to a machine uses the Node's
+// identity. A node whose record is a floor is treated as new.
 //
 // A restore removes the startup taint as well. If there is nothing to restore, the taint is removed
 // after everything is saved.
@@ -447,12 +447,13 @@ func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy
 	return next
 }
 
-// ownershipAfterRestore returns what is known of the ownership of an incarnation that was restored from a
-// record, when t is the first state of it that is saved. The former machine owns nothing, except
-// what was copied. A restored key whose setter was unknown stays unclear, as in [notedSince].
+// ownershipAfterRestore returns what is known of the ownership of an incarnation that was restored
+// from a record, when t is the first state of it that is saved. The former machine owns nothing,
+// except what was copied. A restored key whose setter was unknown stays unclear, as in [notedSince].
 func ownershipAfterRestore(r record.Record, t txn.Transaction) labels.Side {
 	copied, unclear := copies(r, sideOf(t)), Saved(r).Unclear.Same(r.Labels, t.Labels)
-	return labels.Side{Labels: only(t.Labels, copied.Union(unclear)), Machine: copied, Copied: copied, Unclear: unclear, Overruled: r.Overruled}
+	known, _ := divided(t.Labels, copied.Union(unclear).Set())
+	return labels.Side{Labels: known, Machine: copied, Copied: copied, Unclear: unclear, Overruled: r.Overruled}
 }
 
 func isSourceOrRestored(r record.Record, uid types.UID) bool {

@@ -17,11 +17,11 @@ func NeedsIdentity(queue []txn.Transaction, r *record.Record, bound labels.Machi
 	if r != nil && r.Floor {
 		r = nil
 	}
-	mayRestore := mayBeStranded(queue, r)
+	isAdded := func(t txn.Transaction) bool { return t.Type == txn.Added }
+	if concernsMachines(r, bound) && (slices.ContainsFunc(queue, isAdded) || mayBeStranded(queue, r)) {
+		return true
+	}
 	for _, t := range queue {
-		if (t.Type == txn.Added || t.Type == txn.Updated && mayRestore) && concernsMachines(r, bound) {
-			return true
-		}
 		if !HasBound(t.Labels, t.Machine, bound) {
 			continue
 		}
@@ -230,7 +230,8 @@ func withDecided(r record.Record, uid types.UID) labels.Side {
 			continue
 		}
 		// Where the former machine kept a value of its own, that one is not restored.
-		own := labels.KeysOf(maps.Keys(w.Labels)).Where(func(key string) bool { _, found := r.Labels[key]; return found })
+		keys := labels.KeysOf(maps.Keys(w.Labels))
+		own := keys.Without(keys.Missing(r.Labels))
 		r.Machine, r.Unclear = r.Machine.Without(own), r.Unclear.Without(own)
 		r.Labels = maps.Clone(r.Labels)
 		maps.Copy(r.Labels, w.Labels)

@@ -88,15 +88,6 @@ func copies(r record.Record, came labels.Side) labels.Keys {
 	return same.Where(func(key string) bool { return !labels.IsTaint(key) && !labels.Restricted(key) })
 }
 
-// only returns the labels with these keys.
-func only(all map[string]string, keys labels.Keys) map[string]string {
-	some := map[string]string{}
-	for key := range keys.All() {
-		some[key] = all[key]
-	}
-	return some
-}
-
 // keyStates returns the keys whose owner a state reports.
 func keyStates(side labels.Side) map[string]keyState {
 	states := map[string]keyState{}

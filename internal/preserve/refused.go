@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/record"
 )
 
@@ -36,13 +35,11 @@ func SetAside(r record.Record, n *Node, refused labels.Keys, p labels.Policy) (r
 			moved[key] = value
 		}
 	}
-	for key := range next.WithheldKeys().All() {
-		delete(moved, key) // the machine's own, beside a value that users had set, see newerThan
-	}
+	dropWithheld(moved, r)
 	ofMachine, ofName := divided(moved, labels.KeysOf(maps.Keys(bound)).Set())
 	next.Labels, next.Machine = left, r.Machine.Without(refused)
 	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: ofMachine, Source: followed(r), Identity: r.Identity.Identity}, n)
-	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: ofName, Source: followed(r), Identity: identity.Identity{}}, n)
+	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: ofName, Source: followed(r)}, n)
 	_, without := record.Bounded(next.Withheld)
 	return next, without == "" && !next.Equal(r)
 }

@@ -22,15 +22,21 @@ func withhold(next *record.Record, r record.Record, moved map[string]string) boo
 	for key := range moved {
 		delete(next.Labels, key)
 	}
-	for key := range r.WithheldKeys().All() {
-		delete(moved, key) // the machine's own, beside a refused value of a user
-	}
+	dropWithheld(moved, r)
 	next.Identity = record.Identity{}
 	if len(moved) == 0 {
 		return true
 	}
 	next.Withheld = append([]record.Withheld{{Labels: moved, Source: followed(r), Identity: r.Identity.Identity}}, next.Withheld...)
 	return true
+}
+
+// dropWithheld drops labels whose keys a record withholds already: they are the machine's own,
+// beside a refused value of a user, see [newerThan].
+func dropWithheld(moved map[string]string, r record.Record) {
+	for key := range r.WithheldKeys().All() {
+		delete(moved, key)
+	}
 }
 
 // followed returns the last incarnation that the labels of a record came from.

@@ -136,8 +136,16 @@ func storable(from *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	if problems := apivalidation.ValidateObjectMeta(&cm.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")); len(problems) > 0 {
 		return nil, fmt.Errorf("%q: %w", cm.Name, problems.ToAggregate())
 	}
-	if size := txn.DataBytes(cm.Data); size > txn.MaxDataBytes {
-		return nil, fmt.Errorf("%q: the labels have %d bytes: a record has room for %d", cm.Name, size, txn.MaxDataBytes)
+	if err := fits(cm.Data); err != nil {
+		return nil, fmt.Errorf("%q: %w", cm.Name, err)
 	}
 	return cm, nil
+}
+
+// fits returns an error if the data of a record is too large for a ConfigMap.
+func fits(data map[string]string) error {
+	if size := txn.DataBytes(data); size > txn.MaxDataBytes {
+		return fmt.Errorf("the labels have %d bytes: a record has room for %d", size, txn.MaxDataBytes)
+	}
+	return nil
 }

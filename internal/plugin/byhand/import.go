@@ -86,8 +86,8 @@ func PrepareImports(ctx context.Context, c *inspect.Cluster, exported []*corev1.
 //   - A live Node would own the record, and has other labels. Its next change would replace the record.
 //   - The record is older than the one that it replaces.
 //
-// Without overwrite, a live Node that has had its labels keeps what it has now: users have changed or
-// removed what differs.
+// Without overwrite, a live Node that has had its labels keeps what it has now: users have changed
+// or removed what differs.
 func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now revision.Revision, bound labels.MachineBound, overwrite bool) Import {
 	if before == nil {
 		before = &inspect.Node{Name: cm.Name}

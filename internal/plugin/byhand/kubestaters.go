@@ -22,7 +22,6 @@ import (
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"
-	"nodekeeper.dev/internal/txn"
 )
 
 // Inheritance is what kube-state-rs has left behind.
@@ -217,8 +216,8 @@ func (t *Takeover) Store(ctx context.Context, c *inspect.Cluster, dry DryRun) er
 	if t.next == nil || dry == DryRunClient {
 		return nil
 	}
-	if size := txn.DataBytes(t.next.ConfigMap("").Data); size > txn.MaxDataBytes {
-		return fmt.Errorf("node %q: the labels have %d bytes: a record has room for %d", t.Name, size, txn.MaxDataBytes)
+	if err := fits(t.next.ConfigMap("").Data); err != nil {
+		return fmt.Errorf("node %q: %w", t.Name, err)
 	}
 	door := &records.Records{Client: dry.Writer(c.Client), Namespace: c.MetadataNamespace}
 	_, err := door.Write(ctx, t.read, *t.next)

@@ -187,7 +187,7 @@ func (n *Node) LabelReasons(policy labels.Policy) []LabelReason {
 	var all []LabelReason
 	for _, key := range slices.Compact(keys) {
 		reason := LabelReason{Key: key, Saved: labels.ValueOf(r.Labels, key), Live: labels.ValueOf(live.Labels, key)}
-		reason.Why = whyDiffers(&reason, goal, policy, r.Machine.Set()[key], live.Machine.Set()[key])
+		reason.Why = whyDiffers(&reason, goal, policy, r.Machine.Has(key), live.Machine.Has(key))
 		all = append(all, reason)
 	}
 	return all
