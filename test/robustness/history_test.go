@@ -85,8 +85,29 @@ type storedTxn struct {
 
 func (i *incarnation) last() state { return i.states[len(i.states)-1] }
 
-// own returns its current labels, without the labels that only the webhook has set.
-func (i *incarnation) own() labelSet { return i.ownOf(i.last().labels) }
+// sidesOf returns what a restore may start from, given the labels of one of its states: what users
+// have edited since an addition that was recorded stays. What was edited after a restore is the
+// business of P3.
+func (i *incarnation) sidesOf(all labelSet) []labels.Side {
+	own := i.ownOf(all)
+	var sides []labels.Side
+	for _, t := range i.recorded {
+		before, isKnown := i.at(t.resourceVersion)
+		if t.typ != txn.Added || !isKnown || i.ownedAt != 0 {
+			continue
+		}
+		edited := slices.DeleteFunc(keysOf(before.labels, all), func(key string) bool {
+			former, wasThere := before.labels[key]
+			value, isThere := all[key]
+			return wasThere == isThere && former == value
+		})
+		sides = append(sides, labels.Side{Labels: own, Edited: labels.KeysOf(slices.Values(edited))})
+	}
+	if len(sides) == 0 {
+		return []labels.Side{{Labels: own}}
+	}
+	return sides
+}
 
 // ownOf returns the labels of one of its states, without the labels that only the webhook has set.
 func (i *incarnation) ownOf(all labelSet) labelSet {

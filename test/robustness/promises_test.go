@@ -85,11 +85,11 @@ func (g *ghost) checkRestore(n *node, e event) error {
 	if e.node == nil || !isRestore(n.live, e.node) {
 		return nil
 	}
-	had, given := n.live.own(), state{labels: e.node.labels, marker: e.node.marker}
+	had, given := n.live.sidesOf(n.live.last().labels), state{labels: e.node.labels, marker: e.node.marker}
 	if saved := n.versions[given.marker]; saved != nil {
-		if s, ok := g.plannedFor(n.live, saved, given.labels); ok {
-			had = n.live.ownOf(s.labels)
-			given.labels = g.policy.Restored(labels.Side{Labels: had}, labels.Side{Labels: saved})
+		if planned, ok := g.plannedFor(n.live, saved, given.labels); ok {
+			had = []labels.Side{planned}
+			given.labels = g.policy.Restored(planned, labels.Side{Labels: saved})
 		}
 	}
 	return g.checkGiven(n, n.live, had, given)
@@ -97,11 +97,11 @@ func (g *ghost) checkRestore(n *node, e event) error {
 
 // plannedFor returns the earlier state of an incarnation for which a restore was planned: its patch
 // may require only the labels that it replaces, so that an edit of others just before it stays.
-func (g *ghost) plannedFor(i *incarnation, saved, given labelSet) (s state, ok bool) {
+func (g *ghost) plannedFor(i *incarnation, saved, given labelSet) (had labels.Side, ok bool) {
 	now := i.last()
-	at := slices.IndexFunc(i.states, func(s state) bool {
+	isPlanned := func(s state, had labels.Side) bool {
 		result := maps.Clone(now.labels)
-		planned := g.policy.Restored(labels.Side{Labels: i.ownOf(s.labels)}, labels.Side{Labels: saved})
+		planned := g.policy.Restored(had, labels.Side{Labels: saved})
 		for key, value := range labels.ChangesBetween(s.labels, planned).Labels {
 			former, was := s.labels[key]
 			if current, is := now.labels[key]; is != was || current != former {
@@ -112,11 +112,15 @@ func (g *ghost) plannedFor(i *incarnation, saved, given labelSet) (s state, ok b
 			}
 		}
 		return s.marker == now.marker && !maps.Equal(s.labels, now.labels) && maps.Equal(result, given)
-	})
-	if at < 0 {
-		return state{}, false
 	}
-	return i.states[at], true
+	for _, s := range i.states {
+		for _, had := range i.sidesOf(s.labels) {
+			if isPlanned(s, had) {
+				return had, true
+			}
+		}
+	}
+	return labels.Side{}, false
 }
 
 // checkAdmission: so does the webhook, if the record confirms its answer.
@@ -125,17 +129,20 @@ func (g *ghost) checkAdmission(n *node, e event) error {
 	if i == nil {
 		return nil
 	}
-	return g.checkGiven(n, i, i.requested, i.states[0])
+	return g.checkGiven(n, i, []labels.Side{{Labels: i.requested}}, i.states[0])
 }
 
-// checkGiven checks the labels that an incarnation with its own labels was given.
-func (g *ghost) checkGiven(n *node, i *incarnation, had labelSet, given state) error {
+// checkGiven checks the labels that an incarnation was given, which had one of these sides.
+func (g *ghost) checkGiven(n *node, i *incarnation, had []labels.Side, given state) error {
 	saved, ok := n.versions[given.marker]
 	if !ok {
 		return fmt.Errorf("restored from version %s, which the record never had", given.marker)
 	}
-	if want := g.policy.Restored(labels.Side{Labels: had}, labels.Side{Labels: saved}); !maps.Equal(want, given.labels) {
-		return fmt.Errorf("restored %v: version %s gives %v", given.labels, given.marker, want)
+	isGiven := func(had labels.Side) bool {
+		return maps.Equal(g.policy.Restored(had, labels.Side{Labels: saved}), given.labels)
+	}
+	if !slices.ContainsFunc(had, isGiven) {
+		return fmt.Errorf("restored %v: version %s gives %v", given.labels, given.marker, g.policy.Restored(had[0], labels.Side{Labels: saved}))
 	}
 	owner := n.lastOwned
 	if owner == nil || n.owns(i.uid) {

@@ -41,6 +41,7 @@ func TestEveryPromiseIsBrokenByAStoryOfItsOwn(t *testing.T) {
 	}{
 		"the last change is lost":                                        {lostChange(), errBrokeP1},
 		"other labels are restored than were saved":                      {restoredWrongly(), errBrokeP1},
+		"an edit before a restore is overwritten":                        {editedBefore(labelSet{"a": "1"}), errBrokeP1},
 		"another incarnation founds the record":                          {foundedLate(), errBrokeP1},
 		"a change is never saved":                                        {unsavedChange(), errBrokeP1Record},
 		"a change is removed unsaved":                                    {removedUnsaved(), errBrokeP1Removal},
@@ -142,6 +143,22 @@ func editedDuringRestore() *story {
 	s.save(s.transaction(txn.Updated, "u2", s.revision(), labelSet{"a": "1", "b": "2"}, ""))
 	s.remove(added)
 	return s
+}
+
+// editedBefore: u2 is edited after its addition was recorded, and then restored.
+func editedBefore(given labelSet) *story {
+	s, deleted := returned()
+	added := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
+	s.store(added)
+	s.node("u2", labelSet{"a": "2"}, "")
+	s.overwrite("u2", given, deleted.Revision.String())
+	s.save(s.transaction(txn.Updated, "u2", s.revision(), given, ""))
+	s.remove(added)
+	return s
+}
+
+func TestEditBeforeARestoreStays(t *testing.T) {
+	assert.Empty(t, brokenBy(editedBefore(labelSet{"a": "2"})))
 }
 
 func restoredWrongly() *story {
