@@ -34,6 +34,7 @@ var healthy = map[string]string{
 	`nodekeeper_restore_duration_seconds_bucket{pod="p0",le="30"}`:                   "0+60x180",
 	`nodekeeper_restore_duration_seconds_bucket{pod="p0",le="+Inf"}`:                 "0+60x180",
 	`nodekeeper_restores_refused_total{pod="p0"}`:                                    "0+0x180",
+	`nodekeeper_labels_refused_total{pod="p0"}`:                                      "0+0x180",
 	`nodekeeper_write_conflicts_total{pod="p0",object="node"}`:                       "0+10x180",
 	`nodekeeper_transactions_applied_total{pod="p0",type="added",action="restored"}`: "0+60x180",
 	`nodekeeper_watch_restarts_total{pod="p0",job="processor"}`:                      "0+0x90 1+0x90",
