@@ -10,6 +10,7 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/nodeview/identity"
+	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -71,6 +72,8 @@ type Node struct {
 	// Admitted are the keys of the labels, the marker among them, that the webhook set when the
 	// Node was created and that have not been set again since.
 	Admitted labels.Keys
+	// Owners are the field managers of the labels that are not the machine's.
+	Owners owners.Owners
 	// Edited are the keys of labels and annotations that users have set since the Node was created,
 	// and the marker if it was set by a restore onto this incarnation, see [agents.Edited].
 	Edited labels.Keys
@@ -83,7 +86,7 @@ func NodeOf(n *metav1.PartialObjectMetadata) *Node {
 	return &Node{
 		UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker,
 		Identity: id, IdentityRead: isRead, Settled: identity.Settled(n), Unselected: !nodeview.Selected(n), Gated: nodeview.Gated(n), Admitted: agents.Admitted(n),
-		Edited: agents.Edited(n),
+		Edited: agents.Edited(n), Owners: owners.Noted(n),
 	}
 }
 
@@ -215,6 +218,7 @@ func decideSave(t txn.Transaction, r record.Record, n *Node, policy labels.Polic
 		later := noted(r, t.UID, t.Revision)
 		setOwnership(&later, mergeOwnership(unignored(r, policy), sideOf(t), t.Withdrawn))
 		later.Ended, later.Withheld = t.Type == txn.Deleted, withheldAfter(t, r)
+		setOwners(&later, t.Owners, &r)
 		identify(&later, t.UID, &r, n, policy.MachineBound)
 		if Equivalent(later, r, policy.MachineBound) {
 			return save(later, "the same labels, seen later")
@@ -382,8 +386,19 @@ func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Ke
 	merged.Overruled = merged.Overruled.Union(r.Overruled).Without(merged.Machine)
 	merged.Unclear = merged.Unclear.Union(Saved(r).Unclear.Same(r.Labels, n.Labels)).Without(merged.Machine)
 	setOwnership(&next, merged)
+	setOwners(&next, n.Owners, &r)
 	identify(&next, n.UID, &r, &n, bound)
 	return next
+}
+
+// setOwners sets the owners of the labels in a record, which replaces r, nil if none exists. A label
+// without an owner has its former one: a restore may have become its field manager.
+func setOwners(next *record.Record, later owners.Owners, r *record.Record) {
+	var former owners.Owners
+	if r != nil {
+		former = r.Owners
+	}
+	next.Owners = later.After(former, labels.KeysOf(maps.Keys(next.Labels)), next.WithheldKeys())
 }
 
 // UserRecord returns a record whose labels come from a user instead of an incarnation. now is the
@@ -415,7 +430,7 @@ func Forgotten(node string, n *Node, now revision.Revision) record.Record {
 	if n == nil {
 		return record.Record{Node: node, Revision: now, Floor: true}
 	}
-	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
+	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID, Owners: n.Owners}
 	setOwnership(&r, n.side())
 	r.Identity = identityOf(n.UID, nil, n)
 	return r
@@ -443,6 +458,7 @@ func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy
 	if r != nil {
 		next.Withheld = withheldAfter(t, *r)
 	}
+	setOwners(&next, t.Owners, r)
 	identify(&next, t.UID, r, n, policy.MachineBound)
 	return next
 }

@@ -26,6 +26,8 @@ func UserRecordAfter(r record.Record, edited map[string]string, named labels.Key
 		maps.DeleteFunc(moved, func(key, _ string) bool { return isNamed[key] })
 		withhold(&next, r, moved)
 	}
+	setOwners(&next, "", &r)
+	next.Owners = next.Owners.Without(named)
 	return next
 }
 

@@ -17,6 +17,7 @@
 //	    nodekeeper.dev/machine-labels: kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os
 //	    nodekeeper.dev/machine-labels-rv: "2650"
 //	    nodekeeper.dev/overruled-labels: example.com/pool
+//	    nodekeeper.dev/label-owners: '[{"manager":"kubectl-label","operation":"Update","keys":"rack"}]'
 //	    nodekeeper.dev/saved-at: "2026-11-21T03:14:15Z"
 //	data:
 //	  labels_restored: "2571"
@@ -29,7 +30,8 @@
 // ended is set when the end of that incarnation is recorded. machine-labels are the keys that only
 // agents had set, unclear-labels the keys whose setter is unknown, and overruled-labels the keys
 // that agents had set and a user has changed or removed. They are valid if machine-labels-rv equals
-// restored-rv or, if that is absent, the revision.
+// restored-rv or, if that is absent, the revision. label-owners are the field managers of the labels
+// that are not the machine's, so that a restore can give them back.
 //
 // When a record is removed, it is replaced by a floor: a ConfigMap without data, which keeps events
 // from before the removal from having any effect, however late they are recorded:

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
@@ -43,6 +44,7 @@ const (
 	overruledAnnotation   = "nodekeeper.dev/overruled-labels"
 	machineAnnotation     = "nodekeeper.dev/machine-labels"
 	machineRVAnnotation   = "nodekeeper.dev/machine-labels-rv"
+	ownersAnnotation      = "nodekeeper.dev/label-owners"
 )
 
 // RootCAName is the name of the ConfigMap that kube-controller-manager creates in every namespace
@@ -72,6 +74,8 @@ type Record struct {
 	// Overruled are keys that agents of this machine or a former one had set and that a user has
 	// changed or removed since.
 	Overruled labels.Keys
+	// Owners are the field managers of the labels that are not the machine's, withheld ones included.
+	Owners owners.Owners
 	// Identity is the machine of those Labels that belong to one: the machine of the incarnation
 	// that the record follows, or of the next one, onto which they are about to be restored. It is
 	// set only if there are any.
@@ -112,7 +116,7 @@ func (r Record) Equal(other Record) bool {
 	return r.Node == other.Node && r.Revision == other.Revision && r.Source == other.Source &&
 		r.Floor == other.Floor && r.Ended == other.Ended &&
 		r.Restored == other.Restored && maps.Equal(r.Labels, other.Labels) &&
-		r.Machine == other.Machine && r.Unclear == other.Unclear && r.Overruled == other.Overruled && r.equalRestricted(other)
+		r.Machine == other.Machine && r.Unclear == other.Unclear && r.Overruled == other.Overruled && r.Owners == other.Owners && r.equalRestricted(other)
 }
 
 // Parse returns the record in a ConfigMap, or an error that wraps [ErrUnreadable] and names the
@@ -124,6 +128,7 @@ func Parse(cm *corev1.ConfigMap) (*Record, error) {
 	}
 	r := &Record{Node: cm.Name, Source: types.UID(cm.Annotations[sourceUIDAnnotation])}
 	r.Ended = cm.Annotations[endedAnnotation] == "true"
+	r.Owners = owners.Owners(cm.Annotations[ownersAnnotation])
 	var err error
 	if r.SavedAt, err = parseSavedAt(cm); err != nil {
 		return nil, err
@@ -291,6 +296,7 @@ func (r Record) Write(cm *corev1.ConfigMap) {
 	setOrDelete(cm.Annotations, machineAnnotation, string(r.Machine))
 	setOrDelete(cm.Annotations, unclearAnnotation, string(r.Unclear))
 	setOrDelete(cm.Annotations, overruledAnnotation, string(r.Overruled))
+	setOrDelete(cm.Annotations, ownersAnnotation, string(r.Owners))
 	r.writeRestricted(cm.Annotations)
 	setOrDelete(cm.Annotations, sourceUIDAnnotation, string(r.Source))
 	setOrDelete(cm.Annotations, restoredUIDAnnotation, string(r.Restored.UID))

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/owners"
 )
 
 // Labels and annotations of a transaction's ConfigMap.
@@ -47,6 +48,7 @@ const (
 	unclearAnnotation   = "nodekeeper.dev/unclear-labels"
 	withdrawnAnnotation = "nodekeeper.dev/withdrawn-labels"
 	overruledAnnotation = "nodekeeper.dev/overruled-labels"
+	ownersAnnotation    = "nodekeeper.dev/label-owners"
 
 	shortHashLength = 16
 )
@@ -67,11 +69,11 @@ func (t Transaction) ConfigMap(namespace string) *corev1.ConfigMap {
 	if t.Marker != "" {
 		annotations[markerAnnotation] = t.Marker
 	}
-	for annotation, keys := range map[string]labels.Keys{
-		unclearAnnotation: t.Unclear, withdrawnAnnotation: t.Withdrawn, overruledAnnotation: t.Overruled,
+	for annotation, text := range map[string]string{
+		unclearAnnotation: string(t.Unclear), withdrawnAnnotation: string(t.Withdrawn), overruledAnnotation: string(t.Overruled), ownersAnnotation: string(t.Owners),
 	} {
-		if keys != "" {
-			annotations[annotation] = string(keys)
+		if text != "" {
+			annotations[annotation] = text
 		}
 	}
 	for annotation, isSet := range map[string]bool{
@@ -111,6 +113,7 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 		Restored:     cm.Annotations[restoredAnnotation] == "true",
 		FoundsRecord: cm.Annotations[foundsRecordAnnotation] == "true",
 		AtOnce:       cm.Annotations[AtOnceAnnotation] == "true",
+		Owners:       owners.Owners(cm.Annotations[ownersAnnotation]),
 	}
 	nodeHash, rev, ok := SplitName(cm.Name)
 	switch {

@@ -11,6 +11,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/revision"
 )
 
@@ -52,6 +53,8 @@ type Transaction struct {
 	// labels of the machine that a user removed, including keys from states that this transaction
 	// supersedes.
 	Overruled labels.Keys
+	// Owners are the field managers of the labels that are not the machine's.
+	Owners owners.Owners
 	// Marker is the value of the marker at that resourceVersion, or "".
 	Marker string
 	// Restored reports that a restore onto this incarnation had set the marker. Otherwise the marker
@@ -93,6 +96,7 @@ func Of(typ Type, n *metav1.PartialObjectMetadata) Transaction {
 	return Transaction{
 		Type: typ, Node: n.Name, UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Marker: marker,
 		Restored: agents.Edited(n).Has(labels.Marker), Machine: agents.Machine(n), Unclear: agents.Unclear(n),
+		Owners: owners.Noted(n),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview/identity"
+	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
@@ -263,6 +264,14 @@ func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMe
 	}
 	return n, nil
 }
+
+// GiveBack implements [apply.Nodes]. No owner is known.
+func (a *processorActor) GiveBack(_ context.Context, read *metav1.PartialObjectMetadata, _ owners.Owners) (*metav1.PartialObjectMetadata, error) {
+	return read, nil
+}
+
+// NotGivenBack implements [apply.Observer].
+func (a *processorActor) NotGivenBack(context.Context, txn.Transaction, error) {}
 
 // TryRelabel implements [apply.Nodes]. No write is refused, so nothing is tried.
 func (a *processorActor) TryRelabel(context.Context, *metav1.PartialObjectMetadata, map[string]string, time.Time) error {

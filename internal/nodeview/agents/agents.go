@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/owners"
 )
 
 // Managers are the field managers that agents use. The zero value has none, which means that users
@@ -74,7 +75,7 @@ const (
 // Webhook is the field manager of the fields that the webhook sets when a Node is created. If it
 // replaces a value of the request, the creator owns that key as well, because the API server
 // records the creator's fields before it calls webhooks.
-const Webhook = "nodekeeper-webhook"
+const Webhook = owners.Webhook
 
 // Stamp stores in a Node's annotations, in memory only, which of its labels agents set, and when
 // they last set anything. [Machine], [Unclear], [Withdrawn] and [Removed] read these annotations.
@@ -85,9 +86,10 @@ func (m Managers) Stamp(n *metav1.PartialObjectMetadata) {
 	NoteAdmitted(n, w.admitted) // anyone who may patch the Node can set the annotations
 	note(n, claimedAnnotation, w.claimed)
 	NoteEdited(n, w.edited)
+	owners.Note(n, w.users)
 }
 
-// Admitted returns the keys of the labels of a stamped Node that only the webhook owns: they were
+// Admitted returns the keys of the labels of a stamped Node that only the webhook has set: they were
 // not in the request to create the Node, and have not been set since, not even to the same value.
 func Admitted(n *metav1.PartialObjectMetadata) labels.Keys {
 	return labels.Keys(n.Annotations[admittedAnnotation])
@@ -227,13 +229,15 @@ type ownership struct {
 	machine, unclear labels.Keys
 	// actedAt is when agents last set anything except the status.
 	actedAt string
-	// admitted are the keys that only the webhook owns.
+	// admitted are the keys that the webhook has set, and no one since.
 	admitted labels.Keys
 	// edited are the keys that users have set since the Node was created, and the marker if it was
 	// set by a restore.
 	edited labels.Keys
 	// claimed are the keys that controllers claim in annotations, see [claims].
 	claimed labels.Keys
+	// users are the owners of the labels that are not the machine's.
+	users owners.Owners
 }
 
 // owners returns the owners of a Node's labels. A label without any manager is unclear, because its
@@ -255,8 +259,12 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 		o.actedAt = f.latest.UTC().Format(time.RFC3339)
 	}
 	if f.isAllReadable && len(f.webhook) > 0 {
-		o.admitted = keysOf(n, true, func(key string) bool { return f.webhook[key] && !f.agents[key] && !f.others[key] && !f.unknown[key] })
+		o.admitted = keysOf(n, true, func(key string) bool {
+			isSet := f.webhook[key] || f.webhook[labels.Marker] && f.givenBack[key]
+			return isSet && !f.agents[key] && !f.others[key] && !f.unknown[key]
+		})
 	}
+	maps.Copy(f.others, f.givenBack)
 	if !f.isReadable {
 		o.machine = keysOf(n, false, isOfController)
 		o.unclear = keysOf(n, false, func(key string) bool { return !isOfController(key) })
@@ -272,22 +280,47 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 		if isOfController(key) {
 			return true
 		}
-		if labels.IsTaint(key) {
-			key = AllTaints
-		}
+		key = fieldOf(key)
 		return f.agents[key] && !f.others[key] && !labels.NodeRestriction(key)
 	}
 	o.machine = keysOf(n, false, isAgents)
 	o.unclear = keysOf(n, false, func(key string) bool {
 		return !isAgents(key) && (labels.IsTaint(key) || !f.agents[key] && !f.others[key] && !labels.NodeRestriction(key))
 	})
+	o.users = usersOf(f.entries, keysOf(n, false, func(key string) bool { return !isAgents(key) }))
 	return o
+}
+
+// usersOf returns the owners of the keys, except agents, nodekeeper itself, and those that are
+// unknown.
+func usersOf(entries []entry, keys labels.Keys) owners.Owners {
+	var users []owners.Owner
+	for _, e := range entries {
+		if e.isAgents || e.isUnknown || e.isUnnamed || len(e.keys) == 0 || e.Subresource != "" || e.Manager == processors || e.Manager == Webhook {
+			continue
+		}
+		owned := keys.Where(func(key string) bool { return e.keys[fieldOf(key)] })
+		users = append(users, owners.Owner{Manager: e.Manager, Operation: e.Operation, Keys: owned})
+	}
+	return owners.Of(users)
+}
+
+// fieldOf returns the key under which [collect] returns the owned field of a key.
+func fieldOf(key string) string {
+	if labels.IsTaint(key) {
+		return AllTaints
+	}
+	return key
 }
 
 // ownedFields are the keys owned by agents, the webhook, [unknownSetters] and all others. Without
 // an entry of the webhook, webhook and unknown are nil.
 type ownedFields struct {
+	entries []entry
+
 	agents, webhook, unknown, others map[string]bool
+	// givenBack are keys of others that a restore has set.
+	givenBack map[string]bool
 	// edited are those among others that were set since the Node was created, and the marker if a
 	// restore set it.
 	edited map[string]bool
@@ -306,6 +339,7 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 		f.webhook, f.unknown = map[string]bool{}, map[string]bool{}
 	}
 	entries := m.entriesOf(n, at >= 0)
+	f.entries = entries
 	for i, e := range entries {
 		if e.err != nil {
 			f.isReadable, f.isAllReadable = f.isReadable && e.isUnknown, false
@@ -323,6 +357,8 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 			maps.Copy(f.webhook, e.keys)
 		case e.isAgents:
 			maps.Copy(f.agents, e.keys)
+		case owners.IsGivenBack(e.ManagedFieldsEntry):
+			f.givenBack = withKeys(f.givenBack, e.keys)
 		default:
 			maps.Copy(f.others, e.keys)
 		}
@@ -332,6 +368,15 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 }
 
 // entry is a parsed entry of managedFields.
+// withKeys adds keys to a set, which may be nil.
+func withKeys(set, keys map[string]bool) map[string]bool {
+	if set == nil && len(keys) > 0 {
+		set = make(map[string]bool, len(keys))
+	}
+	maps.Copy(set, keys)
+	return set
+}
+
 type entry struct {
 	metav1.ManagedFieldsEntry
 

@@ -6,10 +6,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/owners"
 )
 
 // processors is the field manager of restores by processors.
-const processors = "nodekeeper-processor"
+const processors = owners.Processor
 
 // editedAnnotation holds the keys of [Edited] in memory.
 const editedAnnotation = "nodekeeper.dev/edited-labels"

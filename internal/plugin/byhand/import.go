@@ -102,7 +102,7 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	i.keeps = !overwrite && before.Live != nil && hasHadLabels(preserve.NodeOf(before.Live), *r, foreign)
 	if foreign || !i.keeps && !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
 		given := preserve.UserRecord(r.Node, preserve.Saved(*r), now)
-		given.SavedAt, given.Withheld = r.SavedAt, preserve.Apart(*r)
+		given.SavedAt, given.Withheld, given.Owners = r.SavedAt, preserve.Apart(*r), r.Owners
 		given.Write(wanted)
 		i.record, i.given = &given, true
 	}

@@ -21,6 +21,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
@@ -47,6 +48,10 @@ type Nodes interface {
 	// that read began only just before, what is replaced and the marker. It returns the resulting
 	// Node, with the identity that was read, or [nodes.ErrStale].
 	Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) (*metav1.PartialObjectMetadata, error)
+	// GiveBack gives the labels that restores have set on the Node back to their owners, and returns the
+	// resulting Node: the one that was read, with another revision. It returns the same Node if there is
+	// nothing to give back, or if the Node has changed since it was read.
+	GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) (*metav1.PartialObjectMetadata, error)
 	// TryRelabel is a dry run of Relabel.
 	TryRelabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) error
 }
@@ -74,6 +79,8 @@ type Observer interface {
 	// Refused receives a label that the Node does not get because the API server refused it, with the
 	// error.
 	Refused(ctx context.Context, t txn.Transaction, keys labels.Keys, err error)
+	// NotGivenBack receives the error of labels that stay nodekeeper's, see [Nodes.GiveBack].
+	NotGivenBack(ctx context.Context, t txn.Transaction, err error)
 	// Conflicted receives the error of a write whose object had changed: [nodes.ErrStale] or
 	// [records.ErrStale].
 	Conflicted(err error)
@@ -344,7 +351,7 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 		case preserve.Nothing:
 			err = a.keepAlive(ctx, &r.known)
 		case preserve.Save:
-			err = a.save(ctx, step.Record, &r.known)
+			err = a.saveStep(ctx, r, step)
 		case preserve.Restore:
 			var isSetAside bool
 			if isSetAside, err = a.restore(ctx, r.queue[r.settled], step, &r.known); isSetAside {
@@ -413,9 +420,9 @@ func (a *Applier) save(ctx context.Context, next record.Record, k *known) error 
 	return nil
 }
 
-// restore sets the labels and the marker of the Node in one write, then notes the restore in the
-// record. After a crash between the two the next attempt finds the marker. If a label is refused, it
-// is set aside instead.
+// restore sets the labels and the marker of the Node in one write, gives the labels back to their
+// owners, then notes the restore in the record. After a crash in between the next attempt finds the
+// marker. If a label is refused, it is set aside instead.
 func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) (isSetAside bool, err error) {
 	wanted := maps.Clone(step.Labels)
 	wanted[labels.Marker] = step.Marker
@@ -428,6 +435,9 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 	}
 	for _, held := range step.Held {
 		a.Observer.Withheld(ctx, t, held)
+	}
+	if err := a.giveBack(ctx, t, k, k.stored.Record.Owners); err != nil {
+		return false, err
 	}
 	// Note the answer, not the request: admission plugins may add and remove labels.
 	return false, a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node), a.Policy.MachineBound), k)

@@ -18,6 +18,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview/identity"
+	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
@@ -57,6 +58,8 @@ type cluster struct {
 	refused  []string
 	oversize []txn.Transaction
 	stale    []error
+
+	notGivenBack []error
 }
 
 var (
@@ -126,6 +129,25 @@ func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata,
 		if d.mutate != nil {
 			d.mutate(d.node.Labels)
 		}
+		n = d.node.DeepCopy()
+		if said, isRead := identity.Noted(read); isRead {
+			identity.Note(n, said)
+		}
+		return nil
+	})
+	return n, err
+}
+
+func (d nodeDoor) GiveBack(_ context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) (n *metav1.PartialObjectMetadata, err error) {
+	if to == "" || to == owners.Noted(read) {
+		return read, nil
+	}
+	err = d.do("give back", func() error {
+		if d.node == nil || d.node.UID != read.UID || d.node.ResourceVersion != read.ResourceVersion {
+			return nodes.ErrStale
+		}
+		owners.Note(d.node, to)
+		d.node.ResourceVersion = d.next()
 		n = d.node.DeepCopy()
 		if said, isRead := identity.Noted(read); isRead {
 			identity.Note(n, said)
@@ -216,6 +238,10 @@ func (c *cluster) Renewed(_ context.Context, t txn.Transaction) {
 }
 
 func (c *cluster) Conflicted(err error) { c.stale = append(c.stale, err) }
+
+func (c *cluster) NotGivenBack(_ context.Context, _ txn.Transaction, err error) {
+	c.notGivenBack = append(c.notGivenBack, err)
+}
 
 func (c *cluster) TooLarge(_ context.Context, t txn.Transaction, _ error) {
 	c.oversize = append(c.oversize, t)

@@ -31,6 +31,7 @@ func (silent) Applied(context.Context, txn.Transaction, preserve.Decision, *meta
 func (silent) Withheld(context.Context, txn.Transaction, preserve.Held)     {}
 func (silent) Refused(context.Context, txn.Transaction, labels.Keys, error) {}
 func (silent) Renewed(context.Context, txn.Transaction)                     {}
+func (silent) NotGivenBack(context.Context, txn.Transaction, error)         {}
 func (silent) Conflicted(error)                                             {}
 func (silent) TooLarge(context.Context, txn.Transaction, error)             {}
 

@@ -79,6 +79,11 @@ func (o *Observer) Renewed(ctx context.Context, t txn.Transaction) {
 			"Label edits are saved again from now on. Earlier ones may be lost if the node was deleted since.")
 }
 
+// NotGivenBack implements [apply.Observer].
+func (o *Observer) NotGivenBack(ctx context.Context, t txn.Transaction, err error) {
+	logf.FromContext(ctx).Error(err, "Left restored labels to nodekeeper's field manager: tools that apply them may report conflicts, or not remove them", "uid", t.UID)
+}
+
 // Conflicted implements [apply.Observer].
 func (o *Observer) Conflicted(err error) {
 	object := recordObject

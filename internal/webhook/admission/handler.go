@@ -136,6 +136,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 	}
 	if err == nil && answer.Restores() {
 		c.change(c.node, c.view, answer.Labels, answer.Marker)
+		c.own(c.node, answer.Owners)
 		if err = c.validate(); err == nil && !h.selects(c.labels) {
 			return admission.Allowed("nodekeeper does not select this node with its saved labels"), untouched
 		}
@@ -144,6 +145,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 		logf.FromContext(ctx).Error(err, "Answered without a record", "node", node.Name)
 		c.patches = patches{}
 		c.change(c.node, c.view, c.seen.Labels, labels.Pending)
+		c.own(c.node, "")
 		return c.response().WithWarnings("nodekeeper: this node gets its labels later: " + err.Error()), uncertain
 	}
 	if !answer.Restores() {

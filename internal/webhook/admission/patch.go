@@ -1,9 +1,9 @@
 package admission
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	jsonpatch "gomodules.xyz/jsonpatch/v2"
@@ -14,6 +14,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview/owners"
 )
 
 // patches are the changes to a Node, as a JSON patch (RFC 6902). The zero value changes nothing.
@@ -23,6 +24,10 @@ type patches struct {
 	// managedFields.
 	ownLabels, ownAnnotations map[string]struct{}
 	ownsTaints                bool
+	// former is the index of the webhook's former entry in managedFields, or -1.
+	former int
+	// wanted are the resulting labels of the view.
+	wanted map[string]string
 	// labels and annotations are the resulting labels and annotations of the Node.
 	labels, annotations map[string]string
 }
@@ -30,7 +35,7 @@ type patches struct {
 // change sets the wanted labels and the marker. It removes other labels of the view, and keeps
 // labels and annotations outside the view. Call it once.
 func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, wanted map[string]string, marker string) {
-	former := p.formerlyOwned(node)
+	p.former, p.wanted = p.formerlyOwned(node), wanted
 	seen, _ := labels.Split(view.Labels)
 	d := labels.ChangesBetween(seen, wanted)
 	d.Labels[labels.Marker] = &marker
@@ -40,7 +45,6 @@ func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, 
 		p.add("add", "/spec/taints", append(slices.Clone(node.Spec.Taints), nodeview.StartupTaint()))
 		p.ownsTaints = true
 	}
-	p.own(node, former)
 }
 
 // formerlyOwned initializes the owned fields with the fields that the webhook set when it handled
@@ -88,16 +92,34 @@ func (p *patches) entries(path string, before map[string]string, changes map[str
 }
 
 // own adds an entry to managedFields for the fields that the webhook sets, or replaces the former
-// one. It copies the time of the creator's entry, which the API server has set, so that the clock
-// of the webhook does not matter. If a Node is created without any field but its name, it has no
-// entries, and the API server would never track its fields; with the entry of the webhook it does.
-func (p *patches) own(node *corev1.Node, former int) {
+// one, and gives the labels back to their owners. It copies the time of the creator's entry, which
+// the API server has set, so that the clock of the webhook does not matter. If a Node is created
+// without any field but its name, it has no entries, and the API server would never track its
+// fields; with the entry of the webhook it does. If the owners cannot be read, the labels stay the
+// webhook's.
+func (p *patches) own(node *corev1.Node, to owners.Owners) {
 	at := metav1.NewTime(time.Now())
-	if len(node.ManagedFields) == 0 {
-		p.add("add", "/metadata/managedFields", []any{})
-	} else if created := node.ManagedFields[0].Time; created != nil {
-		at = *created
+	if len(node.ManagedFields) > 0 && node.ManagedFields[0].Time != nil {
+		at = *node.ManagedFields[0].Time
 	}
+	entry := metav1.ManagedFieldsEntry{
+		Manager: agents.Webhook, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: p.fields(),
+	}
+	entries := slices.Clone(node.ManagedFields)
+	if p.former >= 0 {
+		entries[p.former] = entry
+	} else {
+		entries = append(entries, entry)
+	}
+	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: p.wanted, ManagedFields: entries}}
+	if given, err := to.GiveBackAtCreation(n); err == nil {
+		entries = given
+	}
+	p.add("add", "/metadata/managedFields", entries)
+}
+
+// fields returns the fields that the webhook sets.
+func (p *patches) fields() *metav1.FieldsV1 {
 	metadata := map[string]any{"f:labels": p.ownLabels}
 	if len(p.ownAnnotations) > 0 {
 		metadata["f:annotations"] = p.ownAnnotations
@@ -106,13 +128,8 @@ func (p *patches) own(node *corev1.Node, former int) {
 	if p.ownsTaints {
 		fields["f:spec"] = map[string]any{"f:taints": struct{}{}}
 	}
-	operation, path := "add", "/metadata/managedFields/-"
-	if former >= 0 {
-		operation, path = "replace", "/metadata/managedFields/"+strconv.Itoa(former)
-	}
-	p.add(operation, path, map[string]any{
-		"manager": agents.Webhook, "operation": metav1.ManagedFieldsOperationUpdate, "apiVersion": "v1", "time": at, "fieldsType": "FieldsV1", "fieldsV1": fields,
-	})
+	text, _ := json.Marshal(fields) // it has only maps
+	return metav1.NewFieldsV1(string(text))
 }
 
 func (p *patches) add(operation, path string, value any) {

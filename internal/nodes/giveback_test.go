@@ -1,0 +1,174 @@
+package nodes_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview/owners"
+)
+
+const (
+	applies = metav1.ManagedFieldsOperationApply
+	updates = metav1.ManagedFieldsOperationUpdate
+)
+
+// processor returns Nodes that write as a processor does, with flags for annotations and taints.
+func processor(t *testing.T) *nodes.Nodes {
+	t.Helper()
+	n := keeping(t, "example.com/*", "dedicated")
+	config := rest.CopyConfig(api.Config)
+	config.UserAgent = "nodekeeper-processor/v1"
+	c, err := client.NewWithWatch(config, client.Options{})
+	require.NoError(t, err)
+	n.Client = c
+	return n
+}
+
+// fieldsOf returns the fields of each manager and operation of a Node.
+func fieldsOf(t *testing.T, n *nodes.Nodes, name string) map[string]string {
+	t.Helper()
+	fields := map[string]string{}
+	for _, entry := range whole(t, n, name).ManagedFields {
+		fields[entry.Manager+" "+string(entry.Operation)] = entry.FieldsV1.GetRawString()
+	}
+	return fields
+}
+
+// relabelled returns a Node after a restore of one label, annotation and taint.
+func relabelled(t *testing.T, n *nodes.Nodes) *metav1.PartialObjectMetadata {
+	t.Helper()
+	read := create(t, n, set{"own": "1"})
+	n.View.Apply(read)
+	read, err := n.GetIdentified(t.Context(), read.Name)
+	require.NoError(t, err)
+	restored, err := n.Relabel(t.Context(), read, set{
+		"own": "1", "rack": "r7", "team": "blue", "annotation:example.com/owner": "a", "taint:dedicated:NoSchedule": "db", "labels_restored": "7",
+	}, time.Now())
+	require.NoError(t, err)
+	return restored
+}
+
+var everyOwner = owners.Of([]owners.Owner{
+	{Manager: "argocd-controller", Operation: applies, Keys: "rack"},
+	{Manager: "kubectl-label", Operation: updates, Keys: "team"},
+	{Manager: "kubectl-annotate", Operation: updates, Keys: "annotation:example.com/owner"},
+	{Manager: "kubectl-taint", Operation: updates, Keys: "taint:dedicated:NoSchedule"},
+})
+
+func TestRestoredLabelsGoBackToTheirOwners(t *testing.T) {
+	t.Parallel()
+	n := processor(t)
+	restored := relabelled(t, n)
+	left, err := n.GiveBack(t.Context(), restored, everyOwner)
+	require.NoError(t, err)
+	assert.Equal(t, restored.Labels, left.Labels)
+	assert.NotEqual(t, restored.ResourceVersion, left.ResourceVersion)
+	fields := fieldsOf(t, n, restored.Name)
+	assert.Equal(t, `{"f:metadata":{"f:labels":{"f:rack":{}}}}`, fields["argocd-controller Apply"])
+	assert.Equal(t, `{"f:metadata":{"f:labels":{"f:team":{}}}}`, fields["kubectl-label Update"])
+	assert.Equal(t, `{"f:metadata":{"f:annotations":{"f:example.com/owner":{}}}}`, fields["kubectl-annotate Update"])
+	assert.Equal(t, `{"f:spec":{"f:taints":{}}}`, fields["kubectl-taint Update"])
+	assert.Contains(t, fields["nodekeeper-processor Update"], "f:labels_restored")
+	for _, field := range []string{"f:rack", "f:team", "f:example.com/owner", "f:taints"} {
+		assert.NotContains(t, fields["nodekeeper-processor Update"], field)
+	}
+	again, err := n.GiveBack(t.Context(), left, everyOwner)
+	require.NoError(t, err)
+	assert.Same(t, left, again, "there is nothing left to give back")
+
+	// The tool that applied a label removes it, and changes another without a conflict.
+	applied := func(own string) error {
+		body := client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Node","metadata":{"labels":`+own+`}}`))
+		return n.Client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: restored.Name}}, body, client.FieldOwner("argocd-controller"))
+	}
+	require.NoError(t, applied(`{"rack":"r8"}`))
+	require.NoError(t, applied(`{"own":"1"}`))
+	assert.NotContains(t, whole(t, n, restored.Name).Labels, "rack")
+}
+
+// That is why giving labels back takes a write of its own.
+func TestOneWriteCannotGiveItsLabelsToOthers(t *testing.T) {
+	t.Parallel()
+	n := processor(t)
+	read := create(t, n, set{"own": "1"})
+	for name, operation := range map[string]metav1.ManagedFieldsOperationType{"argocd-controller": applies, "kubectl-label": updates} {
+		now := metav1.Now()
+		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": set{name: "1"}, "managedFields": append(whole(t, n, read.Name).ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: name, Operation: operation, APIVersion: "v1", Time: &now, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:` + name + `":{}}}}`),
+		})}})
+		require.NoError(t, err)
+		require.NoError(t, n.Client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}, client.RawPatch(types.MergePatchType, body)))
+		fields := fieldsOf(t, n, read.Name)
+		assert.Contains(t, fields["nodekeeper-processor Update"], "f:"+name)
+		assert.NotContains(t, fields[name+" "+string(operation)], "f:"+name)
+	}
+}
+
+func TestGiveBackAmidOtherWrites(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		write       func(t *testing.T, n *nodes.Nodes, name string)
+		wantSame    bool // the Node that was read is returned
+		wantPatches int
+		wantFields  string // of kubectl-label
+	}{
+		"the status changes": {func(t *testing.T, n *nodes.Nodes, name string) {
+			node := whole(t, n, name)
+			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			require.NoError(t, n.Client.Status().Update(t.Context(), node, client.FieldOwner("kubelet")))
+		}, false, 2, `{"f:metadata":{"f:labels":{"f:team":{}}}}`},
+		"a person changes the label": {func(t *testing.T, n *nodes.Nodes, name string) {
+			edit(t, n, name, `{"team":"red"}`, "kubectl-edit")
+		}, true, 1, ""},
+		"a person changes another": {func(t *testing.T, n *nodes.Nodes, name string) {
+			edit(t, n, name, `{"rack":"r9"}`, "kubectl-edit")
+		}, true, 2, `{"f:metadata":{"f:labels":{"f:team":{}}}}`},
+		"the owner writes": {func(t *testing.T, n *nodes.Nodes, name string) {
+			edit(t, n, name, `{"tier":"gold"}`, "kubectl-label")
+		}, true, 2, `{"f:metadata":{"f:labels":{"f:team":{},"f:tier":{}}}}`},
+		"the node goes": {func(t *testing.T, n *nodes.Nodes, name string) {
+			require.NoError(t, n.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		}, true, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := processor(t)
+			restored := relabelled(t, n)
+			patches, inner := 0, n.Client
+			n.Client = interceptor.NewClient(inner.(client.WithWatch), interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+					if patches++; patches == 1 {
+						tc.write(t, &nodes.Nodes{Client: inner}, restored.Name)
+					}
+					return c.Patch(ctx, o, p, opts...)
+				},
+			})
+			left, err := n.GiveBack(t.Context(), restored, owners.Of([]owners.Owner{{Manager: "kubectl-label", Operation: updates, Keys: "team"}}))
+			require.NoError(t, err)
+			assert.Equal(t, tc.wantSame, left == restored)
+			assert.Equal(t, tc.wantPatches, patches)
+			n.Client = inner
+			if name != "the node goes" {
+				assert.Equal(t, tc.wantFields, fieldsOf(t, n, restored.Name)["kubectl-label Update"])
+			}
+		})
+	}
+}
+
+func edit(t *testing.T, n *nodes.Nodes, name, own, manager string) {
+	t.Helper()
+	body := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":`+own+`}}`))
+	require.NoError(t, n.Client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, body, client.FieldOwner(manager)))
+}

@@ -1,0 +1,134 @@
+package owners_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview/owners"
+)
+
+const (
+	apply  = metav1.ManagedFieldsOperationApply
+	update = metav1.ManagedFieldsOperationUpdate
+)
+
+func TestOwnersAreCanonical(t *testing.T) {
+	a := owners.Owner{Manager: "argocd", Operation: apply, Keys: "rack,team"}
+	b := owners.Owner{Manager: "argocd", Operation: update, Keys: "zone"}
+	assert.Equal(t, owners.Of([]owners.Owner{a, b, {Manager: "none", Operation: update}}), owners.Of([]owners.Owner{b, a}))
+	list, err := owners.Of([]owners.Owner{b, a}).List()
+	require.NoError(t, err)
+	assert.Equal(t, []owners.Owner{a, b}, list)
+	assert.Empty(t, owners.Of(nil))
+	assert.Empty(t, owners.Of([]owners.Owner{{Manager: "argocd", Operation: apply, Keys: labels.Keys(strings.Repeat("k,", 20000) + "k")}}), "they are an annotation")
+}
+
+func TestKeysWithoutAnOwnerHaveTheirFormerOnes(t *testing.T) {
+	former := owners.Of([]owners.Owner{{"argocd", apply, "gone,rack,team"}, {"kubectl-label", update, "team,zone"}})
+	later := owners.Of([]owners.Owner{{"kubectl-edit", update, "ignored,team"}})
+	assert.Equal(t,
+		owners.Of([]owners.Owner{{"argocd", apply, "rack"}, {"kubectl-edit", update, "team"}, {"kubectl-label", update, "zone"}}),
+		later.After(former, "rack,team", "zone"))
+	assert.Empty(t, owners.Owners("").After("", "rack"))
+	assert.Equal(t, owners.Of([]owners.Owner{{"kubectl-edit", update, "team"}}), later.After("no JSON", "team"))
+	assert.Equal(t, owners.Of([]owners.Owner{{"kubectl-label", update, "zone"}}), former.Without("gone,rack,team"))
+}
+
+func entry(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields), Time: new(metav1.Now())}
+}
+
+const restored = `{"f:metadata":{"f:labels":{"f:labels_restored":{},"f:rack":{},"f:team":{}}},"f:spec":{"f:taints":{}}}`
+
+func nodeWith(entries ...metav1.ManagedFieldsEntry) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Labels: map[string]string{"rack": "r7", "team": "blue", "taint:dedicated:NoSchedule": "", labels.Marker: "7"}, ManagedFields: entries,
+	}}
+}
+
+func TestGiveBackLeavesTheRestNodekeepers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		owner owners.Owner
+		want  string // what the owner gets
+	}{
+		"a label":                 {owners.Owner{"argocd", apply, "rack"}, `{"f:metadata":{"f:labels":{"f:rack":{}}}}`},
+		"a label that is gone":    {owners.Owner{"argocd", apply, "tier"}, ""},
+		"the marker":              {owners.Owner{"argocd", apply, labels.Marker}, ""},
+		"taints of who applies":   {owners.Owner{"argocd", apply, "taint:dedicated:NoSchedule"}, ""},
+		"taints of who updates":   {owners.Owner{"kubectl-taint", update, "taint:dedicated:NoSchedule"}, `{"f:spec":{"f:taints":{}}}`},
+		"a taint that is no more": {owners.Owner{"kubectl-taint", update, "taint:other:NoSchedule"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changes, err := owners.Of([]owners.Owner{tc.owner}).GiveBack(nodeWith(entry(owners.Processor, update, restored)), false)
+			require.NoError(t, err)
+			if tc.want == "" {
+				assert.Empty(t, changes)
+				return
+			}
+			require.Len(t, changes, 2)
+			assert.Equal(t, -1, changes[0].At)
+			assert.Equal(t, tc.owner.Manager, changes[0].Entry.Manager)
+			assert.Equal(t, tc.want, changes[0].Entry.FieldsV1.GetRawString())
+			assert.Nil(t, changes[0].Entry.Time)
+			assert.NotContains(t, changes[1].Entry.FieldsV1.GetRawString(), strings.Trim(tc.want, "{}"))
+			assert.Contains(t, changes[1].Entry.FieldsV1.GetRawString(), "f:labels_restored")
+		})
+	}
+}
+
+func TestTaintsOfWhoAppliesIfThereAreNoOthers(t *testing.T) {
+	to := owners.Of([]owners.Owner{{"argocd", apply, "taint:dedicated:NoSchedule"}})
+	changes, err := to.GiveBack(nodeWith(entry(owners.Processor, update, restored)), true)
+	require.NoError(t, err)
+	assert.Len(t, changes, 2)
+}
+
+func TestOwnerWithAnEntryGetsNoOther(t *testing.T) {
+	to := owners.Of([]owners.Owner{{"argocd", apply, "rack"}})
+	changes, err := to.GiveBack(nodeWith(entry("argocd", apply, `{"f:metadata":{"f:labels":{"f:own":{}}}}`), entry(owners.Processor, update, restored)), false)
+	require.NoError(t, err)
+	require.Len(t, changes, 2)
+	assert.Zero(t, changes[0].At)
+	assert.Equal(t, `{"f:metadata":{"f:labels":{"f:own":{},"f:rack":{}}}}`, changes[0].Entry.FieldsV1.GetRawString())
+	assert.NotNil(t, changes[0].Entry.Time)
+}
+
+func TestNoEntryIsForgottenForAnother(t *testing.T) {
+	entries := []metav1.ManagedFieldsEntry{entry(owners.Processor, update, restored)}
+	for i := range 8 {
+		entries = append(entries, entry(fmt.Sprint("tool-", i), update, `{"f:metadata":{"f:annotations":{"f:a":{}}}}`))
+	}
+	to := owners.Of([]owners.Owner{{"argocd", apply, "team"}, {"one", update, "rack"}, {"two", update, "rack"}})
+	changes, err := to.GiveBack(nodeWith(entries...), false)
+	require.NoError(t, err)
+	var managers []string
+	for _, change := range changes {
+		managers = append(managers, change.Entry.Manager)
+	}
+	assert.Equal(t, []string{"argocd", "one", owners.Processor}, managers)
+}
+
+func TestUnreadableOwners(t *testing.T) {
+	_, err := owners.Owners("no JSON").GiveBack(nodeWith(entry(owners.Processor, update, restored)), false)
+	require.ErrorIs(t, err, owners.ErrUnreadable)
+	_, err = owners.Of([]owners.Owner{{"argocd", apply, "rack"}}).GiveBack(nodeWith(entry(owners.Processor, update, `["f:labels"]`)), false)
+	require.ErrorIs(t, err, owners.ErrUnreadable)
+}
+
+func TestWebhookGivesBackWhatIsUnambiguous(t *testing.T) {
+	n := nodeWith(entry("kubelet", update, `{}`), entry("manifest", update, `{}`), entry(owners.Webhook, update, restored))
+	to := owners.Of([]owners.Owner{{"argocd", apply, "team"}, {"kubectl-label", update, "rack"}, {"manifest", update, "team"}})
+	entries, err := to.GiveBackAtCreation(n)
+	require.NoError(t, err)
+	require.Len(t, entries, 4)
+	assert.Equal(t, `{"f:metadata":{"f:labels":{"f:labels_restored":{},"f:team":{}}},"f:spec":{"f:taints":{}}}`, entries[2].FieldsV1.GetRawString())
+	assert.Equal(t, "kubectl-label", entries[3].Manager)
+	assert.True(t, owners.IsGivenBack(entries[3]))
+	assert.False(t, owners.IsGivenBack(entries[0]))
+}

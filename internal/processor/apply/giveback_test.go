@@ -1,0 +1,72 @@
+package apply_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+var byArgoCD = owners.Of([]owners.Owner{{Manager: "argocd-controller", Operation: "Apply", Keys: "rack"}})
+
+// returnedTo is like [returned], with the owner of the saved label.
+func returnedTo() (*cluster, txn.Transaction) {
+	c := returned()
+	c.node.Labels = set{"own": "x"}
+	c.keep(record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("50"), Source: "a", Owners: byArgoCD})
+	return c, event(txn.Added, "b", "100", set{"own": "x"})
+}
+
+func TestRestoreGivesLabelsBackBeforeItIsNoted(t *testing.T) {
+	c, added := returnedTo()
+	c.mustApply(t, added)
+	assert.Equal(t, []string{"relabel", "give back", "write"}, c.calls[len(c.calls)-3:])
+	assert.Equal(t, byArgoCD, owners.Noted(c.node))
+	assert.Equal(t, byArgoCD, c.stored.Record.Owners, "the next restore gives them back, too")
+	assert.Equal(t, c.node.ResourceVersion, c.stored.Record.Restored.Revision.String())
+}
+
+func TestInterruptedRestoreGivesLabelsBack(t *testing.T) {
+	for _, call := range []string{"give back", "write"} {
+		c, added := returnedTo()
+		c.before = func(name string) error {
+			if name == call {
+				return errors.New("the processor dies")
+			}
+			return nil
+		}
+		_, err := c.apply(t, added)
+		require.Error(t, err, call)
+		c.before = nil
+		c.mustApply(t, added)
+		assert.Equal(t, byArgoCD, owners.Noted(c.node), call)
+		assert.Equal(t, byArgoCD, c.stored.Record.Owners, call)
+	}
+}
+
+func TestRestoreIsNotedEvenIfNothingCanBeGivenBack(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New("managedFields are guarded"))
+	for name, err := range map[string]error{"refused": forbidden, "the node keeps changing": nodes.ErrStale, "unreadable": owners.ErrUnreadable} {
+		c, added := returnedTo()
+		c.before = func(call string) error {
+			if call == "give back" {
+				return err
+			}
+			return nil
+		}
+		c.mustApply(t, added)
+		assert.Equal(t, "r7", c.node.Labels["rack"], name)
+		assert.Equal(t, added.UID, c.stored.Record.Restored.UID, name)
+		assert.Equal(t, 1, c.count("give back"), name)
+		assert.Equal(t, 1, len(c.stale)+len(c.notGivenBack), name)
+	}
+}
