@@ -164,6 +164,8 @@ var DefaultIgnored = strings.Join([]string{
 	"network.nvidia.com/operator.*.wait",
 	"vpc.amazonaws.com/has-trunk-attached",
 	"kubevirt.io/schedulable",
+	"kube-vip.io/has-ip",
+	"kubip_assigned",
 	"projectcalico.org/operator-node-migration",
 	"lifecycle-status",
 	"reboot-pending", "*/reboot-pending",

@@ -48,6 +48,30 @@ var NeverAnnotations = []string{
 	"karpenter.sh/nodepool-*",
 	"karpenter.sh/provisioner-*",
 	"compatibility.karpenter.sh/*",
+	// The Machine behind the Node, and the configuration that was installed on it: OpenShift and
+	// Cluster API.
+	"machineconfiguration.openshift.io/*",
+	"machine.openshift.io/machine",
+	"cluster.x-k8s.io/machine",
+	"cluster.x-k8s.io/owner-*",
+	"cluster.x-k8s.io/cluster-*",
+	// The member of etcd on the machine, and the order to remove it: https://github.com/k3s-io/k3s.
+	"etcd.k3s.cattle.io/*",
+	"etcd.rke2.cattle.io/*",
+	// A maintenance that Harvester was asked for, or has begun: https://github.com/harvester/harvester.
+	"harvesterhci.io/drain-*",
+	"harvesterhci.io/maintain-*",
+	// The Node Readiness Controller's note that a machine has started, so that it sets no taint:
+	// https://github.com/kubernetes-sigs/node-readiness-controller.
+	"readiness.k8s.io/*",
+	// A reboot that is due or under way, for example by kured and the update operator of Flatcar.
+	"weave.works/kured-*",
+	"kured.dev/*",
+	"*/reboot-needed",
+	"*/reboot-pending",
+	"*/reboot-required",
+	"*/reboot-ok",
+	"*/reboot-in-progress",
 }
 
 // AnnotationsByName are mostly the state of autoscalers, but people set some of them on Nodes. So
@@ -63,8 +87,9 @@ var AnnotationsByName = []string{
 	"*.karpenter.sh/*",
 }
 
-// NeverTaints describe conditions of the machine, mark it for removal, or are nodekeeper's own.
-// node.kubernetes.io includes the taint of a cordon. Keep the expression in
+// NeverTaints describe conditions of the machine, mark it for removal, keep pods away until a
+// program is ready on it, or are nodekeeper's own. node.kubernetes.io includes the taint of a
+// cordon. Keep the expression in
 // deploy/components/preserve-taints in step with this list.
 var NeverTaints = []string{
 	"node.kubernetes.io/*",
@@ -78,6 +103,24 @@ var NeverTaints = []string{
 	"*.karpenter.sh/*",
 	"cloud.google.com/impending-node-termination",
 	"nodekeeper.dev/*",
+	// A program removes them when it is ready on the machine, which is no person's removal: Cilium,
+	// CSI drivers, cloud controllers, Deckhouse, Gardener, Nidhogg, the Node Readiness Controller.
+	"*/agent-not-ready",
+	"*/uninitialized",
+	"node.deckhouse.io/csi-not-bootstrapped",
+	"node.gardener.cloud/critical-components-not-ready",
+	"nidhogg.uswitch.com/*",
+	"readiness.k8s.io/*",
+	// Repairs, drains and reboots: medik8s, KubeVirt, AWS Node Termination Handler, OpenShift's
+	// Machine Config Operator, kured; and lost storage of LINSTOR.
+	"medik8s.io/*",
+	"*.medik8s.io/*",
+	"kubevirt.io/drain",
+	"aws-node-termination-handler/*",
+	"UpdateInProgress",
+	"weave.works/kured-*",
+	"kured.dev/*",
+	"drbd.linbit.com/*",
 }
 
 var neverAnnotations, annotationsByName, neverTaints = mustParse(NeverAnnotations), mustParse(AnnotationsByName), mustParse(NeverTaints)
@@ -154,7 +197,7 @@ func parseTaint(item string) (taintPattern, error) {
 		return taintPattern{}, fmt.Errorf("%q has no key: use KEY or KEY:EFFECT", item)
 	}
 	if neverTaints.Match(key) {
-		return taintPattern{}, fmt.Errorf("%q is set by Kubernetes or an autoscaler and is never preserved: leave it out", item)
+		return taintPattern{}, fmt.Errorf("%q is a condition of the machine, set by Kubernetes or another program, and is never preserved: leave it out", item)
 	}
 	keys, err := labels.ParsePatterns(key)
 	return taintPattern{keys, corev1.TaintEffect(effect)}, err

@@ -52,6 +52,9 @@ func TestStateIsNeverPreserved(t *testing.T) {
 		corev1.TaintNodeNotReady, corev1.TaintNodeUnschedulable, corev1.TaintNodeOutOfService, "node.cloudprovider.kubernetes.io/uninitialized",
 		"ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "startup-taint.cluster-autoscaler.kubernetes.io/x",
 		"karpenter.sh/disrupted", "x.karpenter.sh/y", "node.cluster.x-k8s.io/uninitialized", "cloud.google.com/impending-node-termination",
+		"node.cilium.io/agent-not-ready", "disk.csi.azure.com/agent-not-ready", "node.gardener.cloud/critical-components-not-ready", "nidhogg.uswitch.com/kube-system.fluentd",
+		"readiness.k8s.io/network", "medik8s.io/remediation", "remediation.medik8s.io/x", "kubevirt.io/drain", "aws-node-termination-handler/spot-itn", "UpdateInProgress",
+		"weave.works/kured-node-reboot", "kured.dev/kured-node-reboot", "node.deckhouse.io/uninitialized", "node.deckhouse.io/csi-not-bootstrapped", "drbd.linbit.com/lost-quorum",
 	} {
 		for _, effect := range []string{"NoSchedule", "PreferNoSchedule", "NoExecute"} {
 			assert.False(t, all.Has(labels.TaintKey(key, effect)), key)
@@ -61,6 +64,9 @@ func TestStateIsNeverPreserved(t *testing.T) {
 		"nodekeeper.dev/machine-labels", corev1.LastAppliedConfigAnnotation, "node.alpha.kubernetes.io/ttl", "csi.volume.kubernetes.io/nodeid",
 		"volumes.kubernetes.io/controller-managed-attach-detach", "kubeadm.alpha.kubernetes.io/cri-socket", "karpenter.sh/nodepool-hash",
 		"cluster-autoscaler.kubernetes.io/x", "compatibility.karpenter.sh/provider", "karpenter.sh/managed-by",
+		"machineconfiguration.openshift.io/currentConfig", "machine.openshift.io/machine", "cluster.x-k8s.io/machine", "cluster.x-k8s.io/owner-name",
+		"cluster.x-k8s.io/cluster-name", "etcd.k3s.cattle.io/remove", "harvesterhci.io/drain-requested", "harvesterhci.io/maintain-status", "etcd.rke2.cattle.io/node-name", "weave.works/kured-reboot-in-progress", "kured.dev/kured-reboot-in-progress", "readiness.k8s.io/bootstrap-completed-cni",
+		"flatcar-linux-update.v1.flatcar-linux.net/reboot-ok", "example.com/reboot-required",
 	} {
 		assert.False(t, all.Has(labels.AnnotationKey(key)), key)
 	}

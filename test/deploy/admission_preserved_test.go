@@ -18,6 +18,9 @@ import (
 // oneOf returns a key that a pattern selects.
 func oneOf(pattern string) string {
 	key := strings.Replace(pattern, "*.", "some.", 1)
+	if name, isInAll := strings.CutPrefix(key, "*/"); isInAll {
+		return "some.example.com/" + name
+	}
 	if prefix, isPrefix := strings.CutSuffix(key, "*"); isPrefix {
 		return prefix + "any"
 	}
@@ -28,7 +31,7 @@ func oneOf(pattern string) string {
 func TestComponentsAllowTaintsAndAnnotations(t *testing.T) {
 	c := newCluster(t, rest.NoWarnings{})
 	const notReady = `{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}` // the API server sets it, and it must stay
-	const spec, never, annotations, managed = "the spec of a Node", "the taints that Kubernetes and autoscalers manage", "the annotations of a Node", "the annotations that Kubernetes and other programs manage"
+	const spec, never, annotations, managed = "the spec of a Node", "the taints that Kubernetes and other programs manage", "the annotations of a Node", "the annotations that Kubernetes and other programs manage"
 	taint, annotation := `{"spec":{"taints":[`+notReady+`,{"key":"a","effect":"NoExecute"}]}}`, `{"metadata":{"annotations":{"a":"b"}}}`
 	for _, tc := range []struct {
 		components []string

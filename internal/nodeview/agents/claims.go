@@ -2,6 +2,8 @@ package agents
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,8 +19,9 @@ type claims struct {
 }
 
 // claimReaders parse the annotations in which controllers note what they own: Talos, Cluster API,
-// Node Feature Discovery, Gardener and the operator of Banzai Cloud. docs/explanation/labels.md has
-// the sources. A controller that sets a label only once must not be here.
+// Node Feature Discovery, Gardener, Deckhouse, a cloud controller manager for Hetzner and the
+// operator of Banzai Cloud. docs/explanation/labels.md has the sources. A controller that sets a
+// label only once must not be here.
 var claimReaders = map[string]func(value string) claims{
 	"talos.dev/owned-labels":                                   func(value string) claims { return claims{labels: listed(value)} },
 	"talos.dev/owned-annotations":                              func(value string) claims { return claims{annotations: listed(value)} },
@@ -30,11 +33,31 @@ var claimReaders = map[string]func(value string) claims{
 	"nfd.node.kubernetes.io/taints":                            func(value string) claims { return claims{taints: taintKeys(listed(value))} },
 	"nodepool.banzaicloud.io/managed-labels":                   func(value string) claims { return claims{labels: listed(value)} },
 	"node.machine.sapcloud.io/last-applied-anno-labels-taints": lastApplied,
+	"node-manager.deckhouse.io/last-applied-node-template":     lastApplied,
+	"node.deckhouse.io/last-applied-node-template":             lastApplied,
+	"ccm.hetzner.com/last-applied-labels":                      func(value string) claims { return claims{labels: keysOfObject(value)} },
 }
 
-// claimed returns the keys that controllers claim in the annotations of a Node. Anyone who may
-// patch the Node can write these, so restricted labels are never claimed. The annotations
-// themselves are claimed as well: they are kept, or not, with the labels that they name.
+// switches begin the keys of the labels by which an operator turns its programs on a machine on and
+// off. The value shows who has set it, see [isOperators].
+var switches = []string{"nvidia.com/gpu.deploy.", "rebellions.ai/npu.deploy."}
+
+// isOperators reports whether a label is a switch that an operator sets. The programs that unload
+// the driver of a machine change "true" to "paused-for-" and a reason, and back, with field managers
+// that people have, too. People turn a program off with "false", which these programs respect:
+// maybeSetPaused in https://github.com/NVIDIA/k8s-driver-manager and
+// https://github.com/NVIDIA/mig-parted.
+func isOperators(key, value string) bool {
+	if value != "true" && !strings.HasPrefix(value, "paused-for-") {
+		return false
+	}
+	return slices.ContainsFunc(switches, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}
+
+// claimed returns the keys that controllers claim in the annotations of a Node, and the switches
+// that they have set. Anyone who may patch the Node can write these, so restricted labels are never
+// claimed. The annotations themselves are claimed as well: they are kept, or not, with the labels
+// that they name.
 func claimed(n *metav1.PartialObjectMetadata) map[string]bool {
 	var keys map[string]bool
 	add := func(key string) {
@@ -45,6 +68,11 @@ func claimed(n *metav1.PartialObjectMetadata) map[string]bool {
 			keys = map[string]bool{}
 		}
 		keys[key] = true
+	}
+	for key, value := range n.Labels {
+		if isOperators(key, value) {
+			add(key)
+		}
 	}
 	for annotation, value := range n.Annotations {
 		read := claimReaders[annotation]
@@ -118,31 +146,43 @@ func featureLabels(keys []string) []string {
 	return keys
 }
 
-// lastApplied reads the template that Gardener applied to the Node.
+// template is what a controller has applied to a Node: labels, annotations and taints.
+type template struct {
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	Taints      []struct {
+		Key string `json:"key"`
+	} `json:"taints"`
+}
+
+// lastApplied reads a template, or one in the form of a Node, as Gardener has it. Unreadable text
+// claims nothing.
 func lastApplied(value string) claims {
-	var template struct {
-		Metadata struct {
-			Labels      map[string]string `json:"labels"`
-			Annotations map[string]string `json:"annotations"`
-		} `json:"metadata"`
-		Spec struct {
-			Taints []struct {
-				Key string `json:"key"`
-			} `json:"taints"`
-		} `json:"spec"`
+	var applied struct {
+		template
+
+		Metadata template `json:"metadata"`
+		Spec     template `json:"spec"`
 	}
-	if json.Unmarshal([]byte(value), &template) != nil {
+	if json.Unmarshal([]byte(value), &applied) != nil {
 		return claims{}
 	}
 	var c claims
-	for key := range template.Metadata.Labels {
-		c.labels = append(c.labels, key)
-	}
-	for key := range template.Metadata.Annotations {
-		c.annotations = append(c.annotations, key)
-	}
-	for _, taint := range template.Spec.Taints {
-		c.taints = append(c.taints, taint.Key)
+	for _, part := range []template{applied.template, applied.Metadata, applied.Spec} {
+		c.labels = slices.AppendSeq(c.labels, maps.Keys(part.Labels))
+		c.annotations = slices.AppendSeq(c.annotations, maps.Keys(part.Annotations))
+		for _, taint := range part.Taints {
+			c.taints = append(c.taints, taint.Key)
+		}
 	}
 	return c
+}
+
+// keysOfObject returns the keys of a JSON object of strings.
+func keysOfObject(value string) []string {
+	var object map[string]string
+	if json.Unmarshal([]byte(value), &object) != nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(object))
 }

@@ -41,9 +41,15 @@ func TestControllersClaimLabelsInAnnotations(t *testing.T) {
 			set{"node.machine.sapcloud.io/last-applied-anno-labels-taints": `{"metadata":{"creationTimestamp":null,"labels":{"rack":"r1"},"annotations":{"owner":"x"}},"spec":{"taints":[{"key":"gpu"}]}}`},
 			"annotation:owner,rack,taint:gpu:NoSchedule",
 		},
-		"unreadable":    {set{"talos.dev/owned-labels": `["zone"`, "node.machine.sapcloud.io/last-applied-anno-labels-taints": "zone"}, "annotation:talos.dev/owned-labels"},
-		"no such key":   {set{"talos.dev/owned-labels": `["rack,zone",":"]`}, "annotation:talos.dev/owned-labels"},
-		"another one's": {set{"example.com/owned-labels": "zone"}, ""},
+		"Deckhouse": {
+			set{"node-manager.deckhouse.io/last-applied-node-template": `{"annotations":{"owner":"x"},"labels":{"rack":"r1","node-role.kubernetes.io/gpu":""},"taints":[{"effect":"NoSchedule","key":"gpu"}]}`},
+			"annotation:owner,rack,taint:gpu:NoSchedule",
+		},
+		"Deckhouse, later": {set{"node.deckhouse.io/last-applied-node-template": `{"annotations":{},"labels":{"zone":"a"},"taints":[]}`}, "zone"},
+		"Hetzner":          {set{"ccm.hetzner.com/last-applied-labels": `{"zone":"a","absent":""}`}, "zone"},
+		"unreadable":       {set{"talos.dev/owned-labels": `["zone"`, "node.machine.sapcloud.io/last-applied-anno-labels-taints": "zone", "ccm.hetzner.com/last-applied-labels": "[]"}, "annotation:talos.dev/owned-labels"},
+		"no such key":      {set{"talos.dev/owned-labels": `["rack,zone",":"]`}, "annotation:talos.dev/owned-labels"},
+		"another one's":    {set{"example.com/owned-labels": "zone"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := noted(own, tc.annotations)
@@ -53,6 +59,32 @@ func TestControllersClaimLabelsInAnnotations(t *testing.T) {
 			none := noted(own, tc.annotations)
 			parse(t, "").Stamp(none)
 			assert.Empty(t, agents.Machine(none), "no agents, no controllers of theirs")
+		})
+	}
+}
+
+// TestSwitchesOfOperators are the operator's unless a person has turned a program off, whoever owns
+// them.
+func TestSwitchesOfOperators(t *testing.T) {
+	for label, want := range map[[2]string]bool{
+		{"nvidia.com/gpu.deploy.device-plugin", "true"}:                      true,
+		{"nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade"}: true,
+		{"nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change"}:     true,
+		{"rebellions.ai/npu.deploy.smd", "paused-for-driver-upgrade"}:        true,
+		{"nvidia.com/gpu.deploy.device-plugin", "false"}:                     false,
+		{"nvidia.com/gpu.deploy.device-plugin", ""}:                          false,
+		{"nvidia.com/gpu.workload.config", "true"}:                           false,
+		{"example.com/deploy", "paused-for-driver-upgrade"}:                  false,
+	} {
+		t.Run(label[0]+"="+label[1], func(t *testing.T) {
+			n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Labels:        set{label[0]: label[1]},
+				ManagedFields: []metav1.ManagedFieldsEntry{entry("kubectl-label", `{"f:metadata":{"f:labels":{"f:`+label[0]+`":{}}}}`)},
+			}}
+			parse(t, "kubelet").Stamp(n)
+			assert.Equal(t, want, agents.Machine(n).Set()[label[0]])
+			parse(t, "").Stamp(n)
+			assert.Empty(t, agents.Machine(n), "no agents, no operators of theirs")
 		})
 	}
 }

@@ -16,6 +16,7 @@ var Default = strings.Join([]string{
 	"rke2",
 	"machined",
 	"cloudcore",
+	"virtual-kubelet",
 	// Controllers of Kubernetes and of clouds.
 	"kube-controller-manager",
 	"cloud-controller-manager",
@@ -43,11 +44,15 @@ var Default = strings.Join([]string{
 	// Machine provisioners.
 	"capi-machine",
 	"cluster-api-controller-manager",
+	"deckhouse-controller",
+	"deckhouse-hook",
 	"karpenter",
 	"kops-controller",
 	"machine-controller",
 	"nodelink-controller",
 	"yurt-manager",
+	// Networks.
+	"flanneld",
 	// Hardware discovery.
 	"nfd-master",
 	"gpu-operator",

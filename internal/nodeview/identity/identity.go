@@ -115,10 +115,33 @@ func (i Identity) Contradicts(other Identity) bool {
 	return false
 }
 
-// kinds returns the fields of two identities in pairs. The case of a UUID is ignored, because
-// firmware and kernels report the same one in upper or lower case.
+// kinds returns the fields of two identities in pairs.
 func kinds(a, b Identity) [2][2]string {
-	return [2][2]string{{a.ProviderID, b.ProviderID}, {strings.ToLower(a.SystemUUID), strings.ToLower(b.SystemUUID)}}
+	return [2][2]string{{a.ProviderID, b.ProviderID}, {canonical(a.SystemUUID), canonical(b.SystemUUID)}}
+}
+
+// canonical returns the same text for every form in which firmware and kernels report a UUID: in
+// upper or lower case, and with its first three groups in either byte order. SMBIOS 2.6 changed the
+// order, so an upgrade of virtual hardware or of a kernel swaps the bytes.
+func canonical(uuid string) string {
+	uuid = strings.ToLower(uuid)
+	groups := strings.Split(uuid, "-")
+	if len(groups) != 5 || len(groups[0]) != 8 || len(groups[1]) != 4 || len(groups[2]) != 4 {
+		return uuid
+	}
+	for i := range 3 {
+		groups[i] = swapped(groups[i])
+	}
+	return min(uuid, strings.Join(groups, "-"))
+}
+
+// swapped reverses the order of the bytes of a number in hexadecimal digits.
+func swapped(digits string) string {
+	var b strings.Builder
+	for i := len(digits) - 2; i >= 0; i -= 2 {
+		b.WriteString(digits[i : i+2])
+	}
+	return b.String()
 }
 
 // In-memory annotations that hold the identity in a Node's metadata.

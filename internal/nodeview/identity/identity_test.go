@@ -90,6 +90,24 @@ func TestCaseOfUUIDIsIgnored(t *testing.T) {
 	assert.Equal(t, identity.Other, identity.Compare(identity.Identity{ProviderID: "A"}, identity.Identity{ProviderID: "a"}))
 }
 
+// TestOrderOfBytesOfUUIDIsIgnored has the two forms of one UUID in the SMBIOS of virtual hardware.
+func TestOrderOfBytesOfUUIDIsIgnored(t *testing.T) {
+	const before, after = "422813f5-d420-7161-5db0-7b96440ccf54", "F5132842-20D4-6171-5DB0-7B96440CCF54"
+	for other, want := range map[string]identity.Verdict{
+		after: identity.Same, strings.ToLower(after): identity.Same, before: identity.Same,
+		"f5132842-20d4-6171-5db0-7b96440ccf55": identity.Other, // another machine
+		"f5132842-d420-7161-5db0-7b96440ccf54": identity.Other, // no order of any firmware
+		"54cf0c44-967b-b05d-6171-20d4f5132842": identity.Other,
+	} {
+		assert.Equal(t, want, identity.Compare(id("", before), id("", other)), other)
+		assert.Equal(t, want, identity.Compare(id("", other), id("", before)), other)
+		assert.Equal(t, want == identity.Other, id("", before).Contradicts(id("", other)), other)
+	}
+	for _, odd := range []string{"----", "é2345678-1234-1234-1-1", "12345678-1234", "1"} {
+		assert.Equal(t, identity.Other, identity.Compare(id("", odd), id("", before)), odd)
+	}
+}
+
 func TestContradictsComparesOnlyCommonFields(t *testing.T) {
 	assert.True(t, id("p", "s").Contradicts(id("", "t")))
 	assert.False(t, id("p", "").Contradicts(id("", "t")))
