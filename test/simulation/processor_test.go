@@ -291,6 +291,12 @@ func (a *processorActor) TryRelabel(_ context.Context, read *metav1.PartialObjec
 		return nodes.ErrStale
 	}
 	err := a.world.refusal(read, wanted)
+	switch {
+	case a.mutant.triesAll:
+		err = errRefusedAnyway
+	case a.mutant.blamesFirst && a.broken.tries > 1:
+		err = errRefusedAnyway
+	}
 	a.log("  tries %v: %v", wanted, err)
 	return err
 }
@@ -329,6 +335,9 @@ func (a recordsOf) Write(_ context.Context, read records.Stored, next record.Rec
 		return read, nil
 	}
 	next = a.mutantNote(read, next)
+	if a.mutant.write != nil && read.Record != nil {
+		next = a.mutant.write(*read.Record, next)
+	}
 	if a.mutant.savesBlindly {
 		read = a.world.record.stored()
 	}

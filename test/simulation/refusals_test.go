@@ -37,6 +37,9 @@ var (
 	errTriesMany    = errors.New("refusals: the number of dry runs is bounded")
 )
 
+// errRefusedAnyway is the answer to a dry run that a mutant takes for refused.
+var errRefusedAnyway = apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, nodeName, nil)
+
 // rule is what the admission policy refuses about a label.
 type rule int
 
