@@ -279,7 +279,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 		return d
 	}
 	held := heldFrom(r, n, policy)
-	live := n.side()
+	live := sideWithRefused(r, n)
 	if !t.IsRequest() {
 		live.Edited = editedSince(t, n)
 	}
@@ -375,7 +375,7 @@ func notedLate(t txn.Transaction, r record.Record, n Node, bound labels.MachineB
 // response of the webhook before that end is saved carries the right revision.
 func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Keys, bound labels.MachineBound) record.Record {
 	next := noted(r, n.UID, n.Revision)
-	withheld := withheldOn(r.Withheld, n)
+	withheld := withheldOn(r, n)
 	if !maps.Equal(n.Labels, r.Labels) || len(withheld) > 0 || n.Admitted != "" {
 		next = record.Record{Node: r.Node, Labels: n.Labels, Revision: n.Revision, Source: n.UID}
 	}

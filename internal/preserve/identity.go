@@ -200,9 +200,14 @@ func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, hel
 		next.Overruled = next.Overruled.Where(func(key string) bool { return labels.Restricted(key) || !p.MachineBound.Match(key) })
 	}
 	for _, w := range ByMode(r.Withheld, p) {
+		if w.IsLeft() && w.Source != n.UID {
+			changed = true
+			continue
+		}
 		isDecided := checkWithheld(w, n, p) == granted && !w.State.IsRefusedFor(n.UID)
 		switch {
 		case isDecided && !w.State.IsDecidedFor(n.UID):
+			next = withoutBeside(next, w)
 			w.State, changed = record.DecidedFor(n.UID, n.Revision.String()), true
 		case !isDecided && w.State.IsDecided():
 			w.State, changed = record.Kept, true

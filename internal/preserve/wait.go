@@ -65,6 +65,9 @@ func waitedFor(r record.Record, uid types.UID) record.Record {
 // stopped waiting without being restored.
 func recheckWithheld(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Withheld, held []Held) {
 	for _, w := range ByMode(sets, p) {
+		if w.IsLeft() && w.Source != n.UID {
+			continue
+		}
 		isDropped := ModeOf(w, p) == labels.Drop
 		switch {
 		case (w.State.IsRestored() || w.State.IsRefusedFor(n.UID)) && !isDropped:

@@ -103,11 +103,11 @@ func waits(held []Held) bool {
 
 // withheldOn returns the withheld labels of a record after a restore onto a Node: those that it did
 // not get and does not have, and whether they wait for it.
-func withheldOn(sets []record.Withheld, n Node) []record.Withheld {
+func withheldOn(r record.Record, n Node) []record.Withheld {
 	var next []record.Withheld
-	for _, w := range sets {
+	for _, w := range r.Withheld {
 		isRestored := w.State.IsDecidedFor(n.UID)
-		if w = without(w, newerThan(w, n.side())); len(w.Labels) == 0 || isRestored {
+		if w = without(w, newerThan(w, r, n.side())); len(w.Labels) == 0 || isRestored {
 			continue
 		}
 		if w.State.IsRefusedFor(n.UID) {
@@ -133,7 +133,7 @@ func withheldAfter(t txn.Transaction, r record.Record) []record.Withheld {
 		s := w.State
 		hadBack := follows && s.Marker() != "" && (t.Marker == s.Marker() || s.IsRestored() && !s.RestoredAt().After(t.Revision)) ||
 			!follows && s.IsDecidedFor(t.UID) && t.Marker == r.Revision.String()
-		if w = without(w, newerThan(w, sideOf(t))); len(w.Labels) == 0 || hadBack || w.Source == t.UID {
+		if w = without(w, newerThan(w, r, sideOf(t))); len(w.Labels) == 0 || hadBack || w.Source == t.UID {
 			continue
 		}
 		if (!follows || t.Type == txn.Deleted) && !s.IsRefused() {
@@ -144,13 +144,19 @@ func withheldAfter(t txn.Transaction, r record.Record) []record.Withheld {
 	return next
 }
 
-// newerThan returns the labels of a later state that replace withheld ones. These are all, except
-// that the machine may have another value of its own where that of a user was refused.
-func newerThan(w record.Withheld, later labels.Side) map[string]string {
+// newerThan returns the labels of a later state that replace withheld ones of a record. These are
+// all, except where a value was refused: there the Node may have had another one, which the record
+// has beside it, and the machine may set one of its own.
+func newerThan(w record.Withheld, r record.Record, later labels.Side) map[string]string {
 	if !w.State.IsRefused() {
 		return later.Labels
 	}
 	newer := maps.Clone(later.Labels)
+	for key := range w.Labels {
+		if beside, isThere := r.Labels[key]; isThere && newer[key] == beside {
+			delete(newer, key)
+		}
+	}
 	for key := range later.Machine.Union(later.Unclear).All() {
 		if newer[key] != w.Labels[key] {
 			delete(newer, key)

@@ -65,6 +65,10 @@ type storedWithheld struct {
 	RefusedFor types.UID         `json:"refusedForUID,omitempty"`
 }
 
+// IsLeft reports whether the labels were not saved: they are on the Node, since the API server has
+// refused to remove them. They are no labels of the next incarnation.
+func (w Withheld) IsLeft() bool { return w.State.IsRefusedFor(w.Source) }
+
 func (w Withheld) equal(other Withheld) bool {
 	return maps.Equal(w.Labels, other.Labels) && w.Source == other.Source && w.Identity == other.Identity && w.State == other.State
 }
@@ -92,7 +96,9 @@ func (r Record) All() map[string]string {
 	all := make(map[string]string, len(r.Labels))
 	maps.Copy(all, r.Labels)
 	for _, w := range r.Withheld {
-		maps.Copy(all, w.Labels)
+		if !w.IsLeft() {
+			maps.Copy(all, w.Labels)
+		}
 	}
 	return all
 }
@@ -165,7 +171,7 @@ func parseWithheld(cm *corev1.ConfigMap, newer labels.Keys) ([]Withheld, error) 
 				return nil, unreadable("annotation %s: label %q is duplicate", WithheldAnnotation, key)
 			}
 			seen[key] = true
-			if !isNewer[key] {
+			if !isNewer[key] || w.State.IsRefused() {
 				w.Labels[key] = value
 			}
 		}

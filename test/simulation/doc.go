@@ -8,8 +8,9 @@
 // answers to other watchers may take any time, and Leases of live watchers are taken over. There are
 // gaps in watches, tombstones, crashes, restarts, lives of a few steps, long stalls, lost answers
 // and replays. Records are removed at any time, as by kubectl nodekeeper forget, and malformed
-// objects take the names of transactions that are not stored yet. The datastore may be replaced, so
-// that revisions start again; the promises of an outage hold then.
+// objects take the names of transactions that are not stored yet. An admission policy that comes and
+// goes refuses labels. The datastore may be replaced, so that revisions start again; the promises of
+// an outage hold then.
 //
 // The simulation runs the real code of the decision ([nodekeeper.dev/internal/preserve.Decide]) and
 // of watchers: their handling of events ([nodekeeper.dev/internal/watcher.Observer],

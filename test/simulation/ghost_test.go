@@ -49,9 +49,14 @@ type ghost struct {
 	hasCopies bool     // a person has created a Node from a copy
 	policies  []string // the values that admission policies have set
 	trust     trust
-	forgot    int    // events up to this revision do not count, since the record was removed
-	ending    ending // set while a processor saves the end of a Node
-	by        []life // the incarnations, starting at index 1
+
+	guarded      bool // schedules use guarded labels
+	guardsUnsure bool // a record was removed, or a change left no trace
+	guards       [trustIndex + 1]guard
+
+	forgot int    // events up to this revision do not count, since the record was removed
+	ending ending // set while a processor saves the end of a Node
+	by     []life // the incarnations, starting at index 1
 }
 
 // life is the ghost's state of one incarnation. All numbers are resourceVersions; 0 means not yet.
@@ -84,7 +89,7 @@ func (g *ghost) endingOf(uid types.UID) ending {
 
 func (g *ghost) reset(s *settings) {
 	watched := s.variant == steady && s.recordUpdates
-	*g = ghost{strict: s.isStrict(), protects: s.variant == protected, recordsUpdates: s.recordUpdates, markersSuffice: s.markersSuffice, watched: watched, by: append(g.by[:0], life{}), trust: trust{isOn: s.trust > 0}}
+	*g = ghost{strict: s.isStrict(), protects: s.variant == protected, recordsUpdates: s.recordUpdates, markersSuffice: s.markersSuffice, watched: watched, by: append(g.by[:0], life{}), trust: trust{isOn: s.trust > 0}, guarded: s.guarded}
 }
 
 // created must be called after a Node was created.
@@ -146,10 +151,11 @@ func (g *ghost) puts(t txn.Transaction) {
 // restores must be called before a restore.
 func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string) {
 	g.givesTrust(w, read, wanted)
+	g.givesGuarded(w, read, wanted)
 	own, _ := split(read.Labels)
 	given, _ := split(wanted)
-	if g.trust.isOn && g.owns(w) && maps.Equal(own, given) {
-		return // it owns its other labels, and gets or has the trust label
+	if (g.trust.isOn || g.guarded) && g.owns(w) && maps.Equal(own, given) {
+		return // it owns its other labels, and gets or has the trust label or a guarded one
 	}
 	if g.owns(w) {
 		w.breaks(errBrokeP3, "%s has %v, and gets %v", read.UID, own, given)
@@ -215,7 +221,7 @@ func (g *ghost) sidesOf(w *world, n *metav1.PartialObjectMetadata, saved map[str
 	_, isThereAgain := saved[agentTaint]
 	if !g.mustKnowRemoval(w, number(n.ResourceVersion)) || g.protects && isThereAgain {
 		sides = append(sides, side)
-		if value, isThere := saved[w.agentKey]; isThere && side.Machine == "" {
+		if value, isThere := saved[w.agentKey]; isThere && plainKeys(side.Machine) == "" {
 			if g.isCopied(w, g.owner, value) {
 				sides = append(sides, labels.Side{Labels: saved, Machine: labels.Keys(w.agentKey)})
 			}
@@ -227,7 +233,7 @@ func (g *ghost) sidesOf(w *world, n *metav1.PartialObjectMetadata, saved map[str
 			sides = append(sides, labels.Side{Labels: saved, Machine: side.Unclear})
 		}
 	}
-	if (g.overruled || g.withdrawn) && side.Machine == "" { // unknown if no watcher saw the previous values of the agents
+	if (g.overruled || g.withdrawn) && plainKeys(side.Machine) == "" { // unknown if no watcher saw the previous values of the agents
 		side.Overruled = labels.Keys(w.agentKey)
 		sides = append(sides, side)
 	}
@@ -250,7 +256,7 @@ func (g *ghost) isCopied(w *world, incarnation int, value string) bool {
 	return slices.ContainsFunc(g.by[:incarnation], func(l life) bool { return slices.Contains(l.set, value) }) &&
 		slices.ContainsFunc(w.events, func(e event) bool {
 			had, isThere := e.node.Labels[w.agentKey]
-			return e.incarnation == incarnation && (noted == 0 || e.rv <= noted) && isThere && had == value && agents.Machine(e.node) == ""
+			return e.incarnation == incarnation && (noted == 0 || e.rv <= noted) && isThere && had == value && machineOf(e.node) == ""
 		})
 }
 
@@ -269,15 +275,15 @@ func (g *ghost) hasSet(incarnation int, value string) bool {
 // have an effect, because no later state is stored.
 func (g *ghost) recordsRemoval(w *world, t txn.Transaction) {
 	l, rv := &g.by[incarnationOf(t.UID)], number(t.Revision.String())
-	if rv < l.removed || t.Withdrawn != "" { // the agents have withdrawn the key, or may have
+	if rv < l.removed || plainKeys(t.Withdrawn) != "" { // the agents have withdrawn the key, or may have
 		l.removed = 0
 		return
 	}
 	_, isThere := t.Labels[w.agentKey]
-	if !g.recordsUpdates || isThere || (g.protects || t.Overruled == "") && w.lastStored(t.UID).Machine == "" {
+	if !g.recordsUpdates || isThere || (g.protects || plainKeys(t.Overruled) == "") && plainKeys(w.lastStored(t.UID).Machine) == "" {
 		return
 	}
-	if t.Overruled == "" && !labels.IsLabel(w.agentKey) {
+	if plainKeys(t.Overruled) == "" && !labels.IsLabel(w.agentKey) {
 		return // the absence alone proves nothing: the watcher may not see such keys
 	}
 	isLate := w.record.hasLabels() && lastSeen(w.record.Record) >= rv ||
@@ -295,7 +301,7 @@ func (g *ghost) mustKnowRemoval(w *world, rv int) bool {
 		return false
 	}
 	return !slices.ContainsFunc(w.events, func(e event) bool { // the agents have set it again
-		return e.incarnation == g.owner && e.rv > l.removed && e.rv <= rv && agents.Machine(e.node) != ""
+		return e.incarnation == g.owner && e.rv > l.removed && e.rv <= rv && machineOf(e.node) != ""
 	})
 }
 
@@ -313,8 +319,8 @@ func (g *ghost) checkAgentKey(w *world, uid types.UID, live labels.Side, given m
 
 // restored must be called after a restore.
 func (g *ghost) restored(w *world) {
-	if g.trust.isOn && g.owns(w) {
-		return // it already owned its labels except the trust label
+	if (g.trust.isOn || g.guarded) && g.owns(w) {
+		return // it already owned its labels except the trust label or a guarded one
 	}
 	g.by[w.incarnation].restored, g.by[w.incarnation].asked = w.rv, nil
 	if g.strict && !g.by[g.owner].isLoose { // the end of a loose owner may be stored again, later than the remaining record
@@ -332,6 +338,7 @@ func (g *ghost) noted(w *world, incarnation int) {
 	if l := g.by[incarnation]; l.restored > 0 && l.owns == 0 {
 		if l.asked != nil {
 			g.checkAdmitted(w, incarnation, l.asked)
+			g.admitsGuarded(l.asked.node.Labels)
 		}
 		g.becomesOwner(incarnation, l.restored)
 	}
@@ -390,7 +397,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 		switch {
 		case e.incarnation != source || !maps.Equal(own, plain(r.Labels)):
 			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
-		case r.Restored.UID == "" && r.Machine != agents.Machine(e.node) && (r.Machine == "" || !g.isCopied(w, source, own[w.agentKey])) && (r.Machine != agents.Unclear(e.node) || !g.hasSet(source, own[w.agentKey])):
+		case r.Restored.UID == "" && plainKeys(r.Machine) != machineOf(e.node) && (plainKeys(r.Machine) == "" || !g.isCopied(w, source, own[w.agentKey])) && (plainKeys(r.Machine) != agents.Unclear(e.node) || !g.hasSet(source, own[w.agentKey])):
 			w.breaks(errBrokeP2, "%v are not the keys of the agents of %s at %s", r.Machine, r.Source, r.Revision)
 		case g.by[source].owns == 0 || g.by[source].owns > version:
 			w.breaks(errBrokeP2, "%v is saved, and %s did not have its labels", r.Labels, r.Source)
@@ -401,7 +408,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 // removed must be called before a record is removed, by an actor who read the Node, nil for none,
 // at resourceVersion now.
 func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
-	g.trust.isUnsure = true
+	g.trust.isUnsure, g.guardsUnsure = true, true
 	g.overruled = g.overruled || g.hasCopies // the remaining record does not know the copy
 	for i := range g.by {
 		l := &g.by[i]
@@ -455,6 +462,7 @@ func (w *world) firstRV(incarnation int) int {
 // check compares the final state with the expected one.
 func (g *ghost) check(w *world) {
 	g.checkTrust(w)
+	g.checkGuarded(w)
 	g.checkGate(w)
 	switch {
 	case w.broken != nil:

@@ -22,6 +22,9 @@ type breaks struct {
 	restored     *metav1.PartialObjectMetadata // the result of a restore, until the record is written
 	conflicted   bool
 	saved        bool // a record was written
+	seeks        bool // a restore was refused, and it is not known why
+	tries, aside int  // dry runs since then, and labels that were set aside
+	changed      int  // the labels that the restore would have changed
 }
 
 // decision returns the decision of the real rules, as changed by the mutant.

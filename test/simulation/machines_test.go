@@ -159,7 +159,10 @@ func (g *ghost) savesTrust(w *world, r record.Record) {
 			w.breaks(errBrokeP8, "in the record %s is %q, but it is machine %d", r.Identity.UID, r.Identity.SystemUUID, t.of)
 		}
 	}
-	g.trust.isUnsure = g.trust.isUnsure || slices.ContainsFunc(r.Withheld, func(w record.Withheld) bool { return w.Identity.IsZero() })
+	g.trust.isUnsure = g.trust.isUnsure || slices.ContainsFunc(r.Withheld, func(set record.Withheld) bool {
+		_, hasTrust := set.Labels[w.trustKey]
+		return hasTrust && set.Identity.IsZero()
+	})
 }
 
 // checkTrust compares the final state with the expected one.
@@ -182,27 +185,30 @@ func (g *ghost) checkTrust(w *world) {
 	}
 	has, isThere := w.node.Labels[w.trustKey]
 	gets := t.isSaved && (t.of == byHand || w.hasReported && t.of == w.machine)
-	if gets != isThere || gets && has != t.value {
+	if (gets != isThere || gets && has != t.value) && !g.isRefused(w, trustIndex) {
 		w.breaks(errBrokeP8, "%s of machine %d has %q, and %q is of machine %d", w.node.UID, w.machine, has, t.value, t.of)
 	}
 }
 
-// plain returns labels without the trust label.
+// plain returns labels without the trust label and the guarded ones.
 func plain(own map[string]string) map[string]string {
 	own = maps.Clone(own)
-	maps.DeleteFunc(own, isTrust)
+	maps.DeleteFunc(own, isApart)
 	return own
 }
 
-// split is like labels.Split, without the trust label.
+// split is like labels.Split, without the trust label and the guarded ones.
 func split(all map[string]string) (map[string]string, string) {
 	own, marker := labels.Split(all)
-	maps.DeleteFunc(own, isTrust)
+	maps.DeleteFunc(own, isApart)
 	return own, marker
 }
 
 // isTrust reports whether a label is the trust label.
 func isTrust(key, _ string) bool { return key == restrictedKey || key == stateKey }
+
+// isApart reports whether the ghost follows a label apart from the others.
+func isApart(key, value string) bool { return isTrust(key, value) || isGuarded(key) }
 
 // hasEffect reports whether a decision has an effect that is due to the transaction. Labels that
 // wait for the Node do so in the record, so they are not lost without the transaction.

@@ -45,6 +45,10 @@ type mutant struct {
 	noBarrier, holdsConclusions, replacesBarrier                              bool
 	trustsDigests, answersEarly, forgetsProtectors, trustsLabels, trustsGates bool
 	knowsMembersFirst, listsAgain, staysAway, ignoresHeld, believesAhead      bool
+	// write gets the record that a processor knows and the one that it writes.
+	write func(before, next record.Record) record.Record
+	// faults of dry runs
+	triesAll, blamesFirst bool
 	// faults of the quarantine
 	keepsNames, deletesFirst bool
 	// knows reports which further transactions the watcher assumes to be stored.

@@ -154,6 +154,7 @@ func (a *processorActor) drain(batch []*storedTxn) {
 // apply calls the real Applier.
 func (a *processorActor) apply(transactions []txn.Transaction) (settled int, err error) {
 	a.broken = breaks{transactions: transactions}
+	defer func() { a.broken.seeks = false }()
 	return a.applier.Apply(context.Background(), transactions, func(context.Context, []txn.Transaction) error { return nil })
 }
 
@@ -211,7 +212,11 @@ func (a *processorActor) Withheld(_ context.Context, t txn.Transaction, held pre
 }
 
 // Refused implements [apply.Observer].
-func (a *processorActor) Refused(context.Context, txn.Transaction, labels.Keys, error) {}
+func (a *processorActor) Refused(_ context.Context, t txn.Transaction, keys labels.Keys, _ error) {
+	a.log("  sets %v aside, refused on %s", keys, t.UID)
+	a.broken.seeks = false
+	a.broken.aside++
+}
 
 // Renewed implements [apply.Observer].
 func (a *processorActor) Renewed(_ context.Context, t txn.Transaction) {
@@ -246,6 +251,18 @@ func (a *processorActor) Now(context.Context) (revision.Revision, error) {
 // Relabel implements [apply.Nodes].
 func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, _ time.Time) (*metav1.PartialObjectMetadata, error) {
 	a.pause()
+	a.asks(read, wanted)
+	if a.broken.aside > 0 {
+		a.checkTries(a.broken.aside)
+	}
+	if err := a.refusalOf(a.mutantRead(read, wanted), wanted); err != nil {
+		changed := labels.ChangesBetween(read.Labels, wanted).Labels
+		delete(changed, labels.Marker)
+		a.broken.seeks, a.broken.tries, a.broken.aside, a.broken.changed = true, 0, 0, len(changed)
+		a.log("  is refused: %v", err)
+		return nil, err
+	}
+	a.broken.seeks, a.broken.aside = false, 0
 	if _, restores := wanted[labels.Marker]; !restores {
 		return a.open(a.mutantRead(read, wanted), wanted)
 	}
@@ -273,9 +290,33 @@ func (a *processorActor) GiveBack(_ context.Context, read *metav1.PartialObjectM
 // NotGivenBack implements [apply.Observer].
 func (a *processorActor) NotGivenBack(context.Context, txn.Transaction, error) {}
 
-// TryRelabel implements [apply.Nodes]. No write is refused, so nothing is tried.
-func (a *processorActor) TryRelabel(context.Context, *metav1.PartialObjectMetadata, map[string]string, time.Time) error {
-	panic("no write is refused")
+// TryRelabel implements [apply.Nodes].
+func (a *processorActor) TryRelabel(_ context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, _ time.Time) error {
+	a.pause()
+	a.asks(read, wanted)
+	a.broken.tries++
+	a.checkTries(a.broken.changed)
+	if !a.world.takes(read, wanted) {
+		return nodes.ErrStale
+	}
+	err := a.world.refusal(read, wanted)
+	switch {
+	case a.mutant.triesAll:
+		err = errRefusedAnyway
+	case a.mutant.blamesFirst && a.broken.tries > 1:
+		err = errRefusedAnyway
+	}
+	a.log("  tries %v: %v", wanted, err)
+	return err
+}
+
+// refusalOf returns the answer of the admission policy to a patch, or nil. The API server checks its
+// conditions first.
+func (a *processorActor) refusalOf(read *metav1.PartialObjectMetadata, wanted map[string]string) error {
+	if !a.world.takes(read, wanted) {
+		return nil
+	}
+	return a.world.refusal(read, wanted)
 }
 
 // recordsOf implements [apply.Records] for a processor.
@@ -303,6 +344,9 @@ func (a recordsOf) Write(_ context.Context, read records.Stored, next record.Rec
 		return read, nil
 	}
 	next = a.mutantNote(read, next)
+	if a.mutant.write != nil && read.Record != nil {
+		next = a.mutant.write(*read.Record, next)
+	}
 	if a.mutant.savesBlindly {
 		read = a.world.record.stored()
 	}

@@ -45,6 +45,8 @@ type settings struct {
 	kubelet        chance // a kubelet registers the node, which may not set every label
 	comesGated     chance // a node is created with the startup taint
 	unique         chance // a value is new, so that no result is right by chance
+	guarded        bool   // an admission policy refuses labels
+	holdsBack      bool   // it covers the requests that create nodes, and the webhook holds these labels back
 	bare           chance // a node is created without the finalizer
 	unsafe         bool   // a node may be deleted without the finalizer: only the promises of outages hold then
 	removals       chance // the record is removed
@@ -111,12 +113,16 @@ func (s *settings) draw(c *choices, narrow func(*settings)) {
 		s.personKey = pick(c, "a", "a", "annotation:a")
 		s.drawWebhook(c)
 		s.deriveSetters()
+		s.deriveRefusals()
 	}
 	if s.webhook > 0 || s.comesGated > 0 {
 		s.actions = append(s.actions, removesTaint, removesPending, closesGate)
 	}
 	if s.trust > 0 {
 		s.actions = append(s.actions, setsTrust, setsTrust, removesTrust, reportsMachine, reportsMachine)
+	}
+	if s.guarded {
+		s.actions = append(s.actions, setsGuarded, setsGuarded, removesGuarded, changesPolicy, changesPolicy)
 	}
 	s.unsafe = s.unsafe && s.variant == protected
 	// Without updates the first record is created at the end of an incarnation. If all watchers may be
@@ -134,6 +140,12 @@ func (s *settings) deriveSetters() {
 	case s.agents == 32:
 		s.policies = true
 	}
+}
+
+// deriveRefusals decides whether an admission policy refuses labels. It draws nothing, as above.
+func (s *settings) deriveRefusals() {
+	s.guarded = s.noBookmark == 48 && s.newPace == 6
+	s.holdsBack = s.values == 1
 }
 
 // isStrict reports whether no change may be lost.

@@ -205,6 +205,7 @@ func (s *simulation) crash(who int) {
 // settle gives all parties except the user turns until there is nothing to do.
 func (s *simulation) settle() {
 	s.world.log("--- no more faults from here on")
+	s.world.policy.whole = false // a refusal of everything does not last
 	for round := 0; s.world.broken == nil && !s.isQuiet(); round++ {
 		for who, c := range s.everybody[1:] {
 			if who < s.settings.watchers || who >= maxWatchers {

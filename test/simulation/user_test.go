@@ -30,6 +30,9 @@ const (
 	closesGate
 	takesName
 	returnsBackup
+	setsGuarded
+	removesGuarded
+	changesPolicy
 )
 
 // numActions is the number of actions, except those about trust and the startup taint.
@@ -41,6 +44,10 @@ type userActor struct{ actor }
 // next is one turn of the user.
 func (a *userActor) next() {
 	if a.world.node == nil {
+		if a.settings.guarded && a.choices.happens(16) {
+			a.changePolicy()
+			return
+		}
 		a.create()
 		return
 	}
@@ -65,6 +72,7 @@ func (a *userActor) create() {
 		finalizers = []string{finalizer}
 	}
 	a.drawMachine(own)
+	a.drawGuarded(own)
 	a.register(w.request(own, finalizers, setter))
 	a.log("creates %s %v", nodeText(w.node), w.node.Labels)
 }
@@ -140,6 +148,8 @@ func (a *userActor) act(action userAction) {
 		a.actOnGate(action)
 	case takesName:
 		w.takeName()
+	case setsGuarded, removesGuarded, changesPolicy:
+		a.actOnGuarded(action)
 	case returnsBackup:
 		a.returnBackup()
 	case edits:
@@ -158,6 +168,7 @@ func (a *userActor) returnBackup() {
 	if len(w.queue) > 0 || isBehind || !w.ghost.owns(w) || !w.isNoted() || w.node.DeletionTimestamp != nil || !agents.Edited(w.node).Has(labels.Marker) {
 		return
 	}
+	w.ghost.guardsUnsure = true
 	restored := number(w.node.Labels[labels.Marker])
 	for _, earlier := range w.records {
 		if earlier.hasLabels() && number(earlier.Revision.String()) < restored && earlier.Source != w.node.UID {

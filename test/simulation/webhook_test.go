@@ -86,6 +86,9 @@ func (a *userActor) ask(c *creation) {
 		r = w.records[max(0, len(w.records)-1-a.choices.next(6))]
 	}
 	req := preserve.Request{Node: *preserve.NodeOf(withGate(w.identified(c.node), c.gated)), Kubelet: c.isKubelet, Gate: a.settings.gate}
+	if a.settings.holdsBack {
+		req.HeldBack = guardedPatterns
+	}
 	answer := preserve.Admit(r.get(), req, policy)
 	if a.mutant.admit != nil && r != nil {
 		answer = a.mutant.admit(r.Record, req, answer)

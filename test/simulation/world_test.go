@@ -75,6 +75,14 @@ func (s *storedRecord) get() *record.Record {
 	return &s.Record
 }
 
+// withheld returns the withheld labels of the record.
+func (s *storedRecord) withheld() []record.Withheld {
+	if s == nil {
+		return nil
+	}
+	return s.Withheld
+}
+
 // stored returns the record as package records does.
 func (s *storedRecord) stored() records.Stored {
 	if s == nil {
@@ -113,7 +121,8 @@ type world struct {
 	hasReported bool              // it has reported its identity
 	members     []*member         // in the order of joining
 	late        []txn.Transaction // requests whose senders have crashed
-	lateEdit    int               // the number of events at the latest end of a Node that was edited during its release
+	policy      admissionPolicy
+	lateEdit    int // the number of events at the latest end of a Node that was edited during its release
 
 	leavesNoFloor bool // used by a mutant
 
@@ -159,6 +168,9 @@ var rvTexts = func() (texts [20_000]string) {
 
 // show makes n the current state of the Node, and emits an event.
 func (w *world) show(n *metav1.PartialObjectMetadata, isDelete bool) {
+	if w.ghost.guarded {
+		noteGuarded(n, w.acted)
+	}
 	n.ResourceVersion = w.nextRV()
 	w.node = n
 	w.events = append(w.events, event{node: n, incarnation: w.incarnation, rv: w.rv, isDelete: isDelete})
@@ -232,7 +244,7 @@ func (w *world) act(value string) {
 // hasCopy reports whether the live Node has the key of the agents from a copy.
 func (w *world) hasCopy() bool {
 	_, isThere := w.node.Labels[w.agentKey]
-	return isThere && w.ghost.hasCopies && agents.Machine(w.node) == ""
+	return isThere && w.ghost.hasCopies && machineOf(w.node) == ""
 }
 
 // follows reports whether the record belongs to an incarnation.
@@ -308,6 +320,9 @@ func (w *world) request(own map[string]string, finalizers []string, s setter) *c
 		w.acted = fmt.Sprintf("%09d", w.rv)
 		agents.Note(n, labels.Keys(w.agentKey), "", w.acted)
 	}
+	if w.ghost.guarded {
+		noteGuarded(n, w.acted)
+	}
 	return &creation{node: n, requested: n, setter: s}
 }
 
@@ -318,6 +333,7 @@ func (w *world) addNode(c *creation) {
 	w.gated, w.closed = c.gated, 0
 	w.show(c.node, false)
 	w.ghost.created(w)
+	w.ghost.createsGuarded(w, c.requested.Labels)
 	if value, isSaid := c.requested.Labels[w.agentKey]; isSaid && c.setter == theAgents {
 		w.ghost.agentsSet(w, value)
 	}
@@ -386,18 +402,7 @@ func only(all map[string]string, matches func(key string) bool) map[string]strin
 // patch makes the changes of a write that the Node takes, see takes.
 func (w *world) patch(read *metav1.PartialObjectMetadata, wanted map[string]string) {
 	w.gated = w.gated && !nodeview.HasStartupTaint(read)
-	w.relabel(func(own map[string]string) {
-		for key := range read.Labels {
-			if _, isWanted := wanted[key]; !isWanted {
-				delete(own, key)
-			}
-		}
-		for key, value := range wanted {
-			if former, wasThere := read.Labels[key]; !wasThere || former != value {
-				own[key] = value
-			}
-		}
-	})
+	w.relabel(func(own map[string]string) { merge(own, read.Labels, wanted) })
 	// What a processor sets is not edited by users. A restore always sets the marker.
 	set := labels.KeysOf(maps.Keys(wanted)).Without(labels.KeysOf(maps.Keys(read.Labels)).Same(read.Labels, wanted))
 	edited := agents.Edited(w.node).Without(set)
@@ -473,6 +478,9 @@ func (w *world) writeRecord(read *corev1.ConfigMap, r record.Record) bool {
 		return false
 	}
 	w.ghost.saves(w, r)
+	if w.ghost.guarded {
+		w.checkReadable(r)
+	}
 	w.nextRV()
 	w.setRecord(newStoredRecord(r))
 	return true

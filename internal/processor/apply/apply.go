@@ -355,8 +355,7 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 		case preserve.Restore:
 			var isSetAside bool
 			if isSetAside, err = a.restore(ctx, r.queue[r.settled], step, &r.known); isSetAside {
-				r.idle = -1 // another plan follows, without the label
-				return err
+				return err // another plan follows, without the label
 			}
 		case preserve.Open:
 			err = a.open(ctx, r.queue[r.settled], step, &r.known)

@@ -13,17 +13,17 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// setAside withholds the label that the API server has refused to set, so that the others can be
-// restored. It returns the refusal if it is not about one of the labels.
+// setAside withholds labels that the API server has refused to set, so that the others can be
+// restored. It returns the refusal if it is not about the labels.
 func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[string]string, k *known, refusal *RefusedError) error {
-	key, err := a.refused(ctx, wanted, k)
+	keys, err := a.refused(ctx, wanted, k)
 	if err != nil {
 		return err
 	}
-	if key == "" {
+	if keys == "" {
 		return refusal
 	}
-	next, done := preserve.SetAside(*k.stored.Record, preserve.NodeOf(k.node), labels.Keys(key), a.Policy)
+	next, done := preserve.SetAside(*k.stored.Record, preserve.NodeOf(k.node), keys, a.Policy)
 	if !done {
 		return refusal
 	}
@@ -33,63 +33,112 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[st
 	case err != nil:
 		return err
 	}
-	a.Observer.Refused(ctx, t, labels.Keys(key), refusal.Err)
+	for key := range keys.All() {
+		a.Observer.Refused(ctx, t, labels.Keys(key), refusal.Err)
+	}
 	return nil
 }
 
-// refused returns a label whose change the API server refuses, or "" if it refuses the restore even
-// without any change of a label. It takes one dry run for each halving of the changed labels, and at
-// most two more.
-func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *known) (string, error) {
+// refused returns labels whose change the API server refuses: one if this is the first refusal on the
+// Node, since there are seldom more, and otherwise all. It returns none if the API server refuses the
+// restore even without any change of a label.
+func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *known) (labels.Keys, error) {
 	changed := slices.Sorted(maps.Keys(labels.ChangesBetween(k.node.Labels, wanted).Labels))
 	changed = slices.DeleteFunc(changed, func(key string) bool { return key == labels.Marker })
 	if len(changed) == 0 {
 		return "", nil
 	}
-	// isRefused reports whether a restore of only the first count changed labels is refused.
-	isRefused := func(count int) (bool, error) {
-		err := a.Nodes.TryRelabel(ctx, k.node, withOnly(wanted, k.node.Labels, changed[count:]), k.readAt)
+	isRefused := func(accepted, more []string) (bool, error) {
+		err := a.Nodes.TryRelabel(ctx, k.node, withOnly(wanted, k.node.Labels, changed, slices.Concat(accepted, more)), k.readAt)
 		if err != nil && !nodes.Refused(err) {
 			return false, err
 		}
 		return err != nil, nil
 	}
 	// A restore that is refused whatever its labels is tried again and again, so find that out first.
-	if is, err := isRefused(0); err != nil || is {
+	if is, err := isRefused(nil, nil); err != nil || is {
 		return "", err
 	}
-	culprit, last := 0, len(changed)-1
-	for end := last; culprit < end; {
-		middle := (culprit + end) / 2
-		is, err := isRefused(middle + 1)
+	if preserve.HasRefused(*k.stored.Record, k.node.UID) {
+		return allRefused(changed, isRefused)
+	}
+	first, err := firstRefused(nil, changed, isRefused)
+	if err != nil {
+		return "", err
+	}
+	if first == len(changed)-1 { // nothing shows that it is refused in a dry run, too
+		if is, err := isRefused(nil, changed); err != nil || !is {
+			return "", err
+		}
+	}
+	return labels.Keys(changed[first]), nil
+}
+
+// tryFunc reports whether the API server refuses the changes of the accepted labels and of more.
+type tryFunc func(accepted, more []string) (bool, error)
+
+// firstRefused returns the index of the first label that is refused after the accepted ones and those
+// before it, of labels that are not all accepted. It takes one dry run for each halving.
+func firstRefused(accepted, keys []string, isRefused tryFunc) (int, error) {
+	first := 0
+	for end := len(keys) - 1; first < end; {
+		middle := (first + end) / 2
+		is, err := isRefused(accepted, keys[:middle+1])
 		switch {
 		case err != nil:
-			return "", err
+			return 0, err
 		case is:
 			end = middle
 		default:
-			culprit = middle + 1
+			first = middle + 1
 		}
 	}
-	if culprit == last { // nothing shows that it is refused in a dry run, too
-		if is, err := isRefused(len(changed)); err != nil || !is {
-			return "", err
-		}
-	}
-	return changed[culprit], nil
+	return first, nil
 }
 
-// withOnly returns the wanted labels, except that those with the keys stay as they are.
-func withOnly(wanted, are map[string]string, unchanged []string) map[string]string {
-	wanted = maps.Clone(wanted)
-	for _, key := range unchanged {
+// allRefused returns all labels that are refused. From each one that it finds it tries one label, then
+// two, four and so on, until another one is among them. So it takes few dry runs where few labels are
+// refused, and hardly more than one for each label where all are.
+func allRefused(keys []string, isRefused tryFunc) (labels.Keys, error) {
+	var accepted, refused []string
+	for count := 1; len(keys) > 0; {
+		some := keys[:min(count, len(keys))]
+		is, err := isRefused(accepted, some)
+		if err != nil {
+			return "", err
+		}
+		if !is {
+			accepted, keys, count = append(accepted, some...), keys[len(some):], 2*count
+			continue
+		}
+		first, err := firstRefused(accepted, some, isRefused)
+		if err != nil {
+			return "", err
+		}
+		refused = append(refused, some[first])
+		accepted, keys, count = append(accepted, some[:first]...), keys[first+1:], 1
+	}
+	return labels.KeysOf(slices.Values(refused)), nil
+}
+
+// withOnly returns the wanted labels, except that of the changed ones only some are changed.
+func withOnly(wanted, are map[string]string, changed, some []string) map[string]string {
+	left := maps.Clone(wanted)
+	for _, key := range changed {
 		if value, isThere := are[key]; isThere {
-			wanted[key] = value
+			left[key] = value
 		} else {
-			delete(wanted, key)
+			delete(left, key)
 		}
 	}
-	return wanted
+	for _, key := range some {
+		if value, isThere := wanted[key]; isThere {
+			left[key] = value
+		} else {
+			delete(left, key)
+		}
+	}
+	return left
 }
 
 // asRefused returns the refusal in an error, or nil.

@@ -138,6 +138,72 @@ func TestManyRefusedLabels(t *testing.T) {
 	}
 	c.mustApply(t, added)
 	assert.Len(t, c.refused, 30)
+	assert.LessOrEqual(t, c.count("try"), 30+2*bits.Len(30), "hardly more than one for each label")
+	assert.Equal(t, 3, c.count("relabel"))
+}
+
+// Among many labels, a few dry runs for each of the refused ones are enough.
+func TestFewOfManyLabelsAreRefused(t *testing.T) {
+	c, added := returnedWith(many(90), nil)
+	c.refuses = map[string]bool{"l05": true, "l06": true, "l50": true, "l89": true}
+	c.mustApply(t, added)
+	own, _ := labels.Split(c.node.Labels)
+	assert.Len(t, own, 86)
+	assert.Len(t, c.refused, 4)
+	assert.LessOrEqual(t, c.count("try"), 4*2*bits.Len(90))
+}
+
+// A Node that was created with another value keeps it, and that replaces the saved one no more than
+// a value of its machine does.
+func TestRefusedLabelStaysSavedBesideTheValueThatTheNodeCameWith(t *testing.T) {
+	c, added := returnedWith(set{"pool": "a", "rack": "r1"}, set{"pool": "b"})
+	c.refuses = map[string]bool{"pool": true}
+	c.mustApply(t, added)
+	assertSaved := func(beside set) {
+		t.Helper()
+		parsed, err := record.Parse(c.stored.Object)
+		require.NoError(t, err)
+		assert.Equal(t, beside, parsed.Labels)
+		require.Len(t, parsed.Withheld, 1)
+		assert.Equal(t, set{"pool": "a"}, parsed.Withheld[0].Labels)
+	}
+	assertSaved(set{"pool": "b", "rack": "r1"})
+	c.mustApply(t, event(txn.Updated, "b", "9000", set{"pool": "b", "rack": "r2"}))
+	assertSaved(set{"pool": "b", "rack": "r2"})
+	c.mustApply(t, event(txn.Updated, "b", "9100", set{"pool": "c", "rack": "r2"}))
+	assert.Empty(t, c.stored.Record.Withheld, "a user has set it since")
+}
+
+// A label that cannot be removed from a Node is not one that the next Node lacks.
+func TestLabelThatCannotBeRemovedIsNotPutOntoTheNextNode(t *testing.T) {
+	c, added := returnedWith(set{"a": "1"}, set{"template": "x"})
+	c.refuses = map[string]bool{"template": true}
+	gone := errors.New("gone")
+	c.after = func(call string) error {
+		if call == "write" {
+			return gone
+		}
+		return nil
+	}
+	_, err := c.apply(t, added)
+	require.ErrorIs(t, err, gone)
+	assert.Equal(t, set{"a": "1"}, c.stored.Record.All())
+
+	c.after, c.node.UID, c.node.ResourceVersion, c.node.Labels = nil, "c", "3000", nil
+	c.mustApply(t, added, event(txn.Added, "c", "3000", nil))
+	own, _ := labels.Split(c.node.Labels)
+	assert.Equal(t, set{"a": "1"}, own)
+	assert.Empty(t, c.stored.Record.Withheld)
+}
+
+// The webhook has used an older record.
+func TestLabelOfTheWebhookThatCannotBeRemovedStays(t *testing.T) {
+	c, added := returnedWith(set{"a": "1"}, set{"old": "x"})
+	c.node.Annotations = set{"nodekeeper.dev/admitted-labels": "old"}
+	c.refuses = map[string]bool{"old": true}
+	c.mustApply(t, added)
+	own, _ := labels.Split(c.node.Labels)
+	assert.Equal(t, set{"a": "1", "old": "x"}, own)
 }
 
 // The refusal has nothing to do with the labels, or cannot be found out.
