@@ -76,10 +76,10 @@ func TestRestoredLabelsGoBackToTheirOwners(t *testing.T) {
 	assert.Equal(t, restored.Labels, left.Labels)
 	assert.NotEqual(t, restored.ResourceVersion, left.ResourceVersion)
 	fields := fieldsOf(t, n, restored.Name)
-	assert.Equal(t, `{"f:metadata":{"f:labels":{"f:rack":{}}}}`, fields["argocd-controller Apply"])
-	assert.Equal(t, `{"f:metadata":{"f:labels":{"f:team":{}}}}`, fields["kubectl-label Update"])
-	assert.Equal(t, `{"f:metadata":{"f:annotations":{"f:example.com/owner":{}}}}`, fields["kubectl-annotate Update"])
-	assert.Equal(t, `{"f:spec":{"f:taints":{}}}`, fields["kubectl-taint Update"])
+	assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:rack":{}}}}`, fields["argocd-controller Apply"])
+	assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:team":{}}}}`, fields["kubectl-label Update"])
+	assert.JSONEq(t, `{"f:metadata":{"f:annotations":{"f:example.com/owner":{}}}}`, fields["kubectl-annotate Update"])
+	assert.JSONEq(t, `{"f:spec":{"f:taints":{}}}`, fields["kubectl-taint Update"])
 	assert.Contains(t, fields["nodekeeper-processor Update"], "f:labels_restored")
 	for _, field := range []string{"f:rack", "f:team", "f:example.com/owner", "f:taints"} {
 		assert.NotContains(t, fields["nodekeeper-processor Update"], field)
@@ -125,20 +125,25 @@ func TestGiveBackAmidOtherWrites(t *testing.T) {
 		wantFields  string // of kubectl-label
 	}{
 		"the status changes": {func(t *testing.T, n *nodes.Nodes, name string) {
+			t.Helper()
 			node := whole(t, n, name)
 			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 			require.NoError(t, n.Client.Status().Update(t.Context(), node, client.FieldOwner("kubelet")))
 		}, false, 2, `{"f:metadata":{"f:labels":{"f:team":{}}}}`},
 		"a person changes the label": {func(t *testing.T, n *nodes.Nodes, name string) {
+			t.Helper()
 			edit(t, n, name, `{"team":"red"}`, "kubectl-edit")
 		}, true, 1, ""},
 		"a person changes another": {func(t *testing.T, n *nodes.Nodes, name string) {
+			t.Helper()
 			edit(t, n, name, `{"rack":"r9"}`, "kubectl-edit")
 		}, true, 2, `{"f:metadata":{"f:labels":{"f:team":{}}}}`},
 		"the owner writes": {func(t *testing.T, n *nodes.Nodes, name string) {
+			t.Helper()
 			edit(t, n, name, `{"tier":"gold"}`, "kubectl-label")
 		}, true, 2, `{"f:metadata":{"f:labels":{"f:team":{},"f:tier":{}}}}`},
 		"the node goes": {func(t *testing.T, n *nodes.Nodes, name string) {
+			t.Helper()
 			require.NoError(t, n.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 		}, true, 1, ""},
 	} {

@@ -36,7 +36,7 @@ func exampleTransaction() *corev1.ConfigMap {
 	return txn.Transaction{
 		Type: txn.Updated, Node: "node-1", UID: formerUID, Revision: revision.MustParse("2571"), Marker: "2214", Restored: true,
 		Labels:  map[string]string{"kubernetes.io/os": "linux", "example.com/team": "blue", "rack": "r7", "zone": "a"},
-		Machine: "kubernetes.io/os", Unclear: "zone", Withdrawn: "example.com/feature", Overruled: "example.com/pool",
+		Machine: "kubernetes.io/os", Unclear: "zone", Withdrawn: "example.com/feature", Overruled: "example.com/pool", Owners: `[{"manager":"kubectl-label","operation":"Update","keys":"rack"}]`,
 		ObservedAt: time.Date(2026, 11, 21, 3, 14, 15, 926535000, time.UTC), FoundsRecord: true, AtOnce: true,
 	}.ConfigMap("node-metadata-transactions")
 }
@@ -49,7 +49,7 @@ func exampleRecord() *corev1.ConfigMap {
 		Labels: map[string]string{
 			"kubernetes.io/os": "linux", "example.com/team": "blue", "rack": "r7", "zone": "a", "node-role.kubernetes.io/worker": "",
 		},
-		Machine: "kubernetes.io/os", Unclear: "zone", Overruled: "example.com/pool", Ended: true,
+		Machine: "kubernetes.io/os", Unclear: "zone", Overruled: "example.com/pool", Owners: `[{"manager":"kubectl-label","operation":"Update","keys":"rack"}]`, Ended: true,
 		Identity: record.Identity{UID: nextUID, Identity: machine},
 		Withheld: []record.Withheld{{Labels: map[string]string{"node-role.kubernetes.io/ingress": ""}, Source: formerUID, State: record.WaitingFor(nextUID)}},
 		SavedAt:  time.Date(2026, 11, 21, 3, 14, 15, 0, time.UTC),

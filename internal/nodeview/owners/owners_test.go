@@ -95,7 +95,7 @@ func TestOwnerWithAnEntryGetsNoOther(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, changes, 2)
 	assert.Zero(t, changes[0].At)
-	assert.Equal(t, `{"f:metadata":{"f:labels":{"f:own":{},"f:rack":{}}}}`, changes[0].Entry.FieldsV1.GetRawString())
+	assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:own":{},"f:rack":{}}}}`, changes[0].Entry.FieldsV1.GetRawString())
 	assert.NotNil(t, changes[0].Entry.Time)
 }
 
@@ -127,7 +127,7 @@ func TestWebhookGivesBackWhatIsUnambiguous(t *testing.T) {
 	entries, err := to.GiveBackAtCreation(n)
 	require.NoError(t, err)
 	require.Len(t, entries, 4)
-	assert.Equal(t, `{"f:metadata":{"f:labels":{"f:labels_restored":{},"f:team":{}}},"f:spec":{"f:taints":{}}}`, entries[2].FieldsV1.GetRawString())
+	assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:labels_restored":{},"f:team":{}}},"f:spec":{"f:taints":{}}}`, entries[2].FieldsV1.GetRawString())
 	assert.Equal(t, "kubectl-label", entries[3].Manager)
 	assert.True(t, owners.IsGivenBack(entries[3]))
 	assert.False(t, owners.IsGivenBack(entries[0]))
