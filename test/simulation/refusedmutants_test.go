@@ -49,7 +49,7 @@ var refusedMutants = map[string]mutant{
 		}
 		return sets
 	}),
-	"refused: the label is never tried again": narrowed(refusals, restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"refused: the label is never tried again": narrowed(refusals, restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
 		if n == nil || d.Action != preserve.Save || !d.Again {
 			return d
 		}
