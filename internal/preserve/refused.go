@@ -21,7 +21,7 @@ func SetAside(r record.Record, n *Node, refused labels.Keys, p labels.Policy) (r
 	isRefused := refused.Set()
 	for _, w := range r.Withheld {
 		rest := w
-		if w.State.IsDecidedFor(n.UID) || !w.Identity.IsZero() {
+		if w.State.IsDecidedFor(n.UID) {
 			w.Labels, rest.Labels = divided(w.Labels, isRefused)
 			next.Withheld = withRefused(next.Withheld, w, n)
 		}
@@ -37,7 +37,6 @@ func SetAside(r record.Record, n *Node, refused labels.Keys, p labels.Policy) (r
 	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: ofName, Source: followed(r)}, n)
 	own, _ := divided(n.Labels, isRefused)
 	beside, unremoved := divided(own, refusedKeys(next, n).Set())
-	dropWithheld(unremoved, next)
 	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: unremoved, Source: n.UID}, n)
 	// What the Node has instead is no change by a user, see newerThan.
 	maps.Copy(left, beside)

@@ -50,3 +50,38 @@ func TestRefusedLabelOfTheNameIsTriedOnTheNextIncarnation(t *testing.T) {
 		})
 	}
 }
+
+// The webhook has used an older record, from when the machine had the label. The label is withheld for
+// another machine since, and a policy refuses its removal.
+func TestWithheldLabelThatCannotBeRemovedFromAnotherMachine(t *testing.T) {
+	for name, former := range map[string]identity.Identity{"known": {SystemUUID: "x"}, "unknown": {}} {
+		t.Run(name, func(t *testing.T) { testWithheldThatCannotBeRemoved(t, former) })
+	}
+}
+
+func testWithheldThatCannotBeRemoved(t *testing.T, former identity.Identity) {
+	t.Helper()
+	const role = "node-role.kubernetes.io/worker"
+	policy := labels.Policy{Mode: labels.Replace, Restricted: labels.SameMachine}
+	r := *with(neverRestored(), func(r *record.Record) {
+		r.Labels = set{"team": "blue"}
+		r.Withheld = []record.Withheld{{Labels: set{role: ""}, Source: "a", Identity: former}}
+	})
+	n := &preserve.Node{
+		UID: "b", Revision: revision.MustParse("300"), IdentityRead: true, Identity: identity.Identity{SystemUUID: "y"},
+		Labels: set{role: ""}, Admitted: role,
+	}
+	added := of(txn.Added, event("b", "300", "", nil))
+	require.NotContains(t, preserve.Decide(added, &r, n, policy).Labels, role)
+	next, done := preserve.SetAside(r, n, role, policy)
+	require.True(t, done)
+	parsed, err := record.Parse(next.ConfigMap("records"))
+	require.NoError(t, err)
+	d := preserve.Decide(added, parsed, n, policy)
+	require.Equal(t, preserve.Restore, d.Action)
+	assert.Contains(t, d.Labels, role)
+	c := &preserve.Node{UID: "c", Revision: revision.MustParse("400"), IdentityRead: true, Identity: identity.Identity{SystemUUID: "y"}}
+	for _, s := range preserve.Plan([]txn.Transaction{of(txn.Added, event("c", "400", "", nil))}, parsed, c, policy) {
+		assert.NotContains(t, s.Labels, role, "it still belongs to the other machine")
+	}
+}

@@ -167,10 +167,10 @@ func parseWithheld(cm *corev1.ConfigMap, newer labels.Keys) ([]Withheld, error) 
 			return nil, fault(err)
 		}
 		for key, value := range s.Labels {
-			if seen[key] {
+			if seen[key] && !w.IsLeft() {
 				return nil, unreadable("annotation %s: label %q is duplicate", WithheldAnnotation, key)
 			}
-			seen[key] = true
+			seen[key] = seen[key] || !w.IsLeft() // another set may have the key's saved value
 			if !isNewer[key] || w.State.IsRefused() {
 				w.Labels[key] = value
 			}

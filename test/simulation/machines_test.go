@@ -113,7 +113,7 @@ func (g *ghost) givesTrust(w *world, read *metav1.PartialObjectMetadata, wanted 
 	if had && (!gets || before != given) {
 		w.breaks(errBrokeP8, "%s has %s, and gets %q", read.UID, before, given)
 	}
-	if !gets || had && before == given {
+	if !gets || before == given && (had || g.isRefused(w, trustIndex)) {
 		return
 	}
 	g.checkMachine(w, read.UID, given)
