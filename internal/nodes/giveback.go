@@ -12,7 +12,6 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/nodeview/owners"
 )
 
@@ -55,16 +54,14 @@ func (n *Nodes) GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata
 	}
 }
 
-// unlessEdited returns a later state of a Node, with the identity that was read, or the one that was
-// read if its labels have changed since.
-func unlessEdited(node, read *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
-	if !maps.Equal(node.Labels, read.Labels) {
+// unlessEdited returns the later of two states of a Node, with the identity that was read, or the
+// former one if the labels differ.
+func unlessEdited(later, read *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+	if !maps.Equal(later.Labels, read.Labels) {
 		return read
 	}
-	if machine, isRead := identity.Noted(read); isRead {
-		note(node, machine)
-	}
-	return node
+	noteAs(later, read)
+	return later
 }
 
 // hasAllTaints reports whether the view of a Node includes all of its taints.
@@ -76,8 +73,8 @@ func hasAllTaints(n *metav1.PartialObjectMetadata) bool {
 	})
 }
 
-// givenBack returns a JSON patch with changes of the managedFields of a Node. It is conditional on the
-// incarnation and on the entries that change.
+// givenBack returns a JSON patch with changes of the managedFields of a Node. It is conditional on
+// the incarnation and on the entries that change.
 func givenBack(n *metav1.PartialObjectMetadata, changes []owners.Change) jsonPatch {
 	p := jsonPatch{}
 	p.test("/metadata/uid", n.UID)

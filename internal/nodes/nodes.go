@@ -96,6 +96,13 @@ func note(node *metav1.PartialObjectMetadata, machine identity.Identity) {
 	identity.NoteAge(node, time.Now())
 }
 
+// noteAs stores the identity that was read, if any, in the metadata of a later state of the Node.
+func noteAs(later, read *metav1.PartialObjectMetadata) {
+	if machine, isRead := identity.Noted(read); isRead {
+		note(later, machine)
+	}
+}
+
 // Identify adds the identity to the metadata of a Node that was read, see [identity.Noted], if it
 // is still the same incarnation. It needs no permissions except list.
 func (n *Nodes) Identify(ctx context.Context, node *metav1.PartialObjectMetadata) error {
@@ -221,9 +228,7 @@ func (n *Nodes) relabel(ctx context.Context, read *metav1.PartialObjectMetadata,
 	if err != nil {
 		return nil, staleOr(err)
 	}
-	if machine, isRead := identity.Noted(read); isRead { // a condition of both patches
-		note(node, machine)
-	}
+	noteAs(node, read) // a condition of both patches
 	return node, nil
 }
 

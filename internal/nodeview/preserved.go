@@ -89,8 +89,7 @@ var AnnotationsByName = []string{
 
 // NeverTaints describe conditions of the machine, mark it for removal, keep pods away until a
 // program is ready on it, or are nodekeeper's own. node.kubernetes.io includes the taint of a
-// cordon. Keep the expression in
-// deploy/components/preserve-taints in step with this list.
+// cordon. Keep the expression in deploy/components/preserve-taints in step with this list.
 var NeverTaints = []string{
 	"node.kubernetes.io/*",
 	"node.cloudprovider.kubernetes.io/*",

@@ -398,7 +398,11 @@ func setOwners(next *record.Record, later owners.Owners, r *record.Record) {
 	if r != nil {
 		former = r.Owners
 	}
-	next.Owners = later.After(former, labels.KeysOf(maps.Keys(next.Labels)), next.WithheldKeys())
+	kept := []map[string]string{next.Labels}
+	for _, w := range next.Withheld {
+		kept = append(kept, w.Labels)
+	}
+	next.Owners = later.After(former, kept...)
 }
 
 // UserRecord returns a record whose labels come from a user instead of an incarnation. now is the

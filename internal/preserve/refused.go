@@ -40,8 +40,7 @@ func SetAside(r record.Record, n *Node, refused labels.Keys, p labels.Policy) (r
 	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: unremoved, Source: n.UID}, n)
 	// What the Node has instead is no change by a user, see newerThan.
 	maps.Copy(left, beside)
-	isBeside := labels.KeysOf(maps.Keys(beside)).Set()
-	ofNode := func(key string) bool { return isBeside[key] }
+	ofNode := func(key string) bool { _, isBeside := beside[key]; return isBeside }
 	next.Labels = left
 	next.Machine = r.Machine.Without(refused).Union(n.Machine.Where(ofNode))
 	next.Unclear = r.Unclear.Without(refused).Union(n.Unclear.Where(ofNode))

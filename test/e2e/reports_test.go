@@ -14,8 +14,8 @@ import (
 const (
 	// controlPlane is a restricted label that kubeadm sets once.
 	controlPlane = "node-role.kubernetes.io/control-plane"
-	// deployed begins the labels by which the GPU operator turns its programs on a machine on and
-	// off, and paused is one of their values.
+	// deployed is the prefix of the labels that turn the programs of the GPU operator on a machine on
+	// and off, and paused is one of their values.
 	deployed, paused = "nvidia.com/gpu.deploy.", "paused-for-driver-upgrade"
 )
 

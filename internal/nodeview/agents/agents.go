@@ -287,19 +287,19 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 	o.unclear = keysOf(n, false, func(key string) bool {
 		return !isAgents(key) && (labels.IsTaint(key) || !f.agents[key] && !f.others[key] && !labels.NodeRestriction(key))
 	})
-	o.users = usersOf(f.entries, keysOf(n, false, func(key string) bool { return !isAgents(key) }))
+	o.users = usersOf(n, f.entries, func(key string) bool { return !isAgents(key) })
 	return o
 }
 
-// usersOf returns the owners of the keys, except agents, nodekeeper itself, and those that are
-// unknown.
-func usersOf(entries []entry, keys labels.Keys) owners.Owners {
+// usersOf returns the owners of the labels for which isUsers is true, except agents, nodekeeper and
+// unknown setters.
+func usersOf(n *metav1.PartialObjectMetadata, entries []entry, isUsers func(key string) bool) owners.Owners {
 	var users []owners.Owner
 	for _, e := range entries {
-		if e.isAgents || e.isUnknown || e.isUnnamed || len(e.keys) == 0 || e.Subresource != "" || e.Manager == processors || e.Manager == Webhook {
+		if e.isAgents || e.isUnknown || e.isUnnamed || len(e.keys) == 0 || e.Subresource != "" || owners.IsNodekeeper(e.Manager) {
 			continue
 		}
-		owned := keys.Where(func(key string) bool { return e.keys[fieldOf(key)] })
+		owned := keysOf(n, false, func(key string) bool { return e.keys[fieldOf(key)] && isUsers(key) })
 		users = append(users, owners.Owner{Manager: e.Manager, Operation: e.Operation, Keys: owned})
 	}
 	return owners.Of(users)
@@ -314,7 +314,7 @@ func fieldOf(key string) string {
 }
 
 // ownedFields are the keys owned by agents, the webhook, [unknownSetters] and all others. Without
-// an entry of the webhook, webhook and unknown are nil.
+// an entry of the webhook, givenBack, unknown and webhook are nil.
 type ownedFields struct {
 	entries []entry
 
@@ -336,11 +336,10 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 	f := ownedFields{agents: map[string]bool{}, others: map[string]bool{}, isReadable: true, isAllReadable: true}
 	at := webhooksEntry(n.ManagedFields)
 	if at >= 0 {
-		f.webhook, f.unknown = map[string]bool{}, map[string]bool{}
+		f.webhook, f.unknown, f.givenBack = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	}
-	entries := m.entriesOf(n, at >= 0)
-	f.entries = entries
-	for i, e := range entries {
+	f.entries = m.entriesOf(n, at >= 0)
+	for i, e := range f.entries {
 		if e.err != nil {
 			f.isReadable, f.isAllReadable = f.isReadable && e.isUnknown, false
 		}
@@ -357,26 +356,17 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 			maps.Copy(f.webhook, e.keys)
 		case e.isAgents:
 			maps.Copy(f.agents, e.keys)
-		case owners.IsGivenBack(e.ManagedFieldsEntry):
-			f.givenBack = withKeys(f.givenBack, e.keys)
+		case at >= 0 && owners.IsGivenBack(e.ManagedFieldsEntry):
+			maps.Copy(f.givenBack, e.keys)
 		default:
 			maps.Copy(f.others, e.keys)
 		}
 	}
-	f.edited = editedIn(entries, at, n)
+	f.edited = editedIn(f.entries, at, n)
 	return f
 }
 
 // entry is a parsed entry of managedFields.
-// withKeys adds keys to a set, which may be nil.
-func withKeys(set, keys map[string]bool) map[string]bool {
-	if set == nil && len(keys) > 0 {
-		set = make(map[string]bool, len(keys))
-	}
-	maps.Copy(set, keys)
-	return set
-}
-
 type entry struct {
 	metav1.ManagedFieldsEntry
 

@@ -38,8 +38,8 @@ var claimReaders = map[string]func(value string) claims{
 	"ccm.hetzner.com/last-applied-labels":                      func(value string) claims { return claims{labels: keysOfObject(value)} },
 }
 
-// switches begin the keys of the labels by which an operator turns its programs on a machine on and
-// off. The value shows who has set it, see [isOperators].
+// switches are the prefixes of labels that turn the programs of an operator on a machine on and off.
+// The value shows who has set such a label, see [isOperators].
 var switches = []string{"nvidia.com/gpu.deploy.", "rebellions.ai/npu.deploy."}
 
 // isOperators reports whether a label is a switch that an operator sets. The programs that unload

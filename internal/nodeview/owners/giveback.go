@@ -24,19 +24,19 @@ type Change struct {
 }
 
 // GiveBack returns the changes that give the labels which restores have set on a Node back to their
-// owners. There are none if nodekeeper owns only the marker, or no owner is known. HasAllTaints
-// reports that all taints of the Node are saved ones.
+// owners. There are none if nodekeeper owns only the marker, or no owner is known. hasAllTaints
+// reports whether all taints of the Node are in the view.
 //
 // An owner without an entry gets one without a time, see [IsGivenBack], unless the API server would
-// forget another entry for it. The list of taints has one owner: a manager that applies it could remove the taints
-// of others, so it gets the list only if there are no others.
+// forget another entry for it. The list of taints has one owner: a manager that applies it could
+// remove the taints of others, so it gets the list only if there are no others.
 func (o Owners) GiveBack(n *metav1.PartialObjectMetadata, hasAllTaints bool) ([]Change, error) {
 	return o.giveBack(giving{node: n, hasAllTaints: hasAllTaints})
 }
 
 // GiveBackAtCreation returns the managedFields of a Node that is about to be created, with the
-// labels that the webhook sets given back to their owners. It leaves out owners that have an entry
-// already and those that apply: it could not be distinguished later what they have set themselves, see
+// labels that the webhook sets given back to their owners. It leaves out owners that apply or have an
+// entry already: later, these labels would look like what they have set themselves, see
 // [IsGivenBack].
 func (o Owners) GiveBackAtCreation(n *metav1.PartialObjectMetadata) ([]metav1.ManagedFieldsEntry, error) {
 	changes, err := o.giveBack(giving{node: n, isCreation: true})
@@ -51,8 +51,8 @@ func (o Owners) GiveBackAtCreation(n *metav1.PartialObjectMetadata) ([]metav1.Ma
 	return entries, err
 }
 
-// IsGivenBack reports whether an entry has only labels that nodekeeper has given back to its manager,
-// which has not written since. The API server sets the time of every other entry, unless its manager
+// IsGivenBack reports whether an entry has only labels that nodekeeper has given back, and whose
+// manager has not written since. The API server sets the time of every other entry, unless its manager
 // has only applied values that were there already (Apply in
 // k8s.io/apimachinery/pkg/util/managedfields/internal/managedfieldsupdater.go).
 func IsGivenBack(entry metav1.ManagedFieldsEntry) bool {
@@ -94,7 +94,7 @@ type giving struct {
 func (g *giving) findOurs() error {
 	g.owned = fieldpath.NewSet()
 	for i, entry := range g.node.ManagedFields {
-		if entry.Manager != Processor && entry.Manager != Webhook || entry.Operation != metav1.ManagedFieldsOperationUpdate || entry.Subresource != "" {
+		if !IsNodekeeper(entry.Manager) || entry.Operation != metav1.ManagedFieldsOperationUpdate || entry.Subresource != "" {
 			continue
 		}
 		fields, err := fieldsOf(entry)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -22,8 +23,11 @@ const (
 	Webhook   = "nodekeeper-webhook"
 )
 
-// maxLength bounds the length in bytes of [Owners], which are annotations: all annotations of an
-// object have room for 256 KiB (TotalAnnotationSizeLimitB in k8s.io/apimachinery/pkg/api/validation).
+// IsNodekeeper reports whether a field manager is that of restores.
+func IsNodekeeper(manager string) bool { return manager == Processor || manager == Webhook }
+
+// maxLength bounds the length in bytes of [Owners], which are an annotation. All annotations of an
+// object share 256 KiB, see [labels.MaxKeysBytes].
 const maxLength = 32 << 10
 
 // ErrUnreadable means that owners or managed fields cannot be read.
@@ -54,7 +58,7 @@ func Of(list []Owner) Owners {
 	if err != nil || len(text) > maxLength {
 		return ""
 	}
-	return Owners(text)
+	return Owners(unique.Make(string(text)).Value()) // most Nodes have the same
 }
 
 // List returns the owners.
@@ -69,25 +73,24 @@ func (o Owners) List() ([]Owner, error) {
 	return list, nil
 }
 
-// After returns the owners of those of the keys that are in kept, given the former owners: a key
-// without an owner has its former ones. What cannot be read is left out.
-func (o Owners) After(former Owners, kept ...labels.Keys) Owners {
+// After returns the owners of the labels in the kept sets, given the former owners. A label without
+// an owner has its former ones. Unreadable owners are left out.
+func (o Owners) After(former Owners, kept ...map[string]string) Owners {
 	if o == "" && former == "" {
 		return ""
 	}
-	isKept := map[string]bool{}
-	for _, keys := range kept {
-		maps.Copy(isKept, keys.Set())
+	isKept := func(key string) bool {
+		return slices.ContainsFunc(kept, func(set map[string]string) bool { _, isThere := set[key]; return isThere })
 	}
 	list, _ := o.List()
 	hasOwner := map[string]bool{}
 	for i, owner := range list {
-		list[i].Keys = owner.Keys.Where(func(key string) bool { return isKept[key] })
+		list[i].Keys = owner.Keys.Where(isKept)
 		maps.Copy(hasOwner, owner.Keys.Set())
 	}
 	earlier, _ := former.List()
 	for _, owner := range earlier {
-		owner.Keys = owner.Keys.Where(func(key string) bool { return isKept[key] && !hasOwner[key] })
+		owner.Keys = owner.Keys.Where(func(key string) bool { return isKept(key) && !hasOwner[key] })
 		list = add(list, owner)
 	}
 	return Of(list)

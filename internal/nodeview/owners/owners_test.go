@@ -13,6 +13,8 @@ import (
 	"nodekeeper.dev/internal/nodeview/owners"
 )
 
+type set = map[string]string
+
 const (
 	apply  = metav1.ManagedFieldsOperationApply
 	update = metav1.ManagedFieldsOperationUpdate
@@ -34,9 +36,9 @@ func TestKeysWithoutAnOwnerHaveTheirFormerOnes(t *testing.T) {
 	later := owners.Of([]owners.Owner{{"kubectl-edit", update, "ignored,team"}})
 	assert.Equal(t,
 		owners.Of([]owners.Owner{{"argocd", apply, "rack"}, {"kubectl-edit", update, "team"}, {"kubectl-label", update, "zone"}}),
-		later.After(former, "rack,team", "zone"))
-	assert.Empty(t, owners.Owners("").After("", "rack"))
-	assert.Equal(t, owners.Of([]owners.Owner{{"kubectl-edit", update, "team"}}), later.After("no JSON", "team"))
+		later.After(former, set{"rack": "", "team": ""}, set{"zone": ""}))
+	assert.Empty(t, owners.Owners("").After("", set{"rack": ""}))
+	assert.Equal(t, owners.Of([]owners.Owner{{"kubectl-edit", update, "team"}}), later.After("no JSON", set{"team": ""}))
 	assert.Equal(t, owners.Of([]owners.Owner{{"kubectl-label", update, "zone"}}), former.Without("gone,rack,team"))
 }
 
@@ -48,7 +50,7 @@ const restored = `{"f:metadata":{"f:labels":{"f:labels_restored":{},"f:rack":{},
 
 func nodeWith(entries ...metav1.ManagedFieldsEntry) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Labels: map[string]string{"rack": "r7", "team": "blue", "taint:dedicated:NoSchedule": "", labels.Marker: "7"}, ManagedFields: entries,
+		Labels: set{"rack": "r7", "team": "blue", "taint:dedicated:NoSchedule": "", labels.Marker: "7"}, ManagedFields: entries,
 	}}
 }
 

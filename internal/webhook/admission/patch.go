@@ -14,7 +14,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/agents"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/preserve"
 )
 
 // patches are the changes to a Node, as a JSON patch (RFC 6902). The zero value changes nothing.
@@ -24,27 +24,24 @@ type patches struct {
 	// managedFields.
 	ownLabels, ownAnnotations map[string]struct{}
 	ownsTaints                bool
-	// former is the index of the webhook's former entry in managedFields, or -1.
-	former int
-	// wanted are the resulting labels of the view.
-	wanted map[string]string
 	// labels and annotations are the resulting labels and annotations of the Node.
 	labels, annotations map[string]string
 }
 
-// change sets the wanted labels and the marker. It removes other labels of the view, and keeps
+// change sets the labels and the marker of an answer. It removes other labels of the view, and keeps
 // labels and annotations outside the view. Call it once.
-func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, wanted map[string]string, marker string) {
-	p.former, p.wanted = p.formerlyOwned(node), wanted
+func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, answer preserve.Admission) {
+	former := p.formerlyOwned(node)
 	seen, _ := labels.Split(view.Labels)
-	d := labels.ChangesBetween(seen, wanted)
-	d.Labels[labels.Marker] = &marker
+	d := labels.ChangesBetween(seen, answer.Labels)
+	d.Labels[labels.Marker] = &answer.Marker
 	p.labels = p.entries("/metadata/labels", node.Labels, d.Labels, p.ownLabels)
 	p.annotations = p.entries("/metadata/annotations", node.Annotations, d.Annotations, p.ownAnnotations)
-	if marker == labels.Pending && !slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint) {
+	if answer.Gated() && !slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint) {
 		p.add("add", "/spec/taints", append(slices.Clone(node.Spec.Taints), nodeview.StartupTaint()))
 		p.ownsTaints = true
 	}
+	p.own(node, former, answer)
 }
 
 // formerlyOwned initializes the owned fields with the fields that the webhook set when it handled
@@ -97,7 +94,7 @@ func (p *patches) entries(path string, before map[string]string, changes map[str
 // without any field but its name, it has no entries, and the API server would never track its
 // fields; with the entry of the webhook it does. If the owners cannot be read, the labels stay the
 // webhook's.
-func (p *patches) own(node *corev1.Node, to owners.Owners) {
+func (p *patches) own(node *corev1.Node, former int, answer preserve.Admission) {
 	at := metav1.NewTime(time.Now())
 	if len(node.ManagedFields) > 0 && node.ManagedFields[0].Time != nil {
 		at = *node.ManagedFields[0].Time
@@ -106,13 +103,13 @@ func (p *patches) own(node *corev1.Node, to owners.Owners) {
 		Manager: agents.Webhook, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: p.fields(),
 	}
 	entries := slices.Clone(node.ManagedFields)
-	if p.former >= 0 {
-		entries[p.former] = entry
+	if former >= 0 {
+		entries[former] = entry
 	} else {
 		entries = append(entries, entry)
 	}
-	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: p.wanted, ManagedFields: entries}}
-	if given, err := to.GiveBackAtCreation(n); err == nil {
+	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: answer.Labels, ManagedFields: entries}}
+	if given, err := answer.Owners.GiveBackAtCreation(n); err == nil {
 		entries = given
 	}
 	p.add("add", "/metadata/managedFields", entries)
