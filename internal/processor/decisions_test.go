@@ -12,6 +12,8 @@ import (
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -110,16 +112,20 @@ func TestRestore(t *testing.T) {
 
 			after := c.node(t, n.Name)
 			assert.Equal(t, tc.want, after.Labels)
-			assert.Equal(t, noted(lastLife, after), c.record(t, n.Name))
+			assert.Equal(t, noted(t, lastLife, after), c.record(t, n.Name))
 		})
 	}
 }
 
 // noted returns the record after its labels were restored onto the node, whose state is now n.
-func noted(r record.Record, n *corev1.Node) *record.Record {
+func noted(t *testing.T, r record.Record, n *corev1.Node) *record.Record {
+	t.Helper()
 	own, _ := labels.Split(n.Labels)
+	seen, err := nodeview.View{}.Whole(n.DeepCopy())
+	require.NoError(t, err)
 	r.Node = n.Name
-	return new(preserve.Noted(r, preserve.Node{}, preserve.Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own}, labels.MachineBound{}))
+	left := preserve.Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Owners: owners.Noted(seen)}
+	return new(preserve.Noted(r, preserve.Node{}, left, labels.MachineBound{}))
 }
 
 func TestRestoreThatWasDoneButNotNotedIsNoted(t *testing.T) {
@@ -134,7 +140,7 @@ func TestRestoreThatWasDoneButNotNotedIsNoted(t *testing.T) {
 			c.process(t, setup{})
 			c.waitApplied(t, n.Name)
 			assert.Equal(t, n.ResourceVersion, c.node(t, n.Name).ResourceVersion, "the node is left alone")
-			assert.Equal(t, noted(saved, n), c.record(t, n.Name))
+			assert.Equal(t, noted(t, saved, n), c.record(t, n.Name))
 		})
 	}
 }

@@ -209,7 +209,7 @@ func TestFaultsLeaveOneEffect(t *testing.T) {
 			version := all[2].Revision
 			assert.Equal(t, set{"rack": "r3", zone: "b", labels.Marker: version.String()}, after.Labels)
 			saved := record.Record{Labels: set{"rack": "r3"}, Revision: version, Source: all[2].UID}
-			assert.Equal(t, noted(saved, after), c.record(t, n.Name), "the node was written once")
+			assert.Equal(t, noted(t, saved, after), c.record(t, n.Name), "the node was written once")
 		})
 	}
 }
