@@ -192,8 +192,8 @@ func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata)
 
 // maxAge bounds the age of the read that a patch without the revision as its condition is based on:
 // another processor may have restored the Node since, and a user may have undone that. It is
-// shorter than the lease of a node's lock, and long enough for the three requests of a restore on
-// a slow API server.
+// shorter than the lease of a node's lock, and long enough for the read and the patches of a
+// restore on a slow API server.
 const maxAge = 4 * time.Second
 
 // Relabel replaces the viewed labels of a Node, including the annotations and taints among them, in

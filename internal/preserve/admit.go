@@ -4,7 +4,6 @@ import (
 	"maps"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/record"
 )
 
@@ -19,8 +18,6 @@ type Admission struct {
 	// Held are the keys that the request does not set as a restore would. The processors decide
 	// about them later.
 	Held labels.Keys
-	// Owners are the field managers to which the request gives the labels that it adds.
-	Owners owners.Owners
 	// Reason is a constant text for logs and users.
 	Reason string
 }
@@ -58,7 +55,7 @@ func Admit(r *record.Record, req Request, policy labels.Policy) Admission {
 		return Admission{Labels: n.Labels, Reason: "this node is not selected"}
 	}
 	own, held := admitted(*r, req, policy)
-	a := Admission{Labels: own, Marker: r.Revision.String(), Held: held, Owners: r.Owners, Reason: "the node returned"}
+	a := Admission{Labels: own, Marker: r.Revision.String(), Held: held, Reason: "the node returned"}
 	if held != "" || req.Gate || n.Gated {
 		a.Marker = labels.Pending
 	}

@@ -212,8 +212,6 @@ func addedAs(n *preserve.Node) txn.Transaction {
 
 var replacing = labels.Policy{Mode: labels.Replace}
 
-// The record follows an admitted Node, so the webhook's next response, before the end of this
-// incarnation is saved, has the revision that the record keeps.
 // TestStartOfAnAdmittedNodeThatIsGone: the watcher missed who removed the label of the agents, and
 // the start is applied before it stores the end.
 func TestStartOfAnAdmittedNodeThatIsGone(t *testing.T) {
@@ -235,18 +233,8 @@ func TestStartOfAnAdmittedNodeThatIsGone(t *testing.T) {
 	assert.Equal(t, preserve.Nothing, preserve.Decide(added, r, third, replaceAll).Action, "it never had its labels")
 }
 
-// TestRecordFollowsANodeWhoseWebhookWasLate: the webhook has restored the right labels from an older
-// record, so a processor sets only the marker and gives the labels back. If the record did not follow
-// the incarnation, its end would change the revision, and the next answer would be late again.
-func TestRecordFollowsANodeWhoseWebhookWasLate(t *testing.T) {
-	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("50"), Source: "a"}
-	read := preserve.Node{UID: "b", Revision: revision.MustParse("60"), Labels: set{"rack": "r7"}, Marker: "40", Admitted: labels.Marker + ",rack"}
-	left := preserve.Node{UID: "b", Revision: revision.MustParse("62"), Labels: set{"rack": "r7"}, Marker: "50"}
-	assert.Equal(t, types.UID("b"), preserve.Noted(r, read, left, labels.MachineBound{}).Source)
-	read.Admitted = ""
-	assert.Equal(t, types.UID("a"), preserve.Noted(r, read, left, labels.MachineBound{}).Source)
-}
-
+// The record follows an admitted Node, so the webhook's next response, before the end of this
+// incarnation is saved, has the revision that the record keeps.
 func TestReturnOfAdmittedNodeIsOnlyNoted(t *testing.T) {
 	t.Parallel()
 	own := map[string]string{"rack": "r1"}

@@ -75,7 +75,7 @@ func renewed(t txn.Transaction, r record.Record, n *Node, now revision.Revision,
 	}
 	if n != nil && !n.Unselected && Owned(r, n.UID, n.Marker) {
 		current := txn.Transaction{
-			Type: txn.Updated, Node: r.Node, UID: n.UID, Revision: n.Revision, Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear, Marker: n.Marker,
+			Type: txn.Updated, Node: r.Node, UID: n.UID, Revision: n.Revision, Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear, Marker: n.Marker, Owners: n.Owners,
 			ByProcessor: true,
 		}
 		current.Overruled = removedPreserved(current, r, policy)

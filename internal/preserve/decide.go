@@ -356,8 +356,6 @@ func Noted(r record.Record, read, left Node, bound labels.MachineBound) record.R
 	if isSourceOrRestored(r, left.UID) {
 		return notedWithheld(r, left)
 	}
-	// The processor may have given back what the webhook had set.
-	left.Admitted = left.Admitted.Union(read.Admitted.Same(read.Labels, left.Labels))
 	return notedSince(read.side(), r, left, read.Machine.Missing(left.Labels), bound)
 }
 

@@ -81,7 +81,8 @@ type Record struct {
 	// set only if there are any.
 	Identity Identity
 	// Withheld are labels of other machines, which were not restored onto that one, the newest
-	// first. No key is in two sets, or among Labels.
+	// first. No key is in two sets, except in one that [Withheld.IsLeft]. Only a refused key may also be
+	// among Labels, with the value that the Node has instead.
 	Withheld []Withheld
 	// Revision is the Node resourceVersion at which the labels were captured.
 	Revision revision.Revision

@@ -28,7 +28,8 @@ const (
 	identityRVAnnotation  = "nodekeeper.dev/identity-rv"
 
 	// maxWithheldBytes bounds the withheld labels of a record: the annotations of an object are
-	// limited to 256 KiB in total, and three of them may have [labels.MaxKeysBytes] each.
+	// limited to 256 KiB in total, three of them may have [labels.MaxKeysBytes] each, and the owners
+	// half as much as these.
 	maxWithheldBytes = 32 << 10
 )
 

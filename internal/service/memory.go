@@ -57,11 +57,11 @@ func compacted(o cache.Options) cache.Options {
 	return o
 }
 
-// withSharedLists changes annotations so that lists of label keys share memory with all other
-// objects, because most nodes have the same. It returns the annotations.
+// withSharedLists changes annotations so that lists of label keys and of owners share memory with all
+// other objects, because most nodes have the same. It returns the annotations.
 func withSharedLists(annotations map[string]string) map[string]string {
 	for key, value := range annotations {
-		if strings.HasSuffix(key, "-labels") {
+		if strings.HasSuffix(key, "-labels") || strings.HasSuffix(key, "/label-owners") {
 			annotations[key] = unique.Make(value).Value()
 		}
 	}

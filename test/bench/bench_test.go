@@ -74,8 +74,8 @@ func TestRequestsDoNotGrowWhenWatchesAreCut(t *testing.T) {
 	assert.Empty(t, excess, "%s", out)
 }
 
-// The first version of each returned Node that a watcher sees has its labels, and no processor
-// patches it. The API server waits one second for an answer. If a busy machine takes longer, the
+// The first version of each returned Node that a watcher sees has its labels, and the only patch of it
+// gives them back to their field managers. The API server waits one second for an answer. If a busy machine takes longer, the
 // processors restore the labels, and the attempt does not count.
 func TestWebhookSavesTheWriteOfARestore(t *testing.T) {
 	const replicas, maxWrites = 2, 5.5 // five writes of transactions and records are the minimum, three less than without a webhook
@@ -96,7 +96,7 @@ func TestWebhookSavesTheWriteOfARestore(t *testing.T) {
 		if slowest := r.value("created to restored, p100"); slowest > 0 {
 			excess = append(excess, fmt.Sprintf("%.0f ms until the labels were there", slowest))
 		}
-		if patches > 0 {
+		if patches > 1 {
 			excess = append(excess, fmt.Sprintf("%.2f patches of Nodes", patches))
 		}
 		t.Log(excess)

@@ -98,6 +98,7 @@ func (g *ghost) created(w *world) {
 	switch {
 	case g.strict && g.owner == 0 && g.forgot == 0:
 		g.becomesOwner(w.incarnation, w.rv)
+		w.applier.inherits(w, w.incarnation)
 	case g.strict && g.forgot > 0 && g.founder == 0 && !w.record.hasLabels():
 		g.founder = w.incarnation
 	case g.founder == 0 && !w.record.hasLabels() && slices.ContainsFunc(w.queue, g.founds):
@@ -182,6 +183,9 @@ func (g *ghost) gives(w *world, lives []labels.Side, given map[string]string) fu
 func (w *world) livesOf(read *metav1.PartialObjectMetadata) []labels.Side {
 	live := cameWith(read)
 	live.Edited = agents.Edited(read)
+	if w.applier.isOn && w.appliedAt(read).isInherited { // it was given back
+		live.Edited = live.Edited.Without(labels.Keys(w.personKey))
+	}
 	lives := []labels.Side{live}
 	for _, key := range []string{w.personKey, w.agentKey} {
 		if live.Machine.Has(key) || live.Unclear.Has(key) || !w.hasChanged(read.UID, key) {
@@ -325,6 +329,7 @@ func (g *ghost) restored(w *world) {
 	g.by[w.incarnation].restored, g.by[w.incarnation].asked = w.rv, nil
 	if g.strict && !g.by[g.owner].isLoose { // the end of a loose owner may be stored again, later than the remaining record
 		g.becomesOwner(w.incarnation, w.rv)
+		w.applier.inherits(w, w.incarnation)
 	}
 }
 
@@ -341,6 +346,7 @@ func (g *ghost) noted(w *world, incarnation int) {
 			g.admitsGuarded(l.asked.node.Labels)
 		}
 		g.becomesOwner(incarnation, l.restored)
+		w.applier.inherits(w, incarnation)
 	}
 }
 
@@ -464,6 +470,7 @@ func (g *ghost) check(w *world) {
 	g.checkTrust(w)
 	g.checkGuarded(w)
 	g.checkGate(w)
+	w.applier.check(w)
 	switch {
 	case w.broken != nil:
 	case !w.record.hasLabels():

@@ -25,6 +25,7 @@ type breaks struct {
 	seeks        bool // a restore was refused, and it is not known why
 	tries, aside int  // dry runs since then, and labels that were set aside
 	changed      int  // the labels that the restore would have changed
+	relabelled   bool // a restore was done
 }
 
 // decision returns the decision of the real rules, as changed by the mutant.

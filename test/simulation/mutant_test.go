@@ -49,6 +49,8 @@ type mutant struct {
 	write func(before, next record.Record) record.Record
 	// faults of dry runs
 	triesAll, blamesFirst bool
+	// faults in giving labels back
+	givesNothingBack, givesBackOnce, givesBackBlindly, givesBackToTool bool
 	// faults of the quarantine
 	keepsNames, deletesFirst bool
 	// knows reports which further transactions the watcher assumes to be stored.

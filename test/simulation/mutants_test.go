@@ -394,7 +394,7 @@ var mutants = with(map[string]mutant{
 		}
 		return transactions
 	}},
-}, agentMutants, editMutants, trustMutants, preservedMutants, admissionMutants, historyMutants, refusedMutants)
+}, agentMutants, editMutants, trustMutants, preservedMutants, admissionMutants, historyMutants, refusedMutants, applierMutants)
 
 // with merges mutants into all.
 func with(all map[string]mutant, more ...map[string]mutant) map[string]mutant {

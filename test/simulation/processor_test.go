@@ -11,7 +11,6 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview/identity"
-	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
@@ -271,7 +270,7 @@ func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMe
 		return nil, nodes.ErrStale
 	}
 	a.log("  restores %s@%s: %v", read.UID, a.world.node.ResourceVersion, wanted)
-	a.broken.restored = a.world.node
+	a.broken.restored, a.broken.relabelled = a.world.node, true
 	n := a.world.node
 	if _, isRead := identity.Noted(read); isRead {
 		n = a.world.whole(n)
@@ -280,11 +279,6 @@ func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMe
 		return nil, errLost
 	}
 	return n, nil
-}
-
-// GiveBack implements [apply.Nodes]. No owner is known.
-func (a *processorActor) GiveBack(_ context.Context, read *metav1.PartialObjectMetadata, _ owners.Owners) (*metav1.PartialObjectMetadata, error) {
-	return read, nil
 }
 
 // NotGivenBack implements [apply.Observer].

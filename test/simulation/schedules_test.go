@@ -49,7 +49,7 @@ var narrowKinds = map[string]func(*settings){
 	"copies": copiedNodes, "policies at creation": policiesAtCreation, "preserved": preserved, "machines": machines, "states of machines": states, "late machines": lateMachines, "protected only": protectedOnly, "back and forth": backAndForth, "quick succession": quickSuccession,
 	"replaced datastores": replacedDatastores, "protected in replaced datastores": replacedThenUnprotected, "taking turns": takingTurns, "late edits": lateEdits, "standing still": standingStill,
 	"late ends": lateEnds, "overtaken": overtaken, "admissions": admissions, "admissions after removals": admissionsAfterRemovals, "trusted admissions": trustedAdmissions, "trusted behind": trustedBehind, "markers removed": markersRemoved, "silences": silences, "lone silences": loneSilences,
-	"unnoted ends": unnotedEnds, "unprotected ends": unprotectedEnds, "admissions of unprotected": admissionsOfUnprotected, "removals": removals, "refusals": refusals, "short lives": shortLives, "taken names": takenNames, "few incarnations": fewIncarnations, "backups": backups, "edited early": editedEarly, "tombstones": tombstones, "removed, then unprotected": removedThenUnprotected,
+	"unnoted ends": unnotedEnds, "unprotected ends": unprotectedEnds, "admissions of unprotected": admissionsOfUnprotected, "removals": removals, "refusals": refusals, "appliers": appliers, "appliers and the webhook": appliersAndWebhook, "short lives": shortLives, "taken names": takenNames, "few incarnations": fewIncarnations, "backups": backups, "edited early": editedEarly, "tombstones": tombstones, "removed, then unprotected": removedThenUnprotected,
 }
 
 func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {

@@ -47,6 +47,7 @@ type settings struct {
 	unique         chance // a value is new, so that no result is right by chance
 	guarded        bool   // an admission policy refuses labels
 	holdsBack      bool   // it covers the requests that create nodes, and the webhook holds these labels back
+	applies        bool   // a tool applies the label of users
 	bare           chance // a node is created without the finalizer
 	unsafe         bool   // a node may be deleted without the finalizer: only the promises of outages hold then
 	removals       chance // the record is removed

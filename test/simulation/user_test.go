@@ -33,6 +33,8 @@ const (
 	setsGuarded
 	removesGuarded
 	changesPolicy
+	commits
+	applies
 )
 
 // numActions is the number of actions, except those about trust and the startup taint.
@@ -152,6 +154,8 @@ func (a *userActor) act(action userAction) {
 		a.actOnGuarded(action)
 	case returnsBackup:
 		a.returnBackup()
+	case commits, applies:
+		a.actInGit(action)
 	case edits:
 		w.relabel(func(own map[string]string) { own[w.personKey] = a.value() })
 		a.log("edits %s %v", nodeText(w.node), w.node.Labels)

@@ -33,6 +33,7 @@ type creation struct {
 	gated           bool
 	isKubelet       bool
 	isComplete      bool // an answer has restored all labels of the Node
+	applied
 }
 
 // drawWebhook draws the settings of requests that create nodes.
@@ -101,7 +102,9 @@ func (a *userActor) ask(c *creation) {
 		w.breaks(errBrokeP2, "a record that is not there gives %v", answer.Labels)
 	}
 	w.ghost.admitsTrust(w, c.node, answer.Labels)
+	before := c.node.Labels
 	w.change(c, answer.Labels, answer.Marker)
+	c.answered(before, w.personKey)
 	if c.isKubelet && hasForbidden(answer.Labels) {
 		w.breaks(errRefused, "it gets %v", answer.Labels)
 	}

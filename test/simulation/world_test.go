@@ -52,6 +52,7 @@ type event struct {
 	incarnation int
 	rv          int
 	isDelete    bool
+	applied     // the owners of the label of users
 }
 
 // storedRecord is a record in the API server. The objects that it points to are immutable.
@@ -122,6 +123,7 @@ type world struct {
 	members     []*member         // in the order of joining
 	late        []txn.Transaction // requests whose senders have crashed
 	policy      admissionPolicy
+	applier     applier
 	lateEdit    int // the number of events at the latest end of a Node that was edited during its release
 
 	leavesNoFloor bool // used by a mutant
@@ -133,7 +135,7 @@ type world struct {
 }
 
 func (w *world) reset(s *settings, tracks bool) {
-	*w = world{events: w.events[:0], records: append(w.records[:0], nil), tracks: tracks, ghost: w.ghost, agentKey: s.agentKey, personKey: s.personKey, trustKey: s.trustKey}
+	*w = world{events: w.events[:0], records: append(w.records[:0], nil), tracks: tracks, ghost: w.ghost, agentKey: s.agentKey, personKey: s.personKey, trustKey: s.trustKey, applier: applier{isOn: s.applies, wanted: "x"}}
 	w.ghost.reset(s)
 }
 
@@ -171,9 +173,12 @@ func (w *world) show(n *metav1.PartialObjectMetadata, isDelete bool) {
 	if w.ghost.guarded {
 		noteGuarded(n, w.acted)
 	}
+	if w.applier.isOn {
+		w.applier.note(w, n)
+	}
 	n.ResourceVersion = w.nextRV()
 	w.node = n
-	w.events = append(w.events, event{node: n, incarnation: w.incarnation, rv: w.rv, isDelete: isDelete})
+	w.events = append(w.events, event{node: n, incarnation: w.incarnation, rv: w.rv, isDelete: isDelete, applied: w.applier.applied})
 	if isDelete {
 		w.node = nil
 	}
@@ -195,6 +200,10 @@ func (w *world) relabel(change func(own map[string]string)) {
 	case !isThere || value != w.node.Labels[w.agentKey]:
 		n.Annotations = maps.Clone(n.Annotations)
 		agents.Note(&n, "", "", w.acted)
+	}
+	former, wasThere := w.node.Labels[w.personKey]
+	if now, isThere := n.Labels[w.personKey]; w.applier.isOn && (wasThere != isThere || former != now) {
+		w.applier.changed(w, isThere)
 	}
 	w.setAdmitted(&n)
 	edited := agents.Edited(w.node)
@@ -323,7 +332,8 @@ func (w *world) request(own map[string]string, finalizers []string, s setter) *c
 	if w.ghost.guarded {
 		noteGuarded(n, w.acted)
 	}
-	return &creation{node: n, requested: n, setter: s}
+	_, isPersons := own[w.personKey]
+	return &creation{node: n, requested: n, setter: s, applied: applied{owned: ownership{person: isPersons}}}
 }
 
 // addNode creates a Node after its admission.
@@ -331,6 +341,7 @@ func (w *world) addNode(c *creation) {
 	w.incarnation++
 	c.node.UID = types.UID("u" + strconv.Itoa(w.incarnation))
 	w.gated, w.closed = c.gated, 0
+	w.applier.applied = c.applied
 	w.show(c.node, false)
 	w.ghost.created(w)
 	w.ghost.createsGuarded(w, c.requested.Labels)
@@ -402,7 +413,7 @@ func only(all map[string]string, matches func(key string) bool) map[string]strin
 // patch makes the changes of a write that the Node takes, see takes.
 func (w *world) patch(read *metav1.PartialObjectMetadata, wanted map[string]string) {
 	w.gated = w.gated && !nodeview.HasStartupTaint(read)
-	w.relabel(func(own map[string]string) { merge(own, read.Labels, wanted) })
+	w.applier.write(w, ownership{keeper: true}, func(own map[string]string) { merge(own, read.Labels, wanted) })
 	// What a processor sets is not edited by users. A restore always sets the marker.
 	set := labels.KeysOf(maps.Keys(wanted)).Without(labels.KeysOf(maps.Keys(read.Labels)).Same(read.Labels, wanted))
 	edited := agents.Edited(w.node).Without(set)

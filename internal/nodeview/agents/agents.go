@@ -260,11 +260,9 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 	}
 	if f.isAllReadable && len(f.webhook) > 0 {
 		o.admitted = keysOf(n, true, func(key string) bool {
-			isSet := f.webhook[key] || f.webhook[labels.Marker] && f.givenBack[key]
-			return isSet && !f.agents[key] && !f.others[key] && !f.unknown[key]
+			return f.webhook[key] && !f.agents[key] && !f.others[key] && !f.unknown[key]
 		})
 	}
-	maps.Copy(f.others, f.givenBack)
 	if !f.isReadable {
 		o.machine = keysOf(n, false, isOfController)
 		o.unclear = keysOf(n, false, func(key string) bool { return !isOfController(key) })
@@ -291,15 +289,25 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 	return o
 }
 
-// usersOf returns the owners of the labels for which isUsers is true, except agents, nodekeeper and
-// unknown setters.
+// usersOf returns the owners of the labels for which isUsers is true, except agents and unknown
+// setters. It leaves out labels that nodekeeper owns, too: they are still to be given back, and someone
+// who took one meanwhile is not its only owner.
 func usersOf(n *metav1.PartialObjectMetadata, entries []entry, isUsers func(key string) bool) owners.Owners {
 	var users []owners.Owner
+	ours := map[string]bool{}
+	for _, e := range entries {
+		if owners.IsNodekeeper(e.Manager) && e.Subresource == "" {
+			maps.Copy(ours, e.keys)
+		}
+	}
 	for _, e := range entries {
 		if e.isAgents || e.isUnknown || e.isUnnamed || len(e.keys) == 0 || e.Subresource != "" || owners.IsNodekeeper(e.Manager) {
 			continue
 		}
-		owned := keysOf(n, false, func(key string) bool { return e.keys[fieldOf(key)] && isUsers(key) })
+		owned := keysOf(n, false, func(key string) bool {
+			field := fieldOf(key)
+			return e.keys[field] && !ours[field] && isUsers(key)
+		})
 		users = append(users, owners.Owner{Manager: e.Manager, Operation: e.Operation, Keys: owned})
 	}
 	return owners.Of(users)
@@ -314,13 +322,11 @@ func fieldOf(key string) string {
 }
 
 // ownedFields are the keys owned by agents, the webhook, [unknownSetters] and all others. Without
-// an entry of the webhook, givenBack, unknown and webhook are nil.
+// an entry of the webhook, unknown and webhook are nil.
 type ownedFields struct {
 	entries []entry
 
 	agents, webhook, unknown, others map[string]bool
-	// givenBack are keys of others that a restore has set.
-	givenBack map[string]bool
 	// edited are those among others that were set since the Node was created, and the marker if a
 	// restore set it.
 	edited map[string]bool
@@ -336,7 +342,7 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 	f := ownedFields{agents: map[string]bool{}, others: map[string]bool{}, isReadable: true, isAllReadable: true}
 	at := webhooksEntry(n.ManagedFields)
 	if at >= 0 {
-		f.webhook, f.unknown, f.givenBack = map[string]bool{}, map[string]bool{}, map[string]bool{}
+		f.webhook, f.unknown = map[string]bool{}, map[string]bool{}
 	}
 	f.entries = m.entriesOf(n, at >= 0)
 	for i, e := range f.entries {
@@ -356,8 +362,6 @@ func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
 			maps.Copy(f.webhook, e.keys)
 		case e.isAgents:
 			maps.Copy(f.agents, e.keys)
-		case at >= 0 && owners.IsGivenBack(e.ManagedFieldsEntry):
-			maps.Copy(f.givenBack, e.keys)
 		default:
 			maps.Copy(f.others, e.keys)
 		}

@@ -28,7 +28,7 @@ func IsNodekeeper(manager string) bool { return manager == Processor || manager 
 
 // maxLength bounds the length in bytes of [Owners], which are an annotation. All annotations of an
 // object share 256 KiB, see [labels.MaxKeysBytes].
-const maxLength = 32 << 10
+const maxLength = 16 << 10
 
 // ErrUnreadable means that owners or managed fields cannot be read.
 var ErrUnreadable = errors.New("unreadable")

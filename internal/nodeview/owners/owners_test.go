@@ -67,53 +67,51 @@ func TestGiveBackLeavesTheRestNodekeepers(t *testing.T) {
 		"a taint that is no more": {owners.Owner{"kubectl-taint", update, "taint:other:NoSchedule"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			changes, err := owners.Of([]owners.Owner{tc.owner}).GiveBack(nodeWith(entry(owners.Processor, update, restored)), false)
+			entries, err := owners.Of([]owners.Owner{tc.owner}).GiveBack(nodeWith(entry(owners.Processor, update, restored)), false)
 			require.NoError(t, err)
 			if tc.want == "" {
-				assert.Empty(t, changes)
+				assert.Nil(t, entries)
 				return
 			}
-			require.Len(t, changes, 2)
-			assert.Equal(t, -1, changes[0].At)
-			assert.Equal(t, tc.owner.Manager, changes[0].Entry.Manager)
-			assert.Equal(t, tc.want, changes[0].Entry.FieldsV1.GetRawString())
-			assert.Nil(t, changes[0].Entry.Time)
-			assert.NotContains(t, changes[1].Entry.FieldsV1.GetRawString(), strings.Trim(tc.want, "{}"))
-			assert.Contains(t, changes[1].Entry.FieldsV1.GetRawString(), "f:labels_restored")
+			require.Len(t, entries, 2)
+			assert.Equal(t, tc.owner.Manager, entries[1].Manager)
+			assert.Equal(t, tc.want, entries[1].FieldsV1.GetRawString())
+			assert.Nil(t, entries[1].Time)
+			assert.NotContains(t, entries[0].FieldsV1.GetRawString(), strings.Trim(tc.want, "{}"))
+			assert.Contains(t, entries[0].FieldsV1.GetRawString(), "f:labels_restored")
 		})
 	}
 }
 
 func TestTaintsOfWhoAppliesIfThereAreNoOthers(t *testing.T) {
 	to := owners.Of([]owners.Owner{{"argocd", apply, "taint:dedicated:NoSchedule"}})
-	changes, err := to.GiveBack(nodeWith(entry(owners.Processor, update, restored)), true)
+	entries, err := to.GiveBack(nodeWith(entry(owners.Processor, update, restored)), true)
 	require.NoError(t, err)
-	assert.Len(t, changes, 2)
+	assert.Len(t, entries, 2)
 }
 
 func TestOwnerWithAnEntryGetsNoOther(t *testing.T) {
 	to := owners.Of([]owners.Owner{{"argocd", apply, "rack"}})
-	changes, err := to.GiveBack(nodeWith(entry("argocd", apply, `{"f:metadata":{"f:labels":{"f:own":{}}}}`), entry(owners.Processor, update, restored)), false)
+	entries, err := to.GiveBack(nodeWith(entry("argocd", apply, `{"f:metadata":{"f:labels":{"f:own":{}}}}`), entry(owners.Processor, update, restored)), false)
 	require.NoError(t, err)
-	require.Len(t, changes, 2)
-	assert.Zero(t, changes[0].At)
-	assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:own":{},"f:rack":{}}}}`, changes[0].Entry.FieldsV1.GetRawString())
-	assert.NotNil(t, changes[0].Entry.Time)
+	require.Len(t, entries, 2)
+	assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:own":{},"f:rack":{}}}}`, entries[0].FieldsV1.GetRawString())
+	assert.NotNil(t, entries[0].Time)
 }
 
 func TestNoEntryIsForgottenForAnother(t *testing.T) {
 	entries := []metav1.ManagedFieldsEntry{entry(owners.Processor, update, restored)}
-	for i := range 8 {
+	for i := range 6 {
 		entries = append(entries, entry(fmt.Sprint("tool-", i), update, `{"f:metadata":{"f:annotations":{"f:a":{}}}}`))
 	}
 	to := owners.Of([]owners.Owner{{"argocd", apply, "team"}, {"one", update, "rack"}, {"two", update, "rack"}})
-	changes, err := to.GiveBack(nodeWith(entries...), false)
+	after, err := to.GiveBack(nodeWith(entries...), false)
 	require.NoError(t, err)
 	var managers []string
-	for _, change := range changes {
-		managers = append(managers, change.Entry.Manager)
+	for _, added := range after[len(entries):] {
+		managers = append(managers, added.Manager)
 	}
-	assert.Equal(t, []string{"argocd", "one", owners.Processor}, managers)
+	assert.Equal(t, []string{"argocd", "one"}, managers)
 }
 
 func TestUnreadableOwners(t *testing.T) {
@@ -121,16 +119,4 @@ func TestUnreadableOwners(t *testing.T) {
 	require.ErrorIs(t, err, owners.ErrUnreadable)
 	_, err = owners.Of([]owners.Owner{{"argocd", apply, "rack"}}).GiveBack(nodeWith(entry(owners.Processor, update, `["f:labels"]`)), false)
 	require.ErrorIs(t, err, owners.ErrUnreadable)
-}
-
-func TestWebhookGivesBackWhatIsUnambiguous(t *testing.T) {
-	n := nodeWith(entry("kubelet", update, `{}`), entry("manifest", update, `{}`), entry(owners.Webhook, update, restored))
-	to := owners.Of([]owners.Owner{{"argocd", apply, "team"}, {"kubectl-label", update, "rack"}, {"manifest", update, "team"}})
-	entries, err := to.GiveBackAtCreation(n)
-	require.NoError(t, err)
-	require.Len(t, entries, 4)
-	assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:labels_restored":{},"f:team":{}}},"f:spec":{"f:taints":{}}}`, entries[2].FieldsV1.GetRawString())
-	assert.Equal(t, "kubectl-label", entries[3].Manager)
-	assert.True(t, owners.IsGivenBack(entries[3]))
-	assert.False(t, owners.IsGivenBack(entries[0]))
 }

@@ -48,10 +48,9 @@ type Nodes interface {
 	// that read began only just before, what is replaced and the marker. It returns the resulting
 	// Node, with the identity that was read, or [nodes.ErrStale].
 	Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) (*metav1.PartialObjectMetadata, error)
-	// GiveBack gives the labels that restores have set on the Node back to their owners, and returns the
-	// resulting Node: the one that was read, with another revision. It returns the same Node if there is
-	// nothing to give back, or if the Node has changed since it was read.
-	GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) (*metav1.PartialObjectMetadata, error)
+	// GiveBack gives the labels that restores have set on the Node back to their owners, unless it has
+	// others by now. It returns [nodes.ErrStale] if others keep changing the Node.
+	GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) error
 	// TryRelabel is a dry run of Relabel.
 	TryRelabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) error
 }
@@ -351,7 +350,7 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 		case preserve.Nothing:
 			err = a.keepAlive(ctx, &r.known)
 		case preserve.Save:
-			err = a.saveStep(ctx, r, step)
+			err = a.save(ctx, step.Record, &r.known)
 		case preserve.Restore:
 			var isSetAside bool
 			if isSetAside, err = a.restore(ctx, r.queue[r.settled], step, &r.known); isSetAside {
@@ -366,6 +365,10 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 		if step.WritesNode() {
 			r.settled += step.Settles()
 			return nil
+		}
+		// The webhook or an interrupted attempt may have set the labels.
+		if err := a.giveBack(ctx, r.queue[r.settled], &r.known); err != nil {
+			return err
 		}
 		a.report(ctx, r, step)
 	}
@@ -419,9 +422,9 @@ func (a *Applier) save(ctx context.Context, next record.Record, k *known) error 
 	return nil
 }
 
-// restore sets the labels and the marker of the Node in one write, gives the labels back to their
-// owners, then notes the restore in the record. After a crash in between the next attempt finds the
-// marker. If a label is refused, it is set aside instead.
+// restore sets the labels and the marker of the Node in one write, notes the restore in the record,
+// then gives the labels back to their owners. After a crash in between the next attempt finds the
+// marker, or the note. If a label is refused, it is set aside instead.
 func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) (isSetAside bool, err error) {
 	wanted := maps.Clone(step.Labels)
 	wanted[labels.Marker] = step.Marker
@@ -435,11 +438,11 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 	for _, held := range step.Held {
 		a.Observer.Withheld(ctx, t, held)
 	}
-	if err := a.giveBack(ctx, t, k, k.stored.Record.Owners); err != nil {
+	// Note the answer, not the request: admission plugins may add and remove labels.
+	if err := a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node), a.Policy.MachineBound), k); err != nil {
 		return false, err
 	}
-	// Note the answer, not the request: admission plugins may add and remove labels.
-	return false, a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node), a.Policy.MachineBound), k)
+	return false, a.giveBack(ctx, t, k)
 }
 
 // open removes the startup taint and the marker from a Node, and keeps its labels.

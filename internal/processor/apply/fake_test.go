@@ -138,23 +138,18 @@ func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata,
 	return n, err
 }
 
-func (d nodeDoor) GiveBack(_ context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) (n *metav1.PartialObjectMetadata, err error) {
-	if to == "" || to == owners.Noted(read) {
-		return read, nil
+func (d nodeDoor) GiveBack(_ context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) error {
+	if to == "" || d.node != nil && to == owners.Noted(d.node) {
+		return nil
 	}
-	err = d.do("give back", func() error {
-		if d.node == nil || d.node.UID != read.UID || d.node.ResourceVersion != read.ResourceVersion {
+	return d.do("give back", func() error {
+		if d.node == nil || d.node.UID != read.UID {
 			return nodes.ErrStale
 		}
 		owners.Note(d.node, to)
 		d.node.ResourceVersion = d.next()
-		n = d.node.DeepCopy()
-		if said, isRead := identity.Noted(read); isRead {
-			identity.Note(n, said)
-		}
 		return nil
 	})
-	return n, err
 }
 
 func (d nodeDoor) TryRelabel(_ context.Context, read *metav1.PartialObjectMetadata, own set, _ time.Time) error {

@@ -98,22 +98,26 @@ func firstRefused(accepted, keys []string, isRefused tryFunc) (int, error) {
 
 // allRefused returns all labels that are refused. From each one that it finds it tries one label, then
 // two, four and so on, until another one is among them. So it takes few dry runs where few labels are
-// refused, and hardly more than one for each label where all are.
+// refused, and hardly more than one for each label where all are. If a dry run fails, for example
+// because the Node has changed, it returns those that it has found, so that the next search is shorter.
 func allRefused(keys []string, isRefused tryFunc) (labels.Keys, error) {
 	var accepted, refused []string
 	for count := 1; len(keys) > 0; {
 		some := keys[:min(count, len(keys))]
 		is, err := isRefused(accepted, some)
-		if err != nil {
-			return "", err
-		}
-		if !is {
+		if err == nil && !is {
 			accepted, keys, count = append(accepted, some...), keys[len(some):], 2*count
 			continue
 		}
-		first, err := firstRefused(accepted, some, isRefused)
-		if err != nil {
+		var first int
+		if err == nil {
+			first, err = firstRefused(accepted, some, isRefused)
+		}
+		if err != nil && len(refused) == 0 {
 			return "", err
+		}
+		if err != nil {
+			break
 		}
 		refused = append(refused, some[first])
 		accepted, keys, count = append(accepted, some[:first]...), keys[first+1:], 1
@@ -124,20 +128,17 @@ func allRefused(keys []string, isRefused tryFunc) (labels.Keys, error) {
 // withOnly returns the wanted labels, except that of the changed ones only some are changed.
 func withOnly(wanted, are map[string]string, changed, some []string) map[string]string {
 	left := maps.Clone(wanted)
-	for _, key := range changed {
-		if value, isThere := are[key]; isThere {
-			left[key] = value
-		} else {
-			delete(left, key)
+	set := func(keys []string, from map[string]string) {
+		for _, key := range keys {
+			if value, isThere := from[key]; isThere {
+				left[key] = value
+			} else {
+				delete(left, key)
+			}
 		}
 	}
-	for _, key := range some {
-		if value, isThere := wanted[key]; isThere {
-			left[key] = value
-		} else {
-			delete(left, key)
-		}
-	}
+	set(changed, are)
+	set(some, wanted)
 	return left
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -140,6 +141,24 @@ func TestManyRefusedLabels(t *testing.T) {
 	assert.Len(t, c.refused, 30)
 	assert.LessOrEqual(t, c.count("try"), 30+2*bits.Len(30), "hardly more than one for each label")
 	assert.Equal(t, 3, c.count("relabel"))
+}
+
+// The read that dry runs rest on gets too old if there are many.
+func TestSearchGoesOnWithWhatItHasFound(t *testing.T) {
+	c, added := returnedWith(many(30), nil)
+	c.refuses = map[string]bool{}
+	for key := range many(30) {
+		c.refuses[key] = true
+	}
+	c.before = func(call string) error {
+		if call == "try" && c.count(call) == 25 {
+			return nodes.ErrStale
+		}
+		return nil
+	}
+	c.mustApply(t, added)
+	assert.Len(t, c.refused, 30)
+	assert.LessOrEqual(t, c.count("try"), 30+4*bits.Len(30))
 }
 
 // Among many labels, a few dry runs for each of the refused ones are enough.

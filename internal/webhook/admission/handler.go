@@ -135,7 +135,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 		answer, err = h.admit(ctx, c, isKubelet(req.UserInfo))
 	}
 	if err == nil && answer.Restores() {
-		c.change(c.node, c.view, answer)
+		c.change(c.node, c.view, answer.Labels, answer.Marker)
 		if err = c.validate(); err == nil && !h.selects(c.labels) {
 			return admission.Allowed("nodekeeper does not select this node with its saved labels"), untouched
 		}
@@ -143,7 +143,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 	if err != nil {
 		logf.FromContext(ctx).Error(err, "Answered without a record", "node", node.Name)
 		c.patches = patches{}
-		c.change(c.node, c.view, preserve.Admission{Labels: c.seen.Labels, Marker: labels.Pending})
+		c.change(c.node, c.view, c.seen.Labels, labels.Pending)
 		return c.response().WithWarnings("nodekeeper: this node gets its labels later: " + err.Error()), uncertain
 	}
 	if !answer.Restores() {

@@ -1,9 +1,9 @@
 package admission
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	jsonpatch "gomodules.xyz/jsonpatch/v2"
@@ -14,7 +14,6 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/agents"
-	"nodekeeper.dev/internal/preserve"
 )
 
 // patches are the changes to a Node, as a JSON patch (RFC 6902). The zero value changes nothing.
@@ -28,20 +27,20 @@ type patches struct {
 	labels, annotations map[string]string
 }
 
-// change sets the labels and the marker of an answer. It removes other labels of the view, and keeps
+// change sets the wanted labels and the marker. It removes other labels of the view, and keeps
 // labels and annotations outside the view. Call it once.
-func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, answer preserve.Admission) {
+func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, wanted map[string]string, marker string) {
 	former := p.formerlyOwned(node)
 	seen, _ := labels.Split(view.Labels)
-	d := labels.ChangesBetween(seen, answer.Labels)
-	d.Labels[labels.Marker] = &answer.Marker
+	d := labels.ChangesBetween(seen, wanted)
+	d.Labels[labels.Marker] = &marker
 	p.labels = p.entries("/metadata/labels", node.Labels, d.Labels, p.ownLabels)
 	p.annotations = p.entries("/metadata/annotations", node.Annotations, d.Annotations, p.ownAnnotations)
-	if answer.Gated() && !slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint) {
+	if marker == labels.Pending && !slices.ContainsFunc(node.Spec.Taints, nodeview.IsStartupTaint) {
 		p.add("add", "/spec/taints", append(slices.Clone(node.Spec.Taints), nodeview.StartupTaint()))
 		p.ownsTaints = true
 	}
-	p.own(node, former, answer)
+	p.own(node, former)
 }
 
 // formerlyOwned initializes the owned fields with the fields that the webhook set when it handled
@@ -89,34 +88,16 @@ func (p *patches) entries(path string, before map[string]string, changes map[str
 }
 
 // own adds an entry to managedFields for the fields that the webhook sets, or replaces the former
-// one, and gives the labels back to their owners. It copies the time of the creator's entry, which
-// the API server has set, so that the clock of the webhook does not matter. If a Node is created
-// without any field but its name, it has no entries, and the API server would never track its
-// fields; with the entry of the webhook it does. If the owners cannot be read, the labels stay the
-// webhook's.
-func (p *patches) own(node *corev1.Node, former int, answer preserve.Admission) {
+// one. It copies the time of the creator's entry, which the API server has set, so that the clock
+// of the webhook does not matter. If a Node is created without any field but its name, it has no
+// entries, and the API server would never track its fields; with the entry of the webhook it does.
+func (p *patches) own(node *corev1.Node, former int) {
 	at := metav1.NewTime(time.Now())
-	if len(node.ManagedFields) > 0 && node.ManagedFields[0].Time != nil {
-		at = *node.ManagedFields[0].Time
+	if len(node.ManagedFields) == 0 {
+		p.add("add", "/metadata/managedFields", []any{})
+	} else if created := node.ManagedFields[0].Time; created != nil {
+		at = *created
 	}
-	entry := metav1.ManagedFieldsEntry{
-		Manager: agents.Webhook, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: p.fields(),
-	}
-	entries := slices.Clone(node.ManagedFields)
-	if former >= 0 {
-		entries[former] = entry
-	} else {
-		entries = append(entries, entry)
-	}
-	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: answer.Labels, ManagedFields: entries}}
-	if given, err := answer.Owners.GiveBackAtCreation(n); err == nil {
-		entries = given
-	}
-	p.add("add", "/metadata/managedFields", entries)
-}
-
-// fields returns the fields that the webhook sets.
-func (p *patches) fields() *metav1.FieldsV1 {
 	metadata := map[string]any{"f:labels": p.ownLabels}
 	if len(p.ownAnnotations) > 0 {
 		metadata["f:annotations"] = p.ownAnnotations
@@ -125,8 +106,13 @@ func (p *patches) fields() *metav1.FieldsV1 {
 	if p.ownsTaints {
 		fields["f:spec"] = map[string]any{"f:taints": struct{}{}}
 	}
-	text, _ := json.Marshal(fields) // it has only maps
-	return metav1.NewFieldsV1(string(text))
+	operation, path := "add", "/metadata/managedFields/-"
+	if former >= 0 {
+		operation, path = "replace", "/metadata/managedFields/"+strconv.Itoa(former)
+	}
+	p.add(operation, path, map[string]any{
+		"manager": agents.Webhook, "operation": metav1.ManagedFieldsOperationUpdate, "apiVersion": "v1", "time": at, "fieldsType": "FieldsV1", "fieldsV1": fields,
+	})
 }
 
 func (p *patches) add(operation, path string, value any) {
