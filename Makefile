@@ -135,16 +135,17 @@ publish: ## copy the images in dist/ to their registry, with the credentials of 
 RACED_keeper := $$(go list ./internal/... | grep -vE '/internal/(labels|nodeview|preserve|record|revision|txn)(/|$$)')
 RACED_sharding := ./sharding/shard/... ./sharding/shardlease ./sharding/internal/... ./sharding/test/library
 raced := $(foreach product,$(PRODUCT),$(RACED_$(product)))
-# RACED=no skips the packages that make race tests: these run there, and the race detector only finds more.
+# RACED=no skips the packages that make race tests, and the module of make robustness: they run there, and the race detector only finds more.
 RACED ?=
 unraced = $(if $(filter no,$(RACED)),$(if $(raced),| grep -vxF "$$(go list $(raced))"))
+unraced_modules = $(if $(filter no,$(RACED)),$(filter-out test/robustness,$(modules)),$(modules))
 
 # The packages that mostly run built programs: make e2e tests them, and make test the others.
 E2E_PACKAGES := /test/(bench|demo|deploy|e2e|library|plugin|program)$$
 .PHONY: test
-test: build controlplane ## run the tests except those of make e2e; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself; RACED=no: not those that make race runs
+test: build controlplane ## run the tests except those of make e2e; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself; RACED=no: not those that make race and make robustness run
 	go list $(packages) | grep -vE '$(E2E_PACKAGES)' $(unraced) | xargs $(GO_TEST)
-	@printf '%s\n' $(modules) | xargs --no-run-if-empty -P $(PACKAGES) -I{} bash -c 'cd {} && echo "--- module {}" && $(GO_TEST) ./...'
+	@printf '%s\n' $(unraced_modules) | xargs --no-run-if-empty -P $(PACKAGES) -I{} bash -c 'cd {} && echo "--- module {}" && $(GO_TEST) ./...'
 
 .PHONY: race
 race: build controlplane ## run the tests of what is concurrent with the race detector (needs a C compiler); PRODUCT as for test
@@ -194,7 +195,7 @@ SEEDS ?= 3
 DURATION ?= 45s
 .PHONY: robustness
 robustness: $(PROGRAMS_TARGET) controlplane ## let everything go wrong for DURATION (45s) in SEEDS (3) runs from SEED (0: a new one), and check every promise
-	go -C test/robustness test -count=1 -v -timeout=0 -run=TestNoFaultBreaksAPromise . \
+	go -C test/robustness test -count=1 -v -timeout=0 . \
 		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)
 
 # How long soak explores each of what CI explores in seconds.
@@ -325,7 +326,7 @@ checks: # prints the checks that make verify and CI run besides the tests
 
 .PHONY: verify
 verify: RACED := no
-verify: demo $(CHECKS) test e2e race ## what must pass before a change lands; needs a C compiler, kubectl, Node.js 20 or newer, and Chromium or root on a Debian or Ubuntu
+verify: demo $(CHECKS) test e2e race robustness ## what must pass before a change lands; needs a C compiler, kubectl, Node.js 20 or newer, and Chromium or root on a Debian or Ubuntu
 
 .PHONY: clean
 clean: ## remove what was built

@@ -112,8 +112,8 @@ func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 	t := txn.Of(h.Type, n.Live)
 	t.ObservedAt, t.AtOnce = h.Cluster.Now(), true
 	t.FoundsRecord = h.KeepsEdits && h.Type == txn.Added // otherwise it would replace edits, see [txn.Transaction.IsRequest]
-	// Only the servers know which managers are agents, so the ownership of the labels is left open. What
-	// the record says of it remains valid.
+	// Only the servers know which managers are agents, so the ownership of the labels is left open. That of
+	// the record remains valid.
 	t.Machine, t.Unclear, t.Owners = "", labels.KeysOf(maps.Keys(t.Labels)), ""
 	r := Request{Transaction: t, Before: n, Blocked: n.Saved.Unreadable != nil}
 	if decisions := n.Forecast(h.Policy(name), t); len(decisions) > 0 {

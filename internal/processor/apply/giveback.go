@@ -13,7 +13,7 @@ import (
 
 // giveBack gives the labels that restores have set on the known Node back to their owners in the known
 // record, once that is known to follow the Node. Until then the labels must stay nodekeeper's: if the
-// restore has to be repeated with later labels, they must not look like edits. If giving back is
+// restore must be repeated with later labels, they must not look like edits. If giving back is
 // refused, or the Node keeps changing, the labels stay nodekeeper's, since later transactions must not
 // wait for that.
 func (a *Applier) giveBack(ctx context.Context, t txn.Transaction, k *known) error {
