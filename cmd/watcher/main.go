@@ -96,7 +96,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := report(mgr, m); err != nil {
+	if err := report(mgr, m, &opts); err != nil {
 		return err
 	}
 	if err := mgr.AddHealthzCheck("recording", w.Live); err != nil {
@@ -114,9 +114,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return daemon.Run(ctx, mgr)
 }
 
-// report makes the manager report Nodes that keep the startup taint, and deleted ones that keep the
-// finalizer.
-func report(mgr manager.Manager, m members) error {
+// report makes the manager report Nodes that keep the startup taint, deleted ones that keep the
+// finalizer, and those whose record follows another Node.
+func report(mgr manager.Manager, m members, o *service.Options) error {
 	recorder := mgr.GetEventRecorder("nodekeeper-" + program)
 	owner := func(node string) bool {
 		ready, unready := m.Rank(node)
@@ -132,6 +132,12 @@ func report(mgr manager.Manager, m members) error {
 	d := &stuck.Deletions{Cache: mgr.GetCache(), Events: recorder, Owner: owner}
 	if err := mgr.Add(manager.RunnableFunc(d.Run)); err != nil {
 		return fmt.Errorf("adding the report of deletions: %w", err)
+	}
+	u := &stuck.Unfollowed{
+		Cache: mgr.GetCache(), TransactionNamespace: o.TransactionNamespace, MetadataNamespace: o.MetadataNamespace, Events: recorder, Owner: owner,
+	}
+	if err := mgr.Add(manager.RunnableFunc(u.Run)); err != nil {
+		return fmt.Errorf("adding the report of replaced records: %w", err)
 	}
 	return nil
 }

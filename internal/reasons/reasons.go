@@ -27,6 +27,7 @@ const (
 	DeletionWaits            = "DeletionWaits"
 	RecordUnreadable         = "RecordUnreadable"
 	RecordAhead              = "RecordAhead"
+	RecordUnfollowed         = "RecordUnfollowed"
 	TransactionMalformed     = "TransactionMalformed"
 )
 
@@ -136,6 +137,12 @@ func storedWarnings() []Event {
 			[]string{processor},
 			"The record had a revision that no Node had reached yet: the datastore of the cluster was replaced, or a user mistyped the revision. " +
 				"The record has a current revision now, and edits of the node are saved again.",
+		},
+		{
+			RecordUnfollowed, warning, node,
+			[]string{watcher},
+			"For more than a minute, the record has followed another Node of this name, and no transaction is left: somebody has replaced the record, for example by one from a " +
+				"backup. The node keeps its labels. Save them with `kubectl nodekeeper save NODE`, or restore those of the record with `kubectl nodekeeper restore NODE`.",
 		},
 		{
 			TransactionMalformed, warning, transaction,

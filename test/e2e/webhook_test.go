@@ -172,7 +172,10 @@ func TestWebhookPutsLabelsBackInTheCreateRequest(t *testing.T) {
 		e.eventually(func(c *assert.CollectT) {
 			assert.Equal(c, n.UID, e.record(c, name).Source, "the record follows the new incarnation")
 		}, "the return is noted")
-		assert.Equal(t, n.ResourceVersion, e.node(t, name).ResourceVersion, "the Node has not been written since")
+		e.drained(name)
+		owners := e.owners(t, name)
+		assert.Equal(t, []string{"nodekeeper-webhook Update"}, owners["f:"+labels.Marker], "no processor has set the labels")
+		assert.NotContains(t, owners["f:rack"], "nodekeeper-webhook Update")
 	}
 	e.settle()
 	e.hasRestored(t, name, labelSet{"kubernetes.io/os": "linux", "rack": "r1"})

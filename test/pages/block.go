@@ -101,7 +101,7 @@ func (b Block) Steps() []Step {
 			}
 			continue
 		}
-		goesOn = strings.HasSuffix(line, `\`)
+		goesOn = strings.HasSuffix(line, `\`) || strings.HasSuffix(line, "|")
 		if found := heredoc.FindStringSubmatch(line); found != nil && !goesOn {
 			end = regexp.MustCompile(`^\s*` + found[1] + `\s*$`)
 		} else if loop.MatchString(all[len(all)-1].Script) {

@@ -169,6 +169,9 @@ func (s *story) lookWhileNoProcessorRuns() {
 	s.forgetEvents()
 	s.shell("show", "kubectl nodekeeper show worker-1")
 	s.shell("explain", "kubectl nodekeeper explain worker-1")
+	s.eventually(func(c *assert.CollectT) { // times are whole seconds
+		assert.Contains(c, s.run("status", "--stuck-after=1ms").stdout, "2 things stuck")
+	}, "the transactions are older than that")
 	s.shell("status", "kubectl nodekeeper status --stuck-after=1ms")
 	s.output("stuck.yaml", "status", "--stuck-after=1ms", "-o", "yaml")
 	s.shell("retry", "kubectl nodekeeper retry worker-1 notes")

@@ -476,6 +476,9 @@ func (g *ghost) check(w *world) {
 	case !w.record.hasLabels():
 		g.checkNoRecord(w)
 	case w.node != nil && g.markersSuffice && w.node.Labels[labels.Marker] == w.record.Revision.String():
+	case w.node != nil && w.replacedAt == len(w.events):
+		// Someone has replaced the record of a quiet Node. Its next event is saved, and until then
+		// watchers report it.
 	case w.node != nil && !g.owns(w):
 		w.breaks(errBrokeP4, "%s never got its labels", w.node.UID)
 	case w.node != nil && !w.isNoted():

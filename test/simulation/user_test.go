@@ -178,6 +178,7 @@ func (a *userActor) returnBackup() {
 		if earlier.hasLabels() && number(earlier.Revision.String()) < restored && earlier.Source != w.node.UID {
 			w.nextRV()
 			w.setRecord(newStoredRecord(earlier.Record))
+			w.replacedAt = len(w.events)
 			a.log("puts an earlier record back: %v version %s source %s", earlier.Labels, earlier.Revision, earlier.Source)
 			return
 		}

@@ -91,7 +91,8 @@ be found out. Stuck is
   a node whose deletion has been waiting for nodekeeper's finalizer for longer
   than --stuck-after
   a node that has had the startup taint for longer than --stuck-after, whether or
-  not it has the marker that processors look for`,
+  not it has the marker that processors look for
+  a node whose record has followed another one for longer than --stuck-after`,
 		Example: `  # how it is
   kubectl nodekeeper status
 
@@ -170,6 +171,7 @@ func newStatus(survey *inspect.Survey, closed []inspect.Closed, now time.Time, s
 	s.addPending(survey.Pending, now, stuckAfter)
 	s.addWaitingDeletions(survey.Nodes, now, stuckAfter)
 	s.addGated(survey.Nodes, now, stuckAfter)
+	s.addUnfollowed(survey.Nodes, now, stuckAfter)
 	s.addClosed(closed, now, stuckAfter)
 	slices.SortStableFunc(restored, func(a, b inspect.Summary) int { return compareTimes(b.RestoredAt, a.RestoredAt) })
 	for _, n := range restored {
@@ -252,6 +254,19 @@ func (s *status) addGated(all []inspect.Summary, now time.Time, stuckAfter time.
 			s.Stuck = append(s.Stuck, problem{
 				n.Name, "it has been waiting for " + duration.HumanDuration(now.Sub(since.Time)) + " for its labels behind the taint " + nodeview.StartupTaintKey,
 				"a processor removes it with the restore; without one: " + nodeview.OpenCommands(n.Name),
+			})
+		}
+	}
+}
+
+// addUnfollowed adds the nodes whose record somebody has replaced. What has the startup taint is
+// reported as that.
+func (s *status) addUnfollowed(all []inspect.Summary, now time.Time, stuckAfter time.Duration) {
+	for _, n := range all {
+		if since := n.UnfollowedSince; since != nil && n.GatedSince == nil && now.Sub(since.Time) > stuckAfter {
+			s.Stuck = append(s.Stuck, problem{
+				n.Name, "its record does not follow it: somebody has replaced the record",
+				"to save the labels of the node: kubectl nodekeeper save " + n.Name + "; to restore those of the record: kubectl nodekeeper restore " + n.Name,
 			})
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 )
 
@@ -65,6 +66,9 @@ type Summary struct {
 	DeletionWaitsSince *metav1.Time `json:"deletionWaitsSince,omitempty"`
 	// GatedSince is when the live Node got the marker [labels.Pending]: see [nodeview.GatedSince].
 	GatedSince *metav1.Time `json:"gatedSince,omitempty"`
+	// UnfollowedSince is since when the record has followed another Node, although the Node is there and
+	// no transaction is left. It is nil for nodes that are not selected.
+	UnfollowedSince *metav1.Time `json:"unfollowedSince,omitempty"`
 	// Pending is the number of transactions.
 	Pending int `json:"pending"`
 	// Withheld is the number of labels of a machine that were not restored, and are saved
@@ -88,6 +92,8 @@ type nodeSummary struct {
 	gatedSince   *metav1.Time
 	isTainted    bool
 	isMatched    bool
+	// createdAt is zero if the Node is not selected.
+	createdAt time.Time
 }
 
 type savedSummary struct {
@@ -166,7 +172,11 @@ func (c *Cluster) asksWebhooks(ctx context.Context) (bool, error) {
 func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selector) (map[string]nodeSummary, error) {
 	found := map[string]nodeSummary{}
 	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
-		found[n.Name] = summarizeNode(n, selector)
+		summary := summarizeNode(n, selector)
+		if selects := c.View(n.Name).Selector; selects == nil || selects.Matches(apilabels.Set(n.Labels)) {
+			summary.createdAt = n.CreationTimestamp.Time
+		}
+		found[n.Name] = summary
 		return nil
 	})
 	return found, err
@@ -224,8 +234,15 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 		s.Problem, s.Advice = saved.Unreadable.Error(), saved.advice
 		s.Foreign = saved.isForeign
 	}
-	if s.State == Away {
+	switch {
+	case s.State == Away:
 		s.AwaySince = timeOf(saved.lastHeard)
+	case pending == 0 && !n.createdAt.IsZero() && followsAnother(saved.Record, n.live.uid):
+		since := n.createdAt
+		if saved.lastHeard.After(since) {
+			since = saved.lastHeard
+		}
+		s.UnfollowedSince = timeOf(since)
 	}
 	if r := saved.Record; r != nil {
 		s.Version, s.Source, s.SavedAt = r.Revision.String(), string(r.Source), timeOf(r.SavedAt)
@@ -237,6 +254,12 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 		}
 	}
 	return s
+}
+
+// followsAnother reports whether a record follows another Node. One that users have written follows
+// none. Without a transaction, the marker of the Node does not make it the one that is followed.
+func followsAnother(r *record.Record, uid types.UID) bool {
+	return r != nil && (r.Source != "" || r.Restored.UID != "") && !preserve.Owned(*r, uid, "")
 }
 
 // LastHeard returns the last sign of a node that is away: the time since which a processor with

@@ -1,6 +1,7 @@
 // Package stuck reports Nodes that wait for a processor: those that keep the startup taint because
 // no processor restores their labels ([Reporter]), and those that are not deleted because no
-// processor removes the finalizer ([Deletions]).
+// processor removes the finalizer ([Deletions]). It also reports Nodes whose record has been replaced
+// ([Unfollowed]).
 //
 // It identifies the former by the marker, since by default watchers do not see taints. A Node whose
 // taint was removed manually is reported until its marker is removed, too.
