@@ -259,7 +259,7 @@ func (s *status) addGated(all []inspect.Summary, now time.Time, stuckAfter time.
 	}
 }
 
-// addUnfollowed adds the nodes whose record somebody has replaced. What has the startup taint is
+// addUnfollowed adds the nodes whose record was replaced. What has the startup taint is
 // reported as that.
 func (s *status) addUnfollowed(all []inspect.Summary, now time.Time, stuckAfter time.Duration) {
 	for _, n := range all {

@@ -113,11 +113,11 @@ func allRefused(keys []string, isRefused tryFunc) (labels.Keys, error) {
 		if err == nil {
 			first, err = firstRefused(accepted, some, isRefused)
 		}
-		if err != nil && len(refused) == 0 {
+		switch {
+		case err != nil && len(refused) == 0:
 			return "", err
-		}
-		if err != nil {
-			break
+		case err != nil:
+			return labels.KeysOf(slices.Values(refused)), nil //nolint:nilerr // see above
 		}
 		refused = append(refused, some[first])
 		accepted, keys, count = append(accepted, some[:first]...), keys[first+1:], 1

@@ -103,5 +103,8 @@ func (u *Unfollowed) isFollowed(ctx context.Context, n *metav1.PartialObjectMeta
 		return false, fmt.Errorf("reading the record of node %q: %w", n.Name, err)
 	}
 	r, err := record.Parse(cm)
-	return err != nil || r.Source == "" && r.Restored.UID == "" || preserve.Owned(*r, n.UID, ""), nil
+	if err != nil {
+		return true, nil //nolint:nilerr // see above
+	}
+	return r.Source == "" && r.Restored.UID == "" || preserve.Owned(*r, n.UID, ""), nil
 }
